@@ -107,6 +107,42 @@ def test_a_run_is_replayed_record_by_record_with_its_widths_apart():
     assert "since step 0" in found[0].sentence and "or earlier" in found[-1].sentence
 
 
+def test_whoever_fires_was_watching_and_whoever_watches_would_fire():
+    steady = LIMITS.keys() - {"scale", "short_batch", "off_equilibrium"}  # their condition is a change
+    for name, (beyond, _) in LIMITS.items():
+        detector, history = detectors.load(name), run(**beyond)
+        for number in range(1, len(history) + 1):
+            alarm, why = detector(history[:number]), detector.watches(history[:number])
+            assert alarm is None or why is None, (name, number, why)
+            assert name not in steady or (why is None) == (alarm is not None), (name, number, why)
+    for name in steady:
+        few = run(number=4, every=1, source="checkpoint", **LIMITS[name][0])
+        for number in range(1, 5):
+            detector = detectors.load(name)
+            assert (detector.watches(few[:number]) is None) == (detector(few[:number]) is not None), (name, number)
+
+
+def test_a_detector_without_its_numbers_says_which_it_lacks():
+    bare = [{"step": step, "finite": True} for step in range(0, 1000, 50)]
+    said = detectors.watching([bare], detectors.chosen())
+    blind = {name for name, why in said.items() if why is not None and why.startswith("cannot see this loss: ")}
+    assert blind >= set(detectors.names()) - {"non_finite", "not_gathered", "one_source", "underflow"}
+    assert said["non_finite"] is None and said["not_gathered"] == "does not apply: one process trains"
+    assert said["collapse"] == "cannot see this loss: no embeddings beside the scores"
+    assert said["scale"] == "cannot see this loss: no scale that is one number"
+
+
+def test_an_all_clear_names_those_who_could_not_have_fired():
+    short = run(number=4, every=10, **SPREAD, similarity=0.1)
+    said = detectors.summary(detectors.watching([short], detectors.chosen({"idle": False})))
+    assert re.match(r"\d+ of \d+ detectors were watching; 2 begin at step 200 \(stuck, whole_batch\); ", said), said
+    assert said.endswith("; 1 is off (idle)") and "cannot see this loss (" in said
+    long = run(number=5, every=50, **SPREAD, similarity=0.1)
+    said = detectors.watching([long], detectors.chosen())
+    assert said["stuck"] is None and said["whole_batch"] is None
+    assert detectors.watching([], detectors.chosen())["collapse"] == "begins with record 3"
+
+
 PAIRS = {"queries": 32, "candidates": 32, "positives": 1}
 SPREAD = {"value": 3.47, "kind": "softmax", "directions": {"q2c": PAIRS | {"effective": 30.5, "idle": 0}}}
 HARD = {"push_own_hard": 0.96, "push_in_batch": 0.04, "negatives_own_hard": 1, "negatives_in_batch": 31}

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -103,6 +104,7 @@ def test_the_command_prints_a_line_a_step_and_what_to_type_next(folder):
     lines = done.stdout.splitlines()
     assert [line for line in lines if line.startswith("10 ")]
     assert lines[0].startswith("no detector fires") and "3 checkpoints, step 2 to 100" in lines
+    assert re.search(r"no detector fires: \d+ of \d+ detectors were watching; \d+ cannot see this loss \(", done.stdout)
     assert "column loss: value of ntxent on these batches, whichever loss the training logged" in " ".join(lines)
     options = "--loss ntxent -p temperature=0.2 --batch-size 20"
     assert f"next: cocos run {folder} {options} --out run.png" in lines
@@ -115,6 +117,7 @@ def test_the_command_prints_a_line_a_step_and_what_to_type_next(folder):
 def test_json_has_every_step(folder):
     found = json.loads(call(folder, "--json", "--batch-size", "20").stdout)
     assert found["steps"] == [2, 10, 100] and found["alarms"] == [] and len(found["directions"]["q2c"]["R@1"]) == 3
+    assert found["watching"]["collapse"] is None and found["watching"]["lost_gradient"].startswith("cannot see")
     assert found["values"]["alarm"] == [0, 0, 0] and found["loss"]["name"] == "ntxent"
 
 

@@ -21,6 +21,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 import children
 import cocos
+from cocos import detectors
 from cocos.errors import InputError
 from cocos.monitor import _losses
 
@@ -160,6 +161,19 @@ def test_lightning_resumes_and_accumulates(tmp_path):
     assert cocos.results.open(store)["step"].values.tolist() == [0, 1, 3, 4, 5, 7]
 
 
+def test_the_end_of_a_training_says_which_detectors_were_watching(tmp_path, caplog):
+    pytest.importorskip("lightning")
+    from cocos.monitor.lightning import MonitorCallback
+
+    callback = MonitorCallback(every=2)
+    lightning_training(tmp_path, 8, callback=callback, logger=False)
+    end = caplog.messages[-1]
+    watched = callback.monitor.watching()
+    assert end.startswith("5 records: no detector fired; ") and end.endswith(detectors.summary(watched))
+    assert watched["stuck"] == "begins at step 200" and "begins at step 200 (stuck)" in end
+    assert watched["duplicates"] is None
+
+
 def test_lightning_is_told_which_module_is_the_loss(tmp_path, caplog):
     pytest.importorskip("lightning.pytorch")
     from cocos.monitor.lightning import MonitorCallback
@@ -225,7 +239,7 @@ def hugging_face(folder, *, watched=None, resume=None, **options):
     return trainer, found
 
 
-def test_hugging_face(tmp_path, capsys):
+def test_hugging_face(tmp_path, capsys, caplog):
     """Numbers reach the reporters at the trainer's own steps; evaluation is silent; weights and files are as ever."""
     pytest.importorskip("tensorboard")
     pytest.importorskip("transformers")
@@ -238,6 +252,7 @@ def test_hugging_face(tmp_path, capsys):
     same_weights(other.model.state_dict(), trainer.model.state_dict())
 
     assert steps_of(found.monitor) == [1, 4, 8]
+    assert caplog.messages[-1] == f"3 records: no detector fired; {detectors.summary(found.watching())}"
     assert len(cocos.results.open(tmp_path / "run.jsonl")["step"]) == 3
     kept = scalars(tmp_path / "with")
     relative = [each["directions"]["q2c"]["relative"] for each in found.records]

@@ -15,10 +15,23 @@ from contextlib import suppress
 from typing import Any, ClassVar, Protocol, cast
 
 from cocos import docstrings
-from cocos.detectors._history import LOOKBACK, RANGE, Alarm, Record, name_of, number
+from cocos.detectors._history import ASIDE, BEGINS, BLIND, LOOKBACK, RANGE, SILENCED, Alarm, Record, name_of, number
 from cocos.errors import InputError, nearest
 
-__all__ = ["Alarm", "Detector", "Record", "check", "chosen", "load", "names", "replay", "settings", "table"]
+__all__ = [
+    "Alarm",
+    "Detector",
+    "Record",
+    "check",
+    "chosen",
+    "load",
+    "names",
+    "replay",
+    "settings",
+    "summary",
+    "table",
+    "watching",
+]
 
 
 # Words that switch a detector on and off.
@@ -32,6 +45,9 @@ class Detector(Protocol):
 
     def __call__(self, history: Sequence[Record], /) -> Alarm | None:
         """The alarm at the last record, if any."""
+
+    def watches(self, history: Sequence[Record], /) -> str | None:
+        """None where it could fire at the last record; else why it cannot, in words."""
 
 
 def names() -> list[str]:
@@ -181,6 +197,59 @@ def replay(history: Sequence[Record], detectors: Iterable[Detector]) -> list[Ala
         own.append(record)
         found += check(own if len(own) <= LOOKBACK else [own[0], *own[-LOOKBACK:]], made)
     return found
+
+
+def watching(histories: Iterable[Sequence[Record]], detectors: Iterable[Detector]) -> dict[str, str | None]:
+    """Tell of each detector of the shelf whether it could fire at the last record, had the run its fault.
+
+    Args:
+        histories: records of each width, oldest first.
+        detectors: those that are on.
+
+    Returns:
+        By name: None where it watches, else why it does not: it begins later, it cannot see this loss, its fault
+        cannot be in this run, or it is off.
+
+    Examples:
+        >>> history = [{"step": step, "similarity": 0.1} for step in range(0, 200, 50)]
+        >>> said = cocos.detectors.watching([history], cocos.detectors.chosen({"idle": False}))
+        >>> [said[name] for name in ("collapse", "scale", "idle")]
+        [None, 'cannot see this loss: no scale that is one number', 'is off']
+    """
+    several, made = list(histories) or [[]], {name_of(each): each for each in detectors}
+    found: dict[str, str | None] = {}
+    for name in names():
+        reasons = [made[name].watches(each) for each in several] if name in made else [SILENCED]
+        found[name] = None if None in reasons else reasons[0]
+    return found
+
+
+def summary(watched: Mapping[str, str | None]) -> str:
+    """Say in one sentence which detectors were watching, from `watching`, and why the others were not.
+
+    Examples:
+        >>> cocos.detectors.summary({"collapse": None, "stuck": "begins at step 200", "idle": "is off"})
+        '1 of 3 detectors was watching; 1 begins at step 200 (stuck); 1 is off (idle)'
+    """
+    number = sum(reason is None for reason in watched.values())
+    parts = [f"{number} of {len(watched)} detectors {'was' if number == 1 else 'were'} watching"]
+    groups: dict[str, dict[str, list[str]]] = {}
+    for name, reason in watched.items():
+        if reason is not None:
+            kind, _, why = str(reason).partition(": ")
+            groups.setdefault(kind, {}).setdefault(why, []).append(name)
+    starts = (BEGINS, BLIND, ASIDE, SILENCED)
+    kinds = [(k, len(kind), kind) for kind in groups for k, start in enumerate(starts) if kind.startswith(start)]
+    for *_, kind in sorted(kinds):
+        named = "; ".join(", ".join(those) + (f": {why}" if why else "") for why, those in groups[kind].items())
+        number = sum(map(len, groups[kind].values()))
+        parts.append(f"{number} {kind if number == 1 else _plural(kind)} ({named})")
+    return "; ".join(parts)
+
+
+def _plural(kind: str) -> str:
+    verb, _, rest = kind.partition(" ")
+    return f"{({'begins': 'begin', 'does': 'do', 'is': 'are'}).get(verb, verb)} {rest}"
 
 
 def table(detectors: Iterable[Detector] | None = None) -> list[dict[str, Any]]:

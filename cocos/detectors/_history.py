@@ -1,4 +1,4 @@
-"""What detectors read of a history: numbers, directions, warm-up, and how long a condition has lasted.
+"""What detectors read of a history: numbers, directions, warm-up, how long a condition has lasted, who is watching.
 
 Records come from files as well, so a value of a wrong type, or one that is not finite, counts as unknown.
 """
@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 Record = Mapping[str, Any]
 Number = TypeVar("Number", int, float)
@@ -15,8 +15,65 @@ Number = TypeVar("Number", int, float)
 LOOKBACK = 256
 # Directions in which a query is a candidate of its own, neither positive nor negative.
 OF_ONE_SET = ("s2s",)
+# Words for numbers that no record has, by their keys; others are named by their key.
+ABSENT = {
+    "similarity": "no embeddings beside the scores",
+    "duplicates": "no embeddings beside the scores",
+    "near_duplicates": "no embeddings beside the scores",
+    "alignment": "no embeddings beside the scores",
+    "value": "no value of the loss",
+    "scale": "no scale that is one number",
+    "equilibrium_scale": "no softmax or sigmoid of cosines",
+    "kind": "neither a softmax nor a sigmoid nor a hinge is recognised",
+    "reduction": "no closed form of its pull",
+    "lost": "its loss is read by a closed form",
+}
+# Beginnings of the reasons why a detector does not watch: it will, its numbers are absent, its fault cannot be here.
+BEGINS, BLIND, ASIDE, SILENCED = "begins", "cannot see this loss", "does not apply", "is off"
 # Key of the smallest and largest value of a threshold in the metadata of its field.
 RANGE = "range"
+
+
+class Watcher:
+    """What every detector says of itself: whether it could fire at the last record of a history.
+
+    `READS` has the keys without which it is silent, of a record or of its directions; alternatives stand beside
+    each other with a bar between. Its thresholds `warmup` and `records` say when it begins.
+    """
+
+    READS: ClassVar[tuple[str, ...]] = ()
+
+    def aside(self, history: Sequence[Record]) -> str | None:
+        """Why its fault cannot be in these records; None: it can."""
+        return None
+
+    def least_records(self, history: Sequence[Record]) -> int:
+        """How many records it needs."""
+        return 1 if of_checkpoints(history) else int(getattr(self, "records", 1))
+
+    def watches(self, history: Sequence[Record]) -> str | None:
+        """None where it would fire at the last record if its fault were there; else why it cannot, in words."""
+        if not history:
+            return f"{BEGINS} with record {self.least_records(history)}"
+        some = [*history[-LOOKBACK:], history[0]]
+        lacking = [key for key in self.READS if not any(_holds(each, name) for name in key.split("|") for each in some)]
+        if lacking:
+            words = dict.fromkeys(ABSENT.get(key, f"no {key.partition('|')[0].replace('_', ' ')}") for key in lacking)
+            return f"{BLIND}: {', '.join(words)}"
+        if (why := self.aside(history)) is not None:
+            return f"{ASIDE}: {why}"
+        steps, least = float(getattr(self, "warmup", 0)), self.least_records(history)
+        if of_checkpoints(history):
+            least = max(least, 2 if steps else 1)
+            return f"{BEGINS} with checkpoint {least}" if len(history) < least else None
+        if not warm(history, steps):
+            return f"{BEGINS} at step {step(history[0]) + steps:g}"
+        return f"{BEGINS} with record {least}" if len(history) < least else None
+
+
+def _holds(record: Record, key: str) -> bool:
+    """Whether a record or one of its directions has a key."""
+    return record.get(key) is not None or any(each.get(key) is not None for _, each in directions(record))
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, number, streak, threshold, warm
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, number, streak, threshold, warm
 
 __all__ = ["Collapse"]
 
 
 @dataclass(frozen=True)
-class Collapse:
+class Collapse(Watcher):
     """Random pairs of candidates point almost in one direction.
 
     Fires when: the mean cosine of random pairs of different candidates exceeds `similarity` in each of the last
@@ -25,6 +25,8 @@ class Collapse:
     Source: an untrained tower begins near 0.5 (Liang et al. 2022, arXiv:2203.02053, fig. 2); the threshold separates
     the synthetic runs of `benchmarks/alarms.py`.
     """
+
+    READS = ("similarity",)
 
     similarity: float = threshold(0.9, -1, 1)
     records: int = threshold(3, 1)

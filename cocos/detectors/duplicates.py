@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, number, streak, threshold, unmatched
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, number, streak, threshold, unmatched
 
 __all__ = ["Duplicates"]
 
 
 @dataclass(frozen=True)
-class Duplicates:
+class Duplicates(Watcher):
     """Candidates of the batch equal another one exactly.
 
     Fires when: the candidates that repeat another one are more than `part` of all in each of the last `records`
@@ -24,6 +24,8 @@ class Duplicates:
     Source: a repeated match is a negative that equals the positive, and its push cancels the pull; the threshold
     separates the synthetic runs of `benchmarks/alarms.py`.
     """
+
+    READS = ("duplicates", "candidates")
 
     part: float = threshold(0.05, 0, 1)
     records: int = threshold(3, 1)

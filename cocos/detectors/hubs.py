@@ -4,13 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, directions, number, streak, threshold, warm
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, directions, number, streak, threshold, warm
 
 __all__ = ["Hubs"]
 
 
 @dataclass(frozen=True)
-class Hubs:
+class Hubs(Watcher):
     """One candidate is a hard negative of many queries.
 
     Fires when: one candidate receives more than `part` of the push, and more than `times` as much as if all candidates
@@ -30,6 +30,8 @@ class Hubs:
     Source: hubs are near neighbours of many (Radovanović et al. 2010, JMLR 11); the threshold separates the synthetic
     runs of `benchmarks/alarms.py`.
     """
+
+    READS = ("hub_share", "candidates")
 
     part: float = threshold(0.3, 0, 1)
     times: float = threshold(4.0)

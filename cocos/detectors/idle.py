@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, least, negatives, number, streak, threshold
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, least, negatives, number, streak, threshold
 
 __all__ = ["Idle"]
 
 
 @dataclass(frozen=True)
-class Idle:
+class Idle(Watcher):
     """Nearly all queries have no negative that contributes to the gradient.
 
     Fires when: in every direction the part of the queries without any contributing negative exceeds `part`, and their
@@ -25,6 +25,8 @@ class Idle:
 
     Source: the threshold separates the synthetic runs of `benchmarks/alarms.py`.
     """
+
+    READS = ("idle", "queries")
 
     part: float = threshold(0.95, 0, 1)
     records: int = threshold(3, 1)

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, number, streak, threshold
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, number, streak, threshold
 
 __all__ = ["LostGradient"]
 
 
 @dataclass(frozen=True)
-class LostGradient:
+class LostGradient(Watcher):
     """Scores that the loss computed received no gradient, although it computed them for training.
 
     Fires when: the part of the scores whose gradient never arrived exceeds `part` in each of the last `records`
@@ -25,6 +25,8 @@ class LostGradient:
     Source: https://github.com/huggingface/sentence-transformers/pull/3854, where mini-batches of a cached loss lost
     their gradients.
     """
+
+    READS = ("lost",)
 
     part: float = threshold(0.0, 0, 1)
     records: int = threshold(2, 1)

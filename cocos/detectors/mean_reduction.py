@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, directions, number, streak, threshold
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, directions, number, streak, threshold
 
 __all__ = ["MeanReduction"]
 
@@ -12,7 +12,7 @@ OTHER_FORM = 0.01
 
 
 @dataclass(frozen=True)
-class MeanReduction:
+class MeanReduction(Watcher):
     """The pull is far smaller than that of a mean over the queries, as that of a mean over all pairs of scores.
 
     Fires when: the pull of the batch is below `softmax` (of a hinge, `hinge`) times that of a mean over its queries, in
@@ -29,9 +29,16 @@ class MeanReduction:
     Source: a mean over Q queries and C candidates is C times smaller than one over the queries.
     """
 
+    READS = ("reduction", "queries", "kind")
+
     softmax: float = threshold(0.25)
     hinge: float = threshold(0.0)
     records: int = threshold(3, 1)
+
+    def aside(self, history: Sequence[Record]) -> str | None:
+        """Why its fault cannot be in these records; None: it can."""
+        kind = history[-1].get("kind")
+        return None if self._least(history[-1]) else f"its threshold for a {kind or 'loss of an unknown kind'} is 0"
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, directions, number, streak, threshold
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, directions, number, streak, threshold
 
 __all__ = ["Misaligned"]
 
 
 @dataclass(frozen=True)
-class Misaligned:
+class Misaligned(Watcher):
     """The loss pushes the positives and pulls negatives: its labels point to other rows than the data do.
 
     Fires when: more than `part` of the positives are pushed, and negatives are pulled in their place, in any direction,
@@ -25,6 +25,8 @@ class Misaligned:
     Source: https://github.com/huggingface/sentence-transformers/pull/3453, where a gather interleaved positives and
     hard negatives.
     """
+
+    READS = ("pulled_negatives", "pushed_positives", "positives")
 
     part: float = threshold(0.4, 0, 1)
     records: int = threshold(2, 1)

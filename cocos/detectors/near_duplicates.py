@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, number, streak, threshold, unmatched
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, number, streak, threshold, unmatched
 
 __all__ = ["NearDuplicates"]
 
 
 @dataclass(frozen=True)
-class NearDuplicates:
+class NearDuplicates(Watcher):
     """Candidates of the batch are almost equal to another one, without being equal.
 
     Fires when: the candidates whose cosine to another one exceeds 0.999 are more than `part` of all in each of the last
@@ -25,6 +25,8 @@ class NearDuplicates:
 
     Source: the threshold separates the synthetic runs of `benchmarks/alarms.py`.
     """
+
+    READS = ("near_duplicates", "candidates")
 
     part: float = threshold(0.1, 0, 1)
     similarity: float = threshold(0.9, -1, 1)

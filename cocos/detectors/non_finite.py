@@ -4,13 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, number, streak, threshold
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, number, streak, threshold
 
 __all__ = ["NonFinite"]
 
 
 @dataclass(frozen=True)
-class NonFinite:
+class NonFinite(Watcher):
     """The loss, its scores or their gradient contain NaN or infinity.
 
     Fires when: a record says so, at once; of float16 scores with a finite loss only if it lasts for `records` records,
@@ -26,6 +26,10 @@ class NonFinite:
     """
 
     records: int = threshold(10, 1)
+
+    def least_records(self, history: Sequence[Record]) -> int:
+        """How many records it needs."""
+        return 1
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""

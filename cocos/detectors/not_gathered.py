@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, directions, number, step, threshold
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, directions, number, step, threshold
 
 __all__ = ["NotGathered"]
 
@@ -13,7 +13,7 @@ ALL_OWN = 0.999
 
 
 @dataclass(frozen=True)
-class NotGathered:
+class NotGathered(Watcher):
     """Several processes train, and the queries of one see only its own candidates.
 
     Fires when: there are `processes` processes or more, and the candidates were not gathered and are too few to come
@@ -29,6 +29,10 @@ class NotGathered:
     """
 
     processes: int = threshold(2, 2)
+
+    def aside(self, history: Sequence[Record]) -> str | None:
+        """Why its fault cannot be in these records; None: it can."""
+        return "one process trains" if (number(history[-1], "world") or 1) < self.processes else None
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""

@@ -5,7 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from cocos.detectors._history import LOOKBACK, Alarm, Record, alarm, number, of_checkpoints, step, threshold, warm
+from cocos.detectors._history import (
+    LOOKBACK,
+    Alarm,
+    Record,
+    Watcher,
+    alarm,
+    number,
+    of_checkpoints,
+    step,
+    threshold,
+    warm,
+)
 
 __all__ = ["OffEquilibrium"]
 
@@ -16,7 +27,7 @@ CLOSER = 0.95
 
 
 @dataclass(frozen=True)
-class OffEquilibrium:
+class OffEquilibrium(Watcher):
     """A learned scale runs to its clip, or stays far from its equilibrium.
 
     Fires when: a scale that changes is above `near` of `clip` and has grown, while the median equilibrium of the last
@@ -40,6 +51,8 @@ class OffEquilibrium:
     section 2.5.
     """
 
+    READS = ("scale", "scale_slope|equilibrium_scale")
+
     clip: float = threshold(100.0)
     near: float = threshold(0.5)
     times: float = threshold(4.0, 1)
@@ -47,12 +60,22 @@ class OffEquilibrium:
     records: int = threshold(5, 1)
     warmup: int = threshold(500)
 
+    def aside(self, history: Sequence[Record]) -> str | None:
+        """Why its fault cannot be in these records; None: it can."""
+        known = [value for each in (history[0], *history[-LOOKBACK:]) if (value := _scale(each))]
+        fixed = bool(known) and max(known) <= (1 + CHANGED_SCALE) * min(known)
+        return "the scale is fixed" if fixed and warm(history, self.warmup) else None
+
+    def least_records(self, history: Sequence[Record]) -> int:
+        """How many records it needs."""
+        return 2 if of_checkpoints(history) else self.records
+
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""
         some = history[-LOOKBACK:]
         known = [(value, there) for each in some if (value := _scale(each)) and (there := _settles(each)) is not None]
         first = next((value for each in history if (value := _scale(each))), None)
-        least = 2 if of_checkpoints(history) else self.records
+        least = self.least_records(history)
         if _scale(history[-1]) is None or _settles(history[-1]) is None or not first or not warm(history, self.warmup):
             return None
         scale, (now, earlier) = known[-1][0], (known[-least:], known[-2 * least : -least])

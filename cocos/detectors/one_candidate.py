@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, directions, negatives, step, threshold
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, directions, negatives, step, threshold
 
 __all__ = ["OneCandidate"]
 
 
 @dataclass(frozen=True)
-class OneCandidate:
+class OneCandidate(Watcher):
     """Queries have no negatives, so that the loss is 0 by construction.
 
     Fires when: in every direction the mean number of negatives per query is below `negatives`; at once.
@@ -22,6 +22,8 @@ class OneCandidate:
 
     Source: by definition: the softmax over one candidate is 1, and its logarithm is 0.
     """
+
+    READS = ("candidates", "positives")
 
     negatives: float = threshold(1.0)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, directions, number, streak, threshold, warm
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, directions, number, streak, threshold, warm
 from cocos.records import SOURCE_KEYS
 
 __all__ = ["OneSource"]
@@ -23,7 +23,7 @@ REMEDIES = {
 
 
 @dataclass(frozen=True)
-class OneSource:
+class OneSource(Watcher):
     """Nearly all of the push comes from one source of negatives.
 
     Fires when: of several sources of negatives (in-batch, own hard, others' hard, other directions) one has more than
@@ -46,6 +46,10 @@ class OneSource:
     least: float = threshold(0.5)
     records: int = threshold(3, 1)
     warmup: int = threshold(100)
+
+    def aside(self, history: Sequence[Record]) -> str | None:
+        """Why its fault cannot be in these records; None: it can."""
+        return None if any(True for _ in _dominant(history[-1])) else "the negatives have one source"
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""

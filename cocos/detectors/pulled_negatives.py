@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, directions, number, streak, threshold
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, directions, number, streak, threshold
 
 __all__ = ["PulledNegatives"]
 
 
 @dataclass(frozen=True)
-class PulledNegatives:
+class PulledNegatives(Watcher):
     """The gradient pulls candidates that are negatives to cocos.
 
     Fires when: on average more than `negatives` negatives per query are pulled, in any direction, in each of the last
@@ -25,6 +25,8 @@ class PulledNegatives:
 
     Source: a loss that falls with the score of a negative pulls it, by definition.
     """
+
+    READS = ("pulled_negatives",)
 
     negatives: float = threshold(0.1)
     records: int = threshold(3, 1)

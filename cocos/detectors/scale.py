@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, number, of_checkpoints, step, threshold
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, number, of_checkpoints, step, threshold
 
 __all__ = ["Scale"]
 
@@ -12,7 +12,7 @@ LEARNED = 0.01
 
 
 @dataclass(frozen=True)
-class Scale:
+class Scale(Watcher):
     """The scale (one over the temperature) is learned and runs to an end of its range.
 
     Fires when: a scale that changes falls below `low`; or, unless the loss is a sigmoid, rises above `high`, or reaches
@@ -30,6 +30,8 @@ class Scale:
     clip and ends above 100 (Zhai et al. 2023, arXiv:2303.15343); the scale falls with the loss at ln C in
     https://github.com/mlfoundations/open_clip/issues/815.
     """
+
+    READS = ("scale",)
 
     low: float = threshold(2.0)
     high: float = threshold(100.0)

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import LOOKBACK, Alarm, Record, alarm, number, of_checkpoints, step, threshold
+from cocos.detectors._history import LOOKBACK, Alarm, Record, Watcher, alarm, number, of_checkpoints, step, threshold
 
 __all__ = ["ShortBatch"]
 
@@ -13,7 +13,7 @@ USUAL = 3
 
 
 @dataclass(frozen=True)
-class ShortBatch:
+class ShortBatch(Watcher):
     """A batch has far fewer rows than the others, as the last one of an epoch often has.
 
     Fires when: the number of queries is below `part` of its median over earlier records; at once.
@@ -26,7 +26,17 @@ class ShortBatch:
     Source: a batch of half the size has half the negatives.
     """
 
+    READS = ("queries",)
+
     part: float = threshold(0.5, 0, 1)
+
+    def aside(self, history: Sequence[Record]) -> str | None:
+        """Why its fault cannot be in these records; None: it can."""
+        return "each checkpoint is measured on the same batches" if of_checkpoints(history) else None
+
+    def least_records(self, history: Sequence[Record]) -> int:
+        """How many records it needs."""
+        return USUAL + 1
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""

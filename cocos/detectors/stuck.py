@@ -4,7 +4,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, directions, negatives, number, streak, threshold, warm
+from cocos.detectors._history import (
+    Alarm,
+    Record,
+    Watcher,
+    alarm,
+    directions,
+    negatives,
+    number,
+    streak,
+    threshold,
+    warm,
+)
 
 __all__ = ["Stuck"]
 
@@ -13,7 +24,7 @@ EVEN = 0.75
 
 
 @dataclass(frozen=True)
-class Stuck:
+class Stuck(Watcher):
     """The loss stands at the value of equal scores: it has learned nothing yet.
 
     Fires when: the loss is within the part `tolerance` of the value that it has where all scores are equal, in each of
@@ -33,6 +44,8 @@ class Stuck:
     Source: ln C, ln 2 and the margin follow from equal scores; margin 0.2 of Faghri et al. 2018, arXiv:1707.05612; the
     other thresholds separate the synthetic runs of `benchmarks/alarms.py`.
     """
+
+    READS = ("value", "kind", "queries", "candidates", "positives")
 
     tolerance: float = threshold(0.02, 0, 0.5)
     margin: float = threshold(0.2)

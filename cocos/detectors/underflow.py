@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, number, streak, threshold
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, number, streak, threshold
 
 __all__ = ["Underflow"]
 
@@ -14,7 +14,7 @@ NOT_ZERO = 0.01
 
 
 @dataclass(frozen=True)
-class Underflow:
+class Underflow(Watcher):
     """In half precision the weights of the gradient are rounded to few bits or to 0.
 
     Fires when: the scores are float16, and more than `part` of the push is on weights below the smallest normal number
@@ -33,6 +33,11 @@ class Underflow:
 
     part: float = threshold(0.1, 0, 1)
     records: int = threshold(2, 1)
+
+    def aside(self, history: Sequence[Record]) -> str | None:
+        """Why its fault cannot be in these records; None: it can."""
+        kind = history[-1].get("dtype")
+        return None if kind == "float16" else f"the scores are {kind}, not float16" if kind else "no dtype is known"
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""

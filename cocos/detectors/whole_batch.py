@@ -3,13 +3,25 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, least, negatives, number, streak, threshold, warm
+from cocos.detectors._history import (
+    Alarm,
+    Record,
+    Watcher,
+    alarm,
+    directions,
+    least,
+    negatives,
+    number,
+    streak,
+    threshold,
+    warm,
+)
 
 __all__ = ["WholeBatch"]
 
 
 @dataclass(frozen=True)
-class WholeBatch:
+class WholeBatch(Watcher):
     """After the warm-up the push is still spread over nearly all negatives of the batch.
 
     Fires when: in every direction the effective number of negatives, as a part of all negatives, exceeds `part` in
@@ -26,10 +38,20 @@ class WholeBatch:
     Source: the threshold separates the synthetic runs of `benchmarks/alarms.py`.
     """
 
+    READS = ("effective", "candidates")
+
     part: float = threshold(0.9, 0, 1)
     negatives: int = threshold(8, 1)
     records: int = threshold(3, 1)
     warmup: int = threshold(200)
+
+    def aside(self, history: Sequence[Record]) -> str | None:
+        """Why its fault cannot be in these records; None: it can."""
+        few = all(
+            (found := negatives(name, each)) is not None and found < self.negatives
+            for name, each in directions(history[-1])
+        )
+        return f"a query has fewer than {self.negatives:g} negatives" if few else None
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""

@@ -55,11 +55,17 @@ def every(history: Sequence[Mapping[str, Any]], detectors: Iterable[shelf.Detect
         history: records, oldest first.
         detectors: that are on.
     """
-    made, apart = tuple(detectors), dict[Any, list[Mapping[str, Any]]]()
-    for record in history:
-        apart.setdefault(record.get("width"), []).append(record)
+    made, apart = tuple(detectors), by_width(history)
     said = [asdict(each) | {"width": width} for width, own in apart.items() for each in shelf.replay(own, made)]
     return sorted(said, key=lambda each: each["step"])
+
+
+def by_width(history: Sequence[Mapping[str, Any]]) -> dict[Any, list[Mapping[str, Any]]]:
+    """The records of each width; one that is not finite has none, and goes to those before it."""
+    apart: dict[Any, list[Mapping[str, Any]]] = {}
+    for record in history:
+        apart.setdefault(record.get("width", next(iter(apart), None)), []).append(record)
+    return apart
 
 
 def axis(data: xr.Dataset) -> str:

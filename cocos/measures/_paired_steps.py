@@ -1,10 +1,12 @@
 """Two training runs at the steps that both have: their numbers, paired, and from which step on they differ."""
 
+import json
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import xarray as xr
 
+from cocos import detectors as shelf
 from cocos import records, statistics
 from cocos.errors import InputError
 from cocos.measures import _history
@@ -145,4 +147,5 @@ def _notes(pair: Sequence[xr.Dataset], plain: Sequence[xr.Dataset], common: int,
             )
             yield f"{name}, {when}: {each['sentence']}"
         if not fired and "alarms" in data.attrs:
-            yield f"{name}: no detector fires"
+            watched = shelf.summary(json.loads(data.attrs.get("watching", "{}")))
+            yield f"{name}: no detector fires: {watched}"

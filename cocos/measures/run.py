@@ -270,6 +270,7 @@ def _sound(path: Path, attrs: Mapping[str, Any]) -> None:
     """
     try:
         float(attrs["eps"]), str(attrs["loss"]), json.loads(attrs["loss_parameters"])
+        _ = {**json.loads(attrs.get("watching", "{}"))}
         for name in ("alarms", "left_out"):
             for each in json.loads(attrs.get(name, "[]")):
                 _ = each["step"] + 0, each["detector" if name == "alarms" else "file"]
@@ -287,8 +288,10 @@ def with_alarms(
         detectors: that are on.
         history: records of the store; None: those of the checkpoints.
     """
-    said = _history.every(_history.of_checkpoints(data) if history is None else history, detectors)
-    data, axis = data.assign_attrs(alarms=json.dumps(said), detectors=len(detectors)), _history.axis(data)
+    history = _history.of_checkpoints(data) if history is None else history
+    said, watched = _history.every(history, detectors), shelf.watching(_history.by_width(history).values(), detectors)
+    data = data.assign_attrs(alarms=json.dumps(said), watching=json.dumps(watched))
+    axis = _history.axis(data)
     number = Counter(each["step"] for each in said)
     firing = np.array([number[step] for step in data[axis].values.tolist()], dtype=np.float64)
     data = data.assign(alarm=(axis, firing))
@@ -330,7 +333,8 @@ def document(data: xr.Dataset) -> dict[str, Any]:
         side: {name: _list(each.sel(direction=side)) for name, each in curves.items() if "direction" in each.dims}
         for side in sides
     }
-    return made | {"alarms": _history.episodes(data), "left_out": json.loads(data.attrs.get("left_out", "[]"))}
+    made |= {"alarms": _history.episodes(data), "watching": json.loads(data.attrs.get("watching", "{}"))}
+    return made | {"left_out": json.loads(data.attrs.get("left_out", "[]"))}
 
 
 def _list(values: xr.DataArray) -> list:

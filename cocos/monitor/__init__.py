@@ -180,6 +180,21 @@ class Monitor:
         """Every alarm so far, with its step."""
         return [alarm for record in self.records for alarm in record.get("alarms", ())]
 
+    def watching(self) -> dict[str, str | None]:
+        """Tell which detectors would fire at the last record if the training had their fault.
+
+        Returns:
+            By the name of the detector: None, or why it cannot fire yet, or never will here.
+
+        Examples:
+            >>> monitor = cocos.Monitor("ntxent")
+            >>> for step in range(3):
+            ...     monitor(torch.eye(12), torch.eye(12).roll(step, 0), step=10 * step)
+            >>> [monitor.watching()[name] for name in ("collapse", "stuck", "underflow")]
+            [None, 'begins at step 200', 'does not apply: the scores are float32, not float16']
+        """
+        return shelf.watching(self._histories.values(), self._detectors)
+
     def __enter__(self) -> Self:
         return self
 

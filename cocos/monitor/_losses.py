@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from cocos import detectors
 from cocos.errors import InputError
+
+if TYPE_CHECKING:
+    from cocos.monitor import Monitor
 
 Log = Callable[[dict[str, float], int], object]
 
@@ -133,6 +137,19 @@ def logged(first: Log, log: Log | None) -> Log:
         log(numbers, step)
 
     return both
+
+
+def closing(monitor: "Monitor", name: str = "") -> str:
+    """Say at the end of a training how often detectors fired, and which of them were watching.
+
+    Args:
+        monitor: of the training.
+        name: of the dataset, where there are several losses.
+    """
+    fired = sorted({each["detector"] for each in monitor.alarms})
+    said = f"{', '.join(fired)} fired" if fired else "no detector fired"
+    of = f" of {name}" if name else ""
+    return f"{len(monitor.records)} records{of}: {said}; {detectors.summary(monitor.watching())}"
 
 
 def renamed(numbers: Mapping[str, float], name: str) -> dict[str, float]:

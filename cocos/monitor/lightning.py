@@ -91,11 +91,11 @@ class MonitorCallback(Callback):
             self.monitor.step = trainer.global_step
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Detach the monitor, and say where the loss was never called."""
+        """Detach the monitor, and say which detectors were watching, or that the loss was never called."""
         self._close()
         said = self._due.missed(self._kind, "MonitorCallback('head.criterion')") if self._due is not None else None
-        if said is not None and trainer.is_global_zero:
-            logger.warning(said)
+        if self.monitor is not None and trainer.is_global_zero:
+            logger.warning(said or _losses.closing(self.monitor))
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Detach the monitor from a training that failed or was interrupted."""

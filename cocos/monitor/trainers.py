@@ -106,6 +106,15 @@ class Watched(TrainerCallback):
         """Every alarm so far, with its step."""
         return sorted((each for monitor in self.monitors.values() for each in monitor.alarms), key=lambda a: a["step"])
 
+    def watching(self) -> dict[str, str | None]:
+        """Tell which detectors would fire at the last record; of several losses, whether they would for one of them.
+
+        Returns:
+            By the name of the detector: None, or why it cannot fire yet, or never will here: see `cocos.Monitor`.
+        """
+        several = [each.watching() for each in self.monitors.values()]
+        return {name: None if any(each[name] is None for each in several) else several[0][name] for name in several[0]}
+
     def __enter__(self) -> Self:
         return self
 
@@ -143,11 +152,11 @@ class Watched(TrainerCallback):
             self._fresh.clear()
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Say which losses were never called."""
+        """Say which losses were never called, and of the others which detectors were watching."""
         for name, module in self._modules.items():
             said = self._due[name].missed(type(module).__name__, "watch(trainer, loss=module)")
-            if said is not None and state.is_world_process_zero:
-                logger.warning(said)
+            if state.is_world_process_zero:
+                logger.warning(said or _losses.closing(self.monitors[name], name))
 
 
 def watch(

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from cocos import detectors as shelf
 from cocos import records, results
 from cocos.measures import _history
 from cocos.reports.layout import Step, Table
@@ -148,8 +149,8 @@ def _said(data: xr.Dataset) -> Iterator[str]:
         when = f"at step {each['first']}" if each["times"] == 1 else f"from step {each['first']} to {each['last']}"
         over = "" if each["now"] else "; not at the last one"
         yield f"{each['sentence']}{width} [{each['times']} of {each['of']} {what}, {when}{over}]"
-    if not found:
-        yield f"no detector fires ({data.attrs.get('detectors', 0)} are on)"
+    watched = shelf.summary(json.loads(data.attrs.get("watching", "{}")))
+    yield watched if found else f"no detector fires: {watched}"
 
 
 def _several(data: xr.Dataset) -> bool:
