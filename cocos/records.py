@@ -85,6 +85,8 @@ DIRECTION_METRICS = {
     for key, source in SOURCE_KEYS.items()
 }
 BY_UNIT = ("contributing", "idle", "weight_positive", "weight_negative")
+# Directions of a labelled set: its rows are the candidates as well, or class vectors are.
+LABELLED = ("s2s", "s2p")
 # Numbers of a whole record: long name and units.
 STEP_METRICS = {
     "scale": ("factor from a cosine to what the loss reads", "1"),
@@ -95,6 +97,14 @@ STEP_METRICS = {
     "value": ("value of the loss", "loss"),
     "duplicates": ("candidates that equal another one exactly", "candidates"),
     "near_duplicates": ("candidates with a cosine above 0.999 to another one", "candidates"),
+    "copies": ("candidates that are nearer to others than to all the rest, as copies under dropout are", "candidates"),
+    "repeated_inputs": ("rows of the inputs that equal another one of their batch", "rows"),
+    "unreached": ("part of the parameters in training that no gradient has reached so far", "1"),
+    "outranked": ("part of the negatives that score above the positive, mean over the queries", "1"),
+    "ahead": ("part of the queries whose positive is outranked by less than a tenth of the negatives", "1"),
+    "behind": ("part of the queries whose positive is outranked by more than half of the negatives", "1"),
+    "far_behind": ("part of the queries whose positive is outranked by more than three quarters of them", "1"),
+    "agreement": ("correlation of the cosines between queries with those between their positives", "1"),
     "similarity": ("mean cosine of different candidates", "1"),
     "similarity_negative": ("mean cosine of queries and their negatives", "1"),
     "alignment": ("mean squared distance of positive pairs on the unit sphere", "1"),

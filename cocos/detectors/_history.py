@@ -20,7 +20,9 @@ ABSENT = {
     "similarity": "no embeddings beside the scores",
     "duplicates": "no embeddings beside the scores",
     "near_duplicates": "no embeddings beside the scores",
-    "alignment": "no embeddings beside the scores",
+    "copies": "no embeddings beside the scores",
+    "outranked": "no query with a positive and a negative",
+    "unreached": "the parameters are seen by the callbacks of trainers alone",
     "value": "no value of the loss",
     "scale": "no scale that is one number",
     "equilibrium_scale": "no softmax or sigmoid of cosines",
@@ -154,6 +156,48 @@ def least(record: Record, value: Callable[[str, Record], float | None]) -> float
     found = [value(name, each) for name, each in directions(record)]
     known = [each for each in found if each is not None]
     return min(known) if known and len(known) == len(found) else None
+
+
+def fitting(record: Record, **cures: str) -> str:
+    """The cure that fits the loss of a record: that of its kind, softmax, sigmoid or hinge, or else `other`."""
+    return cures.get(str(record.get("kind")), cures.get("other", ""))
+
+
+def pooled(some: Sequence[Record], key: str) -> float | None:
+    """Mean of a number over the queries of some records; None where no record has it."""
+    known = [(number(each, "queries") or 1.0, value) for each in some if (value := number(each, key)) is not None]
+    total = sum(weight for weight, _ in known)
+    return sum(weight * value for weight, value in known) / total if total else None
+
+
+# Pooled part of the negatives above a positive from which on it ranks as by chance, 0.5, and pooled correlation of the
+# cosines of queries with those of their positives up to which there is none.
+CHANCE, NO_AGREEMENT = 0.46, 0.05
+# The same two of one record alone, beyond which a relation is certain.
+RELATED, AGREED = 0.4, 0.2
+
+
+def unrelated(history: Sequence[Record], records: int) -> float | None:
+    """Part of the negatives that outrank a positive, where pairs have shown no relation so far; None: they have.
+
+    Two towers that are not trained yet rank their positives by chance, too, but keep what is alike alike: the cosines
+    between queries agree with those between their positives.
+
+    Args:
+        history: oldest first.
+        records: how many make a mean, of the first and of the last ones.
+    """
+    known = [each for each in history[-LOOKBACK:] if number(each, "outranked") is not None]
+    if not known:
+        return None
+    first = [each for each in history[:records] if number(each, "outranked") is not None] or known[:1]
+    begins = pooled(first[:1], "outranked") or 0.0, pooled(first[:1], "agreement")
+    if begins[0] < RELATED or (begins[1] is not None and begins[1] > AGREED):
+        return None
+    for some in (first, known[-records:]):
+        if (pooled(some, "outranked") or 0.0) <= CHANCE or (pooled(some, "agreement") or 0.0) >= NO_AGREEMENT:
+            return None
+    return pooled(known[-records:], "outranked")
 
 
 def of_checkpoints(history: Sequence[Record]) -> bool:

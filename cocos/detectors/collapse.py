@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, Watcher, alarm, number, streak, threshold, warm
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, fitting, number, streak, threshold, unrelated, warm
 
 __all__ = ["Collapse"]
 
@@ -15,7 +15,9 @@ class Collapse(Watcher):
     Fires when: the mean cosine of random pairs of different candidates exceeds `similarity` in each of the last
     `records` records, `warmup` steps after the first one: an untrained network may begin there.
 
-    Try: a lower learning rate, a warm-up, or all negatives in place of the hardest at the beginning.
+    Try: where it was so from the first record on, a look at the rows as the network gets them, and at layers that are
+    dead; where the pairs or labels are unrelated, see `mispaired`; else a lower learning rate, a warm-up, or, of a
+    hinge, all negatives in place of the hardest at the beginning.
 
     Args:
         similarity: mean cosine of random pairs.
@@ -40,7 +42,21 @@ class Collapse(Watcher):
         value = number(history[-1], "similarity") or 0
         said = (
             f"random pairs of candidates have a mean cosine of {value:.3g} (above {self.similarity:g}) {since}, so "
-            "they are hard to tell apart; lower the learning rate, warm it up, or use all negatives in place "
-            "of the hardest"
+            f"they are hard to tell apart; {self._cure(history)}"
         )
         return alarm(self, history, value, self.similarity, said)
+
+    def _cure(self, history: Sequence[Record]) -> str:
+        """A cure for the cause that the history shows: the input, the pairs, or the training."""
+        if (number(history[0], "similarity") or 0) > self.similarity:
+            return (
+                "it was so from the first record on, before any training: look at a batch as the network gets it (all "
+                "rows alike, empty, padding alone, a wrong normalisation), and for a layer whose output is constant"
+            )
+        if unrelated(history, self.records) is not None:
+            return (
+                "positives are no nearer than negatives from the first record on, so the loss gains most by making all "
+                "rows alike: look at the pairs or the labels, which seem to be shuffled, before the learning rate"
+            )
+        said = "it came about in the training: lower the learning rate or warm it up"
+        return said + fitting(history[-1], hinge=", or use all negatives in place of the hardest at the beginning")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, Watcher, alarm, directions, number, streak, threshold, warm
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, directions, fitting, number, streak, threshold, warm
 
 __all__ = ["Hubs"]
 
@@ -17,8 +17,8 @@ class Hubs(Watcher):
     received alike, each query with any push counted alike, in any direction, while the negatives of at least `queries`
     queries are pushed, in each of the last `records` records, `warmup` steps after the first one.
 
-    Try: all negatives in place of the hardest, a larger temperature, or a look at that candidate: it is often an empty
-    or broken item.
+    Try: a look at that candidate: it is often an empty or broken item; a larger temperature, or, of a hinge, all
+    negatives in place of the hardest.
 
     Args:
         part: of the push, as a mean over the queries.
@@ -45,10 +45,12 @@ class Hubs(Watcher):
         if since is None or not warm(history, self.warmup):
             return None
         value = self._share(history[-1])
+        soft = "a larger temperature"
+        cure = fitting(history[-1], hinge="use all negatives in place of the hardest", softmax=soft, sigmoid=soft)
         said = (
             f"one candidate receives {100 * value:.3g} % of the push of a query on average (above "
-            f"{100 * self.part:g} %) {since}; look whether it is an empty or broken item, use all negatives in place "
-            "of the hardest, or a larger temperature"
+            f"{100 * self.part:g} %) {since}; look whether it is an empty or broken item"
+            + (f", or {cure}" if cure else "")
         )
         return alarm(self, history, value, self.part, said)
 

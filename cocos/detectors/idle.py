@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, Watcher, alarm, least, negatives, number, streak, threshold
+from cocos.detectors._history import Alarm, Record, Watcher, alarm, fitting, least, negatives, number, streak, threshold
 
 __all__ = ["Idle"]
 
@@ -14,10 +14,11 @@ class Idle(Watcher):
 
     Fires when: in every direction the part of the queries without any contributing negative exceeds `part`, and their
     negatives weigh nothing together either, in each of the last `records` records; of a loss whose unit is unknown, the
-    part of the queries whose negatives are not pushed at all. Silent where there are no negatives, or numbers are not
-    finite.
+    part of the queries whose negatives are not pushed at all. Silent where there are no negatives or no
+    positives, or numbers are not finite.
 
-    Try: a larger batch, harder negatives or a larger margin; or stop, where validation says that it is good enough.
+    Try: a larger batch, harder negatives, a larger margin of a hinge or a smaller scale of a softmax; or stop, where
+    validation says that it is good enough.
 
     Args:
         part: of the queries.
@@ -26,7 +27,7 @@ class Idle(Watcher):
     Source: the threshold separates the synthetic runs of `benchmarks/alarms.py`.
     """
 
-    READS = ("idle", "queries")
+    READS = ("idle|unpushed", "queries")
 
     part: float = threshold(0.95, 0, 1)
     records: int = threshold(3, 1)
@@ -37,10 +38,11 @@ class Idle(Watcher):
         if since is None:
             return None
         value = self._part(history[-1])
+        soft = " or a smaller scale (a larger temperature)"
+        more = fitting(history[-1], hinge=" or a larger margin", softmax=soft, sigmoid=soft)
         said = (
             f"{100 * value:.3g} % of the queries have no negative that contributes to the gradient (above "
-            f"{100 * self.part:g} %) {since}; use a larger batch, harder negatives or a larger margin, or "
-            "stop if it is good enough"
+            f"{100 * self.part:g} %) {since}; use a larger batch, harder negatives{more}, or stop if it is good enough"
         )
         return alarm(self, history, value, self.part, said)
 
@@ -54,6 +56,6 @@ class Idle(Watcher):
         idle = number(direction, "unpushed") if idle is None else idle
         if idle is None or not queries:
             return None
-        if others is not None and others < 1:
+        if (others is not None and others < 1) or number(direction, "positives") == 0:
             return 0.0
         return 0.0 if (number(direction, "weight_negative") or 0) > 1 - self.part else idle / queries

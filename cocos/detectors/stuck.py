@@ -10,6 +10,7 @@ from cocos.detectors._history import (
     Watcher,
     alarm,
     directions,
+    fitting,
     negatives,
     number,
     streak,
@@ -61,9 +62,11 @@ class Stuck(Watcher):
         since = streak(history, self.records, lambda each: (self._nearest(each) or (0, 0, ""))[2] == name)
         if since is None:
             return None
+        soft, hinge = ", raise the scale", ", use all negatives in place of the hardest at the beginning"
+        more = fitting(history[-1], softmax=soft, sigmoid=soft, hinge=hinge)
         said = (
             f"the loss is {value:.4g}, within {100 * self.tolerance:g} % of the {level:.4g} that it has when all "
-            f"scores are equal ({name}), {since}; lower the learning rate, warm it up, raise the scale, or look "
+            f"scores are equal ({name}), {since}; lower the learning rate, warm it up{more}, or look "
             "whether the pairs match and the gradient reaches both encoders"
         )
         return alarm(self, history, value, level, said)

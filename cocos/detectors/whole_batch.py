@@ -9,6 +9,7 @@ from cocos.detectors._history import (
     Watcher,
     alarm,
     directions,
+    fitting,
     least,
     negatives,
     number,
@@ -27,7 +28,8 @@ class WholeBatch(Watcher):
     Fires when: in every direction the effective number of negatives, as a part of all negatives, exceeds `part` in
     each of the last `records` records, `warmup` steps after the first one; silent below `negatives` negatives.
 
-    Try: a smaller temperature (a larger scale), a smaller margin, or a look at whether the loss falls at all.
+    Try: a smaller temperature (a larger scale), of a hinge a smaller margin, and a look at whether the loss falls at
+    all.
 
     Args:
         part: of the negatives.
@@ -59,10 +61,11 @@ class WholeBatch(Watcher):
         if since is None or not warm(history, self.warmup):
             return None
         value = least(history[-1], self._spread) or 0
+        soft = "a smaller temperature (a larger scale)"
+        cure = fitting(history[-1], hinge="a smaller margin", softmax=soft, sigmoid=soft, other=f"{soft} or margin")
         said = (
             f"the push is spread over {100 * value:.3g} % of the negatives (above {100 * self.part:g} %) {since}, so "
-            "near and far negatives weigh alike; use a smaller temperature (a larger scale) or a smaller margin, and "
-            "look whether the loss falls"
+            f"near and far negatives weigh alike; use {cure}, and look whether the loss falls"
         )
         return alarm(self, history, value, self.part, said)
 
