@@ -441,7 +441,7 @@ def test_verify_compares_the_library_with_its_twin(open_clip):
 def test_another_loss_of_that_name_does_not_get_the_unit(open_clip, tmp_path):
     (tmp_path / "open_clip" / "loss.py").write_text(OPEN_CLIP.replace("/ 2", "/ 3"))
     loss = losses.load("open_clip:ClipLoss").bind(pairs_of(sides()))
-    assert loss.unit_from == "push" and "its weights are not those of NTXent" in "\n".join(loss.notes)
+    assert loss.unit_from == "unknown" and "its weights are not those of NTXent" in "\n".join(loss.notes)
 
 
 def test_what_the_scores_do_not_carry_is_said(open_clip, tmp_path):
@@ -671,7 +671,7 @@ def test_a_guide_without_rows_or_with_another_rule_is_said(sentences, transforme
     with pytest.raises(InputError, match="reads teacher, which the embeddings do not have"):
         measures.count(sides(), "st:GISTEmbedLoss", batch_size=12)
     loss, _ = first_batch(losses.load("st:GISTEmbedLoss", {"margin_strategy": "relative"}), guided())
-    assert loss.unit_from == "push" and any("the natural unit of this loss is not known" in note for note in loss.notes)
+    assert loss.unit_from == "softmax" and any("its unit is measured" in note for note in loss.notes)
 
 
 @pytest.mark.parametrize(
@@ -692,7 +692,7 @@ def test_distillation_of_sentence_transformers_reads_the_teacher_of_each_column(
     closed = losses.load(shelf, own).weight(narrow)
     assert_close(loss.weight(pairs).gather(1, place), closed, rtol=0, atol=1e-9)
     assert loss.weight(pairs).abs().sum().item() == pytest.approx(closed.abs().sum().item())
-    assert_close(loss.unit(pairs), losses.load(shelf, own).unit(narrow)) and loss.unit_from != "push"
+    assert_close(loss.unit(pairs), losses.load(shelf, own).unit(narrow)) and loss.unit_from != "unknown"
 
 
 def test_distillation_without_hard_negatives_gets_one_sentence(sentences):

@@ -349,14 +349,54 @@ def test_the_metric_is_an_attribute_or_a_parameter(own):
     assert measures.count(two_sided(), own("ntxent", {"metric": "dot"})).attrs["metric"] == "dot"
 
 
-def test_the_unit_is_given_or_the_push_of_the_query(own):
+BY_UNIT = ("contributing_mean", "contributing_all", "contributing_sum", "idle", "idle_fraction", "idle_pull")
+BY_UNIT += ("weight_above", "weight_below", "weight_positive", "pulled_negatives", "pushed_positives")
+
+
+def test_a_loss_of_unknown_unit_has_nothing_by_it(files):
+    """A label smoothing is no softmax of the shelf: every number by a unit is missing, and no other one has its name."""
+    (files / "smooth.py").write_text(
+        "import torch.nn.functional as F\n\n\ndef smooth(scores, positive):\n"
+        "    target = positive.int().argmax(1)\n"
+        "    return F.cross_entropy(10 * scores, target, label_smoothing=0.1, reduction='none')\n"
+    )
+    done = call(
+        "count", files / "two.npz", "--loss", f"{files / 'smooth.py'}:smooth", "--out", files / "c.nc", "--json"
+    )
+    found = json.loads(done.stdout)
+    assert (found["unit"], found["share"]) == ("unknown", "unknown")
+    for part in found["directions"].values():
+        assert {key: part[key] for key in BY_UNIT} == dict.fromkeys(BY_UNIT, {"mean": None, "std": None})
+        assert part["relative"]["mean"] > 0 and part["effective"]["mean"] > 1 and part["queries"] == 24
+    said = str(table("count", results.open(files / "c.nc")))
+    assert "contribut" not in said and "C^A" not in said and "* negatives with more than 1 % of the push" in said
+    assert "the unit of this loss is not known: parts of the query's own push are counted" in said
+
+
+def test_a_unit_that_another_batch_does_not_have_is_unknown(own):
+    """The form is looked for on the first batch; where a later one has another, nothing is by the unit."""
+    calls = []
+
+    def changing(scores, positive, negative):
+        calls.append(len(scores))
+        sharp = 10 if len(scores) == 10 else 10 * scores.detach()  # no softmax of the last batch, of 4 rows
+        return losses.load("ntxent", {"temperature": 1})(cocos.Pairs(sharp * scores, positive, negative))
+
+    data = measures.count(two_sided(), losses.of(changing), batch_size=10)
+    assert 4 in calls and data["contributing"].isnull().all() and data.attrs["share"] == "unknown"
+    assert "of no form whose unit can be measured" in data.attrs["notes"]
+
+
+def test_the_unit_is_given_or_measured(own):
     pairs = pairs_of(two_sided())
     loss = own("ntxent")
-    close(loss.unit(pairs)[:, 0], torch.where(pairs.negative, loss.weight(pairs), 0).sum(dim=1))
-    data = measures.count(two_sided(), loss)
-    np.testing.assert_array_equal(data["contributing"], data["relative_per_query"])
-    assert (data.attrs["unit"], data.attrs["share"]) == ("push", "push")
-    assert "is not known: a share is a part of the query's own push" in str(table("count", data))
+    close(loss.unit(pairs), torch.tensor(10.0, dtype=torch.float64))
+    data, shelf = measures.count(two_sided(), loss, batch_size=10), measures.count(two_sided(), "ntxent", batch_size=10)
+    np.testing.assert_array_equal(data["contributing"], shelf["contributing"])
+    assert (data.attrs["unit"], data.attrs["share"]) == ("softmax", "probability")
+    assert "the unit is measured: the weights are those of a softmax of the scores" in " ".join(
+        str(table("count", data)).split()
+    )
     exact = own("ntxent", {"unit": "10"})
     assert exact.unit(pairs) == 10
     for name in ("contributing", "weight_above", "idle", "hardest_share"):
@@ -411,7 +451,8 @@ def test_a_callable_needs_no_name():
         return torch.where(negative, scores, 0).sum(dim=1)
 
     data = measures.count(two_sided(), mine)
-    assert data.attrs["loss"].endswith("mine") and float(data["contributing_all"].mean()) == 23
+    assert data.attrs["loss"].endswith("mine") and float(data["relative"].mean()) == 23
+    assert data["contributing"].isnull().all() and data.attrs["share"] == "unknown"  # all push alike, no hinge is seen
 
 
 # Callables of embeddings
@@ -626,7 +667,7 @@ def test_weights_add(own):
     parts = (losses.load("triplet", {"margin": 0.1}), losses.load("ntxent"), own("ntxent", {"tau": 0.3}))
     close(loss.weight(pairs), sum(c * part.weight(pairs) for c, part in zip((0.5, 1, 2), parts, strict=True)))
     close(loss(pairs), sum(c * part(pairs) for c, part in zip((0.5, 1, 2), parts, strict=True)))
-    close(loss.unit(pairs)[:, 0], torch.where(pairs.negative, loss.weight(pairs), 0).sum(dim=1))
+    close(loss.unit(pairs), torch.tensor(0.5 + 10 + 2 / 0.3, dtype=torch.float64))  # the last one is measured
     known = losses.load(f"0.5*triplet + ntxent+2 * {own.file}:ntxent", {"tau": 0.3, "margin": 0.1, "unit": 3})
     close(known.unit(pairs).expand(24, 1), torch.full((24, 1), 0.5 + 10 + 2 * 3, dtype=torch.float64))
     close(loss.weight(pairs), weights.autograd(loss, pairs))
@@ -753,23 +794,24 @@ def call(*arguments):
 
 
 @pytest.mark.parametrize(
-    ("file", "loss", "parameters", "kind"),
+    ("file", "loss", "parameters", "kind", "share"),
     [
-        ("two.npz", "my_losses:ntxent", {"tau": 0.2}, "score"),
-        ("two.npz", "my_losses.py:VSE", {"margin": 0.1}, "score"),
-        ("one.npz", "my_losses:SupCon", {}, "score"),
-        ("one.npz", "my_losses:to_centres", {}, "influence"),
-        ("two.npz", "triplet+0.5*contrastive_cosine", {"triplet.margin": 0.1}, "score"),
+        ("two.npz", "my_losses:ntxent", {"tau": 0.2}, "score", "probability"),
+        ("two.npz", "my_losses.py:VSE", {"margin": 0.1}, "score", "unknown"),  # both directions at once
+        ("one.npz", "my_losses:SupCon", {}, "score", "probability"),
+        ("one.npz", "my_losses:to_centres", {}, "influence", "unknown"),
+        ("two.npz", "triplet+0.5*contrastive_cosine", {"triplet.margin": 0.1}, "score", "unit"),
     ],
 )
-def test_a_run_of_the_command(files, file, loss, parameters, kind):
+def test_a_run_of_the_command(files, file, loss, parameters, kind, share):
     given = [part for name, value in parameters.items() for part in ("-p", f"{name}={value}")]
     done = call("count", files / file, "--loss", loss, *given, "--json", "--batch-size", 12)
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["loss"]["name"] == loss and found["weights"] == kind
     assert found["loss"]["parameters"].items() >= parameters.items()
-    assert all(part["contributing_all"]["mean"] > 0 for part in found["directions"].values())
+    key = "relative" if share == "unknown" else "contributing_all"
+    assert found["share"] == share and all(part[key]["mean"] > 0 for part in found["directions"].values())
 
 
 def test_what_a_loss_prints_is_not_the_result(files):
@@ -956,7 +998,7 @@ def test_proxies_of_the_embeddings_are_those_of_the_loss(library):
 
 def test_where_there_is_no_matrix_there_is_influence(library):
     data = measures.count(labelled(), losses.load("pml:AngularLoss"))
-    assert data.attrs["weights"] == "influence" and float(data["contributing_all"].mean()) > 1
+    assert data.attrs["weights"] == "influence" and float(data["relative"].mean()) > 1
 
 
 def test_the_distance_can_be_chosen(library):

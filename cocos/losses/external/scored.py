@@ -256,4 +256,5 @@ class OfScores:
         """The unit that was given, the target's own, or measured, broadcastable to (Q, C); NaN where it is unknown."""
         if self.unit_from in {"given", "own"}:
             return self.unit_of(pairs.scores, pairs)
-        return self.unit_of(self.weight(pairs), pairs)
+        loss = self if self.form else self.bind(pairs)
+        return loss.unit_of(loss.weight(pairs), pairs)
