@@ -207,9 +207,12 @@ def statistics(found: MaxSim, loss: Loss, positive: Tensor, eps: float = 0.01) -
     """
     pairs = Pairs(found.scores.detach(), positive)
     weights = weights_of(loss, pairs)
-    contributing = (weights.abs() / unit_of(loss, weights, pairs) > eps) & pairs.negative
+    share = weights.abs() / unit_of(loss, weights, pairs)
+    contributing = (share > eps) & pairs.negative
     carrying, tokens = carriers(found).to(weights.dtype), found.candidate_mask.sum(dim=1)
     told: dict[str, Tensor] = {"contributing": contributing.sum(dim=1)}
+    if share.isnan().any():  # of a loss of unknown unit
+        told["contributing"] = torch.full_like(share[:, 0], torch.nan)
     for name, mask in (("negative", contributing), ("positive", positive)):
         number = mask.sum(dim=1)
         for end, values in (("", carrying), ("_part", carrying / tokens)):

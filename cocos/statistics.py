@@ -49,8 +49,14 @@ SOURCE_STATISTICS = ("source_negatives", "source_contributing", "source_pulled",
 SOURCES_BY_UNIT = SOURCE_STATISTICS[1:3]
 
 
+def _by_unit(values: Tensor, share: Tensor) -> Tensor:
+    """Statistics by share, (..., Q), NaN for the queries whose shares are NaN, as those of an unknown unit are."""
+    unknown = share[:, :1].isnan().any(dim=1)
+    return torch.where(unknown, torch.nan, values.double()) if unknown.any() else values
+
+
 def contributing(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
-    """Number of negatives with a share above eps, strictly (COCOS), int64.
+    """Number of negatives with a share above eps, strictly (COCOS), int64; NaN where the shares are.
 
     Source: Bleeker & de Rijke 2022, arXiv:2202.07474, section 4 and eq. 6.
 
@@ -62,7 +68,7 @@ def contributing(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
         >>> cocos.statistics.contributing(share, pairs)
         tensor([1])
     """
-    return ((share > eps) & pairs.negative).sum(dim=1)
+    return _by_unit(((share > eps) & pairs.negative).sum(dim=1), share)
 
 
 def uncertain(share: Tensor, pairs: Pairs, eps: float, equal: float) -> Tensor:
@@ -92,7 +98,7 @@ def weight_above(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
         >>> cocos.statistics.weight_above(share, pairs)
         tensor([0.5000])
     """
-    return torch.where((share > eps) & pairs.negative, share, 0).sum(dim=1)
+    return _by_unit(torch.where((share > eps) & pairs.negative, share, 0).sum(dim=1), share)
 
 
 def weight_below(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
@@ -104,7 +110,7 @@ def weight_below(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
         >>> cocos.statistics.weight_below(share, pairs)
         tensor([0.0080])
     """
-    return torch.where((share <= eps) & pairs.negative, share, 0).sum(dim=1)
+    return _by_unit(torch.where((share <= eps) & pairs.negative, share, 0).sum(dim=1), share)
 
 
 def weight_positive(share: Tensor, pairs: Pairs) -> Tensor:
@@ -116,7 +122,7 @@ def weight_positive(share: Tensor, pairs: Pairs) -> Tensor:
         >>> cocos.statistics.weight_positive(share, pairs)
         tensor([0.9000])
     """
-    return torch.where(pairs.positive, share, 0).sum(dim=1)
+    return _by_unit(torch.where(pairs.positive, share, 0).sum(dim=1), share)
 
 
 def pulled_negatives(share: Tensor, weights: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
@@ -128,7 +134,7 @@ def pulled_negatives(share: Tensor, weights: Tensor, pairs: Pairs, eps: float = 
         >>> cocos.statistics.pulled_negatives(weights.abs(), weights, pairs)
         tensor([1])
     """
-    return ((share > eps) & pairs.negative & (weights < 0)).sum(dim=1)
+    return _by_unit(((share > eps) & pairs.negative & (weights < 0)).sum(dim=1), share)
 
 
 def pushed_positives(share: Tensor, weights: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
@@ -140,7 +146,7 @@ def pushed_positives(share: Tensor, weights: Tensor, pairs: Pairs, eps: float = 
         >>> cocos.statistics.pushed_positives(weights.abs(), weights, pairs)
         tensor([1])
     """
-    return ((share > eps) & pairs.positive & (weights > 0)).sum(dim=1)
+    return _by_unit(((share > eps) & pairs.positive & (weights > 0)).sum(dim=1), share)
 
 
 def by_source(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) -> dict[str, Tensor]:
@@ -168,14 +174,7 @@ def by_source(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) ->
         for own, values in zip(found.values(), every, strict=True):
             own.append(values)
     made = {name: torch.stack(values, dim=1) for name, values in found.items()}
-    return made | _unknown(unit, {name: made[name] for name in SOURCES_BY_UNIT})
-
-
-def _unknown(unit: Tensor, found: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Statistics by a unit, NaN where it is not known."""
-    if not unit.isnan().any():
-        return found
-    return {name: torch.full_like(values, torch.nan, dtype=torch.float64) for name, values in found.items()}
+    return made | {name: _by_unit(made[name].T, share).T for name in SOURCES_BY_UNIT}
 
 
 def push(weights: Tensor) -> Tensor:
@@ -315,23 +314,17 @@ def per_query(
     share, part = weights.abs() / unit, spread(weights, pairs)
     doubts = {} if equal is None else {"uncertain": uncertain(share, pairs, eps, equal)}
     doubts |= {} if equal is None else {"relative_uncertain": uncertain(part, pairs, eps, equal)}
-    by_unit = {
+    return doubts | {
         "contributing": contributing(share, pairs, eps),
         "weight_above": weight_above(share, pairs, eps),
         "weight_below": weight_below(share, pairs, eps),
         "weight_positive": weight_positive(share, pairs),
         "pulled_negatives": pulled_negatives(share, weights, pairs, eps),
         "pushed_positives": pushed_positives(share, weights, pairs, eps),
+        "relative": relative(part, eps),
+        "push": push(weights),
+        "pull": pull(weights),
+        "effective": effective(part),
+        "participation": participation(part),
+        "hardest_share": hardest_share(part),
     }
-    return (
-        doubts
-        | _unknown(unit, by_unit)
-        | {
-            "relative": relative(part, eps),
-            "push": push(weights),
-            "pull": pull(weights),
-            "effective": effective(part),
-            "participation": participation(part),
-            "hardest_share": hardest_share(part),
-        }
-    )

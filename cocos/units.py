@@ -126,7 +126,8 @@ def found(
             for forms in (_of_one, _of_several):
                 tried = [_compared(rows, *form) for form in forms(rows, logits)]
                 errors = torch.stack([error for error, _, _ in tried]).tolist()  # one transfer from the device
-                best = min(range(len(tried)), key=lambda k: (not errors[k] <= rows.close, errors[k]))
+                level = [max(error, rows.close / 100) for error in errors]  # of two forms as good, the first
+                best = level.index(min(level))
                 if errors[best] <= rows.close:
                     return _unit(*tried[best][1:], positive, "softmax")
     if kind in {"sigmoid", None}:

@@ -354,7 +354,7 @@ BY_UNIT += ("weight_above", "weight_below", "weight_positive", "pulled_negatives
 
 
 def test_a_loss_of_unknown_unit_has_nothing_by_it(files):
-    """A label smoothing is no softmax of the shelf: every number by a unit is missing, and no other one has its name."""
+    """Every number by a unit is missing for a smoothed softmax, and no other number has its name."""
     (files / "smooth.py").write_text(
         "import torch.nn.functional as F\n\n\ndef smooth(scores, positive):\n"
         "    target = positive.int().argmax(1)\n"

@@ -163,7 +163,7 @@ def _of_count(counted: xr.Dataset, record: dict[str, Any]) -> dict[str, dict[str
     made, full = {}, _per_query.full_batches(counted)
     for name, own in record["directions"].items():
         one = counted.sel(direction=name)
-        every = ~np.isnan(one["contributing"].values)
+        every = ~np.isnan(one["negatives"].values)
         some = one["effective_per_query"].values > 0 if "effective_per_query" in one else every
         made[name] = own | {
             "relative": _mean(one, ("relative_per_query",), every),
@@ -177,6 +177,8 @@ def _of_count(counted: xr.Dataset, record: dict[str, Any]) -> dict[str, dict[str
             "queries": float(one["queries"].values[full].mean()),
             "candidates": own["positives"] + float(np.nanmean(one["negatives"].values[full])),
         }
+        if counted.attrs["share"] == "unknown":
+            made[name] = {key: value for key, value in made[name].items() if key not in records.BY_UNIT}
         if made[name]["candidates"] > own["candidates"]:
             record.pop("value", None)
     return made

@@ -42,7 +42,8 @@ def sums(run: Run, others: Sequence[losses.Loss], eps: float, report: Callable |
 
 def _sums(effective: Tensor, above: Tensor, uncertain: Tensor | int = 0) -> list[float]:
     """Sums over the queries: see `SUMS`."""
-    pushed, idle, whole = (effective > 0).sum(), (above == 0).sum(), effective.sum(dtype=torch.float64)
+    none = torch.where(above.isnan(), torch.nan, (above == 0).double())
+    pushed, idle, whole = (effective > 0).sum(), none.sum(), effective.sum(dtype=torch.float64)
     return [float(each) for each in (whole, pushed, above.sum(), idle, len(above), uncertain)]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from cocos import retrieval
+from cocos import retrieval, statistics
 from cocos.errors import InputError
 
 # Names of per-query values, and their long name and units, in the order in which they are told.
@@ -133,6 +133,8 @@ def values_of(one: xr.Dataset, more: Sequence[str] = ()) -> dict[str, np.ndarray
         found = with_ranks(found)
     if "contributing" in found:
         found["idle"] = np.where(np.isfinite(found["contributing"]), 100.0 * (found["contributing"] == 0), np.nan)
+        if np.isnan(found["contributing"]).all():  # of a loss of unknown unit
+            found = {name: each for name, each in found.items() if name not in (*statistics.BY_UNIT, "idle")}
     for name in OF_PUSHED:
         if name in found:
             found[name] = np.where(found[name] > 0, found[name], np.nan)

@@ -115,14 +115,19 @@ def bins(most: float) -> np.ndarray:
     return ladder[: max(4, int(np.searchsorted(ladder, most)) + 1)]
 
 
-def histogram(data: xr.Dataset, upper: np.ndarray | None = None) -> xr.Dataset:
+def histogram(data: xr.Dataset, upper: np.ndarray | None = None, of: str = "contributing") -> xr.Dataset:
     """Counts of `cocos.measures.count` as they are drawn, each (direction,), over all queries of the run.
+
+    Args:
+        data: the counts.
+        upper: largest count of each bin; None: as the counts have it.
+        of: `contributing`, or `relative_per_query`.
 
     Returns:
         `mean`, the mean count; `idle_fraction`, the fraction of queries without any; `negatives` per query; and `part`
         (direction, bin), the part of the queries in each bin, whose largest counts ascend from 0 (None: `bins`).
     """
-    found = data["contributing"]
+    found = data[of]
     upper = bins(float(found.max())) if upper is None else upper
     queries = found.notnull().sum(["batch", "query"])
     edges = np.concatenate([[-0.5], upper + 0.5])

@@ -21,6 +21,8 @@ from cocos.scores import Pairs
 
 # Whole numbers of one query, which stand in the attributes.
 QUERY_TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")
+# Columns by the unit of the loss, NaN where it is not known.
+BY_UNIT = ("share", "contributes")
 CONTRIBUTOR_LABELS = {
     "candidate_index": ("row of the candidate in the embeddings", "1"),
     "group": ("group of the candidate", "1"),
@@ -50,10 +52,14 @@ def _drawn(run: Run, row: int, direction: str, second: bool) -> tuple[int, Batch
 
 
 def _middle(run: Run, side: Embeddings, second: bool) -> int:
-    """The row with the median number of contributing negatives among the queries of the first batch."""
+    """The row with the median number of contributing negatives, or of `relative`, in the first batch."""
     batch = run.plan.batches[0].flip() if second else run.plan.batches[0]
     blocks = run.blocks(side, batch, whole=False)
-    counts = [statistics.contributing(weights.abs() / unit, pairs, run.eps) for pairs, weights, unit in blocks]
+    counts = []
+    for pairs, weights, unit in blocks:
+        by_push = unit.isnan().any()
+        share = statistics.spread(weights, pairs) if by_push else weights.abs() / unit
+        counts.append(statistics.contributing(share, pairs, run.eps))
     order = torch.cat(counts).argsort(stable=True)
     return int(batch.query_index[order[(len(order) - 1) // 2]])
 
@@ -76,16 +82,19 @@ def _order(share: Tensor, score: Tensor, index: Tensor) -> Tensor:
 
 
 def _ranked(pairs: Pairs, weights: Tensor, share: Tensor, index: Tensor, eps: float) -> tuple[dict, dict]:
-    """Columns of the candidates of the first query by falling share, (C,) each, and totals over all of them."""
+    """Columns of the candidates of the first query by falling share, (C,) each, and totals over all of them.
+
+    Where the unit of the loss is unknown, the order is that of the weights, and there are no totals by share.
+    """
     spread, push, pull = statistics.spread(weights, pairs), statistics.push(weights)[0], statistics.pull(weights)[0]
-    above, contributing = (share > eps) & pairs.negative, statistics.contributing(share, pairs, eps)[0]
+    above, known = (share > eps) & pairs.negative, not share[0].isnan().any()
     weights, share, positive, above = (each[0] for each in (weights, share, pairs.positive, above))
     total = torch.where(weights < 0, pull, push)
     part = torch.where(weights != 0, weights.abs() / torch.where(total > 0, total, 1), 0)
     there = (pairs.positive | pairs.negative)[0].nonzero().flatten()
-    order = there[_order(share[there], pairs.scores[0, there], index[there])]
+    order = there[_order((share if known else weights.abs())[there], pairs.scores[0, there], index[there])]
     every = {"score": pairs.scores[0], "weight": weights, "share": share, "part": part, "positive": positive}
-    every |= {"candidate_index": index, "contributes": above}
+    every |= {"candidate_index": index, "contributes": above if known else torch.full_like(share, torch.nan)}
     columns = {name: values[order] for name, values in every.items()}
     pulls, parts = weights[order] < 0, part[order]
     columns["held"] = torch.where(pulls, (parts * pulls).cumsum(0), (parts * ~pulls).cumsum(0))
@@ -96,10 +105,14 @@ def _ranked(pairs: Pairs, weights: Tensor, share: Tensor, index: Tensor, eps: fl
         "negatives": int(pairs.negative[0].sum()),
         "left_out": len(index) - len(order),
         "repeated": len(order) - len(index[order].unique()),
-        "contributing": int(contributing),
-        "contributing_part": float(part[above & (weights > 0)].sum()),
         "relative": int(statistics.relative(spread, eps)[0]),
+        "relative_part": float(spread[0][spread[0] > eps].sum()),
         "effective": float(statistics.effective(spread)[0]),
+        **(
+            {"contributing": int(above.sum()), "contributing_part": float(part[above & (weights > 0)].sum())}
+            if known
+            else {}
+        ),
     }
 
 
@@ -180,6 +193,7 @@ def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query
     attrs, listed = data.attrs, []
     for place in range(data.sizes["candidate"]):
         entry = {name: data[name].values[place].item() for name in data.data_vars}
+        entry |= dict.fromkeys(BY_UNIT) if attrs.get("share") == "unknown" else {}
         entry = {"row": entry.pop("candidate_index")} | entry
         listed.append(entry | ({"text": labels(entry["row"])} if labels else {}))
     return {
@@ -194,7 +208,7 @@ def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query
         **{name: int(attrs[name]) for name in ("batch", "batches", "batch_size", "seed")},
         **{name: attrs[name] for name in ("sample", "same_group", "dtype", "device")},
         "totals": {name: float(attrs[name]) for name in ("push", "pull", "effective")}
-        | {name: int(attrs[name]) for name in QUERY_TOTALS if name in attrs},
+        | {name: int(attrs[name]) if name in attrs else None for name in QUERY_TOTALS},
         "candidates": listed,
     }
 

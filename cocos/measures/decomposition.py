@@ -137,7 +137,7 @@ def decomposition(
     )
     found = arrays(records)
     values = {name: found[name] for name in (*STATISTICS, "negatives", "query_index") if name in found}
-    values["queries"] = (~np.isnan(found["contributing"])).sum(axis=2)
+    values["queries"] = (~np.isnan(found["negatives"])).sum(axis=2)
     return dataset(values, STATISTICS, list(records), attrs)
 
 

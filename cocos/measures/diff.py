@@ -16,7 +16,7 @@ from cocos.measures._paired_queries import COMPARED, QueryTable
 from cocos.sampling import Sampling, sampled, whole_number
 
 # Values by which the queries that changed most are chosen, the first that both results have.
-CHANGE_BY = ("MRR", "contributing")
+CHANGE_BY = ("MRR", "contributing", "relative")
 STATED = {
     "mean": ("mean over the paired queries", ""),
     "difference": ("mean of the paired differences, second less first", ""),
@@ -61,7 +61,7 @@ def diff(
         eps: of embeddings: smallest share that contributes.
         names: of the two.
         by: value whose change makes a query one that changed most; None: the reciprocal rank of its best positive
-            (`MRR`), or the contributing negatives where ranks are not known.
+            (`MRR`), or the contributing negatives where ranks are not known, or `relative` where their unit is not.
         changed: number of the queries that changed most to list, of each direction.
         top: number of candidates to list for each of them.
         level: of the confidence intervals.

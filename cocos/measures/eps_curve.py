@@ -13,12 +13,17 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import Tally, Tile, View, devices
 from cocos.engine.readers.lines import Lines
+from cocos.errors import InputError
 from cocos.measures._passes import passes
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, ladder, sampled
 
 # Lowest bits of a share that the grid drops: 2**(52 - CELL_BITS) cells from a number to its double.
 CELL_BITS = 44
+
+
+# Refusal of a loss without shares.
+NO_SHARES = "{}: the natural unit of this loss is not known, so that no share is above an eps; give it, -p unit="
 
 
 @devices.threads(1)
@@ -77,11 +82,17 @@ def eps_curve(
 
 
 def _held(run: Run, ladder: Tensor, report) -> Iterator[tuple[str, int, Tensor, Tensor]]:
-    """Yield direction, queries, shares above each eps and queries that have one, for each block of weights."""
+    """Yield direction, queries, shares above each eps and queries that have one, for each block of weights.
+
+    Raises:
+        InputError: the unit of the loss is not known.
+    """
     names, of = [name for name, _, _ in run.sides], _Ladder(ladder)
     for done, batch in enumerate(run.plan.batches):
         for name, (_, blocks) in zip(names, run.sided(batch, whole=False), strict=True):
             for pairs, weights, unit in blocks:
+                if unit.isnan().any():
+                    raise InputError(NO_SHARES.format(losses.name_of(run.loss)))
                 share = torch.where(pairs.negative, weights.abs() / unit, 0).double()
                 yield name, len(share), of.above(share), of.above(share.amax(dim=1))
         if report:

@@ -109,6 +109,8 @@ def replay(
     counts = _counted(rows, variants, sampling)
     variables, notes = _compared(variants, counts, level)
     first = counts[0]
+    if first.attrs["share"] == "unknown":
+        by = "relative" if by in {"contributing", "idle"} else by
     notes = [*filter(None, first.attrs["notes"].splitlines()), *said[1], *_other_notes(variants, counts), *notes]
     attrs = first.attrs | (checkpoint.identity() | {"split": sampling["split"]} if checkpoint else {})
     for key in ("health", "footnotes", "undrawn", "convention"):
@@ -154,7 +156,8 @@ class _Draws:
         drawn = one["query_index"].values.ravel()
         there = np.isfinite(drawn)
         known = _paired_queries.values_of(one, more=("push",))
-        values = {name: known[name].ravel()[there] for name in REPLAYED}
+        none = np.full(drawn.shape, np.nan)  # of a loss of unknown unit
+        values = {name: known.get(name, none).ravel()[there] for name in REPLAYED}
         group = one["query_group"].values.ravel()[there].astype(np.int64)
         return cls(drawn[there].astype(np.int64), group, values)
 

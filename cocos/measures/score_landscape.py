@@ -1,5 +1,7 @@
 """What does a loss make of one positive and one negative, wherever their scores lie?"""
 
+import math
+
 import torch
 import xarray as xr
 
@@ -52,6 +54,7 @@ def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> 
         "pull": (axes, pull, "minus the weight of the positive", "weight"),
         **{name: (name, score, f"score of the {name}", "score") for name in axes},
     }
-    unit = float(loss.unit(pairs).max()) if hasattr(loss, "unit") else float(weight[:, 1:].abs().max())
+    unit = float(loss.unit(pairs).max()) if hasattr(loss, "unit") else math.nan
+    unit = unit if math.isfinite(unit) else float(weight[:, 1:].abs().max())
     about = {"title": f"Scores of {losses.name_of(loss)}", "negatives": negatives, "points": points, "unit": unit}
     return results.labelled(variables, results.provenance(loss, **about))

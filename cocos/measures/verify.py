@@ -80,7 +80,7 @@ def _tried(loss, other, trial: Trial) -> TrialResult:
         found.broken = "its loss or its weights are NaN or infinite"
         return found
     found.largest = weight.abs().max().item()
-    size = max(found.largest, unit.min().item())
+    size = max(found.largest, unit.nan_to_num(1.0).min().item())
     _dtypes(loss, pairs, size, found)
     known = losses.traits(loss)  # whose columns have places of their own where there are more than candidates
     fixed = (known.matching == "columns" or len(known.directions) > 1) and len(set(pairs.scores.shape)) > 1

@@ -70,7 +70,7 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
 
     moving = torch.cat([weigh_row(torch.cat([positive[None], others, s[None]])) for s in scores])
     row = seen(torch.cat([positive[None], others, others[:1]]))
-    unit = weights.unit(loss, moving, row)
+    unit = weights.unit(loss, weights.of(loss, row), row).nan_to_num(1.0)
     pulled = torch.cat([weigh_row(torch.cat([s[None], others]))[:, 0] for s in scores])
     push, pull = statistics.push(moving), statistics.pull(moving)
     variables = {

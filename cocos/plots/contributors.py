@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Patch
 
+from cocos import results
 from cocos.measures.contributors import rest
 from cocos.plots._labels import below, empty, palette, plain, single
 from cocos.plots._wording import percent
@@ -63,7 +64,8 @@ def contributors(
     dataset, ax = single(dataset, alone()), ax or plt.gca()
     attrs, one = dataset.attrs, dataset.isel(candidate=slice(MOST_BARS))
     rows, part, weight = (one[name].values for name in ("candidate_index", "part", "weight"))
-    positive, above = one["positive"].values, one["share"].values > attrs["eps"]
+    known = attrs.get("share") != "unknown"
+    positive, above = one["positive"].values, one["share" if known else "part"].values > attrs["eps"]
     left, others = rest(dataset, MOST_BARS)
     place, longest = np.arange(len(rows)), 100 * max([others, *part[weight > 0]], default=1.0) or 100.0
     kinds = (("positive", positive, ORANGE, "////"), ("negative", ~positive, BLUE, ""))
@@ -96,7 +98,8 @@ def contributors(
     _headed(dataset, query, image, ax)
     handles = [Patch(facecolor=c, hatch=h, edgecolor="white", label=s) for s, m, c, h in kinds if m.any()]
     if (~above & (weight != 0)).any():
-        handles.append(Patch(facecolor=BLUE, alpha=PALE, label="does not contribute"))
+        pale = "does not contribute" if known else f"no {results.above(attrs)}"
+        handles.append(Patch(facecolor=BLUE, alpha=PALE, label=pale))
     below(ax, handles=handles, ncols=3)
     ax.spines[["top", "right", "left"]].set_visible(False)
     return ax
@@ -161,6 +164,11 @@ def _query(ax: Axes, query: str, image: np.ndarray | None) -> None:
 def title(dataset: xr.Dataset) -> str:
     """State how many negatives contribute to the query, and their part of its push."""
     attrs = dataset.attrs
+    if "contributing" not in attrs:
+        return (
+            f"{attrs['relative']} of {attrs['negatives']} negatives have {results.above(attrs)}, together "
+            f"{percent(attrs['relative_part'])} of it"
+        )
     return (
         f"{attrs['contributing']} of {attrs['negatives']} negatives contribute and carry "
         f"{percent(attrs['contributing_part'])} of the push"

@@ -1,6 +1,6 @@
 """Plot of the contributing negatives per query."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -38,8 +38,9 @@ def count(
     """
     ax = ax or plt.gca()
     several = series(dataset, names)
-    upper = bins(max(float(each["contributing"].max()) for each in several.values()))
-    found = {name: histogram(each, upper) for name, each in several.items()}
+    of = _drawn_of(several.values())
+    upper = bins(max(float(each[of].max()) for each in several.values()))
+    found = {name: histogram(each, upper, of) for name, each in several.items()}
     highest = max(float(each["part"].max()) for each in found.values())
     directions = list(dict.fromkeys(str(d) for each in found.values() for d in each["direction"].values))
     colours = palette(len(directions))
@@ -60,11 +61,13 @@ def count(
     for tick, part in zip(ax.get_yticks(), found.values(), strict=True):
         said = " / ".join(number(float(mean)) for mean in part["mean"].values)
         ax.text(1.01, tick, f"mean\n{said}", transform=ax.get_yaxis_transform(), fontsize="small", va="center")
-    above = list(dict.fromkeys(results.above(each.attrs) for each in several.values()))
+    by_push = of != "contributing"
+    attrs = [each.attrs | ({"share": "unknown"} if by_push else {}) for each in several.values()]
+    above = list(dict.fromkeys(map(results.above, attrs)))
     eps = list(dict.fromkeys(f"{each.attrs['eps']:g}" for each in several.values()))
     meant = f"{above[0]}, eps = {eps[0]}" if len(above) == 1 else f"share above eps = {' or '.join(eps)}"
     ax.set(
-        xlabel=f"contributing negatives of a query ({meant})",
+        xlabel=f"{'' if by_push else 'contributing '}negatives of a query ({meant})",
         xlim=(-0.6, len(upper) - 0.4),
         ylim=(last - (0.66 if len(directions) > 1 else 0.08), 0.66),
     )
@@ -78,17 +81,35 @@ def count(
     return ax
 
 
+def _drawn_of(datasets: Iterable[xr.Dataset]) -> str:
+    """The count that is drawn: by the part of the push where the unit of a loss is unknown, which compares all."""
+    unknown = any(data.attrs.get("share") == "unknown" for data in datasets)
+    return "relative_per_query" if unknown else "contributing"
+
+
 def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
     """State the counts of one Dataset, or the losses with the most and the fewest idle queries; name a collapse."""
     collapsed = "\ncollapsed embeddings" if any(health.warnings(d.attrs.get("notes", "")) for d in datasets) else ""
-    parts = [histogram(data) for data in datasets]
+    of = _drawn_of(datasets)
+    parts = [histogram(data, of=of) for data in datasets]
     idle = [between(part["idle_fraction"].values) for part in parts]
     if len(parts) == 1:
         mean, negatives = parts[0]["mean"].values, float(parts[0]["negatives"].mean())
         kind = results.about_weights(datasets[0].attrs).partition(":")[0]
         name = f"{names[0]} ({kind})" if kind else names[0]
         counts = f"{between(mean, number)} of {negatives:.0f} negatives contribute per query"
+        if of != "contributing":
+            above = results.above(datasets[0].attrs | {"share": "unknown"})
+            return f"{name}: {between(mean, number)} of {negatives:.0f} negatives per query have {above}{collapsed}"
         return f"{name}: {counts}; {idle[0]} of the queries have none{collapsed}"
+    if of != "contributing":
+        means = [float(part["mean"].mean()) for part in parts]
+        most, least = int(np.argmax(means)), int(np.argmin(means))
+        above = results.above(datasets[most].attrs | {"share": "unknown"})
+        return (
+            f"{number(means[most])} negatives per query have {above} under {names[most]}, {number(means[least])} under "
+            f"{names[least]}{collapsed}"
+        )
     means = [float(part["idle_fraction"].mean()) for part in parts]
     most, least = int(np.argmax(means)), int(np.argmin(means))
     which = f"under {names[most]}, {idle[least]} under {names[least]}"

@@ -35,10 +35,11 @@ def weight_curve(
         ax.axvline(at, color="0.6", linewidth=0.8, linestyle=":")
     others = {float(score) for each in several.values() for score in each.attrs["others"]}
     ax.vlines(sorted(others), 0, 0.04, transform=ax.get_xaxis_transform(), color="0.35", linewidth=1, label="_others")
+    unknown = any(each.attrs.get("share") == "unknown" for each in several.values())
     metrics = dict.fromkeys(each.attrs["metric"].replace("_", " ") for each in several.values())
     ax.set(
         xlabel=f"score of that candidate ({', '.join(metrics)}); dotted: the positive, ticks: other negatives",
-        ylabel="weight / unit of the loss",
+        ylabel="weight" if unknown else "weight / unit of the loss",
     )
     ax.set_title(results.heading(next(iter(several.values()))) if single else "Weight against score", fontsize="medium")
     below(ax, lines=3)

@@ -44,7 +44,8 @@ def sentences(name: str, entry: dict) -> Iterator[str]:
     sources = entry.get("sources", {})
     if len(sources) > 1:
         said = [
-            f"{source} {mean(each['negatives'])} negatives, {mean(each['contributing'])} contribute"
+            f"{source} {mean(each['negatives'])} negatives"
+            + ("" if each["contributing"]["mean"] is None else f", {mean(each['contributing'])} contribute")
             + ("" if each["push"]["mean"] is None else f", {mean(_times(each['push'], 100))} % of the push")
             for source, each in sources.items()
         ]

@@ -31,13 +31,16 @@ def table(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: s
             f"{one['share']:.4f}",
             f"{100 * one['part']:.1f} % {side}" if side else "0",
             f"{100 * one['held']:.1f} %" if side else "",
-            "yes" if one["contributes"] else "" if one["positive"] else "no",
+            "yes" if one["contributes"] == 1 else "" if one["positive"] else "no",
         ))
     share, symbol = {"probability": ("probability", "p"), "violations": ("violations", "n")}.get(
         attrs.get("share"), ("share", "share")
     )
     limit = f"{attrs['eps']:g}" if symbol == "n" else _percent(attrs["eps"])
     columns = ("candidate", "", "group", "score", "weight", share, "of", "cumulative", f"{symbol} > {limit}")
+    if attrs.get("share") == "unknown":  # no column by the unit
+        shown = [place for place, column in enumerate(columns) if column not in {share, columns[-1]}]
+        columns, *rows = ([line[place] for place in shown] for line in (columns, *rows))
     return Table(columns, tuple(rows), _head(attrs, query), _notes(data), least=("weight", "group"))
 
 
@@ -68,9 +71,10 @@ def _notes(data: xr.Dataset) -> tuple[str, ...]:
     """State the totals of the query, and the candidates that are not listed."""
     attrs = data.attrs
     percent = _percent(attrs["eps"])
-    relative = f"{attrs['relative']} have more than {percent} of the push; " if "relative" in attrs else ""
+    above = [f"{attrs['contributing']} contribute ({results.above(attrs)})"] if "contributing" in attrs else []
+    above += [f"{attrs['relative']} have more than {percent} of the push"] if "relative" in attrs else []
     notes = [
-        f"of {attrs['negatives']} negatives {attrs['contributing']} contribute ({results.above(attrs)}), {relative}"
+        f"of {attrs['negatives']} negatives {', '.join(above)}; "
         f"the push is spread as if over {attrs['effective']:.1f}; positives: {attrs['positives']}; "
         f"push {attrs['push']:.4g}, pull {attrs['pull']:.4g}"
     ]

@@ -16,6 +16,12 @@ REPLAY_COLUMNS = {
     "push": ("push", 2),
     "hardest_share": ("hard", 2),
 }
+# Of a loss of unknown unit, by the part of the push.
+BY_PUSH_COLUMNS = {"relative": ("relative", 1)} | {
+    name: column for name, column in REPLAY_COLUMNS.items() if name not in {"contributing", "idle"}
+}
+# Digits behind the point of a value.
+DIGITS = {name: digits for name, (_, digits) in (REPLAY_COLUMNS | BY_PUSH_COLUMNS).items()}
 # Words for the value whose change the table shows.
 CHANGE_OF = {
     "contributing": "count",
@@ -30,20 +36,26 @@ CHANGE_OF = {
 def table(data: xr.Dataset) -> Table:
     """Write a row for each variant of each direction: the means, and the paired change of one value."""
     by, level, rows = data.attrs["by"], float(data.attrs["level"]), []
+    unknown = data.attrs.get("share") == "unknown"
+    shown = BY_PUSH_COLUMNS if unknown else REPLAY_COLUMNS
     several = data.sizes["direction"] > 1
     for side in data["direction"].values:
         one = data.sel(direction=side)
-        rows += [(f"{side}:", *[""] * (len(REPLAY_COLUMNS) + 1))] if several else []
+        rows += [(f"{side}:", *[""] * (len(shown) + 1))] if several else []
         for label in one["variant"].values:
             each = one.sel(variant=label)
-            cells = [_mean(each, name, digits) for name, (_, digits) in REPLAY_COLUMNS.items()]
+            cells = [_mean(each, name, digits) for name, (_, digits) in shown.items()]
             indent = "  " if several else ""
             rows.append((f"{indent}{label}", *cells, _change(each.sel(metric=by), label == AS_IT_IS, by)))
-    columns = ("", *(head for head, _ in REPLAY_COLUMNS.values()), f"change of {CHANGE_OF[by]}")
+    columns = ("", *(head for head, _ in shown.values()), f"change of {CHANGE_OF[by]}")
     head = (*(_sentence(data.sel(direction=side)) for side in data["direction"].values), *summary.about(data))
     notes = (
-        f"count: contributing negatives per query ({results.above(data.attrs)}); idle %: queries without any; "
-        "eff.: effective number of negatives; push: weight above zero on them, in loss per score, so that it grows "
+        (
+            f"relative: negatives with {results.above(data.attrs)}; "
+            if unknown
+            else f"count: contributing negatives per query ({results.above(data.attrs)}); idle %: queries without any; "
+        )
+        + "eff.: effective number of negatives; push: weight above zero on them, in loss per score, so that it grows "
         "with a scale; hard: part of the push on the heaviest. Change: mean and "
         f"{100 * level:g} % interval over the queries that have a value in both, {_numbers(data, by)}, not adjusted "
         "for the number of rows.",
@@ -62,7 +74,7 @@ def _change(one: xr.Dataset, base: bool, by: str) -> str:
     if base:
         return ""
     mean, low, high = (float(one[key]) for key in ("difference", "low", "high"))
-    digits = REPLAY_COLUMNS.get(by, ("", 2))[1]
+    digits = DIGITS.get(by, 2)
     if not np.isfinite(mean):
         return "none"
     if not np.isfinite(low):
@@ -89,13 +101,13 @@ def _sentence(one: xr.Dataset) -> str:
     away = each["difference"].values.copy()
     unresolved = ~((each["low"].values > 0) | (each["high"].values < 0))
     away[unresolved] = np.nan
-    as_it_is = _mean(one.isel(variant=0), by, REPLAY_COLUMNS.get(by, ("", 2))[1])
+    as_it_is = _mean(one.isel(variant=0), by, DIGITS.get(by, 2))
     if not np.isfinite(away).any():
         return f"{side}: {CHANGE_OF[by]} {as_it_is} as it is; no change is resolved."
-    digits, most = REPLAY_COLUMNS.get(by, ("", 2))[1], one.isel(variant=int(np.nanargmax(np.abs(away)))).sel(metric=by)
+    digits, most = DIGITS.get(by, 2), one.isel(variant=int(np.nanargmax(np.abs(away)))).sel(metric=by)
     base, change, label = float(most["base"]), float(most["difference"]), most["variant"].item()
     pairs = int(most["pairs"])
-    every = int(one["pairs"].sel(metric="contributing").max())
+    every = int(one["pairs"].sel(metric=by if one.attrs.get("share") == "unknown" else "contributing").max())
     among = "" if pairs == every else f", over the {pairs} queries that have a value in both"
     values = f"from {base:.{digits}f} as it is to {base + change:.{digits}f}"
     return f"{side}: the largest change of {CHANGE_OF[by]} is {values}, for {label}{among}."
