@@ -351,11 +351,17 @@ class Monitor:
         """
         run: dict[str, Any] = {"step": call.step, "call": call.number, "overhead": self.overhead, "world": world()}
         run |= {} if lost is None else {"lost": lost}
-        read = [_readings.of(seen, self._eps, self._generator) for seen in by_width]
+        read = [_readings.of(seen, self._eps, self._generator, self._near(seen[0].width)) for seen in by_width]
         for numbers in read or [{"finite": False}]:
             for note in numbers.get("notes", ()):
                 self._warn(f"{self._header['loss']}: {note}")
             self._keep(run | numbers)
+
+    def _near(self, width: int | None) -> tuple[float, ...] | None:
+        """The last equilibrium of the scale, and bias, of a width; None without one."""
+        last = (self._histories.get(width) or [{}])[-1]
+        found = tuple(last[name] for name in ("equilibrium_scale", "equilibrium_bias") if name in last)
+        return found or None
 
     def _keep(self, record: dict[str, Any]) -> None:
         """Add a record to the history of its width, ask the detectors, store it and log it."""

@@ -15,6 +15,8 @@ from cocos.monitor._products import Pairs, Product
 COMPARED_ROWS = 64
 # Number of times the spacing of floating-point numbers by which equal rows may differ.
 ROW_ROUNDING = 64
+# Maximum number of scores of a matrix that are copied into the order of their queries.
+COPIED_SCORES = 2**20
 # Largest relative difference of two factors of scores that are the same.
 FACTOR_ROUNDING = 1e-5
 # Largest relative difference of the scores of equal rows that were computed in two ways: distances add 1e-6 to each.
@@ -86,6 +88,8 @@ def of(
                 precise = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
                 weights = precise * (product.sign / upstream)
             scores = scores.T if flow.turned else scores
+            if scores.numel() <= COPIED_SCORES:  # in the order of their queries all that follows is faster
+                scores, weights = scores.contiguous(), None if weights is None else weights.contiguous()
             factor = flow.factor if product.sign > 0 else None
             about = (factor, flow.kind, flow.target, bool(product.head), upstream)
             found.append(Piece(scores, weights, (sides,), *about, flow.join, order=product.order, own=product.own))

@@ -14,7 +14,7 @@ from torch import Tensor
 from cocos import units
 from cocos.monitor import _settled
 from cocos.monitor._seen import Seen
-from cocos.records import LABELLED, SOURCE_KEYS
+from cocos.records import LABELLED, SOURCE_KEYS, SOURCE_METRICS
 from cocos.sources import OTHERS_HARD
 
 # Maximum number of candidates that are compared with each other: a sample is drawn from more.
@@ -39,39 +39,38 @@ EVEN_HINGES = 1e-3
 
 # Scores of a block of queries on a CPU: 256 KiB in float32, which stay in the cache.
 CACHED_SCORES = 2**16
-# Sums over the queries of a direction that are means of a record, and those that are sums of it.
+# Sums over the queries of a direction whose means are numbers of a record.
 MEANS = ("relative", "contributing", "weight_positive", "weight_negative", "pulled_negatives", "pushed_positives",
          "positives")  # fmt: skip
-TOTALS = ("unpushed", "idle", "sum")
+# Numbers of a direction that are complete as they are.
+COMPLETE = {"idle", "push_own", "pull_own", *(f"{name}_{key}" for name in SOURCE_METRICS for key in SOURCE_KEYS)}
 
 Numbers = dict[str, Tensor]
 
 
-def of(seen: Sequence[Seen], eps: float, generator: torch.Generator) -> dict[str, Any]:
+def of(
+    seen: Sequence[Seen], eps: float, generator: torch.Generator, near: tuple[float, ...] | None = None
+) -> dict[str, Any]:
     """Read the directions of one call: the numbers of a record, those that are unknown left out.
 
     Args:
         seen: one entry per direction, the first one first.
         eps: smallest share that contributes.
         generator: of the samples of rows, on the CPU; the global state of random numbers is untouched.
+        near: scale and bias at which to look for an equilibrium first.
 
     Returns:
         Keys of a record, without those of the run (step, call, overhead, alarms).
     """
     seen = [_with_unit(each) for each in seen]
-    found = _transferred(_all(seen, eps, generator))
-    if found.pop("sum", None) is None:  # a pair that takes no part may be masked by infinity
-        found = _transferred(_all([_taking_part(each) for each in seen], eps, generator))
-        finite = found.pop("sum", None) is not None
-    else:
-        finite = True
+    found, by_direction, finite = _transferred(seen, eps, generator)
+    if not finite:  # a pair that takes no part may be masked by infinity
+        found, by_direction, finite = _transferred([_taking_part(each) for each in seen], eps, generator)
     first = seen[0]
-    directions: dict[str, dict[str, Any]] = {
-        each.direction: {"queries": each.scores.shape[0], "candidates": each.scores.shape[1]} for each in seen
+    directions = {
+        each.direction: {"queries": each.scores.shape[0], "candidates": each.scores.shape[1]} | numbers
+        for each, numbers in zip(seen, by_direction, strict=True)
     }
-    for name in [name for name in found if "/" in name]:
-        direction, _, metric = name.partition("/")
-        directions[direction][metric] = found.pop(name)
     about = {
         "queries": first.scores.shape[0],
         "candidates": first.scores.shape[1],
@@ -85,7 +84,7 @@ def of(seen: Sequence[Seen], eps: float, generator: torch.Generator) -> dict[str
         "notes": list(first.notes) or None,
         "finite": finite,
     }
-    settled = _settled.of(seen, generator) if finite else {}
+    settled = _settled.of(seen, generator, near) if finite else {}
     known = {name: value for name, value in about.items() if value is not None}
     return known | found | settled | {"directions": directions}
 
@@ -95,11 +94,33 @@ def _with_unit(seen: Seen) -> Seen:
     if seen.unit is not None or seen.source != "backward pass":
         return seen
     factor = seen.scale / seen.stretch if seen.scale and seen.stretch else None
+    if seen.kind == "softmax" and factor is not None and (unit := _of_softmax(seen, factor)) is not None:
+        return replace(seen, unit=unit, share="probability")
     found = units.found(
         seen.scores, seen.weights, seen.positive, seen.negative,
         kind=seen.kind, factor=factor, upstream=seen.factor,
     )  # fmt: skip
     return seen if found is None else replace(seen, unit=found.size, share=found.share)
+
+
+def _of_softmax(seen: Seen, factor: float) -> Tensor | None:
+    """The unit of the usual loss, a softmax with one positive of each query, (); None for others, which take longer.
+
+    It is the first of the closed forms of `cocos.units.found`, in the precision of the scores.
+    """
+    weights = _precise(seen.weights)
+    if weights.dtype != seen.scores.dtype:
+        return None
+    positive, negative = _as(seen.positive, weights), _as(seen.negative, weights)
+    logits = seen.scores * factor
+    if float(positive.sum() + negative.sum()) < weights.numel():
+        logits += LEFT_OUT * (1 - positive - negative)
+    form = logits.softmax(dim=1) - positive
+    size = form.abs().sum()
+    unit = weights.abs().sum() / size
+    apart, missing = (weights / unit - form).abs().sum() / size, form.sum(dim=1).abs().amax()
+    error, missed = torch.stack([apart, missing]).tolist()
+    return unit.float() if error <= units.CLOSE and missed <= units.CLOSE else None
 
 
 def warm() -> None:
@@ -109,23 +130,31 @@ def warm() -> None:
     of([seen], 0.0, torch.Generator().manual_seed(0))
 
 
-def _all(seen: Sequence[Seen], eps: float, generator: torch.Generator) -> Numbers:
-    """All numbers of a record, () each; `sum` is finite where every score and weight is, and the loss."""
-    first = seen[0]
-    numbers: Numbers = {}
-    for each in seen:
-        numbers |= {f"{each.direction}/{name}": value for name, value in of_direction(each, eps).items()}
-    for name in ("zero", "subnormal"):  # of the first direction
-        found = [numbers.pop(f"{each.direction}/{name}", None) for each in seen]
-        numbers |= {name: found[0]} if found[0] is not None else {}
-    numbers["sum"] = torch.stack([numbers.pop(f"{each.direction}/sum") for each in seen]).sum()
-    if first.value is not None:
-        numbers["value"] = first.value.reshape(())
-        numbers["sum"] = numbers["sum"] + first.value.reshape(())
-    numbers |= _ranks(first)
+def _transferred(
+    seen: Sequence[Seen], eps: float, generator: torch.Generator
+) -> tuple[dict[str, float], list[dict[str, float]], bool]:
+    """Numbers of a record, and of its directions, in one transfer, and whether every score, weight and loss is finite.
+
+    Numbers that are not finite are left out.
+    """
+    first, sums = seen[0], [_sums(each, eps) for each in seen]
+    more: Numbers = {} if first.value is None else {"value": first.value.reshape(())}
+    more |= _ranks(first)
     if first.query is not None and first.candidate is not None:
-        numbers |= geometry(_alone(first), generator)
-    return numbers
+        more |= geometry(_alone(first), generator)
+    named = [*more.items(), *(item for each in sums for item in each.items())]
+    in_float64 = torch.zeros((1,), dtype=torch.float64, device=first.scores.device)  # the dtype of all: whole numbers
+    values = iter(torch.cat([in_float64, *(value.detach().reshape(1) for _, value in named)]).tolist()[1:])
+    found, *by_direction = ({name: next(values) for name in each} for each in (more, *sums))
+    finite = math.isfinite(found.get("value", 0) + sum(each["sum"] for each in by_direction))
+    made = [_means(each, one) for each, one in zip(seen, by_direction, strict=True)]
+    for each in made[::-1]:  # of the first direction
+        found |= {name: each.pop(name) for name in ("zero", "subnormal") if name in each}
+    return _finite(found), [_finite(each) for each in made], finite
+
+
+def _finite(numbers: dict[str, float]) -> dict[str, float]:
+    return {name: _whole(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
 def _ranks(seen: Seen) -> Numbers:
@@ -159,13 +188,6 @@ def _taking_part(seen: Seen) -> Seen:
     return replace(seen, scores=scores, weights=weights)
 
 
-def _transferred(numbers: Numbers) -> dict[str, float]:
-    """All numbers in one transfer; those that are not finite are left out."""
-    values = torch.stack([value.detach().to(torch.float64) for value in numbers.values()]).tolist()
-    found = zip(numbers, values, strict=True)
-    return {name: _whole(value) for name, value in found if math.isfinite(value)}
-
-
 def _whole(value: float) -> float:
     return int(value) if value == int(value) and abs(value) < 2**53 else value
 
@@ -180,26 +202,33 @@ def _as(mask: Tensor, values: Tensor) -> Tensor:
     return mask.view(torch.uint8).to(values.dtype)
 
 
-def of_direction(seen: Seen, eps: float) -> Numbers:
-    """Statistics of one direction, () each: means over its queries, as `cocos count` has them."""
+def _sums(seen: Seen, eps: float) -> Numbers:
+    """Sums over the queries of one direction, () each, and its largest share of one candidate."""
     queries, candidates = seen.scores.shape
     rows = queries if seen.scores.device.type != "cpu" else max(1, CACHED_SCORES // candidates)
     blocks = [_of_rows(seen, slice(k, k + rows), eps) for k in range(0, queries, rows)]
-    totals = torch.stack([torch.stack(list(each.values())) for each, _ in blocks]).sum(dim=0)
-    sums = dict(zip(blocks[0][0], totals, strict=True))
-    push, pull, parts = torch.stack([each for _, each in blocks]).sum(dim=0)
-    found = {name: sums[name] / queries for name in MEANS if name in sums}
-    found |= {name: sums[name] / sums["some"] for name in ("effective", "hardest_share")}
-    found |= {name: sums[name] for name in TOTALS if name in sums} | {"hub_share": parts.amax() / sums["some"]}
-    if seen.sources is not None:
-        found |= _by_source(seen)
+    sums = blocks[0][0]
+    for more, _ in blocks[1:]:
+        sums = {name: sums[name] + more[name] for name in sums}
+    parts = blocks[0][1] if len(blocks) == 1 else torch.stack([each for _, each in blocks]).sum(dim=0)
+    sums["largest_part"] = parts[0].amax()
     if seen.own is not None:
-        own = _as(seen.own, push)
-        found |= {"push_own": (push * own).sum() / push.sum(), "pull_own": (pull * own).sum() / pull.sum()}
+        push, pull, own = parts[1], parts[2], _as(seen.own, parts)
+        sums |= {"push_own": (push * own).sum() / push.sum(), "pull_own": (pull * own).sum() / pull.sum()}
+    return sums if seen.sources is None else sums | _by_source(seen)
+
+
+def _means(seen: Seen, sums: dict[str, float]) -> dict[str, float]:
+    """Statistics of one direction: means over its queries, as `cocos count` has them."""
+    queries, some = len(seen.scores), sums["some"] or math.nan
+    found = {name: sums[name] / queries for name in MEANS if name in sums}
+    found |= {name: sums[name] / some for name in ("effective", "hardest_share")}
+    found |= {"unpushed": queries - sums["some"], "hub_share": sums["largest_part"] / some}
+    found |= {name: value for name, value in sums.items() if name in COMPLETE}
     if seen.source == "backward pass":
-        found["zero"] = 1 - sums["nonzero"] / sums["negatives"]
-    if seen.source == "backward pass" and seen.scores.dtype == torch.float16:
-        found["subnormal"] = sums["subnormal"] / push.sum()
+        found["zero"] = 1 - sums["nonzero"] / (sums["negatives"] or math.nan)
+        if seen.scores.dtype == torch.float16:
+            found["subnormal"] = sums["subnormal"] / (sums["push"] or math.nan)
     return found
 
 
@@ -218,7 +247,10 @@ def _by_source(seen: Seen) -> Numbers:
 
 
 def _of_rows(seen: Seen, rows: slice, eps: float) -> tuple[Numbers, Tensor]:
-    """Sums over some queries by name, () each; push, pull, and parts of a query's push by candidate, (3, C)."""
+    """Sums over some queries by name, () each, and by candidate: parts of a query's push, push and pull, (1 or 3, C).
+
+    Comparisons write 1 or 0 in place of numbers: that takes a fifth of the time of a mask.
+    """
     weights = _precise(seen.weights[rows])
     negative, positive = _as(seen.negative[rows], weights), _as(seen.positive[rows], weights)
     away, near = weights * negative, weights * positive
@@ -229,40 +261,43 @@ def _of_rows(seen: Seen, rows: slice, eps: float) -> tuple[Numbers, Tensor]:
     some, at_least_one = (total > 0).to(weights.dtype), total.clamp(min=1)
     surprise = (scaled * scaled.clamp(min=torch.finfo(weights.dtype).tiny).log_()).sum(dim=1)
     effective = some * (at_least_one.log() - surprise / at_least_one).exp()
-    pulls = near.neg().relu_()
+    each = at_least_one.reciprocal()
     sums = {
-        "relative": (scaled > eps * at_least_one[:, None]).count_nonzero(),
-        "unpushed": len(some) - some.sum(),
+        "relative": _number(scaled, eps * at_least_one[:, None]),
         "some": some.sum(),
         "effective": effective.sum(),
-        "hardest_share": (some / at_least_one).sum(),
-        "pulled_negatives": (away < 0).count_nonzero(),
-        "pushed_positives": (near > 0).count_nonzero(),
-        "positives": positive.sum(),
-        "negatives": negative.sum(),
+        "hardest_share": some @ each,
+        "pulled_negatives": _number(-away, 0),
+        "pushed_positives": _number(near, 0),
+        "positives": positive.sum(dtype=torch.float64),
+        "negatives": negative.sum(dtype=torch.float64),
         "nonzero": away.count_nonzero(),
-        "subnormal": _below(push, seen),
         "sum": weights.sum() + seen.scores[rows].sum(dtype=weights.dtype),
     }
     if seen.unit is not None:
         unit = seen.unit[rows] if seen.unit.ndim == 2 and len(seen.unit) > 1 else seen.unit
         share = away.abs() / unit
         sums |= {
-            "contributing": (share > eps).count_nonzero(),
-            "idle": (share.amax(dim=1) <= eps).count_nonzero(),
+            "contributing": _number(share, eps),
+            "idle": (share.amax(dim=1) <= eps).sum(),
             "weight_positive": (near.abs() / unit).sum(),
             "weight_negative": share.sum(),
         }
-    numbers = {name: value.to(torch.float64) for name, value in sums.items()}
-    return numbers, torch.stack([push.sum(dim=0), pulls.sum(dim=0), at_least_one.reciprocal() @ scaled])
+    if seen.scores.dtype == torch.float16:
+        sums |= {"subnormal": _below(push, seen), "push": push.sum()}
+    parts = [each @ scaled] + ([] if seen.own is None else [push.sum(dim=0), near.neg().relu_().sum(dim=0)])
+    return sums, torch.stack(parts)
 
 
 def _below(push: Tensor, seen: Seen) -> Tensor:
     """Push by gradients that half precision has with fewer digits, ()."""
-    if seen.scores.dtype != torch.float16:
-        return push.new_zeros(())
     factor = 1.0 if seen.factor is None else seen.factor.abs().to(push.dtype)
     return (push * (push * factor < torch.finfo(torch.float16).tiny)).sum()
+
+
+def _number(values: Tensor, least: Tensor | float) -> Tensor:
+    """Number of values above a limit, ()."""
+    return (values - least).gt_(0).sum(dtype=torch.float64)
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -270,8 +305,11 @@ def _unit(rows: Tensor) -> Tensor:
     return rows / rows.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
 
 
-def _sample(number: int, generator: torch.Generator, device: torch.device) -> Tensor:
-    return torch.randperm(number, generator=generator)[:SAMPLED_ROWS].to(device)
+def _sample(rows: Tensor, generator: torch.Generator, most: int = SAMPLED_ROWS) -> Tensor | slice:
+    """Places of a sample of rows; all of them where they are few."""
+    if len(rows) <= most:
+        return slice(None)
+    return torch.randperm(len(rows), generator=generator)[:most].to(rows.device)
 
 
 def geometry(seen: Seen, generator: torch.Generator) -> Numbers:
@@ -288,16 +326,16 @@ def geometry(seen: Seen, generator: torch.Generator) -> Numbers:
     Roy & Vetterli 2007, EUSIPCO, of the deviations from the mean, as in `cocos.health`.
     """
     query, candidate = _unit(seen.query), _unit(seen.candidate)  # type: ignore[arg-type]
-    found = _of_candidates(candidate[_sample(len(candidate), generator, candidate.device)], len(candidate))
+    found = _of_candidates(candidate[_sample(candidate, generator)], len(candidate))
     first = seen.positive.view(torch.uint8).max(dim=1)  # of the positives of a query, and whether it has any
     apart = (query - candidate[first.indices]).square().sum(dim=1)
     found["alignment"] = (apart * first.values).sum() / first.values.sum()
     found["duplicates"] = _duplicates(seen.candidate)  # type: ignore[arg-type]
-    place = _sample(len(query), generator, query.device)
+    place = _sample(query, generator)
     cosines = query[place] @ candidate.T
     negative = _as(seen.negative[place], cosines)
     if seen.direction not in LABELLED:
-        some = place[:AGREEING_ROWS]
+        some = _sample(query, generator, AGREEING_ROWS)
         found["agreement"] = _agreement(query[some], candidate[first.indices[some]])
     found["similarity_negative"] = (cosines * negative).sum() / negative.sum()
     return found | _reduction(seen, place, cosines, negative)
@@ -358,7 +396,7 @@ def _duplicates(rows: Tensor) -> Tensor:
     return (rows[1:] == rows[:-1]).all(dim=1).sum()
 
 
-def _reduction(seen: Seen, place: Tensor, cosines: Tensor, negative: Tensor) -> Numbers:
+def _reduction(seen: Seen, place: Tensor | slice, cosines: Tensor, negative: Tensor) -> Numbers:
     """Total pull of some queries over that of their closed form, (): 1 for a sum, 1/Q for a mean.
 
     It is known for a softmax with one positive per query, and for a hinge whose negatives weigh alike.

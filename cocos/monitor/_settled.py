@@ -33,8 +33,9 @@ STEP_REACH = 2.0
 LEAST_PART = 0.1
 # Part of the slope along a step that may be left, with the opposite sign, at its end.
 OVERSHOT = 0.5
-# Relative change in a step of Newton's method from which on a further one changes no digit of a record.
-CONVERGED = 1e-6
+# Relative change in a step of Newton's method from which on the next one, whose change is about the square of it,
+# changes no digit of a record.
+CONVERGED = 1e-3
 
 # A scale, or a scale and a bias.
 Place = tuple[float, ...]
@@ -42,7 +43,7 @@ Place = tuple[float, ...]
 
 @dataclass(frozen=True, eq=False)
 class _Sample:
-    """Cosines of some queries of one direction with their masks and weights, (q, C), in float64 on the CPU.
+    """Cosines of some queries of one direction with their masks and weights, (q, C), on the CPU, in float32 at least.
 
     Args:
         scores: 0 where a pair takes no part.
@@ -50,6 +51,7 @@ class _Sample:
         negative: bool.
         weights: 0 where a pair takes no part.
         rounding: difference of two scores that is none.
+        whole: every pair takes part.
     """
 
     scores: Tensor
@@ -57,9 +59,10 @@ class _Sample:
     negative: Tensor
     weights: Tensor
     rounding: float
+    whole: bool
 
 
-def of(seen: Sequence[Seen], generator: torch.Generator) -> dict[str, float]:
+def of(seen: Sequence[Seen], generator: torch.Generator, near: Place | None = None) -> dict[str, float]:
     """The slope at the scale and bias of a record, the scale and bias where both slopes are 0; {} for other losses.
 
     A loss is read as NT-Xent or SigLIP if its weights are those of this closed form, up to a factor.
@@ -67,12 +70,13 @@ def of(seen: Sequence[Seen], generator: torch.Generator) -> dict[str, float]:
     Args:
         seen: directions of one call, or of several.
         generator: of the samples of queries, on the CPU.
+        near: where the search begins, as at the equilibrium of the last batch; None: at the scale and bias of the loss.
     """
     known = [each for each in seen if each.kind in FORMS and each.scale and each.stretch]
     if not known or len(known) < len(seen) or len({each.kind for each in known}) > 1:
         return {}
     samples, scale = [_sample(each, generator) for each in known], float(known[0].scale or 0)
-    return FORMS[str(known[0].kind)](samples, scale, known[0].bias)
+    return FORMS[str(known[0].kind)](samples, scale, known[0].bias, near)
 
 
 def _sample(seen: Seen, generator: torch.Generator) -> _Sample:
@@ -83,14 +87,17 @@ def _sample(seen: Seen, generator: torch.Generator) -> _Sample:
         rows = torch.randperm(queries, generator=generator)[:number].sort().values.to(seen.scores.device)
         part = [each[rows] for each in part]
     scores, positive, negative, weights = (each.cpu() for each in part)
-    scores, weights, taking = scores.double() / float(seen.stretch or 1), weights.double(), positive | negative
-    if not taking.all():
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    scores, weights = scores.to(dtype) / float(seen.stretch or 1), weights.to(dtype)
+    whole = int(positive.count_nonzero()) + int(negative.count_nonzero()) == scores.numel()
+    if not whole:
+        taking = positive | negative
         scores, weights = torch.where(taking, scores, 0), torch.where(taking, weights, 0)
-    spacing = min(torch.finfo(each).eps for each in (seen.scores.dtype, torch.float32))
-    return _Sample(scores, positive, negative, weights, ROUNDINGS * spacing * float(scores.abs().max()))
+    rounding = ROUNDINGS * torch.finfo(dtype).eps * max(abs(float(each)) for each in scores.aminmax())
+    return _Sample(scores, positive, negative, weights, rounding, whole)
 
 
-def _softmax(samples: Sequence[_Sample], scale: float, _: float | None) -> dict[str, float]:
+def _softmax(samples: Sequence[_Sample], scale: float, _: float | None, near: Place | None) -> dict[str, float]:
     """Slope, and equilibrium, of NT-Xent with one positive a query; {} for another loss.
 
     With d the score of a candidate less that of the positive, the loss of a query is log Σ exp(λ d). Its derivatives
@@ -98,44 +105,64 @@ def _softmax(samples: Sequence[_Sample], scale: float, _: float | None) -> dict[
     at λ = 0 is below.
     """
     margins: list[tuple[Tensor, Tensor | None, int]] = []
-    at_zero, ahead = 0.0, False
-    for each in samples:
-        number = each.positive.sum(dim=1)
-        if bool((number > 1).any()):
+    at_zero, ahead, alike = 0.0, False, False
+    slope = curvature = 0.0
+    for k, each in enumerate(samples):
+        positive = each.positive.view(torch.uint8).to(each.scores.dtype)
+        number = positive.sum(dim=1)
+        if number.max() > 1:
             return {}  # the slope of a softmax is that of one positive
-        some, taking = (number > 0) & each.negative.any(dim=1), each.positive | each.negative
-        apart = each.scores - (each.scores * each.positive).sum(dim=1, keepdim=True)
-        apart = torch.where(taking & (apart.abs() > each.rounding), apart, 0)
-        outside = None if taking.all() else torch.where(taking, 0.0, -torch.inf).double()
-        if not some.all():
-            apart, taking, outside = apart[some], taking[some], None if outside is None else outside[some]
-        if not len(apart):
+        apart = each.scores - (each.scores * positive).sum(dim=1, keepdim=True)
+        apart *= (apart.abs() - each.rounding).gt_(0)
+        outside, counts = None, torch.full_like(number, apart.shape[1])
+        queries, weights = len(apart), each.weights
+        if not each.whole:
+            taking = each.positive | each.negative
+            apart, counts = torch.where(taking, apart, 0), taking.sum(dim=1)
+            outside = torch.where(taking, 0.0, -torch.inf).to(apart)
+        if not each.whole or number.min() < 1:
+            some = (number > 0) & each.negative.any(dim=1)
+            if not some.any():
+                return {}
+            apart, counts, positive, weights = apart[some], counts[some], positive[some], weights[some]
+            outside = None if outside is None else outside[some]
+        margins.append((apart, outside, queries))
+        at_zero += float((apart.sum(dim=1) / counts).sum()) / queries
+        ahead |= float(apart.max()) > 0
+        mass = _mass(apart, outside, scale)
+        alike = _alike(mass - positive, weights) if k == 0 else alike
+        if not alike:
             return {}
-        margins.append((apart, outside, len(number)))
-        at_zero += float((apart.sum(dim=1) / taking.sum(dim=1)).sum()) / len(number)
-        ahead |= bool((apart > 0).any())
+        more = _bent(mass, apart, queries)
+        slope, curvature = slope + more[0] / len(samples), curvature + more[1] / len(samples)
 
     def bend(place: Place) -> tuple[list[float], list[list[float]]]:
-        slope = curvature = 0.0
-        for apart, outside, queries in margins:
-            logits = apart * place[0] if outside is None else torch.add(outside, apart, alpha=place[0])
-            part = logits.softmax(dim=1).mul_(apart)
-            mean = part.sum(dim=1)
-            slope += float(mean.sum()) / queries
-            curvature += float(torch.vdot(part.flatten(), apart.flatten()) - torch.vdot(mean, mean)) / queries
-        return [slope / len(margins)], [[curvature / len(margins)]]
+        made = [_bent(_mass(apart, outside, place[0]), apart, queries) for apart, outside, queries in margins]
+        means = [sum(each) / len(made) for each in zip(*made, strict=True)]
+        return means[:1], [means[1:]]
 
-    apart, outside, _ = margins[0]
-    mass = (apart * scale if outside is None else torch.add(outside, apart, alpha=scale)).softmax(dim=1)
-    first = samples[0]
-    some = first.positive.any(dim=1) & first.negative.any(dim=1)
-    if not _alike(mass - first.positive[some].double(), first.weights[some]):
-        return {}
-    slope, there = bend((scale,))[0][0], _least(bend, (scale,)) if ahead and at_zero < 0 else None
-    return {"scale_slope": slope} | ({} if there is None else {"equilibrium_scale": there[0]})
+    found = {"scale_slope": slope}
+    if ahead and at_zero < 0:
+        there = _least(bend, (scale,) if near is None else near[:1], None if near else ([slope], [[curvature]]))
+        found |= {} if there is None else {"equilibrium_scale": there[0]}
+    return found
 
 
-def _sigmoid(samples: Sequence[_Sample], scale: float, bias: float | None) -> dict[str, float]:
+def _mass(apart: Tensor, outside: Tensor | None, scale: float) -> Tensor:
+    """Softmax of margins times a scale, (q, C)."""
+    return (apart * scale if outside is None else torch.add(outside, apart, alpha=scale)).softmax(dim=1)
+
+
+def _bent(mass: Tensor, apart: Tensor, queries: int) -> tuple[float, float]:
+    """Sums of mean and variance of margins under their softmax over a number of queries, which may be more."""
+    part = mass.mul_(apart)
+    mean = part.sum(dim=1)
+    curved = torch.vdot(part.flatten(), apart.flatten()) - torch.vdot(mean, mean)
+    slope, curvature = torch.stack([mean.sum(), curved]).tolist()
+    return slope / queries, curvature / queries
+
+
+def _sigmoid(samples: Sequence[_Sample], scale: float, bias: float | None, near: Place | None) -> dict[str, float]:
     """Slope, and equilibrium, of SigLIP; {} for another loss.
 
     It has a minimum if a negative scores above some positive, and negatives less than positives in the mean.
@@ -144,7 +171,9 @@ def _sigmoid(samples: Sequence[_Sample], scale: float, bias: float | None) -> di
     bias = _bias(first, scale) if bias is None else bias
     if bias is None:
         return {}
-    signs = [each.positive.double() - each.negative.double() for each in samples]  # 0 where a pair takes no part
+    signs = [
+        each.positive.to(each.scores) - each.negative.to(each.scores) for each in samples
+    ]  # 0 where a pair takes no part
     if not _alike(-signs[0] * (-signs[0] * (scale * first.scores + bias)).sigmoid(), first.weights):
         return {}
 
@@ -155,7 +184,7 @@ def _sigmoid(samples: Sequence[_Sample], scale: float, bias: float | None) -> di
             push, bent = -sign * wrong, sign.abs() * wrong * (1 - wrong)
             curved = bent * each.scores
             made = (push * each.scores, push, curved * each.scores, curved, bent)
-            sums += torch.stack([part.sum() for part in made]) / (len(each.scores) * len(samples))
+            sums += torch.stack([part.sum(dtype=torch.float64) for part in made]) / (len(each.scores) * len(samples))
         by_scale, by_bias, both_scale, mixed, both_bias = sums.tolist()
         return [by_scale, by_bias], [[both_scale, mixed], [mixed, both_bias]]
 
@@ -163,7 +192,9 @@ def _sigmoid(samples: Sequence[_Sample], scale: float, bias: float | None) -> di
     negative = torch.cat([each.scores[each.negative] for each in samples])
     found = {"scale_slope": bend((scale, bias))[0][0], "bias": bias}
     mixed = bool(positive.min() + max(each.rounding for each in samples) < negative.max())
-    there = _least(bend, (scale, bias)) if mixed and bool(positive.mean() > negative.mean()) else None
+    there = None
+    if mixed and bool(positive.mean() > negative.mean()):
+        there = _least(bend, near if near is not None and len(near) > 1 else (scale, bias))
     if there is not None:
         found |= {"equilibrium_scale": there[0]} | ({"equilibrium_bias": there[1]} if there[0] <= CLIP else {})
     return found
@@ -192,7 +223,7 @@ def _bias(sample: _Sample, scale: float) -> float | None:
 Bend = Callable[[Place], tuple[list[float], list[list[float]]]]
 
 
-def _least(bend: Bend, start: Place) -> Place | None:
+def _least(bend: Bend, start: Place, bent: tuple[list[float], list[list[float]]] | None = None) -> Place | None:
     """The minimum of a convex function that has one, by Newton's method; None beyond the reach of scales.
 
     A step is shortened until the slope along it has not turned by much, which suffices for a convex function.
@@ -200,14 +231,19 @@ def _least(bend: Bend, start: Place) -> Place | None:
     Args:
         bend: gradient and curvature at a place.
         start: where the search begins.
+        bent: gradient and curvature there; None: unknown.
     """
-    here, (slope, curvature) = start, bend(start)
+    here, (slope, curvature) = start, bent or bend(start)
     for _ in range(MOST_STEPS):
         step = _newton(slope, curvature)
+        if max(abs(move) / max(1.0, abs(each)) for each, move in zip(here, step, strict=True)) <= CONVERGED:
+            there = tuple(each + move for each, move in zip(here, step, strict=True))
+            return there if 0 < there[0] <= CLIP * BEYOND_CLIP else None
+        if here[0] > CLIP * BEYOND_CLIP and slope[0] < 0 and len(here) == 1:
+            return None
         limits = [STEP_REACH * max(1.0, abs(each)) / abs(move) for each, move in zip(here, step, strict=True) if move]
         limits += [(1 - LEAST_PART) * here[0] / -step[0]] if step[0] < 0 else []
-        part = full = min([1.0, *limits])
-        before = sum(a * b for a, b in zip(slope, step, strict=True))
+        part, before = min([1.0, *limits]), sum(a * b for a, b in zip(slope, step, strict=True))
         for _ in range(MOST_TRIALS):
             there = tuple(each + part * move for each, move in zip(here, step, strict=True))
             slope, curvature = bend(there)
@@ -215,12 +251,7 @@ def _least(bend: Bend, start: Place) -> Place | None:
             if after <= -OVERSHOT * before:
                 break
             part *= max(before / (before - after), LEAST_PART)
-        change = max(abs(a - b) / max(1.0, abs(a)) for a, b in zip(there, here, strict=True))
         here = there
-        if here[0] > CLIP * BEYOND_CLIP and slope[0] < 0 and len(here) == 1:
-            return None
-        if change <= CONVERGED and part == full == 1.0:
-            return here if here[0] <= CLIP * BEYOND_CLIP else None
     return None
 
 
