@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cocos.monitor import _layout, _matches, _origins
-from cocos.monitor._pieces import COMPARED_ROWS, Piece, place, rounding, stacked, unit
+from cocos.monitor._pieces import Piece, head, place, rounding, stacked
 from cocos.monitor._seen import Seen
 
 MORE = "the loss compares other rows as well: only its first matrix, and the same one turned, are read"
@@ -94,7 +94,7 @@ def _scale(piece: Piece) -> tuple[float | None, float | None]:
     if piece.factor is None or not piece.candidate.shape[1]:
         return None, None
     query, candidate = piece.parts[0]
-    cosines = unit(query[:COMPARED_ROWS]) @ unit(candidate[:COMPARED_ROWS]).T
+    cosines = head(query) @ head(candidate).T
     scores = piece.scores[: len(cosines), : cosines.shape[1]].to(cosines.dtype)
     stretch = (scores * cosines).sum() / cosines.square().sum()
     apart = (scores - stretch * cosines).abs().amax() / scores.abs().amax()

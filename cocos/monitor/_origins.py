@@ -18,13 +18,14 @@ def of(piece: Piece, positive: Tensor) -> Tensor | None:
         piece: the matrix.
         positive: (Q, C) bool.
     """
+    square = len(piece.parts) == 1 and positive.shape[0] == positive.shape[1]
+    if not piece.own and (square or piece.head or not piece.candidate.shape[1]):
+        return None
     found = torch.full(positive.shape, IN_BATCH, dtype=torch.int8, device=positive.device)
     for first, last in piece.own:
         found[:, first:last] = OWN_HARD
     if piece.own:
         return found if bool((found != IN_BATCH)[~positive].any()) else None
-    if piece.head or not piece.candidate.shape[1]:
-        return None
     start, query = 0, piece.query
     for rows, columns in piece.parts:
         stop = start + len(columns)
@@ -55,9 +56,11 @@ def _hard(positive: Tensor, scores: Tensor) -> Tensor | None:
     """Sources of the candidates of one block; None where their order says nothing of whose they are."""
     queries, number = positive.shape
     found = torch.full_like(positive, IN_BATCH, dtype=torch.int8)
-    belongs = positive.any(dim=0)
     each, rest = number // queries - 1, number - queries
-    if not rest or belongs.all() or not belongs.any():
+    if not rest:
+        return found
+    belongs = positive.any(dim=0)
+    if belongs.all() or not belongs.any():
         return found
     if number % queries or int(belongs.sum()) != queries or not bool((positive.sum(dim=1) == 1).all()):
         return found if not bool(belongs.any()) else None

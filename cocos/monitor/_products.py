@@ -86,14 +86,16 @@ class Pairs:
     values: Tensor | None = None
 
 
-def _is_parameter(operand: Tensor) -> bool:
-    """Whether an operand is a parameter, turned or normalised."""
+def _is_parameter(operand: Tensor, ends: set[Any]) -> bool:
+    """Whether an operand is a parameter, turned or normalised, and does not depend on an argument of the loss."""
     if isinstance(operand, Parameter):
         return True
     waiting: list[Any] = [operand.grad_fn]
     known, leaves = set(waiting), set()
     while waiting and len(known) < NEAR:
         node = waiting.pop()
+        if node in ends:
+            return False
         leaves |= {node.variable} if hasattr(node, "variable") else set()
         above = {each for each, _ in getattr(node, "next_functions", ()) if each is not None} - known
         known |= above
@@ -106,8 +108,8 @@ def _is_parameter(operand: Tensor) -> bool:
     )
 
 
-def _head(rows: Tensor, columns: Tensor) -> str:
-    first, second = _is_parameter(rows), _is_parameter(columns)
+def _head(rows: Tensor, columns: Tensor, ends: set[Any]) -> str:
+    first, second = _is_parameter(rows, ends), _is_parameter(columns, ends)
     return "" if first == second else "rows" if first else "columns"
 
 
@@ -126,6 +128,7 @@ class Products:
         self.across: list[Any] = []  # nodes of products of columns with columns
         self._own: set[Any] = set()  # nodes of products of each row with candidates of its own
         self._given = [each for each in arguments if each.ndim == 2 and each.is_floating_point()]
+        self._ends = {each.grad_fn for each in self._given if each.grad_fn is not None}
         self._shapes = {tuple(each.shape) for each in self._given}
         self._number = 0
         self._spread = WeakIdKeyDictionary()
@@ -163,7 +166,7 @@ class Products:
                 rows.detach(),
                 columns.detach(),
                 sign,
-                _head(rows, columns),
+                _head(rows, columns, self._ends),
                 partial(func, *(_apart(each) for each in args), **{key: _apart(each) for key, each in kwargs.items()}),
                 out._base.grad_fn if out._is_view() and out._base is not None else None,
                 self._number,
@@ -173,8 +176,11 @@ class Products:
     def _are_columns(self, rows: Tensor, columns: Tensor) -> bool:
         """Whether the sides of a product are columns of the arguments, so that it sums over the batch."""
         turned = {(rows.shape[1], len(rows)), (columns.shape[1], len(columns))}
+        straight = {tuple(rows.shape), tuple(columns.shape)}
         if turned <= self._shapes and tuple(rows.shape) not in self._shapes:
             return True
+        if straight <= self._shapes and not turned & self._shapes:
+            return False
         ways = {self._turns(rows), self._turns(columns)}
         return True in ways and False not in ways
 
@@ -184,13 +190,12 @@ class Products:
             same = [each for each in self._given if each.data_ptr() == operand.data_ptr()]
             found = {each.stride() != operand.stride() for each in same if {*each.shape} == {*operand.shape}}
             return found.pop() if len(found) == 1 else None
-        ends = {each.grad_fn for each in self._given if each.grad_fn is not None}
         waiting: list[tuple[Any, bool]] = [(operand.grad_fn, False)]
         known, found = {operand.grad_fn}, set()
         while waiting and len(known) < NEAR:
             node, turned = waiting.pop()
             leaf = getattr(node, "variable", None)
-            if node in ends or any(leaf is each for each in self._given):
+            if node in self._ends or any(leaf is each for each in self._given):
                 found.add(turned)
                 continue
             if len(shape_of(node)) != 2:

@@ -95,7 +95,7 @@ def _with_unit(seen: Seen) -> Seen:
         return seen
     factor = seen.scale / seen.stretch if seen.scale and seen.stretch else None
     if seen.kind == "softmax" and factor is not None and (unit := _of_softmax(seen, factor)) is not None:
-        return replace(seen, unit=unit, share="probability")
+        return replace(seen, unit=unit, share="probability", plain=True)
     found = units.found(
         seen.scores, seen.weights, seen.positive, seen.negative,
         kind=seen.kind, factor=factor, upstream=seen.factor,
@@ -326,11 +326,13 @@ def geometry(seen: Seen, generator: torch.Generator) -> Numbers:
     Roy & Vetterli 2007, EUSIPCO, of the deviations from the mean, as in `cocos.health`.
     """
     query, candidate = _unit(seen.query), _unit(seen.candidate)  # type: ignore[arg-type]
-    found = _of_candidates(candidate[_sample(candidate, generator)], len(candidate))
+    some = _sample(candidate, generator)
+    found, alone = _of_candidates(candidate[some], len(candidate))
+    known = isinstance(some, slice) and bool(alone)  # rows without a near one have no equal one
+    found["duplicates"] = query.new_zeros(()) if known else _duplicates(seen.candidate)  # type: ignore[arg-type]
     first = seen.positive.view(torch.uint8).max(dim=1)  # of the positives of a query, and whether it has any
     apart = (query - candidate[first.indices]).square().sum(dim=1)
     found["alignment"] = (apart * first.values).sum() / first.values.sum()
-    found["duplicates"] = _duplicates(seen.candidate)  # type: ignore[arg-type]
     place = _sample(query, generator)
     cosines = query[place] @ candidate.T
     negative = _as(seen.negative[place], cosines)
@@ -352,27 +354,29 @@ def _agreement(query: Tensor, positive: Tensor) -> Tensor:
     return squares[0, 1] / (squares[0, 0] * squares[1, 1]).sqrt()
 
 
-def _of_candidates(some: Tensor, number: int) -> Numbers:
-    """Similarity of a sample of unit rows, of `number` in all."""
+def _of_candidates(some: Tensor, number: int) -> tuple[Numbers, Tensor]:
+    """Similarity of a sample of unit rows, of `number` in all, and whether none is near another one, or 0."""
     rows = len(some)
     if rows < 2:
-        return {}
+        return {}, some.new_ones((), dtype=torch.bool)
     cosines = some @ some.T
+    shortest = cosines.diagonal().amin()
     cosines.fill_diagonal_(-torch.inf)
-    near = (cosines.amax(dim=1) > NEAR).sum()
-    nearest = cosines[:COPIED_ROWS].topk(min(MOST_COPIES + 1, rows - 1), dim=1).values
-    gaps = (1 - nearest[:, :-1] < COPY_GAP * (1 - nearest[:, 1:])) & (nearest[:, :-1] > COPY)
+    nearest = cosines.amax(dim=1)
+    first = cosines[:COPIED_ROWS].topk(min(MOST_COPIES + 1, rows - 1), dim=1).values
+    gaps = (1 - first[:, :-1] < COPY_GAP * (1 - first[:, 1:])) & (first[:, :-1] > COPY)
     copies = gaps.any(dim=1).sum()
-    potential = (4 * (cosines - 1)).exp().sum()  # exp(-2 |x - y|²), and |x - y|² = 2 - 2 cos; 0 on the diagonal
+    potential = (4 * cosines - 4).exp_().sum()  # exp(-2 |x - y|²), and |x - y|² = 2 - 2 cos; 0 on the diagonal
     cosines.fill_diagonal_(0)
     pairs = rows * (rows - 1)
-    return {
-        "near_duplicates": near * (number / rows),
-        "copies": copies * (number / len(nearest)),
+    found = {
+        "near_duplicates": (nearest > NEAR).sum() * (number / rows),
+        "copies": copies * (number / len(first)),
         "similarity": cosines.sum() / pairs,
         "uniformity": (potential / pairs).log(),
         "rank": effective_rank(some),
     }
+    return found, (nearest.amax() <= NEAR) & (shortest > NEAR)
 
 
 def effective_rank(rows: Tensor) -> Tensor:
@@ -407,6 +411,8 @@ def _reduction(seen: Seen, place: Tensor | slice, cosines: Tensor, negative: Ten
         cosines: (q, C) of them.
         negative: (q, C) 0 or 1.
     """
+    if seen.plain and seen.unit is not None and seen.scale and seen.stretch:
+        return {"reduction": seen.unit * (seen.stretch / seen.scale)}
     weights = _precise(seen.weights[place]).to(cosines.dtype)
     if seen.kind == "hinge":
         push = (weights * negative).relu()

@@ -31,6 +31,7 @@ class Seen:
             their dtype; None: 1.
         source: `closed form` or `backward pass`.
         notes: remarks for the user, one sentence each.
+        plain: the weights are those of a softmax with one positive of each query.
     """
 
     direction: str
@@ -53,3 +54,4 @@ class Seen:
     factor: Tensor | None = None
     source: str = "backward pass"
     notes: tuple[str, ...] = ()
+    plain: bool = False

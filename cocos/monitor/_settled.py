@@ -107,7 +107,7 @@ def _softmax(samples: Sequence[_Sample], scale: float, _: float | None, near: Pl
     margins: list[tuple[Tensor, Tensor | None, int]] = []
     at_zero, ahead, alike = 0.0, False, False
     slope = curvature = 0.0
-    for k, each in enumerate(samples):
+    for each in samples:
         positive = each.positive.view(torch.uint8).to(each.scores.dtype)
         number = positive.sum(dim=1)
         if number.max() > 1:
@@ -130,7 +130,7 @@ def _softmax(samples: Sequence[_Sample], scale: float, _: float | None, near: Pl
         at_zero += float((apart.sum(dim=1) / counts).sum()) / queries
         ahead |= float(apart.max()) > 0
         mass = _mass(apart, outside, scale)
-        alike = _alike(mass - positive, weights) if k == 0 else alike
+        alike = alike or _alike(mass - positive, weights)
         if not alike:
             return {}
         more = _bent(mass, apart, queries)

@@ -337,7 +337,8 @@ class Handle:
             return
         about = _directions.About(current.groups, current.labels, current.value, rank(), current.given, current.local)
         try:
-            by_width, lost = _directions.of(pieces, about)
+            with _pieces.remembered():
+                by_width, lost = _directions.of(pieces, about)
         except Unread as error:
             self._failed(str(error))
             return
