@@ -21,6 +21,7 @@ from cocos.scores import NORMALISED_SIDES, Pairs, length
 
 WARNING = "WARNING: "  # prefix of the notes that tables repeat
 ON_THE_INPUT = "CAUTION: "  # prefix of notes on the input that stand before a table too
+UNPAIRED = f"{ON_THE_INPUT}positives score no higher than chance"  # beginning of the caution on rows that do not match
 SPREAD_ROWS = 256  # rows of a side, drawn with a fixed seed, of which spread and spectrum are computed
 # Maximum number of rows of the first batch that are weighed, so that the cost is small beside that of the count.
 FELT_ROWS = 128
@@ -239,10 +240,9 @@ def mispaired(embeddings: Embeddings, metric: str) -> list[str]:
     if found["at_chance"]:
         above, first, near = found["negatives_above"], found["nearest"], alignment(embeddings)["alignment"]
         notes.append(
-            f"{ON_THE_INPUT}positives score no higher than chance: {100 * above:.0f} % of the negatives score above "
-            f"them (50 % is chance), R@1 of {found['pairing_queries']} queries {100 * first:.1f} %, alignment "
-            f"{near:.2f}; unless the model is untrained, rows do not match those of the other side: look at "
-            "their order or groups"
+            f"{UNPAIRED}: {100 * above:.0f} % of the negatives score above them (50 % is chance), R@1 of "
+            f"{found['pairing_queries']} queries {100 * first:.1f} %, alignment {near:.2f}; either the model has learned "
+            "nothing, or rows do not match those of the other side: look at their order or groups"
         )
     names = ("query",) if embeddings.shared else ("query", "candidate")
     if all(_turned(getattr(embeddings, name)) for name in names):

@@ -414,3 +414,17 @@ def test_options_are_typed_again(folder):
     options = "--loss triplet -p margin=0.1 -p 'x=a b' --batch-size all --data d --trust"
     assert str(step) == f"next: cocos diff a.npz 'b c.npz' {options}"
     assert str(alone) == "next: cocos run r.nc --out run.png" and str(several) == "next: cocos inspect a.npz --data d"
+
+
+def test_an_untrained_first_checkpoint_is_no_caution(tmp_path):
+    """Positives of an untrained model score as chance has it; of the last checkpoint that is worth a word."""
+    generator = np.random.default_rng(0)
+    query = generator.normal(size=(64, 8)).astype(np.float32)
+    other = generator.normal(size=query.shape).astype(np.float32)
+    for name, order in (("learns", (other, query)), ("never", (query, other))):
+        (tmp_path / name).mkdir()
+        for step, candidate in enumerate(order):
+            np.savez(tmp_path / name / f"epoch_{step}.npz", query=query, candidate=candidate)
+        done = call(tmp_path / name, "--batch-size", "32")
+        assert done.exit_code == 0, done.output
+        assert ("positives score no higher than chance" in done.stderr) == (name == "never")

@@ -12,7 +12,7 @@ import xarray as xr
 
 from cocos import checkpoints as files
 from cocos import detectors as shelf
-from cocos import losses, records, results, retrieval, summaries
+from cocos import health, losses, records, results, retrieval, summaries
 from cocos.checkpoints import Checkpoint, series
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
@@ -208,7 +208,9 @@ def _joined(
             data[name] = values.isel(checkpoint=0, drop=True)
     last, attrs = parts[-1], {name: text for name, text in parts[0].attrs.items() if name in KEPT_ATTRS}
     attrs |= {name: str(last[name].item()) for name in ("loss_repr", "loss_parameters")}
-    own = _common([(str(each["file"].item()), str(each["remarks"].item()).splitlines()) for each in parts])
+    remarks = [(str(each["file"].item()), str(each["remarks"].item()).splitlines()) for each in parts]
+    early = [(file, [line for line in lines if not line.startswith(health.UNPAIRED)]) for file, lines in remarks[:-1]]
+    own = _common([*early, remarks[-1]])  # positives of an untrained model score as chance has it
     attrs |= {
         "title": TITLE,
         "options": kept.options,

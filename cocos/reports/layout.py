@@ -77,7 +77,7 @@ class Table:
     typed: tuple[Step | str, ...] = ()
 
     def __str__(self):
-        return self.text()
+        return replace(self, typed=()).text()  # commands are for the command line
 
     def text(self, width: int | None = None) -> str:
         """Align the table as text without control characters, which cells from a stranger's file may contain.
