@@ -241,8 +241,8 @@ def mispaired(embeddings: Embeddings, metric: str) -> list[str]:
         above, first, near = found["negatives_above"], found["nearest"], alignment(embeddings)["alignment"]
         notes.append(
             f"{UNPAIRED}: {100 * above:.0f} % of the negatives score above them (50 % is chance), R@1 of "
-            f"{found['pairing_queries']} queries {100 * first:.1f} %, alignment {near:.2f}; either the model has learned "
-            "nothing, or rows do not match those of the other side: look at their order or groups"
+            f"{found['pairing_queries']} queries {100 * first:.1f} %, alignment {near:.2f}; either the model has "
+            "learned nothing, or rows do not match those of the other side: look at their order or groups"
         )
     names = ("query",) if embeddings.shared else ("query", "candidate")
     if all(_turned(getattr(embeddings, name)) for name in names):

@@ -74,7 +74,8 @@ def demo(
     _made(out)
     shown = overview(datasets)
     path = os.path.relpath(frozen.path)
-    typed = tuple(replace(step, files=(str(frozen.path) if path.startswith("..") else path,)) for step in shown.typed)
+    there = str(frozen.path) if path.startswith("..") else path
+    typed = tuple(each if isinstance(each, str) else replace(each, files=(there,)) for each in shown.typed)
     return Answer(
         text=lambda: replace(shown, typed=typed),
         document=lambda: [measures.document("count", data) for data in datasets],

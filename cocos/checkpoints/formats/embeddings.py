@@ -356,11 +356,11 @@ def read(file: File, data=None) -> Checkpoint:
     notes = [f"{file.path}: {other} is read as {name}" for other, name in here.items() if other != name]
     notes += [f"{file.path}: not used: {', '.join(unused[:8])}"] if unused else []
     if not labelled and "query_group" not in tensors:
-        rows, width = found.query.shape
-        turned = f" ({rows} rows of {width} numbers; if these are {width} items, transpose the arrays)"
+        height, width = found.query.shape
+        turned = f" ({height} rows of {width} numbers; if these are {width} items, transpose the arrays)"
         notes.append(
             f"{file.path} has no groups: row i of the queries matches row i of the candidates"
-            + (turned if rows < width else "")
+            + (turned if height < width else "")
         )
     contents = {name: _shown(value) for name, value in tensors.items()}
     contents["directions"] = ", ".join(found.directions)
