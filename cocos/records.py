@@ -17,6 +17,7 @@ from typing import Any
 
 from cocos import reading
 from cocos.errors import InputError, unreachable
+from cocos.untrusted import parsed
 
 __all__ = [
     "BY_PUSH",
@@ -241,8 +242,8 @@ def _refuse_constant(name: str) -> None:
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
     """The header or record of a line; None where it is neither."""
-    with suppress(ValueError, RecursionError):
-        found = json.loads(line, parse_constant=_refuse_constant)
+    with suppress(ValueError):
+        found = parsed(line, constant=_refuse_constant)
         if isinstance(found, dict) and (_is_header(found) or _is_record(found)):
             return found
     return None

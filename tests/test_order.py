@@ -12,6 +12,8 @@ import cocos
 HOUSE = Path(cocos.__file__).parent
 ORDER = (
     "errors",
+    "untrusted",
+    "tensor_files",
     "docstrings",
     "reading",
     "writing",

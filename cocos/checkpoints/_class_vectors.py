@@ -19,7 +19,7 @@ __all__ = ["ClassVectors", "checkpoint", "found", "numbered"]
 # Centers of a class in SoftTripleLoss, unless its user chose another number, which the file does not record.
 CENTERS_PER_CLASS = 10
 # As often the projection that a contrastive loss reads as class weights: pointed at, and not counted.
-PROJECTION = re.compile(r"(^|\.)\w*head(\.\d+)*\.weight$")
+PROJECTION = re.compile(r"head(\.\d+)*\.weight$")
 STAND_IN = (
     "{} holds class vectors and no samples: each vector stands for a sample at the center of its class, and real "
     "samples are mostly pushed more. They count with numpy.savez(FILE, embeddings=..., labels=..., proxies=...)"

@@ -32,6 +32,7 @@ __all__ = [
 MAX_LISTED = 10_000  # tensors that are listed
 MAX_TOWER_PARTS = 64  # parts of a state dict that are counted apart
 MAX_SEARCHED = 2**26  # bytes of a file beside the weights that is looked into
+MAX_TRAINER_STATE = 2**24  # bytes; a training of a million steps that writes every tenth has ten million
 TRAINER_STATE = "trainer_state.json"  # written by the trainer of Hugging Face
 # Tensors that no training changes: counters, statistics of batches, positions.
 NO_PARAMETER = re.compile(r"(^|\.)(num_batches_tracked|running_(mean|var)|position_ids|token_type_ids|inv_freq)$")
@@ -56,15 +57,17 @@ WITH_TEMPERATURE, WITH_MARGIN = ("ntxent", "supcon"), ("triplet", "triplet_sh")
 SIGMOID_BIAS = "logit_bias"
 MAX_LOG_SCALE = 20  # largest logarithm that is read as one of a scale
 MAX_NUMBER_MEMBER = 4096  # bytes of an array of one number
+# No pattern looks at a character of a name more often than a few times: a name may begin anew at each underscore.
 PROXY_NAMES = re.compile(
-    r"(^|[._])(\w*prox(y|ies)|(class_?)?prototypes?|(class_?)?cent(er|re)s?|centroids?)(\.weight)?$", re.IGNORECASE
+    r"(prox(y|ies)|(^|[._])((class_?)?prototypes?|(class_?)?cent(er|re)s?|centroids?))(\.weight)?$", re.IGNORECASE
 )
 CLASS_WEIGHT_NAMES = re.compile(
-    r"(^|[._])(classifier|cls|logits?|head|arc|cosface|softmax|fc_?out|metric_fc)\w*\b.*weight$", re.IGNORECASE
+    r"(?>.*?(^|[._])(classifier|cls|logits?|head|arc|cosface|softmax|fc_?out|metric_fc))\w*+\W.*weight$",
+    re.IGNORECASE | re.DOTALL,
 )
 # Parameters of losses of pytorch-metric-learning, in which a class is a column: `large_margin_softmax_loss.py`,
 # `normalized_softmax_loss.py` (W) and `soft_triple_loss.py` (fc), version 2.9.
-COLUMN_NAMES = re.compile(r"(^|(^|\.)(\w*loss\w*|criterion\w*|metric\w*)\.(losses\.\w+\.)?|^losses\.\w+\.)(W|fc)$")
+COLUMN_NAMES = re.compile(r"(^|(^|\.)(?=\w*?loss|criterion|metric)\w++\.(losses\.\w++\.)?|^losses\.\w++\.)(W|fc)$")
 # Fewest classes of class weights: with two, a query has one negative, and every softmax is the same.
 MIN_CLASSES = 3
 # Loss to begin with, by the class vectors that a file has.
@@ -161,7 +164,7 @@ def progress(file: File | Folder) -> dict:
         if isinstance(each, dict):
             found |= {key: plain(each[key]) for key in ("monitor", "best_model_score") if each.get(key) is not None}
     if TRAINER_STATE in file if file.kind == "folder" else False:
-        state = file.json(TRAINER_STATE, MAX_SEARCHED)
+        state = file.json(TRAINER_STATE, MAX_TRAINER_STATE)
         keys = ("epoch", "global_step", "best_metric", "best_model_checkpoint")
         found |= {key: plain(state[key]) for key in keys if isinstance(state, dict) and state.get(key) is not None}
     return found
@@ -181,7 +184,7 @@ def role(name: str, shape: tuple[int, ...], dtype: str) -> tuple[str, bool] | No
         return "centers" if name.endswith("fc") else "class weights", True
     if PROXY_NAMES.search(name):
         return "proxies", False
-    return ("class weights", False) if shape[0] >= MIN_CLASSES and CLASS_WEIGHT_NAMES.search(name) else None
+    return ("class weights", False) if shape[0] >= MIN_CLASSES and CLASS_WEIGHT_NAMES.match(name) else None
 
 
 def class_weights(found: list[Found]) -> list[dict]:

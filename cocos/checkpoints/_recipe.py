@@ -25,7 +25,7 @@ from cocos.errors import InputError, nearest, unreachable
 __all__ = ["BESIDE", "Recipe", "beside", "read"]
 
 BESIDE = "cocos.toml"  # name of a recipe that lies beside a checkpoint
-MAX_RECIPE = 2**16  # bytes
+MAX_RECIPE = 2**14  # bytes; the parser takes a second for a key of that many dots
 TABLES = {"model": ("build", "path", "images"), "data": None, "loss": ("name", "parameters")}
 CODE = ("build", "load")  # keys that name code
 PLACES = ("path", "images")  # keys that name files or folders

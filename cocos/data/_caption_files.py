@@ -1,6 +1,5 @@
 """Files of captions: how they begin, their JSON, and where the images of them may lie."""
 
-import json
 import os
 import re
 from pathlib import Path
@@ -8,12 +7,15 @@ from typing import Any
 
 from cocos import reading
 from cocos.errors import InputError, unreachable
+from cocos.untrusted import MAX_MEMORY, parsed
 
 __all__ = ["begin", "places", "read"]
 
 # Bytes of a JSON file of captions; that of COCO's 118,287 training images has 9e7.
 MAX_JSON = 2**30
 HEAD = 2**16
+# Bytes of memory for each byte of a large file of captions: short captions with their ids take 12.
+MAX_EXPANSION = 16
 
 
 def begin(path: Path) -> bytes:
@@ -32,13 +34,15 @@ def read(path: Path) -> dict[str, Any]:
         InputError: it is too large, or no JSON object.
     """
     try:
-        if os.path.getsize(path) > MAX_JSON:
-            raise InputError(f"{path}: {os.path.getsize(path)} bytes of JSON, expected at most {MAX_JSON}")
+        if (size := os.path.getsize(path)) > MAX_JSON:
+            raise InputError(f"{path}: {size} bytes of JSON, expected at most {MAX_JSON}")
         with reading.stream(path) as stream:
-            found = json.loads(stream.read())
+            found = parsed(stream.read(), max(MAX_MEMORY, MAX_EXPANSION * size))
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(f"{path}: {unreachable(error)}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(f"{path} is not readable as JSON ({str(error)[:120]}); copy it again") from None
     if not isinstance(found, dict):
         raise InputError(f"{path}: a JSON {type(found).__name__}, expected an object")

@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import json
 import math
 import os
 import zlib
@@ -15,6 +14,7 @@ from typing import IO, Any, cast
 
 from cocos import reading
 from cocos.errors import InputError, unreachable
+from cocos.untrusted import MAX_MEMORY, memory, parsed
 
 __all__ = ["Columns", "looks_like_one", "missing", "pyarrow", "read", "reason"]
 
@@ -22,6 +22,9 @@ __all__ = ["Columns", "looks_like_one", "missing", "pyarrow", "read", "reason"]
 MAX_LINE, HEAD = 2**24, 2**16
 # Bytes that a compressed file may unpack to: at least, and for each of its own bytes. Text shrinks to a tenth or less.
 MAX_UNPACKED = 2**26, 100
+# Bytes of memory that rows may take for each byte of a large file: those of a packed file of long texts take 60.
+MAX_EXPANSION = 100
+LITTLE = 2**20  # characters of lines of JSON that take little memory, whatever they hold
 # Number of columns of a file.
 MAX_COLUMNS = 2000
 DELIMITERS = ("\t", ",", ";")
@@ -105,10 +108,10 @@ def looks_like_one(path: Path) -> bool:
         form = _form(head)
         if form == "lines" and len(head) < HEAD:  # the whole file is here
             first, _, rest = head.strip().partition(b"\n")
-            if isinstance(json.loads(first), dict) and not rest:
+            if isinstance(parsed(first), dict) and not rest:
                 return False  # one object, such as a configuration: one row has no other that could be its negative
         return form is not None
-    except (OSError, EOFError, zlib.error, ValueError, RecursionError):
+    except (OSError, EOFError, zlib.error, ValueError):
         return False
 
 
@@ -166,18 +169,34 @@ def _text(path: Path, lines: Iterable[bytes]) -> Iterator[str]:
         yield text
 
 
-def _json(path: Path, where: str, text: str) -> Any:
+def _json(path: Path, where: str, text: str, most: int) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return parsed(text, most)
+    except ValueError as error:
         raise InputError(f"{path}, {where}: no JSON ({error}): {text.strip()[:60]!r}") from None
 
 
 def _parsed(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the row of each line, with the name of the line."""
+    """Yield the row of each line, with the name of the line.
+
+    Raises:
+        InputError: a line is no JSON, or the rows would take more memory than a file of this size explains.
+    """
+    read, left, most = 0, _memory(path), _memory(path)
     for number, text in enumerate(_text(path, _lines(path)), 1):
+        read += len(text)
+        left -= memory(text) if read > LITTLE else 0
+        if left < 0:
+            raise InputError(
+                f"{path}, line {number}: the rows so far would take more than {most / 1e6:,.0f} MB of memory"
+            )
         if text.strip():
-            yield f"line {number}", _json(path, f"line {number}", text)
+            yield f"line {number}", _json(path, f"line {number}", text, most)
+
+
+def _memory(path: Path) -> int:
+    """Bytes of memory that the rows of a file may take."""
+    return max(MAX_MEMORY, MAX_EXPANSION * os.path.getsize(path))
 
 
 def _listed(path: Path) -> Iterator[tuple[str, Any]]:
@@ -186,7 +205,7 @@ def _listed(path: Path) -> Iterator[tuple[str, Any]]:
     Raises:
         InputError: it is no JSON.
     """
-    rows = _json(path, "the list in it", "".join(_text(path, _lines(path))))
+    rows = _json(path, "the list in it", "".join(_text(path, _lines(path))), _memory(path))
     return ((f"row {place}", row) for place, row in enumerate(rows))
 
 

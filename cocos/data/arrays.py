@@ -1,6 +1,7 @@
 """Arrays in .npz or .safetensors: `images` or `features`, with `labels` or with `captions`; a file a split."""
 
 import math
+import os
 import re
 import zipfile
 from pathlib import Path
@@ -10,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import annotations, reading
+from cocos import annotations, reading, tensor_files
 from cocos.data import Rows, Side, TrainingSet, image_captions
 from cocos.errors import InputError
 from cocos.matrices import npy_header
+from cocos.untrusted import refuse_long
 
 __all__ = ["load", "recognises", "splits"]
 
@@ -30,7 +32,7 @@ def _names(path: Path) -> list[str]:
     """List the names of the arrays of a file; none where it is of another kind."""
     try:
         return _members(path) if _is_zip(path) else _tensors(path)
-    except Exception:  # zipfile and safetensors each have their own for a damaged file
+    except Exception:  # zipfile has many of its own for a damaged file
         return []
 
 
@@ -41,17 +43,17 @@ def _is_zip(path: Path) -> bool:
 
 def _members(path: Path) -> list[str]:
     with reading.stream(path) as stream, zipfile.ZipFile(stream) as archive:
-        return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+        names = archive.namelist()
+    refuse_long(path, names)
+    return [name.removesuffix(".npy") for name in names if name.endswith(".npy")]
 
 
 def _tensors(path: Path) -> list[str]:
-    from safetensors import safe_open
-
     with reading.stream(path) as stream:
         if stream.read(9)[8:] != b"{":
             return []
-    with safe_open(reading.regular(path), "pt") as file:
-        return list(file.keys())
+        stream.seek(0)
+        return list(tensor_files.header(stream, os.fstat(stream.fileno()).st_size).places)
 
 
 def _files(path: Path) -> dict[str, Path]:
@@ -112,11 +114,9 @@ def _arrays(path: Path) -> dict[str, Any]:
     try:
         if _is_zip(path):
             return _npz(path, wanted)
-        from safetensors import safe_open
-
-        with safe_open(reading.regular(path), "pt") as file:
-            return {name: file.get_tensor(name) for name in wanted}
-    except Exception as error:  # zipfile, zlib, numpy and safetensors each have their own for a damaged file
+        with reading.stream(path) as stream:
+            return tensor_files.tensors(stream, os.fstat(stream.fileno()).st_size, wanted)
+    except Exception as error:  # zipfile, zlib and numpy each have their own for a damaged file
         raise InputError(f"{path} is damaged ({' '.join(str(error).split())[:120]}); write it again") from None
 
 

@@ -1,7 +1,6 @@
 """The embedded example: emoji as Noto draws them, each with five captions in four languages from CLDR."""
 
 import gzip
-import json
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from PIL import Image
 from cocos import reading
 from cocos.data import TrainingSet, image_captions
 from cocos.errors import InputError
+from cocos.untrusted import parsed
 
 __all__ = ["SPLITS", "load", "recognises", "records"]
 
@@ -44,8 +44,8 @@ def records(folder=None) -> list[dict]:
     try:
         with reading.stream(path) as packed, gzip.open(packed) as stream:
             lines = stream.read(MAX_CAPTIONS).split(b"\n")  # what is cut off there is no JSON
-        return [json.loads(line) for line in lines if line]
-    except (OSError, EOFError, ValueError, RecursionError) as error:
+        return [parsed(line) for line in lines if line]
+    except (OSError, EOFError, ValueError) as error:
         raise InputError(f"{path} is damaged ({error}); copy it again") from None
 
 

@@ -1,8 +1,7 @@
 """Hugging Face datasets that were saved to disk (`save_to_disk`): texts in Arrow files, with their splits."""
 
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from cocos.data import TrainingSet
 from cocos.data._tables import Columns, pyarrow, reason
 from cocos.data.pairs import ALL_ROWS, columns_of, roles, training_set, with_all
 from cocos.errors import InputError, nearest
+from cocos.untrusted import parsed
 
 __all__ = ["load", "recognises", "splits"]
 
@@ -27,8 +27,8 @@ def _json(path: Path) -> dict[str, Any]:
     """
     try:
         with reading.stream(path) as stream:
-            found = json.loads(stream.read(MAX_JSON + 1).decode())
-    except (OSError, ValueError, RecursionError) as error:
+            found = parsed(stream.read(MAX_JSON + 1))
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} is not readable as JSON ({reason(error)}); save the dataset again") from None
     if not isinstance(found, dict):
         raise InputError(f"{path}: {type(found).__name__}, expected an object; save the dataset again")
@@ -101,7 +101,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _table(path: Path) -> Columns:
-    """Map an Arrow file; a column is read when it is asked for.
+    """Open an Arrow file; a column is read when it is asked for, and the file is never mapped.
 
     Raises:
         InputError: it is damaged.
@@ -109,32 +109,52 @@ def _table(path: Path) -> Columns:
     arrow = pyarrow(str(path))
     damaged = (arrow.ArrowException, OSError, ValueError)
     try:
-        found = _mapped(path)
-        names = tuple(found.column_names)
+        names, rows = _counted(path)
     except damaged as error:
         raise InputError(f"{path} is a damaged Arrow file ({reason(error)}); save the dataset again") from None
 
     def column(name: str) -> list[Any]:
+        values: list[Any] = []
         try:
-            values = found.column(name)
-            values.validate(full=True)
-            return values.to_pylist()
+            for batch in _batches(path, names.index(name)):
+                batch.validate(full=True)
+                values += batch.column(0).to_pylist()
         except damaged as error:
             raise InputError(f"{path}, {name}: damaged ({reason(error)}); save the dataset again") from None
+        if len(values) != rows:
+            raise InputError(f"{path} changed while it was read; wait until it is written, and try again")
+        return values
 
-    return Columns(path, names, found.num_rows, column, lambda row: f"row {row}")
+    return Columns(path, names, rows, column, lambda row: f"row {row}")
 
 
-def _mapped(path: Path) -> Any:
-    """Map an Arrow file, a stream or one with random access, as a table of pyarrow."""
+def _counted(path: Path) -> tuple[tuple[str, ...], int]:
+    """Names of the columns of an Arrow file, and its number of rows."""
+    rows = 0
+    for batch in _batches(path, None):
+        batch.validate()
+        rows += batch.num_rows
+    with _reader(path) as reader:
+        return tuple(reader.schema.names), rows
+
+
+def _batches(path: Path, place: int | None) -> Iterator[Any]:
+    """Yield the batches of an Arrow file one by one, with one column, by its place, or with all."""
+    with _reader(path, None if place is None else [place]) as reader:
+        stream = not hasattr(reader, "num_record_batches")
+        yield from reader if stream else map(reader.get_batch, range(reader.num_record_batches))
+
+
+def _reader(path: Path, places: list[int] | None = None) -> Any:
+    """Open an Arrow file, a stream or one with random access, with some of its columns, or all; read, not mapped."""
     arrow, ipc = pyarrow(str(path)), pyarrow(str(path), "pyarrow.ipc")
-    source = arrow.memory_map(str(reading.regular(path)))
+    options = ipc.IpcReadOptions(included_fields=places or [], use_threads=False)
+    source = arrow.OSFile(str(reading.regular(path)))
     try:
-        found = ipc.open_stream(source).read_all()
+        return ipc.open_stream(source, options=options)
     except arrow.ArrowInvalid:
-        found = ipc.open_file(source).read_all()
-    found.validate()
-    return found
+        source.seek(0)
+        return ipc.open_file(source, options=options)
 
 
 def load(split: str, path: Path, columns: Mapping[str, Any] | str | None = None) -> TrainingSet:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from cocos.encoders._transformers import installed
 from cocos.errors import InputError
+from cocos.untrusted import parsed
 
 __all__ = ["FILES", "Tokenizer"]
 
@@ -207,11 +208,11 @@ def _definition(files: Mapping[str, Any], lower: bool) -> dict:
     if not isinstance(about, dict):
         raise InputError("tokenizer_config.json is no dictionary")
     if "tokenizer.json" in files:
-        found = json.loads(files["tokenizer.json"])
+        found = parsed(files["tokenizer.json"])
     elif "vocab.txt" in files:
         found = _word_pieces(files["vocab.txt"].splitlines(), (files.get("special_tokens_map.json") or {}) | about)
     elif "vocab.json" in files and "merges.txt" in files:
-        found = _byte_pairs(json.loads(files["vocab.json"]), files["merges.txt"].splitlines(), about)
+        found = _byte_pairs(parsed(files["vocab.json"]), files["merges.txt"].splitlines(), about)
     else:
         raise InputError(f"no tokenizer: expected one of {', '.join(FILES)}")
     if not isinstance(found, dict) or not isinstance(found.get("model"), dict):

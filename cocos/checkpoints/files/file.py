@@ -2,28 +2,23 @@
 
 import hashlib
 import io
-import json
 import zipfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-import safetensors
-import safetensors.torch
-from torch import Tensor
-
-from cocos import reading
+from cocos import reading, tensor_files
 from cocos.checkpoints.files.kinds import TORCH_KINDS, kind_of
 from cocos.checkpoints.files.pickles import Pickles
 from cocos.checkpoints.files.stream import ALWAYS_ALLOWED, Directory, Stream, most_unpacked, state
 from cocos.errors import InputError, unreachable
+from cocos.untrusted import refuse_long
 
 __all__ = ["File"]
 
-MAX_HEADER = 2**24  # bytes of the header of a safetensors file
 MAX_HELD = 2**26  # bytes of a file that is read once and kept, so that the bytes hashed are the bytes read
 
 
@@ -133,12 +128,18 @@ class File:
 
     @cached_property
     def members(self) -> dict[str, zipfile.ZipInfo] | None:
-        """Members of a zip archive, by name; None for any other file, or a damaged one."""
+        """Members of a zip archive, by name; None for any other file, or a damaged one.
+
+        Raises:
+            InputError: one has a name that no honest file has.
+        """
         try:
             with self.archive() as archive:
-                return {info.filename: info for info in archive.infolist()}
+                found = {info.filename: info for info in archive.infolist()}
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
             return None
+        refuse_long(self.path, found)
+        return found
 
     @cached_property
     def kind(self) -> str:
@@ -164,7 +165,7 @@ class File:
             UnsafeFile: it asks for code to be run.
         """
         if self.kind == "safetensors":
-            return _tensors(self)
+            return self._safe(tensor_files.tensors)
         return self.pickles.load(placeholders=self.placeholders) if self.is_torch else None
 
     @property
@@ -180,38 +181,19 @@ class File:
         Raises:
             InputError: the file is damaged.
         """
-        if self.kind != "safetensors":
-            return {}
-        _ = self.content  # it checks the header
-        return _metadata(self)
+        return self._safe(tensor_files.header).metadata if self.kind == "safetensors" else {}
 
+    def _safe(self, read: Callable[[IO[bytes], int], Any]) -> Any:
+        """Read a part of a safetensors file.
 
-def _header(file: "File") -> int:
-    """Bytes of the header."""
-    with file.stream() as stream:
-        return int.from_bytes(stream.read(8), "little")
-
-
-def _tensors(file: "File") -> dict[str, Tensor]:
-    """Read the tensors of a safetensors file, copied: a mapped file that shrinks ends the process.
-
-    Raises:
-        InputError: it is damaged, or changes.
-    """
-    if (header := _header(file)) > MAX_HEADER:
-        raise InputError(f"{file.path} is a damaged safetensors file: a header of {header} bytes")
-    try:
-        if file.held is not None:
-            return safetensors.torch.load(file.held)
-        found = {name: tensor.clone() for name, tensor in safetensors.torch.load_file(reading.regular(file.at)).items()}
-    except (safetensors.SafetensorError, ValueError, KeyError) as error:
-        raise InputError(f"{file.path} is a damaged safetensors file: {error}") from error
-    file.refuse_change()
-    return found
-
-
-def _metadata(file: "File") -> dict[str, str]:
-    """Read the metadata of a safetensors file whose header was checked (`_tensors`)."""
-    with file.stream() as stream:
-        stream.seek(8)
-        return json.loads(stream.read(_header(file))).get("__metadata__") or {}
+        Raises:
+            InputError: it is damaged, or changes.
+        """
+        with self.stream() as stream:
+            try:
+                found = read(stream, self.size)
+            except ValueError as error:
+                self.refuse_change()
+                raise InputError(f"{self.path} is a damaged safetensors file: {error}") from error
+        self.refuse_change()
+        return found

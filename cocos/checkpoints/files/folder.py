@@ -1,7 +1,6 @@
 """A folder of files that belong together, such as a Hugging Face model; on disk or in a zip archive of one."""
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from cocos.checkpoints.files.file import File
 from cocos.checkpoints.files.stream import most_unpacked
 from cocos.errors import InputError, unreachable
+from cocos.untrusted import parsed, refuse_long
 
 __all__ = ["Folder", "file_or_folder"]
 
@@ -159,14 +159,28 @@ class Folder:
         Raises:
             InputError: it is larger, or no UTF-8.
         """
-        if (size := self.size(name)) > most:
-            raise InputError(f"{self.path / name} is {size} bytes long, expected at most {most}")
-        with self.file(name).stream() as stream:
-            raw = stream.read(most + 1)
         try:
-            return raw.decode("utf-8-sig")
+            return self._bytes(name, most).decode("utf-8-sig")
         except UnicodeDecodeError:
             raise InputError(f"{self.path / name} is no text in UTF-8") from None
+
+    def _bytes(self, name: str, most: int) -> bytes:
+        if (size := self.size(name)) > most:
+            raise InputError(f"{self.path / name} is {size} bytes long, expected at most {most}")
+        return self.head(name, most + 1)
+
+    def head(self, name: str, most: int) -> bytes:
+        """Read the first bytes of a file.
+
+        Args:
+            name: of the file.
+            most: bytes that are read.
+
+        Raises:
+            InputError: it is not in the folder, links to a place outside of it, or cannot be read.
+        """
+        with self.file(name).stream() as stream:
+            return stream.read(most)
 
     def json(self, name: str, most: int = MAX_TEXT):
         """Read a JSON file as plain data.
@@ -176,13 +190,12 @@ class Folder:
             most: bytes that it may have.
 
         Raises:
-            InputError: it is larger, or no JSON.
+            InputError: it is larger, or no JSON, or JSON that would take more memory than any of its kind.
         """
+        raw = self._bytes(name, most)
         try:
-            return json.loads(self.text(name, most))
-        except InputError:
-            raise
-        except (ValueError, RecursionError) as error:
+            return parsed(raw)
+        except ValueError as error:
             raise InputError(f"{self.path / name} is no JSON ({str(error)[:100]})") from None
 
     @cached_property
@@ -249,6 +262,7 @@ def _packed(file: File) -> dict[str, zipfile.ZipInfo]:
     for info in every:
         if reason := _evil(info):
             raise InputError(f"{file.path} is refused: its member {info.filename[:100]!r} {reason}")
+    refuse_long(file.path, (info.filename for info in every))
     if len(every) > MAX_FILES or len({info.filename.casefold() for info in every}) < len(every):
         raise InputError(f"{file.path} is refused: two members of one name, or more than {MAX_FILES}")
     if (total := sum(info.file_size for info in every)) > most_unpacked(file.size):

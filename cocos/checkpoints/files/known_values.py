@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cocos.checkpoints.files.numpy_values import Array, Dtype
+from cocos.untrusted import MAX_NAME
 
 __all__ = ["NAMESPACES", "bare", "plain"]
 
@@ -63,6 +64,8 @@ def bare(value, *, placeholders: bool = False, deep: int = 0, memo: dict | None 
         made = {} if kind is dict else OrderedDict()
         memo[id(value)] = value, made  # it may hold itself
         for key, item in dict.items(value):
+            if type(key) is str and len(key) > MAX_NAME and type(item) not in ATOMS:
+                raise ValueError(f"a name of {len(key):,} characters, expected at most {MAX_NAME:,}")
             made[inner(key)] = inner(item)
         if type(versions := vars(value).get("_metadata") if kind is OrderedDict else None) in {dict, OrderedDict}:
             vars(made)["_metadata"] = inner(versions)  # versions of the modules in a state dict

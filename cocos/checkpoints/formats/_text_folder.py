@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from cocos.checkpoints._inventory import MAX_TRAINER_STATE, TRAINER_STATE
 from cocos.checkpoints.files import Folder
 from cocos.encoders._tokenizer import FILES
 from cocos.encoders._transformers import REFUSED, TEXT_MODELS
@@ -13,7 +14,10 @@ ADAPTER = "adapter_config.json"  # of a folder of PEFT
 
 __all__ = ["configuration", "longest_text", "padding", "tokenizer_files", "trained", "width"]
 
-MAX_TOKENIZER = 2**26  # bytes of a tokenizer; those of the largest vocabularies have 35 million
+# Bytes of a tokenizer; those of the largest vocabularies have 35 million. Its settings have a million at most.
+MAX_TOKENIZER = 3 * 2**24
+# Bytes of a model card that are read: its lists of losses stand near its beginning, in the head or after the examples.
+MAX_CARD = 2**16
 NO_LIMIT = 10**9  # tokens; folders write 1e30 where a tokenizer has no limit
 OFFSET_MODELS = frozenset({
     "camembert",
@@ -25,7 +29,9 @@ OFFSET_MODELS = frozenset({
 # Losses of sentence-transformers that are NT-Xent at a scale, with the scale they have unless told otherwise.
 RANKING = re.compile(r"(Cached)?MultipleNegatives(Symmetric)?RankingLoss")
 RANKING_SCALE = 20.0
-NAMED_LOSS = re.compile(r"(?:<code>|losses\.(?:\w+\.)?|^\s*-\s*loss:|\"loss\":\s*\")(\w+Loss)\b", re.MULTILINE)
+NAMED_LOSS = re.compile(
+    r"(?:<code>|losses\.(?:\w++\.)?|^[ \t]*-[ \t]*loss:|\"loss\":[ \t]*\")(\w+Loss)\b", re.MULTILINE
+)
 RECORDED_SCALE = re.compile(r"[\"']scale[\"']\s*:\s*([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)")
 
 
@@ -103,8 +109,8 @@ def tokenizer_files(folder: Folder, within: str = "") -> dict[str, Any]:
             found: dict[str, Any] = {first: folder.text(f"{within}{first}", MAX_TOKENIZER)}
             for name in others:
                 if f"{within}{name}" in folder:
-                    read = folder.json if name.endswith(".json") else folder.text
-                    found[name] = read(f"{within}{name}", MAX_TOKENIZER)
+                    text = not name.endswith(".json")
+                    found[name] = folder.text(f"{within}{name}", MAX_TOKENIZER) if text else folder.json(within + name)
             return found
     raise InputError(
         f"{folder.path / within} has no tokenizer.json, vocab.txt, or vocab.json with merges.txt; write one: "
@@ -173,14 +179,11 @@ def trained(folder: Folder) -> Trained:
         folder: whose model card (`README.md`), `data_config.json` and `trainer_state.json` are read.
     """
     more: dict[str, Any] = {}
-    if "trainer_state.json" in folder:
-        state = folder.json("trainer_state.json", MAX_TOKENIZER)
+    if TRAINER_STATE in folder:
+        state = folder.json(TRAINER_STATE, MAX_TRAINER_STATE)
         keys = ("epoch", "global_step", "best_metric") if isinstance(state, dict) else ()
         more |= {key.replace("_", " "): state[key] for key in keys if state.get(key) is not None}
-    try:
-        card = folder.text("README.md") if "README.md" in folder else ""
-    except InputError:  # too long, or no text: nothing depends on it
-        card = ""
+    card = folder.head("README.md", MAX_CARD).decode("utf-8", "replace") if "README.md" in folder else ""
     named = list(dict.fromkeys(NAMED_LOSS.findall(card)))
     if named:
         more["training loss"] = ", ".join(named)

@@ -1,7 +1,6 @@
 """A file of embeddings: .npz, .safetensors or a torch file of tensors, recognised by the names of its arrays."""
 
 import difflib
-import json
 import math
 import struct
 import zipfile
@@ -21,12 +20,14 @@ from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.errors import InputError
 from cocos.matrices import npy_header
+from cocos.untrusted import parsed
 
 __all__ = ["read", "recognises"]
 
 UNPACKED_AT_ONCE = 2**20  # bytes that are unpacked at once
-# Bytes from which on an uncompressed matrix is mapped, in a file too large to be held.
-MIN_MAPPED = 2**24
+# Bytes from which on an uncompressed matrix is mapped and not read, since memory may not hold it. A mapped file that is
+# shortened ends the process.
+MIN_MAPPED = 2**30
 # Header of a member of a zip archive: its mark, and the lengths of its name and extra field.
 LOCAL_HEADER = struct.Struct("<4s22xHH")
 NOT_HASHED = "{} is mapped, not read: its sha256 is not taken, save where a result is saved"
@@ -197,8 +198,8 @@ def _metadata(file: File, arrays: dict) -> dict:
     for name in TEXT_ARRAYS:
         if name in file.metadata:
             try:
-                found[name] = json.loads(file.metadata[name])
-            except (ValueError, RecursionError):
+                found[name] = parsed(file.metadata[name])
+            except ValueError:
                 found[name] = None
             if not isinstance(found[name], list) or not all(isinstance(each, str) for each in found[name]):
                 raise InputError(f"{file.path}: {name} in its metadata is no JSON list of texts")
@@ -208,8 +209,8 @@ def _metadata(file: File, arrays: dict) -> dict:
 def _provenance(value) -> dict:
     """Read what `cocos encode` says of model and data; nothing where it says nothing."""
     try:
-        found = json.loads(str(np.asarray(value).reshape(-1)[0]))
-    except (ValueError, RecursionError, IndexError, TypeError):
+        found = parsed(str(np.asarray(value).reshape(-1)[0]))
+    except (ValueError, IndexError, TypeError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -237,7 +238,7 @@ def _names(file: File, value) -> tuple[str, ...]:
         value = value.tolist()
     if isinstance(value, str):
         try:
-            value = json.loads(value) if value.startswith("[") else [part.strip() for part in value.split(",")]
+            value = parsed(value) if value.startswith("[") else [part.strip() for part in value.split(",")]
         except ValueError:
             value = None
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):

@@ -34,7 +34,7 @@ def _trunk(file: File | Folder) -> File | None:
 
 def _order(name: str) -> tuple[bool, int, str]:
     suffix = TRUNK.fullmatch(PurePosixPath(name).name)["suffix"]
-    number = re.search(r"\d+$", suffix)
+    number = re.search(r"(?<!\d)\d+$", suffix)
     return "best" in suffix, int(number[0]) if number else 0, name
 
 
