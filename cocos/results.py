@@ -1,23 +1,26 @@
 """Tensors become Datasets here, and only here: dims, units, long names, provenance; summaries, saving, opening."""
 
 import hashlib
+import io
 import json
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
 
 import cocos
-from cocos import health, losses, reading, records, units, writing
+from cocos import hdf5, health, losses, reading, records, units, writing
 from cocos.errors import InputError, nearest, unreachable
 from cocos.matrices import Mapped
 from cocos.rows import concat, row
+from cocos.untrusted import parsed
 
 __all__ = ["concat", "open", "row", "save"]
 
@@ -31,6 +34,95 @@ WEIGHTS = {
 NETCDF_ENCODING = {"zlib": True, "complevel": 4, "fletcher32": True}
 # Numbers of a direction that every Dataset of a training run has, NaN where they are unknown.
 ALWAYS_RECORDED = ("relative", "unpushed", "contributing", "idle", "queries")
+# Bytes of the largest result that is read.
+MOST_BYTES = 2**31
+# Values of an attribute that is a list, and digits of a cut-off of R@k.
+MOST_ENTRIES, MOST_DIGITS = 1000, 9
+# Maximum sizes of dimensions whose entries are read one by one.
+MOST_ALONG = {"direction": 100, "loss": 100, "width": 100, "distractors": 1000, "checkpoint": 10_000, "run": 100_000}
+
+
+def _anything(value: Any) -> bool:
+    values = value if isinstance(value, list) else [value]
+    return all(isinstance(each, str | int | float) for each in values)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _number(value: Any) -> bool:
+    # Not isfinite: a whole number may be larger than any float.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _whole(value: Any) -> bool:
+    return _number(value) and value == int(value) and abs(value) < 2**63
+
+
+def _part(value: Any) -> bool:
+    return _number(value) and 0 < value < 1
+
+
+def _numbers(value: Any) -> bool:
+    return _text(value) and all(each.isdecimal() and len(each) < MOST_DIGITS for each in value.split(","))
+
+
+def _document(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Whether a value is a JSON document that is right."""
+
+    def check(value: Any) -> bool:
+        try:
+            return _text(value) and right(parsed(value))
+        except ValueError:
+            return False
+
+    return check
+
+
+def _entries(*texts: str) -> Callable[[Any], bool]:
+    """Whether a value is a list of objects with a step and with some texts."""
+    return lambda value: (
+        isinstance(value, list)
+        and all(
+            isinstance(each, dict)
+            and _whole(each.get("step"))
+            and all(_text(each.get(name)) for name in texts)
+            and all(each.get(name) is None or _whole(each[name]) for name in ("width",))
+            for each in value
+        )
+    )
+
+
+def _sides(value: Any) -> bool:
+    """Whether a value says how the sides of embeddings are."""
+    sides = value.get("sides", {}) if isinstance(value, dict) else None
+    return isinstance(sides, dict) and all(isinstance(e, dict) and _whole(e.get("rows")) for e in sides.values())
+
+
+# What an attribute of a result is, by its name; any other one is a text, a number, or a list of either.
+KINDS: dict[str, Callable[[Any], bool]] = (
+    dict.fromkeys(
+        (
+            *("title", "notes", "cocos", "torch", "loss", "loss_repr", "loss_distribution", "gradient", "weights"),
+            *("metric", "unit", "share", "sample", "same_group", "dtype", "device", "split", "convention", "ties"),
+            *("checkpoint_path", "checkpoint_sha256", "checkpoint_format", "undrawn", "options", "by", "verdict"),
+        ),
+        _text,
+    )
+    | dict.fromkeys(("seed", "batch_size", "batches", "folds", "detectors", "row", "group", "rows"), _whole)
+    | {
+        "eps": _number,
+        "level": _part,
+        "k": _numbers,
+        "loss_parameters": _document(lambda value: isinstance(value, dict)),
+        "health": _document(_sides),
+        "alarms": _document(_entries("detector", "sentence")),
+        "left_out": _document(_entries("file", "reason")),
+        # A mapped file is hashed when its result is saved: no file may ask for that of another one.
+        "checkpoint_mapped": lambda value: False,
+    }
+)
 # Maximum number of values of a training run: 1 GiB, two million records of two directions.
 MOST_VALUES = 2**27
 
@@ -292,10 +384,10 @@ def of_history(history: records.History) -> xr.Dataset:
         for width, each in record.items():
             at = (k, widths.index(width)) if several else (k,)
             for name, array in whole.items():
-                array[at] = _number(len(each["alarms"]) if name == "alarm" and "alarms" in each else each.get(name))
+                array[at] = _finite(len(each["alarms"]) if name == "alarm" and "alarms" in each else each.get(name))
             for d, direction in enumerate(names):
                 for name, array in parts.items():
-                    array[(*at, d)] = _number(each.get("directions", {}).get(direction, {}).get(name))
+                    array[(*at, d)] = _finite(each.get("directions", {}).get(direction, {}).get(name))
     for name, array in whole.items():
         if not np.isnan(array).all():
             made[name] = (dims, array, *records.STEP_METRICS[name])
@@ -308,10 +400,9 @@ def of_history(history: records.History) -> xr.Dataset:
     return labelled(made, attrs)
 
 
-def _number(value) -> float:
+def _finite(value) -> float:
     """A finite number of a record; NaN for anything else."""
-    known = isinstance(value, int | float) and abs(value) <= sys.float_info.max  # a whole number may be larger
-    return float(value) if known else math.nan
+    return float(value) if _number(value) or isinstance(value, bool) else math.nan
 
 
 def open(path: Path) -> xr.Dataset:
@@ -327,22 +418,56 @@ def open(path: Path) -> xr.Dataset:
         >>> cocos.results.open(path).attrs["loss"]
         'triplet'
     """
-    import h5py  # only where a file is read
-
+    path = Path(path)
     if records.is_store(path):
-        return of_history(records.read(path))
+        return sound(path, of_history(records.read(path)))
+    image = _image(path)
     try:
-        path = reading.regular(path)
-        with h5py.File(path):  # h5netcdf prints a traceback at the end of the run over a file that is none
-            pass
-        with xr.open_dataset(path, engine="h5netcdf") as data:
-            return data.load()
-    except InputError:
-        raise
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
+        hdf5.check(image)
+        with xr.open_dataset(io.BytesIO(image), engine="h5netcdf") as data:
+            found = data.load()
+    except Exception as error:  # h5py, h5netcdf and xarray each have their own for each kind of damage
+        reason = str(error).partition("\n")[0][:120] or type(error).__name__
+        raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from error
+    return sound(path, found)
+
+
+def _image(path: Path) -> bytes:
+    """Read the bytes of a result, so that those that are checked are those that are read.
+
+    Raises:
+        InputError: there is no such file, or it is larger than a result.
+    """
+    try:
+        with reading.stream(path) as stream:
+            image = stream.read(MOST_BYTES + 1)
     except IsADirectoryError:
         raise InputError(f"{path} is a folder, expected a result of cocos, a file like count.nc") from None
-    except (OSError, ValueError, KeyError, RuntimeError) as error:  # h5py has one for each kind of damage
-        reason = str(error).partition("\n")[0][:120] or type(error).__name__
-        raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from None
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({unreachable(error)})") from None
+    if len(image) > MOST_BYTES:
+        raise InputError(f"{path} has more than {MOST_BYTES:,} bytes, the most that a result may have")
+    return image
+
+
+def sound(path: Path, data: xr.Dataset) -> xr.Dataset:
+    """The Dataset, if its attributes, and the sizes of its dimensions, are of the kinds that results have.
+
+    Raises:
+        InputError: naming the first that is not.
+    """
+    for name, value in data.attrs.items():
+        listed = isinstance(value, np.generic) or isinstance(value, np.ndarray) and value.size <= MOST_ENTRIES
+        if not KINDS.get(name, _anything)(value.tolist() if listed else value):
+            shown = " ".join(str(value).split())[:60]
+            raise InputError(f"{path} is no result of cocos, or a damaged one: attribute {name} is {shown!r}")
+    for name, size in data.sizes.items():
+        if size > MOST_ALONG.get(str(name), size):
+            raise InputError(f"{path}: {size:,} along {name}, expected at most {MOST_ALONG[str(name)]:,}")
+    for variable, each in data.variables.items():
+        for name in ("long_name", "units"):
+            if not isinstance(each.attrs.get(name, ""), str):
+                raise InputError(f"{path} is no result of cocos, or a damaged one: {name} of {str(variable)[:40]!r}")
+    return data

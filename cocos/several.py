@@ -14,6 +14,7 @@ import xarray as xr
 from cocos import results
 from cocos.errors import InputError
 from cocos.losses import Layered, name_of
+from cocos.untrusted import parsed
 
 __all__ = ["each"]
 
@@ -138,14 +139,14 @@ def each(data: xr.Dataset) -> dict[str, xr.Dataset]:
     for place, label in enumerate(data["loss"].values):
         try:
             found[str(label)] = _taken(data, place)
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise InputError(f"dimension loss: no result of cocos for several losses ({error})") from None
     return found
 
 
 def _taken(data: xr.Dataset, place: int) -> xr.Dataset:
     """The Dataset of one loss."""
-    about = json.loads(data["about"].values[place])
+    about = parsed(str(data["about"].values[place]))
     places: dict[Any, Any] = {name: slice(size) for name, size in about["sizes"].items()}
     one = data.isel({"loss": place} | places).drop_vars(["loss", "about"])[list(about["variables"])]
     one = one.assign({name: one[name].astype(kind) for name, kind in about["variables"].items()})

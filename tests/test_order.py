@@ -52,6 +52,7 @@ ORDER = (
     "conventions",
     "records",
     "rows",
+    "hdf5",
     "results",
     "several",
     "sampling",

@@ -251,7 +251,7 @@ def test_a_store_of_a_stranger_is_printed_and_drawn(tmp_path):
     done = call(path, "--out", tmp_path / "run.png")
     assert done.exit_code == 0 and "2 records, step 0 to 1" in done.stdout, done.output
     path.write_text(f'{header.replace("0.01", "1" + "0" * 400)}\n{{"step":0,{direction}}}\n')
-    assert "is no result of a run, or a damaged one" in call(path).output
+    assert "is no result of cocos, or a damaged one: attribute eps" in call(path).output
 
 
 @pytest.mark.parametrize("kind", ["labelled", "distractors"])
@@ -351,7 +351,7 @@ def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
     results.save(measures.run("one", batch_size=20).drop_vars("contributing"), tmp_path / "bad.nc")
     for given, sentence in (
         (["begun.jsonl"], "begun.jsonl has no records yet"),
-        (["bare.jsonl"], "bare.jsonl is no result of a run, or a damaged one ('eps')"),
+        (["bare.jsonl"], "bare.jsonl is no result of a run, or a damaged one (no loss_parameters)"),
         (["begun.jsonl", "--loss", "triplet"], "--loss: begun.jsonl has numbers of one loss already"),
         (["store"], "no folder of a model; give store/run.jsonl itself"),
         (["empty"], "empty: there is no file with one of the suffixes"),

@@ -7,9 +7,10 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 
 import typer
 
@@ -27,6 +28,8 @@ RESEND_SECONDS = 0.02
 MACHINE_ERRORS = {
     *(errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
 }
+# Errors of numbers and names that do not fit together.
+MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError, RecursionError)
 # Whether `--debug` is on the command line: show the traceback of the user's own code as well.
 debug: ContextVar[bool] = ContextVar("debug", default=False)
 
@@ -53,8 +56,13 @@ def out_of_descriptors() -> int:
 
 
 @contextmanager
-def sentences(*, shared: bool = False) -> Generator[None]:
+def sentences(*, shared: bool = False, results: Sequence[Path] = ()) -> Generator[None]:
     """Turn errors that the user can put right into one sentence on stderr and an exit code.
+
+    Args:
+        shared: several processes may do the work.
+        results: files of results that were given: their attributes are checked where they are opened, and here is the
+            net for one whose numbers do not fit together.
 
     Raises:
         InputError: torchrun started several processes, and the command is not `shared`.
@@ -82,7 +90,17 @@ def sentences(*, shared: bool = False) -> Generator[None]:
             where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
             terminal.say(f"cocos: {processes.turn()}{where}{unreachable(error)}")
             raise typer.Exit(UNUSABLE_INPUT) from None
-        processes.turn()
+        turn = processes.turn()
+        if results and isinstance(error, MISFITS):
+            if debug.get():
+                for line in traceback.format_exc().splitlines():
+                    terminal.say(line)
+            names, reason = " or ".join(map(str, results[:3])), " ".join(str(error).split())[:120]
+            terminal.say(
+                f"cocos: {turn}{names} is no result of cocos for this command, or a damaged one "
+                f"({type(error).__name__}: {reason}); write it again"
+            )
+            raise typer.Exit(UNUSABLE_INPUT) from None
         raise
 
 

@@ -111,12 +111,14 @@ def _chosen(value: object, default: object) -> bool:
     return value not in (None, []) and value != default
 
 
-def command(section: str, place: int, *, epilog: str | None = None, shared: bool = False) -> Callable[..., Command]:
+def command(
+    section: str, place: int, *, epilog: str | None = None, shared: bool = False, results: Sequence[str] = ()
+) -> Callable[..., Command]:
     """Make a command of a function that returns an `Answer`, or None where another process speaks; see `Command`.
 
     The options are its parameters and the fields of its bundles; every command has `--seed`, `--json` and `--quiet`
     too. Members of enumerations reach the function as their values. A `shared` command can share its work with other
-    processes.
+    processes. `results` names the parameters that may be results of cocos.
     """
 
     def made(function: Callable[..., Answer | None]) -> Command:
@@ -128,7 +130,7 @@ def command(section: str, place: int, *, epilog: str | None = None, shared: bool
             typed.set({name: value for name, value in given.items() if _chosen(value, options[name].default)})
             token = quiet.set(given.get("quiet", False) or processes.launched().rank > 0)
             try:
-                with _ending.sentences(shared=shared), _listening():
+                with _ending.sentences(shared=shared, results=_results(given, results)), _listening():
                     parts = {
                         name: own[name].annotation(**{one: given[one] for one in names if one in given})
                         for name, names in bundles.items()
@@ -146,6 +148,13 @@ def command(section: str, place: int, *, epilog: str | None = None, shared: bool
         return Command(run, section, place, epilog)
 
     return made
+
+
+def _results(given: Mapping[str, object], names: Sequence[str]) -> list[Path]:
+    """The files among some parameters that may be results, by their suffixes."""
+    values = [given[name] for name in names]
+    every = [each for value in values for each in (value if isinstance(value, list) else [value])]
+    return [Path(str(each)) for each in every if str(each).endswith((".nc", ".jsonl"))]
 
 
 def _command(name: str) -> Command:

@@ -37,7 +37,12 @@ def _draw(found: "xr.Dataset", width: str | None, path: Path) -> Path:
     return saving.save_panels(panels, path, size=whole, width=width, columns=columns)
 
 
-@command("Training runs", 3, epilog="Example: cocos correlate runs/*.nc --x contributing,effective --out runs.png")
+@command(
+    "Training runs",
+    3,
+    results=("files",),
+    epilog="Example: cocos correlate runs/*.nc --x contributing,effective --out runs.png",
+)
 def correlate(
     files: Annotated[
         list[Path],

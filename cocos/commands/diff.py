@@ -121,7 +121,15 @@ def _apart(files: tuple[Path, Path]) -> None:
         raise InputError(f"{files[0]} and {files[1]} are the same file: no query can differ; name two")
 
 
-@command("Training runs", 2, epilog="Example: cocos diff before.pt after.pt --loss ntxent -p temperature=0.07")
+@command(
+    "Training runs",
+    2,
+    results=(
+        "first",
+        "second",
+    ),
+    epilog="Example: cocos diff before.pt after.pt --loss ntxent -p temperature=0.07",
+)
 def diff(
     first: Annotated[
         Path,

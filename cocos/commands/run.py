@@ -88,7 +88,12 @@ def _together(runs: "dict[str, xr.Dataset]", out: Path | None, width: str | None
     )
 
 
-@command("Training runs", 1, epilog="Example: cocos run checkpoints/ --loss ntxent -p temperature=0.07 --out run.nc")
+@command(
+    "Training runs",
+    1,
+    results=("run",),
+    epilog="Example: cocos run checkpoints/ --loss ntxent -p temperature=0.07 --out run.nc",
+)
 def run(
     run: Annotated[
         list[Path],

@@ -22,6 +22,7 @@ def _named(given: str) -> tuple[str | None, Path]:
 @command(
     "Training runs",
     6,
+    results=("files",),
     epilog="Example: cocos table 2 VSE++=seed0.nc VSE++=seed1.nc VSRN=other.nc --format latex --published > table.tex",
 )
 def table(

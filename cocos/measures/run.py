@@ -259,25 +259,19 @@ def of_store(path: Path, detectors: Sequence[shelf.Detector]) -> xr.Dataset:
     history = records.read(path)
     if not history.records:
         raise InputError(f"{path} has no records yet: the training has not come to its first one")
-    data = results.of_history(history)
-    _sound(path, data.attrs)
+    data = results.sound(path, results.of_history(history))
+    _run(path, data.attrs)
     return with_alarms(data, detectors, history.records)
 
 
-def _sound(path: Path, attrs: Mapping[str, Any]) -> None:
-    """Refuse attributes that no run has.
+def _run(path: Path, attrs: Mapping[str, Any]) -> None:
+    """Refuse attributes without those that every run has.
 
     Raises:
-        InputError: one is missing, or is none.
+        InputError: one is missing.
     """
-    try:
-        float(attrs["eps"]), str(attrs["loss"]), json.loads(attrs["loss_parameters"])
-        _ = {**json.loads(attrs.get("watching", "{}"))}
-        for name in ("alarms", "left_out"):
-            for each in json.loads(attrs.get(name, "[]")):
-                _ = each["step"] + 0, each["detector" if name == "alarms" else "file"]
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-        raise InputError(f"{path} is no result of a run, or a damaged one ({error}); write it again") from None
+    if missing := [name for name in ("cocos", "loss", "loss_parameters", "eps") if name not in attrs]:
+        raise InputError(f"{path} is no result of a run, or a damaged one (no {missing[0]}); write it again")
 
 
 def with_alarms(
@@ -314,7 +308,7 @@ def opened(path: Path) -> xr.Dataset:
     needed = ("direction", "contributing", "queries", "idle", "R@1", "loss_repr", "file", "sha256", "query_index")
     if missing := [name for name in needed if name not in data.variables]:
         raise InputError(f"{path} is no result of a run, or a damaged one (no {missing[0]}); write it again")
-    _sound(path, data.attrs)
+    _run(path, data.attrs)
     return data
 
 
