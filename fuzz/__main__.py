@@ -11,6 +11,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from unittest import mock
@@ -23,7 +24,7 @@ from cocos import checkpoints, data
 from cocos.commands.inspect import inspect
 from cocos.encoders import _transformers
 from cocos.errors import InputError, UnsafeFile
-from fuzz import formats
+from fuzz import formats, results
 from fuzz.guard import FAULTS, Limits, Seen, watch
 
 __all__ = ["lines", "main", "opening", "run", "warm"]
@@ -40,21 +41,60 @@ def opening(case: formats.Case, turn: int) -> str:
 
     Args:
         case: the file.
-        turn: 0 says what it is, as a table or as JSON; 1 embeds.
+        turn: 0 says what it is, as a table or as JSON; 1 embeds. A result is opened, and read by a command.
 
     Raises:
         InputError: what the file is, in a sentence; or UnsafeFile.
         RuntimeError: `cocos inspect` says something else than one sentence.
     """
+    if case.command:
+        return _read(case) if turn else _held(case.path)
     if turn and case.training:
         return _loaded(data.find(case.path))
     if turn:
         checkpoints.open(case.path, data=case.data, names=case.names).embed(device="cpu")
         return "opened"
+    return _said(lambda: inspect.run(file=case.path, data=case.data, as_json=_odd(case.path)))
+
+
+def _held(path: Path) -> str:
+    """Open a result.
+
+    Raises:
+        RuntimeError: it holds bytes of another file.
+    """
+    found = cocos.results.open(path)
+    for name, each in found.variables.items():
+        if results.SECRET in each.values.tobytes():
+            raise RuntimeError(f"{name} holds another file")
+    return "opened"
+
+
+def _read(case: formats.Case) -> str:
+    """Read a result by a command."""
+    given = results.COMMANDS[case.command]
+    if case.command == "run":
+        given = {"run": [case.path]}
+    elif case.command == "diff":
+        given = {"first": case.path, "second": case.data}
+    else:
+        files = [case.path, case.data]
+        given = given | {"files": files if case.command == "correlate" else list(map(str, files))}
+    command = importlib.import_module(f"cocos.commands.{case.command}")
+    return _said(lambda: getattr(command, case.command).run(**given, as_json=_odd(case.path)))
+
+
+def _said(run: Callable[[], None]) -> str:
+    """Run a command.
+
+    Raises:
+        InputError: its sentence; or UnsafeFile.
+        RuntimeError: it says something else than one sentence.
+    """
     said, told = io.StringIO(), io.StringIO()
     try:
         with redirect_stderr(said), redirect_stdout(told):
-            inspect.run(file=case.path, data=case.data, as_json=_odd(case.path))
+            run()
         code = 0
     except typer.Exit as done:
         code = done.exit_code

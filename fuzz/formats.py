@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from fuzz import bombs, models, mutations, planted, seeds, sets, trees
+from fuzz import bombs, models, mutations, planted, results, seeds, sets, side_files, trees
 
 __all__ = ["FORMATS", "SHARES", "Case", "make", "whole"]
 
@@ -24,12 +24,14 @@ class Case:
         data: training data beside it, where its format has them.
         names: table of names of its rows.
         training: it is training data itself.
+        command: that reads it, if it is a result; `data` is then another result.
     """
 
     path: Path
     data: Path | None = None
     names: Path | None = None
     training: bool = False
+    command: str = ""
 
 
 def _npz(random, folder: Path) -> Case:
@@ -112,6 +114,15 @@ def _bomb(random, folder: Path) -> Case:
     return Case(*bombs.bomb(random, folder))
 
 
+def _result(random, folder: Path) -> Case:
+    path, other, command = results.damaged(random, folder)
+    return Case(path, other, command=command)
+
+
+def _side_files(random, folder: Path) -> Case:
+    return Case(side_files.hostile(random, folder))
+
+
 def _model(seed: Callable, random, folder: Path) -> Case:
     return Case(*trees.of_model(random, folder, seed))
 
@@ -158,6 +169,8 @@ EVERY = {
     **{name: partial(_data, seed) for name, seed in sets.SETS.items()},
     "recipes": _recipe,
     "names": _names,
+    "results": _result,
+    "side files": _side_files,
 }
 FORMATS = {name: make for name, make in EVERY.items() if name not in ABSENT}
 # Files of a format for each file of the dearest, which take ten times as long: towers that encode, and bombs.
@@ -201,12 +214,19 @@ def whole(folder: Path) -> list[Case]:
                 {k: v for k, v in files.items() if "vocab" not in k} | dict.fromkeys(names, words),
             )
             found.append(Case(_written(folder / kind, seeds.saved(content)).path, folder / kind / suffix[1:]))
+    for path, other, command in results.whole(_made(folder / "results")):
+        found.append(Case(path, other, command=command))
     for name, seed in (models.MODELS | sets.SETS).items():
         for number in range(2) if name in FORMATS else ():
             inner = folder / f"{name} {number}"
             inner.mkdir()
             found.append(_unharmed(randomness.Random(number), inner, seed, name in sets.SETS))
     return found
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def _unharmed(random, folder: Path, seed: Callable, training: bool) -> Case:

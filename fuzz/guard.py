@@ -126,11 +126,11 @@ class _Hook:
 
 
 UNPACKING = ("tempfile.mkdtemp", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")
-NET = re.compile(r"(is a damaged file|or its data cannot be encoded) \(\w+: ")
+NET = re.compile(r"(is a damaged file|or its data cannot be encoded|for this command, or a damaged one) \(\w+: ")
 C_LIBRARY = ctypes.CDLL(None)
 LATE = (
     *("encodings", "torch", "numpy", "cocos", "safetensors", "json", "PIL"),
-    *("transformers", "tokenizers", "pyarrow", "regex", "timm", "torchvision"),
+    *("transformers", "tokenizers", "pyarrow", "regex", "timm", "torchvision", "xarray", "h5netcdf", "pandas"),
 )
 
 

@@ -16,7 +16,7 @@ import torch
 
 from fuzz import mutations, planted, seeds
 
-__all__ = ["damaged_json", "of_data", "of_model", "recipe", "whole_data", "whole_model"]
+__all__ = ["damaged_json", "of_data", "of_model", "recipe", "serialised", "whole_data", "whole_model"]
 
 TORCH = (".pt", ".pth", ".bin", ".ckpt", ".t7")
 CODE = b"open('canary-ran', 'w').close()\n"  # a file of code that no config may bring to run
@@ -122,7 +122,7 @@ def _copied(value):
     return [_copied(each) for each in value] if isinstance(value, list) else value
 
 
-def _payload(random, name: str, content) -> bytes:
+def serialised(random, name: str, content) -> bytes:
     """Bytes of a file."""
     if isinstance(content, bytes):
         return content
@@ -235,7 +235,7 @@ def _made(random, contents: dict) -> dict[str, bytes]:
     files = {}
     for name, content in contents.items():
         try:
-            files[name] = _payload(random, name, content)
+            files[name] = serialised(random, name, content)
         except Exception:  # not everything odd can be saved
             files[name] = b""
     if not whole and random.random() < 0.6:
@@ -290,7 +290,9 @@ def of_model(random, folder: Path, seed: Callable) -> tuple[Path, Path | None]:
     made = _made(random, files)
     place = None
     if data and random.random() < 0.85:
-        beside = _made(random, data) if random.random() < 0.2 else {k: _payload(random, k, v) for k, v in data.items()}
+        beside = (
+            _made(random, data) if random.random() < 0.2 else {k: serialised(random, k, v) for k, v in data.items()}
+        )
         _write(random, folder / "data", beside)
         place = folder / "data" / _entry(data)
     if not opened and random.random() < 0.25:
@@ -306,7 +308,7 @@ def whole_model(random, folder: Path, seed: Callable) -> tuple[Path, Path | None
     """Write a model, and training data, with which nothing is wrong."""
     files, opened, data = seed(random)
     for place, held in (("model", files), ("data", data)):
-        _write(None, folder / place, {name: _payload(random, name, each) for name, each in held.items()})
+        _write(None, folder / place, {name: serialised(random, name, each) for name, each in held.items()})
     return folder / "model" / opened, folder / "data" / _entry(data) if data else None
 
 
@@ -343,7 +345,7 @@ def recipe(random, folder: Path, seed: Callable) -> Path:
         held[table] = {random.choice(["build", "load", "path", "name"]): random.choice([*TEXTS, "code.py:ran"])}
     text = _toml(held) if isinstance(held, dict) else str(held)
     raw = text.encode("utf-8", "surrogatepass")
-    made = {name: _payload(random, name, each) for name, each in (files | data).items()}
+    made = {name: serialised(random, name, each) for name, each in (files | data).items()}
     made |= {"cocos.toml": mutations.damaged(random, raw) if random.random() < 0.3 else raw, "code.py": CODE}
     _write(random, folder / "model", made)
     return folder / "model"
