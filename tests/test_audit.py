@@ -17,7 +17,7 @@ from matplotlib import pyplot as plt
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, batches, losses, marks, measures, scores, weights
+from cocos import Embeddings, batches, losses, marks, measures, scores, weights, writing
 from cocos.commands import app
 from cocos.errors import InputError
 from cocos.measures import _suspicions
@@ -370,6 +370,58 @@ def test_the_list_to_relabel_has_texts_and_labels(file):
     assert f"{len(unread)} pairs to read" in done.stdout and f"{len(rows) - len(unread)} more pairs" in done.stdout
     assert invoked(*given, "--out", file.parent / "audit.nc").exit_code == 0
     assert cocos.results.open(file.parent / "audit.nc")["suspects"].equals(data["suspects"])
+
+
+# Texts that a spreadsheet would compute, or that steer a terminal or the table itself.
+CELLS = [
+    "=cmd|' /C calc'!A0",
+    "@SUM(1+1)",
+    "+1+1",
+    "-2+3",
+    "\t=1+1",
+    "\r=1+1",
+    "\n=1+1",
+    " =1+1",
+    "＝1+1",
+    "'=1+1",
+    "\x1b[31mred",
+    "plain, with a comma",
+]
+
+
+def test_texts_of_the_list_are_no_formulae_and_no_control_characters(tmp_path):
+    """A list is made to be opened in a spreadsheet: `label` is filled in there."""
+    embeddings = questions()
+    texts = [CELLS[row % len(CELLS)] + f" {row}" for row in range(len(embeddings.query))]
+    arrays = {"query": embeddings.query, "candidate": embeddings.candidate, "query_name": np.array(texts)}
+    arrays |= {"query_group": embeddings.query_group, "candidate_group": embeddings.candidate_group}
+    np.savez(tmp_path / "rows.npz", **{name: np.asarray(each) for name, each in arrays.items()})
+    given = ["audit", tmp_path / "rows.npz", "--batch-size", SIZE, "--near", "0.001", "--rules", "group,near"]
+    out = tmp_path / "list.csv"
+    assert invoked(*given, "--out", out).exit_code == 0
+    with out.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    seen = set()
+    for row in rows:
+        for name, cell in row.items():
+            assert cell.isprintable(), (name, cell)
+            number = name in {"score", "guide_score", "push", "part"}
+            assert number or not cell.lstrip().startswith(tuple("=+-@＝")), (name, cell)
+        seen.add(int(row["query"]) % len(CELLS))
+        text = texts[int(row["query"])]
+        if text.isprintable():
+            assert writing.text_of(row["query_text"]) == text
+    assert seen == set(range(len(CELLS)))
+    assert writing.cell(-0.5) == -0.5  # a number stays one
+    labels = ["'1", "1", "'0", *[""] * (len(rows) - 3)]
+    for row, label in zip(rows, labels, strict=True):  # as a spreadsheet writes texts
+        row |= {"label": label, "query": f"'{row['query']}"}
+    with out.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    data = measures.audit(cocos.open(tmp_path / "rows.npz"), labels=out, batch_size=SIZE, near=0.001, rules=["near"])
+    assert int(data["suspected"].sel(suspicion="labelled").sum()) == 2
 
 
 def test_labels_that_are_filled_in_are_known_and_denied(file):

@@ -13,7 +13,7 @@ import torch
 
 from cocos import Embeddings, InputError, losses, measures, plots, scores, weights
 from cocos.batches import plan
-from cocos.plots import _labels
+from cocos.plots import _labels, _wording
 from cocos.plots.lorenz import title as title_of_lorenz
 from cocos.plots.weight_map import title as title_of_map
 
@@ -115,7 +115,7 @@ def test_what_the_heaviest_hold_is_drawn_for_several_losses(embeddings):
         np.testing.assert_allclose(line.get_ydata(), 100 * one["held"])
         assert len(label) <= 32
     assert ax.get_xscale() == "log" and not ax.collections
-    assert ax.get_title() == title_of_lorenz([first, second], ["one", _labels.plain("x" * 300, 26)])
+    assert ax.get_title() == title_of_lorenz([first, second], ["one", _wording.plain("x" * 300, 26)])
     plt.close(figure)
     figure, ax = plt.subplots()
     plots.lorenz(first, ax=ax)

@@ -105,7 +105,7 @@ def test_labels_are_moved_apart_and_stay_on_the_axes():
 
 def test_a_long_name_loses_its_middle_and_a_strange_one_its_power():
     assert _wording.middle(LONG, 20) == "a_run_with…eed_of_17" and _wording.middle("short", 20) == "short"
-    assert _labels.plain("a\x1b$x$\nb", 20) == r"a?\$x\$ b"
+    assert _wording.plain("a\x1b$x$\nb", 20) == r"a?\$x\$ b"
 
 
 def test_long_directions_do_not_cover_a_count():

@@ -11,6 +11,7 @@ from cocos.data._tables import Columns, missing, read
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.marks import Mark, of
+from cocos.writing import text_of
 
 # Rule of the pairs that are labelled as belonging together.
 LABELLED_RULE = "labelled"
@@ -33,7 +34,7 @@ def given(labels: Path | str | Sequence | None, embeddings: Embeddings) -> tuple
         return {}, None
     pairs: dict[bool, list[list[int]]] = {True: [], False: []}
     for where, query, candidate, label in _rows(labels):
-        said = "" if label is None or missing(label) else str(label).strip().lower()
+        said = "" if label is None or missing(label) else text_of(str(label).strip()).lower()
         if said and said not in (*YES, *NO):
             raise InputError(f"{where}: label {str(label)[:40]!r}, expected 1, 0 or nothing")
         if said:
@@ -79,7 +80,7 @@ def _number(where: str, value: Any) -> int:
     Raises:
         InputError: it is none.
     """
-    text = str(value).strip()
+    text = text_of(str(value).strip())
     if not text.isdecimal() or len(text) > 15:
         raise InputError(f"{where}: row {text[:40]!r}, expected the number of a row")
     return int(text)

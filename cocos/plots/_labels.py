@@ -18,7 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from cocos.errors import InputError
-from cocos.plots._wording import middle, names_of, numbered, wrapped
+from cocos.plots._wording import names_of, numbered, plain, wrapped
 from cocos.several import each as taken
 
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
@@ -28,6 +28,8 @@ BELOW = "legend below the axes"
 ALIKE = 0.02
 # Characters of the longest label.
 LABEL_LENGTH = 26
+# Characters of the name of a direction.
+SIDE_LENGTH = 20
 # Identifier of the names beside lines.
 NAME_BESIDE = "name beside a line"
 # Part of the height of axes that names beside their lines take at most.
@@ -83,29 +85,23 @@ def sides(data: xr.Dataset, keys: Iterable[str]) -> list[tuple[str, xr.Dataset]]
     alike = all(float(apart[key].max()) <= ALIKE * float(abs(drawn[key]).max()) for key in drawn)
     if len(names) > 1 and alike:
         return [("", data.mean("direction", keep_attrs=True))]
-    return [(name if len(names) > 1 else "", data.sel(direction=name)) for name in names]
+    return [(plain(name, SIDE_LENGTH) if len(names) > 1 else "", data.sel(direction=name)) for name in names]
 
 
 def curves(several: dict[str, xr.Dataset], keys: Iterable[str]) -> list[tuple[str, xr.Dataset]]:
     """List the curves of several Datasets, named by Dataset and direction as far as these differ."""
     return [
-        (", ".join(filter(None, (name if len(several) > 1 else "", plain(side, 20)))), one)
+        (", ".join(filter(None, (name if len(several) > 1 else "", side))), one)
         for name, each in several.items()
         for side, one in sides(each, keys)
     ]
-
-
-def plain(text: str, most: int) -> str:
-    """Make a text of unknown origin safe to draw: one printable line, no formula, at most `most` characters."""
-    text = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
-    return middle(text, most).replace("$", r"\$")
 
 
 def drawn(several: dict[str, xr.Dataset]) -> str:
     """State the batches of the Datasets: once if all are alike, otherwise with the names of the Datasets."""
     ways = {}
     for name, data in several.items():
-        ways.setdefault(f"{data.attrs['batch_size']} {data.attrs['sample']}", []).append(name)
+        ways.setdefault(f"{plain(data.attrs['batch_size'])} {plain(data.attrs['sample'])}", []).append(name)
     if len(ways) == 1:
         return f"in batches of {next(iter(ways))}"
     told = [f"{way} ({', '.join(names)})" for way, names in ways.items()]

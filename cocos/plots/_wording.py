@@ -1,5 +1,6 @@
 """Names and numbers in the titles of plots."""
 
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
@@ -8,14 +9,38 @@ import xarray as xr
 
 # Characters of a name in a sentence.
 NAME_LENGTH = 40
+# A dollar sign that is not escaped: a formula may begin or end there.
+DOLLAR = re.compile(r"(?<!\\)\$")
+# How matplotlib reads a dollar sign that is no formula.
+ESCAPED = r"\$"
+
+
+def plain(text: object, most: int = NAME_LENGTH) -> str:
+    r"""Make a text of unknown origin safe to draw: one printable line, no formula, at most `most` characters.
+
+    Every name that comes from a file or a user passes through here on its way to a title, label, tick or legend. Line
+    breaks become blanks; control characters and changes of the direction of writing become question marks; a dollar
+    sign, of which two would make a formula of matplotlib, is escaped. A plain text stays as it is.
+
+    Examples:
+        >>> plain("$\\frac{$\nand more")
+        '\\$\\frac{\\$ and more'
+    """
+    printable = "".join(c if c.isprintable() else "?" for c in " ".join(str(text).split()))
+    return middle(DOLLAR.sub(r"\$", printable), most)
 
 
 def middle(text: str, most: int = NAME_LENGTH) -> str:
-    """Shorten a text to `most` characters by cutting its middle: both ends of a name tell it from others."""
-    if len(text) <= most:
+    """Shorten a text to `most` characters by cutting its middle: both ends of a name tell it from others.
+
+    An escaped dollar sign is one character, and stays whole.
+    """
+    shown = text.replace(ESCAPED, "$")
+    if len(shown) <= most:
         return text
     half = (most - 1) // 2
-    return f"{text[: most - 1 - half]}…{text[len(text) - half :]}"
+    cut = f"{shown[: most - 1 - half]}…{shown[len(shown) - half :]}"
+    return cut if shown == text else cut.replace("$", ESCAPED)
 
 
 def wrapped(text: str, most: int) -> str:
@@ -45,9 +70,9 @@ def number(value: float) -> str:
 
 def names_of(datasets: Sequence[xr.Dataset]) -> list[str]:
     """Name Datasets that share a plot by their losses, with parameters or their files where a loss occurs twice."""
-    names = [middle(str(data.attrs.get("loss", data.attrs.get("title", "")))) for data in datasets]
-    whole = [middle(str(data.attrs.get("loss_repr", name))) for data, name in zip(datasets, names, strict=True)]
-    files = [middle(_file(data) or name) for data, name in zip(datasets, whole, strict=True)]
+    names = [plain(data.attrs.get("loss", data.attrs.get("title", ""))) for data in datasets]
+    whole = [plain(data.attrs.get("loss_repr", name)) for data, name in zip(datasets, names, strict=True)]
+    files = [plain(_file(data) or name) for data, name in zip(datasets, whole, strict=True)]
     for longer in (whole, files):
         names = [long if names.count(name) > 1 else name for name, long in zip(names, longer, strict=True)]
     return names

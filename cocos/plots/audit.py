@@ -8,8 +8,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from cocos.plots._labels import below, palette, single
-from cocos.plots._wording import percent
+from cocos.plots._labels import SIDE_LENGTH, below, palette, single
+from cocos.plots._wording import percent, plain
 
 # Height of all bars of a row, in rows.
 RULE_HEIGHT = 0.76
@@ -42,7 +42,7 @@ def audit(dataset: xr.Dataset | Sequence[xr.Dataset], *, ax: Axes | None = None)
         at = np.arange(len(rows)) - RULE_HEIGHT / 2 + (place + 0.5) * height
         whole, known = _lengths(one)
         ax.barh(at, 100 * whole, height, color=colour, alpha=0.4, linewidth=0)
-        ax.barh(at, 100 * known, height, color=colour, linewidth=0, label=name)
+        ax.barh(at, 100 * known, height, color=colour, linewidth=0)
         if (total := _known(one)) > 0:
             ax.axvline(100 * total, color=colour, linewidth=1, linestyle=("--", ":")[place % 2])
     ax.set_yticks(range(len(rows)), rows, fontsize="small")
@@ -53,7 +53,8 @@ def audit(dataset: xr.Dataset | Sequence[xr.Dataset], *, ax: Axes | None = None)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_title(title(data), fontsize="medium")
-    handles = [Patch(color=colour, label=name) for name, colour in zip(names, colours, strict=False)]
+    labels = [plain(name, SIDE_LENGTH) for name in names]
+    handles = [Patch(color=colour, label=label) for label, colour in zip(labels, colours, strict=False)]
     if data.attrs["known"] and "filter" in data.dims:
         handles.append(Patch(color=colours[0], alpha=0.4, label="removed, not known to be positive"))
     if len(handles) > 1:
@@ -63,10 +64,10 @@ def audit(dataset: xr.Dataset | Sequence[xr.Dataset], *, ax: Axes | None = None)
 
 def _rows(data: xr.Dataset) -> list[str]:
     """Names of the rules, and of the filters with their thresholds."""
-    rows = [str(name) for name in data["rule"].values]
+    rows = [plain(name) for name in data["rule"].values]
     if "filter" in data.dims:
         marks = ["*" if each else "" for each in data["published"].values]
-        rows += [f"filter {name}{mark}" for name, mark in zip(data["filter"].values, marks, strict=True)]
+        rows += [f"filter {plain(name)}{mark}" for name, mark in zip(data["filter"].values, marks, strict=True)]
     return rows
 
 

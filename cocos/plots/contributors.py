@@ -12,8 +12,8 @@ from matplotlib.patches import Patch
 
 from cocos import results
 from cocos.measures.contributors import rest
-from cocos.plots._labels import below, empty, palette, plain, single
-from cocos.plots._wording import percent
+from cocos.plots._labels import SIDE_LENGTH, below, empty, palette, single
+from cocos.plots._wording import percent, plain
 
 # Largest number of bars that can be read.
 MOST_BARS = 40
@@ -126,7 +126,7 @@ def _headed(dataset: xr.Dataset, query: str | None, image: np.ndarray | None, ax
     """Set the title, and draw the query beside the bars, or name it in the title of a narrow panel."""
     attrs = dataset.attrs
     asked = f"row {attrs['row']}, group {attrs['group']}" if query is None else query
-    which = f"{attrs['loss']}, {plain(attrs['direction'], 20)}"
+    which = f"{plain(attrs['loss'])}, {plain(attrs['direction'], SIDE_LENGTH)}"
     spec = ax.get_subplotspec()
     columns = 1 if spec is None else spec.get_gridspec().ncols
     if ax.figure.get_size_inches()[0] / columns >= QUERY_INCHES:

@@ -10,7 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from cocos.errors import InputError, nearest
-from cocos.plots._labels import below, palette, plain, single
+from cocos.plots._labels import below, palette, single
+from cocos.plots._wording import plain
 
 # Markers of families.
 FAMILY_MARKERS = "os^Dvp*XhP"

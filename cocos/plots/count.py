@@ -10,8 +10,8 @@ from matplotlib.patches import Patch
 
 from cocos import health, results
 from cocos.measures._per_query import bins, histogram
-from cocos.plots._labels import below, palette, plain, series
-from cocos.plots._wording import between, number, percent
+from cocos.plots._labels import below, palette, series
+from cocos.plots._wording import between, number, percent, plain
 
 # Grey level of the bars of idle queries.
 IDLE_GREY = "0.62"
@@ -151,4 +151,4 @@ def _ticks(upper: np.ndarray, most: float) -> list[str]:
 def _said(name: str, data: xr.Dataset) -> str:
     """Label a row with its name, the kind of its batches, and the negatives per query."""
     negatives = [f"{float(data['negatives'].sel(direction=d).mean()):.0f}" for d in data["direction"].values]
-    return f"{name}\n{data.attrs['sample']}, of {' / '.join(dict.fromkeys(negatives))}"
+    return f"{name}\n{plain(data.attrs['sample'])}, of {' / '.join(dict.fromkeys(negatives))}"

@@ -8,7 +8,8 @@ import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos.plots._labels import below, palette, plain, series
+from cocos.plots._labels import SIDE_LENGTH, below, palette, series
+from cocos.plots._wording import plain
 
 STAGES = {
     "pull_norm": "pull",
@@ -50,12 +51,12 @@ def decomposition(
             one, colour = each.sel(direction=side), colours[d if single else k]
             at = np.arange(len(stages)) + (k * places + d - (len(every) * places - 1) / 2) * wide
             drawn = _boxes(one.where(_moved(one)), stages, at, 0.8 * wide, colour, style, ax)
-            drawn["boxes"][0].set_label(", ".join([*([] if single else [name]), plain(str(side), 20)]))
+            drawn["boxes"][0].set_label(", ".join([*([] if single else [name]), plain(side, SIDE_LENGTH)]))
     ax.set_xticks(np.arange(len(stages)), [STAGES[stage] for stage in stages])
     ax.set(
         xlabel="quartiles, middle 90 % and mean (diamond) of the queries",
         ylabel="length (loss / length of the embedding)",
-        title=every[0].attrs["loss_repr"] if single else "Lengths of pull and push",
+        title=plain(every[0].attrs["loss_repr"], 80) if single else "Lengths of pull and push",
         xlim=(-0.5, len(stages) - 0.5),
         ylim=(0, None),
     )

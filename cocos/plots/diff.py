@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 
 from cocos.errors import InputError, nearest
 from cocos.measures._paired_queries import COMPARED
-from cocos.plots._labels import STYLES, below, palette, plain, series
-from cocos.plots._wording import listed
+from cocos.plots._labels import SIDE_LENGTH, STYLES, below, palette, series
+from cocos.plots._wording import listed, plain
 
 # Values of a run that are drawn unless another one is named: the first that both runs have.
 RUN_METRICS = ("R@1", "contributing")
@@ -52,7 +52,7 @@ def diff(
     assert metric is not None
     (_over_steps if steps == {True} else _over_queries)(several, metric, ax)
     unit = COMPARED.get(metric, ("", ""))[1].replace("1", "")
-    ax.set_ylabel(("" if steps == {True} else "change of ") + metric + (f" ({unit})" if unit else ""))
+    ax.set_ylabel(("" if steps == {True} else "change of ") + plain(metric) + (f" ({unit})" if unit else ""))
     ax.set_title(title(every, list(several), metric), fontsize="medium")
     ax.spines[["top", "right"]].set_visible(False)
     if len(ax.get_legend_handles_labels()[0]) > 1:
@@ -91,7 +91,7 @@ def _over_queries(several: dict[str, xr.Dataset], metric: str, ax: Axes) -> None
         away = np.sort(values[1] - values[0])
         away = away[np.isfinite(away)]
         part = 100 * (np.arange(len(away)) + 0.5) / max(1, len(away))
-        said = ", ".join(filter(None, (name if len(several) > 1 else "", plain(side, 20))))
+        said = ", ".join(filter(None, (name if len(several) > 1 else "", plain(side, SIDE_LENGTH))))
         ax.plot(part, away, color=colour, linestyle=STYLES[place % len(STYLES)], linewidth=1.8, label=said)
         if len(lines) == 1:
             ax.fill_between(part, away, 0, color=colour, alpha=0.15, linewidth=0)
@@ -106,7 +106,7 @@ def _over_steps(several: dict[str, xr.Dataset], metric: str, ax: Axes) -> None:
         data = several[name]
         for (side, values), style in zip(_sides(data, metric), STYLES, strict=False):
             run = plain(str(data["version"].values[k]), 26)
-            said = ", ".join(filter(None, (run, plain(side, 20) if side != "run" else "")))
+            said = ", ".join(filter(None, (run, plain(side, SIDE_LENGTH) if side != "run" else "")))
             ax.plot(data["step"], values[k], color=colour, linestyle=style, linewidth=1.6, label=said,
                     marker="o" if data.sizes["step"] == 1 else None)  # fmt: skip
     ax.set_xlabel("training step")
@@ -122,10 +122,10 @@ def title(datasets: Sequence[xr.Dataset], names: Sequence[str], metric: str) -> 
             if "last" in each:
                 ends = zip(each["last"].values, each["version"].values, strict=True)
                 told = " and ".join(f"{value:.3g} ({plain(str(run), 26)})" for value, run in ends)
-                said.append(told if side == "run" else f"{plain(side, 20)} {told}")
+                said.append(told if side == "run" else f"{plain(side, SIDE_LENGTH)} {told}")
             else:
-                said.append(f"{int(each['decreased'])} of {int(each['pairs'])} {plain(side, 20)} queries fall, "
-                            f"{int(each['increased'])} rise")  # fmt: skip
+                fall, rise = int(each["decreased"]), int(each["increased"])
+                said.append(f"{fall} of {int(each['pairs'])} {plain(side, SIDE_LENGTH)} queries fall, {rise} rise")
         parts.append("; ".join(said))
     where = f" at step {int(datasets[0]['step'][-1])}" if "step" in datasets[0].dims else ""
     return f"{metric}{where}: {listed(names, parts)}"

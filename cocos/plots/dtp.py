@@ -11,7 +11,7 @@ from matplotlib.patheffects import withStroke
 
 from cocos.errors import InputError
 from cocos.plots._labels import STYLES, series
-from cocos.plots._wording import middle
+from cocos.plots._wording import plain
 
 # Height of a line of text, in points.
 LINE_POINTS = 10.0
@@ -61,7 +61,7 @@ def dtp(
         if band:
             ax.fill_between(steps, one["low"], one["high"], color=colour, alpha=0.12, linewidth=0)
         last = int(np.isfinite(one["average"].values).sum()) - 1
-        end, text = float(one["average"][last]), middle(str(name), RUN_NAME_LENGTH)
+        end, text = float(one["average"][last]), plain(name, RUN_NAME_LENGTH)
         if last + 1 < len(steps):
             ax.plot(steps[last], end, color=colour, marker="x", markersize=7, markeredgewidth=1.8)
             text += ": diverged"
@@ -72,8 +72,8 @@ def dtp(
         ax.plot((min(reached), max(reached)), [alpha] * 2, color=colour, linewidth=0.8, linestyle=":")
     ax.margins(x=0.02)
     ax.set(
-        xlabel=first["step"].attrs["long_name"],
-        ylabel=f"mean distance to the own proxy ({first.attrs['metric'].replace('_', ' ')})",
+        xlabel=plain(first["step"].attrs["long_name"], 80),
+        ylabel=f"mean distance to the own proxy ({plain(first.attrs['metric']).replace('_', ' ')})",
         title="Distance to proxy, mean over classes",
     )
     ax.set(yscale="log") if log else ax.set_ylim(0, None)

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 
 from cocos import results
 from cocos.errors import InputError, nearest
-from cocos.plots._labels import STYLES, below, palette, plain, single
-from cocos.plots._wording import percent
+from cocos.plots._labels import SIDE_LENGTH, STYLES, below, palette, single
+from cocos.plots._wording import percent, plain
 
 # Ways to draw the comparison.
 GRADIENT_VIEWS = ("matrix", "queries")
@@ -101,7 +101,7 @@ def _queries(one: xr.Dataset, names: list[str], ax: Axes) -> None:
 
 def title(one: xr.Dataset, names: Sequence[str]) -> str:
     """State how far two losses agree, or which one of several agrees least with the first."""
-    side, cosine = plain(str(one["direction"].item()), 20), one["cosine"].isel(one=0).values.copy()
+    side, cosine = plain(one["direction"].item(), SIDE_LENGTH), one["cosine"].isel(one=0).values.copy()
     cosine[0] = np.nan
     if not np.isfinite(cosine).any():
         return f"{side}: no query has a gradient of {names[0]} and of another loss"

@@ -11,6 +11,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from cocos.plots._labels import below, colours, shared_bar, single
+from cocos.plots._wording import plain
 
 # Levels of the scale that panels have in common: half decades, in nats.
 COMMON_LEVELS = tuple(float(f"{digit}e{power}") for power in range(-6, 2) for digit in (1, 3)) + (100.0,)
@@ -53,7 +54,7 @@ def landscape(
     """
     dataset, ax = single(dataset, alone()), ax or plt.gca()
     x, y, height = (dataset[name].values for name in ("x", "y", "height"))
-    title = dataset.attrs["title"].removeprefix("Landscape of ")
+    title = plain(dataset.attrs["title"].removeprefix("Landscape of "), 120)
     if ax.name == "3d":
         return _surface(dataset, title, ax)
     levels = np.array(COMMON_LEVELS) if common else _levels(height)
@@ -129,7 +130,7 @@ def _surface(dataset: xr.Dataset, title: str, ax: Axes) -> Axes:
 
 def _what(dataset: xr.Dataset) -> str:
     held = dataset.attrs["gradient"] == "stop_gradient"
-    unit = dataset["loss"].attrs["units"]
+    unit = plain(dataset["loss"].attrs["units"])
     return ("landscape of the gradient" if held else "loss") + (f" ({unit})" if unit != "1" else "")
 
 

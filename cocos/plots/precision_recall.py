@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from cocos import results
 from cocos.plots._labels import below, palette, series
-from cocos.plots._wording import listed, middle
+from cocos.plots._wording import listed, plain
 
 # Smallest recall at which one threshold is drawn; below it, a few pairs decide the precision.
 FIRST_RECALL = 0.01
@@ -69,4 +69,4 @@ def title(datasets: Sequence[xr.Dataset], names: Sequence[str], direction: str) 
     one = [f"{data.attrs['pr_auc']:.1f} %" for data in datasets]
     own = [f"{float(data['mAP'].sel(direction=direction)):.1f} %" for data in datasets]
     parts = [f"PR-AUC {a}, mAP {b}" for a, b in zip(one, own, strict=True)]
-    return f"{middle(direction, 24)}, one threshold for all queries or one for each: {listed(names, parts)}"
+    return f"{plain(direction, 24)}, one threshold for all queries or one for each: {listed(names, parts)}"

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from cocos import results
 from cocos.errors import InputError, nearest
 from cocos.plots._forest import forest
-from cocos.plots._labels import plain, single
-from cocos.plots._wording import number
+from cocos.plots._labels import SIDE_LENGTH, single
+from cocos.plots._wording import number, plain
 from cocos.statistics import Difference
 
 # Characters of the longest name of a variant beside its row.
@@ -67,7 +67,7 @@ def replay(
     ax.set_yticks(places, [f"{name}: {mean}" for name, mean in zip(names, means, strict=True)])
     ax.set_ylim(places.min(initial=0) - 0.7, 0.7)
     units = dataset["metric"].attrs.get("units", "")
-    ax.set_xlabel(f"change of {by}{units} per query, {100 * level:g} % interval")
+    ax.set_xlabel(f"change of {plain(by)}{plain(units)} per query, {100 * level:g} % interval")
     ax.set_title(title(one), fontsize="medium")
     ax.spines[["top", "right"]].set_visible(False)
     return ax
@@ -79,8 +79,8 @@ def _written(value: float) -> str:
 
 def title(one: xr.Dataset) -> str:
     """State the value as it is and that of the largest resolved change, of one direction and one metric."""
-    by, side = str(one["metric"].item()), plain(str(one["direction"].item()), 20)
-    said = f"{one.attrs['loss_repr']}, {side}: {by} {_written(one['mean'].values[0])} as it is"
+    by, side = str(one["metric"].item()), plain(one["direction"].item(), SIDE_LENGTH)
+    said = f"{plain(one.attrs['loss_repr'], 80)}, {side}: {plain(by)} {_written(one['mean'].values[0])} as it is"
     clear = (one["low"].values > 0) | (one["high"].values < 0)
     if not clear.any():
         return f"{said},\nno change is resolved; embeddings frozen"

@@ -10,8 +10,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 
 from cocos.errors import InputError
-from cocos.plots._labels import CHARACTERS_PER_INCH, LINE_SPACING, plain, single
-from cocos.plots._wording import wrapped
+from cocos.plots._labels import CHARACTERS_PER_INCH, LINE_SPACING, single
+from cocos.plots._wording import plain, wrapped
 
 # Colour and mark of positives; the green is dark enough for text.
 GREEN, TICK = "#00694f", "\u2713"
@@ -72,7 +72,7 @@ def retrievals(
             said = f"{TICK} {float(one['best_score']):.3f}\nrank {rank:,.0f}"
             _framed(show("candidate", int(one["best_candidate"])), end, y, True, said, ax)
     ax.text(0.5, 0.1, "query", ha="center", va="bottom", fontsize="small")
-    metric = dataset.attrs["metric"].replace("_", " ")
+    metric = plain(dataset.attrs["metric"]).replace("_", " ")
     ax.text(
         1 + QUERY_GAP, 0.1, f"nearest by {metric}; green, {TICK}: positive", ha="left", va="bottom", fontsize="small"
     )

@@ -15,7 +15,7 @@ from matplotlib.patheffects import withStroke
 from cocos import results
 from cocos.errors import InputError
 from cocos.plots._labels import STYLES, below, logarithmic, palette, series
-from cocos.plots._wording import listed, middle
+from cocos.plots._wording import listed, plain
 
 # Smallest number of queries whose percentiles are drawn.
 FEWEST_QUERIES = 40
@@ -77,7 +77,7 @@ def score_distribution(
     spread = len(every) == 1 and bool(np.isfinite(dataset["spread"].sel(direction=direction)).any())
     meant = f"\n{SPREAD_MEANING}" if spread else ""
     ax.set(
-        xlabel=f"{dataset.attrs['metric'].replace('_', ' ')} score{meant}",
+        xlabel=f"{plain(dataset.attrs['metric']).replace('_', ' ')} score{meant}",
         ylabel=f"negatives of a query in a bin of {width:.2g}",
         xlim=(lowest, highest),
         ylim=(low, 2 * top),
@@ -216,7 +216,7 @@ def title_of(several: dict[str, xr.Dataset], direction: str) -> str:
         one = data.sel(direction=direction)
         at = int(one["k"][one.sizes["k"] // 2])
         parts.append(f"{float(one['kth_band'].sel(k=at).isel(percentile=1)):.2f}")
-    return f"{middle(direction, 24)}: neighbour {at} of the median query has a score of {listed(list(several), parts)}"
+    return f"{plain(direction, 24)}: neighbour {at} of the median query has a score of {listed(list(several), parts)}"
 
 
 def title(dataset: xr.Dataset, direction: str) -> str:
@@ -226,7 +226,7 @@ def title(dataset: xr.Dataset, direction: str) -> str:
     number = f"({queries} {'query' if queries == 1 else 'queries'})"
     one = one.dropna("k", how="all", subset=["kth_band"])
     if not one.sizes["k"]:
-        return f"{middle(direction)} {number}"
+        return f"{plain(direction)} {number}"
     one = one.isel(k=one.sizes["k"] // 2)
     low, high = float(one["kth_band"].isel(percentile=0)), float(one["kth_band"].isel(percentile=-1))
-    return f"{middle(direction, 24)}: neighbour {int(one['k'])} has a score from {low:.2f} to {high:.2f} {number}"
+    return f"{plain(direction, 24)}: neighbour {int(one['k'])} has a score from {low:.2f} to {high:.2f} {number}"

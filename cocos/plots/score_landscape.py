@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from cocos import results
 from cocos.plots._labels import colours, shared_bar, single
+from cocos.plots._wording import plain
 
 # Levels of the scale of shares that panels have in common.
 SHARE_LEVELS = tuple(k / 10 for k in range(11))
@@ -58,7 +59,7 @@ def score_landscape(dataset: xr.Dataset | Sequence[xr.Dataset], *, share: bool =
     ax.plot(score[[0, -1]], score[[0, -1]], color=DARK_GREY, linestyle="--", linewidth=0.9, path_effects=HALO)
     ax.annotate("dashed: equal scores", (1, 1), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points",
                 ha="right", fontsize="small", color="0.3")  # fmt: skip
-    metric = dataset.attrs["metric"].replace("_", " ")
+    metric = plain(dataset.attrs["metric"]).replace("_", " ")
     ax.set(
         xlabel=f"score of the positive ({metric})",
         ylabel="score of the negative" + ("s" if many > 1 else ""),
@@ -66,7 +67,7 @@ def score_landscape(dataset: xr.Dataset | Sequence[xr.Dataset], *, share: bool =
         xlim=score[[0, -1]],
         ylim=score[[0, -1]],
     )
-    ax.set_title(results.heading(dataset), fontsize="medium", pad=17)
+    ax.set_title(plain(results.heading(dataset), 120), fontsize="medium", pad=17)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(5))
     return ax

@@ -7,7 +7,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos.plots._labels import below, drawn, palette, series
+from cocos.plots._labels import SIDE_LENGTH, below, drawn, palette, series
+from cocos.plots._wording import plain
 from cocos.sources import SOURCES
 
 # Parts of a bar from which its percentage is written into it.
@@ -65,7 +66,8 @@ def _rows(several: dict[str, xr.Dataset]) -> list[tuple[str, xr.Dataset]]:
         for direction in data["direction"].values:
             one = data.sel(direction=direction)
             if int(one["share"].notnull().sum()) > 1:
-                found.append((f"{name}, {direction}" if len(several) > 1 else str(direction), one))
+                side = plain(direction, SIDE_LENGTH)
+                found.append((f"{name}, {side}" if len(several) > 1 else side, one))
     return found
 
 
@@ -79,10 +81,10 @@ def _span(parts: xr.DataArray, source: str) -> tuple[float, float]:
 def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
     """State which source has the most push in the first row, and its part of the negatives."""
     (name, one), *others = _rows(dict(zip(names, datasets, strict=True)))
-    source = str(one["source"].values[int(one["push"].fillna(0).values.argmax())])
+    source = one["source"].values[int(one["push"].fillna(0).values.argmax())]
     push, share = (100 * float(one[kind].sel(source=source)) for kind in ("push", "share"))
     which = f"{name}: the" if others else "The"
-    return f"{which} source {source} has {push:.0f} % of the push and {share:.0f} % of the negatives"
+    return f"{which} source {plain(source)} has {push:.0f} % of the push and {share:.0f} % of the negatives"
 
 
 def size(datasets: Sequence[xr.Dataset]) -> tuple[float, float]:

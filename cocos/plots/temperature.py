@@ -7,8 +7,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos.plots._labels import below, dark, empty, palette, series, whole
-from cocos.plots._wording import listed
+from cocos.plots._labels import SIDE_LENGTH, below, dark, empty, palette, series, whole
+from cocos.plots._wording import listed, plain
 
 # Room above and below the temperatures, as a ratio.
 ROOM = 1.25
@@ -68,7 +68,8 @@ def _line(data: xr.Dataset, name: str, colour, ax: Axes) -> None:
         for side, style in zip(data["direction"].values, ("--", ":"), strict=True):
             values = data["direction_temperature"].sel(direction=side).values
             if np.isfinite(values).any():
-                ax.plot(size, values, color=colour, linestyle=style, linewidth=1, alpha=0.8, label=f"{side} alone")
+                said = f"{plain(side, SIDE_LENGTH)} alone"
+                ax.plot(size, values, color=colour, linestyle=style, linewidth=1, alpha=0.8, label=said)
     if runs.any():
         ax.plot(size[runs], np.full(runs.sum(), 1 / data.attrs["clip"]), linestyle="", marker="v", markersize=8,
                 color=colour, markerfacecolor="white", label="runs to the clip")  # fmt: skip

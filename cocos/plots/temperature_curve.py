@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from cocos import results
 from cocos.errors import InputError, nearest
 from cocos.plots._labels import below, curves, palette, series
-from cocos.plots._wording import listed, number, percent
+from cocos.plots._wording import listed, number, percent, plain
 
 # Variables of each choice of `show`.
 SHOWN = {"negatives": ("effective", "contributing_all"), "idle": ("idle_fraction",)}
@@ -53,7 +53,7 @@ def temperature_curve(
     parameters = {each.attrs["parameter"] for each in several.values()}
     if len(parameters) > 1:
         raise InputError("a temperature divides scores and a scale multiplies them: draw them in separate plots")
-    (parameter,), above = parameters, results.above(next(iter(several.values())).attrs)
+    (parameter,), above = parameters, plain(results.above(next(iter(several.values())).attrs), 80)
     said = {"effective": "share the push (effective number)", "contributing_all": above, "idle_fraction": ""}
     lines = curves(several, SHOWN[show])
     for place, ((name, one), colour) in enumerate(zip(lines, palette(len(lines)), strict=True)):
@@ -68,7 +68,7 @@ def temperature_curve(
         ax.axvline(own, color="0.4", linewidth=0.8)
         ax.annotate(f"{own:g}", (own, 1), xycoords=("data", "axes fraction"), xytext=(3, -10),
                     textcoords="offset points", fontsize="small", color="0.3")  # fmt: skip
-    ax.set(xlabel=parameter, ylabel="idle queries (%)" if show == "idle" else "negatives per query")
+    ax.set(xlabel=plain(parameter), ylabel="idle queries (%)" if show == "idle" else "negatives per query")
     ax.set_title(title(list(several.values()), list(several), show), fontsize="medium")
     ax.set_ylim(0, 112 if show == "idle" else None)
     if show == "idle":
@@ -99,4 +99,4 @@ def title(datasets: Sequence[xr.Dataset], names: Sequence[str], show: str = "neg
         texts = [(percent if idle else number)(float(mean.sel(value=value, method="nearest"))) for value in at]
         parts.append(f"{texts[0]}, {texts[1]} and {texts[2]} at {at[0]:.2g}, {at[1]:.2g} and {at[2]:.2g}")
     counted = "Idle queries" if idle else "Effective negatives"
-    return f"{counted} against {datasets[0].attrs['parameter']}: {listed(names, parts)}"
+    return f"{counted} against {plain(datasets[0].attrs['parameter'])}: {listed(names, parts)}"

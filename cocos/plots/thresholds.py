@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from cocos.plots._labels import below, logarithmic, palette, plain, series
-from cocos.plots._wording import between, listed, percent
+from cocos.plots._labels import SIDE_LENGTH, below, logarithmic, palette, series
+from cocos.plots._wording import between, listed, percent, plain
 
 # Bottom and height of the three strips, as fractions of the axes.
 STRIPS = ((0.56, 0.44), (0.29, 0.22), (0.0, 0.24))
@@ -83,7 +83,7 @@ def _curves(dataset: xr.Dataset, many: Axes, idle: Axes, whole: Axes, *, name: s
     level, names, handles = dataset["level"].values, [str(side) for side in dataset["direction"].values], []
     colours = palette(len(names)) if colour is None else [colour] * len(names)
     for side, style, own in zip(names, DIRECTION_STYLES, colours, strict=False):
-        one, said = dataset.sel(direction=side), ", ".join(filter(None, (name, plain(side, 20))))
+        one, said = dataset.sel(direction=side), ", ".join(filter(None, (name, plain(side, SIDE_LENGTH))))
         low, middle, high = one["level_returned"].transpose("percentile", "level").values
         if not name:
             many.fill_between(level, low, high, color=own, alpha=0.18, linewidth=0, label="_ribbon")

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 
 from cocos import results
 from cocos.plots._labels import below, palette, series
+from cocos.plots._wording import plain
 
 
 def weight_curve(
@@ -28,7 +29,7 @@ def weight_curve(
     for place, (name, data) in enumerate(several.items()):
         looks = zip(("negative", "positive"), ("-", "--"), colours[:2] if single else [colours[place]] * 2, strict=True)
         for key, style, colour in looks:
-            said = data[key].attrs["long_name"] if single else f"{name}, {key}"
+            said = plain(data[key].attrs["long_name"], 80) if single else f"{name}, {key}"
             ax.plot(data["score"], data[key] / data.attrs["weight_unit"], color=colour, linestyle=style, label=said)
     ax.axhline(0, color="0.6", linewidth=0.8)
     for at in dict.fromkeys(each.attrs["positive_score"] for each in several.values()):
@@ -36,12 +37,15 @@ def weight_curve(
     others = {float(score) for each in several.values() for score in each.attrs["others"]}
     ax.vlines(sorted(others), 0, 0.04, transform=ax.get_xaxis_transform(), color="0.35", linewidth=1, label="_others")
     unknown = any(each.attrs.get("share") == "unknown" for each in several.values())
-    metrics = dict.fromkeys(each.attrs["metric"].replace("_", " ") for each in several.values())
+    metrics = dict.fromkeys(plain(each.attrs["metric"]).replace("_", " ") for each in several.values())
     ax.set(
         xlabel=f"score of that candidate ({', '.join(metrics)}); dotted: the positive, ticks: other negatives",
         ylabel="weight" if unknown else "weight / unit of the loss",
     )
-    ax.set_title(results.heading(next(iter(several.values()))) if single else "Weight against score", fontsize="medium")
+    ax.set_title(
+        plain(results.heading(next(iter(several.values()))), 120) if single else "Weight against score",
+        fontsize="medium",
+    )
     below(ax, lines=3)
     ax.spines[["top", "right"]].set_visible(False)
     return ax

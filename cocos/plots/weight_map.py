@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from cocos import results
 from cocos.plots._labels import below, single
-from cocos.plots._wording import middle
+from cocos.plots._wording import plain
 
 # Decades of share, below the largest, that have colours of their own, if eps is not above them.
 SHARE_DECADES = 4
@@ -101,7 +101,7 @@ def _patches(less: np.ndarray, out: np.ndarray) -> list[Patch | Line2D]:
 def title(dataset: xr.Dataset) -> str:
     """State how many negatives of the batch contribute, and how many queries have none."""
     kind = results.about_weights(dataset.attrs).partition(":")[0]
-    name = ", ".join(filter(None, (dataset.attrs["loss"], kind, middle(dataset.attrs["direction"], 20))))
+    name = ", ".join(filter(None, map(plain, (dataset.attrs["loss"], kind, dataset.attrs["direction"]))))
     above, idle = int(dataset["contributing"].sum()), int((dataset["contributing"] == 0).sum())
     return (
         f"{name}: {above} of {int(dataset['negatives'].sum())} negatives contribute; {idle} of "

@@ -239,6 +239,7 @@ def write(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | Non
     """Write all suspected pairs, the largest push first, as CSV or JSON lines, with a `label` to fill in.
 
     The label is 1 for pairs of one group and for those labelled before, which need no reading, and empty for others.
+    Texts of CSV, which is made for spreadsheets, are no formulae there (`cocos.writing.cell`).
 
     Args:
         path: with a suffix of `LIST_SUFFIXES`.
@@ -278,7 +279,6 @@ def write(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | Non
     )
     writer = csv.DictWriter(stream, [*names, "rules", "label"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(
-        entry | {"rules": " ".join(name.replace(" ", "_") for name in entry["rules"])} for entry in entries
-    )
+    rows = (entry | {"rules": " ".join(name.replace(" ", "_") for name in entry["rules"])} for entry in entries)
+    writer.writerows({name: writing.cell(value) for name, value in row.items()} for row in rows)
     return writing.write(path, stream.getvalue().encode())

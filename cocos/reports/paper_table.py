@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import xarray as xr
 
+from cocos import writing
 from cocos.reports import terminal
 from cocos.reports.latex import escaped
 from cocos.reports.layout import Table
@@ -181,7 +182,7 @@ def comma_separated(data: xr.Dataset) -> str:
         "source",
         "counted",
         "n",
-        *(f"{key}{end}" for key in keys for end in ("", " std")),
+        *(writing.cell(f"{key}{end}") for key in keys for end in ("", " std")),
         "notes",
     ])
     for place in range(data.sizes["row"]):
@@ -189,9 +190,9 @@ def comma_separated(data: xr.Dataset) -> str:
         values = [float(one[name].sel(column=key)) for key in keys for name in ("mean", "std")]
         marks = [(key, str(one["mark"].sel(column=key).item())) for key in keys]
         notes = "; ".join(f"{key}: {footnotes[mark]}" for key, mark in marks if mark)
-        about = [terminal.clean(one[name].item()) for name in ("label", "source", "counted")]
+        about = [writing.cell(str(one[name].item())) for name in ("label", "source", "counted")]
         shown = ["" if math.isnan(value) else f"{value:.10g}" for value in values]
-        writer.writerow([*about, int(one["number"]) or "", *shown, notes])
+        writer.writerow([*about, int(one["number"]) or "", *shown, writing.cell(notes)])
     return stream.getvalue().rstrip("\n")
 
 

@@ -3,7 +3,6 @@
 import io
 import math
 import os
-import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -24,7 +23,7 @@ import cocos
 from cocos import writing
 from cocos.errors import InputError, unreachable
 from cocos.plots._labels import BELOW, CHARACTERS_PER_INCH, LINE_SPACING, column, in_columns, part_labels
-from cocos.plots._wording import middle, wrapped
+from cocos.plots._wording import DOLLAR, ESCAPED, middle, wrapped
 
 SUFFIXES = (".png", ".pdf", ".svg")
 # Bytes of the longest file name that common file systems accept.
@@ -35,8 +34,6 @@ COLUMN_WIDTHS = {"one": 3.3, "two": 6.9}
 NARROWEST_FIGURE, WIDEST_FIGURE = 2.0, 40.0
 # Largest font of the title of a figure, in points.
 TITLE_POINTS = 12.0
-# A dollar sign that is not escaped: a formula may begin or end there.
-DOLLAR = re.compile(r"(?<!\\)\$")
 # Iterations of the layout until margins that depend on the axes have settled.
 LAYOUT_ROUNDS = 4
 # Narrowest panel beside another, in inches.
@@ -199,6 +196,7 @@ def save_panels(
         figure = Figure(figsize=size, layout="constrained")
         for place, plot in enumerate(plots, start=1):
             plot(ax=figure.add_subplot(-(-len(plots) // columns), columns, place, projection=projection))
+        _literal(figure)  # before the layout, which reads formulae as well
         _trim(figure)
         finish(figure)
         return save(figure, path, {"Description": _titles(figure)})
@@ -390,4 +388,4 @@ def _titles(figure: Figure) -> str:
     """Join the titles of a figure to one line."""
     titles = [figure.get_suptitle(), *(ax.get_title() for ax in figure.axes)]
     said = [" ".join(title.split()) for title in titles if title.strip()]
-    return ". ".join(each.rstrip(".") for each in said).replace(r"\$", "$")
+    return ". ".join(each.rstrip(".") for each in said).replace(ESCAPED, "$")

@@ -1,0 +1,152 @@
+"""Names from the files of strangers: every kind of plot draws them as text of one line, whatever they contain."""
+
+import io
+import warnings
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from matplotlib.text import Text
+from typer.testing import CliRunner
+
+import cocos
+from cocos import losses, measures
+from cocos.commands import app
+from cocos.plots._wording import middle, plain
+from cocos.reports import plot_kinds, saving
+from test_plot import FAST, TWINS
+
+# A formula that is none, a line break, an escape sequence, a change of the direction of writing, another formula.
+HOSTILE = "$\\frac{$\n\u202e\x1b[31m$y^{$ " + "x" * 300
+# As much of that as the name of a direction may have, which is printable.
+SIDES = (r"$\frac{$ " + "x" * 40, r"$b^{$")
+DRAWN_ALIKE = {"loss", "loss_repr", "checkpoint_path", "title", "long_name", "y"}
+MOST = 300  # characters of a line of text in a figure
+
+
+@pytest.fixture(scope="module")
+def embeddings():
+    generator = torch.Generator().manual_seed(3)
+    image = torch.randn(24, 6, generator=generator, dtype=torch.float64)
+    group = torch.arange(24).repeat_interleave(2)
+    caption = image[group] + 0.8 * torch.randn(48, 6, generator=generator, dtype=torch.float64)
+    names = [tuple(f"{HOSTILE}{row}" for row in range(number)) for number in (24, 48)]
+    return cocos.Embeddings(image, caption, torch.arange(24), group, directions=SIDES, names=tuple(names))
+
+
+def spoiled(data):
+    """A Dataset as a stranger may have written it: hostile text wherever a text is only shown."""
+    data = data.copy()
+    for each in (data, *data.variables.values()):
+        each.attrs = {name: HOSTILE if name in DRAWN_ALIKE else value for name, value in each.attrs.items()}
+    return data
+
+
+def of_kind(kind, embeddings):
+    """The Dataset of a kind as `cocos plot` measures it, and the options of its plot."""
+    given, parameters, loss = {}, {}, None
+    options = list(map(str, FAST.get(kind.name, [])))
+    for option, value in zip(options[::2], options[1::2], strict=True):
+        name, _, said = value.partition("=") if option in {"--set", "--param"} else (option[2:], "", value)
+        if option == "--loss":
+            loss = value
+        elif option == "--param":
+            parameters[name] = said
+        else:
+            given[name.replace("-", "_")] = {"q2c": SIDES[0], "c2q": SIDES[1]}.get(said, said)
+    chosen = kind.chosen({name: value for name, value in given.items() if name in kind.options}, str)
+    taken = {name: value for name, value in chosen.items() if name in kind.takes}
+    taken |= {"loss": losses.load(loss, parameters)} if loss else {}
+    first = [embeddings] if kind.reads == "embeddings" else []
+    return kind.measure(*first, **taken), {name: value for name, value in chosen.items() if name in kind.looks}
+
+
+def own(name, embeddings):
+    """The Dataset of a kind that has a command of its own."""
+    if name == "landscape":
+        return measures.landscape("t^2", points=9)
+    if name == "correlate":
+        runs = {"family": ("run", [HOSTILE] * 3 + ["b"] * 3), "config": ("run", list("abcdef"))}
+        numbers = {"contributing": ("run", [1, 2, 3, 4, 5, 6]), "rsum": ("run", [3, 1, 2, 5, 4, 6])}
+        return measures.correlate(xr.Dataset(numbers, runs), permutations=100, resamples=100)
+    if name == "dtp":
+        samples, proxies = torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.eye(2)
+        one = cocos.Embeddings(samples, proxies, [0, 1], [0, 1], directions=("$s^{$",))
+        return measures.dtp({HOSTILE: [one, one], "other": [one, one]})
+    if name == "diff":
+        turned = cocos.Embeddings(
+            embeddings.query.flip(1), embeddings.candidate, *embeddings.groups[:2], directions=SIDES
+        )
+        return measures.diff(embeddings, turned, batch_size=12)
+    return measures.run([embeddings, embeddings], batch_size=12)
+
+
+def shown(figure):
+    """Lines of text of a figure."""
+    return [line for text in figure.findobj(Text) for line in text.get_text().split("\n")]
+
+
+def harmless(line):
+    formulae = line.startswith("$\\mathdefault{") or line.count("$") == line.count(r"\$")
+    return formulae and line.isprintable() and len(line) <= MOST
+
+
+@pytest.mark.parametrize("form", ["png", "pdf"])
+@pytest.mark.parametrize("name", TWINS)
+def test_every_kind_of_plot_draws_hostile_names(name, form, embeddings):
+    """Drawn by the function alone, with nothing of `cocos plot` around it, as in a notebook."""
+    every = {kind.name: kind for kind in plot_kinds.plot_kinds()}
+    kind = every[name]
+    data, options = of_kind(kind, embeddings) if kind.reads in {"embeddings", "loss"} else (own(name, embeddings), {})
+    if "labels" in kind.looks:
+        options |= {"labels": lambda row: HOSTILE, "query": HOSTILE}
+    elif "pictures" in kind.looks:
+        options |= {"pictures": lambda side, row: HOSTILE}
+    ways = [(data, {}), (spoiled(data), {})]
+    ways += [([spoiled(data)] * 2, {"names": [HOSTILE, f"{HOSTILE}2"]})] if kind.combines else []
+    for given, more in ways:
+        figure, ax = plt.subplots()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            kind.plot(given, ax=ax, **options, **more)
+            figure.savefig(io.BytesIO(), format=form)
+        assert [line for line in shown(figure) if not harmless(line)] == []
+        plt.close(figure)
+
+
+@pytest.mark.parametrize("form", ["png", "pdf", "svg"])
+@pytest.mark.parametrize(
+    "kind", ["score_distribution", "audit", "decomposition", "sources", "weight_map", "temperature"]
+)
+def test_the_command_draws_hostile_directions(kind, form, embeddings, tmp_path):
+    names = ("query", "candidate", "query_group", "candidate_group")
+    arrays = {name: getattr(embeddings, name).numpy() for name in names}
+    np.savez(tmp_path / "m.npz", **arrays, directions=np.array(SIDES))
+    options = [each for each in FAST.get(kind, []) if each not in {"--direction", "q2c", "c2q"}]
+    arguments = ["plot", kind, tmp_path / "m.npz", *options, "--out", tmp_path / f"a.{form}", "--width", "one"]
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    assert done.exit_code == 0, done.stderr or done.exception
+    assert (tmp_path / f"a.{form}").stat().st_size > 1000
+
+
+def test_any_text_of_a_figure_is_drawn(tmp_path):
+    """Also what a plot of a plugin, or a name that was forgotten, puts into it."""
+    path = saving.save_panels([lambda ax: ax.set_title(r"$\frac{$")], tmp_path / "a.pdf", size=(3.0, 2.0))
+    assert path.stat().st_size > 1000
+
+
+def test_a_plain_name_is_one_short_printable_line():
+    assert plain("ntxent") == "ntxent"
+    assert plain("$a$\r\n\tb") == r"\$a\$ b"
+    assert plain(plain(HOSTILE)) == plain(HOSTILE)
+    assert plain("a\x00\u2028\u202eb") == "a? ?b"
+    assert plain("שלום 中文 é") == "שלום 中文 é"
+    assert len(plain(HOSTILE, 26).replace(r"\$", "$")) == 26
+    for most in range(3, 30):
+        assert harmless(middle(plain("$" * 40), most)) and harmless(plain("$x" * 40, most))
