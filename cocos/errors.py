@@ -5,8 +5,19 @@ import errno
 from collections.abc import Iterable
 
 
+def printable(text: object) -> str:
+    """Replace each character that is not printable by `?`.
+
+    Names, paths and notes of a stranger's file may contain control sequences of a terminal: escape sequences, carriage
+    returns, C1 controls, changes of the direction of writing, or line breaks that forge a row.
+    """
+    return "".join(each if each.isprintable() else "?" for each in str(text))
+
+
 class InputError(ValueError):
     """An input that cannot be used: the sentence names the thing, its value and a right one (exit 2).
+
+    The sentence is printable, whatever names of a file it repeats.
 
     Examples:
         >>> try:
@@ -15,6 +26,9 @@ class InputError(ValueError):
         ...     print("triplet" in str(error))
         True
     """
+
+    def __init__(self, *sentence: object):
+        super().__init__(*(printable(each) if isinstance(each, str) else each for each in sentence))
 
 
 class Unfit(InputError):

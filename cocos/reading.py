@@ -15,6 +15,8 @@ from cocos.errors import InputError
 
 __all__ = ["private", "private_folder", "regular", "stream", "written"]
 
+# Bytes of the longest file name that common file systems accept.
+NAME_BYTES = 255
 # What else a path can be, by the test of its mode.
 IRREGULAR: dict[str, Callable[[int], bool]] = {
     "pipe": stat.S_ISFIFO,

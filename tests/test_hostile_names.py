@@ -81,7 +81,11 @@ def own(name, embeddings):
         return measures.dtp({HOSTILE: [one, one], "other": [one, one]})
     if name == "diff":
         turned = cocos.Embeddings(
-            embeddings.query.flip(1), embeddings.candidate, *embeddings.groups[:2], directions=SIDES
+            embeddings.query.flip(1),
+            embeddings.candidate,
+            embeddings.query_group,
+            embeddings.candidate_group,
+            directions=SIDES,
         )
         return measures.diff(embeddings, turned, batch_size=12)
     return measures.run([embeddings, embeddings], batch_size=12)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import docstrings, measures
 from cocos.commands import app
+from cocos.errors import InputError
 from cocos.reports import formulas, plot_kinds, saving, terminal
 from cocos.reports.count import overview
 from cocos.reports.layout import Table
@@ -206,3 +207,22 @@ def test_powers_of_ten_stay_formulae(tmp_path):
         ax.set(xscale="log", xlim=(1e-8, 1e8), title="$a_1$", yticks=[0, 1], yticklabels=[r"$\frac{$", "b"])
         text = saving.save(figure, tmp_path / "a.svg", {}).read_text()
     assert "$a_1$" in text and r"$\frac{$" in text and r"\$" not in text and r"$\mathdefault{10^{8}}$" in text
+
+
+@pytest.mark.parametrize("kind", [InputError, cocos.UnsafeFile])
+def test_a_sentence_of_the_api_is_printable_too(kind):
+    """A notebook shows it as it is."""
+    error = kind("\x1b[31mfile\n\u202enames.pt: 3")
+    assert str(error) == "?[31mfile??names.pt: 3" and error.args == (str(error),)
+
+
+def test_an_unsafe_file_with_a_hostile_name_is_refused_in_printable_words(tmp_path):
+    class Runs:
+        def __reduce__(self):
+            return (__import__("os").system, ("true\x1b[31m",))
+
+    path = tmp_path / "a\x1b[2J\u202eb.pt"
+    torch.save({"state_dict": Runs()}, path)
+    with pytest.raises(cocos.UnsafeFile) as refused:
+        cocos.open(path)
+    assert str(refused.value).isprintable() and "?[2J?b.pt" in str(refused.value)

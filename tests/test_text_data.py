@@ -5,10 +5,12 @@ import json
 import random
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from cocos import data
 from cocos.commands import app
+from cocos.data import _image_files, saved_datasets
 from cocos.errors import InputError
 
 PAIRS = [
@@ -373,3 +375,33 @@ def test_odd_lists_of_arrow_files_end_in_a_sentence(tmp_path, listed):
     (tmp_path / "a.arrow").write_bytes(b"")
     with pytest.raises(InputError, match=str(tmp_path)):
         data.find(tmp_path).load()
+
+
+HALF = r'{"query": "\ud800", "positive": "b"}'
+
+
+def test_half_a_character_is_refused_at_its_line(tmp_path):
+    """JSON can spell half of a surrogate pair; no text in UTF-8 has one, and no encoder takes it."""
+    whole = r'{"query": "a \ud83d\ude00 \\u00e9 \\ud800", "positive": "b"}'
+    (tmp_path / "whole.jsonl").write_text(f"{whole}\n{whole.replace('a ', 'c ')}\n")
+    assert data.find(tmp_path / "whole.jsonl").load().query.items[0].startswith("a \U0001f600")
+    (tmp_path / "half.jsonl").write_text(f'{{"query": "a", "positive": "b"}}\n{HALF}\n')
+    with pytest.raises(InputError, match=r"half\.jsonl, line 2: half of a surrogate pair"):
+        data.find(tmp_path / "half.jsonl").load()
+
+
+def test_half_a_character_of_any_other_data_is_refused():
+    group = torch.arange(2)
+    with pytest.raises(InputError, match="text, row 1: .*half of a surrogate pair"):
+        data.Side(("a", "\ud800"), "text", group)
+    with pytest.raises(InputError, match="names: row 0 is .*half of a surrogate pair"):
+        data.Side(torch.zeros(2, 3), "features", group, names=("\udfff", "b"))
+
+
+@pytest.mark.parametrize("name", ["x" * 3000, "é" * 128])
+def test_a_split_or_an_image_of_a_name_that_no_file_can_have_is_refused(name, tmp_path):
+    (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": [name]}))
+    with pytest.raises(InputError, match="dataset_dict.json: splits .*, expected a list of names"):
+        saved_datasets.splits(tmp_path)
+    with pytest.raises(InputError, match="expected the name of an image inside"):
+        _image_files.inside(tmp_path, f"{name}.png", "captions")

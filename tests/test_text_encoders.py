@@ -2,6 +2,8 @@
 
 import json
 import socket
+import sys
+import types
 from zipfile import ZipFile
 
 import pytest
@@ -11,6 +13,7 @@ from safetensors.torch import save_file
 from cocos import encoders
 from cocos.checkpoints import formats
 from cocos.checkpoints.files import file_or_folder
+from cocos.encoders import _transformers
 from cocos.errors import InputError
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "on", "mat", "##s", "a", "dog", "query", ":", "."]
@@ -328,6 +331,31 @@ def test_without_the_library_one_sentence_says_how_to_install_it(folder, monkeyp
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
     with pytest.raises(InputError, match=r"transformers.*cocos-metric\[text\]"):
         _ = checkpoint.model
+
+
+def test_libraries_that_do_not_fit_together_are_blamed_and_no_model(folder, tmp_path, monkeypatch):
+    """As torchvision raises beside another torch: no ImportError, in the middle of an import."""
+    (tmp_path / "bin" / "transformers").mkdir(parents=True)
+    why = "operator torchvision::nms does not exist"
+    (tmp_path / "bin" / "transformers" / "__init__.py").write_text(f"raise RuntimeError({why!r})")
+    checkpoint = opened(folder)
+    for name in [each for each in sys.modules if each.partition(".")[0] == "transformers"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path / "bin")
+    with pytest.raises(InputError, match=rf"transformers is installed and cannot be imported \(RuntimeError: {why}\)"):
+        _ = checkpoint.model
+
+
+def test_a_part_of_a_library_that_does_not_fit_is_blamed_as_well(monkeypatch):
+    """The library imports its models when they are named."""
+
+    class Late(types.ModuleType):
+        def __getattr__(self, name):
+            raise RuntimeError(f"Failed to import {name}")
+
+    monkeypatch.setitem(sys.modules, "transformers", Late("transformers"))
+    with pytest.raises(InputError, match="transformers is installed and cannot be imported"):
+        _transformers.imported("bert")
 
 
 @pytest.fixture(scope="module")

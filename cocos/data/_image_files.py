@@ -104,7 +104,8 @@ def inside(folder: Path, name: Any, where: str) -> str:
         InputError: it may lie elsewhere.
     """
     parts = PureWindowsPath(name) if isinstance(name, str) else None  # knows both kinds of separators, and drives
-    if parts is None or not name.isprintable() or not name or parts.anchor or ".." in parts.parts:
+    right = parts is not None and name.isprintable() and name and not parts.anchor and ".." not in parts.parts
+    if parts is None or not right or any(len(each.encode()) > reading.NAME_BYTES for each in parts.parts):
         raise InputError(f"{where}: {str(name)[:60]!r}, expected the name of an image inside {folder}")
     return str(folder / name)
 

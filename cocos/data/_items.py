@@ -62,7 +62,7 @@ class Side:
         pictures: uint8 (N, height, width, 3), or N paths; images that are in `items` need none.
 
     Raises:
-        InputError: rows without one id each, or an unknown kind.
+        InputError: rows without one id each, an unknown kind, or a text with half a character.
     """
 
     items: Rows
@@ -74,6 +74,10 @@ class Side:
     def __post_init__(self):
         if self.kind not in KINDS:
             raise InputError(f"kind of rows {self.kind!r}, expected one of {', '.join(KINDS)}")
+        if self.kind == "text" and isinstance(self.items, list | tuple):
+            for row, text in enumerate(self.items):
+                if isinstance(text, str) and annotations.halved(text):
+                    raise InputError(f"text, row {row}: {text[:40]!r}: half of a surrogate pair, which is no character")
         object.__setattr__(self, "group", annotations.groups("group", self.group, "items", len(self.items)))
         object.__setattr__(self, "names", annotations.names("names", self.names, len(self.items)))
 

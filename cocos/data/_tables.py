@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, cast
 
-from cocos import reading
+from cocos import annotations, reading
 from cocos.errors import InputError, unreachable
 from cocos.untrusted import MAX_MEMORY, memory, parsed
 
@@ -171,9 +171,13 @@ def _text(path: Path, lines: Iterable[bytes]) -> Iterator[str]:
 
 def _json(path: Path, where: str, text: str, most: int) -> Any:
     try:
-        return parsed(text, most)
+        found = parsed(text, most)
+        halved = "\\u" in text and annotations.halved(json.dumps(found, ensure_ascii=False))
     except ValueError as error:
         raise InputError(f"{path}, {where}: no JSON ({error}): {text.strip()[:60]!r}") from None
+    if halved:
+        raise InputError(f"{path}, {where}: half of a surrogate pair, which is no character: {text.strip()[:60]!r}")
+    return found
 
 
 def _parsed(path: Path) -> Iterator[tuple[str, Any]]:

@@ -61,7 +61,8 @@ def _folders(path: Path) -> dict[str, Path]:
 
 def _plain(name: Any) -> bool:
     """Whether a name is that of a file or folder in the same folder."""
-    return isinstance(name, str) and name == Path(name).name and name not in {"", ".", ".."} and name.isprintable()
+    named = isinstance(name, str) and name.isprintable() and name == Path(name).name and name not in {"", ".", ".."}
+    return named and len(name.encode()) <= reading.NAME_BYTES
 
 
 def splits(path: Path) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def installed(name: str) -> ModuleType:
         name: `transformers` or `tokenizers`.
 
     Raises:
-        InputError: it is not installed, or cannot be imported; the sentence says how to install it.
+        InputError: it is not installed, or cannot be imported; the sentence says which and how to install it.
     """
     try:
         return importlib.import_module(name)
@@ -62,21 +62,41 @@ def installed(name: str) -> ModuleType:
         raise InputError(
             f"encoders of texts need {name}, which {reason}: pip install 'cocos-metric[text]', or pip install {name}"
         ) from None
+    except Exception as error:
+        raise InputError(unfit(name, error)) from None
+
+
+def unfit(name: str, error: Exception) -> str:
+    """Make the sentence for a library that fails while it is imported: the installation is wrong, and no model or file.
+
+    A compiled library beside it, such as torchvision, raises errors of any kind where it does not fit torch.
+    """
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return (
+        f"{name} is installed and cannot be imported ({reason}): the installed libraries do not fit together; install "
+        f"versions of {name}, torch and torchvision that do"
+    )
 
 
 def imported(name: Any) -> None:
     """Import what a type of model is made of: nothing may be imported while tensors are made on the meta device.
 
     Raises:
-        InputError: the library that is installed does not have it.
+        InputError: the library that is installed does not have it, or cannot be imported.
     """
     library = installed("transformers")
+    try:
+        _ = library.AutoModel, library.AutoConfig  # each is imported when it is named
+    except Exception as error:
+        raise InputError(unfit("transformers", error)) from None
     if name in TEXT_MODELS | PAIRED_MODELS:
         place = name.replace("-", "_").removesuffix("_text")
         try:
             importlib.import_module(f"transformers.models.{place}.modeling_{place}")
         except ImportError as error:
             raise InputError(f"transformers {library.__version__} has no model {name} ({error})") from None
+        except Exception as error:
+            raise InputError(unfit("transformers", error)) from None
 
 
 class _Unfilled(TorchFunctionMode):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from cocos.encoders._pictures import ImageEncoder, Preparation
+from cocos.encoders._transformers import unfit
 from cocos.errors import InputError, nearest
 
 __all__ = ["build"]
@@ -53,6 +54,8 @@ def build(*, architecture: str, unit: bool = False, preparation: dict[str, Any] 
         raise InputError(
             f"architecture {architecture!r} is built by timm, which cannot be imported ({error}): pip install timm"
         ) from None
+    except Exception as error:
+        raise InputError(unfit("timm", error)) from None
     if not ARCHITECTURE_NAME.fullmatch(name) or not library.is_model(name):
         raise InputError(nearest("architecture of timm", architecture, library.list_models()))
     network = library.create_model(name, pretrained=False, num_classes=0)

@@ -7,6 +7,8 @@ from pathlib import PurePath
 
 import xarray as xr
 
+from cocos.errors import printable
+
 # Characters of a name in a sentence.
 NAME_LENGTH = 40
 # A dollar sign that is not escaped: a formula may begin or end there.
@@ -26,8 +28,7 @@ def plain(text: object, most: int = NAME_LENGTH) -> str:
         >>> plain("$\\frac{$\nand more")
         '\\$\\frac{\\$ and more'
     """
-    printable = "".join(c if c.isprintable() else "?" for c in " ".join(str(text).split()))
-    return middle(DOLLAR.sub(r"\$", printable), most)
+    return middle(DOLLAR.sub(r"\\$", printable(" ".join(str(text).split()))), most)
 
 
 def middle(text: str, most: int = NAME_LENGTH) -> str:

@@ -20,14 +20,12 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter
 from matplotlib.transforms import Bbox, blended_transform_factory
 
 import cocos
-from cocos import writing
+from cocos import reading, writing
 from cocos.errors import InputError, unreachable
 from cocos.plots._labels import BELOW, CHARACTERS_PER_INCH, LINE_SPACING, column, in_columns, part_labels
 from cocos.plots._wording import DOLLAR, ESCAPED, middle, wrapped
 
 SUFFIXES = (".png", ".pdf", ".svg")
-# Bytes of the longest file name that common file systems accept.
-NAME_BYTES = 255
 # Width of one and of two columns of a paper, in inches.
 COLUMN_WIDTHS = {"one": 3.3, "two": 6.9}
 # Narrowest and widest figure, in inches.
@@ -70,7 +68,7 @@ def writable(path: Path, *more: str) -> Path:
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"figure {path}: suffix {path.suffix!r}, expected one of {', '.join((*SUFFIXES, *more))}")
-    if len(os.fsencode(path.name)) > NAME_BYTES:
+    if len(os.fsencode(path.name)) > reading.NAME_BYTES:
         raise InputError(f"figure {path}: the name is too long for a file")
     try:
         there = path.parent.is_dir() and not path.is_dir()

@@ -5,7 +5,7 @@ import shutil
 import sys
 import textwrap
 
-from cocos.errors import InputError
+from cocos.errors import InputError, printable
 
 # Maximum number of characters of a sentence or cell; the middle of a longer one is left out.
 MOST_CHARACTERS = 2000
@@ -13,15 +13,8 @@ MOST_CHARACTERS = 2000
 USUAL_COLUMNS = 80
 # Minimum number of columns to fold text to; sentences in narrower lines cannot be read.
 LEAST_COLUMNS = 40
-
-
-def clean(text) -> str:
-    """Replace each character that is not printable by `?`.
-
-    Names, paths and notes of a stranger's file may contain control sequences of a terminal: escape sequences, carriage
-    returns, C1 controls, changes of the direction of writing, or line breaks that forge a row.
-    """
-    return "".join(c if c.isprintable() else "?" for c in str(text))
+# What a terminal shows of a text is what a sentence holds of it.
+clean = printable
 
 
 def bounded(text: str, most: int = MOST_CHARACTERS) -> str:
