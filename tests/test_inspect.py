@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import checkpoints
 from cocos.checkpoints import _inspection, _runs
+from cocos.checkpoints.files import states
 from cocos.commands import app
 from cocos.errors import InputError, UnsafeFile
 
@@ -399,3 +400,19 @@ def test_a_configuration_is_no_training_data(tmp_path):
     (tmp_path / "config.json").write_text('{"in_features": 768, "activation": "tanh"}')
     done = call("inspect", tmp_path / "config.json")
     assert (done.exit_code, done.stdout) == (2, "") and "text file" in done.stderr
+
+
+def test_a_hundred_thousand_tensors_are_listed_and_not_taken_apart(tmp_path, monkeypatch):
+    """No known model has a fifth of them: seven formats would look through the parts of each, 5 s of a processor."""
+    places = {f"encoder.layer.{k}.weight": [4 * k, 4 * k + 4] for k in range(100_000)}
+    header = {name: {"dtype": "F32", "shape": [1, 1], "data_offsets": place} for name, place in places.items()}
+    content = json.dumps(header).encode()
+    path = tmp_path / "many.safetensors"
+    path.write_bytes(len(content).to_bytes(8, "little") + content + bytes(4 * len(places)))
+    seen, parts = [], states._parts
+    monkeypatch.setattr(states, "_parts", lambda found: seen.append(len(found.tensors)) or parts(found))
+    assert checkpoints.inspect(path)["tensors_in_all"] == 100_000
+    assert not seen
+    tensors = {f"net.{k}.weight": torch.zeros(1) for k in range(states.MAX_TENSORS)}
+    assert states.state_dicts(tensors)[0].tensors == tensors and seen[0] == states.MAX_TENSORS
+    assert states.state_dicts(tensors | {"one.more": torch.zeros(1)}) == []

@@ -19,6 +19,8 @@ NOT_OF_THE_MODEL = ("optimizer", "optim", "lr_scheduler", "scheduler", "loops", 
 WRAPPERS = re.compile(r"(?:^|(?<=\.))(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 # Containers that a state dict may lie in, attributes in front of its names, and state dicts in one file.
 MAX_CONTAINERS, MAX_ATTRIBUTES, MAX_FOUND = 4, 3, 64
+# Tensors of a model of a known format: the largest encoders have about a thousand.
+MAX_TENSORS = 20_000
 # Names of the files of weights in a folder of Hugging Face, the safe one first; each may be split into shards.
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 WEIGHT_FILE = re.compile(r"(model(-\d+-of-\d+)?\.safetensors|pytorch_model(-\d+-of-\d+)?\.bin)$")
@@ -51,7 +53,7 @@ def state_dicts(content) -> list[StateDict]:
 
     Each is given without the prefixes of wrappers (`module.`, `_orig_mod.`), and once more for each attribute that
     parts of it lie under (`model.`, `backbone.`), up to three attributes deep. A format looks for the first that has
-    its names.
+    its names. One of more than `MAX_TENSORS` is of no known format, and is left out.
 
     Args:
         content: of a torch or safetensors file, as `File.content` is; anything else has none.
@@ -62,7 +64,8 @@ def state_dicts(content) -> list[StateDict]:
         >>> [(each.place, list(each.tensors), each.stripped) for each in state_dicts(content)]
         [('state_dict', ['net.weight'], ('module.',)), ('state_dict', ['weight'], ('module.', 'net.'))]
     """
-    found = level = whole_state_dicts(content)
+    whole = (StateDict(place, tensors) for place, tensors in _held(content, "", 0, set()))
+    found = level = [_unwrapped(each) for each in whole if len(each.tensors) <= MAX_TENSORS]
     for _ in range(MAX_ATTRIBUTES):
         parts = (part for each in level[:MAX_FOUND] for part in _parts(each))
         level = sorted(parts, key=lambda part: -len(part.tensors))
