@@ -6,6 +6,16 @@ import importlib.util
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getattr__`
     from cocos import batches, losses, measures, plots, results, statistics, weights
+    from cocos import collisions as collisions
+    from cocos import correlation as correlation
+    from cocos import engine as engine
+    from cocos import equilibrium as equilibrium
+    from cocos import likeness as likeness
+    from cocos import marks as marks
+    from cocos import maxsim as maxsim
+    from cocos import scores as scores
+    from cocos import several as several
+    from cocos import sharpness as sharpness
     from cocos.checkpoints import Checkpoint, open
     from cocos.embeddings import Embeddings
     from cocos.errors import InputError, UnsafeFile
@@ -40,6 +50,19 @@ __all__ = [
     "statistics",
     "weights",
 ]
+# Modules with a page of their own beside those in `__all__`; any other one is reached by its path too.
+_MODULES = (
+    "collisions",
+    "correlation",
+    "engine",
+    "equilibrium",
+    "likeness",
+    "marks",
+    "maxsim",
+    "scores",
+    "several",
+    "sharpness",
+)
 
 
 def __getattr__(name: str):
@@ -56,4 +79,4 @@ def __getattr__(name: str):
 
 
 def __dir__():
-    return sorted(__all__)
+    return sorted({*__all__, *_MODULES})

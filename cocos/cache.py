@@ -156,7 +156,7 @@ def _read(path: Path, about: Mapping[str, str], number: int) -> Tensor:
         raise ValueError("rows of something else")
     if shape[0] != number:
         raise ValueError(f"{shape[0]} rows, expected {number}")
-    rows = torch.empty(shape)
+    rows = torch.empty(shape, dtype=torch.float32)
     into = _bytes(rows)
     with reading.stream(path) as stream:
         stream.seek(begin)
@@ -320,7 +320,7 @@ class _Run:
     def __init__(self, kept: _Kept, total: int):
         self.kept, self.total = kept, total
         parts = kept.begun()
-        self.rows = torch.cat(parts) if parts else torch.empty(0, 0)
+        self.rows = torch.cat(parts) if parts else torch.empty(0, 0, dtype=torch.float32)
         self.ready, self.done, self.saved, self.since = len(self.rows), 0, 0, time.monotonic()
 
     def take(self, size: int, chunk: int, encode: Callable[[int], Tensor]) -> None:
@@ -337,7 +337,7 @@ class _Run:
             widths = f"{self.rows.shape[1]} and {found.shape[1]}"
             raise InputError(f"the encoder returned vectors of {widths} numbers, expected one width")
         if len(self.rows) < self.total:
-            empty = torch.empty(self.total - self.ready, found.shape[1])
+            empty = torch.empty(self.total - self.ready, found.shape[1], dtype=torch.float32)
             self.rows = torch.cat([self.rows, empty]) if self.ready else empty
         self.rows[self.done : self.done + size] = found
         self.done += size

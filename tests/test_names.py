@@ -1,6 +1,8 @@
 """Losses by the names that people know them by."""
 
+import inspect
 import json
+import re
 
 import numpy as np
 import pytest
@@ -101,3 +103,26 @@ def test_python_knows_the_names_too(file):
     data = cocos.measures.count(cocos.open(file), "InfoNCE")
     assert data.attrs["loss"] == "ntxent"
     assert call("losses", "InfoNCE").stdout.startswith("ntxent  (NTXent)")
+
+
+def test_parameters_are_given_as_a_dict_or_as_keywords():
+    assert losses.load("ntxent", temperature=0.07) == losses.load("ntxent", {"temperature": 0.07})
+    assert losses.load("mnrl", {"scale": 10}, filter="percent") == losses.MNRL(scale=10.0, filter="percent")
+    assert losses.load("triplet+ntxent", margin=0.3) == losses.load("triplet+ntxent", {"triplet.margin": 0.3})
+    assert losses.load("top_k(ntxent)", k=3) == losses.load("top_k(ntxent)", {"k": 3})
+    with pytest.raises(InputError, match="ntxent: temperature in the dict of parameters and as a keyword"):
+        losses.load("ntxent", {"temperature": 0.1}, temperature=0.1)
+    with pytest.raises(InputError, match="did you mean 'temperature'"):
+        losses.load("ntxent", temprature=0.1)
+
+
+def test_every_class_of_the_shelf_is_imported_from_the_room_and_known_to_type_checkers():
+    """A new loss also needs its line in `cocos/losses/__init__.py`, under `TYPE_CHECKING`."""
+    classes = {type(losses.load(name)).__name__: name for name in losses.names()}
+    for name, file in classes.items():
+        assert getattr(losses, name) is type(losses.load(file))
+    listed = re.findall(r"from cocos\.losses\.(\w+) import (\w+) as \2\n", inspect.getsource(losses))
+    assert {cls: file for file, cls in listed} == classes
+    assert set(dir(losses)) == {*losses.__all__, *losses.names(), *classes}
+    with pytest.raises(AttributeError, match="NTXnt"):
+        _ = losses.NTXnt

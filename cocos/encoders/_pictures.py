@@ -81,8 +81,8 @@ class Preparation:
         image = self._resized(self._channels(image))
         if self.crop is not None:
             image = _centre(image, self.crop)
-        shape = (-1, 1, 1)
-        return (image.float() / 255 - torch.tensor(self.mean).view(shape)) / torch.tensor(self.std).view(shape)
+        mean, std = (torch.tensor(each, dtype=torch.float32).view(-1, 1, 1) for each in (self.mean, self.std))
+        return (image.float() / 255 - mean) / std
 
     def _channels(self, image: Tensor) -> Tensor:
         """Repeat a grey channel, or weigh three to one with the weights of ITU-R 601-2, as Pillow does."""

@@ -96,7 +96,7 @@ class StaticTable(nn.Module):
         text = torch.repeat_interleave(torch.tensor([len(each) for each in ids], device=device))
         found = self.table[whole if self.row is None else self.row[whole]]
         found = found if self.weight is None else found * self.weight[whole, None]
-        total = torch.zeros(len(ids), self.table.shape[1], device=device).index_add(0, text, found)
+        total = torch.zeros(len(ids), self.table.shape[1], dtype=found.dtype, device=device).index_add(0, text, found)
         mean = total / torch.bincount(text, minlength=len(ids)).clamp(min=1)[:, None]
         return normalize(mean, dim=-1) if self.unit else mean
 

@@ -142,7 +142,7 @@ def _struct(view: View) -> structs.Struct:
             raise IndexError(f"kernel: places refer to rows {int(least)} to {int(largest)} of {len(matrix)}")
         precise, beside = matrix.dtype == torch.float64 or wide or (side.unit and side.extreme), None
         if view.distances:
-            square, one = side.norm.square().float(), torch.ones(len(side))
+            square, one = side.norm.square().float(), torch.ones(len(side), dtype=torch.float32)
             beside = torch.stack([-square, -one] if k == 0 else [one, square], dim=1)
         made.sides[k].set(
             matrix=matrix,
@@ -186,7 +186,9 @@ class Pass:
         """Pack one side once for all parts, if it is small enough."""
         number = len(self.view.sides[which])
         if 4 * number * self.factors <= PACKED_SIDE_BYTES:
-            packed = self.sides[which] = torch.empty(_up(number, self.panel, self.lanes), self.factors)
+            packed = self.sides[which] = torch.empty(
+                _up(number, self.panel, self.lanes), self.factors, dtype=torch.float32
+            )
             structs.kernel().cocos_pack(self.struct.address, which, 0, number, packed.data_ptr())
 
     def worker(self) -> "Worker":
@@ -203,14 +205,15 @@ class Worker:
         number, (left, right) = len(self._arguments), whole.sides
         self._lives = (ctypes.c_void_p * number)(*(structs.life(each.name) for each in self._arguments))
         self._structs = (ctypes.c_void_p * number)(*(each.struct.address for each in self._arguments))
+        packed = _up(whole.chunk, whole.panel, whole.lanes)
         self._pass = structs.struct(
             "pass",
             view=whole.struct.address,
             left=left,
             right=right,
-            strip=torch.empty(0 if left is not None else self._strip, whole.factors),
-            packed=torch.empty(0 if right is not None else _up(whole.chunk, whole.panel, whole.lanes), whole.factors),
-            score=torch.empty(self._strip, whole.width),
+            strip=torch.empty(0 if left is not None else self._strip, whole.factors, dtype=torch.float32),
+            packed=torch.empty(0 if right is not None else packed, whole.factors, dtype=torch.float32),
+            score=torch.empty(self._strip, whole.width, dtype=torch.float32),
             life=ctypes.addressof(self._lives),
             of=ctypes.addressof(self._structs),
             number=number,

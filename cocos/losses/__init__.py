@@ -31,10 +31,69 @@ from cocos.losses._protocols import (
 from cocos.losses._refused import UNSPECIFIED, refuse
 
 if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are listed without torch
+    from cocos.losses.a_softmax import ASoftmax as ASoftmax
+    from cocos.losses.adaface import AdaFace as AdaFace
+    from cocos.losses.align_uniform import AlignUniform as AlignUniform
+    from cocos.losses.angle import AnglE as AnglE
+    from cocos.losses.arcface import ArcFace as ArcFace
+    from cocos.losses.blackbox_ap import BlackBoxAP as BlackBoxAP
+    from cocos.losses.cbml import CBML as CBML
+    from cocos.losses.ce_nm import CrossExampleNegativeMining as CrossExampleNegativeMining
+    from cocos.losses.ce_softmax import CrossExampleSoftmax as CrossExampleSoftmax
+    from cocos.losses.center_contrastive import CenterContrastive as CenterContrastive
+    from cocos.losses.circle import Circle as Circle
+    from cocos.losses.contextual import Contextual as Contextual
+    from cocos.losses.contrastive import Contrastive as Contrastive
+    from cocos.losses.contrastive_cosine import ContrastiveCosine as ContrastiveCosine
+    from cocos.losses.contrastive_linear import ContrastiveLinear as ContrastiveLinear
+    from cocos.losses.cosent import CoSENT as CoSENT
+    from cocos.losses.cosface import CosFace as CosFace
+    from cocos.losses.curricularface import CurricularFace as CurricularFace
+    from cocos.losses.dcl import DCL as DCL
+    from cocos.losses.dclw import DCLW as DCLW
+    from cocos.losses.dhel import DHEL as DHEL
+    from cocos.losses.euclidean_softmax import EuclideanSoftmax as EuclideanSoftmax
     from cocos.losses.external.cached import cached
     from cocos.losses.external.kept import random_k, semi_hard, skip_k, top_k
     from cocos.losses.external.matryoshka import matryoshka
     from cocos.losses.external.sides import sides
+    from cocos.losses.fastap import FastAP as FastAP
+    from cocos.losses.generalized_lifted import GeneralizedLifted as GeneralizedLifted
+    from cocos.losses.hcl import HCL as HCL
+    from cocos.losses.hist import HIST as HIST
+    from cocos.losses.kl_distill import KLDistill as KLDistill
+    from cocos.losses.l2_softmax import L2Softmax as L2Softmax
+    from cocos.losses.l_softmax import LSoftmax as LSoftmax
+    from cocos.losses.lifted_structure import LiftedStructure as LiftedStructure
+    from cocos.losses.linear_softmax import LinearSoftmax as LinearSoftmax
+    from cocos.losses.listwise_ap import ListwiseAP as ListwiseAP
+    from cocos.losses.magface import MagFace as MagFace
+    from cocos.losses.margin_mse import MarginMSE as MarginMSE
+    from cocos.losses.mnrl import MNRL as MNRL
+    from cocos.losses.multi_similarity import MultiSimilarity as MultiSimilarity
+    from cocos.losses.n_pair import NPair as NPair
+    from cocos.losses.normalized_softmax import NormalizedSoftmax as NormalizedSoftmax
+    from cocos.losses.ntxent import NTXent as NTXent
+    from cocos.losses.proxy_anchor import ProxyAnchor as ProxyAnchor
+    from cocos.losses.proxy_gml import ProxyGML as ProxyGML
+    from cocos.losses.proxynca import ProxyNCA as ProxyNCA
+    from cocos.losses.proxynca_pp import ProxyNCApp as ProxyNCApp
+    from cocos.losses.recall_at_k import RecallAtK as RecallAtK
+    from cocos.losses.rince import RINCE as RINCE
+    from cocos.losses.sampled_softmax import SampledSoftmax as SampledSoftmax
+    from cocos.losses.sgsl import SGSL as SGSL
+    from cocos.losses.siglip import SigLIP as SigLIP
+    from cocos.losses.smoothap import SmoothAP as SmoothAP
+    from cocos.losses.snm import StochasticNegativeMining as StochasticNegativeMining
+    from cocos.losses.softtriple import SoftTriple as SoftTriple
+    from cocos.losses.subcenter_arcface import SubCenterArcFace as SubCenterArcFace
+    from cocos.losses.sup_ap import SupAP as SupAP
+    from cocos.losses.supcon import SupCon as SupCon
+    from cocos.losses.triplet import Triplet as Triplet
+    from cocos.losses.triplet_euclidean import TripletEuclidean as TripletEuclidean
+    from cocos.losses.triplet_sh import TripletSH as TripletSH
+    from cocos.losses.triplet_squared import TripletSquared as TripletSquared
+    from cocos.losses.warped_softmax import WarpedSoftmax as WarpedSoftmax
 
 __all__ = [
     "CONTRACT",
@@ -317,7 +376,7 @@ def parameters(loss: object) -> dict[str, Any]:
     return {name: getattr(loss, field.name) for name, field in fields(type(loss)).items()}
 
 
-def load(name: str, parameters: dict[str, Any] | None = None) -> TrainingLoss:
+def load(name: str, parameters: dict[str, Any] | None = None, **named: Any) -> TrainingLoss:
     """Build a loss from its name and parameters, to be called with Pairs or, in training, with tensors.
 
     Args:
@@ -329,13 +388,14 @@ def load(name: str, parameters: dict[str, Any] | None = None) -> TrainingLoss:
         parameters: its fields or arguments, as numbers or as text; omitted ones have the paper's value. In a sum
             `triplet.margin` belongs to the term triplet, and `margin` to the only term that has one. A loss with a
             temperature also accepts `scale`, 1/temperature.
+        named: the same as keywords; a dict also names those with a point in them.
 
     Raises:
-        InputError: an unknown loss or parameter (the nearest one is named), a value out of range, or a loss of yours
-            that cannot be read.
+        InputError: an unknown loss or parameter (the nearest one is named), a value out of range, a parameter that is
+            given twice, or a loss of yours that cannot be read.
 
     Examples:
-        >>> cocos.losses.load("ntxent", {"temperature": 0.07})
+        >>> cocos.losses.load("ntxent", temperature=0.07)
         NTXent(temperature=0.07)
         >>> cocos.losses.load("InfoNCE", {"scale": 10})
         NTXent(temperature=0.1)
@@ -346,7 +406,9 @@ def load(name: str, parameters: dict[str, Any] | None = None) -> TrainingLoss:
         >>> triplet(torch.tensor([[0.75, 0.75, 0.0]]), torch.tensor([[True, False, False]]))
         tensor([0.2500])
     """
-    name, parameters = name.strip(), dict(parameters or {})
+    if twice := sorted(named.keys() & (parameters or {}).keys()):
+        raise InputError(f"{name}: {', '.join(twice)} in the dict of parameters and as a keyword; give it once")
+    name, parameters = name.strip(), dict(parameters or {}) | named
     reader = _reader(name)
     if reader:
         return cast(TrainingLoss, reader.load(name, parameters))
@@ -383,15 +445,26 @@ def of(loss: Any) -> Loss:
     return cast(Loss, own.of(loss, f"{named.__module__}:{named.__qualname__}", {}))
 
 
+def _classes() -> dict[str, str]:
+    """Map the class of each loss of the shelf to its file, which is imported."""
+    return {_of_file(name).__name__: name for name in names()}
+
+
 def __getattr__(name: str) -> Any:
-    """`cocos.losses.ntxent` without an import statement, and the functions that wrap a loss.
+    """`cocos.losses.ntxent` and `cocos.losses.NTXent` without an import statement, and the functions that wrap a loss.
 
     Raises:
         AttributeError: there is no such loss.
     """
     if file := BUILDERS.get(name):
         return getattr(importlib.import_module(f"{__name__}.external.{file}"), name)
-    if not name.startswith("_") and name in names():
-        _of_file(name)
-        return importlib.import_module(f"{__name__}.{name}")
+    file = name if name in names() else _classes().get(name) if name[:1].isupper() else None
+    if file:
+        cls = _of_file(file)
+        return cls if name == cls.__name__ else importlib.import_module(f"{__name__}.{file}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, the files of the shelf and their classes."""
+    return sorted({*__all__, *names(), *_classes()})

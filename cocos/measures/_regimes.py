@@ -31,7 +31,7 @@ UNTAUGHT = 0.1
 def _teacher(shape: torch.Size | tuple[int, ...], generator: torch.Generator) -> Tensor:
     """Scores of a teacher that knows nothing of the scores of the student, some of them missing."""
     found = torch.randn(shape, generator=generator, dtype=torch.float64)
-    return found.masked_fill(torch.rand(shape, generator=generator) < UNTAUGHT, torch.nan)
+    return found.masked_fill(torch.rand(shape, generator=generator, dtype=torch.float32) < UNTAUGHT, torch.nan)
 
 
 def embeddings(name: str = "random", seed: int = 0) -> Embeddings:

@@ -152,7 +152,7 @@ def _labelled(
         "distance": (2 - 2 * score).clamp(min=0).sqrt(),
         "target": target,
         "global_precision": torch.where(returned > 0, found / returned.double().clamp(min=1), math.nan),
-        "global_recall": found / positives,
+        "global_recall": found.double() / positives,
     }
 
 

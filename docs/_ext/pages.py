@@ -14,11 +14,6 @@ from cocos import losses, measures, plots
 from cocos.reports import cards, saving
 
 POINTS = 161  # scores along each curve of a loss's picture
-# Modules with a page that are reached by their path.
-MORE = (
-    *("scores", "engine", "several", "marks", "correlation", "sharpness", "equilibrium", "collisions", "likeness"),
-    "maxsim",
-)
 COLUMNS = 92  # characters of a line of help
 QUOTED = re.compile(r"(:\w+:)?(`+).*?\2", re.DOTALL)
 
@@ -139,9 +134,8 @@ def _documented(module: str, name: str) -> str:
 
 def api_pages(folder: Path) -> None:
     """The public names: one page for those of `cocos` itself, one for each of its modules."""
-    public = [name for name in cocos.__all__ if name != "__version__"]
+    public = [name for name in dir(cocos) if name != "__version__"]
     modules = [name for name in public if inspect.ismodule(getattr(cocos, name))]
-    modules += [name for name in MORE if name not in modules]
     text = _title("API") + (
         "The names of ``cocos`` itself. Each of its modules has a page of its own. The examples assume "
         "``import cocos, torch``.\n\n"

@@ -148,7 +148,7 @@ class LogSumExp:
         """Amount by which limits are lowered, in units of score, near 0; distances add more, see `square`."""
         known = [each[each.isfinite()].abs() for each in self.known]
         largest = self.size + 64 + max((float(each.max()) for each in known if len(each)), default=0.0)
-        return float(bounds.room(self.off, self.nats, self.error(torch.zeros(1)), largest))
+        return float(bounds.room(self.off, self.nats, self.error(torch.zeros(1, dtype=torch.float32)), largest))
 
     def start(self, view: View) -> Exponentials:
         """Return an empty state."""
@@ -252,7 +252,7 @@ class Sums:
     def _inside(self, k: int, asked: Question, found: Counted) -> None:
         """Count in the kernel."""
         of, size = self.of, len(asked.share)
-        low, high = torch.empty(2, size + fused.PAD)
+        low, high = torch.empty(2, size + fused.PAD, dtype=torch.float32)
         made = structs.struct("shares", side=k, fresh=1, queries=size, eps=asked.eps, low=low, high=high)
         made.set(base=asked.base(), known=asked.error * LOG2E, scale=of.scale)
         made.set(off=of.off, square=of.square, root=of.square**0.5)

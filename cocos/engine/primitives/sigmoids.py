@@ -255,7 +255,7 @@ class _KernelSigmoids(fused.Arguments):
         super().__init__(reader, view, chunk)
         columns = reader.lines[1] + 1 if view.two else 0
         self.struct.set(scale=1 / reader.unit, weigh=isinstance(reader, Shares))
-        self.struct.set(work=torch.empty(columns, structs.constant("width")))
+        self.struct.set(work=torch.empty(columns, structs.constant("width"), dtype=torch.float32))
         for k, numbers in enumerate(reader.numbers):
             floor, size = numbers[: reader.levels[k]].amin(dim=0) - reader.far * reader.unit, numbers.shape[1]
             side, known = self.struct.sides[k], {"floor": bounds.rounded(floor, -torch.inf), "number": numbers.float()}

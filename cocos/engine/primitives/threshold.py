@@ -38,7 +38,7 @@ class Counts(Tally):
     def cut(self, most: int) -> None:
         """Drop lists that have become too long."""
         if sum(len(each) for name in self.lists if "row" in name for each in self.lists[name]) > most:
-            self.lists = {name: [] for name in self.lists} | {"long": [torch.ones(1)]}
+            self.lists = {name: [] for name in self.lists} | {"long": [torch.ones(1, dtype=torch.float32)]}
 
     def listed(self, direction: int) -> tuple[Tensor, Tensor, Tensor] | None:
         """Query, other and score of the pairs listed for a direction, (found,) each; None: too many."""

@@ -71,7 +71,7 @@ class Neighbours:
     """
 
     def __init__(self, keep: int = 1, levels: Tensor | None = None):
-        self.keep, self.levels = keep, torch.empty(0) if levels is None else levels
+        self.keep, self.levels = keep, torch.empty(0, dtype=torch.float32) if levels is None else levels
 
     def start(self, view: View) -> Around:
         """Return an empty state; scores are summed relative to that of the first candidate, so that none cancel."""

@@ -4,6 +4,8 @@ The weight of a negative is λ σ(λ s + b) of its own score. So negatives above
 the same for every query, and push, effective number and participation ratio follow from moments of the sigmoids.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -55,7 +57,7 @@ class SigmoidReader(SoftmaxReader):
         """Log-sum-exp that describes the push of queries whose sigmoids are exponentials."""
         none = [torch.zeros(len(view.sides[k]), dtype=torch.float64, device=view.device) for k in view.directions]
         base = [each - torch.inf for each in none] if heavy else None
-        offset = [each + torch.tensor(self.eps).double().log2() for each in none] if heavy else None
+        offset = [each + math.log2(self.eps) for each in none] if heavy else None
         return LogSumExp(view, self.scale, base=base, offset=offset, moments=self.spread)
 
     def _sigmoids(self, sums: LogisticSums, k: int, soft: Sums | None, far: Tensor) -> dict[str, Tensor]:

@@ -150,7 +150,9 @@ class _Trial:
             if self.near:
                 ways = rows + 0.05 * lengths * ways
             elif stretched:
-                lengths = lengths * (0.8 + 0.4 * torch.rand(lengths.shape, generator=self.generator).to(rows))
+                lengths = lengths * (
+                    0.8 + 0.4 * torch.rand(lengths.shape, generator=self.generator, dtype=torch.float32).to(rows)
+                )
             size: Tensor = ways.norm(dim=1, keepdim=True)
             return ways / size * lengths
 
