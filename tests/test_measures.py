@@ -93,7 +93,18 @@ def test_blocks_of_queries_change_nothing(embeddings, monkeypatch, name):
     xr.testing.assert_allclose(blocks, whole, rtol=1e-9)
 
 
-VISITED = ("ntxent", "triplet", "triplet_sh", "smoothap", "ce_softmax", "ce_nm", "snm", "supcon", "triplet_squared")
+VISITED = (
+    "ntxent",
+    "triplet",
+    "triplet_sh",
+    "smoothap",
+    "ce_softmax",
+    "ce_nm",
+    "snm",
+    "supcon",
+    "triplet_squared",
+    "siglip",
+)
 
 
 @pytest.mark.parametrize("name", VISITED)
@@ -443,3 +454,12 @@ def test_a_summary_counts_the_queries_of_each_direction(embeddings):
     assert "40 and 50 queries, " in str(
         table("score_distribution", measures.score_distribution(embeddings, queries=50))
     )
+
+
+@pytest.mark.parametrize("name", losses.names())
+@pytest.mark.parametrize("size", [32, "all"])
+def test_the_document_has_no_number_missing_but_what_was_not_asked_for(embeddings, name, size):
+    """`null` is for n90; 0 pushed positives are 0, for a sigmoid too."""
+    found = measures.document("count", measures.count(taught.embeddings(embeddings, name), name, batch_size=size))
+    for entry in found["directions"].values():
+        assert [key for key, value in entry.items() if value is None] == ["n90"]

@@ -86,6 +86,7 @@ class SigmoidReader(SoftmaxReader):
             "weight_above": mass,
             "weight_below": torch.where(number < negatives, (total - mass).clamp(min=0), 0),
             "weight_positive": positive,
+            "pushed_positives": torch.zeros_like(number),
             "push": self.scale * total,
             "pull": self.scale * positive,
             "hardest_share": torch.where(there, top.clamp(max=1), 0),
