@@ -9,17 +9,18 @@ from typer.testing import CliRunner
 
 import cocos
 import oracles
-from cocos import InputError, Pairs, losses, measures, scores, sources, statistics, teachers, weights
+from cocos import Embeddings, InputError, Pairs, losses, measures, scores, sources, statistics, teachers, weights
 from cocos.batches import Batch, plan
 from cocos.checkpoints import encoded
 from cocos.commands import app
+from cocos.reports.count import table
 
 GTE = ",".join(sources.DIRECTIONS)
 SETTINGS = [
     {"directions": directions, "partition": partition, "filter": rule, "hardness": hardness, "hardness_on": on}
     for directions, partition in ((sources.DIRECTIONS[0], "joint"), (GTE, "joint"),
                                   ("query-candidate,candidate-query", "per_direction"))
-    for rule in ("none", "guide", "self", "percent", "factor")
+    for rule in ("none", "guide", "self", "percent", "relative_margin", "factor")
     for hardness, on in ((0, "all"), (5, "hard"), (9, "in-batch"))
 ]  # fmt: skip
 
@@ -274,3 +275,42 @@ def test_graded_pairs_are_drawn_without_hard_negatives():
     data = measures.count(embeddings, "cosent", batch_size=6)
     assert "12 of the 12 hard negatives that are named are not drawn" in data.attrs["notes"] + data.attrs["undrawn"]
     assert sorted(data["negatives"].isel(direction=0, batch=0).values.tolist()) == [0, 1, 2, 3, 4, 5]
+
+
+BELOW = Pairs(torch.tensor([[-0.50, -0.49, -0.52, -0.80]]), torch.tensor([[True, False, False, False]]))
+
+
+def test_a_relative_margin_drops_what_a_part_of_a_score_below_zero_keeps():
+    """The example of sentence-transformers issue 3819: a positive at -0.50, and a negative above it at -0.49."""
+    percent, margin = (losses.load("mnrl", filter=rule) for rule in ("percent", "relative_margin"))
+    assert percent.masked(BELOW).tolist() == [[False, False, False, False]]
+    assert margin.masked(BELOW).tolist() == [[False, True, True, False]]
+    assert percent.weight(BELOW)[0].argmax() == 1 and margin.weight(BELOW)[0].argmax() == 3
+    above = BELOW.with_scores(-BELOW.scores)
+    assert torch.equal(percent.masked(above), margin.masked(above))
+    assert [loss.extra(BELOW, 0.01) for loss in (percent, margin)] == [{"below_zero": torch.tensor([1.0])}, {}]
+
+
+def test_counts_and_audits_say_how_many_positives_score_below_zero():
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(64, 8, generator=generator)
+    candidate = query + 2 * torch.randn(64, 8, generator=generator)
+    embeddings = Embeddings(query, candidate)
+    below = int((torch.cosine_similarity(query, candidate) < 0).sum())
+    assert 0 < below < 32
+    said = f"q2c: the positives of {below} queries score below 0"
+    for rule, there in (("percent", True), ("relative_margin", False), ("self", False)):
+        data = measures.count(embeddings, losses.load("mnrl", filter=rule), batch_size=32)
+        text = table(data).text()
+        assert (said in " ".join(text.split())) == there, rule
+    entry = measures.document("count", measures.count(embeddings, losses.load("mnrl", filter="percent"), batch_size=32))
+    assert entry["directions"]["q2c"]["below_zero"]["mean"] == pytest.approx(below / 64)
+    data = measures.audit(embeddings, "mnrl", rules=["group"], batch_size=32)
+    found = measures.document("audit", data)["directions"]["q2c"]["filters"]
+    assert {label: each["below_zero"] for label, each in found.items() if label.startswith("percent")} == dict.fromkeys(
+        ("percent 0.8", "percent 0.9", "percent 0.95", "percent 0.99"), below
+    )
+    asked = measures.audit(embeddings, "mnrl", rules=["group"], filters={"relative_margin": []}, batch_size=32)
+    replayed = measures.document("audit", asked)["directions"]["q2c"]["filters"]
+    for part in ("0.8", "0.95"):
+        assert replayed[f"relative_margin {part}"]["filter_share"] > found[f"percent {part}"]["filter_share"]

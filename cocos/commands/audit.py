@@ -42,7 +42,10 @@ def audit(
     ] = None,
     filter: Annotated[
         list[str] | None,
-        Option(help="A filter to replay, with its thresholds: self=0,0.1; repeatable. [guide, self, percent, factor]"),
+        Option(
+            help="A filter to replay, with its thresholds: self=0,0.1; repeatable; also relative_margin. [guide, self, "
+            "percent, factor]"
+        ),
     ] = None,
     against: Annotated[
         str | None,

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import json
 import math
 import os
 import zlib

@@ -12,7 +12,7 @@ from cocos.scores import Pairs, logsumexp, softmax
 __all__ = ["MNRL"]
 
 HARD_SOURCE, BACK_SOURCE = 1, 4  # places in `cocos.sources.SOURCES`
-FILTER_RULES = ("none", "guide", "self", "percent", "factor")
+FILTER_RULES = ("none", "guide", "self", "percent", "relative_margin", "factor")
 PARTITIONS = ("joint", "per_direction")
 HARDENED = ("all", "in-batch", "hard")
 FIRST_DIRECTION = ("query-candidate",)
@@ -43,18 +43,21 @@ class MNRL(ShelfLoss):
         hardness: a, 0 for none.
         hardness_on: negatives that become harder: `all`, `in-batch` or (own) `hard`; in the first direction.
         filter: negatives that are suspected to be positives: `none`; `guide`, where the teacher scores them above the
-            positive - filter_margin; `self`, where s_n > s_p + filter_margin; `percent`, where s_n > percent * s_p;
-            `factor`, the rule of `self`, but suspects stay, with their logits times `factor`. Others leave the
-            denominator. With several positives p is the best of them.
+            positive - filter_margin; `self`, where s_n > s_p + filter_margin; `percent`, where s_n > percent * s_p,
+            which keeps negatives above a positive whose score is below 0; `relative_margin`, where
+            s_n > s_p - (1 - percent) |s_p|, which is `percent` above 0 and drops them below; `factor`, the rule of
+            `self`, but suspects stay, with their logits times `factor`. Others leave the denominator. With several
+            positives p is the best of them.
         filter_margin: in units of score.
-        percent: of the positive's score, for that filter.
+        percent: of the positive's score, for the filters `percent` and `relative_margin` (95 % is a margin of 5 %).
         factor: for that filter.
 
     Counts: negatives whose softmax probability exceeds eps; unit λ|P|.
     Net: push equals pull for every query, unless suspects are weakened by a factor.
     Source: Henderson et al. 2017, arXiv:1705.00652, sec. 4; directions: Li et al. 2023, GTE, arXiv:2308.03281, eq. 1;
     hardness: Lan et al. 2025, arXiv:2503.04812, eq. 5; filters: GISTEmbed, arXiv:2402.16829; Qwen3 Embedding,
-    arXiv:2506.05176, sec. 3; NV-Retriever, arXiv:2407.15831 (percent).
+    arXiv:2506.05176, sec. 3; NV-Retriever, arXiv:2407.15831 (percent); sentence-transformers from August 2026 on, pull
+    request 3821 (relative_margin).
     Also called: GTE loss, improved contrastive loss, GISTEmbed, masked InfoNCE. Symmetric MNRL is NT-Xent in both
     directions, which cocos counts one by one.
     Family: softmax.
@@ -145,10 +148,19 @@ class MNRL(ShelfLoss):
             return torch.zeros_like(pairs.negative)
         scores = taught(pairs, "mnrl with filter guide") if self.filter == "guide" else pairs.scores.detach()
         best = scores.masked_fill(~pairs.positive | scores.isnan(), -torch.inf).amax(dim=1, keepdim=True)
-        bar = {"guide": best - self.filter_margin, "percent": self.percent * best}.get(
-            self.filter, best + self.filter_margin
-        )
-        return pairs.negative & (scores > bar) & best.isfinite()
+        bars = {
+            "guide": best - self.filter_margin,
+            "percent": self.percent * best,
+            "relative_margin": best - (1 - self.percent) * best.abs(),
+        }
+        return pairs.negative & (scores > bars.get(self.filter, best + self.filter_margin)) & best.isfinite()
+
+    def extra(self, pairs: Pairs, eps: float) -> dict[str, Tensor]:
+        """Whether the filter `percent` keeps negatives above the positive of a query, whose score is below 0, (Q,)."""
+        if self.filter != "percent":
+            return {}
+        best = pairs.scores.masked_fill(~pairs.positive, -torch.inf).amax(dim=1)
+        return {"below_zero": (best.isfinite() & (best < 0)).to(pairs.scores.dtype)}
 
     def _logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
         """Logits, (Q, C), and their slopes."""

@@ -51,6 +51,7 @@ FILTER_LABELS = {
     "push_precision": ("part of their push that is on known ones", "1"),
     "push_recall": ("part of the push on known ones that the filter removes", "1"),
     "emptied": ("part of the queries that are left without any negative", "1"),
+    "below_zero": ("queries whose positive scores below 0, so that `percent` keeps negatives above it", "queries"),
 }
 
 
@@ -179,6 +180,7 @@ def _of_direction(tallies: Tallies) -> tuple[dict[str, np.ndarray], tuple[np.nda
         "push_precision": _over(sums["right_push"], sums["masked_push"] if labels else 0),
         "push_recall": _over(sums["right_push"], label_push),
         "emptied": _over(sums["emptied"], float(len(plain["negatives"]))),
+        "below_zero": sums["below_zero"],
     }
     overlap = tallies.overlap[0].astype(np.int64), _over(tallies.overlap[1], pushed)
     return by_rule, overlap, by_filter

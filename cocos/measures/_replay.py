@@ -12,15 +12,19 @@ from cocos.errors import InputError, nearest
 from cocos.scores import Pairs
 
 # Of each filter: the parameter of `mnrl` that is its threshold, its values, and the published one among them.
-# Sources: GISTEmbed, arXiv:2402.16829; Qwen3 Embedding, arXiv:2506.05176; NV-Retriever, arXiv:2407.15831.
+# Sources: GISTEmbed, arXiv:2402.16829; Qwen3 Embedding, arXiv:2506.05176; NV-Retriever, arXiv:2407.15831; for
+# `relative_margin` sentence-transformers, pull request 3821.
 FILTER_THRESHOLDS: dict[str, tuple[str, tuple[float, ...], float]] = {
     "guide": ("filter_margin", (0.0, 0.05, 0.1), 0.0),
     "self": ("filter_margin", (0.0, 0.05, 0.1, 0.2), 0.1),
     "percent": ("percent", (0.8, 0.9, 0.95, 0.99), 0.95),
+    "relative_margin": ("percent", (0.8, 0.9, 0.95, 0.99), 0.95),
     "factor": ("filter_margin", (0.1,), 0.1),
 }
+# Filters that are tried without being asked for; `relative_margin` is `percent` where positives score above 0.
+USUAL_FILTERS = ("guide", "self", "percent", "factor")
 # Sums over all queries that are drawn, of each filter and threshold; push is a part of the push of its query.
-SUMS_OF_FILTERS = ("masked", "masked_push", "left_push", "right", "right_push", "emptied")
+SUMS_OF_FILTERS = ("masked", "masked_push", "left_push", "right", "right_push", "emptied", "below_zero")
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def trials(
         lacking["factor"] = "it weakens the logits of a softmax over the negatives, which this loss does not have"
     asked = given
     if asked is None:
-        asked = {name: () for name in FILTER_THRESHOLDS if name not in lacking}
+        asked = {name: () for name in USUAL_FILTERS if name not in lacking}
     made = []
     for name, thresholds in asked.items():
         if name not in FILTER_THRESHOLDS:
@@ -95,5 +99,6 @@ def sums(trial: FilterTrial, pairs: Pairs, part: Tensor, push: Tensor, label: Te
     if trial.filter == "factor":  # its suspects stay, with smaller logits
         weakened = trial.loss.weight(pairs).clamp(min=0) / torch.where(push > 0, push, 1)[:, None]
         left, emptied = torch.where(masked & (push > 0)[:, None], weakened, 0), torch.zeros_like(emptied)
-    every = (masked, held, left, right, torch.where(right, part, 0), emptied)
+    below = trial.loss.extra(pairs, 0.0).get("below_zero", torch.zeros_like(push))
+    every = (masked, held, left, right, torch.where(right, part, 0), emptied, below)
     return [float(each.sum(dtype=torch.float64)) for each in every]

@@ -54,8 +54,9 @@ def audit(
         rules: `group`, a negative of the query's own group; `text`, equal texts up to spelling; `near`, nearly equal
             texts; `guide`, a negative that the guide scores at or above the positive; `neighbours`, a pair of which
             each is among the nearest of the other. None: all that the data allow. Marks of the rows are rules too.
-        filters: rules of a masked InfoNCE that are replayed: `guide`, `self`, `percent`, `factor` -> thresholds (none:
-            the usual ones). None: all that the data allow.
+        filters: rules of a masked InfoNCE that are replayed: `guide`, `self`, `percent`, `relative_margin`, `factor` ->
+            thresholds (none: the usual ones). None: all that the data allow, except for `relative_margin`, which is
+            `percent` where positives score above 0.
         against: rules whose suspects are taken as known positives where filters are judged; None: `group`, `text` and
             the marks of the rows, of those that are asked for.
         near: least similarity of nearly equal texts, 0 to 1: see `cocos.likeness.near`.

@@ -38,6 +38,7 @@ QUERY_LABELS = {
     "pulled_negatives_per_query": ("contributing negatives that are pulled", "candidates"),
     "pushed_positives_per_query": ("positives that are pushed, with a share above eps", "candidates"),
     "masked_per_query": ("negatives that the filter of the loss suspects", "candidates"),
+    "below_zero_per_query": ("whether the positive scores below 0, so that `percent` keeps negatives above it", "1"),
     "masked_push_per_query": ("their part of the push without the filter", "1"),
     "push": ("total weight above zero", "weight"),
     "pull": ("total weight below zero", "weight"),
@@ -62,6 +63,7 @@ BATCH_LABELS = {
     "pulled_negatives": ("contributing negatives that are pulled, mean over all queries", "candidates"),
     "pushed_positives": ("positives that are pushed, with a share above eps, mean over all queries", "candidates"),
     "masked": ("negatives that the filter of the loss suspects, mean over all queries", "candidates"),
+    "below_zero": ("part of the queries whose positive scores below 0: `percent` keeps negatives above it", "1"),
     "masked_push": ("their part of the push without the filter, mean over all queries", "1"),
     "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
     "participation": ("participation ratio, mean over the queries with any push", "candidates"),
@@ -84,6 +86,7 @@ OVER_ALL_QUERIES = (
     "pushed_positives",
     "masked",
     "masked_push",
+    "below_zero",
 )
 # Statistics that a batch has, and no query by itself.
 OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle", "clamped")

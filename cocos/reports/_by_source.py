@@ -11,6 +11,11 @@ SOURCE_ROWS = (
     ("push", "part of the push, %", 100),
     ("pulled", "contributing negatives that are pulled", 1),
 )
+# What a count and an audit say of the filter `percent`: direction, queries, and the sign of their positives.
+BELOW_ZERO = (
+    "{name}: the positives of {number} queries score below 0, where `percent` of the score is above the score, so "
+    "that it keeps negatives above the positive; the filter `relative_margin` takes a part of the magnitude off instead"
+)
 # Rows of one loss or another, shown where they are not 0.
 RARE_ROWS = (
     ("pulled_negatives", "contributing negatives that are pulled", 1),
@@ -53,6 +58,8 @@ def sentences(name: str, entry: dict) -> Iterator[str]:
     if (entry.get("masked") or {}).get("mean") is not None:
         count, push = mean(entry["masked"]), mean(_times(entry["masked_push"], 100))
         yield f"{name}: the filter suspects {count} negatives per query, which have {push} % of the push without it."
+    if below := (entry.get("below_zero") or {}).get("mean"):
+        yield BELOW_ZERO.format(name=name, number=round(below * entry["queries"])) + "."
     if (entry.get("pulled_negatives") or {}).get("mean"):
         count = mean(entry["pulled_negatives"])
         yield f"{name}: {count} of the contributing negatives per query are pulled, and have no part of the push."

@@ -12,6 +12,7 @@ import xarray as xr
 from cocos import measures, writing
 from cocos.errors import InputError
 from cocos.reports import summary, terminal
+from cocos.reports._by_source import BELOW_ZERO
 from cocos.reports.layout import Step, Table
 
 # Suffixes of a list to relabel.
@@ -122,6 +123,8 @@ def _filters(data: xr.Dataset) -> Table:
             head.append(f"{name}: {best}")
         if any(label.startswith("self ") and each["recall"] == 0 for label, each in entry["filters"].items()):
             notes.append(f"{name}: {COPIES}")
+        if below := max((each["below_zero"] for each in entry["filters"].values()), default=0):
+            notes.append(BELOW_ZERO.format(name=name, number=round(below)))
     judged, unjudged = ", ".join(document["against"]), ("right", "found", "right push", "found push")
     notes.append(
         "each filter of a masked InfoNCE, replayed on the same batches; *: as published; kept: part of the push that "

@@ -21,7 +21,9 @@ def mnrl(
         logits = {p: scale * row[p] for p in positives}
         for n in negatives:
             best = max((judge[p] for p in positives), default=math.nan)
-            bar = {"guide": best - filter_margin, "percent": percent * best}.get(filter_, best + filter_margin)
+            bars = {"guide": best - filter_margin, "percent": percent * best}
+            bars["relative_margin"] = best - (1 - percent) * abs(best)
+            bar = bars.get(filter_, best + filter_margin)
             suspected = filter_ != "none" and judge[n] > bar
             if suspected and filter_ != "factor":
                 continue
