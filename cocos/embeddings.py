@@ -347,6 +347,10 @@ class Embeddings:
         """Keep one direction: the queries alone ask."""
         return self._alike({"directions": (direction,)})
 
+    def with_rows(self, query: Tensor, candidate: Tensor) -> "Embeddings":
+        """The same set with other vectors of its rows, without a second check."""
+        return self._alike({"query": query, "candidate": candidate})
+
     def _alike(self, values: dict[str, object]) -> "Embeddings":
         """Replace some fields without a second check: fields checked once are right."""
         other = object.__new__(Embeddings)

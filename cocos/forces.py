@@ -17,7 +17,7 @@ from cocos.similarities import turned
 MAX_DIFFERENCES = 2**20
 # Sines below this have lost two digits of 1 - cosine², and are computed as |q - c| |q + c| / 2 instead.
 SMALL_SINE = 0.1
-DISTANCE_METRICS = ("euclidean", "squared_euclidean", "mahalanobis")
+DISTANCE_METRICS = ("euclidean", "squared_chord", "squared_euclidean", "mahalanobis")
 
 
 def _over(rows: Tensor, size: Tensor) -> Tensor:
@@ -161,6 +161,8 @@ def _lever(pairs: Pairs, metric: str) -> Tensor:
     if metric == "mahalanobis" and (variance := pairs.embeddings.candidate_variance) is not None:
         rows = [2 * length((query - mean) / own) for mean, own in zip(candidate, variance, strict=True)]
         return torch.stack(rows, dim=1)
+    if metric == "squared_chord":  # the part along the query is lost to its normalisation
+        return 2 * _sine(query, candidate)
     if metric in DISTANCE_METRICS:
         return 2 * (-pairs.scores).sqrt()
     if metric == "angle":
@@ -175,9 +177,9 @@ def force(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
     r"""Length of each candidate's part of the gradient of the raw query, (Q, C).
 
     |w| times :math:`\sin\theta / |x|` (cosine), :math:`|c|` (dot), :math:`|c| \sin\theta / |x|` (cosine_dot), 1
-    (euclidean; 0 at distance 0), 2d (squared_euclidean), :math:`2 |(c - q) / \sigma^2|` (mahalanobis) or
-    :math:`\sqrt{2 - s^2} / |x|` (angle). A weight that grows without bound as θ goes to 0, as with an angular margin,
-    may have a bounded force.
+    (euclidean; 0 at distance 0), 2d (squared_euclidean), :math:`2 \sin\theta / |x|` (squared_chord),
+    :math:`2 |(c - q) / \sigma^2|` (mahalanobis) or :math:`\sqrt{2 - s^2} / |x|` (angle). A weight that grows without
+    bound as θ goes to 0, as with an angular margin, may have a bounded force.
     """
     found = weights.abs() * _lever(pairs, metric)
     return _over(found, pairs.query_norm) if "query" in NORMALISED_SIDES.get(metric, ()) else found
@@ -186,12 +188,15 @@ def force(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
 def force_share(weights: Tensor, unit: Tensor, pairs: Pairs, metric: str) -> Tensor:
     r"""Share of a candidate by force, (Q, C): its share by weight times its lever, as a part of the longest one.
 
-    The longest lever is 1 for `cosine` and `euclidean`: there the share is :math:`|w| \sin\theta` and |w| over the unit
-    of the loss. It is the largest norm of a candidate for `dot` and `cosine_dot`, and the largest force of a weight of
-    1 on the query for squared distances. So a share by force is never above the share by weight.
+    The longest lever is 1 for `cosine` and `euclidean`, and 2 for `squared_chord`: there the share is
+    :math:`|w| \sin\theta`, |w|, and again :math:`|w| \sin\theta` over the unit of the loss. It is the largest norm of a
+    candidate for `dot` and `cosine_dot`, and the largest force of a weight of 1 on the query for squared distances. So
+    a share by force is never above the share by weight.
     """
     lever = _lever(pairs, metric)
-    if metric not in {"cosine", "euclidean"}:
+    if metric == "squared_chord":
+        lever = lever / 2
+    elif metric not in {"cosine", "euclidean"}:
         longest = pairs.candidate_norm.expand(lever.shape) if metric == "cosine_dot" else lever
         longest = torch.where(pairs.positive | pairs.negative, longest, 0).amax(dim=1)
         lever = _over(lever, longest)

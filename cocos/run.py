@@ -23,10 +23,9 @@ from cocos.engine.readers import columns
 from cocos.errors import InputError, Unfit
 from cocos.sampling import DEFAULTS, Progress, Sampling, refuse_options
 from cocos.scores import Pairs
+from cocos.similarities import SYMMETRIC
 
 SCORE_TYPES = {"float32": torch.float32, "float64": torch.float64}
-# Metrics with s(q, c) = s(c, q), for which one score matrix serves both directions.
-SYMMETRIC = ("cosine", "dot", "euclidean", "squared_euclidean")
 # Scores from which several threads of PyTorch save more time than they spend waiting (measured).
 THREADED_SCORES = 2**20
 # Scores of a block of queries that are weighed at once: 32 MiB in float64.

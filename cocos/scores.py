@@ -22,6 +22,7 @@ from cocos.similarities import (
     euclidean,
     length,
     mahalanobis,
+    squared_chord,
     squared_euclidean,
 )
 
@@ -41,6 +42,7 @@ __all__ = [
     "mahalanobis",
     "pairs",
     "softmax",
+    "squared_chord",
     "squared_euclidean",
 ]
 

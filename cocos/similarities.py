@@ -11,6 +11,7 @@ from cocos.errors import InputError, nearest, rows
 __all__ = [
     "METRICS",
     "NORMALISED_SIDES",
+    "SYMMETRIC",
     "angle",
     "check",
     "cosine",
@@ -19,7 +20,9 @@ __all__ = [
     "euclidean",
     "length",
     "mahalanobis",
+    "squared_chord",
     "squared_euclidean",
+    "unit",
 ]
 
 
@@ -41,7 +44,8 @@ def length(rows: Tensor) -> Tensor:
     return found
 
 
-def _unit(rows: Tensor) -> Tensor:
+def unit(rows: Tensor) -> Tensor:
+    """Rows divided by their lengths, (N, D), accurate over the whole range of the dtype; not defined for zero rows."""
     rows = rows / _scale(rows)
     found: Tensor = rows / rows.norm(dim=1, keepdim=True)
     return found
@@ -49,12 +53,12 @@ def _unit(rows: Tensor) -> Tensor:
 
 def cosine(query: Tensor, candidate: Tensor) -> Tensor:
     """Cosine similarities, (Q, C). Not defined for zero vectors: see `check`."""
-    return _unit(query) @ _unit(candidate).T
+    return unit(query) @ unit(candidate).T
 
 
 def cosine_dot(query: Tensor, candidate: Tensor) -> Tensor:
     """Inner products of unit queries and raw candidates, (Q, C). Not defined for a zero query: see `check`."""
-    return _unit(query) @ candidate.T
+    return unit(query) @ candidate.T
 
 
 def turned(rows: Tensor, way: int = 1) -> Tensor:
@@ -81,7 +85,7 @@ def angle(query: Tensor, candidate: Tensor) -> Tensor:
         >>> cocos.scores.angle(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
         tensor([[1., 0.]])
     """
-    return (turned(_unit(query)) @ _unit(candidate).T).abs()
+    return (turned(unit(query)) @ unit(candidate).T).abs()
 
 
 def euclidean(query: Tensor, candidate: Tensor) -> Tensor:
@@ -93,6 +97,16 @@ def euclidean(query: Tensor, candidate: Tensor) -> Tensor:
 def squared_euclidean(query: Tensor, candidate: Tensor) -> Tensor:
     """Minus the squared Euclidean distances, (Q, C)."""
     return -euclidean(query, candidate).square()
+
+
+def squared_chord(query: Tensor, candidate: Tensor) -> Tensor:
+    """Minus the squared Euclidean distances of unit rows, 2 cosine - 2, (Q, C). Not defined for zero vectors.
+
+    Examples:
+        >>> cocos.scores.squared_chord(torch.tensor([[3.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+        tensor([[-0.0000, -2.0000]])
+    """
+    return squared_euclidean(unit(query), unit(candidate))
 
 
 def mahalanobis(query: Tensor, candidate: Tensor, variance: Tensor | None = None) -> Tensor:
@@ -116,13 +130,17 @@ METRICS = {
     "dot": dot,
     "euclidean": euclidean,
     "mahalanobis": mahalanobis,
+    "squared_chord": squared_chord,
     "squared_euclidean": squared_euclidean,
 }
 NORMALISED_SIDES = {
     "angle": ("query", "candidate"),
     "cosine": ("query", "candidate"),
     "cosine_dot": ("query",),
+    "squared_chord": ("query", "candidate"),
 }  # sides that the metric divides by their norms
+# Metrics with s(q, c) = s(c, q) that one product gives: one score matrix serves both directions.
+SYMMETRIC = ("cosine", "dot", "euclidean", "squared_chord", "squared_euclidean")
 
 
 def check(embeddings: Embeddings, metric: str, file: Path | None = None) -> None:

@@ -25,7 +25,9 @@ def _long(rows):
 
 def scores(query, candidate, metric):
     """Scores, (Q, C): cosines, inner products, or minus distances, from differences."""
-    if metric in {"euclidean", "squared_euclidean"}:
+    if metric == "squared_chord":
+        query, candidate = (rows / _long(rows)[:, None] for rows in (query, candidate))
+    if metric in {"euclidean", "squared_chord", "squared_euclidean"}:
         square = np.stack([((candidate - row) ** 2).sum(axis=1) for row in query])
         return -np.sqrt(square) if metric == "euclidean" else -square
     if metric in {"cosine", "cosine_dot"}:
@@ -48,8 +50,10 @@ def rounding(query, candidate, metric, unit=UNIT):
     """Largest error of a score that is computed as above with this unit roundoff; of distances from differences."""
     width = query.shape[1]
     most = float(np.abs(_long(query)).max()) if metric in {"dot", "euclidean", "squared_euclidean"} else 1.0
-    other = 1.0 if metric == "cosine" else float(np.abs(_long(candidate)).max())
-    far = {"euclidean": most + other, "squared_euclidean": (most + other) ** 2}.get(metric, most * other)
+    other = 1.0 if metric in {"cosine", "squared_chord"} else float(np.abs(_long(candidate)).max())
+    far = {"euclidean": most + other, "squared_euclidean": (most + other) ** 2, "squared_chord": 4.0}.get(
+        metric, most * other
+    )
     return (width + 8) * unit * far
 
 

@@ -1,8 +1,11 @@
 """What couples the queries of a batch in the cross-example losses, what mining keeps, and SupCon's own anomalies."""
 
 import dataclasses
+import importlib.util
 import itertools
 import math
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +13,10 @@ import torch
 from torch.func import jacrev
 
 import oracles
-from cocos import Embeddings, InputError, Pairs, losses, measures, weights
+from cocos import Embeddings, InputError, Pairs, engine, losses, measures, weights
+from cocos import scores as scores_of
 from cocos.reports import cards
-from cocos.scores import squared_euclidean
+from cocos.scores import squared_chord, squared_euclidean
 
 CROSS = ("ce_softmax", "ce_nm")
 MINED = ("snm", "ce_nm")
@@ -284,3 +288,110 @@ def test_align_uniform_pushes_the_batch_by_the_number_of_its_positives():
 def test_align_uniform_refuses_what_is_not_above_zero(parameters):
     with pytest.raises(InputError, match="align_uniform: .* must be finite and above 0"):
         losses.load("align_uniform", parameters)
+
+
+def raw(number=48, width=8, seed=0):
+    """Pairs of rows of any length."""
+    generator = torch.Generator().manual_seed(seed)
+    query, noise = (torch.randn(number, width, generator=generator) for _ in range(2))
+    return Embeddings(query, query + noise)
+
+
+@pytest.mark.parametrize("uniformity", ["pairs", "views"])
+def test_align_uniform_reads_unit_vectors(uniformity):
+    """Raw rows and the same rows of length 1 have one count, one loss, and no note on norms."""
+    given, loss = raw(), losses.load("align_uniform", uniformity=uniformity)
+    sides = (each / each.norm(dim=1, keepdim=True) for each in (given.query, given.candidate))
+    counts = [measures.count(each, loss, batch_size=16) for each in (given, Embeddings(*sides))]
+    np.testing.assert_array_equal(counts[0]["contributing"], counts[1]["contributing"])
+    np.testing.assert_allclose(counts[0]["push"], counts[1]["push"], rtol=1e-6)
+    assert "norms" not in counts[0].attrs["notes"] and counts[0]["contributing"].mean() > 1
+
+
+def test_distances_on_the_sphere_are_visited_as_they_are_held():
+    """The engine divides the rows once; ranks are those of cosines."""
+    given = raw()
+    visited = engine.view(given, metric="squared_chord", product="float64")
+    (rows,) = [score for _, _, score in visited.exact_rows(0, torch.arange(3))]
+    held = scores_of.pairs(given.to(dtype=torch.float64), metric="squared_chord")
+    expected = held.scores[visited.sides[0].order[:3]][:, visited.sides[1].order].masked_fill(
+        rows == -torch.inf, -torch.inf
+    )
+    torch.testing.assert_close(rows, expected, rtol=1e-6, atol=1e-6)
+    by_chord, by_cosine = (measures.evaluate(given, metric=metric) for metric in ("squared_chord", "cosine"))
+    for name in ("R@1", "mAP", "MRR"):
+        np.testing.assert_array_equal(by_chord[name], by_cosine[name])
+    with pytest.raises(InputError, match="zero vector in row 3"):
+        engine.view(
+            Embeddings(given.query.clone().index_fill_(0, torch.tensor([3]), 0), given.candidate),
+            metric="squared_chord",
+        )
+
+
+def within_views(rows, t, weight):
+    """The authors' code, times the pairs: align_loss + weight (uniform_loss(x) + uniform_loss(y)) / 2."""
+    x, y = rows.chunk(2)
+    return len(x) * ((x - y).square().sum(dim=1).mean() + weight * (uniformity(x, t) + uniformity(y, t)) / 2)
+
+
+@pytest.mark.parametrize(("t", "weight"), [(2.0, 1.0), (3.0, 0.5)])
+def test_align_uniform_within_views_is_the_published_code(t, weight):
+    x, y, _ = one_view()
+    loss = losses.load("align_uniform", t=t, weight=weight, uniformity="views")
+    unit = torch.nn.functional.normalize
+
+    def both(rows):
+        query, candidate = rows.chunk(2)
+        pairs = scores_of.pairs(Embeddings(query, candidate), metric=loss.metric, directions=loss.directions)
+        return pairs, loss(pairs).sum()
+
+    pairs, total = both(torch.cat([x, y]))
+    assert total.item() == pytest.approx(within_views(torch.cat([x, y]), t, weight).item(), rel=1e-12)
+    assert loss(pairs).tolist() == pytest.approx(oracles.LOSSES["align_uniform"](pairs, t, weight, "views"), rel=1e-12)
+    assert weights.gap(loss, pairs) < 1e-12
+    assert loss.weight(pairs)[pairs.negative].sum().item() == pytest.approx(t * weight * 7, rel=1e-12)
+    raw_rows = torch.cat([3 * x, 0.5 * y])
+
+    def through(rows):
+        """Through the three blocks of scores, the weights held."""
+        query, candidate = rows.chunk(2)
+        each = [squared_chord(query, candidate), squared_chord(query, query), squared_chord(candidate, candidate)]
+        return (torch.cat(each, dim=1) * loss.weight(pairs)).sum()
+
+    expected = torch.func.grad(lambda rows: within_views(unit(rows), t, weight))(raw_rows)
+    torch.testing.assert_close(torch.func.grad(through)(raw_rows), expected, rtol=1e-9, atol=1e-10)
+
+
+def test_align_uniform_within_views_needs_the_pairs_within_views():
+    assert losses.load("HypersphereLoss") == losses.load("align_uniform", t=1, uniformity="views")
+    loss = losses.load("align_uniform", uniformity="views")
+    with pytest.raises(InputError, match="align_uniform with uniformity views reads columns of further directions"):
+        loss(one_view()[2])
+    with pytest.raises(InputError, match="uniformity must be one of pairs, views"):
+        losses.load("align_uniform", uniformity="both")
+    data = measures.count(raw(), loss, batch_size=16)
+    parts = data["source_push"].sum(["batch", "query"]) / data["source_push"].sum()
+    assert parts.sel(source=["query-query", "candidate-candidate"]).values == pytest.approx(0.5, abs=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{}, {"t": 2.0, "lam": 0.5}])
+def test_align_uniform_within_views_is_the_loss_of_lightly(settings):
+    """The value and the gradient of raw rows; lightly's default t is 1."""
+    if (package := importlib.util.find_spec("lightly")) is None:
+        pytest.skip("lightly is not installed")
+    file = Path(package.origin).parent / "loss" / "hypersphere_loss.py"  # the package itself needs torchvision
+    library = runpy.run_path(str(file))["HypersphereLoss"](**settings)
+    rows = 2 * torch.randn(24, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    parameters = {"t": settings.get("t", 1.0), "weight": settings.get("lam", 1.0)}
+    loss = losses.load("align_uniform", parameters, uniformity="views")
+
+    def ours(rows):
+        query, candidate = rows.chunk(2)
+        pairs = scores_of.pairs(Embeddings(query.detach(), candidate.detach()), **options)
+        each = [squared_chord(query, candidate), squared_chord(query, query), squared_chord(candidate, candidate)]
+        return loss(pairs.with_scores(torch.cat(each, dim=1))).mean()
+
+    options = {"metric": loss.metric, "directions": loss.directions}
+    found, expected = (torch.func.grad_and_value(f)(rows) for f in (ours, lambda rows: library(*rows.chunk(2))))
+    assert found[1].item() == pytest.approx(expected[1].item(), rel=1e-9)
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-9, atol=1e-10)

@@ -168,12 +168,14 @@ def slope(metric, x, c, variance):
         return times(1 / length(away) if length(away) > 0 else 0, away)
     if metric == "mahalanobis":
         return [2 * d / v for d, v in zip(away, variance, strict=True)]
+    if metric == "squared_chord":
+        away = plus(times(1 / length(c), c), times(-1 / length(x), x))
     return times(2, away)
 
 
 def jacobian(metric, g, x):
     """Gradient of the raw query."""
-    if not metric.startswith(("cosine", "angle")):
+    if not metric.startswith(("cosine", "angle", "squared_chord")):
         return g
     unit = times(1 / length(x), x)
     return times(1 / length(x), plus(g, times(-dot(g, unit), unit)))
@@ -220,7 +222,7 @@ def slow(weights, pairs, metric, radial):
             if not key:
                 along = dot(push, own[heaviest[0]]) if some else math.nan
                 found["hardest_projection"] = missing(along, length(push) ** 2)
-        if metric.startswith(("cosine", "angle")):
+        if metric.startswith(("cosine", "angle", "squared_chord")):
             found["tangential_norm"] = length(raw) * length(x)
             for key, side in (("", net), ("_pull", pull), ("_push", push)):
                 found[f"radial_fraction{key}"] = missing(abs(dot(side, unit)), length(side))

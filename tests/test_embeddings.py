@@ -82,6 +82,7 @@ def test_scores_are_their_definition(metric):
                 "cosine_dot": inner / math.hypot(*q),
                 "euclidean": -distance,
                 "squared_euclidean": -(distance**2),
+                "squared_chord": 2 * inner / (math.hypot(*q) * math.hypot(*c)) - 2,
                 "mahalanobis": -(distance**2),
             }[metric]
             assert found[i, j].item() == pytest.approx(slow, rel=1e-12)

@@ -331,8 +331,8 @@ def test_the_measure_is_a_dataset_with_the_same_numbers(tmp_path):
 def test_alignment_and_uniformity_are_those_of_the_paper():
     """`lalign` and `lunif` of the paper's appendix, on all rows; lengths do not matter, nor does the metric."""
     query, candidate = noise(40, 8), noise(40, 8) + noise(80, 8)[40:]
-    for metric in ("cosine", "squared_euclidean"):
-        loss = {"cosine": "ntxent", "squared_euclidean": "align_uniform"}[metric]
+    for metric in ("cosine", "squared_chord"):
+        loss = {"cosine": "ntxent", "squared_chord": "align_uniform"}[metric]
         data = measures.health(Embeddings(5 * query, candidate), loss, batch_size=20)
         x, y = (torch.nn.functional.normalize(rows.double()) for rows in (query, candidate))
         assert float(data["alignment"]) == pytest.approx((x - y).norm(dim=1).pow(2).mean().item(), rel=1e-6)

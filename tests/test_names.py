@@ -35,7 +35,7 @@ KNOWN = {
     "subcenter_arcface": "SubCenterArcFace SubCenterArcFaceLoss sub-center-arcface",
     "adaface": "AdaFace",
     "curricularface": "CurricularFace",
-    "align_uniform": "align-uniform alignment_and_uniformity",
+    "align_uniform": "align-uniform alignment_and_uniformity HypersphereLoss",
 }
 
 

@@ -15,7 +15,7 @@ from cocos.engine.readers.rows import dense_rows
 from cocos.engine.sweep import Next
 from cocos.errors import InputError
 
-METRICS = ("cosine", "dot", "euclidean", "squared_euclidean")
+METRICS = ("cosine", "dot", "euclidean", "squared_chord", "squared_euclidean")
 
 
 def embeddings(kind, seed=0, number=90, width=12):

@@ -19,12 +19,11 @@ from cocos.embeddings import Embeddings
 from cocos.engine import stack
 from cocos.engine.skipped import Skipped
 from cocos.engine.view import View
+from cocos.similarities import SYMMETRIC
 from cocos.sources import DIRECTIONS, IN_BATCH, OTHERS_HARD
 
 # Places of the further directions among the sources.
 QUERY_QUERY, CANDIDATE_QUERY, CANDIDATE_CANDIDATE = range(OTHERS_HARD + 1, OTHERS_HARD + 4)
-# Metrics of which a product gives the scores, whichever of the two rows asks.
-SYMMETRIC_PRODUCTS = ("cosine", "dot", "euclidean", "squared_euclidean")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +65,7 @@ class ColumnViews:
 
 def fits(embeddings: Embeddings, batches: Sequence[Batch], metric: str, directions: Sequence[str]) -> bool:
     """Whether there are views of all columns: of two sets of rows, and positives that are no hard negatives' rows."""
-    metrics = SYMMETRIC_PRODUCTS if len(directions) > 1 else stack.PRODUCT_METRICS
+    metrics = SYMMETRIC if len(directions) > 1 else stack.PRODUCT_METRICS
     apart = all(batch.paired or not batch.extra for batch in batches)
     return apart and metric in metrics and not embeddings.shared and not embeddings.proxies
 

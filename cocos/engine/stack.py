@@ -16,9 +16,10 @@ from cocos.embeddings import Embeddings
 from cocos.engine import devices, exact
 from cocos.engine.view import PRODUCTS, View, ViewSide
 from cocos.errors import InputError
+from cocos.similarities import unit
 
 # Metrics whose scores are one matrix product, up to a root and the norms.
-PRODUCT_METRICS = ("cosine", "cosine_dot", "dot", "euclidean", "squared_euclidean")
+PRODUCT_METRICS = ("cosine", "cosine_dot", "dot", "euclidean", "squared_chord", "squared_euclidean")
 # Fields of `Embeddings` for the two sides.
 SIDE_NAMES = ("query", "candidate")
 # Largest score in float32: sums of scores and of their squares with the error terms stay below 3.4e38.
@@ -45,7 +46,7 @@ def view(
     Args:
         embeddings: the whole set.
         batches: rows of one batch, or of several; None takes the whole set as one batch.
-        metric: `cosine`, `cosine_dot`, `dot`, `euclidean` or `squared_euclidean`.
+        metric: one of `PRODUCT_METRICS`.
         same_group: relation of two rows of one group that are not a pair, in a batch of pairs: `ignore` or `negative`.
         product: one of `PRODUCTS`. `tf32` and `bfloat16` are for GPUs; they widen the `uncertain` intervals of counts.
         together: whether joined processes share the work; all must make the same calls in the same order.
@@ -55,6 +56,8 @@ def view(
             pairs and other batches in one stack, or hard negatives in a batch of two directions.
     """
     batches = _checked(embeddings, batches, metric, product)
+    if metric == "squared_chord":
+        embeddings, metric = _on_sphere(embeddings), "squared_euclidean"
     paired, matrices = batches[0].paired, (embeddings.query, embeddings.candidate)
     offsets = [np.cumsum([0, *each], dtype=np.int64) for each in zip(*(batch.sizes for batch in batches), strict=True)]
     index = [torch.cat([getattr(batch, f"{name}_index") for batch in batches]).long() for name in SIDE_NAMES]
@@ -84,6 +87,16 @@ def view(
         score = made.sides[1].divided(made.sides[0].divided(dots, slice(None)), only)
         made._scored[0, 0, len(only)] = (torch.arange(len(only)), only, score)
     return made
+
+
+def _on_sphere(embeddings: Embeddings) -> Embeddings:
+    """The rows divided by their lengths, in float64, kept with the embeddings."""
+    scores.check(embeddings, "squared_chord")
+    query, candidate = (
+        embeddings.kept("unit rows", (rows,), lambda rows: unit(rows.double()))
+        for rows in (embeddings.query, embeddings.candidate)
+    )
+    return embeddings.with_rows(query, candidate)
 
 
 def _norms(

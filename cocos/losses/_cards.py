@@ -26,4 +26,4 @@ def also_called(cls: type) -> list[tuple[str, dict[str, str]]]:
         True
     """
     said = docstrings.sections(cls).get("Also called", "")
-    return [(name, dict(re.findall(r"(\w+)=([\d.]+)", remark))) for name, remark in docstrings.listed(said)]
+    return [(name, dict(re.findall(r"(\w+)=([\w.]+)", remark))) for name, remark in docstrings.listed(said)]

@@ -36,6 +36,11 @@ def whole(least: int, most: int | None = None) -> Range:
     )
 
 
+def one_of(names: tuple[str, ...]) -> Range:
+    """Names from a list."""
+    return Range(f"one of {', '.join(names)}", lambda value: value in names)
+
+
 Finite = Annotated[float, Range("finite", math.isfinite)]
 Fraction = Annotated[float, Range("above 0 and at most 1", lambda value: 0 < value <= 1)]
 NonNegative = Annotated[float, Range("finite and at least 0", lambda value: 0 <= value < math.inf)]
@@ -62,6 +67,20 @@ def taught(pairs: Pairs, name: str) -> Tensor:
             "(queries, 1 + hard negatives), or guide_query and guide_candidate"
         )
     return pairs.teacher
+
+
+def sources_of(pairs: Pairs, name: str) -> Tensor:
+    """Source of each column, (Q, C), places in `cocos.sources.SOURCES`.
+
+    Raises:
+        InputError: there are no columns of further directions; `name` is that of the loss.
+    """
+    if pairs.source is None:
+        raise InputError(
+            f"{name} reads columns of further directions, and there are none: give pairs of "
+            "cocos.scores.pairs(embeddings, batch, metric=loss.metric, directions=loss.directions)"
+        )
+    return pairs.source
 
 
 class ShelfLoss:

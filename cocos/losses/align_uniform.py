@@ -1,15 +1,18 @@
 """Alignment and uniformity: draw positives together, and spread all over the sphere."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
-from cocos.losses._shelf import Positive, ShelfLoss
+from cocos.losses._shelf import Positive, ShelfLoss, one_of, sources_of
 from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["AlignUniform"]
+
+UNIFORMITIES = ("pairs", "views")
+VIEW_SOURCES = (3, 5)  # places of query-query and candidate-candidate in `cocos.sources.SOURCES`
 
 
 @dataclass(frozen=True)
@@ -17,21 +20,27 @@ class AlignUniform(ShelfLoss):
     r"""Squared distance to each positive, and log of the mean Gaussian potential of all negative pairs of the batch.
 
     .. math::
-        \ell_q(d) = \sum_{p \in P_q} \Bigl(d_{qp}^2 + \gamma \log \frac{1}{|T|}
+        \ell_q(d) = \sum_{p \in P_q} \Bigl(d_{qp}^2 + \frac{\gamma}{|V|} \sum_{T \in V} \log \frac{1}{|T|}
         \sum_{(k, n) \in T} e^{-t d_{kn}^2}\Bigr)
 
-    :math:`P_q` are the positives of query q, T the negative pairs of the batch, also of queries without a positive, and
-    d² the squared distances of unit vectors, minus the score. The paper's loss is the mean of these over the positive
-    pairs; in a labelled set, where every sample is query and candidate, T has all of its pairs of two classes.
+    :math:`P_q` are the positives of query q, d² the squared distances of unit vectors, minus the score (rows are
+    divided by their norms), and V one set T or two. For uniformity over `pairs`, T has all negative pairs of a query
+    and a candidate, also of queries without a positive; in a labelled set, where every sample is query and candidate,
+    those of two classes. Within `views` there are two: the pairs of two queries, and those of two candidates, each of
+    which belongs to a query. The paper's loss is the mean over the positive pairs.
 
     Args:
         t: t, in units of 1/score; 2 as in the paper.
         weight: γ, weight of the uniformity; 1 as in the paper.
+        uniformity: `pairs`, the expectation over independent samples of section 4.1, read as pairs of a query and
+            a candidate; or `views`, mean of the uniformity within each view, which published code computes: that of the
+            paper's authors, and lightly's HypersphereLoss (whose t is 1).
 
     Counts: negatives with more than eps of γt; every query pushes every pair, so shares may exceed 1; unit γt|P|.
+        Within views the negatives of a query that are spread are other queries, and candidates beside its positive.
     Net: a positive pulls with 1 at any distance; the push over the batch is γt for each positive pair.
     Source: Wang & Isola 2020, Alignment and Uniformity on the Hypersphere, arXiv:2005.10242, section 4.
-    Also called: alignment and uniformity.
+    Also called: alignment and uniformity, HypersphereLoss (uniformity=views, t=1).
     Family: pair.
 
     Examples:
@@ -48,24 +57,41 @@ class AlignUniform(ShelfLoss):
 
     t: Positive = 2.0
     weight_: Positive = 1.0
-    metric: ClassVar[str] = "squared_euclidean"
+    uniformity: Annotated[str, one_of(UNIFORMITIES)] = "pairs"
+    metric: ClassVar[str] = "squared_chord"
     couples: ClassVar[str] = "batch"
     per_positive: ClassVar[bool] = True
 
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """Columns that it reads: within views those of query with query, and of candidate with candidate."""
+        further = ("query-query", "candidate-candidate") if self.uniformity == "views" else ()
+        return ("query-candidate", *further)
+
+    def _spread(self, pairs: Pairs) -> list[Tensor]:
+        """Pairs that are spread, (Q, C) bool: one set, or one for each view."""
+        if self.uniformity == "pairs":
+            return [pairs.negative]
+        source = sources_of(pairs, "align_uniform with uniformity views")
+        return [pairs.negative & (source == place) for place in VIEW_SOURCES]
+
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), of either sign; 0 for a query without a positive."""
-        number = pairs.negative.sum()
-        spread = logsumexp(self.t * pairs.scores, pairs.negative, (0, 1)) - number.clamp(min=1).to(pairs.scores).log()
-        each = self.weight_ * torch.where(number > 0, spread, 0) - pairs.scores
-        return torch.where(pairs.positive, each, 0).sum(dim=1)
+        sets, spread = self._spread(pairs), pairs.scores.new_zeros(())
+        for each in sets:
+            number = each.sum()
+            mean = logsumexp(self.t * pairs.scores, each, (0, 1)) - number.clamp(min=1).to(pairs.scores).log()
+            spread = spread + torch.where(number > 0, mean, 0) / len(sets)
+        return torch.where(pairs.positive, self.weight_ * spread - pairs.scores, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): the sum over the losses of all queries.
 
-        Positives -1; negatives :math:`\gamma t K \, \mathrm{softmax}_T(-t d^2)` with K the positive pairs of the batch.
+        Positives -1; negatives :math:`\frac{\gamma t K}{|V|} \, \mathrm{softmax}_T(-t d^2)` with K the positive pairs
+        of the batch.
         """
-        push = softmax(self.t * pairs.scores, pairs.negative, (0, 1))
-        pull = pairs.positive.to(pairs.scores.dtype)
+        sets, pull = self._spread(pairs), pairs.positive.to(pairs.scores.dtype)
+        push = sum(softmax(self.t * pairs.scores, each, (0, 1)) for each in sets) / len(sets)
         return self.weight_ * self.t * pull.sum() * push - pull
 
     def unit(self, pairs: Pairs) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
-from cocos.losses._shelf import Fraction, NonNegative, Positive, Range, ShelfLoss, taught
+from cocos.losses._shelf import Fraction, NonNegative, Positive, ShelfLoss, one_of, taught
 from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["MNRL"]
@@ -17,10 +17,6 @@ PARTITIONS = ("joint", "per_direction")
 HARDENED = ("all", "in-batch", "hard")
 FIRST_DIRECTION = ("query-candidate",)
 WITH_THE_POSITIVE = {*FIRST_DIRECTION, "candidate-query"}
-
-
-def _one_of(names: tuple[str, ...]) -> Range:
-    return Range(f"one of {', '.join(names)}", lambda value: value in names)
 
 
 @dataclass(frozen=True)
@@ -80,10 +76,10 @@ class MNRL(ShelfLoss):
 
     scale: Positive = 20.0
     directions: tuple[str, ...] = FIRST_DIRECTION
-    partition: Annotated[str, _one_of(PARTITIONS)] = "joint"
+    partition: Annotated[str, one_of(PARTITIONS)] = "joint"
     hardness: NonNegative = 0.0
-    hardness_on: Annotated[str, _one_of(HARDENED)] = "all"
-    filter: Annotated[str, _one_of(FILTER_RULES)] = "none"
+    hardness_on: Annotated[str, one_of(HARDENED)] = "all"
+    filter: Annotated[str, one_of(FILTER_RULES)] = "none"
     filter_margin: NonNegative = 0.1
     percent: Fraction = 0.95
     factor: Fraction = 0.5

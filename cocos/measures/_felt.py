@@ -10,8 +10,9 @@ from cocos import batches, health, losses
 from cocos.batches import Batch
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
-from cocos.run import SYMMETRIC, Run
+from cocos.run import Run
 from cocos.scores import Pairs
+from cocos.similarities import SYMMETRIC
 
 
 def report(run: Run) -> dict:

@@ -14,6 +14,7 @@ SPANS = {  # from the farthest to the closest score that is drawn
     "cosine_dot": (-1.0, 1.0),
     "dot": (-4.0, 4.0),
     "euclidean": (-6.0, 0.0),
+    "squared_chord": (-4.0, 0.0),
     "squared_euclidean": (-4.0, 0.0),
     "mahalanobis": (-4.0, 0.0),
 }

@@ -11,8 +11,8 @@ from cocos.batches import Batch
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.monitor._seen import Seen
-from cocos.run import SYMMETRIC
 from cocos.scores import Pairs
+from cocos.similarities import SYMMETRIC
 
 
 def _tensor(name: str, value: Any) -> Tensor:
