@@ -69,9 +69,10 @@ def paired(
     r"""Compare paired measurements, first minus second, by Student's t.
 
     Pairs of one group may depend on each other, like the captions of one image or neighbouring steps of a run. With
-    :math:`u_g` the sum over group g of the differences less their mean, the variance of the mean of N differences in G
-    groups is :math:`\frac{G}{G-1} \sum_g u_g^2 / N^2`, and t has G - 1 degrees of freedom; with one pair in each
-    group this is the usual test.
+    :math:`u_g` the sum over group g of the differences less their mean, and :math:`h_g` the part of the N pairs that
+    is in g, the variance of the mean is :math:`\sum_g u_g^2 / (1 - h_g) / N^2` (CR2), and t has Satterthwaite's degrees
+    of freedom for pairs that correlate within groups as the differences do: few where few groups are large. Of G groups
+    of one size there are G - 1; with one pair in each group this is the usual test.
 
     Args:
         first: one number a pair.
@@ -82,7 +83,8 @@ def paired(
     Raises:
         ValueError: different lengths, fewer than two pairs or groups, or a number that is not finite.
 
-    Source: groups: Liang & Zeger 1986, Longitudinal data analysis using generalized linear models.
+    Source: groups: Bell & McCaffrey 2002, Bias reduction in standard errors for linear regression with multi-stage
+        samples; degrees of freedom: Imbens & Kolesár 2016, Robust standard errors in small samples, section 4.
 
     Examples:
         >>> found = cocos.statistics.paired([3.0, 4.0, 5.0], [1.0, 2.0, 3.5])
@@ -97,19 +99,43 @@ def paired(
     away = one - other
     if not away.isfinite().all():
         raise ValueError("paired: a number is not finite")
-    mean, free = float(away.mean()), len(away) - 1
+    mean, free, number = float(away.mean()), float(len(away) - 1), None
     if groups is None:
         error = float(away.std()) / len(away) ** 0.5
     else:
         own = torch.as_tensor(groups).unique(return_inverse=True)[1]
-        free = int(own.max()) if own.shape == away.shape else 0
-        if not free:
+        number = int(own.max()) + 1 if own.shape == away.shape else 0
+        if number < 2:
             raise ValueError(f"paired: a group for each of {len(away)} pairs, two at least, got {list(own.shape)}")
-        sums = torch.zeros(free + 1, dtype=torch.float64).index_add(0, own, away - mean)
-        error = float((sums.square().sum() * (free + 1) / free).sqrt()) / len(away)
+        error, free = _of_groups(away - mean, own, number)
     reach = float(stdtrit(free, (1 + level) / 2)) * error
     p = 2 * float(stdtr(free, -abs(mean) / error)) if error else float(mean == 0)
-    return Difference(mean, mean - reach, mean + reach, p, len(away), level, None if groups is None else free + 1)
+    return Difference(mean, mean - reach, mean + reach, p, len(away), level, number)
+
+
+def _of_groups(residual: Tensor, own: Tensor, number: int) -> tuple[float, float]:
+    """Standard error of a mean of pairs in groups (CR2), and Satterthwaite's degrees of freedom; see `paired`.
+
+    The variance is a quadratic form of the pairs, whose mean and variance follow from the covariance of the sums of two
+    groups under a model: variance `single` + `shared` of a pair, and covariance `shared` of two pairs of one group.
+    """
+    size = torch.bincount(own, minlength=number).double()
+    part = size / len(residual)
+    squares = torch.zeros(number, dtype=torch.float64).index_add(0, own, residual).square()
+    error = float((squares / (1 - part)).sum().sqrt()) / len(residual)
+    total, couples = residual.square().sum(), (size * (size - 1)).sum()
+    shared = ((squares.sum() - total) / couples.clamp(min=1)).clamp(min=0)
+    shared = torch.minimum(shared, total / len(residual))
+    single = total / len(residual) - shared
+    sums = size * single + size.square() * shared  # variance of the sum of each group
+    whole, heft = sums.sum(), 1 / (1 - part)
+    # Covariance of two groups' sums less their parts of the whole: `sums` on the diagonal, and off it this.
+    off = part * (part * whole - 2 * sums)
+    a, b, c = (heft * part.square()).sum(), (heft * sums.square()).sum(), (heft * part * sums).sum()
+    trace = (heft * (sums + off)).sum()
+    square = 2 * a * b + (whole * a).square() + 2 * c.square() - 4 * whole * a * c
+    square = square + (heft.square() * sums * (sums + 2 * off)).sum()
+    return error, float(trace.square() / square) if error else float(number - 1)
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -12,6 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 import taught
+from analysis import eps_units
 from cocos import Embeddings, Pairs, conventions, engine, losses, measures, results, scores, statistics
 from cocos import weights as weights_
 from cocos.batches import Batch
@@ -338,3 +339,8 @@ def test_a_sum_with_a_term_of_unknown_unit_says_so():
     mixed = type(known)(((1.0, losses.load("triplet")), (0.5, losses.of(squared)))).bind(pairs)
     assert mixed.unit_from == "unknown" and sum("own push" in note for note in mixed.notes) == 1
     assert results.provenance(mixed)["share"] == "unknown"
+
+
+def test_the_table_of_units_is_that_of_its_script():
+    """Means and deviations over draws; `python -m analysis.eps_units` prints it."""
+    assert eps_units.table() in PAGE.read_text("utf-8")

@@ -1,20 +1,24 @@
 """Statistics against slow loops, and the properties that a count must have."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import stdtr
 
 import cocos
 import oracles
+from analysis import group_intervals
 from cocos import Pairs, losses, statistics
 from cocos.losses.smoothap import SmoothAP
 
 LOSSES = [name for name in losses.names() if hasattr(losses.load(name), "weight")]
 seeds = st.integers(0, 2**31 - 1)
+DIFF_PAGE = Path(__file__).parents[1] / "docs" / "howto" / "diff.md"
 names = st.sampled_from(LOSSES)
 
 
@@ -275,3 +279,33 @@ def test_a_share_of_exactly_eps_is_below_it_and_doubts_are_parts_of_eps():
     assert below.tolist() == [0.25] and above.tolist() == [0.7501]
     assert statistics.uncertain(share, pairs, 0.25, 1e-3).tolist() == [2]  # 0.2501 is 0.0004 of eps away
     assert statistics.uncertain(share, pairs, 0.25, 3e-4).tolist() == [1]
+
+
+@pytest.mark.parametrize("words", group_intervals.DESIGNS)
+def test_intervals_hold_where_few_groups_are_large(words):
+    """The row of docs/howto/diff.md; intervals by sums of groups cover 85 to 94 % where sizes differ."""
+    row = group_intervals.row(words)
+    assert f"| {' | '.join([words, *row])} |" in DIFF_PAGE.read_text("utf-8")
+    assert all(float(each) > 94 for each in row[: len(group_intervals.SHARED)])
+
+
+def test_degrees_of_freedom_are_those_of_the_whole_covariance():
+    """Against the quadratic form with its full matrices, pair by pair."""
+    generator = torch.Generator().manual_seed(2)
+    size = torch.tensor([1, 1, 1, 4, 9, 20], dtype=torch.float64)
+    own = torch.repeat_interleave(torch.arange(6), size.long())
+    away = torch.randn(36, generator=generator, dtype=torch.float64) + torch.randn(6, generator=generator)[own]
+    rest = away - away.mean()
+    same = own[:, None] == own
+    couples = same & ~torch.eye(36, dtype=torch.bool)
+    shared = (rest[:, None] * rest)[couples].mean().clamp(min=0)
+    whole = torch.eye(36, dtype=torch.float64)
+    model = torch.where(same, shared, 0) + whole * (rest.square().mean() - shared)
+    centre = whole - 1 / 36
+    form = (own[:, None] == torch.arange(6)) / (1 - size / 36).sqrt()
+    spread = form.T @ centre @ model @ centre @ form
+    free = spread.trace() ** 2 / (spread @ spread).trace()
+    error = ((form.T @ rest).square().sum().sqrt() / 36).item()
+    found = statistics.paired(away, torch.zeros(36), groups=own)
+    assert found.p == pytest.approx(2 * float(stdtr(float(free), -abs(found.mean) / error)), rel=1e-9)
+    assert 1 < free < 5
