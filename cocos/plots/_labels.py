@@ -13,7 +13,7 @@ from matplotlib.colors import BoundaryNorm, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.legend import Legend
-from matplotlib.text import Text
+from matplotlib.text import Annotation, Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
@@ -234,7 +234,7 @@ def beside(ax: Axes, entries: Sequence[tuple[float, str, object]], *, left: bool
 
 def part_labels(ax: Axes) -> None:
     """Move the names beside the lines of axes apart, as little as their heights ask for, at the size of the axes."""
-    names = [each for each in ax.texts if each.get_gid() == NAME_BESIDE]
+    names = [each for each in ax.texts if isinstance(each, Annotation) and each.get_gid() == NAME_BESIDE]
     if not names:
         return
     high = [Text.get_window_extent(each).height for each in names]  # without their arrows
