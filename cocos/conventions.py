@@ -31,6 +31,19 @@ def check(convention: str) -> None:
         raise InputError(f"convention: {convention!r}, expected one of {', '.join(CONVENTIONS)}")
 
 
+def copies(convention: str, asked: str | None) -> str | None:
+    """What becomes of a row that several pairs of a batch have: the published batches keep its copies.
+
+    Raises:
+        InputError: the published counters are to count batches without copies.
+    """
+    if convention == "ecir2022" and asked == "once":
+        raise InputError(
+            "copies: 'once', but convention ecir2022 keeps them, as published; use the standard convention"
+        )
+    return "keep" if convention == "ecir2022" else asked
+
+
 def check_sample(convention: str, loss, sample: str, directions: int) -> None:
     """The published counters know one shape of batch for each loss; refuse any other.
 

@@ -21,7 +21,7 @@ from cocos.encoders import device_of
 from cocos.engine import devices, readers
 from cocos.engine.readers import columns
 from cocos.errors import InputError, Unfit
-from cocos.sampling import DEFAULTS, Progress, Sampling, refuse_options
+from cocos.sampling import DEFAULTS, Progress, Sampling, copies, refuse_options
 from cocos.scores import Pairs
 from cocos.similarities import SYMMETRIC
 
@@ -84,6 +84,7 @@ class Run:
             "title": title,
             "batch_size": self.plan.batch_size,
             "sample": self.plan.sample,
+            "copies": self.plan.copies,
             "same_group": self.same_group,
             "seed": self.seed,
             "dtype": self.dtype,
@@ -131,14 +132,23 @@ class Run:
 
     def seen(self, batch: Batch) -> Batch:
         """The batch as a loss with labels sees it: every row of the query's group is a positive."""
-        return replace(batch, paired=False) if self.same_group == "positive" else batch
+        if self.same_group != "positive":
+            return batch
+        return replace(batch, paired=False, turned=batch.turned and replace(batch.turned, paired=False))
+
+    @cached_property
+    def visited_order(self) -> list[int]:
+        """Places of the batches in the order of `stacks`: those of one kind together, as a view needs."""
+        kinds = [_kind(batch) for batch in self.plan.batches]
+        first = {kind: place for place, kind in reversed(tuple(enumerate(kinds)))}
+        return sorted(range(len(kinds)), key=lambda place: (first[kinds[place]], place))
 
     def stacks(self) -> Iterator[list[Batch]]:
-        """The batches in their order, as many together as are visited at once; all of one kind, as a view needs."""
+        """The batches in `visited_order`, as many together as are visited at once; all of one kind."""
         stack, rows = [], 0
-        for batch in self.plan.batches:
+        for batch in map(self.plan.batches.__getitem__, self.visited_order):
             size = max(batch.sizes)
-            alike = not stack or (batch.paired, batch.square) == (stack[0].paired, stack[0].square)
+            alike = not stack or _kind(batch) == _kind(stack[0])
             if stack and (rows + size > STACK_ROWS or not alike):
                 yield stack
                 stack, rows = [], 0
@@ -227,16 +237,44 @@ class Run:
 
     def same_group_pairs(self) -> list[int]:
         """Unordered pairs of rows that are of one group, in each batch of pairs; 0 in the others."""
-        batches, groups = self.plan.batches, self.embeddings.groups
-        found = np.zeros(len(batches), dtype=np.int64)
-        paired = [k for k, batch in enumerate(batches) if batch.paired]
+        groups, found = self.embeddings.groups, np.zeros(len(self.plan.batches), dtype=np.int64)
+        asking = [each.paired or each.turned is None or not each.turned.paired for each in self.plan.batches]
+        drawn = [each if own else each.flip() for each, own in zip(self.plan.batches, asking, strict=True)]
+        paired = [k for k, batch in enumerate(drawn) if batch.paired]
         if paired and not groups.single:
-            index = [batches[k].query_index.cpu() for k in paired]
+            index = [drawn[k].query_index.cpu() for k in paired]
+            of = [groups.query if asking[k] else groups.candidate for k in paired]
             block = np.repeat(paired, [len(each) for each in index])
-            key = block * len(groups.queries) + groups.query[torch.cat(index)].numpy()
+            key = block * len(groups.queries)
+            key = key + np.concatenate([own[rows].numpy() for own, rows in zip(of, index, strict=True)])
             key, sizes = np.unique(key, return_counts=True)
             np.add.at(found, key // len(groups.queries), sizes * (sizes - 1) // 2)
         return found.tolist()
+
+    def repeated(self) -> dict[str, list[int]]:
+        """Copies of candidates among the pairs of each batch as drawn, kept or not: direction -> (batches,)."""
+        batches, found = self.plan.batches, {}
+        for name, _, second in self.sides:
+            own = [batch.flip() for batch in batches] if second else batches
+            if self.plan.copies == "once" or self.embeddings.shared or self.embeddings.proxies:
+                found[name] = [batch.dropped[1] for batch in own]
+            else:
+                found[name] = _copies([batch.partners for batch in own])
+        return found
+
+
+def _kind(batch: Batch) -> tuple[bool, bool, bool]:
+    """What the batches of a view have in common."""
+    return batch.paired, batch.square, batch.turned is None
+
+
+def _copies(index: Sequence[Tensor]) -> list[int]:
+    """Rows of each of some lists that occur in it before."""
+    sizes = np.array([len(rows) for rows in index])
+    rows = torch.cat(list(index)).cpu().numpy()
+    block = np.repeat(np.arange(len(sizes)), sizes)
+    distinct = np.unique(block * (int(rows.max()) + 1) + rows) // (int(rows.max()) + 1)
+    return (sizes - np.bincount(distinct, minlength=len(sizes))).tolist()
 
 
 def threads(number: int) -> contextlib.AbstractContextManager:
@@ -379,10 +417,10 @@ def _planned(
             batches.matches(embeddings, batch)
         return Plan(count, options["sample"] or sample, max(batch.sizes[0] for batch in count))
     sample = options["sample"] or ("groups" if embeddings.shared else sample)
-    sizes = {name: options[name] for name in ("batch_size", "per_group", "seed")}
+    drawn = {name: options[name] for name in ("batch_size", "per_group", "seed")} | {"copies": copies(options)}
     try:
         return batches.plan(
-            embeddings, sample=sample, batches=count, matched=matched, hard=hard or not matched, **sizes
+            embeddings, sample=sample, batches=count, matched=matched, hard=hard or not matched, **drawn
         )
     except Unfit as error:
         raise Unfit(f"{checkpoint.path}: {error}" if checkpoint else str(error)) from None

@@ -32,6 +32,9 @@ class Sampling(TypedDict, total=False):
         batch_size: pairs, queries or samples in a batch (see `cocos.batches.plan`); `all` for the whole set.
         sample: draw `pairs`, or queries with their `groups`; None: as the loss is trained.
         per_group: candidates of a query, or samples of a class, in a batch of groups.
+        copies: a row that several pairs of a batch have, like an image with two of its captions, is one candidate
+            (`once`), or one for each of its pairs, as many loaders have it (`keep`); None: `once`, unless `same_group`
+            is `negative` or the convention is `ecir2022`.
         same_group: other rows of a query's group in a batch of pairs: `ignore` them, or count them as `negative`;
             None, in `count`: as the convention.
         seed: seed for drawing batches.
@@ -46,6 +49,7 @@ class Sampling(TypedDict, total=False):
     batch_size: int | str
     sample: str | None
     per_group: int | None
+    copies: str | None
     same_group: str | None
     seed: int
     dtype: str | None
@@ -77,6 +81,7 @@ DEFAULTS: Sampling = {
     "batch_size": 128,
     "sample": None,
     "per_group": None,
+    "copies": None,
     "same_group": "ignore",
     "seed": 0,
     "dtype": "float64",
@@ -176,4 +181,10 @@ def refuse_options(options: Sampling, eps: float | None, drawn: bool) -> None:
     if same_group not in scores.SAME_GROUP:
         raise InputError(f"same group: {same_group!r}, expected one of {', '.join(scores.SAME_GROUP)}")
     number = options["batches"] if drawn else None
-    batches.check(options["sample"], options["batch_size"], number, options["per_group"], options["seed"])
+    sizes = options["batch_size"], number, options["per_group"], options["seed"]
+    batches.check(options["sample"], *sizes, options["copies"])
+
+
+def copies(options: Sampling) -> str:
+    """What becomes of copies in batches of pairs: as asked for, or kept where rows of a group are negatives."""
+    return options["copies"] or ("keep" if options["same_group"] == "negative" else "once")

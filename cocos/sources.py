@@ -99,7 +99,8 @@ def others(
     `query-query`: other queries. `candidate-query`: what every query of the batch scores with the query's positive; its
     own score stands there again, as a positive, since the published denominators have it twice. `candidate-candidate`:
     candidates scored with the query's positive, without those that belong to the query. A query with several positives
-    takes the first; one without any has no scores of its positive.
+    takes the first; one without any has no scores of its positive. One that asks several times is listed as often as
+    the flipped batch has it as a candidate.
 
     Args:
         embeddings: the whole set.
@@ -113,7 +114,7 @@ def others(
     partner, known = batch.candidate_index[positive.int().argmax(dim=1)], positive.any(dim=1, keepdim=True)
     ids = {"query": embeddings.query_group, "candidate": embeddings.candidate_group}
     matrices = {"query": embeddings.query, "candidate": embeddings.candidate}
-    listed = {"query": batch.query_index, "candidate": batch.candidate_index}
+    listed = {"query": batch.flip().partners, "candidate": batch.candidate_index}
     found = []
     for name in directions[1:]:
         asking, asked = name.split("-")

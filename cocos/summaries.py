@@ -20,7 +20,19 @@ ATTRIBUTES = {  # totals that stand in the attributes: what they are, and their 
     "parameter": ("what is changed", ""),
     "own": ("its value in the loss", ""),
 }
-OPTIONS = ("eps", "batches", "batch_size", "sample", "same_group", "seed", "dtype", "device", "split", "metric")
+OPTIONS = (
+    "eps",
+    "batches",
+    "batch_size",
+    "sample",
+    "copies",
+    "same_group",
+    "seed",
+    "dtype",
+    "device",
+    "split",
+    "metric",
+)
 
 
 def places(size: int) -> np.ndarray:

@@ -21,7 +21,6 @@ from cocos import Embeddings, batches, losses, marks, measures, scores, weights,
 from cocos.commands import app
 from cocos.errors import InputError
 from cocos.measures import _suspicions
-from cocos.measures.audit import _with_hard_negatives
 from cocos.reports import audit as report
 
 SIZE = 12
@@ -258,8 +257,8 @@ def test_hard_negatives_are_drawn_with_their_queries():
     named = torch.full((30, 1), -1)
     named[5] = 7
     embeddings = questions(negatives=named)
-    (batch,) = batches.plan(embeddings, batch_size="all", matched=True).batches
-    assert _with_hard_negatives(embeddings, batch).extra == 0  # it is there already, as a passage of its own
+    (batch,) = batches.plan(embeddings, batch_size="all", copies="keep").batches
+    assert batch.paired and batch.extra == 0  # it is there already, as a passage of its own
     rows = Embeddings(torch.randn(3, 4), torch.randn(5, 4), [0, 1, 2], [0, 1, 2, 7, 8], negatives=[[3], [4], [-1]])
     rows = rows.marked({"wrong": torch.tensor([[0, 3]])})
     data = measures.audit(rows, "ntxent", batch_size="all", rules=["group"], only="q2c")

@@ -111,9 +111,9 @@ def test_a_pass_draws_the_larger_side_once_and_the_smaller_one_at_least_once(siz
     except InputError as error:
         assert "no batch holds two groups" in str(error)
         return
-    larger = "query" if len(owners[0]) > len(owners[1]) else "candidate"
-    smaller = {"query": "candidate", "candidate": "query"}[larger]
     number = dict(zip(("query", "candidate"), map(len, owners), strict=True))
+    drawn_once = {side: (counted(drawn, side, number[side]) <= 1).all() for side in number}
+    larger, smaller = sorted(number, key=lambda side: (number[side], drawn_once[side]), reverse=True)
     found = counted(drawn, larger, number[larger])
     rest = sum(int(note.split(": ")[1].split()[0]) for note in drawn.undrawn)
     assert (found <= 1).all() and int((found == 0).sum()) == rest

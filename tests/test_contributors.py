@@ -256,6 +256,9 @@ def test_the_table_says_what_the_dataset_says(embeddings):
     assert listed.notes[1] == f"the first 5 of {about['negatives'] + 1} candidates are listed"
     assert about["left_out"] == 1 and listed.notes[2].startswith("1 rows of the batch are neither")
     given = {"row": 4, "direction": "c2q", "batch_size": "all", "top": None}
+    once = table("contributors", measures.contributors(embeddings, "triplet", **given))
+    assert len(once.rows) == 30 and not any("repeat a candidate" in note for note in once.notes)
+    given["copies"] = "keep"
     whole = table("contributors", measures.contributors(embeddings, "triplet", **given))
     assert len(whole.rows) == 88 and not any("are listed" in note for note in whole.notes)
     assert whole.rows[-1][6:8] == ("0", "")

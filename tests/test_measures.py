@@ -151,7 +151,8 @@ def test_n90_is_a_request(embeddings, convention):
     np.testing.assert_array_equal(asked["contributing"], plain["contributing"])
     xr.testing.assert_allclose(asked.drop_vars(["n90", "n90_per_query"]), plain, rtol=1e-5, atol=1e-6)
     entry = measures.document("count", asked)["directions"]["c2q"]["n90"]
-    pairs = scores.pairs(embeddings.flip(), plan(embeddings, batch_size=30).batches[0].flip())
+    copies = "keep" if convention == "ecir2022" else "once"
+    pairs = scores.pairs(embeddings.flip(), plan(embeddings, batch_size=30, copies=copies).batches[0].flip())
     pairs = dataclasses.replace(pairs, negative=~pairs.positive) if convention == "ecir2022" else pairs
     right = oracles.n90(losses.load("ntxent").weight(pairs), pairs)
     assert asked["n90_per_query"].sel(direction="c2q", batch=0).values.tolist() == right
@@ -209,7 +210,7 @@ def test_a_batch_without_an_active_query_is_reported_and_not_averaged():
 
 
 def test_conventions_differ_where_they_are_said_to(embeddings):
-    options = {"batch_size": 16, "same_group": "ignore"}
+    options = {"batch_size": 16, "same_group": "ignore", "copies": "keep"}
     with pytest.raises(InputError, match=r"batches of groups \(--sample groups\) only"):
         measures.count(embeddings, "smoothap", sample="pairs", convention="ecir2022")
     for name, changed in (("triplet", {"c2q"}), ("triplet_sh", set()), ("ntxent", set())):

@@ -15,10 +15,11 @@ from cocos.batches._pairs import Pairing, pairs
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit, rows
 
-__all__ = ["SAMPLINGS", "Batch", "Plan", "alone", "check", "matches", "plan"]
+__all__ = ["COPIES", "SAMPLINGS", "Batch", "Plan", "alone", "check", "matches", "plan"]
 
 logger = logging.getLogger(__name__)
 SAMPLINGS = ("pairs", "groups")
+COPIES = ("once", "keep")  # whether a row that several pairs of a batch have is one candidate, or one for each
 WHOLE_SET = "all"  # the batch size that puts the whole set into one batch
 # Rows of a batch that is as large as any set.
 UNLIMITED = 2**40
@@ -37,6 +38,7 @@ class Plan:
         batch_size: rows of a full batch.
         notes: sentences.
         undrawn: sentences on the rows that are in no batch of a pass, with their number.
+        copies: `once`, a row of several pairs is one candidate of a batch, or `keep`, one for each of its pairs.
 
     Examples:
         >>> plan = cocos.batches.plan(cocos.Embeddings(torch.eye(4), 2 * torch.eye(4)), batch_size=2)
@@ -49,9 +51,17 @@ class Plan:
     batch_size: int
     notes: tuple[str, ...] = field(default=())
     undrawn: tuple[str, ...] = field(default=())
+    copies: str = "keep"
 
 
-def check(sample: str | None, batch_size: int | str, batches: int | None, per_group: int | None, seed: int) -> None:
+def check(
+    sample: str | None,
+    batch_size: int | str,
+    batches: int | None,
+    per_group: int | None,
+    seed: int,
+    copies: str | None = None,
+) -> None:
     """Refuse options that are out of range, before anything is encoded.
 
     Raises:
@@ -62,6 +72,8 @@ def check(sample: str | None, batch_size: int | str, batches: int | None, per_gr
     """
     if sample is not None and sample not in SAMPLINGS:
         raise InputError(f"sample: {sample!r}, expected one of {', '.join(SAMPLINGS)}")
+    if copies is not None and copies not in COPIES:
+        raise InputError(f"copies: {copies!r}, expected one of {', '.join(COPIES)}")
     numbers = (
         ("batch size", 2 if batch_size == WHOLE_SET else batch_size, 2, UNLIMITED, " (a batch of one has no negative)"),
         ("batches", batches, 1, 10**7, ""),
@@ -86,6 +98,7 @@ def plan(
     batches: int | None = None,
     per_group: int | None = None,
     seed: int = 0,
+    copies: str = "once",
     matched: bool = False,
     hard: bool | None = None,
 ) -> Plan:
@@ -97,17 +110,20 @@ def plan(
         embeddings: the frozen embeddings of the training set.
         sample: `pairs` draws each row of the larger side once, with a random row of the other side, of which each
             is drawn at least once (batch size = rows of the larger side). Candidates without a query are not counted.
-            Where queries share candidates, a batch contains each candidate once, and all of its group are positives;
-            `groups` draws queries, each with its candidates (batch size = queries), or, in a labelled set,
-            classes x samples (batch size = samples). Samples against proxies are drawn one by one in both cases.
+            A seed draws the same pairs whichever side is the query. `groups` draws queries, each with its candidates
+            (batch size = queries), or, in a labelled set, classes x samples (batch size = samples). Samples against
+            proxies are drawn one by one in both cases.
         batch_size: at least 2. One that reaches the whole set, or `all`, puts everything into one batch.
         batches: how many; None is one pass over the training set, the last batch partial, as published. More
             than one pass goes on with the next shuffle.
         per_group: `groups`: candidates of a query (None: all), or samples of a class (None: 4, or as many as
             fill the batch where there are few classes).
         seed: of the generator.
-        matched: row i of the queries must stand beside row i of the candidates, for losses that read nothing else: a
-            candidate that several queries of a batch share occurs once for each.
+        copies: of a row that several pairs of a batch have, such as an image that is drawn with two of its captions.
+            It asks for each of them in turn. `once`: it is a candidate of all captions of the batch once; `keep`: once
+            for each of its pairs, as many loaders have it.
+        matched: row i of the queries must stand beside row i of the candidates, for losses that read nothing else, so
+            that copies are kept.
         hard: hard negatives are drawn with the queries that name them; None: unless rows are matched.
 
     Raises:
@@ -121,14 +137,20 @@ def plan(
         [(2, 2), (2, 2)]
         >>> sorted(row for batch in plan.batches for row in batch.query_index.tolist())
         [0, 1, 2, 3]
+
+        Three captions ask for two images, or for three, where an image occurs once for each of its captions:
+
+        >>> images = cocos.Embeddings(torch.eye(3)[:2], torch.eye(3), [0, 1], [0, 0, 1])
+        >>> [cocos.batches.plan(images, copies=each).batches[0].flip().sizes for each in cocos.batches.COPIES]
+        [(3, 2), (3, 3)]
     """
-    check(sample, batch_size, batches, per_group, seed)
-    hard = not matched if hard is None else hard
+    check(sample, batch_size, batches, per_group, seed, copies)
+    hard, copies = not matched if hard is None else hard, "keep" if matched else copies
     everything = batch_size == WHOLE_SET
     batch_size = UNLIMITED if isinstance(batch_size, str) else batch_size
     _refuse_options(embeddings, sample, batch_size, per_group)
     by_pairs = sample == "pairs" and not embeddings.proxies
-    pairing = Pairing.of(embeddings, matched=matched) if by_pairs else None
+    pairing = Pairing.of(embeddings, copies=copies == "keep") if by_pairs else None
     asking = embeddings.groups.candidates[embeddings.groups.query] > 0
     whole, unit = (int(asking.sum()), "queries") if pairing is None else (len(pairing.large), "pairs")
     unit = "samples" if embeddings.shared or embeddings.proxies else unit
@@ -156,7 +178,8 @@ def plan(
     for note in (*notes, *undrawn):
         logger.info("note: %s", note)
     device = embeddings.query.device
-    return Plan(tuple(batch.to(device) for batch in drawn), sample, size, (*notes, *undrawn), tuple(undrawn))
+    moved = tuple(batch.to(device) for batch in drawn)
+    return Plan(moved, sample, size, (*notes, *undrawn), tuple(undrawn), copies)
 
 
 def _refuse_options(embeddings: Embeddings, sample: str, batch_size: int, per_group: int | None) -> None:
@@ -249,9 +272,11 @@ def _useful(embeddings: Embeddings, one_pass: Callable[[], Drawn], *, hard: bool
 
 
 def _has_negatives(batch: Batch, candidate_group: Tensor) -> bool:
-    """Whether a query may have a negative: there are two pairs, or candidates of two groups."""
-    if batch.paired:
-        return batch.sizes[0] > 1 or batch.extra > 0
+    """Whether a query may have a negative: hard ones, two pairs side by side, or candidates of two groups."""
+    if batch.extra > 0 or batch.beside is not None:
+        return True
+    if batch.paired and batch.turned is None:
+        return batch.sizes[0] > 1
     group = candidate_group[batch.candidate_index]
     return bool((group != group[0]).any())
 

@@ -21,6 +21,9 @@ class Batch:
         extra: the last `extra` candidates are hard negatives of some query, drawn with it. They are candidates of all
             queries and ask for nothing, so that the flipped batch has none of them.
         beside: (b,) rows of the query side that the flipped batch has as `extra` candidates; None: no such rows.
+        dropped: copies of queries, and of candidates, that the pairs as drawn have and this batch has not.
+        turned: the batch as the other side asks, where it is not these rows exchanged: a query that is drawn with
+            several candidates asks for each of them, and is a candidate of theirs once. None: the rows exchanged.
 
     Examples:
         >>> batch = cocos.batches.Batch(torch.tensor([2, 0]), torch.tensor([5, 1]), paired=True)
@@ -35,6 +38,8 @@ class Batch:
     paired: bool
     extra: int = 0
     beside: Tensor | None = None
+    dropped: tuple[int, int] = (0, 0)
+    turned: "Batch | None" = None
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -42,26 +47,32 @@ class Batch:
         return self.query_index.shape[0], self.candidate_index.shape[0]
 
     @property
+    def partners(self) -> Tensor:
+        """Rows of the candidates without the hard negatives beside them."""
+        return self.candidate_index[: len(self.candidate_index) - self.extra]
+
+    @property
     def square(self) -> bool:
         """Whether both directions have the same rows, so that one visit of the scores serves both."""
-        return self.extra == 0 and self.beside is None
+        return self.extra == 0 and self.beside is None and self.turned is None
 
     def to(self, device: torch.device | str) -> "Batch":
         """Move the row numbers to another device; the same batch where they are there."""
         if self.query_index.device == torch.device(device):
             return self
         beside = None if self.beside is None else self.beside.to(device)
-        indices = self.query_index.to(device), self.candidate_index.to(device)
-        return replace(self, query_index=indices[0], candidate_index=indices[1], beside=beside)
+        indices = {name: getattr(self, name).to(device) for name in ("query_index", "candidate_index")}
+        return replace(self, **indices, beside=beside, turned=self.turned and self.turned.to(device))
 
     def flip(self) -> "Batch":
         """Swap the sides. Twice is the identity."""
-        asking = len(self.candidate_index) - self.extra
-        query_index, beside = self.candidate_index[:asking], self.candidate_index[asking:]
-        if self.beside is None:
-            return Batch(query_index, self.query_index, self.paired, 0, beside if self.extra else None)
-        candidate_index = torch.cat([self.query_index, self.beside])
-        return Batch(query_index, candidate_index, self.paired, len(self.beside), beside if self.extra else None)
+        if self.turned is not None:
+            return replace(self.turned, turned=replace(self, turned=None))
+        beside = self.candidate_index[len(self.partners) :]
+        asked, extra = self.query_index, 0
+        if self.beside is not None:
+            asked, extra = torch.cat([asked, self.beside]), len(self.beside)
+        return Batch(self.partners, asked, self.paired, extra, beside if self.extra else None, self.dropped[::-1])
 
 
 def matches(embeddings: Embeddings, batch: Batch) -> None:
@@ -107,8 +118,16 @@ def with_negatives(batch: Batch, negatives: Tensor | None, turned: Tensor | None
     """
     candidate = _new(negatives, batch.query_index, batch.candidate_index)
     beside = _new(turned, batch.candidate_index, batch.query_index)
-    together = torch.cat([batch.candidate_index, candidate])
-    return Batch(batch.query_index, together, batch.paired, len(candidate), beside if len(beside) else None)
+    other = batch.turned
+    if other is not None:
+        other = _with_extra(other, beside, candidate)
+    return replace(_with_extra(batch, candidate, beside), turned=other)
+
+
+def _with_extra(batch: Batch, extra: Tensor, beside: Tensor) -> Batch:
+    """Add rows as further candidates, and those that the flipped batch has in their place."""
+    together = torch.cat([batch.candidate_index, extra])
+    return replace(batch, candidate_index=together, extra=len(extra), beside=beside if len(beside) else None)
 
 
 def _new(negatives: Tensor | None, asking: Tensor, there: Tensor) -> Tensor:
@@ -156,4 +175,4 @@ def alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
     else:
         part = embeddings.rows(query, candidate)
         query, candidate = (torch.arange(len(index), device=index.device) for index in (query, candidate))
-    return part.to(dtype=torch.float64), replace(batch, query_index=query, candidate_index=candidate)
+    return part.to(dtype=torch.float64), replace(batch, query_index=query, candidate_index=candidate, turned=None)

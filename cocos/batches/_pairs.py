@@ -1,7 +1,7 @@
 """Batches of pairs: every row of the larger side once in a pass, each with a row of the other side."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,7 +20,9 @@ class Pairing:
         small: (S,) rows of the other side that have one.
         large_place: (L,) number of the group of each row of the larger side, 0 to G - 1.
         small_place: (S,) likewise.
-        paired: every batch is one of pairs, a row of the smaller side once for each partner.
+        paired: of batches in which the queries ask, and of those in which the candidates do, whether the two rows of a
+            pair stand side by side, because no row that is asked for has several partners in any group. Otherwise a
+            row that is asked for stands in a batch once, and all rows of its group are positives.
         single: no group has two rows of a side.
     """
 
@@ -29,12 +31,15 @@ class Pairing:
     small: Tensor
     large_place: Tensor
     small_place: Tensor
-    paired: bool
+    paired: tuple[bool, bool]
     single: bool
 
     @classmethod
-    def of(cls, embeddings: Embeddings, *, matched: bool) -> "Pairing":
-        """Find the larger side; `matched` puts the rows of a pair side by side, a candidate twice if need be."""
+    def of(cls, embeddings: Embeddings, *, copies: bool) -> "Pairing":
+        """Find the larger side; `copies` puts the rows of a pair side by side, one that is asked for twice if need be.
+
+        Which of the two sides is called the query changes nothing.
+        """
         groups = embeddings.groups
         both = (groups.queries > 0) & (groups.candidates > 0)
         rows_of, places = [], []
@@ -42,9 +47,9 @@ class Pairing:
             own = both[place].nonzero().flatten()
             rows_of.append(own)
             places.append((both.cumsum(0) - 1)[place[own]])
-        turned = len(rows_of[0]) > len(rows_of[1])
+        turned = _queries_are_larger(embeddings, len(rows_of[0]), len(rows_of[1]))
         queries, candidates = groups.queries[both], groups.candidates[both]
-        paired = matched or not (turned or bool((queries > candidates).any()))
+        paired = copies or bool((queries <= candidates).all()), copies or bool((candidates <= queries).all())
         if turned:
             rows_of, places = rows_of[::-1], places[::-1]
         return cls(turned, rows_of[1], rows_of[0], places[1], places[0], paired, groups.single)
@@ -84,10 +89,49 @@ class Pairing:
         beside = sorted_[begin[group[more]] + rank[more] % own[group[more]]]
         return self.large[at], self.small[partner], self.small[members[more]], beside
 
-    def batch(self, large: Tensor, small: Tensor) -> Batch:
-        """Make a batch of rows of the larger and of the smaller side."""
-        query_index, candidate_index = (large, small) if self.turned else (small, large)
-        return Batch(query_index, candidate_index, self.paired)
+    def batch(self, large: Tensor, small: Tensor, *, apart: bool) -> Batch:
+        """Make a batch of pairs, (n,) rows of the larger side and (n,) of the smaller one.
+
+        Args:
+            large: rows of the larger side.
+            small: their partners.
+            apart: no two pairs are of one group, so that both directions have the same rows.
+        """
+        sides = (large, small) if self.turned else (small, large)
+        if all(self.paired) or (apart and any(self.paired)):
+            return Batch(*sides, self.paired[0])
+        if not any(self.paired):
+            distinct = once(sides[0]), once(sides[1])
+            return Batch(*distinct, paired=False, dropped=tuple(len(large) - len(rows) for rows in distinct))
+        asking = []
+        for paired, query, candidate in zip(self.paired, sides, sides[::-1], strict=True):
+            rows = candidate if paired else once(candidate)
+            asking.append(Batch(query, rows, paired, dropped=(0, len(candidate) - len(rows))))
+        return replace(asking[0], turned=asking[1])
+
+
+def _queries_are_larger(embeddings: Embeddings, queries: int, candidates: int) -> bool:
+    """Whether the queries are the side of which each row is drawn once: they are more, or else come later in order.
+
+    Sides of one size are ordered by their groups, then by their vectors, so that a seed draws the same pairs where the
+    sides are exchanged.
+
+    Args:
+        embeddings: both sides.
+        queries: number of queries that have a partner.
+        candidates: number of candidates that have one.
+    """
+    sizes = (queries, len(embeddings.query)), (candidates, len(embeddings.candidate))
+    if sizes[0] != sizes[1]:
+        return sizes[0] > sizes[1]
+    one, other = embeddings.query_group, embeddings.candidate_group
+    if torch.equal(one, other):
+        if embeddings.groups.single:  # row i is the partner of row i, whichever is drawn
+            return False
+        rows = zip(embeddings.query, embeddings.candidate, strict=True)
+        one, other = next((pair for pair in rows if not torch.equal(*pair)), (one, other))
+    differ = (one != other).nonzero().flatten()
+    return len(differ) > 0 and bool(one[differ[0]] > other[differ[0]])
 
 
 def pairs(
@@ -95,19 +139,24 @@ def pairs(
 ) -> Iterator[tuple[Batch, int]]:
     """Yield the batches of one pass, each with its number of rows of the larger side.
 
-    Every row of the larger side is drawn once, with a row of the other side. Where queries share candidates, a
-    candidate occurs in a batch once, for all of its queries, and so does a query.
+    Every row of the larger side is drawn once, with a row of the other side. A row that is asked for stands in a batch
+    once, for all of its partners, unless `pairing` keeps the copies.
     """
     number = len(embeddings.query if pairing.turned else embeddings.candidate)
     large, small, more, beside = pairing.drawn(number, generator)
-    if pairing.paired and not len(more):
-        for own, partners in zip(large.split(size), small.split(size), strict=True):
-            yield pairing.batch(own, partners), len(own)
-        return
-    by_batch = (beside // size).argsort(stable=True)
-    ends = torch.bincount(beside // size, minlength=-(-len(large) // size)).tolist()
-    parts = zip(large.split(size), small.split(size), by_batch.split(ends), strict=True)
-    for own, partners, left in parts:
-        asked = torch.cat([partners, more[left]])
-        sides = (torch.cat([own, large[beside[left]]]), asked) if pairing.paired else (own, once(asked))
-        yield pairing.batch(*sides), len(own)
+    late, numbered = (beside // size).argsort(stable=True), torch.arange(len(large)) // size
+    batches = int(numbered[-1]) + 1
+    ends = torch.bincount(beside // size, minlength=batches).tolist()
+    apart = [True] * batches
+    if not all(pairing.paired):
+        groups = embeddings.groups.query if pairing.turned else embeddings.groups.candidate
+        key = (numbered * (int(groups.max()) + 1) + groups[large]).sort()
+        again = numbered[key.indices[1:][key.values.diff() == 0]]
+        apart = (torch.bincount(again, minlength=batches) == 0).tolist()
+    parts = zip(large.split(size), small.split(size), late.split(ends), apart, strict=True)
+    for own, partners, left, alone in parts:
+        if len(left):
+            drawn, asked = torch.cat([own, large[beside[left]]]), torch.cat([partners, more[left]])
+            yield pairing.batch(drawn, asked, apart=False), len(own)
+        else:
+            yield pairing.batch(own, partners, apart=alone), len(own)

@@ -24,6 +24,7 @@ MOST_DIGITS = 15
 ANY = "any"
 
 Sample = StrEnum("Sample", ["pairs", "groups"])
+Copies = StrEnum("Copies", ["once", "keep"])
 SameGroup = StrEnum("SameGroup", ["ignore", "negative"])
 Dtype = StrEnum("Dtype", ["float32", "float64"])
 
@@ -58,6 +59,13 @@ BatchSize = Annotated[str, Option(help="Pairs or queries in a batch; all makes o
 Batches = Annotated[int | None, Option(help="Number of batches. [one pass over the training set]")]
 Drawn = Annotated[Sample | None, Option(help="Draw pairs, or queries with their groups. [as the loss is trained]")]
 PerGroup = Annotated[int | None, Option(help="Candidates per query, or samples per class, in a batch drawn by groups.")]
+CopiedRows = Annotated[
+    Copies | None,
+    Option(
+        help="A row drawn with several partners is a candidate of a batch of pairs once, or keeps a copy for each, as "
+        "many loaders do. [once, unless rows of a group are negatives]"
+    ),
+]
 SameGroupRows = Annotated[
     SameGroup, Option(help="How to treat other rows of a query's group in a batch drawn by pairs.")
 ]
@@ -210,6 +218,7 @@ class BatchOptions:
     batch_size: BatchSize = "128"
     sample: Drawn = None
     per_group: PerGroup = None
+    copies: CopiedRows = None
     seed: Seed = 0
     device: Device = "auto"
     split: Split = "train"

@@ -32,7 +32,7 @@ SECTIONS = ("Look at a file", "Training runs", "Losses", "Plots", "The repositor
 # Titles of the groups of options, with the names of their options, in the order of the help text.
 OPTION_GROUPS = {
     "Loss": ("loss", "param", "eps", "convention", "against", "same_as", "tolerance"),
-    "Batches": ("batch_size", "batches", "sample", "per_group", "same_group", "seed"),
+    "Batches": ("batch_size", "batches", "sample", "per_group", "copies", "same_group", "seed"),
     "File and model": (
         *(
             "data",

@@ -11,6 +11,7 @@ from cocos.commands._answer import Answer, checked, lines, notes_of, opened, pro
 from cocos.commands._options import (
     AsJson,
     Batches,
+    CopiedRows,
     Drawn,
     Dtype,
     Opening,
@@ -50,6 +51,7 @@ class _Options:
     batches: Batches = None
     sample: Drawn = None
     per_group: PerGroup = None
+    copies: CopiedRows = None
     same_group: Annotated[
         SameGroup | None, Option(help="How to treat other rows of a query's group in a batch drawn by pairs.")
     ] = None

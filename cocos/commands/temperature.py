@@ -11,6 +11,7 @@ from cocos.commands._answer import answer, checked, opened, progress
 from cocos.commands._options import (
     MOST_DIGITS,
     Batches,
+    CopiedRows,
     Device,
     Drawn,
     File,
@@ -33,6 +34,7 @@ class SeveralSizes:
 
     sample: Drawn = None
     per_group: PerGroup = None
+    copies: CopiedRows = None
     seed: Seed = 0
     device: Device = "auto"
     split: Split = "train"

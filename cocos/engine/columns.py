@@ -85,6 +85,11 @@ class Stacked:
         return torch.cat([batch.query_index for batch in self.batches]).long()
 
     @cached_property
+    def listed(self) -> list[Tensor]:
+        """Rows of the queries of each batch where they are scored: as the flipped batch has them as candidates."""
+        return [batch.flip().partners for batch in self.batches]
+
+    @cached_property
     def candidates(self) -> Tensor:
         """Rows of all candidates, (c,)."""
         return torch.cat([batch.candidate_index for batch in self.batches]).long()
@@ -138,7 +143,8 @@ class Stacked:
     def of_batch(self, *, two: bool) -> View:
         """View of the candidates of the batches; in two directions where candidates ask as well."""
         cut = [
-            replace(b, candidate_index=b.candidate_index[: self.asks(b)], extra=0, beside=None) for b in self.batches
+            replace(b, candidate_index=b.candidate_index[: self.asks(b)], extra=0, beside=None, turned=None)
+            for b in self.batches
         ]
         names = ("q2c", "c2q") if two else ("q2c",)
         same_group = "negative" if self.apart else "ignore"
@@ -162,21 +168,21 @@ class Stacked:
         """View of the other queries."""
         query, group = self.embeddings.query, self.embeddings.query_group
         group = torch.arange(len(query), device=group.device) if self.apart else group
-        return self.asked(self.sides(query, query, (group, group)), [(b.query_index,) * 2 for b in self.batches])
+        rows = [(b.query_index, asked) for b, asked in zip(self.batches, self.listed, strict=True)]
+        return self.asked(self.sides(query, query, (group, group)), rows)
 
     def turned(self, partner: Tensor) -> View:
         """View of all queries as candidates of the positive of each, (n,) rows."""
         e, index = self.embeddings, partner.split(self.sizes[:, 0].tolist())
         if self.apart:  # what a positive leaves out is a matter of the query then, not of the row
-            rows = self.queries.split(self.sizes[:, 0].tolist())
             places = torch.arange(len(partner), device=partner.device).split(self.sizes[:, 0].tolist())
             ids = torch.arange(len(e.query), device=partner.device)
             return self.asked(
-                self.sides(e.candidate[partner], e.query, (self.queries, ids)), list(zip(places, rows, strict=True))
+                self.sides(e.candidate[partner], e.query, (self.queries, ids)),
+                list(zip(places, self.listed, strict=True)),
             )
         groups = e.candidate_group, e.query_group
-        rows = [b.query_index for b in self.batches]
-        return self.asked(self.sides(e.candidate, e.query, groups), list(zip(index, rows, strict=True)))
+        return self.asked(self.sides(e.candidate, e.query, groups), list(zip(index, self.listed, strict=True)))
 
     def among_candidates(self, partner: Tensor) -> View:
         """View of all candidates as candidates of the positive of each query, without the own hard negatives."""
@@ -199,10 +205,12 @@ class Stacked:
         return torch.where(known, other.order[positions], 0), known, score
 
     def repeated(self, known: Tensor) -> Tensor:
-        """How often each query is a query of its batch, 0 where it has no positive, (n,)."""
-        key = self.block(self.sizes[:, 0]) * len(self.embeddings.query) + self.queries
-        _, inverse, number = key.unique(return_inverse=True, return_counts=True)
-        return torch.where(known, number[inverse], 0)
+        """How often each query is listed among the queries of its batch, 0 where it has no positive, (n,)."""
+        rows, sizes = len(self.embeddings.query), torch.tensor([len(each) for each in self.listed])
+        there = (self.block(sizes) * rows + torch.cat(self.listed)).sort().values
+        key = self.block(self.sizes[:, 0]) * rows + self.queries
+        number = torch.searchsorted(there, key, right=True) - torch.searchsorted(there, key)
+        return torch.where(known, number, 0)
 
 
 def placed(view: View, k: int) -> Tensor:
@@ -246,6 +254,7 @@ def columns(
     made = Stacked(embeddings, tuple(batches), paired and same_group == "negative", options)
     back, near = DIRECTIONS[2] in directions, made.places(1)
     two = back and once and paired and not made.apart and not len(near[0])
+    two = two and all(batch.turned is None for batch in batches)
     first, own = without(made.of_batch(two=two), *near)
     views = {IN_BATCH: (first, 0)}
     if int(made.sizes[:, 2].sum()):

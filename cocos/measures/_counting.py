@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,6 +44,22 @@ class QueryRecords:
     records: dict[str, list[dict]]
     sizes: dict[str, list[int]]
     others: list = field(default_factory=list)
+
+    def sorted(self, visited: list[int]) -> "QueryRecords":
+        """The same in the order of the batches, of which these are the places in the order of the entries."""
+        if visited == list(range(len(visited))):
+            return self
+        back, records, sizes = np.argsort(visited), {}, {}
+        for name, entries in self.records.items():
+            own = np.array(self.sizes[name])
+            sizes[name] = own[back].tolist()
+            start = torch.from_numpy(
+                np.repeat((own.cumsum() - own)[back] - (own[back].cumsum() - own[back]), own[back])
+            )
+            rows = start + torch.arange(len(start))
+            flat = {key: torch.cat([entry[key] for entry in entries]) for key in entries[0]}
+            records[name] = [{key: values[rows.to(values.device)] for key, values in flat.items()}]
+        return QueryRecords(records, sizes, self.others)
 
 
 @dataclass(frozen=True)
@@ -168,7 +185,7 @@ class Counting:
                     pushes_all = {"pulled_negatives": torch.zeros_like(part["contributing"])}  # as all with a reader do
                     own.records[name].append(pushes_all | part | {"query_index": torch.cat(index)})
                     own.sizes[name].extend(rows.shape[0] for rows in index)
-        return found
+        return [own.sorted(first.visited_order) for own in found]
 
     def _columned(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
         """Count candidates by their source, stack by stack and direction by direction; no score matrix is stored."""
@@ -184,4 +201,4 @@ class Counting:
             index = [batch.query_index for batch in own]
             found.records[name].append(part | {"query_index": torch.cat(index)})
             found.sizes[name].extend(len(rows) for rows in index)
-        return [found]
+        return [found.sorted(run.visited_order)]

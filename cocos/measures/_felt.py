@@ -29,7 +29,7 @@ def reports(runs: Sequence[Run]) -> list[dict]:
 def _key(run: Run) -> tuple:
     """All that the scores of the rows that are weighed depend on; rows of pairs are the same for all losses."""
     first = run.plan.batches[0]
-    rows = None if first.paired else run.loss.couples == "query"
+    rows = None if first.paired and first.turned is None else run.loss.couples == "query"
     return id(run.embeddings), id(run.plan.batches), run.loss.metric, run.same_group, rows
 
 

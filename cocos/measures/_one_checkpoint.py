@@ -27,7 +27,7 @@ from cocos.sampling import Progress, Sampling
 from cocos.scores import Pairs
 
 # Options that the numbers of a checkpoint depend on, beside its bytes.
-DEPENDS_ON = ("batches", "batch_size", "sample", "per_group", "same_group", "seed", "dtype", "split")
+DEPENDS_ON = ("batches", "batch_size", "sample", "per_group", "copies", "same_group", "seed", "dtype", "split")
 # Text of each checkpoint: what it is, and what its loss is.
 CHECKPOINT_TEXTS = {
     "file": "file or folder of the checkpoint",

@@ -31,6 +31,7 @@ COUNT_SETTINGS = {
     "convention": "the convention",
     "batch_size": "the batch size",
     "sample": "the way of drawing",
+    "copies": "the copies of rows in a batch",
     "same_group": "the treatment of rows of one group",
     "seed": "the seed",
     "k": "the cut-offs",

@@ -14,7 +14,8 @@ SHARED_LABELS = {
     "query_index": ("row of the query in the embeddings", "1"),
     "query_group": ("group of the query, numbered in ascending order", "1"),
     "queries": ("queries in the batch", "queries"),
-    "same_group_pairs": ("pairs of rows in the batch that are of one group", "pairs"),
+    "same_group_pairs": ("pairs of drawn rows in the batch that are of one group", "pairs"),
+    "repeated": ("copies of candidates among the pairs of the batch as drawn", "candidates"),
 }
 
 # Largest count of each bin: 0 alone, then in even steps of the logarithm; the second where the first is too fine.
@@ -105,7 +106,7 @@ def drawn(data: xr.Dataset, full: np.ndarray) -> dict:
         "health": json.loads(attrs["health"]),
         "batch_size": int(attrs["batch_size"]),
         "seed": int(attrs["seed"]),
-        **{name: attrs[name] for name in ("device", "dtype", "sample", "same_group")},
+        **{name: attrs.get(name) for name in ("device", "dtype", "sample", "copies", "same_group")},
     }
 
 

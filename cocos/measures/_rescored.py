@@ -72,13 +72,15 @@ class Rescored:
         }
 
     def rows(self) -> dict[str, Tensor]:
-        """Row number of every query; where both directions ask with paired rows, they share the numbers."""
-        found = {}
-        for name, _, second in self.run.sides:
-            shared = all(batch.paired and batch.square for batch in self.run.plan.batches)
-            ask = [(batch.flip() if second and not shared else batch).query_index for batch in self.run.plan.batches]
-            offset = len(self.run.embeddings.query) if second and not shared else 0
-            found[name] = torch.cat(ask).cpu() + offset
+        """Number of every query: of its group in batches of pairs, which both directions share, and else of its row."""
+        found, offset = {}, 0
+        for name, side, second in self.run.sides:
+            rows = [(batch.flip() if second else batch).query_index for batch in self.run.plan.batches]
+            index = torch.cat(rows).cpu()
+            if self.run.plan.sample == "pairs" and len(self.run.sides) == 2:
+                found[name] = side.groups.query[index]
+            else:
+                found[name], offset = index + offset, offset + len(side.query)
         return found
 
     def not_first(self) -> dict[str, tuple[int, int]]:

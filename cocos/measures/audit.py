@@ -9,7 +9,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import batches, likeness, losses, results, summaries
+from cocos import likeness, losses, results, summaries
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -135,28 +135,13 @@ def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling) -> 
         loss = embeddings.loss(loss)[0] if isinstance(embeddings, Checkpoint) else losses.load(loss)
     if isinstance(loss, losses.Filters) and loss.filter != "none":
         loss = loss.unfiltered()
+    sampling["copies"] = sampling["copies"] or "keep"
     run = prepare(embeddings, loss, **sampling)
     traits = losses.traits(run.loss)
     if traits.graded or traits.weights == "influence":
         reason = "compares graded pairs" if traits.graded else "has no weights of scores"
         raise InputError(f"{losses.name_of(run.loss)} {reason}, so that no negative receives a push")
-    drawn = sampling["batches"]
-    pairs = run.plan.sample == "pairs" and not run.embeddings.proxies and run.same_group != "positive"
-    if not pairs or not (drawn is None or isinstance(drawn, int)):
-        return run
-    options = {name: sampling[name] for name in ("batch_size", "batches", "seed")}
-    plan = batches.plan(run.embeddings, sample="pairs", matched=True, **options)
-    hard = [_with_hard_negatives(run.embeddings, batch) for batch in plan.batches]
-    return replace(run, plan=replace(run.plan, batches=tuple(hard)))
-
-
-def _with_hard_negatives(embeddings: Embeddings, batch: Batch) -> Batch:
-    """The same batch with the hard negatives that its queries name, as candidates of all."""
-    if embeddings.negatives is None:
-        return batch
-    named = embeddings.negatives[batch.query_index].flatten().unique()
-    more = named[(named >= 0) & ~torch.isin(named, batch.candidate_index)]
-    return replace(batch, candidate_index=torch.cat([batch.candidate_index, more]), extra=len(more))
+    return run
 
 
 def _cut(embeddings: Embeddings, chosen: Sequence[str]) -> list[str]:

@@ -206,7 +206,7 @@ def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query
         "query": {"row": int(attrs["row"]), "group": int(attrs["group"]), "direction": attrs["direction"]}
         | ({"text": query} if query is not None else {}),
         **{name: int(attrs[name]) for name in ("batch", "batches", "batch_size", "seed")},
-        **{name: attrs[name] for name in ("sample", "same_group", "dtype", "device")},
+        **{name: attrs[name] for name in ("sample", "copies", "same_group", "dtype", "device")},
         "totals": {name: float(attrs[name]) for name in ("push", "pull", "effective")}
         | {name: int(attrs[name]) if name in attrs else None for name in QUERY_TOTALS},
         "candidates": listed,

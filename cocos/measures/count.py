@@ -193,6 +193,7 @@ def count(
     standard = convention == "standard"
     # The published batches keep rows of one group as negatives of each other.
     sampling["same_group"] = sampling["same_group"] or ("ignore" if standard else "negative")
+    sampling["copies"] = conventions.copies(convention, sampling["copies"])
     keep = {"visits": standard and not n90, "whole": not standard, "marks": True}
     runs = prepare_all(embeddings, asked, eps=eps, **keep, **sampling)
     _same_sides(runs)
@@ -200,11 +201,12 @@ def count(
     counted = _counted(runs, Counting(eps, convention, n90, _more if metrics else lambda _: ()), sampling["progress"])
     alike = {id(run.plan.batches): run for run in runs}
     pairs = {key: run.same_group_pairs() for key, run in alike.items()}
+    repeated = {key: run.repeated() for key, run in alike.items()}
     labels = [label for mark in runs[0].embeddings.marks.values() for label in mark.labels]
     parts, seen = [], {}
     for run, found in zip(runs, counted, strict=True):
-        own = pairs[id(run.plan.batches)]
-        parts.append(variables(found.records, own, zero_when_idle=not standard, sizes=found.sizes, marks=labels))
+        own = {"same_group_pairs": pairs[id(run.plan.batches)], "repeated": repeated[id(run.plan.batches)]}
+        parts.append(variables(found.records, **own, zero_when_idle=not standard, sizes=found.sizes, marks=labels))
         if metrics:
             others = found.others or seen.setdefault((run.loss.metric, run.dtype, id(run.embeddings)), [])
             parts[-1] |= _metrics_of(run, others, sampling["progress"])
@@ -333,6 +335,7 @@ def variables(
     same_group_pairs: list[int],
     *,
     zero_when_idle: bool,
+    repeated: dict[str, list[int]] | None = None,
     sizes: dict[str, list[int]] | None = None,
     marks: Sequence[str] = (),
 ) -> dict[str, tuple]:
@@ -341,6 +344,7 @@ def variables(
     Args:
         records: direction -> one entry a batch, or a stack of batches -> statistic -> (queries of all of them,).
         same_group_pairs: of every batch, unordered pairs of rows that are of one group.
+        repeated: direction -> of every batch, copies of candidates among its pairs as drawn; None: not known.
         zero_when_idle: `eq7_mean` of a batch without any count is 0 (as published) instead of missing.
         sizes: direction -> queries of every batch, in the order of the entries; None: each entry is one batch.
         marks: labels of the kinds of marked candidates, whose shares are in the records.
@@ -358,6 +362,8 @@ def variables(
     values |= _statistics(values, 2, zero_when_idle=zero_when_idle)
     values["queries"] = _there(values).sum(axis=2)
     values["same_group_pairs"] = np.asarray(same_group_pairs, dtype=np.int64)
+    if repeated is not None:
+        values["repeated"] = np.asarray([repeated[name] for name in records], dtype=np.int64)
     made = _per_query.variables(values, QUERY_LABELS | BATCH_LABELS, list(records))
     return made | _marked.variables(marked, values, marks) | _sourced.variables(sourced)
 
@@ -415,7 +421,7 @@ def document(data: xr.Dataset) -> dict:
         entry["negatives"] = {"mean": float(one["negatives"].mean()), "std": None}
         entry["batch_queries"] = float(one["queries"].values[full].mean())
         entry["batches_without_active_queries"] = int(without.sel(direction=name).sum()) if known else None
-        entry |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain") if key in one}
+        entry |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain", "repeated") if key in one}
         entry |= _marked.entries(one, full, standard=standard)
         entry |= _sourced.entries(one, full, standard=standard)
         entry["verdict"] = verdicts.of(entry, **said, loss=attrs["loss"]).document()

@@ -29,7 +29,7 @@ MOST_NAMES = 5
 # Attributes of a count that hold for the whole run.
 KEPT_ATTRS = (
     *("cocos", "torch", "loss", "gradient", "weights", "metric", "unit", "share", "loss_distribution", "eps"),
-    *("batch_size", "sample", "same_group", "seed", "dtype", "device", "split", "convention"),
+    *("batch_size", "sample", "copies", "same_group", "seed", "dtype", "device", "split", "convention"),
 )
 
 

@@ -366,6 +366,10 @@ def _notes(data: xr.Dataset, summary: dict) -> list[str]:
         fate = SAME_GROUP_FATES[summary["same_group"]]
         alike = "show the same image" if has_images(directions) else "are of one group"
         notes.append(f"{summary['same_group_pairs']} pairs of rows in the batches {alike}, {fate} (published: kept)")
+    if copied := {name: entry["repeated"] for name, entry in directions.items() if entry.get("repeated")}:
+        number = " and ".join(f"{each} of {name}" for name, each in copied.items())
+        fate = "each stands in its batch once" if summary["copies"] == "once" else "kept, each one more candidate"
+        notes.append(f"copies of candidates among the pairs drawn: {number}; {fate} (published: kept)")
     for name, each in summary["health"]["sides"].items():
         if each["near_duplicates"]:
             notes.append(f"{name}: {each['near_duplicates']} of {each['rows']} rows repeat another, up to rounding")
