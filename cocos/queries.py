@@ -19,6 +19,7 @@ from cocos.sampling import Queries
 
 # Percentiles over queries: the band of Veit & Wilber 2020, arXiv:2011.08824, and its median.
 QUERY_PERCENTILES = (5, 50, 95)
+NO_POSITIVE = "no query has any positive: there is nothing to retrieve"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +38,30 @@ class Asked:
         batch = Batch(self.index[name], everything, paired=False)
         return engine.view(side, batch, metric=self.metric, product="float64")
 
-    def whole(self) -> engine.View:
-        """All pairs, asked in the first direction."""
-        return engine.view(next(iter(self.sides.values())), metric=self.metric)
+    def whole(self, *, matched: bool = False) -> engine.View:
+        """All pairs, asked in the first direction; `matched` leaves out the queries that have no positive.
+
+        Raises:
+            InputError: no query has a positive.
+        """
+        side = next(iter(self.sides.values()))
+        rows, columns = (torch.arange(len(each), device=each.device) for each in (side.query, side.candidate))
+        if matched and not len(rows := with_positives(side, rows)):
+            raise InputError(NO_POSITIVE)
+        return engine.view(side, Batch(rows, columns, paired=False), metric=self.metric)
+
+
+def with_positives(embeddings: Embeddings, rows: Tensor) -> Tensor:
+    """Keep those of some rows of the queries that have a positive in the set.
+
+    Examples:
+        >>> labelled = cocos.Embeddings.labelled(torch.eye(3), [5, 7, 5])
+        >>> cocos.queries.with_positives(labelled, torch.arange(3))
+        tensor([0, 2])
+    """
+    groups = embeddings.groups
+    number = groups.queries - 1 if embeddings.shared else groups.candidates
+    return rows[(number[groups.query] > 0).to(rows.device)[rows]]
 
 
 def asked(

@@ -106,6 +106,38 @@ def assert_area(data, condition, expected):
     assert data["PR-AUC"].sel(distractors=condition).item() == pytest.approx(expected, abs=1e-9)
 
 
+def test_a_sample_alone_in_its_class_asks_in_no_metric():
+    """Two classes of two, well apart, and two samples alone whose neighbours are each other."""
+    rows = torch.tensor([[1, 0], [0.9, 0.3], [0, 1], [0.3, 0.9], [0.7, 0.7], [0.7, 0.71]])
+    data = measures.evaluate(Embeddings.labelled(rows, torch.tensor([0, 0, 1, 1, 2, 3])))
+    assert "2 queries have no positive and are left out" in data.attrs["notes"]
+    assert data["PR-AUC"].item() == pytest.approx(100)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_area_of_a_labelled_set_is_over_the_queries_that_are_kept(seed):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.cat([torch.arange(30) % 5, torch.arange(100, 112)])[torch.randperm(42, generator=generator)]
+    rows = torch.randn(42, 6, generator=generator, dtype=torch.float64)
+    embeddings = Embeddings.labelled(rows, labels)
+    alike, kept = labels[:, None] == labels, labels < 100
+    positive, negative = (alike & ~torch.eye(42, dtype=torch.bool))[kept], ~alike[kept]
+    expected = slow_precision_recall(cosines(rows, rows)[kept], positive, negative)
+    assert_area(measures.evaluate(embeddings), "without", expected)
+    assert measures.precision_recall(embeddings).attrs["pr_auc"] == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_curve_and_the_metrics_have_one_area(seed):
+    """Queries and candidates without a match: the curve is that of `evaluate` with distractors."""
+    generator = torch.Generator().manual_seed(seed)
+    query, candidate = (torch.randn(number, 6, generator=generator) for number in (30, 50))
+    groups = torch.arange(30) // 2, torch.arange(50) // 2 + 4
+    for embeddings in (Embeddings(query, candidate, *groups), Embeddings(candidate, query, *groups[::-1])):
+        area = measures.evaluate(embeddings)["PR-AUC"].sel(distractors="with").item()
+        assert measures.precision_recall(embeddings).attrs["pr_auc"] == pytest.approx(area, abs=1e-9)
+
+
 def test_metrics_by_hand():
     # query 0: negative .9, positive .8, positive .7, negative .1; query 1: positive .5 beside a negative of .5
     score = torch.tensor([[0.9, 0.8, 0.7, 0.1], [0.1, 0.5, 0.5, 0.2]], dtype=torch.float64)
@@ -245,7 +277,8 @@ def test_labelled_samples_never_find_themselves(classes):
     found = values(data, "s2s")
     assert (found.pop("queries"), found.pop("candidates"), data["left_out"].item()) == (89, 90, 1)
     assert found == pytest.approx(loop(score, positive, ~same))
-    assert_area(data, "without", slow_precision_recall(score, positive, ~same))
+    asks = positive.any(dim=1)
+    assert_area(data, "without", slow_precision_recall(score[asks], positive[asks], ~same[asks]))
     assert "rsum" not in data
     assert "s2s: 1 queries have no positive and are left out" in data.attrs["notes"]
 

@@ -752,7 +752,17 @@ def test_two_views_of_lightly_are_weighed_by_all_of_their_directions(lightly, na
         assert_close(one, other, rtol=0, atol=1e-9)
     assert loss.unit_from == f"{shelf}(temperature=0.2), half of each direction"
     assert_close(loss.twin_weight(pairs), loss.weight(pairs), rtol=0, atol=1e-9)
-    assert torch.unique(loss.unit(pairs)).tolist() == [pytest.approx(2.5)]
+    assert torch.unique(loss.unit(pairs)).tolist() == [pytest.approx(5)]
+    share = loss.weight(pairs).abs() / loss.unit(pairs)  # the mean of two softmaxes
+    shelved = losses.load(shelf.lower(), {"temperature": 0.2})
+    own = scores.cosine(torch.cat([part.query, part.candidate]), torch.cat([part.query, part.candidate]))
+    positive = torch.eye(24, dtype=torch.bool).roll(12, dims=1)
+    both = cocos.Pairs(own, positive, ~positive & ~torch.eye(24, dtype=torch.bool))
+    views = shelved.weight(both).abs() / shelved.unit(both)
+    for mask, of_views in ((pairs.negative, both.negative), (pairs.positive, both.positive)):
+        means = torch.where(of_views, views, 0).sum(dim=1).unflatten(0, (2, 12)).mean(dim=0)
+        assert_close(torch.where(mask, share, 0).sum(dim=1), means, rtol=0, atol=1e-9)
+        assert (means <= 1).all()
     data = measures.count(sides(), loss, batch_size=12)
     assert list(data["source"].values) == ["in-batch", "query-query", "candidate-query", "candidate-candidate"]
     assert measures.verify(f"lightly:{name}").attrs["faults"] == ""

@@ -15,6 +15,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError, nearest
 from cocos.measures import _best_ranks
+from cocos.queries import with_positives
 from cocos.run import embedded
 from cocos.sampling import Progress, whole_number
 
@@ -146,10 +147,17 @@ class _Visit:
     asking: Tensor
     asked: Tensor
 
+    def _view(self, rows: Tensor, metric: str) -> engine.View:
+        return engine.view(self.embeddings, Batch(rows, self.asked, paired=False), metric=metric)
+
     def run(self, metric: str, progress: Callable[[int, int], None] | None) -> tuple[tuple, float]:
         """Ranks of every direction, and PR-AUC of the first."""
-        view = engine.view(self.embeddings, Batch(self.asking, self.asked, paired=False), metric=metric)
-        ranks, curve = engine.run(view, [readers.Ranks(), readers.PrecisionRecall()], progress=progress)
+        view, rows = self._view(self.asking, metric), with_positives(self.embeddings, self.asking)
+        if len(rows) == len(self.asking):
+            ranks, curve = engine.run(view, [readers.Ranks(), readers.PrecisionRecall()], progress=progress)
+        else:  # a query without a positive has no rank, and its pairs are no negatives of others
+            (ranks,) = engine.run(view, [readers.Ranks()], progress=progress)
+            (curve,) = engine.run(self._view(rows, metric), [readers.PrecisionRecall()])
         return ranks, retrieval.average_precision(curve.score, curve.negatives)
 
 

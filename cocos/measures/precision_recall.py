@@ -36,11 +36,13 @@ def precision_recall(
 ) -> xr.Dataset:
     r"""Precision against recall over all pairs with one threshold, and of single queries with a threshold of their own.
 
-    A pair is the same from both sides, so there is one curve of all pairs; queries and candidates without any match
-    take part in it. PR-AUC is :math:`\sum_i (R_i - R_{i-1}) P_i` over all thresholds, as in `evaluate`, not over the
-    points that are kept. Of each fine step of recall the first, the last, the lowest and the highest point are kept,
-    which draws the same line. The precision of a query at recall r is that at its m-th best positive, m the smallest
-    number that reaches r, at least 1: nothing is interpolated. A negative that ties with a positive ranks above it.
+    A pair is the same from both sides, so there is one curve: of all queries of the first direction that have a
+    positive, with all candidates, those without any match among them. PR-AUC is
+    :math:`\sum_i (R_i - R_{i-1}) P_i` over all thresholds, as in `evaluate` (with distractors, where there are any), not
+    over the points that are kept. Of each fine step of recall the first, the last, the lowest and the highest point are
+    kept, which draws the same line. The precision of a query at recall r is that at its m-th best positive, m the
+    smallest number that reaches r, at least 1: nothing is interpolated. A negative that ties with a positive ranks
+    above it.
 
     Args:
         embeddings: embeddings, or a checkpoint (a split of its data is encoded).
@@ -64,10 +66,8 @@ def precision_recall(
         100.0
     """
     seen = asked(embeddings, loss, **asking)
-    whole, report = seen.whole(), asking["progress"] and asking["progress"]("scoring")
+    whole, report = seen.whole(matched=True), asking["progress"] and asking["progress"]("scoring")
     (curve,) = engine.run(whole, [readers.PrecisionRecall()], progress=report)
-    if not len(curve.score):
-        raise InputError("no query has any positive: there is nothing to retrieve")
     score, found, negatives = (each.cpu().numpy() for each in steps(curve))
     recall, precision = found / found[-1], found / (found + negatives)
     kept = _thinned(recall, precision)

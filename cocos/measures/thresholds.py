@@ -14,7 +14,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
-from cocos.queries import QUERY_PERCENTILES, Asked, asked, steps
+from cocos.queries import NO_POSITIVE, QUERY_PERCENTILES, Asked, asked, steps
 from cocos.sampling import Queries, sampled
 
 # Cut-offs of the curves.
@@ -166,7 +166,7 @@ def _chosen(seen: Asked, wanted: list[float] | None, recalls: list[float], repor
     """
     (curve,) = engine.run(seen.whole(), [readers.PrecisionRecall()], progress=report)
     if not len(curve.score):
-        raise InputError("no query has any positive: there is nothing to retrieve")
+        raise InputError(NO_POSITIVE)
     score, found, negatives = steps(curve)
     recall, positives = found / found[-1].double(), len(curve.score)
     ends = (float(score[int((recall < LEFT_RECALL).sum().clamp(max=len(score) - 1))]), float(score[0]))
@@ -222,7 +222,7 @@ def _counted(seen: Asked, given: list[float], report) -> dict[str, Tensor]:
         found += (score[:, None] >= curve.score - whole.tie).sum(dim=0)
         positives += len(score)
     if not positives:
-        raise InputError("no query has any positive: there is nothing to retrieve")
+        raise InputError(NO_POSITIVE)
     nothing = torch.full_like(curve.score, math.nan)
     return _labelled(curve.score, ["given"] * len(curve.score), nothing, found, curve.negatives, positives)
 

@@ -69,10 +69,13 @@ class BothWays:
         return one + other.T if pairs.source is None else torch.cat([one, other], dim=1)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative with all of the probability in both directions: that of the loss."""
+        """Weight of a negative with all of the probability in both directions: that of the loss.
+
+        So the shares of a query sum to at most 1. One that stands in the softmax of one direction alone has half of its
+        probability there.
+        """
         here, _ = _halves(pairs)
-        found = self.loss.unit(here)
-        return found / 2 if pairs.source is not None else found
+        return self.loss.unit(here)
 
 
 def _halves(pairs: Pairs) -> tuple[Pairs, Pairs]:
