@@ -165,7 +165,7 @@ def by_source(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) ->
     """
     source = torch.zeros_like(pairs.negative, dtype=torch.int8) if pairs.source is None else pairs.source
     places = torch.arange(len(SOURCES), device=source.device, dtype=torch.int8)
-    share, pushed = weights.abs() / unit, torch.where(pairs.negative, weights.clamp(min=0), 0)
+    share, pushed = weights.abs() / unit, push_of_negatives(weights, pairs)
     found: dict[str, list[Tensor]] = {name: [] for name in SOURCE_STATISTICS}
     for place in places:
         mine = pairs.negative & (source == place)
@@ -187,6 +187,19 @@ def push(weights: Tensor) -> Tensor:
     return weights.clamp(min=0).sum(dim=1)
 
 
+def push_of_negatives(weights: Tensor, pairs: Pairs) -> Tensor:
+    """Weight above zero of each negative, (Q, C), 0 elsewhere.
+
+    A *part of the push* is the sum of some of these over the sum of all, over all queries.
+
+    Examples:
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> cocos.statistics.push_of_negatives(torch.tensor([[4.0, 3.0, -1.0]]), pairs)
+        tensor([[0., 3., 0.]])
+    """
+    return torch.where(pairs.negative, weights.clamp(min=0), 0)
+
+
 def pull(weights: Tensor) -> Tensor:
     """Total weight below zero, as a positive number: how hard candidates are pulled closer.
 
@@ -205,7 +218,7 @@ def spread(weights: Tensor, pairs: Pairs) -> Tensor:
         >>> cocos.statistics.spread(torch.tensor([[-4.0, 3.0, 1.0]]), pairs)
         tensor([[0.0000, 0.7500, 0.2500]])
     """
-    part = torch.where(pairs.negative, weights.clamp(min=0), 0)
+    part = push_of_negatives(weights, pairs)
     # First by a power of two, which rounds nothing: the sum of tiny weights underflows, that of huge ones overflows.
     largest = part.amax(dim=1, keepdim=True)
     part = part / torch.where(largest > 0, largest / (2 * largest.frexp().mantissa), 1)

@@ -113,7 +113,7 @@ def test_an_audit_is_what_a_loop_finds(name):
     data = measures.audit(embeddings, loss, batch_size=SIZE, rules=rules, near=0.5)
     for direction in ("q2c", "c2q"):
         queries = [entries for key, entries in found.items() if key[0] == direction]
-        pushed = [entries for entries in queries if sum(each[2] for each in entries) > 0]
+        every = [each for entries in queries for each in entries]
         for rule in (*rules, "any rule"):
 
             def hit(each, rule=rule):
@@ -123,14 +123,15 @@ def test_an_audit_is_what_a_loop_finds(name):
             assert one["suspects"] == sum(hit(each) for entries in queries for each in entries)
             push = sum(each[2] for entries in queries for each in entries if hit(each))
             assert one["push"].item() == pytest.approx(push, abs=1e-9)
-            parts = [sum(each[1] for each in entries if hit(each)) for entries in pushed]
-            assert one["push_share"].item() == pytest.approx(np.mean(parts), abs=1e-9)
-            share = [np.mean([hit(each) for each in entries]) for entries in pushed]
-            assert one["share"].item() == pytest.approx(np.mean(share), abs=1e-12)
+            assert one["push_share"].item() == pytest.approx(push / sum(each[2] for each in every), abs=1e-9)
+            assert one["share"].item() == pytest.approx(np.mean([hit(each) for each in every]), abs=1e-12)
             assert one["met"].item() == pytest.approx(np.mean([any(map(hit, entries)) for entries in queries]))
             for other in rules:
                 both = sum(hit(each) and other in each[3] for entries in queries for each in entries)
                 assert one["overlap"].sel(other_rule=other) == both
+                held = sum(each[2] for each in every if hit(each) and other in each[3])
+                of_push = one["overlap_push"].sel(other_rule=other).item()
+                assert of_push == pytest.approx(held / sum(each[2] for each in every), abs=1e-9)
         assert data["suspects"].sel(direction=direction, rule="group") > 20
     assert (data["suspects"].sel(rule=["text", "near"]) > 3).all()
 
@@ -178,35 +179,54 @@ def test_filters_are_replayed_as_their_papers_have_them():
             right = [each for each in out if each[3]]
             known = [each for each in every if each[3]]
             assert one["filter_share"].item() == pytest.approx(len(out) / len(every))
-            assert one["filter_push"].item() == pytest.approx(sum(each[1] for each in out) / len(queries))
+            total = sum(each[2] for each in every)
+            assert one["filter_push"].item() == pytest.approx(sum(each[2] for each in out) / total)
             assert one["recall"].item() == pytest.approx(len(right) / len(known))
-            parts = [sum(each[1] for each in some) for some in (out, right, known)]
+            parts = [sum(each[2] for each in some) for some in (out, right, known)]
             if out:
                 assert one["precision"].item() == pytest.approx(len(right) / len(out))
                 assert one["push_precision"].item() == pytest.approx(parts[1] / parts[0])
             assert one["push_recall"].item() == pytest.approx(parts[1] / parts[2])
             left = kept_of_a_weakened(queries, rule) if label.startswith("factor") else 0
-            assert one["filter_left"].item() == pytest.approx(left / len(queries), abs=1e-12)
+            assert one["filter_left"].item() == pytest.approx(left / total, abs=1e-12)
             assert one["emptied"].item() == 0 or not label.startswith("factor")
     assert (data["recall"].sel(filter="self 0.1", direction="q2c") == 0).all()  # a copy scores what the positive does
     assert data["published"].values.tolist() == [False, True, True, True]
 
 
 def kept_of_a_weakened(queries, rule, scale=10.0, factor=0.5):
-    """Parts of the first push that weakened negatives keep: e^{λ f s} in the softmax, and f in the weight."""
+    """The push that weakened negatives keep: e^{λ f s} in the softmax, and f in the weight."""
     total = 0.0
     for entries in queries:
         own = entries[0][5]
         whole = [scale * each[4] * (factor if rule(each[4], own) else 1) for each in entries]
         away = math.exp(scale * own) + sum(map(math.exp, whole))
-        push = sum(each[2] for each in entries)
         held = [
             scale * factor * math.exp(logit) / away
             for logit, each in zip(whole, entries, strict=True)
             if rule(each[4], own)
         ]
-        total += sum(held) / push
+        total += sum(held)
     return total
+
+
+def test_the_two_tables_have_one_part_of_the_negatives_and_of_the_push():
+    """The rule `guide` and the filter `guide` are one set of pairs, in batches of 16, 16, 16 and 2 rows."""
+    generator = torch.Generator().manual_seed(0)
+    query, candidate = (torch.randn(50, 6, generator=generator) for _ in range(2))
+    teacher = torch.rand(50, 50, generator=generator)
+    embeddings = Embeddings(query, candidate, teacher=teacher)
+    for loss in ("ntxent", "triplet"):
+        data = measures.audit(embeddings, loss, batch_size=16, rules=["guide"], filters={"guide": [0.0]})
+        rule, replayed = data.sel(rule="guide"), data.isel(filter=0)
+        np.testing.assert_allclose(rule["share"], replayed["filter_share"])
+        np.testing.assert_allclose(rule["push_share"], replayed["filter_push"])
+        options = {"filter": "guide", "filter_margin": 0, "scale": 10} if loss == "ntxent" else None
+        if options:
+            counted = measures.count(embeddings, losses.load("mnrl", options), batch_size=16)
+            entries = measures.document("count", counted)["directions"]
+            parts = [entry["masked_push"]["mean"] for entry in entries.values()]
+            np.testing.assert_allclose(parts, rule["push_share"], rtol=1e-6)
 
 
 def test_a_guide_suspects_what_it_scores_at_or_above_the_positive():

@@ -55,15 +55,18 @@ def test_shares_are_what_a_loop_finds(name):
                 assert cell["marked_push_per_query"].item() == pytest.approx(expected, abs=1e-9)
 
 
-def test_means_are_over_the_queries_with_any_push():
+def test_parts_are_ratios_of_sums_over_all_queries():
     data = measures.count(rows(), losses.load("triplet", {"margin": 0.05}), batch_size=40)
     some = data["effective_per_query"].sel(direction="q2c").values.ravel() > 0
     assert 0 < some.sum() < len(some)
-    share = (data["marked_negatives"] / data["negatives"]).sel(direction="q2c", mark="look-alike").values.ravel()
-    push = every(data, "marked_push_per_query").values.ravel()
-    assert every(data, "marked_share").item() == pytest.approx(share[some].mean())
-    assert every(data, "marked_push").item() == pytest.approx(push[some].mean())
-    assert every(data, "enrichment").item() == pytest.approx(push[some].mean() / share[some].mean())
+    marked = every(data, "marked_negatives").values.sum() / data["negatives"].sel(direction="q2c").values.sum()
+    total = data["push"].sel(direction="q2c").values.ravel()
+    push = (every(data, "marked_push_per_query").values.ravel() * total).sum() / total.sum()
+    assert every(data, "marked_share").item() == pytest.approx(marked)
+    assert every(data, "marked_push").item() == pytest.approx(push)
+    assert every(data, "enrichment").item() == pytest.approx(push / marked)
+    entry = measures.document("count", data)["directions"]["q2c"]["marks"]["look-alike"]
+    assert entry["push"]["mean"] == pytest.approx(push) and entry["negatives"]["mean"] == pytest.approx(marked)
     assert np.array_equal(
         data["contributing"],
         measures.count(rows({}), losses.load("triplet", {"margin": 0.05}), batch_size=40)["contributing"],

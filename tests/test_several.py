@@ -128,11 +128,11 @@ def calls(monkeypatch):
 def test_what_the_losses_share_is_done_once(calls):
     """Three metrics: three views, or a score matrix a batch for each, and once some rows for the health."""
     names = ["ntxent", "triplet", "snm", "triplet_squared", "triplet_euclidean"]
-    measures.count(paired(), names, batch_size=35, sample="pairs")
+    measures.count(paired(captions=1), names, batch_size=35, sample="pairs")
     assert (calls["plan"], calls["view"], calls["side"]) == (1, 3, 2 * 2)
     assert calls["pairs"] == 3
     calls.update(dict.fromkeys(calls, 0))
-    data = measures.count(paired(), names, batch_size=35, sample="pairs", n90=True)
+    data = measures.count(paired(captions=1), names, batch_size=35, sample="pairs", n90=True)
     assert (calls["plan"], calls["view"]) == (1, 0)
     assert calls["pairs"] == 3 * (data.sizes["batch"] + 1)
 

@@ -18,9 +18,9 @@ ANY_RULE = "any rule"
 # Of every direction and rule: long name and units.
 AUDIT_LABELS = {
     "suspects": ("suspected negatives that are drawn", "pairs"),
-    "share": ("part of the negatives that is suspected, mean over the queries with any push", "1"),
-    "push_share": ("part of the push on suspected negatives, mean over the queries with any push", "1"),
-    "placebo": ("part of the push on as many random negatives, mean over the queries with any push", "1"),
+    "share": ("part of the negatives that is suspected", "1"),
+    "push_share": ("part of the push on suspected negatives", "1"),
+    "placebo": ("part of the push on as many random negatives", "1"),
     "enrichment": ("part of the push over part of the negatives", "1"),
     "push": ("summed weight above zero on suspected negatives", "weight"),
     "met": ("part of the queries that have a suspected negative", "1"),
@@ -28,7 +28,7 @@ AUDIT_LABELS = {
 # Of every pair of rules.
 OVERLAP_LABELS = {
     "overlap": ("negatives that both rules suspect", "pairs"),
-    "overlap_push": ("part of the push on negatives that both rules suspect, mean over the queries with any push", "1"),
+    "overlap_push": ("part of the push on negatives that both rules suspect", "1"),
 }
 # Of every suspected pair of rows.
 SUSPECT_LABELS = {
@@ -44,8 +44,8 @@ SUSPECT_LABELS = {
 # Of every filter and threshold.
 FILTER_LABELS = {
     "filter_share": ("part of the negatives that the filter suspects", "1"),
-    "filter_push": ("part of the push on them, mean over the queries with any push", "1"),
-    "filter_left": ("part of the push that they keep, mean over the queries with any push", "1"),
+    "filter_push": ("part of the push on them", "1"),
+    "filter_left": ("part of the push that they keep", "1"),
     "precision": ("part of them that is known to be positive", "1"),
     "recall": ("part of the known ones that the filter suspects", "1"),
     "push_precision": ("part of their push that is on known ones", "1"),
@@ -63,9 +63,9 @@ class Tallies:
         rules: labels, the last one for any rule.
         trials: filters.
         blocks: of each block, statistics of its queries by name, (q,) each.
-        overlap: (R, R) pairs that two rules suspect, and their parts of the push.
+        overlap: (R, R) pairs that two rules suspect, and their push.
         filters: (T, S) sums of each filter.
-        labels: number of negatives that are known to be positives, and their parts of the push.
+        labels: number of negatives that are known to be positives, and their push.
         suspects: of each block, columns of its suspected pairs by name, (n,) each.
     """
 
@@ -93,21 +93,18 @@ class Tallies:
             known: rules whose suspects are known to be positives.
             random: generator of the random negatives.
         """
-        part, push = statistics.spread(weights, pairs), torch.where(pairs.negative, weights.clamp(min=0), 0)
+        part, push = statistics.spread(weights, pairs), statistics.push_of_negatives(weights, pairs)
         every = torch.stack([*found.values(), torch.zeros_like(pairs.negative)])
         every[-1] = every.any(dim=0)
         masks = [(mask, statistics.as_many(mask, pairs.negative, random)) for mask in every]
-        made = _marked.of_block(part, masks) | {"effective": statistics.effective(part)}
-        made |= {f"push/{rule}": torch.where(mask, push, 0).sum(dim=1) for rule, mask in enumerate(every)}
-        self.blocks.append(made | {"negatives": pairs.negative.sum(dim=1)})
+        self.blocks.append(_marked.of_block(push, masks) | {"negatives": pairs.negative.sum(dim=1)})
         row, column = every[-1].nonzero(as_tuple=True)
         hits = every[:, row, column].double()
-        self.overlap += torch.stack([hits @ hits.T, (hits * part[row, column]) @ hits.T]).cpu().numpy()
+        self.overlap += torch.stack([hits @ hits.T, (hits * push[row, column]) @ hits.T]).cpu().numpy()
         label = torch.stack([found[name] for name in known]).any(dim=0) if known else torch.zeros_like(pairs.negative)
-        self.labels += [float(label.sum()), float(torch.where(label, part, 0).sum())]
-        total = push.sum(dim=1)
+        self.labels += [float(label.sum()), float(torch.where(label, push, 0).sum())]
         for place, trial in enumerate(self.trials):
-            self.filters[place] += _replay.sums(trial, pairs, part, total, label)
+            self.filters[place] += _replay.sums(trial, pairs, push, label)
         columns = {"row": row, "column": column, "push": push[row, column], "part": part[row, column]}
         taught = torch.full_like(pairs.scores, torch.nan) if pairs.teacher is None else pairs.teacher
         columns["guide"] = taught[row, column]
@@ -155,20 +152,19 @@ def _of_direction(tallies: Tallies) -> tuple[dict[str, np.ndarray], tuple[np.nda
         name: torch.cat([block[name] for block in tallies.blocks]).cpu().numpy().astype(np.float64)
         for name in tallies.blocks[0]
     }
-    pushes = np.array([values.pop(f"push/{rule}").sum() for rule in range(number)])
     plain, marked = _marked.taken(values, number)
-    means = _marked.means(marked, plain["negatives"], plain["effective"], -1)
+    parts = _marked.parts(marked, plain["negatives"], plain["negative_push"], -1)
+    pushed = float(plain["negative_push"].sum())
     suspects = marked["marked_negatives"]
     by_rule = {
         "suspects": suspects.sum(axis=1).astype(np.int64),
-        "share": means["marked_share"],
-        "push_share": means["marked_push"],
-        "placebo": means["placebo_push"],
-        "enrichment": means["enrichment"],
-        "push": pushes,
+        "share": parts["marked_share"],
+        "push_share": parts["marked_push"],
+        "placebo": parts["placebo_push"],
+        "enrichment": parts["enrichment"],
+        "push": tallies.overlap[1].diagonal().copy(),
         "met": (suspects > 0).mean(axis=1),
     }
-    pushed = float((plain["effective"] > 0).sum())
     sums = dict(zip(_replay.SUMS_OF_FILTERS, tallies.filters.T, strict=True))
     labels, label_push = tallies.labels
     by_filter = {

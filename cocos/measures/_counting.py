@@ -25,9 +25,11 @@ EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
 
 
 def _masked(loss: losses.Filters, pairs: Pairs) -> dict[str, Tensor]:
-    """Negatives that the filter of a loss suspects, and their part of the push without the filter, (queries,) each."""
-    suspected, part = loss.masked(pairs), statistics.spread(weights.of(loss.unfiltered(), pairs), pairs)
-    return {"masked": suspected.sum(dim=1), "masked_push": torch.where(suspected, part, 0).sum(dim=1)}
+    """Negatives that the filter suspects, their part of the query's push without it, and that push, (queries,) each."""
+    suspected, push = loss.masked(pairs), statistics.push_of_negatives(weights.of(loss.unfiltered(), pairs), pairs)
+    total, held = push.sum(dim=1), torch.where(suspected, push, 0).sum(dim=1)
+    part = held / torch.where(total > 0, total, 1)
+    return {"masked": suspected.sum(dim=1), "masked_push": part, "unfiltered_push": total}
 
 
 def _sources(run: Run) -> bool:
@@ -127,7 +129,7 @@ class Counting:
             part = conventions.as_published(run.loss, pairs, share, part, second=second, eps=self.eps)
         if _sources(run):
             part |= _sourced.columns(statistics.by_source(found, unit, pairs, self.eps))
-        return part | (_marked.of_block(statistics.spread(found, pairs), masks) if masks else {})
+        return part | (_marked.of_block(statistics.push_of_negatives(found, pairs), masks) if masks else {})
 
     def _of_batch(
         self, runs: Sequence[Run], blocks: Iterable[Pairs], second: bool, marked: MarkedBatch | None

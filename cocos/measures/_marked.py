@@ -1,4 +1,4 @@
-"""Shares of negatives and of push that marked candidates have, beside those of as many random negatives."""
+"""Parts of the negatives and of the push that marked candidates have, beside those of as many random negatives."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,19 +17,15 @@ from cocos.scores import Pairs
 # Of every query and kind: long name and units.
 MARKED_LABELS = {
     "marked_negatives": ("marked negatives", "candidates"),
-    "marked_push_per_query": ("part of the push on the marked negatives", "1"),
-    "placebo_push_per_query": ("part of the push on as many random negatives", "1"),
+    "marked_push_per_query": ("part of the query's push on the marked negatives", "1"),
+    "placebo_push_per_query": ("part of the query's push on as many random negatives", "1"),
 }
 # Of every batch and kind; the entry of the JSON document is named in front.
-MARKED_MEANS = {
-    "marked_share": ("negatives", "part of the negatives that is marked, mean over the queries with any push", "1"),
-    "marked_push": ("push", "part of the push on the marked negatives, mean over the queries with any push", "1"),
-    "placebo_push": (
-        "placebo",
-        "part of the push on as many random negatives, mean over the queries with any push",
-        "1",
-    ),
-    "enrichment": ("enrichment", "part of the push over part of the negatives, both means", "1"),
+MARKED_PARTS = {
+    "marked_share": ("negatives", "part of the negatives that is marked", "1"),
+    "marked_push": ("push", "part of the push on the marked negatives", "1"),
+    "placebo_push": ("placebo", "part of the push on as many random negatives", "1"),
+    "enrichment": ("enrichment", "part of the push over part of the negatives", "1"),
 }
 
 
@@ -71,19 +67,20 @@ class MarkedBatch:
                 yield None if mask is None else (mask, statistics.as_many(mask, pairs.negative, self.generator))
 
 
-def of_block(part: Tensor, masks: Sequence[tuple[Tensor, Tensor] | None]) -> dict[str, Tensor]:
-    """Statistics of the queries of a block, (q,) each, named by statistic and number of the kind.
+def of_block(push: Tensor, masks: Sequence[tuple[Tensor, Tensor] | None]) -> dict[str, Tensor]:
+    """Statistics of the queries of a block, (q,) each, named by statistic and number of the kind; and their push.
 
     Args:
-        part: (q, C), each negative's part of the push.
+        push: (q, C), push of each negative.
         masks: of each kind.
     """
-    made, unknown = {}, part.new_full((len(part),), torch.nan)
+    made, unknown, total = {"negative_push": push.sum(dim=1)}, push.new_full((len(push),), torch.nan), push.sum(dim=1)
     for kind, both in enumerate(masks):
         held = (unknown,) * 3
         if both is not None:
             marked, placebo = both
-            held = (marked.sum(dim=1), *(torch.where(mask, part, 0).sum(dim=1) for mask in (marked, placebo)))
+            sums = (torch.where(mask, push, 0).sum(dim=1) for mask in (marked, placebo))
+            held = (marked.sum(dim=1), *(each / torch.where(total > 0, total, 1) for each in sums))
         made |= {f"{name}/{kind}": values for name, values in zip(MARKED_LABELS, held, strict=True)}
     return made
 
@@ -96,24 +93,28 @@ def taken(values: Mapping[str, np.ndarray], number: int) -> tuple[dict[str, np.n
     return {name: array for name, array in values.items() if "/" not in name}, marked
 
 
-def means(
-    values: Mapping[str, np.ndarray], negatives: np.ndarray, effective: np.ndarray, axis: int | tuple[int, ...]
+def parts(
+    values: Mapping[str, np.ndarray], negatives: np.ndarray, push: np.ndarray, axis: int | tuple[int, ...]
 ) -> dict[str, np.ndarray]:
-    """The entries of `MARKED_MEANS` over some axes of queries, NaN where no query has any push.
+    """The entries of `MARKED_PARTS` over some axes of queries: ratios of sums, NaN where there is nothing to divide by.
 
     Args:
         values: of `MARKED_LABELS`, each (kinds, ..., queries).
         negatives: (..., queries).
-        effective: (..., queries), above 0 for queries with any push.
+        push: (..., queries), of all negatives.
         axis: of the queries, counted from the last one.
     """
-    share = np.divide(values["marked_negatives"], negatives, out=np.full(np.shape(values["marked_negatives"]), np.nan),
-                      where=np.broadcast_to(negatives > 0, np.shape(values["marked_negatives"])))  # fmt: skip
-    pushed = np.broadcast_to(effective > 0, share.shape)
-    every = (share, values["marked_push_per_query"], values["placebo_push_per_query"])
-    made = [_per_query.mean(each, pushed, axis) for each in every]
-    made.append(np.divide(made[1], made[0], out=np.full(np.shape(made[0]), np.nan), where=made[0] > 0))
-    return dict(zip(MARKED_MEANS, made, strict=True))
+    names, found = list(MARKED_LABELS), []
+    for name, whole in zip(names, (negatives, push, push), strict=True):
+        own = values[name] if name == names[0] else values[name] * push
+        there = np.broadcast_to(whole, own.shape)
+        found.append(_over(np.nansum(own, axis=axis), np.where(np.isnan(own), 0, there).sum(axis=axis)))
+    return dict(zip(MARKED_PARTS, [*found, _over(found[1], found[0])], strict=True))
+
+
+def _over(values: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """Quotients; NaN where the total is not above 0."""
+    return np.divide(values, total, out=np.full(np.shape(values), np.nan), where=total > 0)
 
 
 def variables(
@@ -123,25 +124,26 @@ def variables(
     if not marked:
         return {}
     dims = ("mark", "direction", "batch", "query")
-    found = means(marked, values["negatives"], values["effective_per_query"], -1)
+    found = parts(marked, values["negatives"], values["negative_push"], -1)
     made: dict[str, tuple] = {"mark": ("mark", list(labels), "mark on candidates")}
     made |= {name: (dims, marked[name], *about) for name, about in MARKED_LABELS.items()}
-    return made | {name: (dims[:3], found[name], *about) for name, (_, *about) in MARKED_MEANS.items()}
+    return made | {name: (dims[:3], found[name], *about) for name, (_, *about) in MARKED_PARTS.items()}
 
 
 def entries(one: xr.Dataset, full: np.ndarray, *, standard: bool) -> dict:
     """Entries `marks` of one direction in the JSON document: label -> number -> mean and deviation; {} without marks.
 
-    Means are over all queries with any push, or over batches as published; deviations are those of the full batches.
+    They are ratios of sums over all queries, or means over batches as published; deviations are those of full batches.
     """
     if "mark" not in one.dims:
         return {}
     values = {name: one[name].transpose("mark", "batch", "query").values for name in MARKED_LABELS}
-    over = means(values, one["negatives"].values, one["effective_per_query"].values, (-2, -1))
+    push = one["negative_push" if "negative_push" in one else "push"]  # which older files have
+    over = parts(values, one["negatives"].values, push.values, (-2, -1))
     made = {}
     for place, label in enumerate(map(str, one["mark"].values)):
         made[label] = entry = {}
-        for name, (key, *_) in MARKED_MEANS.items():
+        for name, (key, *_) in MARKED_PARTS.items():
             batches = one[name].isel(mark=place)
             mean = float(over[name][place])
             whole = {"mean": mean if np.isfinite(mean) else None, "std": _per_query.deviation(batches.values[full])}

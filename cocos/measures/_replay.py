@@ -23,7 +23,7 @@ FILTER_THRESHOLDS: dict[str, tuple[str, tuple[float, ...], float]] = {
 }
 # Filters that are tried without being asked for; `relative_margin` is `percent` where positives score above 0.
 USUAL_FILTERS = ("guide", "self", "percent", "factor")
-# Sums over all queries that are drawn, of each filter and threshold; push is a part of the push of its query.
+# Sums over all queries that are drawn, of each filter and threshold.
 SUMS_OF_FILTERS = ("masked", "masked_push", "left_push", "right", "right_push", "emptied", "below_zero")
 
 
@@ -83,22 +83,21 @@ def trials(
     return made
 
 
-def sums(trial: FilterTrial, pairs: Pairs, part: Tensor, push: Tensor, label: Tensor) -> list[float]:
+def sums(trial: FilterTrial, pairs: Pairs, push: Tensor, label: Tensor) -> list[float]:
     """The entries of `SUMS_OF_FILTERS` of some queries.
 
     Args:
         trial: the filter.
         pairs: of the queries.
-        part: (q, C), each negative's part of the push of its query.
-        push: (q,) push of each query.
+        push: (q, C), push of each negative.
         label: (q, C) bool, negatives that are known to be positives.
     """
     masked = trial.loss.masked(pairs) & pairs.negative
-    held, right, left = torch.where(masked, part, 0), masked & label, torch.zeros_like(part)
+    held, right, left = torch.where(masked, push, 0), masked & label, torch.zeros_like(push)
     emptied = pairs.negative.any(dim=1) & ~(pairs.negative & ~masked).any(dim=1)
     if trial.filter == "factor":  # its suspects stay, with smaller logits
-        weakened = trial.loss.weight(pairs).clamp(min=0) / torch.where(push > 0, push, 1)[:, None]
-        left, emptied = torch.where(masked & (push > 0)[:, None], weakened, 0), torch.zeros_like(emptied)
-    below = trial.loss.extra(pairs, 0.0).get("below_zero", torch.zeros_like(push))
-    every = (masked, held, left, right, torch.where(right, part, 0), emptied, below)
+        weakened = torch.where(masked & push.any(dim=1, keepdim=True), trial.loss.weight(pairs).clamp(min=0), 0)
+        left, emptied = weakened, torch.zeros_like(emptied)
+    below = trial.loss.extra(pairs, 0.0).get("below_zero", push.new_zeros(len(push)))
+    every = (masked, held, left, right, torch.where(right, push, 0), emptied, below)
     return [float(each.sum(dtype=torch.float64)) for each in every]

@@ -39,7 +39,9 @@ QUERY_LABELS = {
     "pushed_positives_per_query": ("positives that are pushed, with a share above eps", "candidates"),
     "masked_per_query": ("negatives that the filter of the loss suspects", "candidates"),
     "below_zero_per_query": ("whether the positive scores below 0, so that `percent` keeps negatives above it", "1"),
-    "masked_push_per_query": ("their part of the push without the filter", "1"),
+    "masked_push_per_query": ("their part of the query's push without the filter", "1"),
+    "unfiltered_push": ("total weight above zero of the negatives without the filter", "weight"),
+    "negative_push": ("total weight above zero of the negatives", "weight"),
     "push": ("total weight above zero", "weight"),
     "pull": ("total weight below zero", "weight"),
     "effective_per_query": ("effective number of negatives (exp of entropy)", "candidates"),
@@ -64,7 +66,7 @@ BATCH_LABELS = {
     "pushed_positives": ("positives that are pushed, with a share above eps, mean over all queries", "candidates"),
     "masked": ("negatives that the filter of the loss suspects, mean over all queries", "candidates"),
     "below_zero": ("part of the queries whose positive scores below 0: `percent` keeps negatives above it", "1"),
-    "masked_push": ("their part of the push without the filter, mean over all queries", "1"),
+    "masked_push": ("their part of the push without the filter", "1"),
     "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
     "participation": ("participation ratio, mean over the queries with any push", "candidates"),
     "n90": ("negatives that hold 90 % of the push, mean over the queries with any push", "candidates"),
@@ -85,7 +87,6 @@ OVER_ALL_QUERIES = (
     "pulled_negatives",
     "pushed_positives",
     "masked",
-    "masked_push",
     "below_zero",
 )
 # Statistics that a batch has, and no query by itself.
@@ -319,6 +320,12 @@ def _statistics(values: Mapping[str, np.ndarray], axis, *, zero_when_idle: bool 
     for name in PUSH_SPREAD:
         if f"{name}_per_query" in values:  # n90 is there where it was asked for
             result[name] = _per_query.mean(values[f"{name}_per_query"], values["effective_per_query"] > 0, axis)
+    if "unfiltered_push" in values:  # a ratio of sums; older files have means over the queries, which they keep
+        push = np.where(every, values["unfiltered_push"], 0)
+        held, total = (np.nansum(each, axis=axis) for each in (values["masked_push_per_query"] * push, push))
+        result["masked_push"] = np.divide(held, total, out=np.full(np.shape(total), np.nan), where=total > 0)
+    elif "masked_push_per_query" in values:
+        result["masked_push"] = _per_query.mean(values["masked_push_per_query"], every, axis)
     if "eq7_per_query" in values:
         eq7 = values["eq7_per_query"]
         found = _per_query.mean(eq7, eq7 > 0, axis)

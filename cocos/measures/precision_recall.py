@@ -38,8 +38,8 @@ def precision_recall(
 
     A pair is the same from both sides, so there is one curve: of all queries of the first direction that have a
     positive, with all candidates, those without any match among them. PR-AUC is
-    :math:`\sum_i (R_i - R_{i-1}) P_i` over all thresholds, as in `evaluate` (with distractors, where there are any), not
-    over the points that are kept. Of each fine step of recall the first, the last, the lowest and the highest point are
+    :math:`\sum_i (R_i - R_{i-1}) P_i` over all thresholds, as in `evaluate` (with distractors, where there are any),
+    not over the points that are kept. Of each fine step of recall the first, the last, the lowest and the highest are
     kept, which draws the same line. The precision of a query at recall r is that at its m-th best positive, m the
     smallest number that reaches r, at least 1: nothing is interpolated. A negative that ties with a positive ranks
     above it.
