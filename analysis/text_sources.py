@@ -1,8 +1,8 @@
 """Part of the push by source under the four directions of GTE, for three sets of real text embeddings.
 
 One softmax over other candidates, other queries, what other queries score with the positive, and candidates compared
-with the positive; batches of pairs under several seeds. A bar is the mean over the queries, its line the deviation over
-full batches; the grey line is the part of the negatives.
+with the positive; batches of pairs under several seeds. A bar is the part of the push of all queries, its line the
+deviation over full batches; the grey line is the part of the negatives.
 """
 
 import json

@@ -140,6 +140,8 @@ class Run:
     def visited_order(self) -> list[int]:
         """Places of the batches in the order of `stacks`: those of one kind together, as a view needs."""
         kinds = [_kind(batch) for batch in self.plan.batches]
+        if kinds.count(kinds[0]) == len(kinds):
+            return list(range(len(kinds)))
         first = {kind: place for place, kind in reversed(tuple(enumerate(kinds)))}
         return sorted(range(len(kinds)), key=lambda place: (first[kinds[place]], place))
 
@@ -238,10 +240,12 @@ class Run:
     def same_group_pairs(self) -> list[int]:
         """Unordered pairs of rows that are of one group, in each batch of pairs; 0 in the others."""
         groups, found = self.embeddings.groups, np.zeros(len(self.plan.batches), dtype=np.int64)
+        if groups.single:
+            return found.tolist()
         asking = [each.paired or each.turned is None or not each.turned.paired for each in self.plan.batches]
         drawn = [each if own else each.flip() for each, own in zip(self.plan.batches, asking, strict=True)]
         paired = [k for k, batch in enumerate(drawn) if batch.paired]
-        if paired and not groups.single:
+        if paired:
             index = [drawn[k].query_index.cpu() for k in paired]
             of = [groups.query if asking[k] else groups.candidate for k in paired]
             block = np.repeat(paired, [len(each) for each in index])
@@ -253,13 +257,12 @@ class Run:
 
     def repeated(self) -> dict[str, list[int]]:
         """Copies of candidates among the pairs of each batch as drawn, kept or not: direction -> (batches,)."""
-        batches, found = self.plan.batches, {}
+        found = {}
         for name, _, second in self.sides:
-            own = [batch.flip() for batch in batches] if second else batches
             if self.plan.copies == "once" or self.embeddings.shared or self.embeddings.proxies:
-                found[name] = [batch.dropped[1] for batch in own]
+                found[name] = [batch.without[second] for batch in self.plan.batches]
             else:
-                found[name] = _copies([batch.partners for batch in own])
+                found[name] = _copies([(each.flip() if second else each).partners for each in self.plan.batches])
         return found
 
 

@@ -72,14 +72,18 @@ def _files() -> str:
     return ", ".join(file for file, *_ in FILES.values())
 
 
-def spread(batches: Sequence[np.ndarray], numbers: Sequence[np.ndarray]) -> Found:
-    """Mean over all queries, and deviations over full batches and over seeds.
+def spread(
+    batches: Sequence[np.ndarray], numbers: Sequence[np.ndarray], totals: Sequence[np.ndarray] | None = None
+) -> Found:
+    """Mean over all queries, or ratio of sums, and deviations over full batches and over seeds.
 
     Args:
-        batches: of each seed the means of its batches.
+        batches: of each seed the means, or ratios, of its batches.
         numbers: of each seed the queries of its batches.
+        totals: of ratios, what is divided by, of each batch; None: means over queries.
     """
-    means = [float((each * number).sum() / number.sum()) for each, number in zip(batches, numbers, strict=True)]
+    weights = numbers if totals is None else totals
+    means = [float((each * weight).sum() / weight.sum()) for each, weight in zip(batches, weights, strict=True)]
     full = [each[number == number.max()] for each, number in zip(batches, numbers, strict=True)]
     every = np.concatenate(full)
     return {
@@ -162,6 +166,10 @@ def _equilibrium(embeddings: Embeddings) -> Found:
     return found
 
 
+# Quantities of a source, and the factor of their ratio: percent of the push and of the negatives, a number a query.
+SOURCED = {"push": 100, "negatives": 100, "contributing": 1}
+
+
 def _sources(embeddings: Embeddings) -> Found:
     """Part of the push of each source under four directions, by scale; and its part of the negatives."""
     found: Found = {}
@@ -169,19 +177,17 @@ def _sources(embeddings: Embeddings) -> Found:
         loss, parts = losses.load("mnrl", {"scale": scale, "directions": DIRECTIONS}), {}
         for seed in SEEDS:
             one = measures.count(embeddings, loss, batch_size=BATCH, seed=seed).isel(direction=0)
-            push, every = one["source_push"].transpose("source", ...), one["source_negatives"].transpose("source", ...)
-            share = (push / push.sum("source")).mean("query").values
-            number = (every / every.sum("source")).mean("query").values
-            held = one["source_contributing"].transpose("source", ...).mean("query").values
+            queries = one["queries"].values
+            sums = {key: one[f"source_{key}"].transpose("source", ...).sum("query").values for key in SOURCED}
+            totals = {key: sums[key].sum(axis=0) for key in ("push", "negatives")} | {"contributing": queries}
             for place, name in enumerate(one["source"].values.tolist()):
-                own = parts.setdefault(name, {"push": [], "negatives": [], "contributing": [], "queries": []})
-                own["push"].append(100 * share[place])
-                own["negatives"].append(100 * number[place])
-                own["contributing"].append(held[place])
-                own["queries"].append(one["queries"].values)
+                own = parts.setdefault(name, {key: ([], [], []) for key in SOURCED})
+                for key, factor in SOURCED.items():
+                    ratio = factor * sums[key][place] / totals[key]
+                    for held, values in zip(own[key], (ratio, queries, totals[key]), strict=True):
+                        held.append(values)
         found[f"{scale:g}"] = {
-            name: {key: spread(own[key], own["queries"]) for key in own if key != "queries"}
-            for name, own in parts.items()
+            name: {key: spread(*values) for key, values in own.items()} for name, own in parts.items()
         }
     return found
 

@@ -52,6 +52,11 @@ class Batch:
         return self.candidate_index[: len(self.candidate_index) - self.extra]
 
     @property
+    def without(self) -> tuple[int, int]:
+        """Copies of candidates that this batch, and the flipped one, leave out."""
+        return self.dropped[1], self.dropped[0] if self.turned is None else self.turned.dropped[1]
+
+    @property
     def square(self) -> bool:
         """Whether both directions have the same rows, so that one visit of the scores serves both."""
         return self.extra == 0 and self.beside is None and self.turned is None

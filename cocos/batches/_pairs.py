@@ -144,19 +144,19 @@ def pairs(
     """
     number = len(embeddings.query if pairing.turned else embeddings.candidate)
     large, small, more, beside = pairing.drawn(number, generator)
-    late, numbered = (beside // size).argsort(stable=True), torch.arange(len(large)) // size
+    numbered = torch.arange(len(large)) // size
     batches = int(numbered[-1]) + 1
-    ends = torch.bincount(beside // size, minlength=batches).tolist()
-    apart = [True] * batches
+    left_over, apart = [more] * batches, [True] * batches
+    if len(more):
+        of = beside // size
+        left_over = list(of.argsort(stable=True).split(torch.bincount(of, minlength=batches).tolist()))
     if not all(pairing.paired):
         groups = embeddings.groups.query if pairing.turned else embeddings.groups.candidate
         key = (numbered * (int(groups.max()) + 1) + groups[large]).sort()
         again = numbered[key.indices[1:][key.values.diff() == 0]]
         apart = (torch.bincount(again, minlength=batches) == 0).tolist()
-    parts = zip(large.split(size), small.split(size), late.split(ends), apart, strict=True)
-    for own, partners, left, alone in parts:
+    for own, partners, left, alone in zip(large.split(size), small.split(size), left_over, apart, strict=True):
+        drawn, asked = own, partners
         if len(left):
             drawn, asked = torch.cat([own, large[beside[left]]]), torch.cat([partners, more[left]])
-            yield pairing.batch(drawn, asked, apart=False), len(own)
-        else:
-            yield pairing.batch(own, partners, apart=alone), len(own)
+        yield pairing.batch(drawn, asked, apart=alone and not len(left)), len(own)
