@@ -267,7 +267,11 @@ def test_the_command(file):
     assert all(each["ratio"] == pytest.approx(1) for each in found["kinds"])
     done = call("verify", "--same-as", "ntxent", "ntxent@accumulate=2", file, "--batch-size", 16)
     assert done.exit_code == 1 and "verdict: B has no pair across mini-batches of 8 rows" in done.stdout
-    assert call("verify", "--same-as", "ntxent", "supcon", "-p", "temperature=0.3", "-q").exit_code == 0
+    assert call("verify", "--same-as", "ntxent", "mnrl", "-p", "temperature=0.3", "-q").exit_code == 0
+    done = call("verify", "--same-as", "ntxent", "supcon", "-p", "temperature=0.3", "-q")
+    assert done.exit_code == 1 and "the same with one positive a query, but with several they differ" in " ".join(
+        done.stdout.split()
+    )
 
 
 def test_an_answer_that_is_not_the_same_says_what_to_do_next(file):
@@ -402,3 +406,108 @@ def test_a_loss_of_one_width_is_compared_by_rows():
     data = measures.same_gradient(projected, projected)
     assert data.attrs["same"] and "single pairs are not compared" in data.attrs["notes"]
     assert np.isnan(data["ratio"].values).all() and math.isclose(float(data["row_ratio"].mean()), 1)
+
+
+# ------------------------------------------------------------- several positives, scores beyond the data, own positives
+
+
+def terms(scores, positive, kept):
+    """Log-softmax of each positive against the columns that are kept, at temperature 0.1, (Q, C), 0 elsewhere."""
+    rest = torch.logsumexp((10 * scores).masked_fill(~kept, -torch.inf), dim=1, keepdim=True)
+    return torch.where(positive, torch.nn.functional.softplus(rest - 10 * scores), 0)
+
+
+def summed(scores, positive, negative):
+    return terms(scores, positive, negative).sum(dim=1)
+
+
+def mean_over_positives(scores, positive, negative):
+    return summed(scores, positive, negative) / positive.sum(dim=1).clamp(min=1)
+
+
+def sum_of_log_softmaxes(scores, positive, negative):
+    """SupCon's softmax, whose denominator has all positives, summed over them."""
+    rest = torch.logsumexp((10 * scores).masked_fill(~(positive | negative), -torch.inf), dim=1, keepdim=True)
+    return torch.where(positive, rest - 10 * scores, 0).sum(dim=1)
+
+
+@pytest.fixture
+def many(tmp_path):
+    """A file with four candidates a group, and one with a single one."""
+    generator = np.random.default_rng(0)
+    query = generator.normal(size=(40, 12))
+    rows = {"query": query, "query_group": np.arange(40)}
+    for name, times in (("many.npz", 4), ("one.npz", 1)):
+        candidate = np.repeat(query, times, axis=0) + 0.5 * generator.normal(size=(40 * times, 12))
+        np.savez(tmp_path / name, candidate=candidate, candidate_group=np.arange(40).repeat(times), **rows)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [None, "many.npz"])
+def test_several_positives_tell_a_mean_and_a_softmax_of_all_from_a_sum(many, name):
+    given = None if name is None else cocos.open(many / name)
+    assert verdict("ntxent", summed, given, batch_size=16)["verdict"] == "the same"
+    found = verdict("ntxent", mean_over_positives, given, batch_size=16)
+    said = "the same with one positive a query; with several B takes the mean over the positives in place of a sum"
+    assert (found["verdict"], found["same"], found["found"]) == (said, 0, "positives")
+    for other in (sum_of_log_softmaxes, "supcon"):
+        found = verdict("ntxent", other, given, batch_size=16)["verdict"]
+        assert found.startswith("the same with one positive a query, but with several they differ: cosine 0.")
+
+
+def test_a_file_of_labels_has_several_positives(many):
+    generator = torch.Generator().manual_seed(0)
+    labelled = cocos.Embeddings.labelled(torch.randn(48, 8, generator=generator), torch.arange(48) // 6)
+    found = verdict("ntxent", mean_over_positives, labelled, batch_size=16)
+    assert "with several B takes the mean over the positives" in found["verdict"]
+
+
+def test_the_verdict_says_where_a_query_had_one_positive_alone(many):
+    one = cocos.open(many / "one.npz")
+    for other in (summed, mean_over_positives):
+        found = verdict("ntxent", other, one, batch_size=16)
+        assert found["verdict"] == "the same, with one positive a query" and found["same"]
+    assert verdict("ntxent", "ntxent@cached=8", one, batch_size=16)["verdict"] == "the same"  # one loss, two ways
+
+
+def clamped(query, candidate, low=-1.0, high=1.0):
+    scores = normalize(query, dim=1) @ normalize(candidate, dim=1).T
+    return cross_entropy(10 * scores.clamp(low, high), torch.arange(len(query)))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"), [(-1.0, 0.95, "above 0.95"), (-0.95, 1.0, "below -0.9"), (-1.0, 0.99, "above 0.99")]
+)
+def test_a_clamp_that_the_data_do_not_reach_is_found(low, high, said):
+    rows = synthetic(64, 0, 0, CPU)
+    assert (normalize(rows.query, dim=1) @ normalize(rows.candidate, dim=1).T).abs().max() < 0.95
+    found = verdict("ntxent", lambda query, candidate: clamped(query, candidate, low, high))
+    assert found["verdict"].startswith("the same on scores of the data, but B has no gradient at some cosines " + said)
+    assert found["verdict"].endswith("(a clamp?)") and found["found"] == "beyond" and not found["same"]
+    assert verdict("ntxent", clamped)["verdict"] == "the same"
+
+
+def beside_itself(query, candidate, times, rows):
+    """InfoNCE with copies of the own positive as further columns of some queries."""
+    scores = 10 * normalize(query, dim=1) @ normalize(candidate, dim=1).T
+    copies = scores.diagonal()[:, None].expand(-1, times).masked_fill(~rows[:, None], -torch.inf)
+    return cross_entropy(torch.cat([scores, copies], dim=1), torch.arange(len(query)))
+
+
+def test_own_positives_among_the_negatives_are_named():
+    """A positive with probability p that stands there m + 1 times is pulled by -1 + (m + 1) p / (1 + m p)."""
+    every, some = torch.ones(64, dtype=torch.bool), torch.arange(64) < 5
+    for times, often in ((1, "once"), (2, "twice"), (3, "3 times")):
+        found = verdict("ntxent", lambda query, candidate, times=times: beside_itself(query, candidate, times, every))
+        assert found["verdict"].startswith(f"the positive stands among the negatives of every query, {often}: ratio 0.")
+    found = verdict("ntxent", lambda query, candidate: beside_itself(query, candidate, 1, some))
+    assert "the positive stands among the negatives of queries 0-4, once" in found["verdict"]
+    found = verdict(infonce, lambda query, candidate: beside_itself(query, candidate, 1, some))  # an unknown scale
+    assert "among the negatives of queries 0-4, once" in found["verdict"] and found["found"] == "own positive"
+
+    def shared(query, candidate):
+        """The first three positives stand in the batch twice, for all queries."""
+        every = normalize(torch.cat([candidate, candidate[:3]]), dim=1)
+        return cross_entropy(10 * normalize(query, dim=1) @ every.T, torch.arange(len(query)))
+
+    assert "among the negatives of queries 0-2, once" in verdict("ntxent", shared)["verdict"]

@@ -358,3 +358,45 @@ def own_negatives_one_by_one(query: Tensor, candidate: Tensor, negatives: Tensor
         scores = logits(asking[None], torch.cat([own[None], hard]))
         values.append(cross_entropy(scores, torch.zeros(1, dtype=torch.int64)))
     return torch.stack(values).mean()
+
+
+def resampled(query: Tensor, candidate: Tensor, negatives: Tensor | None, *, first: int) -> Tensor:
+    """Cross-entropy over the batch and own columns: hard negatives, and as many again, drawn from some columns.
+
+    Args:
+        query: (N, D).
+        candidate: (N, D).
+        negatives: (N, K, D), or None: the batch alone.
+        first: of the K columns that are drawn from, of positive and hard negatives: 0 begins with the positive.
+    """
+    scores, target = logits(query, candidate), torch.arange(len(query))
+    if negatives is None:
+        return cross_entropy(scores, target)
+    columns = torch.cat([candidate[:, None], negatives], dim=1)
+    number = negatives.shape[1]
+    drawn = torch.randint(number, (len(query), number), generator=torch.Generator().manual_seed(0)) + first
+    own = torch.cat([negatives, columns[target[:, None], drawn]], dim=1)
+    hard = SCALE * (unit(query)[:, None] * unit(own)).sum(dim=-1)
+    return cross_entropy(torch.cat([scores, hard], dim=1), target)
+
+
+def resampled_with_positive(query: Tensor, candidate: Tensor, negatives: Tensor | None = None) -> Tensor:
+    """The columns that are drawn from begin with the positive and end before the last hard negative."""
+    return resampled(query, candidate, negatives, first=0)
+
+
+def resampled_negatives(query: Tensor, candidate: Tensor, negatives: Tensor | None = None) -> Tensor:
+    """Hard negatives alone are drawn."""
+    return resampled(query, candidate, negatives, first=1)
+
+
+def counted_negatives(query: Tensor, candidate: Tensor, negatives: Tensor | None = None) -> Tensor:
+    """The same with each hard negative once, and the logarithm of the number of its copies beside its logit."""
+    scores, target = logits(query, candidate), torch.arange(len(query))
+    if negatives is None:
+        return cross_entropy(scores, target)
+    number = negatives.shape[1]
+    drawn = torch.randint(number, (len(query), number), generator=torch.Generator().manual_seed(0))
+    copies = 1 + torch.nn.functional.one_hot(drawn, number).sum(dim=1)
+    hard = SCALE * (unit(query)[:, None] * unit(negatives)).sum(dim=-1) + copies.to(scores).log()
+    return cross_entropy(torch.cat([scores, hard], dim=1), target)

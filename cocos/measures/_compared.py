@@ -32,6 +32,9 @@ NEXT_STEPS = {
     "temperature": "look whether a logarithm of the scale is exponentiated, and whether both read unit vectors",
     "push": "look whether negatives enter one sum or several",
     "queries": "look for weights of the queries, and for a mean over some of their terms",
+    "positives": "look whether the loss is a sum or a mean over the positives, and which of them the denominator has",
+    "beyond": "look for a clamp or a cut of the scores, and for values that overflow",
+    "own positive": "leave the positive out where negatives are drawn or repeated",
     "rounding": "compute the scores and the softmax in float32, or take a larger --tolerance if this is enough",
 }
 
@@ -69,6 +72,8 @@ class Compared:
         cosines: of all rows as their pairs were scored, (R, R).
         scale: factor of A's scores in a softmax, where it is known.
         narrow: whether one of them computes in a dtype that is narrower than float64.
+        groups: (N,) groups of the pairs, where queries have several positives, or None.
+        beyond: whether the cosines fill their range, whatever those of the data do.
     """
 
     first: PairGradients
@@ -82,6 +87,8 @@ class Compared:
     cosines: Tensor
     scale: float | None
     narrow: bool
+    groups: Tensor | None = None
+    beyond: bool = False
 
     @property
     def room(self) -> float:

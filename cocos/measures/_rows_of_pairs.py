@@ -1,5 +1,6 @@
 """Gradients of a loss of one batch: of every row, and of every row along every other one."""
 
+import math
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -22,6 +23,10 @@ OWN_COORDINATE = 2.0**-8
 SYNTHETIC_WIDTH, SYNTHETIC_NOISE = 24, 0.9
 # Coordinates of synthetic rows that their teacher sees, and number of grades of synthetic pairs.
 TAUGHT_WIDTH, GRADES = 12, 5
+# Sizes of the groups of a batch in which queries have several positives, in turn.
+GROUP_SIZES = (1, 2, 3, 4)
+# Rows around one direction where cosines fill their range, and the least and largest distance from it.
+CLOSE_ROWS, CLOSE_NOISE = 4, (0.02, 1.0)
 # Smallest number of pairs in which rows, mini-batches and processes can be told apart.
 FEWEST_PAIRS = 4
 Call = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -35,13 +40,20 @@ class PairRows:
         query: (N, D).
         candidate: (N, D); candidate i belongs to query i alone.
         negatives: (N, K, D) or None.
-        beside: grades of the pairs and scores of a teacher, for losses that read them.
+        beside: grades of the pairs, scores of a teacher and groups of several positives, for losses that read them.
+        beyond: its cosines fill the range from -1 to 1, whatever those of the data do.
     """
 
     query: Tensor
     candidate: Tensor
     negatives: Tensor | None
     beside: Annotations = Annotations()
+    beyond: bool = False
+
+    @property
+    def several(self) -> bool:
+        """Whether queries have several positives."""
+        return self.beside.groups is not None
 
     @property
     def number(self) -> int:
@@ -63,7 +75,7 @@ class PairRows:
         """The same batch with other rows, (R, D)."""
         number = self.number
         hard = None if not self.hard else matrix[2 * number :].unflatten(0, (number, self.hard))
-        return PairRows(matrix[:number], matrix[number : 2 * number], hard, self.beside)
+        return replace(self, query=matrix[:number], candidate=matrix[number : 2 * number], negatives=hard)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +181,67 @@ def synthetic(number: int, hard: int, seed: int, device: torch.device) -> PairRo
     guide = made.matrix[:, :TAUGHT_WIDTH]
     grades = torch.arange(number, device=device) % GRADES
     return replace(made, beside=Annotations(grades, Teacher(guide=(guide[:number], guide[number:]))))
+
+
+def grouped(number: int, seed: int, device: torch.device) -> PairRows:
+    """A synthetic batch in which the candidates of a group are positives of all of its queries."""
+    rows, sizes = synthetic(number, 0, seed, device), torch.tensor(GROUP_SIZES)
+    groups = torch.arange(len(sizes) * number).repeat_interleave(sizes.repeat(number))[:number]
+    return replace(rows, beside=replace(rows.beside, groups=groups.to(device)))
+
+
+def stretched(number: int, seed: int, device: torch.device) -> PairRows:
+    """A synthetic batch of unit vectors whose cosines fill the range: close queries, candidates on both sides of them.
+
+    Of the rows around one direction the first candidates lie beside it, one opposite to it, and one anywhere.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(rows: int) -> Tensor:
+        found = torch.randn(rows, SYNTHETIC_WIDTH, generator=generator, dtype=torch.float64)
+        return found / found.norm(dim=1, keepdim=True)
+
+    place = torch.arange(number)
+    centre = drawn(-(-number // CLOSE_ROWS))[place // CLOSE_ROWS]
+    low, high = map(math.log, CLOSE_NOISE)
+    noise = torch.linspace(low, high, number, dtype=torch.float64).exp()[:, None]
+    query, candidate = centre + noise * drawn(number), centre + noise * drawn(number)
+    candidate = torch.where((place % CLOSE_ROWS == CLOSE_ROWS - 2)[:, None], -candidate, candidate)
+    candidate = torch.where((place % CLOSE_ROWS == CLOSE_ROWS - 1)[:, None], drawn(number), candidate)
+    query, candidate = ((each / each.norm(dim=1, keepdim=True)).to(device) for each in (query, candidate))
+    return PairRows(query, candidate, None, beyond=True)
+
+
+def drawn_groups(embeddings: Embeddings, number: int, seed: int) -> PairRows | None:
+    """Draw a batch in which queries have several positives, as many as `GROUP_SIZES` in turn; None: no group has two.
+
+    A query stands in it once for each candidate of its group that is drawn, where the group has fewer queries.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    asking, asked = (group.cpu() for group in (embeddings.query_group, embeddings.candidate_group))
+    places: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
+    for held, groups in zip(places, (asking, asked), strict=True):
+        for row in torch.randperm(len(groups), generator=generator).tolist():
+            held.setdefault(int(groups[row]), []).append(row)
+    rows: list[int] = []
+    columns: list[int] = []
+    for turn, (group, asks) in enumerate(places[0].items()):
+        queries, others = asks, places[1].get(group, [])
+        if embeddings.shared:  # a sample is a query or a candidate
+            queries, others = asks[: len(asks) // 2], asks[len(asks) // 2 :]
+        take = min(len(others), GROUP_SIZES[turn % len(GROUP_SIZES)], number - len(rows)) if queries else 0
+        rows += [queries[each % len(queries)] for each in range(take)]
+        columns += others[:take]
+    index = torch.tensor(rows, dtype=torch.int64), torch.tensor(columns, dtype=torch.int64)
+    groups = asking[index[0]]
+    number_of_groups = len(groups.unique())
+    if len(rows) < FEWEST_PAIRS or not 1 < number_of_groups < len(rows):
+        return None
+    place, other = (each.to(embeddings.query.device) for each in index)
+    found = PairRows(embeddings.query[place], embeddings.candidate[other], None)
+    if not bool((found.matrix != 0).any(dim=1).all()):
+        return None
+    return replace(found, beside=Annotations(groups=groups.unique(return_inverse=True)[1].to(place.device)))
 
 
 def drawn(embeddings: Embeddings, number: int, hard: bool, seed: int) -> PairRows:

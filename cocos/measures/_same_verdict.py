@@ -17,15 +17,72 @@ FEW = 16
 MOSTLY = 0.99
 # Smallest cosine of two gradients that rounding alone sets apart.
 LIKE = 0.99
+# Part of the largest weight below which a weight says nothing on how often its column stands in a denominator.
+SEEN_PART = 1e-6
+# Largest difference of such a number from a whole one, in parts of it.
+WHOLE = 1e-3
 
 
 def outcome(both: Compared) -> Outcome:
     """Answer the questions in their order; the first that applies makes the sentence."""
+    if both.groups is not None or both.beyond:
+        found = _unusable(both) or _scaled(both) or _along_rows(both)
+        if found is not None and (found.same or found.kind == "idle"):
+            return found
+        return _several(both, found) if both.groups is not None else _beyond(both, found)
     for question in QUESTIONS:
         found = question(both)
         if found is not None:
             return found
     return _otherwise(both)
+
+
+def _differing(both: Compared, found: Outcome | None) -> str:
+    """How far the gradients differ on a batch of its own kind, after what they do on the others."""
+    return found.verdict if found is not None else f"cosine {number(cosine_of(both))}, ratio {number(_ratio(both))}"
+
+
+def _ratio(both: Compared) -> float:
+    return fit(both.first.rows, both.second.rows).ratio
+
+
+def _several(both: Compared, found: Outcome | None) -> Outcome:
+    """A difference that only queries with several positives have."""
+    assert both.groups is not None
+    positives = (both.groups[:, None] == both.groups[None, :]).sum(dim=1)
+    said = f"the same with one positive a query, but with several they differ: {_differing(both, found)}"
+    if both.pairs is not None and found is None:
+        mixed = both.layout.rows(0), both.layout.rows(1)  # how queries and candidates reach each other
+        a, b = (each[mixed[0], mixed[1]] for each in both.pairs)
+        for word, factor in (("mean over the positives in place of a sum", 1 / positives), ("sum", positives)):
+            scaled = fit(a * factor[:, None], b)
+            if both.close(scaled) and scaled.ratio > 0:
+                words = word if word != "sum" else "sum over the positives in place of a mean"
+                beside = "" if abs(scaled.ratio - 1) <= both.room else f", and a factor of {number(scaled.ratio)}"
+                said = f"the same with one positive a query; with several B takes the {words}{beside}"
+                return Outcome(said, False, math.nan, "positives")
+    return Outcome(said, False, _ratio(both), "positives")
+
+
+def _beyond(both: Compared, found: Outcome | None) -> Outcome:
+    """A difference that only scores outside of the range of the data have."""
+    said = f"the same on scores of the data, but at cosines from -1 to 1 they differ: {_differing(both, found)}"
+    if both.pairs is None or found is not None:
+        return Outcome(said, False, _ratio(both), "beyond")
+    rows, columns = both.layout.rows(0), both.layout.rows(1)
+    cosines = both.cosines[rows, columns]
+    a, b = (each[rows, columns] for each in both.pairs)
+    for name, one, other in (("B", a, b), ("A", b, a)):
+        gone = (one.abs() > both.room * one.abs().max()) & (other.abs() <= both.room * other.abs().max())
+        if not gone.any():
+            continue
+        above, below = cosines[gone & (cosines > 0)], cosines[gone & (cosines < 0)]
+        ends = [f"above {float(above.min()):.2f}"] if len(above) else []
+        ends += [f"below {float(below.max()):.2f}"] if len(below) else []
+        where = " and ".join(ends)
+        said = f"the same on scores of the data, but {name} has no gradient at some cosines {where} (a clamp?)"
+        return Outcome(said, False, 0.0 if name == "B" else math.inf, "beyond")
+    return Outcome(said, False, _ratio(both), "beyond")
 
 
 def _unusable(both: Compared) -> Outcome | None:
@@ -157,6 +214,60 @@ def _misaligned(both: Compared) -> Outcome | None:
         f"ratio {number(kept)} of the pull on own candidates"
     )
     return Outcome(said, False, kept, "misaligned")
+
+
+def _own_positive(both: Compared) -> Outcome | None:
+    """Queries whose positive stands in the denominator more than once: weights of a softmax with whole multiples.
+
+    With g the sum over the columns of A in parts of B's, B's negatives have m g times A's weight, with m the number of
+    times that a column stands there, and a positive of probability p has -1 + m g p in place of -1 + p.
+    """
+    if both.pairs is None:
+        return None
+    total, rows, columns = both.layout.number, both.layout.rows(0), both.layout.rows(1)
+    a, b = (each[rows, columns] for each in both.pairs)
+    scale = both.scale or _steepness(both, a)
+    if scale is None:
+        return None
+    own = torch.eye(total, dtype=torch.bool, device=a.device)
+    whole = scale / total  # weight of all of the probability
+    seen = ~own & (a > SEEN_PART * a.max())
+    probability = 1 + a.diagonal() / whole
+    if not seen.any(dim=1).all() or not ((probability > 0) & (probability < 1)).all():
+        return None
+    ratios = torch.where(seen, b / torch.where(seen, a, 1), math.inf)
+    unit = ratios.amin(dim=1, keepdim=True)
+    if not (unit > 0).all():
+        return None
+    times = ratios / unit
+    own_times = (1 + b.diagonal() / whole) / (unit[:, 0] * probability)
+    wholes = torch.cat([times[seen], own_times])
+    if ((wholes - wholes.round()).abs() > WHOLE * wholes).any() or (own_times.round() < 1).any():
+        return None
+    again = (own_times.round() > 1).nonzero().flatten()
+    if not len(again):
+        return None
+    extra = sorted({int(each) - 1 for each in own_times[again].round()})
+    often = {1: "once", 2: "twice"}.get(extra[0], f"{extra[0]} times")
+    often = often if len(extra) == 1 else f"{extra[0]} to {extra[-1]} times"
+    every = len(again) == total
+    kept = float(b.diagonal()[again].sum() / a.diagonal()[again].sum())
+    whose = "every query" if every else f"queries {span(again.tolist())}"
+    said = f"the positive stands among the negatives of {whose}, {often}: ratio {number(kept)} of the pull"
+    return Outcome(said, False, kept, "own positive")
+
+
+def _steepness(both: Compared, a: Tensor) -> float | None:
+    """Scale of the scores in the softmax of A: the logarithm of a weight is linear in the score; None if it is not."""
+    cosines = both.cosines[both.layout.rows(0), both.layout.rows(1)]
+    used = (a > SEEN_PART * a.max()) & ~torch.eye(len(a), dtype=torch.bool, device=a.device)
+    many = used.sum(dim=1, keepdim=True).clamp(min=1)
+    logs = torch.where(used, torch.where(used, a, 1).log(), 0)
+    x, y = (torch.where(used, each - (each * used).sum(dim=1, keepdim=True) / many, 0) for each in (cosines, logs))
+    if not float(x.square().sum()):
+        return None
+    slope = float((x * y).sum() / x.square().sum())
+    return slope if slope > 0 and float((y - slope * x).abs().max()) <= WHOLE else None
 
 
 def _blocks(both: Compared) -> Outcome | None:
@@ -361,6 +472,7 @@ QUESTIONS: tuple[Callable[[Compared], Outcome | None], ...] = (
     _opposite,
     _mini_batch,
     _misaligned,
+    _own_positive,
     _blocks,
     _sources,
     another_temperature,

@@ -64,13 +64,18 @@ class Way:
         value = COMPUTATIONS[self.way](self, batch)
         return value * len(query) if self.reduction == "sum" else value
 
+    @property
+    def whole(self) -> bool:
+        """Whether the loss sees the whole batch."""
+        return self.way in {None, "cached"}
+
     def fits(self, number: int) -> None:
         """Refuse a batch that does not divide into the mini-batches or processes.
 
         Raises:
             InputError: naming both numbers, or what the loss reads of the whole batch.
         """
-        if self.loss.reads and self.way in {"chunks", "ranks", "accumulate"}:
+        if self.loss.reads and not self.whole:
             raise InputError(
                 f"{self.spelling}: {self.way} cuts the batch, and its loss reads {' and '.join(self.loss.reads)} of "
                 "the whole batch; compare it whole, or cached"

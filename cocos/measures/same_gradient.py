@@ -17,7 +17,17 @@ from cocos.errors import InputError
 from cocos.losses.external.sides import Sides
 from cocos.measures._compared import NEXT_STEPS, Compared, Outcome, by_kind
 from cocos.measures._kinds_of_pairs import ENDS, PAIR_KINDS, RowKinds, fit
-from cocos.measures._rows_of_pairs import OWN_COORDINATE, PairGradients, PairRows, drawn, gradients, synthetic
+from cocos.measures._rows_of_pairs import (
+    OWN_COORDINATE,
+    PairGradients,
+    PairRows,
+    drawn,
+    drawn_groups,
+    gradients,
+    grouped,
+    stretched,
+    synthetic,
+)
 from cocos.measures._same_verdict import outcome
 from cocos.measures._ways import WAY_DTYPES, Way, way
 from cocos.run import embedded
@@ -27,6 +37,8 @@ from cocos.scores import cosine
 # Largest difference of gradients that are the same, in parts of the largest gradient of a row: what the rounding of a
 # dtype leaves at temperatures from 0.05 on.
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+# End of a verdict on losses of several positives that were compared with one.
+ONE_POSITIVE = "with one positive a query"
 # Hard negatives of a query of a synthetic batch.
 SYNTHETIC_HARD = 2
 # Largest distance of the length of a row from 1, if the rows are unit vectors.
@@ -49,6 +61,23 @@ def _batches(
         else:
             made.append(drawn(embeddings, number, beside, seed + place))
     return made
+
+
+def _further(
+    embeddings: Embeddings | None, number: int, a: Way, b: Way, seed: int, device: torch.device, dtype: str
+) -> list[PairRows]:
+    """Batches that the data may not have: several positives of a query, and cosines over the whole range.
+
+    Ways that cut a batch keep no groups, losses of hard negatives or of annotations alone are not asked, and a narrow
+    dtype rounds cosines near 1 too much.
+    """
+    found: list[PairRows | None] = []
+    if all(each.whole and each.loss.several == "groups" and not each.loss.needed for each in (a, b)):
+        made = grouped(number, seed, device) if embeddings is None else drawn_groups(embeddings, number, seed)
+        found.append(made)
+    if dtype == "float64" and not any(each.loss.needed or each.loss.reads for each in (a, b)):
+        found.append(stretched(number, seed, device))
+    return [each for each in found if each is not None]
 
 
 def _counts(a: Way, b: Way, number: int) -> tuple[tuple[float, str], ...]:
@@ -97,26 +126,36 @@ def _compared(a: Way, b: Way, rows: PairRows, rounded: torch.dtype | None, toler
         (1 - OWN_COORDINATE**2) * cosine(rows.matrix, rows.matrix),
         a.scale,
         rounded is not None,
+        rows.beside.groups,
+        rows.beyond,
     )
 
 
 def _decided(
     a: Way, b: Way, batches: list[PairRows], rounded: torch.dtype | None, room: float, progress: Progress | None
 ) -> tuple[PairRows, Compared, Outcome]:
-    """The first batch on which they differ, or the last one on which they have a gradient, and its outcome."""
+    """The first batch on which they differ, or the last one of the data with a gradient, and its outcome."""
     report = progress and progress("comparing gradients")
-    shown = None
+    shown: tuple[PairRows, Compared, Outcome] | None = None
     for place, rows in enumerate(batches):
         both = _compared(a, b, rows, rounded, room)
         found = outcome(both)
         if report:
             report(place + 1, len(batches))
-        if shown is None or found.kind != "idle":
+        further = rows.several or rows.beyond
+        if shown is None or (found.kind != "idle" and not (further and found.same)):
             shown = rows, both, found
         if not found.same and found.kind != "idle":
             break
     assert shown is not None  # there is a batch
     return shown
+
+
+def _read_several(a: Way, b: Way) -> bool:
+    """Whether both take several positives of a query, and are not one loss that is computed in two ways."""
+    one, other = (each.spelling.partition("@")[0].strip() for each in (a, b))
+    alike = one == other and a.parameters == b.parameters
+    return bool(a.loss.several and b.loss.several) and not alike
 
 
 def _dtypes(a: Way, b: Way) -> tuple[str, torch.dtype | None]:
@@ -141,7 +180,8 @@ def same_gradient(
 ) -> xr.Dataset:
     """Compare the gradients of two losses, or of two ways of computing one, and say in a sentence what differs.
 
-    Both see the same batches: pairs of different groups, first without and then with hard negatives of each query. By
+    Both see the same batches: pairs of different groups, first without and then with hard negatives of each query;
+    where both take several positives, a batch of groups; and, in float64, one whose cosines fill the range. By
     autograd down to the embeddings, and to the derivative of every single pair as it reaches each of its two rows.
 
     Args:
@@ -192,7 +232,11 @@ def same_gradient(
     dtype, rounded = _dtypes(first, second)
     room = TOLERANCES[dtype] if tolerance is None else tolerance
     drawn_ = _batches(real, batch_size, batches, (first.loss, second.loss), seed, device)
-    rows, both, found = _decided(first, second, drawn_, rounded, room, progress)
+    place, fewest = drawn_[0].query.device, min(batch_size, drawn_[0].number)
+    further = _further(real, fewest, first, second, seed + batches, place, dtype)
+    rows, both, found = _decided(first, second, [*drawn_, *further], rounded, room, progress)
+    if found.same and not any(each.several for each in further) and _read_several(first, second):
+        found = replace(found, verdict=f"{found.verdict}, {ONE_POSITIVE}")
     notes = _notes(first, second, drawn_, rows, found, both, real, batch_size)
     attrs = results.versions() | identity
     attrs |= {

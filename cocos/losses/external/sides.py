@@ -43,10 +43,12 @@ class Annotations:
     Args:
         grades: (Q,) of graded pairs, or None.
         teacher: scores of the queries with the candidates and, behind them, all hard negatives, or None.
+        groups: (Q,) of the pairs: candidates of a query's group are its positives; None: candidate i alone.
     """
 
     grades: Tensor | None = None
     teacher: Teacher | None = None
+    groups: Tensor | None = None
 
 
 def _rows(query: Tensor, candidate: Tensor, negatives: Tensor | None, beside: Annotations) -> tuple[Embeddings, Batch]:
@@ -55,11 +57,16 @@ def _rows(query: Tensor, candidate: Tensor, negatives: Tensor | None, beside: An
     row, column = (torch.arange(number, device=query.device) for number in (len(query), len(every)))
     part = object.__new__(Embeddings)
     part.__dict__.update({each.name: each.default for each in fields(Embeddings)}, marks={}, _kept={})
-    part.__dict__.update(query=query, candidate=every, query_group=row, candidate_group=column)
+    groups = row, column
+    if beside.groups is not None:
+        groups = beside.groups, torch.cat([beside.groups, column[len(candidate) :] + int(beside.groups.max()) + 1])
+    part.__dict__.update(query=query, candidate=every, query_group=groups[0], candidate_group=groups[1])
     part.__dict__.update(grades=beside.grades, teacher=beside.teacher)
     if negatives is not None:
         named = column[len(candidate) : len(candidate) + len(query) * negatives.shape[1]]
         part.__dict__["negatives"] = named.reshape(len(query), -1)
+    if beside.groups is not None:
+        return part, Batch(row, column, paired=False)
     return part, Batch(row, column, paired=True, extra=len(every) - len(query))
 
 
@@ -74,6 +81,8 @@ class Sides:
         columns: whether it takes hard negatives.
         needed: whether it cannot do without them.
         reads: fields of `Annotations` that it cannot do without.
+        several: whether it takes several positives of a query, and whether they can be given here: `groups`, `labels`
+            that are one for each pair, or None.
         beside: what it reads beside the rows.
     """
 
@@ -82,6 +91,7 @@ class Sides:
     columns: bool
     needed: bool = False
     reads: tuple[str, ...] = ()
+    several: str | None = None
     beside: Annotations = Annotations()
 
     def __call__(self, query: Tensor, candidate: Tensor, negatives: Tensor | None = None) -> Tensor:
@@ -129,7 +139,8 @@ def _of_shelf(loss: Any, name: str) -> Sides:
         return value
 
     reads = (*known.requires, *(["grades"] if known.graded else []))
-    return Sides(name, call, columns=not known.graded, reads=reads)
+    several = None if reads or len(known.directions) > 1 else "groups"
+    return Sides(name, call, columns=not known.graded, reads=reads, several=several)
 
 
 def _of_library(loss: Embedded, name: str) -> Sides:
@@ -139,7 +150,7 @@ def _of_library(loss: Embedded, name: str) -> Sides:
         part, _ = _rows(query, candidate, negatives, beside)
         return loss.calls[0](part, query, part.candidate, lambda matrix: matrix)
 
-    return Sides(name, call, columns=True)
+    return Sides(name, call, columns=True, several="labels")
 
 
 def _of_adapted(loss: Adapted, name: str) -> Sides:
