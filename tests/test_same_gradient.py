@@ -240,7 +240,9 @@ LIBRARIES = [
 def test_losses_of_libraries_are_those_of_the_shelf(a, b, package):
     pytest.importorskip(package, exc_type=ImportError)
     found = verdict(a, b)
-    assert found["verdict"] == "the same" and found["gap"] < 1e-12
+    labels = a.startswith("pml:")  # it takes several positives, which are not drawn for the code of a library
+    said = "the same, with one positive a query" if labels else "the same"
+    assert found["verdict"] == said and found["gap"] < 1e-12
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
