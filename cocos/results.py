@@ -100,6 +100,11 @@ def _sides(value: Any) -> bool:
     return isinstance(sides, dict) and all(isinstance(e, dict) and _whole(e.get("rows")) for e in sides.values())
 
 
+def _reasons(value: Any) -> bool:
+    """Whether a value gives for each detector the reason that it was not watching, or none."""
+    return isinstance(value, dict) and all(each is None or _text(each) for each in value.values())
+
+
 # What an attribute of a result is, by its name; any other one is a text, a number, or a list of either.
 KINDS: dict[str, Callable[[Any], bool]] = (
     dict.fromkeys(
@@ -119,6 +124,7 @@ KINDS: dict[str, Callable[[Any], bool]] = (
         "health": _document(_sides),
         "alarms": _document(_entries("detector", "sentence")),
         "left_out": _document(_entries("file", "reason")),
+        "watching": _document(_reasons),
         # A mapped file is hashed when its result is saved: no file may ask for that of another one.
         "checkpoint_mapped": lambda value: False,
     }
