@@ -2,7 +2,11 @@
 
 import difflib
 import errno
+import re
 from collections.abc import Iterable
+
+# Line breaks, tabs and other blanks that are no spaces.
+BREAKS = re.compile(r"[^\S ]+")
 
 
 def printable(text: object) -> str:
@@ -17,7 +21,7 @@ def printable(text: object) -> str:
 class InputError(ValueError):
     """An input that cannot be used: the sentence names the thing, its value and a right one (exit 2).
 
-    The sentence is printable, whatever names of a file it repeats.
+    The sentence is one printable line, whatever names of a file it repeats.
 
     Examples:
         >>> try:
@@ -28,7 +32,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, *sentence: object):
-        super().__init__(*(printable(each) if isinstance(each, str) else each for each in sentence))
+        super().__init__(*(printable(BREAKS.sub(" ", x)) if isinstance(x, str) else x for x in sentence))
 
 
 class Unfit(InputError):

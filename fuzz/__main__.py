@@ -24,7 +24,7 @@ from cocos import checkpoints, data
 from cocos.commands.inspect import inspect
 from cocos.encoders import _transformers
 from cocos.errors import InputError, UnsafeFile
-from fuzz import formats, results
+from fuzz import caches, formats, results
 from fuzz.guard import FAULTS, Limits, Seen, watch
 
 __all__ = ["lines", "main", "opening", "run", "warm"]
@@ -49,6 +49,8 @@ def opening(case: formats.Case, turn: int) -> str:
     """
     if case.command:
         return _read(case) if turn else _held(case.path)
+    if case.cached:
+        return caches.opened(case.path)
     if turn and case.training:
         return _loaded(data.find(case.path))
     if turn:

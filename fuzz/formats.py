@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from fuzz import bombs, models, mutations, planted, results, seeds, sets, side_files, trees
+from fuzz import bombs, caches, models, mutations, pipes, planted, results, seeds, sets, side_files, tokenizers, trees
 
 __all__ = ["FORMATS", "SHARES", "Case", "make", "whole"]
 
@@ -25,6 +25,7 @@ class Case:
         names: table of names of its rows.
         training: it is training data itself.
         command: that reads it, if it is a result; `data` is then another result.
+        cached: it is a folder of the embeddings cache.
     """
 
     path: Path
@@ -32,6 +33,7 @@ class Case:
     names: Path | None = None
     training: bool = False
     command: str = ""
+    cached: bool = False
 
 
 def _npz(random, folder: Path) -> Case:
@@ -123,6 +125,23 @@ def _side_files(random, folder: Path) -> Case:
     return Case(side_files.hostile(random, folder))
 
 
+def _pipe(random, folder: Path) -> Case:
+    """A model or training data of any kind, with pipes among its files."""
+    if random.random() < 0.5:
+        name = random.choice([each for each in sets.SETS if each not in ABSENT])
+        return Case(pipes.of_data(random, folder, sets.SETS[name]), training=True)
+    name = random.choice([each for each in models.MODELS if each not in ABSENT])
+    return Case(*pipes.of_model(random, folder, models.MODELS[name]))
+
+
+def _tokenizer(random, folder: Path) -> Case:
+    return Case(*tokenizers.hostile(random, folder, models.MODELS["static tables"]))
+
+
+def _cache(random, folder: Path) -> Case:
+    return Case(caches.damaged(random, folder), cached=True)
+
+
 def _model(seed: Callable, random, folder: Path) -> Case:
     return Case(*trees.of_model(random, folder, seed))
 
@@ -149,7 +168,7 @@ def _names(random, folder: Path) -> Case:
 # Formats by the library without which nothing of them is made or read.
 NEEDS = {
     "transformers": ("sentence-transformers", "hugging face", "clip", "open_clip"),
-    "tokenizers": ("static tables", "recipes"),
+    "tokenizers": ("static tables", "recipes", "tokenizers"),
     "pyarrow": ("parquet", "saved datasets"),
 }
 ABSENT = {name for library, names in NEEDS.items() if find_spec(library) is None for name in names}
@@ -171,6 +190,9 @@ EVERY = {
     "names": _names,
     "results": _result,
     "side files": _side_files,
+    "pipes": _pipe,
+    "tokenizers": _tokenizer,
+    "caches": _cache,
 }
 FORMATS = {name: make for name, make in EVERY.items() if name not in ABSENT}
 # Files of a format for each file of the dearest, which take ten times as long: towers that encode, and bombs.

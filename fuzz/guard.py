@@ -163,8 +163,6 @@ def _sentence(seen: Seen, error: ValueError) -> None:
     cause, seen.said = error.__cause__, str(error)
     seen.ended = "unsafe" if isinstance(error, UnsafeFile) else "refused"
     seen.caught = NET.search(seen.said) is not None
-    if "\n" in seen.said:
-        seen.ended = "traceback"
     if isinstance(cause, MemoryError) or "more memory than there is" in seen.said:
         seen.ended = "greedy"
 

@@ -16,7 +16,7 @@ import torch
 
 from fuzz import mutations, planted, seeds
 
-__all__ = ["damaged_json", "of_data", "of_model", "recipe", "serialised", "whole_data", "whole_model"]
+__all__ = ["as_json", "damaged_json", "of_data", "of_model", "recipe", "serialised", "whole_data", "whole_model"]
 
 TORCH = (".pt", ".pth", ".bin", ".ckpt", ".t7")
 CODE = b"open('canary-ran', 'w').close()\n"  # a file of code that no config may bring to run
@@ -69,6 +69,14 @@ def _value(random):
     if kind < 0.65:
         return random.choice([*TEXTS, *TYPES, *MODULES])
     return random.choice([None, True, False, [], {}, [[1], 2], {"a": {}}, [None] * 100, [0] * 5, [10**12, 1], [{}]])
+
+
+def as_json(content) -> bytes:
+    """JSON of a damaged tree; nothing where it is nested too deep to be written."""
+    try:
+        return json.dumps(content).encode()
+    except (RecursionError, TypeError, ValueError):
+        return b""
 
 
 def damaged_json(random, content):

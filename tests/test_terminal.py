@@ -213,7 +213,7 @@ def test_powers_of_ten_stay_formulae(tmp_path):
 def test_a_sentence_of_the_api_is_printable_too(kind):
     """A notebook shows it as it is."""
     error = kind("\x1b[31mfile\n\u202enames.pt: 3")
-    assert str(error) == "?[31mfile??names.pt: 3" and error.args == (str(error),)
+    assert str(error) == "?[31mfile ?names.pt: 3" and error.args == (str(error),)
 
 
 def test_an_unsafe_file_with_a_hostile_name_is_refused_in_printable_words(tmp_path):
