@@ -38,8 +38,6 @@ OWN = {
     "engine/kernel/structs.py",
     "measures/_papers.py",
     "reading.py",
-    "results.py h5py.File(path)",
-    "results.py xr.open_dataset(path, engine='h5netcdf')",
     "reports/figures.py",
 }
 
