@@ -23,7 +23,7 @@ from cocos.commands import demo
 from cocos.detectors import Record
 from cocos.embeddings import Embeddings
 
-__all__ = ["FAULTS", "HEALTHY", "Data", "Fault", "Training", "records"]
+__all__ = ["FAULTS", "HEALTHY", "OFF", "Data", "Fault", "Training", "quiet", "records"]
 
 LATENT, FEATURES = 12, 24
 NOISE, NEAR = 0.3, 0.5  # of a view, and of a hard negative beside its caption, in units of one latent coordinate
@@ -134,6 +134,8 @@ class Data:
         noise: of each view.
         near: noise of the repeats of an item, in each feature.
         shuffled: whether the captions belong to other images.
+        wrong: part of the captions that belong to other images.
+        alone: whether no caption has the label of an image.
         emoji: whether the rows are features of the emoji and captions that cocos carries.
         last: rows of the last batch of an epoch; 0: it is whole.
         broken: whether the first image of the second epoch is NaN.
@@ -143,6 +145,8 @@ class Data:
     noise: float = NOISE
     near: float = 0.0
     shuffled: bool = False
+    wrong: float = 0.0
+    alone: bool = False
     emoji: bool = False
     last: int = 0
     broken: bool = False
@@ -156,6 +160,8 @@ class Data:
                 image[0] = math.nan
             rows = self.last if self.last and number % EPOCH == EPOCH - 1 else size
             order = torch.randperm(size, generator=generator) if self.shuffled else torch.arange(size)
+            wrong = round(self.wrong * size)
+            order = torch.cat([order[:wrong].roll(1), order[wrong:]])
             yield image[:rows], caption[order][:rows], item[:rows]
 
     def _views(self, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -252,7 +258,7 @@ def _mean(loss: Any, query: Tensor, candidate: Tensor, item: Tensor) -> Tensor:
 
 
 @contextmanager
-def _quiet() -> Generator[None]:
+def quiet() -> Generator[None]:
     """Leave out what the monitor says on its logger."""
     level = (logger := logging.getLogger("cocos")).level
     logger.setLevel(logging.CRITICAL)
@@ -281,7 +287,7 @@ def records(training: Training, seed: int) -> list[Record]:
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: min(1.0, (step + 1) / (training.rise or 1)))
     batches = training.data.batches(training.batch, seed)
     groups = (lambda: torch.arange(training.batch)) if training.groups else None
-    with _quiet(), cocos.Monitor(loss, due=lambda: due, detectors=OFF, groups=groups) as monitor:
+    with quiet(), cocos.Monitor(loss, due=lambda: due, detectors=OFF, groups=groups) as monitor:
         for step in range(training.steps):
             due = step < training.closely or step % training.every == 0
             pictures, texts, item = next(batches)
@@ -290,7 +296,7 @@ def records(training: Training, seed: int) -> list[Record]:
             clear = texts if noise else torch.zeros_like(texts)
             hard = [caption(clear + noise * torch.randn_like(texts)) for _ in range(training.negatives)]
             if named:
-                monitor(query, candidate, groups=item, step=step)
+                monitor(query, candidate, groups=(item, item + training.data.alone * len(item)), step=step)
                 value = _mean(loss, query, candidate, item)
             else:
                 value = loss(query, candidate, *hard)
@@ -391,6 +397,22 @@ FAULTS = (
         "off_equilibrium",
         "learning rate 0.04 for the scale, every pair solved",
         Training(lambda: Started(25.0), scale_rate=4e-2, steps=800, data=Data(noise=0.02)),
+    ),
+    Fault("mispaired", "every caption of another image", Training(Clip, steps=60, data=Data(shuffled=True))),
+    Fault("mispaired", "half of the captions of other images", Training(Softmax, steps=120, data=Data(wrong=0.5))),
+    Fault("no_positives", "every row a label of its own", Training("ntxent", steps=60, data=Data(alone=True))),
+    Fault(
+        "detached",
+        "one of two towers behind detach()",
+        Training(Softmax, steps=60, about={"unreached": 0.5, "unreached_modules": "text"}),
+    ),
+    Fault("scale", "a fixed scale of 1,000", Training(lambda: Softmax(1000.0), steps=60)),
+    Fault("scale", "a fixed scale of 1", Training(lambda: Softmax(1.0), steps=60)),
+    Fault("collapse", "all rows alike", Training(Softmax, steps=60, data=Data(items=1))),
+    Fault(
+        "near_duplicates",
+        "each pair four times, under noise like that of dropout",
+        Training(Softmax, steps=60, data=Data(items=8, near=0.15)),
     ),
     Fault(
         "lost_gradient",

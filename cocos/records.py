@@ -86,8 +86,8 @@ DIRECTION_METRICS = {
     for key, source in SOURCE_KEYS.items()
 }
 BY_UNIT = ("contributing", "idle", "weight_positive", "weight_negative")
-# Directions of a labelled set: its rows are the candidates as well, or class vectors are.
-LABELLED = ("s2s", "s2p")
+# Directions of a labelled set, whose rows are the candidates as well, or class vectors are; and the latter alone.
+LABELLED, OF_CLASSES = ("s2s", "s2p"), ("s2p",)
 # Numbers of a whole record: long name and units.
 STEP_METRICS = {
     "scale": ("factor from a cosine to what the loss reads", "1"),
@@ -98,7 +98,7 @@ STEP_METRICS = {
     "value": ("value of the loss", "loss"),
     "duplicates": ("candidates that equal another one exactly", "candidates"),
     "near_duplicates": ("candidates with a cosine above 0.999 to another one", "candidates"),
-    "copies": ("candidates that are nearer to others than to all the rest, as copies under dropout are", "candidates"),
+    "copies": ("queries whose positive has a copy in the batch but for noise, as that of dropout", "queries"),
     "repeated_inputs": ("rows of the inputs that equal another one of their batch", "rows"),
     "unreached": ("part of the parameters in training that no gradient has reached so far", "1"),
     "outranked": ("part of the negatives that score above the positive, mean over the queries", "1"),

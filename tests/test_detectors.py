@@ -8,8 +8,10 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
+import cocos
 from benchmarks import alarms
 from cocos import detectors
 from cocos.commands import app
@@ -143,6 +145,37 @@ def test_an_all_clear_names_those_who_could_not_have_fired():
     assert detectors.watching([], detectors.chosen())["collapse"] == "begins with record 3"
 
 
+def test_an_episode_is_one_entry_and_ends_after_twenty_silent_records():
+    said = {"detector": "idle", "value": 1.0, "threshold": 0.95}
+    fires = {*range(5), *range(25, 30), *range(51, 53)}  # silent for 20 records, then for 21
+    history = [
+        {"step": 10 * k, "alarms": [said | {"sentence": f"idle: at {10 * k}"}] if k in fires else []} for k in range(60)
+    ]
+    found = detectors.episodes(history)
+    assert [(each["kind"], each["first"], each["last"], each["times"]) for each in found] == [
+        ("idle", 0, 290, 10),
+        ("idle", 510, 520, 2),
+    ]
+    assert [each["sentence"] for each in found] == ["idle: at 290", "idle: at 520"]
+    assert detectors.episodes(history[:5])[0]["last"] == 40 and detectors.episodes([]) == []
+
+
+def test_a_monitor_has_one_alarm_an_episode_as_the_command_reads_it_from_its_store(tmp_path, caplog):
+    store = tmp_path / "run.jsonl"
+    rows = torch.randn(8, 12, generator=torch.Generator().manual_seed(0)).repeat(4, 1)
+    with cocos.Monitor("ntxent", store=store) as monitor:
+        for step in range(0, 90, 5):
+            monitor(rows, rows + 0, step=step)
+    (alarm,) = (each for each in monitor.alarms if each["kind"] == "duplicates")
+    assert (alarm["first"], alarm["last"], alarm["times"]) == (10, 85, 16)
+    assert sum("duplicates: " in each for each in caplog.messages) == 1
+    found = json.loads(CliRunner().invoke(app, ["run", str(store), "--json"]).stdout)
+    assert [(each["kind"], each["first"], each["last"], each["sentence"]) for each in found["alarms"]] == [
+        (each["kind"], each["first"], each["last"], each["sentence"]) for each in monitor.alarms
+    ]
+    assert found["watching"] == monitor.watching()
+
+
 PAIRS = {"queries": 32, "candidates": 32, "positives": 1}
 SPREAD = {"value": 3.47, "kind": "softmax", "directions": {"q2c": PAIRS | {"effective": 30.5, "idle": 0}}}
 HARD = {"push_own_hard": 0.96, "push_in_batch": 0.04, "negatives_own_hard": 1, "negatives_in_batch": 31}
@@ -193,6 +226,15 @@ LIMITS = {
         {"world": 2, "gathered": False, "queries": 32, "candidates": 64},
     ),
     "lost_gradient": ({"lost": 0.1}, {"lost": 0.0}),
+    "detached": ({"unreached": 0.11, "unreached_modules": "text"}, {"unreached": 0.09}),
+    "no_positives": (
+        {"directions": {"s2s": PAIRS | {"positives": 0, "unpushed": 32}}},
+        {"directions": {"s2s": PAIRS | {"positives": 0.1, "unpushed": 32}}},
+    ),
+    "mispaired": (
+        {"queries": 32, "outranked": 0.47, "agreement": 0.04, "directions": {"q2c": PAIRS}},
+        {"queries": 32, "outranked": 0.47, "agreement": 0.06, "directions": {"q2c": PAIRS}},
+    ),
     "one_source": (
         {"directions": {"q2c": PAIRS | HARD}},
         {"directions": {"q2c": PAIRS | HARD | {"push_own_hard": 0.94}}},
@@ -232,7 +274,9 @@ def test_a_sentence_has_its_number_its_threshold_and_something_to_try(name):
     assert "\n" not in said and len(said) < 400
 
 
-@pytest.mark.parametrize("name", sorted(LIMITS.keys() - {"non_finite", "one_candidate", "not_gathered", "scale"}))
+@pytest.mark.parametrize(
+    "name", sorted(LIMITS.keys() - {"non_finite", "one_candidate", "not_gathered", "scale", "mispaired"})
+)
 def test_a_condition_must_last(name):
     beyond, before = (run(**numbers) for numbers in LIMITS[name])
     lasting = name not in {"short_batch"}

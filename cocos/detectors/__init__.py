@@ -24,6 +24,7 @@ __all__ = [
     "Record",
     "check",
     "chosen",
+    "episodes",
     "load",
     "names",
     "replay",
@@ -34,6 +35,8 @@ __all__ = [
 ]
 
 
+# Number of records in a row in which a detector may be silent within an episode.
+SILENCE = 20
 # Words that switch a detector on and off.
 SWITCH = {"on": True, "off": False}
 
@@ -250,6 +253,40 @@ def summary(watched: Mapping[str, str | None]) -> str:
 def _plural(kind: str) -> str:
     verb, _, rest = kind.partition(" ")
     return f"{({'begins': 'begin', 'does': 'do', 'is': 'are'}).get(verb, verb)} {rest}"
+
+
+def episodes(history: Sequence[Record]) -> list[dict[str, Any]]:
+    """Gather the alarms of records into episodes, in the order of their first steps.
+
+    An episode of a detector lasts from the record at which it begins to fire to the last one before it is silent for
+    more than 20 records in a row.
+
+    Args:
+        history: records of one width, oldest first, with the list `alarms` of each.
+
+    Returns:
+        Entries `kind`, the name of the detector, also as `detector`; `sentence`, `value` and `threshold` of its last
+        alarm; `first` and `last` step, the first one also as `step`; and `times`, the number of records.
+
+    Examples:
+        >>> alarm = {"detector": "idle", "sentence": "idle: ...", "value": 1.0, "threshold": 0.95}
+        >>> found = cocos.detectors.episodes([{"step": step, "alarms": [alarm]} for step in (0, 10, 20)])
+        >>> [(each["kind"], each["first"], each["last"], each["times"]) for each in found]
+        [('idle', 0, 20, 3)]
+    """
+    found: list[dict[str, Any]] = []
+    last: dict[str, tuple[int, dict[str, Any]]] = {}
+    for place, record in enumerate(history):
+        for alarm in record.get("alarms", ()):
+            name, now = alarm["detector"], int(number(record, "step") or 0)
+            before, entry = last.get(name, (-math.inf, {}))
+            if place - before > SILENCE + 1:
+                entry = {"kind": name, "detector": name, "step": now, "first": now, "times": 0}
+                found.append(entry)
+            entry |= {key: alarm.get(key) for key in ("sentence", "value", "threshold")}
+            entry |= {"last": now, "times": entry["times"] + 1}
+            last[name] = place, entry
+    return found
 
 
 def table(detectors: Iterable[Detector] | None = None) -> list[dict[str, Any]]:

@@ -165,7 +165,9 @@ def fitting(record: Record, **cures: str) -> str:
 
 def pooled(some: Sequence[Record], key: str) -> float | None:
     """Mean of a number over the queries of some records; None where no record has it."""
-    known = [(number(each, "queries") or 1.0, value) for each in some if (value := number(each, key)) is not None]
+    known = [
+        (max(1.0, number(each, "queries") or 1.0), value) for each in some if (value := number(each, key)) is not None
+    ]
     total = sum(weight for weight, _ in known)
     return sum(weight * value for weight, value in known) / total if total else None
 
@@ -173,8 +175,10 @@ def pooled(some: Sequence[Record], key: str) -> float | None:
 # Pooled part of the negatives above a positive from which on it ranks as by chance, 0.5, and pooled correlation of the
 # cosines of queries with those of their positives up to which there is none.
 CHANCE, NO_AGREEMENT = 0.46, 0.05
+# The former of the first records, which nothing can make up for: 150 queries scatter by 0.025.
+FIRST_CHANCE = 0.42
 # The same two of one record alone, beyond which a relation is certain.
-RELATED, AGREED = 0.4, 0.2
+RELATED, AGREED = 0.3, 0.2
 
 
 def unrelated(history: Sequence[Record], records: int) -> float | None:
@@ -194,8 +198,8 @@ def unrelated(history: Sequence[Record], records: int) -> float | None:
     begins = pooled(first[:1], "outranked") or 0.0, pooled(first[:1], "agreement")
     if begins[0] < RELATED or (begins[1] is not None and begins[1] > AGREED):
         return None
-    for some in (first, known[-records:]):
-        if (pooled(some, "outranked") or 0.0) <= CHANCE or (pooled(some, "agreement") or 0.0) >= NO_AGREEMENT:
+    for some, chance in ((first, FIRST_CHANCE), (known[-records:], CHANCE)):
+        if (pooled(some, "outranked") or 0.0) <= chance or (pooled(some, "agreement") or 0.0) >= NO_AGREEMENT:
             return None
     return pooled(known[-records:], "outranked")
 

@@ -12,8 +12,9 @@ __all__ = ["Collapse"]
 class Collapse(Watcher):
     """Random pairs of candidates point almost in one direction.
 
-    Fires when: the mean cosine of random pairs of different candidates exceeds `similarity` in each of the last
-    `records` records, `warmup` steps after the first one: an untrained network may begin there.
+    Fires when: the mean cosine of random pairs of different candidates exceeds `similarity`, and more than the part
+    `outranked` of the negatives score above a positive, in each of the last `records` records, `warmup` steps after the
+    first one: an untrained network may begin there.
 
     Try: where it was so from the first record on, a look at the rows as the network gets them, and at layers that are
     dead; where the pairs or labels are unrelated, see `mispaired`; else a lower learning rate, a warm-up, or, of a
@@ -21,6 +22,7 @@ class Collapse(Watcher):
 
     Args:
         similarity: mean cosine of random pairs.
+        outranked: part of the negatives, where positives are known; 0.5 by chance.
         records: how many in a row; of checkpoints, one.
         warmup: steps since the first record; of checkpoints, one checkpoint.
 
@@ -31,12 +33,13 @@ class Collapse(Watcher):
     READS = ("similarity",)
 
     similarity: float = threshold(0.9, -1, 1)
+    outranked: float = threshold(0.35, 0, 1)
     records: int = threshold(3, 1)
     warmup: int = threshold(20)
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: (number(each, "similarity") or 0) > self.similarity)
+        since = streak(history, self.records, self._collapsed)
         if since is None or not warm(history, self.warmup):
             return None
         value = number(history[-1], "similarity") or 0
@@ -45,6 +48,11 @@ class Collapse(Watcher):
             f"they are hard to tell apart; {self._cure(history)}"
         )
         return alarm(self, history, value, self.similarity, said)
+
+    def _collapsed(self, record: Record) -> bool:
+        """Whether the candidates of a record are alike, and positives do not stand out of them."""
+        ranked = number(record, "outranked")
+        return (number(record, "similarity") or 0) > self.similarity and (ranked is None or ranked > self.outranked)
 
     def _cure(self, history: Sequence[Record]) -> str:
         """A cure for the cause that the history shows: the input, the pairs, or the training."""

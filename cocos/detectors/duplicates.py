@@ -30,7 +30,7 @@ class Duplicates(Watcher):
     separates the synthetic runs of `benchmarks/alarms.py`.
     """
 
-    READS = ("duplicates|repeated_inputs", "queries")
+    READS = ("duplicates|repeated_inputs", "candidates|queries")
 
     part: float = threshold(0.05, 0, 1)
     records: int = threshold(3, 1)

@@ -12,10 +12,10 @@ __all__ = ["Idle"]
 class Idle(Watcher):
     """Nearly all queries have no negative that contributes to the gradient.
 
-    Fires when: in every direction the part of the queries without any contributing negative exceeds `part`, and their
-    negatives weigh nothing together either, in each of the last `records` records; of a loss whose unit is unknown, the
-    part of the queries whose negatives are not pushed at all. Silent where there are no negatives or no
-    positives, or numbers are not finite.
+    Fires when: in every direction the part of the queries without any contributing negative exceeds `part`, and neither
+    their negatives nor their positives weigh anything together, in each of the last `records` records; of a loss whose
+    unit is unknown, the part of the queries whose negatives are not pushed at all. Silent where there are no negatives
+    or no positives, or numbers are not finite.
 
     Try: a larger batch, harder negatives, a larger margin of a hinge or a smaller scale of a softmax; or stop, where
     validation says that it is good enough.
@@ -58,4 +58,5 @@ class Idle(Watcher):
             return None
         if (others is not None and others < 1) or number(direction, "positives") == 0:
             return 0.0
-        return 0.0 if (number(direction, "weight_negative") or 0) > 1 - self.part else idle / queries
+        weights = [number(direction, key) or 0 for key in ("weight_negative", "weight_positive")]
+        return 0.0 if max(weights) > 1 - self.part else idle / queries

@@ -21,14 +21,10 @@ from cocos.detectors._history import (
     unrelated,
     warm,
 )
-from cocos.records import LABELLED
+from cocos.records import LABELLED, OF_CLASSES
 
 __all__ = ["Mispaired"]
 
-# Records over which the parts of the queries are pooled.
-POOLED = 12
-# Queries with a positive behind half of their negatives that make a part of them certain.
-ENOUGH_BEHIND = 20
 # Part of the positives that rank behind half of the negatives which are behind three quarters: 0.5 of wrong ones.
 FLAT = 0.3
 # Part of the positives that are wrong from which on too few others are left to be told from them.
@@ -47,7 +43,8 @@ class Mispaired(Watcher):
     and the cosines between the queries do not agree with those between their positives, as they do even before the
     training where row i belongs to row i; or more than `part` of the positives rank as random rows do, while at least
     `clear` of the others are ahead of nine in ten negatives. Both over the last `records` records, or as many as have
-    `queries` queries, `warmup` steps after the first one; silent below `negatives` negatives per query.
+    `queries` queries, the latter in either half of them; `warmup` steps after the first one; silent below `negatives`
+    negatives per query, and of class vectors.
 
     Try: a look at ten pairs as the loss gets them; a shuffle, sort or filter of one side alone, labels that were
     shuffled or belong to another split, an index that is off by one; where a part is wrong, `cocos audit`.
@@ -77,6 +74,8 @@ class Mispaired(Watcher):
         """Why its fault cannot be in these records; None: it can."""
         others = [negatives(name, each) for name, each in directions(history[-1])][:1]
         few = others and others[0] is not None and others[0] < self.negatives
+        if any(name in OF_CLASSES for name, _ in directions(history[-1])):
+            return "the candidates are class vectors"
         return f"a query has fewer than {self.negatives:g} negatives" if few else None
 
     def least_records(self, history: Sequence[Record]) -> int:
@@ -84,7 +83,7 @@ class Mispaired(Watcher):
         if of_checkpoints(history):
             return 1
         queries = number(history[-1], "queries") if history else None
-        return max(self.records, math.ceil(self.queries / queries) if queries else 0)
+        return max(self.records, math.ceil(self.queries / max(1.0, queries)) if queries else 0)
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""
@@ -97,21 +96,27 @@ class Mispaired(Watcher):
         value = unrelated(history, least)
         if value is not None:
             return alarm(self, history, value, CHANCE, self._all(history, value, labelled=labelled))
-        some = history[-max(POOLED, least) :]
-        behind, far, ahead = (pooled(some, key) or 0.0 for key in ("behind", "far_behind", "ahead"))
-        wrong, queries = min(2 * behind, 4 * far), sum(number(each, "queries") or 0 for each in some)
-        if not self.part < wrong < MOST_WRONG or behind * queries < ENOUGH_BEHIND or far < FLAT * behind:
+        half = -(-least // 2)  # the first and the last half agree, unless the training is learning its pairs
+        parts = [self._part(some) for some in (history[-least:][:half], history[-half:])]
+        if None in parts:
             return None
-        clear = (ahead - wrong / 10) / (1 - wrong)
-        if clear < self.clear:
-            return None
+        wrong = pooled(history[-least:], "far_behind") or 0
+        wrong = min(4 * wrong, 2 * (pooled(history[-least:], "behind") or 0))
         what = "labels that are wrong" if labelled else "pairs of which one side was shuffled or shifted"
         said = (
             f"about {100 * wrong:.2g} % of the positives rank as random rows do (more than {100 * self.part:g} %), "
-            f"while the others are ahead of nine in ten negatives, over the last {len(some)} records: that many "
-            f"positives seem to belong to other queries; look at ten pairs as the loss gets them, for {what}"
+            f"while the others are ahead of nine in ten negatives, over the last {least} records: that many positives "
+            f"seem to belong to other queries; look at ten pairs as the loss gets them, for {what}"
         )
         return alarm(self, history, wrong, self.part, said)
+
+    def _part(self, some: Sequence[Record]) -> float | None:
+        """Part of the positives that rank as by chance while the others are ahead; None where they do not."""
+        behind, far, ahead = (pooled(some, key) or 0.0 for key in ("behind", "far_behind", "ahead"))
+        wrong = min(2 * behind, 4 * far)
+        if not self.part < wrong < MOST_WRONG or far < FLAT * behind:
+            return None
+        return wrong if (ahead - wrong / 10) / (1 - wrong) >= self.clear else None
 
     def _all(self, history: Sequence[Record], value: float, *, labelled: bool) -> str:
         """The sentence about pairs without any relation."""

@@ -14,9 +14,10 @@ class NearDuplicates(Watcher):
 
     Fires when: the candidates whose cosine to another one exceeds 0.999 are more than `part` of all in each of the last
     `records` records, without exact duplicates and as many as the further positives of a query may be; silent where
-    random pairs are more similar than `similarity`. Or more than `copied` of them are near one another as copies under
-    dropout are: a cosine above 0.8, and less than a quarter of the distance of the next candidate; silent below an
-    effective rank of `rank`, where such gaps come by chance.
+    random pairs are more similar than `similarity`. Or more than `copied` of the positives are near one another as
+    copies under dropout are: a cosine above 0.8, and less than a quarter of the distance of the next one; silent below
+    an effective rank of `rank`, where such gaps come by chance, and where the first batches had no copies: then
+    they are clusters that the training has made.
 
     Try: a data set without near duplicates, groups that say which rows match, or a sampler that keeps them apart
     (sentence-transformers: `BatchSamplers.NO_DUPLICATES`).
@@ -24,7 +25,7 @@ class NearDuplicates(Watcher):
     Args:
         part: of the candidates.
         similarity: mean cosine of random pairs above which `collapse` is the better description.
-        copied: part of the candidates that may have a copy but for noise.
+        copied: part of the positives that may have a copy but for noise.
         rank: effective rank of the candidates, in dimensions.
         records: how many in a row; of checkpoints, one.
 
@@ -46,6 +47,8 @@ class NearDuplicates(Watcher):
         found = self._found(history[-1])
         if since is None or found is None:
             return None
+        if found[1] == self.copied and None in map(self._found, history[: self.records]):
+            return None  # copies in the data are there from the first batch on, clusters come with the training
         value, most, what = found
         said = (
             f"{100 * value:.3g} % of the candidates {what} (above {100 * most:g} %) {since}; unless groups say that "
@@ -64,7 +67,12 @@ class NearDuplicates(Watcher):
         if part > self.part:
             return part, self.part, "have a cosine above 0.999 to another one without being equal"
         known = 2 * max(equal, number(record, "repeated_inputs") or 0)
-        part = unmatched(record, max(0.0, copies - known)) / candidates
+        queries = number(record, "queries") or candidates
+        part = unmatched(record, max(0.0, copies - known)) / queries
         if part > self.copied and (number(record, "rank") or 0) >= self.rank:
-            return part, self.copied, "have a copy in their batch that differs by noise alone, as dropout makes it"
+            return (
+                part,
+                self.copied,
+                "that match have a copy in the batch that differs by noise alone, as under dropout",
+            )
         return None

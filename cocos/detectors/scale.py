@@ -125,5 +125,6 @@ class Scale(Watcher):
 
 def _learned(history: Sequence[Record]) -> bool:
     """Whether the scale at the last record is another one than the first."""
-    now, first = number(history[-1], "scale"), next((v for each in history if (v := number(each, "scale"))), None)
+    now = number(history[-1], "scale") if history else None
+    first = next((v for each in history if (v := number(each, "scale"))), None)
     return now is not None and first is not None and abs(now / first - 1) > LEARNED

@@ -79,21 +79,20 @@ def widest(data: xr.Dataset) -> xr.Dataset:
 
 
 def episodes(data: xr.Dataset) -> list[dict[str, Any]]:
-    """Alarms of a Dataset by detector and width: at how many records, the first and last step, the last sentence.
+    """The episodes of a Dataset in which detectors fired, in the order of their first steps.
 
     Returns:
-        Entries `detector`, `width`, `first`, `last`, `times`, `of` how many, `now` (it fires at the last one) and
-        `sentence`, in the order of their first steps.
+        Entries as `cocos.detectors.episodes` has them, with `width`, `of` how many records, and `now`: whether it fires
+        at the last one.
     """
-    made: dict[tuple, dict[str, Any]] = {}
-    for each in json.loads(data.attrs.get("alarms", "[]")):
-        key = (each["detector"], each.get("width"))
-        entry = made.setdefault(key, {"detector": key[0], "width": key[1], "first": each["step"], "times": 0})
-        entry |= {"last": each["step"], "sentence": each["sentence"]}
-        entry["times"] += 1
-        made[key] = entry
     steps = sorted([*data[axis(data)].values.tolist(), *not_finite(data)])
-    for entry in made.values():
-        entry["now"] = len(steps) > 0 and entry["last"] == steps[-1]
-        entry["of"] = len(steps)
-    return sorted(made.values(), key=lambda each: each["first"])
+    said: dict[Any, dict[Any, list[dict[str, Any]]]] = {}
+    for each in json.loads(data.attrs.get("alarms", "[]")):
+        said.setdefault(each.get("width"), {}).setdefault(each["step"], []).append(each)
+    made = []
+    for width, own in said.items():
+        history = [{"step": step, "alarms": own.get(step, [])} for step in sorted({*steps, *own})]
+        for entry in shelf.episodes(history):
+            now = len(steps) > 0 and entry["last"] == steps[-1]
+            made.append(entry | {"width": width, "now": now, "of": len(steps)})
+    return sorted(made, key=lambda each: each["first"])

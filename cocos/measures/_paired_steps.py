@@ -147,5 +147,5 @@ def _notes(pair: Sequence[xr.Dataset], plain: Sequence[xr.Dataset], common: int,
             )
             yield f"{name}, {when}: {each['sentence']}"
         if not fired and "alarms" in data.attrs:
-            watched = shelf.summary(json.loads(data.attrs.get("watching", "{}")))
-            yield f"{name}: no detector fires: {watched}"
+            watched = json.loads(data.attrs.get("watching", "{}"))
+            yield f"{name}: no detector fires" + (f": {shelf.summary(watched)}" if watched else "")

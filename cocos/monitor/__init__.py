@@ -18,7 +18,8 @@ import xarray as xr
 from cocos import detectors as shelf
 from cocos import losses, records, results
 from cocos.errors import InputError
-from cocos.monitor import _readings, _tap
+from cocos.monitor import _inputs, _readings, _tap
+from cocos.monitor._losses import Unreached
 from cocos.monitor._named import Named, embeddings_of
 from cocos.monitor._recognised import Reading, inner, recogniser
 from cocos.monitor._seen import Seen
@@ -54,6 +55,10 @@ class Monitor:
     A module is read through its own forward and backward pass, which stay as they are. A name, or a loss of the shelf,
     is computed on the embeddings that are given to the monitor. Nothing is skipped unless `every` or `budget` says so.
     An error of the monitor or of `log` is one warning, and the training goes on.
+
+    Where `inputs` is set to a batch as the network gets it, before the loss is called, rows that repeat are found in
+    it; among embeddings dropout hides them. The arguments of the loss and the callbacks of trainers show inputs by
+    themselves.
 
     Args:
         loss: the module of the training loop, a name like `ntxent`, or a loss of the shelf.
@@ -110,6 +115,8 @@ class Monitor:
         check(every, eps, budget, log=log, groups=groups, due=due)
         self.records: list[dict[str, Any]] = []
         self.step: int | None = None
+        self.inputs: Any = None
+        self._unreached: Unreached | None = None
         self._every, self._eps, self._budget = int(every), float(eps), budget
         self._log = caller(log) if log is not None else None
         self._detectors = shelf.chosen(detectors)
@@ -121,7 +128,7 @@ class Monitor:
         self._costs: deque[float] = deque(maxlen=COSTS)
         self._said: set[str] = set()
         self._histories: dict[int | None, list[dict[str, Any]]] = {}
-        self._firing: set[tuple[str, int | None]] = set()
+        self._fired: dict[tuple[str, int | None], int] = {}  # number of records at the last alarm
         self._named, self._closed = self._read(loss), False
         self._header = self._about(loss)
         self._store: records.Store | None = None
@@ -177,8 +184,27 @@ class Monitor:
 
     @property
     def alarms(self) -> list[dict[str, Any]]:
-        """Every alarm so far, with its step."""
-        return [alarm for record in self.records for alarm in record.get("alarms", ())]
+        """The episodes in which detectors fired, in the order of their first steps; see `cocos.detectors.episodes`.
+
+        Each has its `kind`, the last `sentence`, and its `first` and `last` step; of several widths, the `width`.
+        """
+        found = [
+            each if len(self._histories) == 1 else each | {"width": width}
+            for width, own in self._histories.items()
+            for each in shelf.episodes(own)
+        ]
+        return sorted(found, key=lambda each: each["first"])
+
+    def look(self, model: torch.nn.Module) -> None:
+        """Look which parameters in training a gradient has reached; call it after a backward pass, with its gradients.
+
+        Args:
+            model: whose parameters are trained.
+        """
+        with self._measured(None):
+            if self._unreached is None:
+                self._unreached = Unreached(model)
+            self._unreached.look()
 
     def watching(self) -> dict[str, str | None]:
         """Tell which detectors would fire at the last record if the training had their fault.
@@ -303,7 +329,7 @@ class Monitor:
         """Record what the backward pass of a call showed."""
         if not self._closed:
             with self._measured(call, before=tapped.seconds), torch.no_grad():
-                self._record(call, tapped.by_width, lost=tapped.lost)
+                self._record(call, tapped.by_width, lost=tapped.lost, repeated=tapped.repeated)
 
     def _unread(self, reason: str) -> None:
         self._warn(f"the monitor could not read a call of {self._header['loss']} ({reason})")
@@ -341,16 +367,28 @@ class Monitor:
             self._said.add(kind)
             logger.warning("%s; the training goes on", sentence)
 
-    def _record(self, call: _Call, by_width: list[list[Seen]], *, lost: float | None = None) -> None:
+    def _record(
+        self,
+        call: _Call,
+        by_width: list[list[Seen]],
+        *,
+        lost: float | None = None,
+        repeated: torch.Tensor | None = None,
+    ) -> None:
         """Read what was seen, one record for each width, check it, keep it, store it and log it.
 
         Args:
             call: that was seen.
             by_width: directions by width; none where a row is not finite.
             lost: part of the pairs whose gradient never arrived; None: unknown.
+            repeated: rows of the inputs that equal an earlier one, (); None: `inputs` may have them.
         """
         run: dict[str, Any] = {"step": call.step, "call": call.number, "overhead": self.overhead, "world": world()}
         run |= {} if lost is None else {"lost": lost}
+        inputs, self.inputs = self.inputs, None
+        repeated = _inputs.repeated(inputs) if repeated is None else repeated
+        run |= {} if repeated is None else {"repeated_inputs": int(repeated)}
+        run |= self._unreached.numbers() if self._unreached is not None else {}
         read = [_readings.of(seen, self._eps, self._generator, self._near(seen[0].width)) for seen in by_width]
         for numbers in read or [{"finite": False}]:
             for note in numbers.get("notes", ()):
@@ -368,16 +406,17 @@ class Monitor:
         width = record.get("width", next(iter(self._histories), None))  # a batch that is not finite has none
         if width is not None and None in self._histories:
             self._histories[width] = self._histories.pop(None)
+            self._fired = {(name, width if of is None else of): place for (name, of), place in self._fired.items()}
         history = self._histories.setdefault(width, [])
         history.append(record)
         self.records.append(record)
         found = shelf.check(history, self._detectors)
         record["alarms"] = [plain(asdict(each)) for each in found]
         for each in found:
-            if (each.detector, width) not in self._firing:
+            key = each.detector, width
+            if len(history) - self._fired.get(key, -math.inf) > shelf.SILENCE + 1:
                 logger.warning("step %d: %s", record["step"], each.sentence)
-        self._firing = {(name, of) for name, of in self._firing if of != width}
-        self._firing |= {(each.detector, width) for each in found}
+            self._fired[key] = len(history)
         if "directions" in record:
             self._header.setdefault("directions", list(record["directions"]))
         self._append(record)

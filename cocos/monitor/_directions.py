@@ -176,6 +176,7 @@ def _seen(piece: Piece, name: str | None, about: About, notes: tuple[str, ...]) 
         factor=piece.upstream,
         value=about.value,
         width=width or None,
+        still="" if piece.head else piece.still,
         notes=notes + layout.notes,
     )
 

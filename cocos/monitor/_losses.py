@@ -16,6 +16,8 @@ Log = Callable[[dict[str, float], int], object]
 
 # Parts of the names that people give to the attribute with the loss.
 NAMES = ("loss", "criterion")
+# Modules without a gradient that a record names.
+MOST_MODULES = 3
 # Classes that keep a module as their attribute `module`.
 WRAPPERS = ("DistributedDataParallel", "DataParallel", "_FabricModule")
 
@@ -64,6 +66,41 @@ class Due:
             f"nothing was recorded: {kind} was not called in the {self.step} steps of the training, or only within a "
             f"compiled forward pass; give the module that computes the loss, {remedy}"
         )
+
+
+class Unreached:
+    """The parameters in training that no gradient has reached so far.
+
+    Args:
+        model: of the training.
+    """
+
+    def __init__(self, model: nn.Module):
+        self._all = {name: each.numel() for name, each in model.named_parameters() if each.requires_grad}
+        self._left = {name: each for name, each in model.named_parameters() if each.requires_grad}
+        self._looked = False
+
+    def look(self) -> None:
+        """Take note of the gradients that a backward pass left."""
+        self._looked = True
+        if self._left:
+            self._left = {name: each for name, each in self._left.items() if each.grad is None and each.requires_grad}
+
+    def numbers(self) -> dict[str, Any]:
+        """Entries of a record: the part of the parameters, and the largest modules all of whose parameters it has."""
+        if not self._looked or len(self._left) == len(self._all):
+            return {}  # where no gradient is seen at all, another program keeps them
+        whole: dict[str, None] = {}
+        for name in self._left:
+            paths = name.split(".")
+            above = (".".join(paths[: k + 1]) for k in range(len(paths)))
+            whole[next(each for each in above if self._within(each))] = None
+        part = sum(self._all[name] for name in self._left) / sum(self._all.values())
+        return {"unreached": part} | ({"unreached_modules": ", ".join([*whole][:MOST_MODULES])} if whole else {})
+
+    def _within(self, path: str) -> bool:
+        """Whether no parameter in training of a module was reached."""
+        return all(name in self._left for name in self._all if name == path or name.startswith(f"{path}."))
 
 
 def unwrapped(module: nn.Module) -> nn.Module:

@@ -48,6 +48,7 @@ class Piece:
         order: of its computation.
         paired: (Q, C) bool, entries whose score the loss computes apart as well; None: there are none.
         own: first and last + 1 of the columns that are each query's own.
+        still: the side that needs no gradient while the other one does: `queries`, `candidates`, or neither.
     """
 
     scores: Tensor
@@ -63,6 +64,7 @@ class Piece:
     order: int = 0
     paired: Tensor | None = None
     own: tuple[tuple[int, int], ...] = ()
+    still: str = ""
 
     @property
     def query(self) -> Tensor:
@@ -99,7 +101,10 @@ def of(
                 scores, weights = scores.contiguous(), None if weights is None else weights.contiguous()
             factor = flow.factor if product.sign > 0 else None
             about = (factor, flow.kind, flow.target, bool(product.head), upstream)
-            found.append(Piece(scores, weights, (sides,), *about, flow.join, order=product.order, own=product.own))
+            names = ("columns", "rows") if flow.turned else ("rows", "columns")
+            still = dict(zip(names, ("queries", "candidates"), strict=True)).get(product.still, "")
+            own, number = product.own, product.order
+            found.append(Piece(scores, weights, (sides,), *about, flow.join, order=number, own=own, still=still))
     found = _summed(found)
     for each, arrived in pairs:
         if arrived and upstream is not None:
@@ -264,6 +269,7 @@ def _side_by_side(parts: list[Piece]) -> Piece:
         join=None,
         lost=sum(each.lost for each in parts),
         paired=_masks(parts, dim=1),
+        still=parts[0].still if len({each.still for each in parts}) == 1 else "",
     )
 
 

@@ -1,6 +1,6 @@
 """Calls of PyTorch that compare every row of one matrix with every row of another."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from string import ascii_letters as LETTERS
@@ -45,6 +45,7 @@ class Product:
         order: number of the product in its forward pass.
         given: the loss was given the scores, and others may read them as well.
         own: first and last + 1 of the columns in which each row is compared with candidates of its own.
+        still: the side that needs no gradient while the other one does: `rows`, `columns`, or neither.
     """
 
     node: Any
@@ -58,6 +59,7 @@ class Product:
     order: int = 0
     given: bool = False
     own: tuple[tuple[int, int], ...] = ()
+    still: str = ""
 
     def __post_init__(self) -> None:
         self.version = self.scores._version
@@ -86,23 +88,46 @@ class Pairs:
     values: Tensor | None = None
 
 
-def _is_parameter(operand: Tensor, ends: set[Any]) -> bool:
-    """Whether an operand is a parameter, turned or normalised, and does not depend on an argument of the loss."""
-    if isinstance(operand, Parameter):
-        return True
-    waiting: list[Any] = [operand.grad_fn]
-    known, leaves = set(waiting), set()
+def without_gradient(rows: Tensor, columns: Tensor) -> str:
+    """The side of a comparison that needs no gradient while the other one does; no word where there is none."""
+    first, second = _is_still(rows), _is_still(columns)
+    return "" if first == second else "rows" if first else "columns"
+
+
+def _is_still(operand: Tensor) -> bool:
+    """Whether an operand needs no gradient, or none but that of numbers like a scale."""
+    leaves, whole = _leaves(operand)
+    return not operand.requires_grad or (whole and bool(leaves) and all(each.numel() == 1 for each in leaves))
+
+
+def _leaves(operand: Tensor, ends: Collection[Any] = ()) -> tuple[set[Tensor], bool]:
+    """The tensors that an operand is computed from, as far as they need a gradient, and whether they are all.
+
+    Args:
+        operand: of a product.
+        ends: nodes behind which the search stops: then they are not all.
+    """
+    waiting: list[Any] = [operand.grad_fn] if operand.grad_fn is not None else []
+    known, leaves = set(waiting), {operand} if operand.requires_grad and operand.grad_fn is None else set()
     while waiting and len(known) < NEAR:
         node = waiting.pop()
         if node in ends:
-            return False
+            return leaves, False
         leaves |= {node.variable} if hasattr(node, "variable") else set()
         above = {each for each, _ in getattr(node, "next_functions", ()) if each is not None} - known
         known |= above
         waiting += above
+    return leaves, not waiting
+
+
+def _is_parameter(operand: Tensor, ends: set[Any]) -> bool:
+    """Whether an operand is a parameter, turned or normalised, and does not depend on an argument of the loss."""
+    if isinstance(operand, Parameter):
+        return True
+    leaves, whole = _leaves(operand, ends)
     shapes = {tuple(operand.shape), tuple(operand.shape)[::-1]}
     return (
-        not waiting
+        whole
         and len(leaves) == 1
         and all(isinstance(each, Parameter) and tuple(each.shape) in shapes for each in leaves)
     )
@@ -170,6 +195,7 @@ class Products:
                 partial(func, *(_apart(each) for each in args), **{key: _apart(each) for key, each in kwargs.items()}),
                 out._base.grad_fn if out._is_view() and out._base is not None else None,
                 self._number,
+                still=without_gradient(rows, columns),
             )
         )
 
@@ -292,9 +318,8 @@ class Products:
             own += [(start, start + width)] if self._is_own(each) else []
             start += width
         known = tuple(own) if start == values.shape[1] else ()
-        return Product(
-            node, values, parts[0].rows, unknown, parts[0].sign, "", values.clone, node, parts[0].order, own=known
-        )
+        first, about = parts[0], {"own": known, "still": parts[0].still}
+        return Product(node, values, first.rows, unknown, first.sign, "", values.clone, node, first.order, **about)
 
     def _is_own(self, node: Any) -> bool:
         """Whether what a node computed are scores of each row with candidates of its own, up to factors and offsets."""

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from cocos import units
-from cocos.monitor import _settled
+from cocos.monitor import _inputs, _settled
 from cocos.monitor._seen import Seen
-from cocos.records import LABELLED, SOURCE_KEYS, SOURCE_METRICS
+from cocos.records import OF_CLASSES, SOURCE_KEYS, SOURCE_METRICS
 from cocos.sources import OTHERS_HARD
 
 # Maximum number of candidates that are compared with each other: a sample is drawn from more.
@@ -24,10 +24,10 @@ NEAR = 0.999
 # Cosine from which a candidate may be the copy of another one but for noise as that of dropout, and the ratio of its
 # distance to that of the next candidate: measured at 0.08 to 0.2 for equal texts in MiniLM with its dropout of 0.1.
 COPY, COPY_GAP = 0.8, 0.25
-# Number of neighbours of a candidate among which its copies are, and of candidates whose copies are looked for.
-MOST_COPIES, COPIED_ROWS = 8, 64
-# Number of queries whose similarities are compared with those of their positives.
-AGREEING_ROWS = 64
+# Number of neighbours of a row among which its copies are.
+MOST_COPIES = 8
+# Number of queries whose cosines are compared with those of their positives, and of positives that may have copies.
+SOME_ROWS = 64
 # Parts of its negatives by which a query's positive is outranked: of one that ranks well, by chance, and far behind.
 AHEAD, BEHIND, FAR_BEHIND = 0.1, 0.5, 0.75
 # Part of the largest singular value below which rounding in float32 makes a singular value.
@@ -36,6 +36,12 @@ SPECTRUM_ROUNDING = 1e-6
 LEFT_OUT = -1e9
 # Relative difference up to which the weights of a hinge are alike.
 EVEN_HINGES = 1e-3
+
+# What is said once of a side that gets no gradient: it may be meant so, or be a fault.
+NO_GRADIENT = (
+    "no gradient reaches the {}, which is right for a frozen or a momentum encoder, a queue, or a stopped gradient; if "
+    "both sides should train, look for detach(), no_grad or .data before the loss"
+)
 
 # Scores of a block of queries on a CPU: 256 KiB in float32, which stay in the cache.
 CACHED_SCORES = 2**16
@@ -81,7 +87,8 @@ def of(
         "dtype": str(first.scores.dtype).removeprefix("torch."),
         "scale": first.scale if first.scale is not None and math.isfinite(first.scale) else None,
         "gathered": first.own is not None if first.source == "backward pass" else None,
-        "notes": list(first.notes) or None,
+        "no_gradient": first.still or None,
+        "notes": [*first.notes, *([NO_GRADIENT.format(first.still)] if first.still else [])] or None,
         "finite": finite,
     }
     settled = _settled.of(seen, generator, near) if finite else {}
@@ -329,16 +336,20 @@ def geometry(seen: Seen, generator: torch.Generator) -> Numbers:
     some = _sample(candidate, generator)
     found, alone = _of_candidates(candidate[some], len(candidate))
     known = isinstance(some, slice) and bool(alone)  # rows without a near one have no equal one
-    found["duplicates"] = query.new_zeros(()) if known else _duplicates(seen.candidate)  # type: ignore[arg-type]
+    found["duplicates"] = query.new_zeros(()) if known else _inputs.equal_rows(seen.candidate)  # type: ignore[arg-type]
     first = seen.positive.view(torch.uint8).max(dim=1)  # of the positives of a query, and whether it has any
     apart = (query - candidate[first.indices]).square().sum(dim=1)
     found["alignment"] = (apart * first.values).sum() / first.values.sum()
     place = _sample(query, generator)
     cosines = query[place] @ candidate.T
     negative = _as(seen.negative[place], cosines)
-    if seen.direction not in LABELLED:
-        some = _sample(query, generator, AGREEING_ROWS)
-        found["agreement"] = _agreement(query[some], candidate[first.indices[some]])
+    if seen.direction not in OF_CLASSES and len(query) > 1:
+        matches = candidate[first.indices[place]]
+        found["agreement"] = _agreement(query[place][:SOME_ROWS], matches[:SOME_ROWS])
+        found |= {} if seen.apart else {"copies": _copies(matches) * len(query)}
+    if seen.apart:
+        found.pop("near_duplicates", None)
+        found.pop("duplicates", None)
     found["similarity_negative"] = (cosines * negative).sum() / negative.sum()
     return found | _reduction(seen, place, cosines, negative)
 
@@ -354,6 +365,16 @@ def _agreement(query: Tensor, positive: Tensor) -> Tensor:
     return squares[0, 1] / (squares[0, 0] * squares[1, 1]).sqrt()
 
 
+def _copies(rows: Tensor) -> Tensor:
+    """Part of some unit rows that have a copy among them but for noise, ()."""
+    cosines = rows[:SOME_ROWS] @ rows.T
+    cosines.fill_diagonal_(-torch.inf)
+    nearest = cosines.topk(min(MOST_COPIES + 1, len(rows) - 1), dim=1).values
+    near, next_one = nearest[:, :-1], nearest[:, 1:]
+    gaps = (1 - near < COPY_GAP * (1 - next_one)) & (near > COPY)
+    return gaps.any(dim=1).sum() / len(cosines)
+
+
 def _of_candidates(some: Tensor, number: int) -> tuple[Numbers, Tensor]:
     """Similarity of a sample of unit rows, of `number` in all, and whether none is near another one, or 0."""
     rows = len(some)
@@ -363,15 +384,11 @@ def _of_candidates(some: Tensor, number: int) -> tuple[Numbers, Tensor]:
     shortest = cosines.diagonal().amin()
     cosines.fill_diagonal_(-torch.inf)
     nearest = cosines.amax(dim=1)
-    first = cosines[:COPIED_ROWS].topk(min(MOST_COPIES + 1, rows - 1), dim=1).values
-    gaps = (1 - first[:, :-1] < COPY_GAP * (1 - first[:, 1:])) & (first[:, :-1] > COPY)
-    copies = gaps.any(dim=1).sum()
     potential = (4 * cosines - 4).exp_().sum()  # exp(-2 |x - y|²), and |x - y|² = 2 - 2 cos; 0 on the diagonal
     cosines.fill_diagonal_(0)
     pairs = rows * (rows - 1)
     found = {
         "near_duplicates": (nearest > NEAR).sum() * (number / rows),
-        "copies": copies * (number / len(first)),
         "similarity": cosines.sum() / pairs,
         "uniformity": (potential / pairs).log(),
         "rank": effective_rank(some),
@@ -387,17 +404,6 @@ def effective_rank(rows: Tensor) -> Tensor:
     values = torch.where(values > SPECTRUM_ROUNDING * len(rows) ** 0.5, values, 0)
     total = values.sum()
     return torch.where(total > 0, torch.special.entr(values / torch.where(total > 0, total, 1)).sum().exp(), 0)
-
-
-def _duplicates(rows: Tensor) -> Tensor:
-    """Number of rows that equal another one exactly and come after it, ().
-
-    Equal rows stand beside each other in the order of their projections on one line.
-    """
-    line = torch.linspace(1, 2, rows.shape[1], device=rows.device, dtype=torch.float32).cos()
-    order = (_precise(rows).float() @ line).argsort()
-    rows = rows[order]
-    return (rows[1:] == rows[:-1]).all(dim=1).sum()
 
 
 def _reduction(seen: Seen, place: Tensor | slice, cosines: Tensor, negative: Tensor) -> Numbers:

@@ -13,6 +13,7 @@ from cocos import losses
 from cocos.embeddings import Embeddings
 from cocos.losses.external import pml
 from cocos.monitor._named import Named, embeddings_of
+from cocos.monitor._products import without_gradient
 from cocos.monitor._seen import Seen
 from cocos.scores import Pairs, euclidean
 
@@ -101,7 +102,7 @@ def _triplets(module: Any, given: dict[str, Any]) -> Reading | None:
         none = torch.zeros_like(positive)
         pairs = Pairs(euclidean(query, candidate), torch.cat([positive, none], 1), torch.cat([none, positive], 1))
         seen = Named(losses.load("triplet_euclidean", {"margin": module.margin})).of_pairs("q2c", pairs)
-        return [replace(seen, query=query, candidate=candidate, width=query.shape[1])]
+        return [replace(seen, query=query, candidate=candidate, width=query.shape[1], apart=True)]
 
     return read
 
@@ -121,10 +122,12 @@ def _clip(module: Any, given: dict[str, Any]) -> Reading | None:
         seen = reader.of_pairs("q2c", pairs)
         back = reader.of_pairs("c2q", pairs.with_scores(pairs.scores.T))  # the diagonal stays where it is
         unit = all(float((each.square().sum(dim=1) - 1).abs().amax()) < UNIT_ROWS for each in (query, candidate))
+        names = {"rows": "queries", "columns": "candidates"}
+        still = [names.get(without_gradient(*sides), "") for sides in ((image, text), (text, image))]
         rows: dict[str, Any] = {"width": query.shape[1], "scale": factor if unit else None, "stretch": 1.0}
         return [
-            replace(seen, query=query, candidate=candidate, **rows),
-            replace(back, query=candidate, candidate=query, **rows),
+            replace(seen, query=query, candidate=candidate, still=still[0], **rows),
+            replace(back, query=candidate, candidate=query, still=still[1], **rows),
         ]
 
     return read

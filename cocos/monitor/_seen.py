@@ -30,6 +30,8 @@ class Seen:
         factor: gradient that arrived at the returned loss, (): the weights times it are the gradient of the scores, in
             their dtype; None: 1.
         source: `closed form` or `backward pass`.
+        apart: each query meets candidates of its own alone, so that others may repeat.
+        still: the side that gets no gradient while the other one does: `queries`, `candidates`, or neither.
         notes: remarks for the user, one sentence each.
         plain: the weights are those of a softmax with one positive of each query.
     """
@@ -53,5 +55,7 @@ class Seen:
     width: int | None = None
     factor: Tensor | None = None
     source: str = "backward pass"
+    apart: bool = False
+    still: str = ""
     notes: tuple[str, ...] = ()
     plain: bool = False

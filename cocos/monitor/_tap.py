@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn, overrides
 from torch.overrides import TorchFunctionMode
 
-from cocos.monitor import _directions, _given, _pieces
+from cocos.monitor import _directions, _given, _inputs, _pieces
 from cocos.monitor._flow import Flow, beside, flows
 from cocos.monitor._graph import Graph, gathered
 from cocos.monitor._layout import Unread
@@ -44,11 +44,13 @@ class Tapped:
     Args:
         by_width: directions, the first one first, for each width of the embeddings, the largest first.
         lost: part of the pairs whose gradient never arrived, 0 to 1.
+        repeated: rows of the inputs among the arguments that equal an earlier one, (); None: there are no inputs.
         seconds: time that the tap took, without the time of `deliver`.
     """
 
     by_width: list[list[Seen]]
     lost: float
+    repeated: Tensor | None
     seconds: float
 
 
@@ -80,6 +82,7 @@ class _Call:
     local: list[Tensor] | None = None
     roots: list[_Backward] = field(default_factory=list)
     value: Tensor | None = None
+    repeated: Tensor | None = None
     seconds: float = 0.0
     queued: bool = False
 
@@ -289,6 +292,7 @@ class Handle:
         current.labels = [each for each in tensors if each.ndim == 1 and not each.is_floating_point()]
         current.given = [each.detach() for each in tensors if each.ndim == 2 and each.is_floating_point()]
         current.local = [] if world() > 1 else None
+        current.repeated = _inputs.repeated((args, kwargs), named=True)
         self._watch = _Look(current, self._failed)
         self._watch.__enter__()
 
@@ -344,7 +348,7 @@ class Handle:
             return
         current.seconds += time.perf_counter() - start
         if by_width:
-            self._deliver(current.token, Tapped(by_width, lost, current.seconds))
+            self._deliver(current.token, Tapped(by_width, lost, current.repeated, current.seconds))
         else:
             self._failed(UNARRIVED)
 

@@ -89,6 +89,12 @@ class MonitorCallback(Callback):
         if self.monitor is not None and self._due is not None:
             self._due.begin(trainer.global_step + 1)  # of 50 steps, the last one, which Lightning calls 49
             self.monitor.step = trainer.global_step
+            self.monitor.inputs = batch if self._due.now else None
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look which parameters a gradient has reached."""
+        if self.monitor is not None:
+            self.monitor.look(pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Detach the monitor, and say which detectors were watching, or that the loss was never called."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import torch
 from torch import nn
 from transformers import (
     PrinterCallback,
@@ -18,6 +19,7 @@ from transformers import (
 
 from cocos.errors import InputError
 from cocos.monitor import Monitor, _losses
+from cocos.monitor._surroundings import Hook
 
 __all__ = ["Watched", "watch"]
 
@@ -63,6 +65,7 @@ class Watched(TrainerCallback):
         self._modules: dict[str, nn.Module] = {}
         self._due: dict[str, _losses.Due] = {}
         self._fresh: dict[str, float] = {}
+        self._hooks: list[Any] = []  # with a method `remove`
         self._attach()
         callbacks, self._quiet = trainer.callback_handler.callbacks, _Quiet()
         printers = [
@@ -80,6 +83,18 @@ class Watched(TrainerCallback):
                 self._due[name] = _losses.Due(self._every)
                 self.monitors[name] = self._make(module, name, self._due[name], self._keep)
                 self._modules[name] = module
+        for each in self._hooks:
+            each.remove()
+        model = self._trainer.model
+        seen = isinstance(model, nn.Module) and model not in self._modules.values()  # else the loss's own arguments are
+        self._hooks = [model.register_forward_pre_hook(Hook(self._enter), with_kwargs=True)] if seen else []
+
+    def _enter(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep what the model is called with, for the loss that comes after it."""
+        if model.training and not torch.compiler.is_compiling():
+            for name, monitor in self.monitors.items():
+                if self._due[name].now:
+                    monitor.inputs = (args, kwargs)
 
     def _keep(self, numbers: dict[str, float], step: int) -> None:
         self._fresh |= numbers
@@ -103,8 +118,8 @@ class Watched(TrainerCallback):
 
     @property
     def alarms(self) -> list[dict[str, Any]]:
-        """Every alarm so far, with its step."""
-        return sorted((each for monitor in self.monitors.values() for each in monitor.alarms), key=lambda a: a["step"])
+        """The episodes of all monitors in which detectors fired, in the order of their first steps: see `Monitor`."""
+        return sorted((each for monitor in self.monitors.values() for each in monitor.alarms), key=lambda a: a["first"])
 
     def watching(self) -> dict[str, str | None]:
         """Tell which detectors would fire at the last record; of several losses, whether they would for one of them.
@@ -125,6 +140,8 @@ class Watched(TrainerCallback):
         """Leave the trainer and its losses as they were; a second time nothing happens."""
         for monitor in self.monitors.values():
             monitor.close()
+        for each in self._hooks:
+            each.remove()
         for each in {self, self._quiet}.intersection(self._trainer.callback_handler.callbacks):
             self._trainer.callback_handler.callbacks.remove(each)
 
@@ -137,6 +154,14 @@ class Watched(TrainerCallback):
         for name, monitor in self.monitors.items():
             self._due[name].begin(state.global_step + 1)
             monitor.step = state.global_step + 1
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Look which parameters a gradient has reached."""
+        if isinstance(self._trainer.model, nn.Module):
+            for monitor in self.monitors.values():
+                monitor.look(self._trainer.model)
 
     def on_log(
         self,
