@@ -1,7 +1,7 @@
 """Verdict of a count as data: its kind, its numbers, and the command that looks further; `reports` has its sentence.
 
 A count of one frozen model says how its gradient is shared out, not how well it trains, so each kind states a fact of
-the gradient. The limits are explained in docs/eps.md.
+the gradient. docs/concepts.md explains the limits.
 """
 
 from collections.abc import Mapping

@@ -1,14 +1,16 @@
 """The verdict of a count: its kinds on constructed scores, one sentence, one command, and the row to report."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import Embeddings, losses, measures, reports, verdicts
+from cocos import Embeddings, health, losses, measures, reports, verdicts
 from cocos.commands import app
+from cocos.detectors.whole_batch import WholeBatch
 from cocos.reports import count as report
 
 
@@ -125,3 +127,23 @@ def test_a_loss_with_an_unknown_unit_is_described_by_its_push():
     assert marked == "* negatives with more than 1 % of the push"
     two = report.overview({"cubic": data, "ntxent": measures.count(near(0.8), "ntxent")})
     assert "have more than 1 % of the push: fine." in two.head[0] and "contribute, " in two.head[1]
+
+
+def test_the_page_has_the_limits_that_the_code_has():
+    page = (Path(__file__).parents[1] / "docs" / "concepts.md").read_text("utf-8")
+    rows = {row.split("|")[1].strip(): row for row in page.splitlines() if row.startswith("| ")}
+    assert [kind for kind in rows if kind in verdicts.KINDS] == list(verdicts.KINDS)
+    limits = {
+        "flat": (f"above {verdicts.WHOLE_BATCH:g} of", f"from {verdicts.FEW_NEGATIVES} negatives on"),
+        "thin": (
+            f"more than {verdicts.IDLE_QUERIES:g} of the queries",
+            f"more than {verdicts.MOST_PULL:g} of the pull",
+        ),
+        "starved": (f"more than {verdicts.IDLE_QUERIES:g} of the queries", f"at most {verdicts.MOST_PULL:g} of"),
+        "sharp": (f"below {verdicts.ONE_OR_TWO:g} ",),
+        "wasteful": (f"below {verdicts.SMALL_PART:g} of",),
+        "mispaired": (f"{health.RESOLVED_DEVIATIONS:g} standard deviations", f"at least {health.LEAST_PAIRED} queries"),
+    }
+    assert all(each in rows[kind] for kind, words in limits.items() for each in words)
+    assert all(f"`{name}`" in page for name in verdicts.TEMPERED)
+    assert verdicts.WHOLE_BATCH == WholeBatch().part and verdicts.FEW_NEGATIVES == WholeBatch().negatives

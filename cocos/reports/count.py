@@ -170,7 +170,7 @@ def _about(data: xr.Dataset, summary: dict, *, explain: bool) -> Iterator[str]:
     if not explain:
         yield f"{MARK}report this one, with loss, eps and batch size; --explain defines every row"
         return
-    yield f"{MARK}report this one, with loss, eps and batch size (docs/eps.md)"
+    yield f"{MARK}report this one, with loss, eps and batch size (docs/concepts.md)"
     for _, label, _, definition in _known(summary):
         yield f"{label}: {definition}"
     yield f"a negative contributes with {results.above(summary)} (eps); a negative that is pulled is counted"
