@@ -101,6 +101,7 @@ def written(stream: IO[bytes], enough: int) -> int:
     if size <= enough or not hasattr(os, "SEEK_DATA"):
         return size
     found = end = 0
+    place = os.lseek(stream.fileno(), 0, os.SEEK_CUR)
     try:
         while found <= enough:
             start = os.lseek(stream.fileno(), end, os.SEEK_DATA)
@@ -108,6 +109,8 @@ def written(stream: IO[bytes], enough: int) -> int:
             found += end - start
     except OSError as error:
         return found if error.errno == errno.ENXIO else size  # no more data; or a file system that does not say
+    finally:
+        os.lseek(stream.fileno(), place, os.SEEK_SET)  # the reader goes on where it was
     return size
 
 

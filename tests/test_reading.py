@@ -272,3 +272,11 @@ def test_an_output_that_is_a_pipe_among_the_data_is_refused(tmp_path):
     (tmp_path / "link.nc").symlink_to(out)
     with deadline(), pytest.raises(InputError, match="is a file of the data folder"):
         writing.apart(tmp_path / "link.nc", tmp_path / "data")
+
+
+def test_looking_for_holes_leaves_the_place_of_the_reader(tmp_path):
+    """The header of a cached file of several megabytes was read from its end, as 0 bytes."""
+    file = tmp_path / "large.bin"
+    file.write_bytes(b"head" + b"x" * 2**20)
+    with reading.stream(file) as stream:
+        assert reading.written(stream, 2**10) == 2**20 + 4 and stream.read(4) == b"head"
