@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
 
 from cocos.detectors._history import (
@@ -72,12 +73,16 @@ class OffEquilibrium(Watcher):
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""
-        some = history[-LOOKBACK:]
-        known = [(value, there) for each in some if (value := _scale(each)) and (there := _settles(each)) is not None]
-        first = next((value for each in history if (value := _scale(each))), None)
-        least = self.least_records(history)
-        if _scale(history[-1]) is None or _settles(history[-1]) is None or not first or not warm(history, self.warmup):
+        if _scale(history[-1]) is None or _settles(history[-1]) is None or not warm(history, self.warmup):
             return None
+        some, least = history[-LOOKBACK:], self.least_records(history)
+        both = (
+            (value, there)
+            for each in reversed(some)
+            if (value := _scale(each)) and (there := _settles(each)) is not None
+        )
+        known = [*islice(both, 2 * least)][::-1]
+        first = next((value for each in history if (value := _scale(each))), math.nan)
         scale, (now, earlier) = known[-1][0], (known[-least:], known[-2 * least : -least])
         if len(now) < least or abs(scale / first - 1) <= CHANGED_SCALE:
             return None

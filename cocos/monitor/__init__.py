@@ -35,6 +35,8 @@ COSTS = 5
 # Time that a reading takes over that by its own clock, since hooks run and caches are emptied outside of it: measured
 # at 1.2 to 2, as a ratio, by `benchmarks/monitor.py`.
 UNSEEN_COST = 1.5
+# Calls from one effective rank to the next one at least: it takes an eighth of a reading, and changes slowly.
+RANK_CALLS = 8
 # Largest number of different warnings of one monitor.
 MOST_WARNINGS = 20
 # Largest step that a store can hold.
@@ -125,6 +127,7 @@ class Monitor:
         self._calls = 0
         self._began: float | None = None
         self._spent = 0.0
+        self._ranked: int | None = None  # number of the last call with an effective rank
         self._costs: deque[float] = deque(maxlen=COSTS)
         self._said: set[str] = set()
         self._histories: dict[int | None, list[dict[str, Any]]] = {}
@@ -389,7 +392,9 @@ class Monitor:
         repeated = _inputs.repeated(inputs) if repeated is None else repeated
         run |= {} if repeated is None else {"repeated_inputs": int(repeated)}
         run |= self._unreached.numbers() if self._unreached is not None else {}
-        read = [_readings.of(seen, self._eps, self._generator, self._near(seen[0].width)) for seen in by_width]
+        ranked = self._ranked is None or call.number - self._ranked >= RANK_CALLS
+        self._ranked = call.number if ranked else self._ranked
+        read = [_readings.of(seen, self._eps, self._generator, self._near(seen[0].width), ranked) for seen in by_width]
         for numbers in read or [{"finite": False}]:
             for note in numbers.get("notes", ()):
                 self._warn(f"{self._header['loss']}: {note}")

@@ -59,7 +59,9 @@ def _of_width(matrices: list[Piece], about: About) -> list[Seen]:
     first, second = _shared(first, second)
     turned = about.groups[::-1] if isinstance(about.groups, tuple) else about.groups
     swapped = replace(about, groups=turned, labels=about.labels[::-1])
-    return [_seen(first, "q2c", about, notes), _seen(second, "c2q", swapped, ())]
+    one = _seen(first, "q2c", about, notes)
+    same = first.order == second.order and first.factor == second.factor  # one product and its transpose
+    return [one, _seen(second, "c2q", swapped, (), scale=(one.scale, one.stretch) if same else None)]
 
 
 def _turns(first: Piece, second: Piece) -> bool:
@@ -138,7 +140,13 @@ def _own(piece: Piece, about: About) -> Tensor | None:
     return found if found.any() and not found.all() else None
 
 
-def _seen(piece: Piece, name: str | None, about: About, notes: tuple[str, ...]) -> Seen:
+def _seen(
+    piece: Piece,
+    name: str | None,
+    about: About,
+    notes: tuple[str, ...],
+    scale: tuple[float | None, float | None] | None = None,
+) -> Seen:
     weights, width, known = _precise(piece), piece.query.shape[1], piece.candidate.shape[1] > 0
     itself, at = _itself(piece, weights, about.rank)
     own = _own(piece, about) if about.local is not None else None
@@ -156,7 +164,7 @@ def _seen(piece: Piece, name: str | None, about: About, notes: tuple[str, ...]) 
         labels=about.labels,
         offsets=(offset, *starts),
     )
-    scale, stretch = _scale(piece)
+    factor, stretch = _scale(piece) if scale is None else scale
     sources, again = None if own is not None else _origins.of(piece, layout.positive), torch.zeros_like(itself)
     if sources is not None:
         again = _origins.again(sources)
@@ -168,7 +176,7 @@ def _seen(piece: Piece, name: str | None, about: About, notes: tuple[str, ...]) 
         layout.negative & ~again,
         query=piece.query if width else None,
         candidate=piece.candidate if known else None,
-        scale=scale,
+        scale=factor,
         stretch=stretch,
         sources=sources,
         kind=piece.kind,

@@ -45,6 +45,8 @@ NO_GRADIENT = (
 
 # Scores of a block of queries on a CPU: 256 KiB in float32, which stay in the cache.
 CACHED_SCORES = 2**16
+# Numbers up to which float32 has every whole number.
+EXACT_SUMS = 2**24
 # Sums over the queries of a direction whose means are numbers of a record.
 MEANS = ("relative", "contributing", "weight_positive", "weight_negative", "pulled_negatives", "pushed_positives",
          "positives")  # fmt: skip
@@ -55,7 +57,11 @@ Numbers = dict[str, Tensor]
 
 
 def of(
-    seen: Sequence[Seen], eps: float, generator: torch.Generator, near: tuple[float, ...] | None = None
+    seen: Sequence[Seen],
+    eps: float,
+    generator: torch.Generator,
+    near: tuple[float, ...] | None = None,
+    ranked: bool = True,
 ) -> dict[str, Any]:
     """Read the directions of one call: the numbers of a record, those that are unknown left out.
 
@@ -64,14 +70,15 @@ def of(
         eps: smallest share that contributes.
         generator: of the samples of rows, on the CPU; the global state of random numbers is untouched.
         near: scale and bias at which to look for an equilibrium first.
+        ranked: with the effective rank.
 
     Returns:
         Keys of a record, without those of the run (step, call, overhead, alarms).
     """
     seen = [_with_unit(each) for each in seen]
-    found, by_direction, finite = _transferred(seen, eps, generator)
+    found, by_direction, finite = _transferred(seen, eps, generator, ranked)
     if not finite:  # a pair that takes no part may be masked by infinity
-        found, by_direction, finite = _transferred([_taking_part(each) for each in seen], eps, generator)
+        found, by_direction, finite = _transferred([_taking_part(each) for each in seen], eps, generator, ranked)
     first = seen[0]
     directions = {
         each.direction: {"queries": each.scores.shape[0], "candidates": each.scores.shape[1]} | numbers
@@ -138,7 +145,7 @@ def warm() -> None:
 
 
 def _transferred(
-    seen: Sequence[Seen], eps: float, generator: torch.Generator
+    seen: Sequence[Seen], eps: float, generator: torch.Generator, ranked: bool
 ) -> tuple[dict[str, float], list[dict[str, float]], bool]:
     """Numbers of a record, and of its directions, in one transfer, and whether every score, weight and loss is finite.
 
@@ -148,16 +155,22 @@ def _transferred(
     more: Numbers = {} if first.value is None else {"value": first.value.reshape(())}
     more |= _ranks(first)
     if first.query is not None and first.candidate is not None:
-        more |= geometry(_alone(first), generator)
-    named = [*more.items(), *(item for each in sums for item in each.items())]
-    in_float64 = torch.zeros((1,), dtype=torch.float64, device=first.scores.device)  # the dtype of all: whole numbers
-    values = iter(torch.cat([in_float64, *(value.detach().reshape(1) for _, value in named)]).tolist()[1:])
+        more |= geometry(_alone(first), generator, ranked=ranked)
+    values = iter(_read([value for each in (more, *sums) for value in each.values()]))
     found, *by_direction = ({name: next(values) for name in each} for each in (more, *sums))
     finite = math.isfinite(found.get("value", 0) + sum(each["sum"] for each in by_direction))
     made = [_means(each, one) for each, one in zip(seen, by_direction, strict=True)]
     for each in made[::-1]:  # of the first direction
         found |= {name: each.pop(name) for name in ("zero", "subnormal") if name in each}
     return _finite(found), [_finite(each) for each in made], finite
+
+
+def _read(values: Sequence[Tensor]) -> list[float]:
+    """Numbers on the host, in one transfer from a device."""
+    if values[0].device.type == "cpu":
+        return [value.item() for value in values]
+    one = torch.zeros((1,), dtype=torch.float64, device=values[0].device)  # whose dtype all get: that of whole numbers
+    return torch.cat([one, *(value.reshape(1) for value in values)]).tolist()[1:]
 
 
 def _finite(numbers: dict[str, float]) -> dict[str, float]:
@@ -185,7 +198,7 @@ def _alone(seen: Seen) -> Seen:
     if candidates == seen.scores.shape[1]:
         return seen
     cut = {name: getattr(seen, name)[:, :candidates] for name in ("scores", "weights", "positive", "negative")}
-    return replace(seen, candidate=seen.candidate[:candidates], kind=None, **cut)  # type: ignore[index]
+    return replace(seen, candidate=seen.candidate[:candidates], kind=None, plain=False, **cut)  # type: ignore[index]
 
 
 def _taking_part(seen: Seen) -> Seen:
@@ -254,36 +267,33 @@ def _by_source(seen: Seen) -> Numbers:
 
 
 def _of_rows(seen: Seen, rows: slice, eps: float) -> tuple[Numbers, Tensor]:
-    """Sums over some queries by name, () each, and by candidate: parts of a query's push, push and pull, (1 or 3, C).
-
-    Comparisons write 1 or 0 in place of numbers: that takes a fifth of the time of a mask.
-    """
+    """Sums over some queries by name, () each, and by candidate: parts of the push, push and pull, (1 or 3, C)."""
     weights = _precise(seen.weights[rows])
     negative, positive = _as(seen.negative[rows], weights), _as(seen.positive[rows], weights)
     away, near = weights * negative, weights * positive
-    push = away.relu()
+    push, size = away.relu(), away.abs()
     largest = push.amax(dim=1, keepdim=True)
     scaled = push / torch.where(largest > 0, largest, 1)  # so that no tiny weight is lost in a sum
     total = scaled.sum(dim=1)
     some, at_least_one = (total > 0).to(weights.dtype), total.clamp(min=1)
-    surprise = (scaled * scaled.clamp(min=torch.finfo(weights.dtype).tiny).log_()).sum(dim=1)
-    effective = some * (at_least_one.log() - surprise / at_least_one).exp()
+    surprise = (scaled.clamp(min=torch.finfo(weights.dtype).tiny).log_().mul_(scaled)).sum(dim=1)
     each = at_least_one.reciprocal()
+    effective = (at_least_one.log() - surprise * each).exp()
     sums = {
         "relative": _number(scaled, eps * at_least_one[:, None]),
         "some": some.sum(),
-        "effective": effective.sum(),
+        "effective": some @ effective,
         "hardest_share": some @ each,
-        "pulled_negatives": _number(-away, 0),
+        "pulled_negatives": _number(push - away, 0),
         "pushed_positives": _number(near, 0),
-        "positives": positive.sum(dtype=torch.float64),
-        "negatives": negative.sum(dtype=torch.float64),
-        "nonzero": away.count_nonzero(),
+        "positives": _total(positive),
+        "negatives": _total(negative),
+        "nonzero": _number(size, 0),
         "sum": weights.sum() + seen.scores[rows].sum(dtype=weights.dtype),
     }
     if seen.unit is not None:
         unit = seen.unit[rows] if seen.unit.ndim == 2 and len(seen.unit) > 1 else seen.unit
-        share = away.abs() / unit
+        share = size / unit
         sums |= {
             "contributing": _number(share, eps),
             "idle": (share.amax(dim=1) <= eps).sum(),
@@ -296,15 +306,20 @@ def _of_rows(seen: Seen, rows: slice, eps: float) -> tuple[Numbers, Tensor]:
     return sums, torch.stack(parts)
 
 
+def _number(values: Tensor, least: Tensor | float) -> Tensor:
+    """Number of values above a limit, (); they are compared in place of a copy, a fifth of the time of a mask."""
+    return _total(values.clone().gt_(least))
+
+
+def _total(factors: Tensor) -> Tensor:
+    """Sum of factors 0 or 1, (), exact."""
+    return factors.sum(dtype=torch.float64) if factors.numel() > EXACT_SUMS else factors.sum()
+
+
 def _below(push: Tensor, seen: Seen) -> Tensor:
     """Push by gradients that half precision has with fewer digits, ()."""
     factor = 1.0 if seen.factor is None else seen.factor.abs().to(push.dtype)
     return (push * (push * factor < torch.finfo(torch.float16).tiny)).sum()
-
-
-def _number(values: Tensor, least: Tensor | float) -> Tensor:
-    """Number of values above a limit, ()."""
-    return (values - least).gt_(0).sum(dtype=torch.float64)
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -319,7 +334,7 @@ def _sample(rows: Tensor, generator: torch.Generator, most: int = SAMPLED_ROWS) 
     return torch.randperm(len(rows), generator=generator)[:most].to(rows.device)
 
 
-def geometry(seen: Seen, generator: torch.Generator) -> Numbers:
+def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True) -> Numbers:
     """Where the rows lie on the unit sphere, () each.
 
     Alignment takes one positive of each query; uniformity, similarity, rank and near duplicates are of a sample of
@@ -328,6 +343,7 @@ def geometry(seen: Seen, generator: torch.Generator) -> Numbers:
     Args:
         seen: a direction with its rows.
         generator: of the samples, on the CPU.
+        ranked: with the effective rank.
 
     Source: alignment and uniformity of Wang & Isola 2020, arXiv:2005.10242, with α = 2 and t = 2; effective rank of
     Roy & Vetterli 2007, EUSIPCO, of the deviations from the mean, as in `cocos.health`.
@@ -335,13 +351,17 @@ def geometry(seen: Seen, generator: torch.Generator) -> Numbers:
     query, candidate = _unit(seen.query), _unit(seen.candidate)  # type: ignore[arg-type]
     some = _sample(candidate, generator)
     found, alone = _of_candidates(candidate[some], len(candidate))
+    found |= {"rank": effective_rank(candidate[some])} if ranked and found else {}
     known = isinstance(some, slice) and bool(alone)  # rows without a near one have no equal one
     found["duplicates"] = query.new_zeros(()) if known else _inputs.equal_rows(seen.candidate)  # type: ignore[arg-type]
     first = seen.positive.view(torch.uint8).max(dim=1)  # of the positives of a query, and whether it has any
     apart = (query - candidate[first.indices]).square().sum(dim=1)
     found["alignment"] = (apart * first.values).sum() / first.values.sum()
     place = _sample(query, generator)
-    cosines = query[place] @ candidate.T
+    if isinstance(place, slice) and seen.plain and seen.stretch:  # the scores are cosines times a factor
+        cosines = seen.scores / seen.stretch
+    else:
+        cosines = query[place] @ candidate.T
     negative = _as(seen.negative[place], cosines)
     if seen.direction not in OF_CLASSES and len(query) > 1:
         matches = candidate[first.indices[place]]
@@ -391,7 +411,6 @@ def _of_candidates(some: Tensor, number: int) -> tuple[Numbers, Tensor]:
         "near_duplicates": (nearest > NEAR).sum() * (number / rows),
         "similarity": cosines.sum() / pairs,
         "uniformity": (potential / pairs).log(),
-        "rank": effective_rank(some),
     }
     return found, (nearest.amax() <= NEAR) & (shortest > NEAR)
 
