@@ -168,7 +168,8 @@ BUGS = {
         "ms-swift",
         "https://github.com/modelscope/ms-swift/pull/10068",
         "Where more hard negatives are asked for than there are, the missing ones are drawn from columns that begin "
-        "with the positive and end before the last hard negative: the positive is treated as a negative of its own query.",
+        "with the positive and end before the last hard negative: the positive is treated as a negative of its own "
+        "query.",
         recreated.counted_negatives,
         recreated.resampled_with_positive,
         recreated.resampled_negatives,

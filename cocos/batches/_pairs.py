@@ -102,7 +102,9 @@ class Pairing:
             return Batch(*sides, self.paired[0])
         if not any(self.paired):
             distinct = once(sides[0]), once(sides[1])
-            return Batch(*distinct, paired=False, dropped=tuple(len(large) - len(rows) for rows in distinct))
+            return Batch(
+                *distinct, paired=False, dropped=(len(large) - len(distinct[0]), len(large) - len(distinct[1]))
+            )
         asking = []
         for paired, query, candidate in zip(self.paired, sides, sides[::-1], strict=True):
             rows = candidate if paired else once(candidate)

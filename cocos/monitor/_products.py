@@ -318,8 +318,10 @@ class Products:
             own += [(start, start + width)] if self._is_own(each) else []
             start += width
         known = tuple(own) if start == values.shape[1] else ()
-        first, about = parts[0], {"own": known, "still": parts[0].still}
-        return Product(node, values, first.rows, unknown, first.sign, "", values.clone, node, first.order, **about)
+        first, make = parts[0], values.clone
+        return Product(
+            node, values, first.rows, unknown, first.sign, "", make, node, first.order, own=known, still=first.still
+        )
 
     def _is_own(self, node: Any) -> bool:
         """Whether what a node computed are scores of each row with candidates of its own, up to factors and offsets."""
