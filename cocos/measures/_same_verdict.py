@@ -20,7 +20,7 @@ LIKE = 0.99
 # Part of the largest weight below which a weight says nothing on how often its column stands in a denominator.
 SEEN_PART = 1e-6
 # Largest difference of such a number from a whole one, in parts of it.
-WHOLE = 1e-3
+WHOLE_NUMBERS = 1e-3
 
 
 def outcome(both: Compared) -> Outcome:
@@ -242,7 +242,7 @@ def _own_positive(both: Compared) -> Outcome | None:
     times = ratios / unit
     own_times = (1 + b.diagonal() / whole) / (unit[:, 0] * probability)
     wholes = torch.cat([times[seen], own_times])
-    if ((wholes - wholes.round()).abs() > WHOLE * wholes).any() or (own_times.round() < 1).any():
+    if ((wholes - wholes.round()).abs() > WHOLE_NUMBERS * wholes).any() or (own_times.round() < 1).any():
         return None
     again = (own_times.round() > 1).nonzero().flatten()
     if not len(again):
@@ -267,7 +267,7 @@ def _steepness(both: Compared, a: Tensor) -> float | None:
     if not float(x.square().sum()):
         return None
     slope = float((x * y).sum() / x.square().sum())
-    return slope if slope > 0 and float((y - slope * x).abs().max()) <= WHOLE else None
+    return slope if slope > 0 and float((y - slope * x).abs().max()) <= WHOLE_NUMBERS else None
 
 
 def _blocks(both: Compared) -> Outcome | None:
