@@ -453,13 +453,15 @@ def test_a_module_is_read_where_it_is_called(sides, tmp_path):
     loss(query, sides[1]).backward()  # closed
     assert said == [0, 2, 4, 70, 70] and not loss._forward_hooks and not loss._forward_pre_hooks
     one = results.open(tmp_path / "a.jsonl")
-    assert one.attrs["loss"] == "Contrastive" and one.attrs["share"] == "unknown"
+    assert one.attrs["loss"] == "Contrastive" and one.attrs["share"] == "probability"
     scores = 20 * sides[0] @ sides[1].T
     push = scores.softmax(dim=1).fill_diagonal_(0)
     part = push / push.sum(dim=1, keepdim=True)
     found = one.isel(step=0).sel(direction="q2c")
     assert math.isclose(found["relative"], (part > 0.01).sum(dim=1).double().mean(), rel_tol=1e-6)
-    assert np.isnan(found["contributing"]) and np.isnan(found["idle"]) and found["unpushed"] == 0
+    above = (push > 0.01).sum(dim=1)
+    assert math.isclose(found["contributing"], above.double().mean(), rel_tol=1e-6)
+    assert found["idle"] == int((above == 0).sum()) and found["unpushed"] == 0
     assert math.isclose(found["effective"], torch.special.entr(part).sum(dim=1).exp().mean(), rel_tol=1e-4)
     assert math.isclose(found["scale"], 20, rel_tol=1e-5) and found["lost"] == 0
     assert math.isclose(found["value"], loss(*sides).item(), rel_tol=1e-5)
@@ -540,6 +542,7 @@ def test_every_number_of_a_record_has_a_name(sides):
         "width",
         "source",
         "kind",
+        "share",
         "dtype",
         "world",
         "gathered",

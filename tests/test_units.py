@@ -6,8 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.testing import assert_close
 
 import cocos
+from cocos import units
 
 ROWS, WIDTH, BATCHES = 48, 32, 20
 
@@ -167,3 +169,133 @@ def test_the_monitor_and_count_say_the_same_of_the_same_batches(name):
             for key, entry in NUMBERS.items():
                 value = float(still[entry])
                 assert live[key] == pytest.approx(value, rel=1e-4, abs=room.get(key, 0) + 1e-9), (direction, key)
+
+
+def ones(rows=24, each=1, dtype=torch.float64, seed=0):
+    """Scores of paired unit rows, (n, n), and the mask of the positives, of `each` a query."""
+    group = torch.arange(rows) // each
+    generator = torch.Generator().manual_seed(seed)
+    base = torch.randn(rows, 16, generator=generator)[group]
+    sides = [F.normalize(base + torch.randn(rows, 16, generator=generator)).to(dtype) for _ in range(2)]
+    return sides[0] @ sides[1].T, group[:, None] == group
+
+
+FORMS = {"softmax": ("ntxent", "dcl", "supcon", "snm", "mnrl"), "sigmoid": ("siglip",)}
+FORMS |= {"hinge": ("triplet", "triplet_sh")}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("each", [1, 3])
+@pytest.mark.parametrize(("form", "name"), [(form, name) for form, names in FORMS.items() for name in names])
+def test_the_unit_of_a_loss_of_the_shelf_is_found(form, name, each, dtype):
+    scores, positive = ones(each=each, dtype=dtype)
+    loss, pairs = cocos.losses.load(name), cocos.Pairs(scores, positive)
+    weights = loss.weight(pairs) / len(scores)  # a mean over the queries
+    for kind in (None, form):
+        found = units.found(scores, weights, positive, ~positive, kind=kind)
+        assert (found.form, found.share) == (form, cocos.results.share(loss))
+        expected = (loss.unit(pairs) / len(scores)).expand(len(scores), 1)
+        assert_close(found.size.to(dtype).expand(len(scores), 1), expected, rtol=1e-5, atol=0)
+
+
+OTHERS = ("a_softmax", "align_uniform", "angle", "arcface", "circle", "contrastive", "contrastive_cosine", "cosent")
+OTHERS += (
+    "contrastive_linear",
+    "cosface",
+    "dclw",
+    "fastap",
+    "hcl",
+    "linear_softmax",
+    "multi_similarity",
+    "recall_at_k",
+)
+OTHERS += ("rince", "smoothap", "softtriple", "subcenter_arcface", "warped_softmax", "ce_softmax", "proxy_anchor")
+
+
+@pytest.mark.parametrize("each", [1, 3])
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_loss_of_another_form_has_no_unit(name, each):
+    scores, positive = ones(each=each)
+    loss = cocos.losses.load(name)
+    scores = -(2 - 2 * scores).clamp(min=0) if loss.metric == "squared_euclidean" else scores
+    weights = cocos.weights.of(loss, cocos.Pairs(scores, positive))
+    for kind in (None, "softmax", "sigmoid"):
+        assert units.found(scores.float(), weights.float(), positive, ~positive, kind=kind) is None
+
+
+def changed(scores, positive, change):
+    """Weights of a softmax whose loss of each query, (Q,), is changed."""
+    scores = scores.clone().requires_grad_()
+    each = F.cross_entropy(20 * scores, positive.int().argmax(dim=1), reduction="none")
+    (weights,) = torch.autograd.grad(change(each, scores).sum(), scores)
+    return weights
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda each, scores: each * (1 - (-each).exp()).square(),  # focal
+        lambda each, scores: each * torch.linspace(1, 1.2, len(each)),  # weighted queries
+        lambda each, scores: each.logsumexp(0) + 0 * each,  # of the batch as a whole
+        lambda each, scores: each + 0.01 * (20 * scores).logsumexp(0),  # a second term
+        lambda each, scores: 0.99 * each - 0.01 * (20 * scores).log_softmax(1).mean(1),  # label smoothing
+    ],
+)
+@pytest.mark.parametrize("rows", [8, 64])
+def test_a_softmax_that_is_no_longer_one_has_no_unit(change, rows):
+    scores, positive = ones(rows, dtype=torch.float32)
+    plain = units.found(scores, changed(scores, positive, lambda each, _: each), positive, ~positive)
+    assert plain.size == pytest.approx(20, rel=1e-4)
+    for kind in (None, "softmax"):
+        assert units.found(scores, changed(scores, positive, change), positive, ~positive, kind=kind) is None
+
+
+def test_negatives_that_are_left_out_and_queries_that_are_do_not_matter():
+    scores, positive = ones(48)
+    mask = torch.rand(48, 48, generator=torch.Generator().manual_seed(1)) < 0.5
+    logits = (10 * scores).masked_fill(mask & ~positive, -math.inf)
+    weights = 10 * (logits.softmax(1) - positive.double())
+    weights[::5] = 0
+    found = units.found(scores, weights / 7, positive, ~positive)
+    assert found.form == "softmax" and found.size == pytest.approx(10 / 7, rel=1e-9)
+    assert units.found(scores, torch.zeros_like(scores), positive, ~positive) is None
+    assert units.found(scores, torch.zeros_like(scores), positive, ~positive, kind="hinge").size == 1
+    everything = torch.zeros_like(positive)  # without a positive there is nothing to compare with
+    assert units.found(scores, 10 * (10 * scores).softmax(1), everything, ~everything) is None
+
+
+def test_a_large_batch_is_compared_in_part():
+    scores, positive = ones(600, each=3)
+    loss = cocos.losses.load("ntxent")
+    weights = loss.weight(cocos.Pairs(scores, positive))
+    assert_close(units.found(scores, weights, positive, ~positive).size, torch.full((600, 1), 30.0).double())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["clip", "infonce", "simclr", "supcon", "dcl", "siglip", "triplet"])
+def test_the_unit_is_found_in_half_precision(name, dtype):
+    """Scores, logits and gradients are rounded, and small gradients of float16 are lost."""
+    if name == "simclr" and dtype == torch.float16:
+        pytest.skip("a mask of -inf has no gradient in this dtype on a CPU")
+    make, _, _, groups = WRITTEN[name]
+    one, two = next(batches())
+    given = one, groups if groups is not None and len(groups) == ROWS else two
+    exact, rounded = seen(make(), *given), seen(make(), *given, dtype=dtype)
+    assert exact["share"] == rounded["share"] and rounded["dtype"] == str(dtype).removeprefix("torch.")
+    for direction, numbers in rounded["directions"].items():
+        whole = exact["directions"][direction]
+        # A share moves by up to 3 % in bfloat16: with 47 or 95 negatives around eps, up to one of a query.
+        assert numbers["contributing"] == pytest.approx(whole["contributing"], abs=1)
+        assert numbers["weight_positive"] == pytest.approx(whole["weight_positive"], rel=0.05)
+
+
+def test_a_loss_of_another_form_has_no_contributing_negatives_in_the_monitor():
+    class Smooth(nn.Module):
+        def forward(self, query, candidate):
+            return F.cross_entropy(query @ candidate.T / 0.05, diagonal(query), label_smoothing=0.1)
+
+    for one, two in list(batches())[:3]:
+        record = seen(Smooth(), one, two)
+        assert "share" not in record
+        assert not record["directions"]["q2c"].keys() & set(cocos.records.BY_UNIT)
+        assert record["directions"]["q2c"]["relative"] > 0
