@@ -15,7 +15,7 @@ from cocos.scores import Pairs
 from cocos.sources import SOURCES
 
 __all__ = [
-    "BY_UNIT",
+    "BY_SHARE",
     "SOURCES_BY_UNIT",
     "SOURCE_STATISTICS",
     "Difference",
@@ -42,7 +42,14 @@ __all__ = [
 ]
 
 # Statistics by the natural unit of a loss, NaN where it is not known.
-BY_UNIT = ("contributing", "weight_above", "weight_below", "weight_positive", "pulled_negatives", "pushed_positives")
+BY_SHARE = (
+    "contributing",
+    "weight_above",
+    "weight_below",
+    "weight_positive",
+    "pulled_negatives",
+    "pushed_positives",
+)
 # Statistics of each source: its negatives, those that contribute, those of them that are pulled, and its push.
 SOURCE_STATISTICS = ("source_negatives", "source_contributing", "source_pulled", "source_push")
 # Those of them by the unit of a loss.
@@ -312,7 +319,8 @@ def per_query(
 
     Args:
         weights: (Q, C) weights of a loss.
-        unit: natural size of one weight, broadcastable to (Q, C); NaN where it is unknown, and so are `BY_UNIT` then.
+        unit: natural size of one weight, broadcastable to (Q, C); NaN where it is unknown, and so are
+            `BY_SHARE` then.
         pairs: the scores' masks.
         eps: smallest share that contributes.
         equal: as for `uncertain`, of which there are two then: `uncertain`, and `relative_uncertain` of `relative`.

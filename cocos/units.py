@@ -22,7 +22,7 @@ COMPARED_SCORES = 2**16
 # Largest difference of all shares of a batch from the closed form, in parts of their sum. Rounding in float32 makes up
 # to 7e-4, where almost nothing is left to push; an error of 1e-3 of a share moves across eps only what is within 1e-3
 # of it.
-CLOSE = 1e-3
+CLOSE_SHARES = 1e-3
 # The same in numbers of the spacing of half precision, in which scores, logits and gradients are rounded: 0.03 in
 # bfloat16, 0.004 in float16.
 CLOSE_IN_HALF = 4
@@ -48,7 +48,7 @@ class Unit:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _Compared:
     """Some queries of a batch, in float64 where the device has it; (q, C) each.
 
     Args:
@@ -168,7 +168,7 @@ def _unit(unit: Tensor, each: bool, positive: Tensor, form: str) -> Unit:
     return Unit(size, SHARES[form], form)
 
 
-def _rows(scores: Tensor, weights: Tensor, positive: Tensor, negative: Tensor, upstream: Tensor | None) -> _Rows:
+def _rows(scores: Tensor, weights: Tensor, positive: Tensor, negative: Tensor, upstream: Tensor | None) -> _Compared:
     queries, candidates = scores.shape
     about = torch.finfo(scores.dtype)
     normal = about.smallest_normal / (1 if upstream is None else upstream.detach().abs())
@@ -178,7 +178,7 @@ def _rows(scores: Tensor, weights: Tensor, positive: Tensor, negative: Tensor, u
     part = positive | negative
     weights = torch.where(part, weights, 0).to(dtype)
     pushed = negative & (weights > 0)
-    return _Rows(
+    return _Compared(
         torch.where(part, scores, 0).to(dtype),
         weights,
         positive.to(dtype),
@@ -187,11 +187,11 @@ def _rows(scores: Tensor, weights: Tensor, positive: Tensor, negative: Tensor, u
         positive.sum(dim=1, keepdim=True),
         candidates * about.eps * normal,
         normal,
-        max(CLOSE, CLOSE_IN_HALF * about.eps),
+        max(CLOSE_SHARES, CLOSE_IN_HALF * about.eps),
     )
 
 
-def _logits(rows: _Rows, dtype: torch.dtype, factor: float | None) -> Iterator[Tensor]:
+def _logits(rows: _Compared, dtype: torch.dtype, factor: float | None) -> Iterator[Tensor]:
     """Yield the logits, (q, C): the scores times the slope of log weights over scores; in half precision, rounded.
 
     The negatives of each query have a line of their own, and all lines one slope: weighted least squares.
@@ -209,7 +209,7 @@ def _logits(rows: _Rows, dtype: torch.dtype, factor: float | None) -> Iterator[T
     yield rows.scores * slope
 
 
-def _softmax(rows: _Rows, logits: Tensor) -> tuple[Tensor, Tensor]:
+def _softmax(rows: _Compared, logits: Tensor) -> tuple[Tensor, Tensor]:
     """Sizes exp(logit - largest one of the query), 0 where a pair takes no part, (q, C), and their sum of negatives."""
     top = logits.masked_fill(rows.part == 0, -torch.inf).amax(dim=1, keepdim=True)
     size = (logits - torch.where(top.isfinite(), top, 0)).clamp(max=0).exp() * rows.part
@@ -220,7 +220,7 @@ def _over(values: Tensor, total: Tensor) -> Tensor:
     return values / torch.where(total > 0, total, 1)
 
 
-def _of_one(rows: _Rows, logits: Tensor) -> Iterator[tuple[Tensor, bool]]:
+def _of_one(rows: _Compared, logits: Tensor) -> Iterator[tuple[Tensor, bool]]:
     """Yield the weights over unit and number of positives of NT-Xent and DCL, and that they are per positive."""
     size, away = _softmax(rows, logits)
     some = (away > 0).to(size.dtype)
@@ -230,7 +230,7 @@ def _of_one(rows: _Rows, logits: Tensor) -> Iterator[tuple[Tensor, bool]]:
     yield rows.number * part - rows.positive * some, True
 
 
-def _of_several(rows: _Rows, logits: Tensor) -> Iterator[tuple[Tensor, bool]]:
+def _of_several(rows: _Compared, logits: Tensor) -> Iterator[tuple[Tensor, bool]]:
     """Yield the weights of SupCon, as mean and as sum over the positives, and of the positives' softmax as a whole."""
     size, away = _softmax(rows, logits)
     some = ((away > 0) & (rows.number > 0)).to(size.dtype)
@@ -242,7 +242,7 @@ def _of_several(rows: _Rows, logits: Tensor) -> Iterator[tuple[Tensor, bool]]:
     yield part - _over(size * rows.positive, near) * some, False
 
 
-def _compared(rows: _Rows, form: Tensor, each: bool) -> tuple[Tensor, Tensor, bool]:
+def _compared(rows: _Compared, form: Tensor, each: bool) -> tuple[Tensor, Tensor, bool]:
     """Difference of the shares from a closed form, (), the unit, (), and whether it is per positive.
 
     The difference is in parts of the sum of the shares.
@@ -256,7 +256,7 @@ def _compared(rows: _Rows, form: Tensor, each: bool) -> tuple[Tensor, Tensor, bo
     return torch.where((unit > 0) & unit.isfinite() & ~pulled & error.isfinite(), error, torch.inf), unit, each
 
 
-def _of_sigmoid(rows: _Rows, factor: float | None) -> Tensor:
+def _of_sigmoid(rows: _Compared, factor: float | None) -> Tensor:
     """Weights of SigLIP over their unit, (q, C), with the scale, bias and unit that are fitted to their logarithms."""
     size = rows.weights.abs()
     known = rows.part * (size > 0)
@@ -282,7 +282,7 @@ def _of_sigmoid(rows: _Rows, factor: float | None) -> Tensor:
     return side * (side * (fitted[1] * rows.scores + fitted[2])).sigmoid() * rows.part
 
 
-def _of_hinge(rows: _Rows, *, sure: bool) -> tuple[Tensor, Tensor]:
+def _of_hinge(rows: _Compared, *, sure: bool) -> tuple[Tensor, Tensor]:
     """Difference of the shares from whole numbers of violations, (), and the unit, (): the smallest weight; 1 for none.
 
     A negative violates no more positives than there are, and push equals pull for every query.
@@ -305,7 +305,7 @@ def _of_hinge(rows: _Rows, *, sure: bool) -> tuple[Tensor, Tensor]:
     return torch.where(fits, torch.maximum(error, uneven), torch.inf), unit
 
 
-def _parted(rows: _Rows, violated: Tensor) -> Tensor:
+def _parted(rows: _Compared, violated: Tensor) -> Tensor:
     """Whether one margin makes these numbers of violated positives, (q, C): of all negatives, or of the hardest, ()."""
     positives = rows.scores.masked_fill(rows.positive == 0, torch.inf).sort(dim=1).values
     ends = torch.cat([torch.full_like(positives[:, :1], -torch.inf), positives], dim=1)

@@ -135,7 +135,7 @@ def values_of(one: xr.Dataset, more: Sequence[str] = ()) -> dict[str, np.ndarray
     if "contributing" in found:
         found["idle"] = np.where(np.isfinite(found["contributing"]), 100.0 * (found["contributing"] == 0), np.nan)
         if np.isnan(found["contributing"]).all():  # of a loss of unknown unit
-            found = {name: each for name, each in found.items() if name not in (*statistics.BY_UNIT, "idle")}
+            found = {name: each for name, each in found.items() if name not in (*statistics.BY_SHARE, "idle")}
     for name in OF_PUSHED:
         if name in found:
             found[name] = np.where(found[name] > 0, found[name], np.nan)

@@ -22,7 +22,7 @@ from cocos.scores import Pairs
 # Whole numbers of one query, which stand in the attributes.
 QUERY_TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")
 # Columns by the unit of the loss, NaN where it is not known.
-BY_UNIT = ("share", "contributes")
+SHARE_COLUMNS = ("share", "contributes")
 CONTRIBUTOR_LABELS = {
     "candidate_index": ("row of the candidate in the embeddings", "1"),
     "group": ("group of the candidate", "1"),
@@ -193,7 +193,7 @@ def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query
     attrs, listed = data.attrs, []
     for place in range(data.sizes["candidate"]):
         entry = {name: data[name].values[place].item() for name in data.data_vars}
-        entry |= dict.fromkeys(BY_UNIT) if attrs.get("share") == "unknown" else {}
+        entry |= dict.fromkeys(SHARE_COLUMNS) if attrs.get("share") == "unknown" else {}
         entry = {"row": entry.pop("candidate_index")} | entry
         listed.append(entry | ({"text": labels(entry["row"])} if labels else {}))
     return {

@@ -22,7 +22,7 @@ from cocos.run import Run, prepare_all
 from cocos.sampling import Progress, Sampling, sampled
 
 FLOAT32_COUNTS = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
-OTHER_FORM = (
+CHANGED_FORM = (
     "in other batches its weights are of no form whose unit can be measured, so that the unit is not known after all "
     "(-p unit= gives it)"
 )
@@ -271,7 +271,7 @@ def _attrs(run: Run, known: bool, health: dict, convention: str) -> dict:
         notes="\n".join([
             *(line for line in run.notes if line not in run.plan.undrawn),
             *_notes(run),
-            *([OTHER_FORM] if lost else []),
+            *([CHANGED_FORM] if lost else []),
         ]),
         undrawn="\n".join(run.plan.undrawn),
         footnotes="\n".join([
@@ -291,7 +291,7 @@ def _without_unit(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The arrays with no statistic by the unit of the loss, where it is unknown in any batch."""
     if not np.isnan(values["contributing"][_there(values)]).any():
         return dict(values)
-    gone = [name for name in values if name.split("/")[0] in (*statistics.BY_UNIT, *statistics.SOURCES_BY_UNIT)]
+    gone = [name for name in values if name.split("/")[0] in (*statistics.BY_SHARE, *statistics.SOURCES_BY_UNIT)]
     return dict(values) | {name: np.full(values[name].shape, np.nan) for name in gone}
 
 

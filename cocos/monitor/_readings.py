@@ -134,7 +134,7 @@ def _of_softmax(seen: Seen, factor: float) -> Tensor | None:
     unit = weights.abs().sum() / size
     apart, missing = (weights / unit - form).abs().sum() / size, form.sum(dim=1).abs().amax()
     error, missed = torch.stack([apart, missing]).tolist()
-    return unit.float() if error <= units.CLOSE and missed <= units.CLOSE else None
+    return unit.float() if error <= units.CLOSE_SHARES and missed <= units.CLOSE_SHARES else None
 
 
 def warm() -> None:

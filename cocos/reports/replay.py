@@ -21,7 +21,7 @@ BY_PUSH_COLUMNS = {"relative": ("relative", 1)} | {
     name: column for name, column in REPLAY_COLUMNS.items() if name not in {"contributing", "idle"}
 }
 # Digits behind the point of a value.
-DIGITS = {name: digits for name, (_, digits) in (REPLAY_COLUMNS | BY_PUSH_COLUMNS).items()}
+REPLAY_DIGITS = {name: digits for name, (_, digits) in (REPLAY_COLUMNS | BY_PUSH_COLUMNS).items()}
 # Words for the value whose change the table shows.
 CHANGE_OF = {
     "contributing": "count",
@@ -74,7 +74,7 @@ def _change(one: xr.Dataset, base: bool, by: str) -> str:
     if base:
         return ""
     mean, low, high = (float(one[key]) for key in ("difference", "low", "high"))
-    digits = DIGITS.get(by, 2)
+    digits = REPLAY_DIGITS.get(by, 2)
     if not np.isfinite(mean):
         return "none"
     if not np.isfinite(low):
@@ -101,10 +101,10 @@ def _sentence(one: xr.Dataset) -> str:
     away = each["difference"].values.copy()
     unresolved = ~((each["low"].values > 0) | (each["high"].values < 0))
     away[unresolved] = np.nan
-    as_it_is = _mean(one.isel(variant=0), by, DIGITS.get(by, 2))
+    as_it_is = _mean(one.isel(variant=0), by, REPLAY_DIGITS.get(by, 2))
     if not np.isfinite(away).any():
         return f"{side}: {CHANGE_OF[by]} {as_it_is} as it is; no change is resolved."
-    digits, most = DIGITS.get(by, 2), one.isel(variant=int(np.nanargmax(np.abs(away)))).sel(metric=by)
+    digits, most = REPLAY_DIGITS.get(by, 2), one.isel(variant=int(np.nanargmax(np.abs(away)))).sel(metric=by)
     base, change, label = float(most["base"]), float(most["difference"]), most["variant"].item()
     pairs = int(most["pairs"])
     every = int(one["pairs"].sel(metric=by if one.attrs.get("share") == "unknown" else "contributing").max())
