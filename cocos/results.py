@@ -35,9 +35,9 @@ NETCDF_ENCODING = {"zlib": True, "complevel": 4, "fletcher32": True}
 # Numbers of a direction that every Dataset of a training run has, NaN where they are unknown.
 ALWAYS_RECORDED = ("relative", "unpushed", "contributing", "idle", "queries")
 # Bytes of the largest result that is read.
-MOST_BYTES = 2**31
+LARGEST = 2**31
 # Values of an attribute that is a list, and digits of a cut-off of R@k.
-MOST_ENTRIES, MOST_DIGITS = 1000, 9
+MOST_ENTRIES, LONGEST_CUTOFF = 1000, 9
 # Maximum sizes of dimensions whose entries are read one by one.
 MOST_ALONG = {"direction": 100, "loss": 100, "width": 100, "distractors": 1000, "checkpoint": 10_000, "run": 100_000}
 
@@ -65,7 +65,7 @@ def _part(value: Any) -> bool:
 
 
 def _numbers(value: Any) -> bool:
-    return _text(value) and all(each.isdecimal() and len(each) < MOST_DIGITS for each in value.split(","))
+    return _text(value) and all(each.isdecimal() and len(each) < LONGEST_CUTOFF for each in value.split(","))
 
 
 def _document(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -106,7 +106,7 @@ def _reasons(value: Any) -> bool:
 
 
 # What an attribute of a result is, by its name; any other one is a text, a number, or a list of either.
-KINDS: dict[str, Callable[[Any], bool]] = (
+RIGHT: dict[str, Callable[[Any], bool]] = (
     dict.fromkeys(
         (
             *("title", "notes", "cocos", "torch", "loss", "loss_repr", "loss_distribution", "gradient", "weights"),
@@ -446,15 +446,15 @@ def _image(path: Path) -> bytes:
     """
     try:
         with reading.stream(path) as stream:
-            image = stream.read(MOST_BYTES + 1)
+            image = stream.read(LARGEST + 1)
     except IsADirectoryError:
         raise InputError(f"{path} is a folder, expected a result of cocos, a file like count.nc") from None
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({unreachable(error)})") from None
-    if len(image) > MOST_BYTES:
-        raise InputError(f"{path} has more than {MOST_BYTES:,} bytes, the most that a result may have")
+    if len(image) > LARGEST:
+        raise InputError(f"{path} has more than {LARGEST:,} bytes, the most that a result may have")
     return image
 
 
@@ -466,7 +466,7 @@ def sound(path: Path, data: xr.Dataset) -> xr.Dataset:
     """
     for name, value in data.attrs.items():
         listed = isinstance(value, np.generic) or isinstance(value, np.ndarray) and value.size <= MOST_ENTRIES
-        if not KINDS.get(name, _anything)(value.tolist() if listed else value):
+        if not RIGHT.get(name, _anything)(value.tolist() if listed else value):
             shown = " ".join(str(value).split())[:60]
             raise InputError(f"{path} is no result of cocos, or a damaged one: attribute {name} is {shown!r}")
     for name, size in data.sizes.items():
