@@ -29,7 +29,10 @@ PRIOR_TEMPERATURE = 0.1
 EQUILIBRIUM_BATCHES = (16, 32, 64, 128, 256, 512)
 SCALES = (20.0, 100.0)
 DIRECTIONS = ("query-candidate", "query-query", "candidate-query", "candidate-candidate")
-FILTERS = {"self": (0.0, 0.1), "percent": (0.95,)}
+# Margin of the filter that removes what scores above the positive, in units of score: a copy of the positive scores as
+# it does up to rounding, which differs from processor to processor.
+ABOVE_ROUNDING = 1e-9
+FILTERS = {"self": (ABOVE_ROUNDING, 0.1), "percent": (0.95,)}
 FILTER_TEMPERATURE = 0.05
 # File of each data set, with its licence and what a query and a candidate are.
 FILES = {
@@ -208,7 +211,7 @@ def _filters(embeddings: Embeddings) -> Found:
         for key, word in keys.items():
             values = [100 * float(data[key][place]) for data in every]
             entry[word] = {"mean": float(np.mean(values)), "over_seeds": float(np.std(values, ddof=1))}
-        found["filters"][name] = entry | {"seeds": len(every)}
+        found["filters"][name.replace(f"{ABOVE_ROUNDING:g}", "0")] = entry | {"seeds": len(every)}
     if known:
         for key, word in (("share", "pairs"), ("push_share", "push")):
             values = [100 * float(data[key].sel(rule="group")) for data in every]
