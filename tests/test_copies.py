@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, losses, measures, scores, statistics, weights
-from cocos.batches import COPIES, plan
+from cocos.batches import COPY_RULES, plan
 from cocos.commands import app
 from cocos.reports import table
 
@@ -93,7 +93,7 @@ def test_which_side_is_the_query_changes_nothing(structure, loss):
     sizes=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=2, max_size=14),
     size=st.integers(2, 20),
     seed=st.integers(0, 99),
-    copies=st.sampled_from(COPIES),
+    copies=st.sampled_from(COPY_RULES),
 )
 @settings(max_examples=60)
 def test_the_draws_of_exchanged_sides_are_exchanged(sizes, size, seed, copies):

@@ -15,11 +15,11 @@ from cocos.batches._pairs import Pairing, pairs
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit, rows
 
-__all__ = ["COPIES", "SAMPLINGS", "Batch", "Plan", "alone", "check", "matches", "plan"]
+__all__ = ["COPY_RULES", "SAMPLINGS", "Batch", "Plan", "alone", "check", "matches", "plan"]
 
 logger = logging.getLogger(__name__)
 SAMPLINGS = ("pairs", "groups")
-COPIES = ("once", "keep")  # whether a row that several pairs of a batch have is one candidate, or one for each
+COPY_RULES = ("once", "keep")  # whether a row that several pairs of a batch have is one candidate, or one for each
 WHOLE_SET = "all"  # the batch size that puts the whole set into one batch
 # Rows of a batch that is as large as any set.
 UNLIMITED = 2**40
@@ -72,8 +72,8 @@ def check(
     """
     if sample is not None and sample not in SAMPLINGS:
         raise InputError(f"sample: {sample!r}, expected one of {', '.join(SAMPLINGS)}")
-    if copies is not None and copies not in COPIES:
-        raise InputError(f"copies: {copies!r}, expected one of {', '.join(COPIES)}")
+    if copies is not None and copies not in COPY_RULES:
+        raise InputError(f"copies: {copies!r}, expected one of {', '.join(COPY_RULES)}")
     numbers = (
         ("batch size", 2 if batch_size == WHOLE_SET else batch_size, 2, UNLIMITED, " (a batch of one has no negative)"),
         ("batches", batches, 1, 10**7, ""),
@@ -141,7 +141,7 @@ def plan(
         Three captions ask for two images, or for three, where an image occurs once for each of its captions:
 
         >>> images = cocos.Embeddings(torch.eye(3)[:2], torch.eye(3), [0, 1], [0, 0, 1])
-        >>> [cocos.batches.plan(images, copies=each).batches[0].flip().sizes for each in cocos.batches.COPIES]
+        >>> [cocos.batches.plan(images, copies=each).batches[0].flip().sizes for each in cocos.batches.COPY_RULES]
         [(3, 2), (3, 3)]
     """
     check(sample, batch_size, batches, per_group, seed, copies)
