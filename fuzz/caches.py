@@ -4,6 +4,7 @@ import json
 import os
 import struct
 from pathlib import Path
+from unittest import mock
 
 import torch
 
@@ -81,14 +82,10 @@ def opened(folder: Path) -> str:
     Raises:
         RuntimeError: it serves rows that are not those that were written.
     """
-    os.environ["COCOS_CACHE"] = str(folder)
-    try:
+    with mock.patch.object(cache, "folder", lambda: folder):
         cache.entries()
-        there = cache._Kept(folder, ABOUT, "")
-        rows = there.whole(ROWS)
-        parts = there.begun()
-    finally:
-        os.environ["COCOS_CACHE"] = "off"
+    there = cache._Kept(folder, ABOUT, "")
+    rows, parts = there.whole(ROWS), there.begun()
     wanted = torch.arange(float(ROWS * WIDTH)).reshape(ROWS, WIDTH)
     for found in (rows, *parts):
         if found is not None and not torch.equal(found, wanted[: len(found)]):
