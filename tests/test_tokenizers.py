@@ -97,7 +97,15 @@ def test_published_steps_are_kept(name):
 
 def test_the_growth_of_the_charsmap_of_sentence_piece_is_that_of_its_longest_text():
     assert _tokenizer._longest_of(charsmap("a", "صلى الله عليه وسلم")) == 18
-    assert _tokenizer._longest_of("") == 1
+    assert _tokenizer._longest_of(base64.b64encode(bytes(4)).decode()) == 1
+
+
+@pytest.mark.parametrize("content", [b"abc", struct.pack("<I", 2**32 - 1) + b"a", struct.pack("<I", 5) + b"abcd"])
+def test_a_charsmap_that_ends_before_its_tree_is_refused(content):
+    """The library takes memory for the tree that it announces, 8 GiB, and aborts where there is none."""
+    charsmap = base64.b64encode(content).decode()
+    with pytest.raises(InputError, match=f"a charsmap of {len(content)} bytes with a tree of"):
+        _tokenizer._refuse_growth(PLAIN | {"normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap}})
 
 
 def test_words_without_end_are_refused():

@@ -192,9 +192,13 @@ def _longest_of(charsmap: str | list) -> int:
 
     Raises:
         ValueError: it is no base 64.
+        InputError: the tree has more bytes than there are: the library would take memory for all of them, and abort.
     """
     content = base64.b64decode(charsmap) if isinstance(charsmap, str) else bytes(charsmap)
-    texts = content[4 + int.from_bytes(content[:4], "little") :].split(b"\0")
+    tree = int.from_bytes(content[:4], "little")
+    if len(content) < 4 or tree > len(content) - 4:
+        raise InputError(f"tokenizer: a charsmap of {len(content)} bytes with a tree of {tree}; copy the file again")
+    texts = content[4 + tree :].split(b"\0")
     return max(1, *(len(each.decode("utf-8", "ignore")) for each in texts))
 
 
