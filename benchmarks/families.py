@@ -17,7 +17,7 @@ import cocos
 from benchmarks.trainings import OFF, quiet
 from cocos.detectors import Record
 
-__all__ = ["CORRECTED", "FAMILIES", "SHOWN", "Family", "family_records"]
+__all__ = ["CORRECTED", "FAMILIES", "SHOWN", "Family", "SupCon", "family_records"]
 
 LATENT, FEATURES, CLASSES, TOPICS = 16, 32, 40, 8
 # Seeds of the runs that are reported.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, Watcher, alarm, number, streak, threshold, unmatched
+from cocos.detectors._history import LOOKBACK, Alarm, Record, Watcher, alarm, number, streak, threshold, unmatched
 
 __all__ = ["NearDuplicates"]
 
@@ -47,8 +47,10 @@ class NearDuplicates(Watcher):
         found = self._found(history[-1])
         if since is None or found is None:
             return None
-        if found[1] == self.copied and None in map(self._found, history[: self.records]):
-            return None  # copies in the data are there from the first batch on, clusters come with the training
+        if found[1] == self.copied:
+            ranks = (value for each in reversed(history[-LOOKBACK:]) if (value := number(each, "rank")) is not None)
+            if next(ranks, 0.0) < self.rank or None in map(self._found, history[: self.records]):
+                return None  # copies in the data are there from the first batch on, clusters come with the training
         value, most, what = found
         said = (
             f"{100 * value:.3g} % of the candidates {what} (above {100 * most:g} %) {since}; unless groups say that "
@@ -69,7 +71,7 @@ class NearDuplicates(Watcher):
         known = 2 * max(equal, number(record, "repeated_inputs") or 0)
         queries = number(record, "queries") or candidates
         part = unmatched(record, max(0.0, copies - known)) / queries
-        if part > self.copied and (number(record, "rank") or 0) >= self.rank:
+        if part > self.copied:
             return (
                 part,
                 self.copied,
