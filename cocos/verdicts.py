@@ -7,7 +7,7 @@ the gradient. docs/concepts.md explains the limits.
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-__all__ = ["KINDS", "Verdict", "of"]
+__all__ = ["SEVERITY", "Verdict", "of"]
 
 # Part of the queries above which "most" of them have no contributing negative.
 IDLE_QUERIES = 0.5
@@ -22,7 +22,7 @@ ONE_OR_TWO = 2.0
 # Part of the negatives: about half of the smallest that an optimum of docs/study.md has in its interval, 46 of 511.
 SMALL_PART = 0.05
 # Kind -> severity: `ok`, `look` (a fact to know before the next training), or `stop` (the count means little here).
-KINDS = {
+SEVERITY = {
     "collapsed": "stop",
     "mispaired": "stop",
     "silent": "stop",
@@ -45,7 +45,7 @@ class Verdict:
     """One direction of a count in a word.
 
     Args:
-        kind: of `KINDS`.
+        kind: of `SEVERITY`.
         numbers: the means that it is made from, None where a loss does not have one.
         command: that looks further.
         options: of that command.
@@ -59,7 +59,7 @@ class Verdict:
     @property
     def severity(self) -> str:
         """How much there is to do: `ok`, `look` or `stop`."""
-        return KINDS[self.kind]
+        return SEVERITY[self.kind]
 
     def document(self) -> dict:
         """As plain data."""

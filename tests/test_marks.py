@@ -294,7 +294,7 @@ def test_a_result_without_marks_is_as_it_was():
     data = measures.count(rows({}), "ntxent")
     assert "mark" not in data.dims and not set(_marked.MARKED_LABELS) & set(data)
     assert all("marks" not in entry for entry in measures.document("count", data)["directions"].values())
-    assert "push of" not in str(table("count", data)) and data.attrs["dtype"] == "float32"
+    assert "% of the push (as many" not in str(table("count", data)) and data.attrs["dtype"] == "float32"
     assert measures.count(rows(), "ntxent").attrs["dtype"] == "float64"
 
 

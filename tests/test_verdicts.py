@@ -37,7 +37,7 @@ def entry(**means):
 )
 def test_each_kind_has_its_limits(kind, given):
     found = verdicts.of(entry(**given))
-    assert found.kind == kind and found.severity == verdicts.KINDS[kind]
+    assert found.kind == kind and found.severity == verdicts.SEVERITY[kind]
     assert found.document().keys() == {"kind", "severity", "numbers", "command", "options"}
     json.dumps(found.document(), allow_nan=False)
 
@@ -46,7 +46,7 @@ def test_what_makes_a_count_meaningless_goes_first():
     fine = entry(negatives=127, effective=17)
     assert verdicts.of(fine, collapsed=True, at_chance=True).kind == "collapsed"
     assert verdicts.of(fine, at_chance=True).kind == "mispaired"
-    assert list(verdicts.KINDS)[:2] == ["collapsed", "mispaired"] and list(verdicts.KINDS)[-1] == "fine"
+    assert list(verdicts.SEVERITY)[:2] == ["collapsed", "mispaired"] and list(verdicts.SEVERITY)[-1] == "fine"
 
 
 def near(noise=1.0, rows=300, width=16):
@@ -132,7 +132,7 @@ def test_a_loss_with_an_unknown_unit_is_described_by_its_push():
 def test_the_page_has_the_limits_that_the_code_has():
     page = (Path(__file__).parents[1] / "docs" / "concepts.md").read_text("utf-8")
     rows = {row.split("|")[1].strip(): row for row in page.splitlines() if row.startswith("| ")}
-    assert [kind for kind in rows if kind in verdicts.KINDS] == list(verdicts.KINDS)
+    assert [kind for kind in rows if kind in verdicts.SEVERITY] == list(verdicts.SEVERITY)
     limits = {
         "flat": (f"above {verdicts.WHOLE_BATCH:g} of", f"from {verdicts.FEW_NEGATIVES} negatives on"),
         "thin": (

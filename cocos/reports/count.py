@@ -304,7 +304,7 @@ def _sentence(kind: str, numbers: Sequence[Mapping], summary: dict) -> str:
 
 def _next(summaries: Sequence[dict]) -> tuple[Step, ...]:
     """The command that looks further into the direction, and the loss, with the gravest verdict."""
-    order = list(verdicts.KINDS)
+    order = list(verdicts.SEVERITY)
     grave = min(
         ((entry["verdict"], summary) for summary in summaries for entry in summary["directions"].values()),
         key=lambda each: order.index(each[0]["kind"]),
