@@ -32,6 +32,17 @@ WEIGHTS = {
 }
 # Compressed, with a checksum over each chunk: a damaged file is noticed where it is read.
 NETCDF_ENCODING = {"zlib": True, "complevel": 4, "fletcher32": True}
+# First letters of numbers that were parts of the push, under the names of shares, where the unit was unknown.
+FILLED_BY_PUSH = (
+    "contributing",
+    "idle",
+    "weight_",
+    "pulled_",
+    "pushed_",
+    "source_contributing",
+    "source_pulled",
+    "share",
+)
 # Numbers of a direction that every Dataset of a training run has, NaN where they are unknown.
 ALWAYS_RECORDED = ("relative", "unpushed", "contributing", "idle", "queries")
 # Bytes of the largest result that is read.
@@ -411,6 +422,16 @@ def _finite(value) -> float:
     return float(value) if _number(value) or isinstance(value, bool) else math.nan
 
 
+def _of_today(data: xr.Dataset) -> xr.Dataset:
+    """The same, with NaN for numbers by the unit that an older version filled with parts of the push."""
+    if data.attrs.get("share") != "push":
+        return data
+    gone = [name for name in data.data_vars if str(name).startswith(FILLED_BY_PUSH)]
+    made = data.assign({name: data[name].astype(np.float64).where(False) for name in gone})
+    made.attrs = data.attrs | {"share": "unknown", "unit": "unknown"}
+    return made
+
+
 def open(path: Path) -> xr.Dataset:
     """Read a Dataset that `save` wrote, or the store of a `cocos.Monitor` (.jsonl), into memory.
 
@@ -435,7 +456,7 @@ def open(path: Path) -> xr.Dataset:
     except Exception as error:  # h5py, h5netcdf and xarray each have their own for each kind of damage
         reason = str(error).partition("\n")[0][:120] or type(error).__name__
         raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from error
-    return sound(path, found)
+    return _of_today(sound(path, found))
 
 
 def _image(path: Path) -> bytes:

@@ -373,6 +373,17 @@ def test_a_loss_of_unknown_unit_has_nothing_by_it(files):
     assert "the unit of this loss is not known: parts of the query's own push are counted" in said
 
 
+def test_a_result_of_an_older_version_has_nothing_by_an_unknown_unit(tmp_path):
+    """It has the part of the push under the names of shares."""
+    old = measures.count(two_sided(), "ntxent", batch_size=10)
+    old.attrs |= {"share": "push", "unit": "push"}
+    data = results.open(results.save(old, tmp_path / "old.nc"))
+    assert data["contributing"].isnull().all() and data["idle"].isnull().all() and data.attrs["share"] == "unknown"
+    np.testing.assert_array_equal(data["relative_per_query"], old["relative_per_query"])
+    said = str(table("count", data))
+    assert "contribut" not in said and "* negatives with more than 1 % of the push" in said
+
+
 def test_a_unit_that_another_batch_does_not_have_is_unknown(own):
     """The form is looked for on the first batch; where a later one has another, nothing is by the unit."""
     calls = []
