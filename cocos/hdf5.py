@@ -28,6 +28,8 @@ ALWAYS_ALLOWED, MAX_EXPANSION = 2**27, 50
 # Datasets of a file, each of which the library for netCDF takes 6 ms for; attributes of all its objects, bytes of all
 # attributes, dimensions of an array, and chunks.
 MAX_DATASETS, MAX_ATTRIBUTES, MAX_ATTRIBUTE_BYTES, MAX_DIMENSIONS, MAX_CHUNKS = 600, 20_000, 2**24, 8, 50_000
+# Bytes that the texts of one attribute may take if each is as long as the file.
+MAX_LISTED_BYTES = 2**28
 # Attributes of dimension scales, with the classes of their types (9: lists, here of references; 6: pairs of a reference
 # and a number), which only the library for netCDF reads.
 SCALES = {b"DIMENSION_LIST": 9, b"REFERENCE_LIST": 6}
@@ -224,8 +226,8 @@ class _Attributes:
             if not _plain(kind) and kind.get_class() != SCALES.get(name):
                 raise ValueError(f"attribute {_shown(name)} holds neither numbers nor text")
             self.size += len(name) + number * kind.get_size()
-            # Each text may be as long as the file.
-            if number and _many(kind) and number * size > MAX_ATTRIBUTE_BYTES:
+            # Each text may be as long as the file; one alone is read, and then counted.
+            if number > 1 and _many(kind) and number * size > MAX_LISTED_BYTES:
                 raise ValueError(f"attribute {_shown(name)} holds {number:,} texts, in a file of {size:,} bytes")
             self.size += _characters(one) if number and _many(kind) else 0
             if self.size > MAX_ATTRIBUTE_BYTES:

@@ -78,6 +78,17 @@ def test_results_as_cocos_writes_them_pass(made):
     assert ended(["run", str(made / "run.nc")]).exit_code == 0
 
 
+def test_a_large_result_passes(tmp_path):
+    """With lists in its attributes, and of more bytes than all attributes may have."""
+    values = np.random.default_rng(0).normal(size=(300, 10_000))
+    data = xr.Dataset(
+        {"x": (("run", "query"), values)}, attrs={"title": "large", "authors": ["a", "b"], "some": [1, 2]}
+    )
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding={"x": {"zlib": True, "complevel": 1}})
+    assert (tmp_path / "a.nc").stat().st_size > hdf5.MAX_ATTRIBUTE_BYTES
+    assert results.open(tmp_path / "a.nc").equals(data)
+
+
 def external(file, folder):
     file.create_dataset("stolen", (len(SECRET),), "u1", external=[(str(folder / "secret"), 0, len(SECRET))])
 
