@@ -240,7 +240,7 @@ def test_products_between_dimensions_compare_no_rows():
     handle = _tap.attach(Correlations(), lambda: True, pytest.fail, failed=reasons.append)
     handle._module(*embeddings()).backward()
     handle.remove()
-    assert reasons == [_tap.UNSEEN]
+    assert reasons == [_tap.OVER_BATCH]
 
 
 PROCESS = """

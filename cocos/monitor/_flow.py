@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cocos.monitor._graph import ALONG_COLUMNS, ALONG_ROWS, Graph, Join, Node
-from cocos.monitor._products import Pairs, Product
+from cocos.monitor._products import PairScores, Product
 
 
 @dataclass(eq=False)
@@ -95,7 +95,7 @@ def _keep(
     where.append(gradient)
 
 
-def beside(graph: Graph, pairs: Sequence[Pairs]) -> list[tuple[Pairs, list[Tensor]]]:
+def beside(graph: Graph, pairs: Sequence[PairScores]) -> list[tuple[PairScores, list[Tensor]]]:
     """Register hooks that keep the gradients of scores of pairs that the loss computes apart."""
     found = [(each, list[Tensor]()) for each in pairs if graph.has(each.node)]
     for each, arrived in found:

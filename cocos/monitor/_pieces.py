@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cocos.monitor._flow import Flow
 from cocos.monitor._graph import Join
-from cocos.monitor._products import Pairs, Product
+from cocos.monitor._products import PairScores, Product
 
 # Rows by which two sides are compared.
 COMPARED_ROWS = 64
@@ -77,7 +77,7 @@ class Piece:
 
 def of(
     read: Sequence[tuple[Product, Sequence[Flow]]],
-    pairs: Sequence[tuple[Pairs, Sequence[Tensor]]],
+    pairs: Sequence[tuple[PairScores, Sequence[Tensor]]],
     upstream: Tensor | None,
 ) -> list[Piece]:
     """Every direction of every product of one backward pass, parts of a wider matrix joined.
@@ -154,7 +154,7 @@ def _times(scores: Tensor, others: Tensor) -> float | None:
     return float(times) if len(one) > 2 and bool((two - times * one).abs().amax() <= enough) else None
 
 
-def _with_pairs(found: list[Piece], pairs: Pairs, gradient: Tensor, upstream: Tensor) -> list[Piece]:
+def _with_pairs(found: list[Piece], pairs: PairScores, gradient: Tensor, upstream: Tensor) -> list[Piece]:
     """The matrices, with the gradient of scores of pairs that were computed apart added to the same entries of them.
 
     The derivative of a score is that of every place where the loss reads it. Where a matrix has a pair in both orders,
@@ -204,7 +204,7 @@ def _with_pairs(found: list[Piece], pairs: Pairs, gradient: Tensor, upstream: Te
     return made if known else _with_column(made, pairs, values, arrived / upstream)
 
 
-def _with_column(found: list[Piece], pairs: Pairs, values: Tensor, arrived: Tensor) -> list[Piece]:
+def _with_column(found: list[Piece], pairs: PairScores, values: Tensor, arrived: Tensor) -> list[Piece]:
     """The matrices; one of the same queries in which nothing is pulled gets the pairs as its first column."""
     if bool(arrived.sum() >= 0):
         return found

@@ -72,7 +72,7 @@ class Product:
 
 
 @dataclass(eq=False)
-class Pairs:
+class PairScores:
     """Scores of row i of one matrix with row i of another, as a loss has them that computes its positives apart.
 
     Args:
@@ -149,7 +149,7 @@ class Products:
         self.found: list[Product] = []
         self.apart: list[Product] = []  # the candidates of each query are its own
         self.joined: list[tuple[Any, Tensor]] = []  # node and values of concatenated matrices
-        self.pairs: list[Pairs] = []
+        self.pairs: list[PairScores] = []
         self.across: list[Any] = []  # nodes of products of columns with columns
         self._own: set[Any] = set()  # nodes of products of each row with candidates of its own
         self._given = [each for each in arguments if each.ndim == 2 and each.is_floating_point()]
@@ -305,7 +305,7 @@ class Products:
         if values is None or values.numel() == len(rows):
             self._own.add(out.grad_fn)
             values = None if values is None else values.reshape(-1)
-            self.pairs.append(Pairs(out.grad_fn, rows.detach(), columns.detach(), values))
+            self.pairs.append(PairScores(out.grad_fn, rows.detach(), columns.detach(), values))
 
     def join(self, node: Any, parts: list[Product]) -> Product | None:
         """The wider matrix that products enter beside something else, like the score of each row's own positive."""

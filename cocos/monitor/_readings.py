@@ -381,7 +381,8 @@ def _agreement(query: Tensor, positive: Tensor) -> Tensor:
     cosines = rows @ rows.mT
     cosines.diagonal(dim1=1, dim2=2).zero_()
     total, pairs = cosines.sum(dim=(1, 2)), len(query) * (len(query) - 1)
-    squares = torch.einsum("kij,lij->kl", cosines, cosines) - total[:, None] * total / pairs
+    flat = cosines.flatten(start_dim=1)
+    squares = flat @ flat.T - total[:, None] * total / pairs
     return squares[0, 1] / (squares[0, 0] * squares[1, 1]).sqrt()
 
 

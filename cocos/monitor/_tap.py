@@ -16,7 +16,7 @@ from cocos.monitor import _directions, _given, _inputs, _pieces
 from cocos.monitor._flow import Flow, beside, flows
 from cocos.monitor._graph import Graph, gathered
 from cocos.monitor._layout import Unread
-from cocos.monitor._products import Pairs, Product, Products
+from cocos.monitor._products import PairScores, Product, Products
 from cocos.monitor._seen import Seen
 from cocos.monitor._surroundings import Hook, brief, rank, world
 
@@ -33,7 +33,7 @@ COMPILED = (
 RECOMPUTED = "the loss is called under hooks for saved tensors, like those of checkpointing: its graph is left alone"
 UNCALLED = "no call of the loss was seen in training: none can be where it is compiled as a part of another function"
 UNARRIVED = "no gradient arrived at the scores of the loss"
-ACROSS = "it multiplies columns, as a cross-correlation over the batch does: it compares dimensions, and no rows"
+OVER_BATCH = "it multiplies columns, as a cross-correlation over the batch does: it compares dimensions, and no rows"
 UNSEEN = "no matrix of scores of two sets of rows was found on the way to the loss"
 
 
@@ -59,7 +59,7 @@ class _Backward:
     """A tensor whose backward pass is read: the loss, or a part of it that a cached loss takes backward by itself."""
 
     read: list[tuple[Product, list[Flow]]]
-    pairs: list[tuple[Pairs, list[Tensor]]] = field(default_factory=list)
+    pairs: list[tuple[PairScores, list[Tensor]]] = field(default_factory=list)
     upstream: list[Tensor] = field(default_factory=list)
 
     def pieces(self) -> list[_pieces.Piece]:
@@ -315,7 +315,7 @@ class Handle:
         current.arguments = []
         if not any(flow.arrived for root in current.roots for _, flows in root.read for flow in flows):
             current.roots.clear()
-            self._failed(ACROSS if watch.products.across else UNSEEN)
+            self._failed(OVER_BATCH if watch.products.across else UNSEEN)
 
     def _queue(self, current: _Call) -> None:
         """Wait for the end of a backward pass, which comes to the last call first, to deliver its calls in order."""
@@ -335,17 +335,19 @@ class Handle:
 
     def _finish(self, current: _Call) -> None:
         start = time.perf_counter()
-        pieces = [piece for root in current.roots for piece in root.pieces()]
-        current.roots.clear()
-        if not pieces:
-            return
-        about = _directions.About(current.groups, current.labels, current.value, rank(), current.given, current.local)
-        try:
-            with _pieces.remembered():
+        with torch.inference_mode(), _pieces.remembered():
+            pieces = [piece for root in current.roots for piece in root.pieces()]
+            current.roots.clear()
+            if not pieces:
+                return
+            about = _directions.About(
+                current.groups, current.labels, current.value, rank(), current.given, current.local
+            )
+            try:
                 by_width, lost = _directions.of(pieces, about)
-        except Unread as error:
-            self._failed(str(error))
-            return
+            except Unread as error:
+                self._failed(str(error))
+                return
         current.seconds += time.perf_counter() - start
         if by_width:
             self._deliver(current.token, Tapped(by_width, lost, current.repeated, current.seconds))
