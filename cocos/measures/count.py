@@ -311,8 +311,10 @@ def _statistics(values: Mapping[str, np.ndarray], axis, *, zero_when_idle: bool 
         "idle_fraction": _per_query.mean(none, every, axis),
     }
     if "pull" in values:  # a ratio of sums; queries are weighed by their pull
-        whole = np.where(every & known, values["pull"], 0).sum(axis=axis)
-        idle = np.where(counted == 0, values["pull"], 0).sum(axis=axis)
+        largest = np.max(values["pull"], where=every & np.isfinite(values["pull"]), initial=0.0)
+        pull = values["pull"] / (largest or 1)  # so that no sum overflows
+        whole = np.where(every & known, pull, 0).sum(axis=axis)
+        idle = np.where(counted == 0, pull, 0).sum(axis=axis)
         result["idle_pull"] = np.divide(idle, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
     for name in OVER_ALL_QUERIES:
         if f"{name}_per_query" in values:
