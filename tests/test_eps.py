@@ -15,7 +15,6 @@ import taught
 from analysis import eps_units
 from cocos import Embeddings, Pairs, conventions, engine, losses, measures, results, scores, statistics
 from cocos import weights as weights_
-from cocos.batches import Batch
 from cocos.commands import app
 from cocos.engine import readers
 from cocos.losses.ntxent import NTXent
@@ -34,32 +33,6 @@ def planted(per, rows=48, seed=1):
     labels = torch.arange(rows // per).repeat_interleave(per)
     means = torch.randn(rows // per, 16, generator=generator, dtype=torch.float64)
     return Embeddings.labelled(means[labels] + torch.randn(rows, 16, generator=generator, dtype=torch.float64), labels)
-
-
-def about_means(per):
-    """The set of the page: 128 samples in 32 dimensions about their class means, noise as large as the means."""
-    generator = torch.Generator().manual_seed(1)
-    means = torch.randn(64, 32, generator=generator, dtype=torch.float64)[: 128 // per]
-    labels = torch.arange(128 // per).repeat_interleave(per)
-    noise = torch.randn(128, 32, generator=generator, dtype=torch.float64)
-    return Embeddings.labelled((means[labels] + noise).float(), labels)
-
-
-@pytest.mark.parametrize("per", [2, 4, 8])
-def test_the_page_quotes_what_is_counted(per):
-    """Summed over the positives is what the published convention counts: its unit has no P in it."""
-    (line,) = (each for each in PAGE.read_text().splitlines() if each.startswith(f"| {per} |"))
-    quoted = [cell.strip() for cell in line.strip("|").split("|")][1:]
-    found = []
-    for name, convention in (("ntxent", "ecir2022"), ("ntxent", "standard"), ("supcon", "standard")):
-        loss, batch = losses.load(name), Batch(torch.arange(128), torch.arange(128), paired=False)
-        pairs = scores.pairs(about_means(per).to(dtype=torch.float64), batch)
-        unit = loss.unit(pairs)
-        unit = conventions.unit(loss, pairs, unit) if convention == "ecir2022" else unit
-        told = statistics.per_query(loss.weight(pairs), unit, pairs, 0.01)
-        found += [f"{told['contributing'].double().mean():.1f}", f"{told['weight_above'].mean():.2f}"]
-        found += [f"{told['relative'].double().mean():.1f}"] if convention == "standard" else []
-    assert found == quoted
 
 
 def repeated(pairs, times):
