@@ -178,7 +178,7 @@ CHANCE, NO_AGREEMENT = 0.46, 0.05
 # The former of the first records, which nothing can make up for: 150 queries scatter by 0.025.
 FIRST_CHANCE = 0.42
 # The same two of one record alone, beyond which a relation is certain.
-RELATED, AGREED = 0.3, 0.2
+RELATED, CERTAIN_AGREEMENT = 0.3, 0.2
 
 
 def unrelated(history: Sequence[Record], records: int) -> float | None:
@@ -196,7 +196,7 @@ def unrelated(history: Sequence[Record], records: int) -> float | None:
         return None
     first = [each for each in history[:records] if number(each, "outranked") is not None] or known[:1]
     begins = pooled(first[:1], "outranked") or 0.0, pooled(first[:1], "agreement")
-    if begins[0] < RELATED or (begins[1] is not None and begins[1] > AGREED):
+    if begins[0] < RELATED or (begins[1] is not None and begins[1] > CERTAIN_AGREEMENT):
         return None
     for some, chance in ((first, FIRST_CHANCE), (known[-records:], CHANCE)):
         if (pooled(some, "outranked") or 0.0) <= chance or (pooled(some, "agreement") or 0.0) >= NO_AGREEMENT:

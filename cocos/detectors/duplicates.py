@@ -8,7 +8,7 @@ from cocos.detectors._history import Alarm, Record, Watcher, alarm, number, stre
 __all__ = ["Duplicates"]
 
 # Mean cosine of random candidates above which all of them are alike, which is the business of `collapse`.
-ALIKE = 0.999
+ALL_ALIKE = 0.999
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Duplicates(Watcher):
 
     def _most(self, record: Record) -> float:
         """Part of the candidates or of the inputs that repeat another one, the larger one; 0 where it is unknown."""
-        embedded = 0.0 if (number(record, "similarity") or 0) > ALIKE else _part(record, "duplicates", "candidates")
+        embedded = 0.0 if (number(record, "similarity") or 0) > ALL_ALIKE else _part(record, "duplicates", "candidates")
         return max(embedded or 0.0, _part(record, "repeated_inputs", "queries") or 0.0)
 
 

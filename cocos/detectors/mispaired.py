@@ -32,7 +32,7 @@ MOST_WRONG = 0.8
 # Part of the negatives that outrank positives from which on the order is turned, rather than random.
 TURNED = 0.75
 # Cosine of random candidates from which on they differ by rounding alone, and the pairs cannot be told.
-SAME = 0.9999
+SAME_CANDIDATES = 0.9999
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Mispaired(Watcher):
         now, least = history[-1], self.least_records(history)
         if not warm(history, self.warmup) or len(history) < least or number(now, "outranked") is None:
             return None
-        if self.aside(history) is not None or (number(now, "similarity") or 0) > SAME:
+        if self.aside(history) is not None or (number(now, "similarity") or 0) > SAME_CANDIDATES:
             return None
         labelled = next((name for name, _ in directions(now)), "") in LABELLED
         value = unrelated(history, least)

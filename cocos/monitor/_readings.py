@@ -27,7 +27,7 @@ COPY, COPY_GAP = 0.8, 0.25
 # Number of neighbours of a row among which its copies are.
 MOST_COPIES = 8
 # Number of queries whose cosines are compared with those of their positives, and of positives that may have copies.
-SOME_ROWS = 64
+RELATED_ROWS = 64
 # Parts of its negatives by which a query's positive is outranked: of one that ranks well, by chance, and far behind.
 AHEAD, BEHIND, FAR_BEHIND = 0.1, 0.5, 0.75
 # Part of the largest singular value below which rounding in float32 makes a singular value.
@@ -38,7 +38,7 @@ LEFT_OUT = -1e9
 EVEN_HINGES = 1e-3
 
 # What is said once of a side that gets no gradient: it may be meant so, or be a fault.
-NO_GRADIENT = (
+ONE_SIDED = (
     "no gradient reaches the {}, which is right for a frozen or a momentum encoder, a queue, or a stopped gradient; if "
     "both sides should train, look for detach(), no_grad or .data before the loss"
 )
@@ -95,7 +95,7 @@ def of(
         "scale": first.scale if first.scale is not None and math.isfinite(first.scale) else None,
         "gathered": first.own is not None if first.source == "backward pass" else None,
         "no_gradient": first.still or None,
-        "notes": [*first.notes, *([NO_GRADIENT.format(first.still)] if first.still else [])] or None,
+        "notes": [*first.notes, *([ONE_SIDED.format(first.still)] if first.still else [])] or None,
         "finite": finite,
     }
     settled = _settled.of(seen, generator, near) if finite else {}
@@ -365,7 +365,7 @@ def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True) -> 
     negative = _as(seen.negative[place], cosines)
     if seen.direction not in OF_CLASSES and len(query) > 1:
         matches = candidate[first.indices[place]]
-        found["agreement"] = _agreement(query[place][:SOME_ROWS], matches[:SOME_ROWS])
+        found["agreement"] = _agreement(query[place][:RELATED_ROWS], matches[:RELATED_ROWS])
         found |= {} if seen.apart else {"copies": _copies(matches) * len(query)}
     if seen.apart:
         found.pop("near_duplicates", None)
@@ -388,7 +388,7 @@ def _agreement(query: Tensor, positive: Tensor) -> Tensor:
 
 def _copies(rows: Tensor) -> Tensor:
     """Part of some unit rows that have a copy among them but for noise, ()."""
-    cosines = rows[:SOME_ROWS] @ rows.T
+    cosines = rows[:RELATED_ROWS] @ rows.T
     cosines.fill_diagonal_(-torch.inf)
     nearest = cosines.topk(min(MOST_COPIES + 1, len(rows) - 1), dim=1).values
     near, next_one = nearest[:, :-1], nearest[:, 1:]
