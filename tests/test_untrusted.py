@@ -400,3 +400,12 @@ def test_a_recipe_takes_no_longer_than_its_size_explains(tmp_path):
     with pytest.raises(InputError, match="cocos.toml"):
         _recipe.read(path, inside=False)
     assert time.process_time() - begun < MOST_CPU
+
+
+def test_a_folder_of_many_models_takes_time_in_their_number(tmp_path):
+    """9,900 empty models, an archive of 2.3 MB, took 38 seconds."""
+    with zipfile.ZipFile(tmp_path / "many.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for place in range(9900):
+            archive.writestr(f"run/step_{place}/config.json", "{}")
+            archive.writestr(f"run/step_{place}/model.safetensors", "")
+    assert "1000 checkpoints" in opened(tmp_path / "many.zip").stdout

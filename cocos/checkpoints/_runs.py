@@ -77,18 +77,23 @@ def _bare(name: str) -> str:
     return name
 
 
+def _around(name: str) -> list[str]:
+    """Folders around a name, the outermost first."""
+    parts = name.split("/")
+    return ["/".join(parts[:k]) for k in range(1, len(parts))]
+
+
 def _members(folder: Folder) -> Iterator[str]:
     """Yield the names of the checkpoints in a folder: folders of models, and files that lie in none of them."""
     inner = {name.rpartition("/")[0] for name in folder.names if name.rpartition("/")[2] in OF_A_MODEL}
-    models: list[str] = []
-    for place in sorted(inner - {""}, key=len):
-        if not any(place.startswith(f"{model}/") for model in models) and any(
-            name.startswith(f"{place}/") and name.endswith(CHECKPOINT_SUFFIXES) for name in folder.names
-        ):
-            models.append(place)
+    holding = {place for name in folder.names if name.endswith(CHECKPOINT_SUFFIXES) for place in _around(name)}
+    models: dict[str, None] = {}
+    for place in sorted(inner & holding, key=len):
+        if models.keys().isdisjoint(_around(place)):
+            models[place] = None
     yield from models
     for name in folder.names:
-        beside = any(name.startswith(f"{model}/") for model in models)
+        beside = not models.keys().isdisjoint(_around(name))
         part = BESIDE_A_TRUNK.fullmatch(name)
         beside = beside or (part is not None and f"{part['around']}trunk{part['rest']}" in folder)
         if name.endswith(CHECKPOINT_SUFFIXES) and not beside and not NO_MODEL.search(name):
@@ -146,8 +151,13 @@ def listed(folder: Folder) -> list[dict]:
         folder: of a training run.
     """
     found, left = [], MAX_READ
-    for each in members(folder)[:MAX_LISTED]:
-        size = sum(folder.size(name) for name in folder.names if f"{name}/".startswith(f"{each.name}/"))
+    shown = members(folder)[:MAX_LISTED]
+    sizes = dict.fromkeys((each.name for each in shown), 0)
+    for name in folder.names:
+        for place in sizes.keys() & {*_around(name), name}:
+            sizes[place] += folder.size(name)
+    for each in shown:
+        size = sizes[each.name]
         about = {
             "name": each.name,
             "step": each.step,
