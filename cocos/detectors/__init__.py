@@ -106,7 +106,7 @@ def load(name: str, parameters: Mapping[str, Any] | None = None) -> Detector:
 
     Examples:
         >>> cocos.detectors.load("collapse", {"similarity": 0.95})
-        Collapse(similarity=0.95, records=3, warmup=20)
+        Collapse(similarity=0.95, outranked=0.35, certain=0.98, records=3, warmup=20)
     """
     cls = _class(name)
     own, given = {field.name: field for field in dataclasses.fields(cls)}, {}

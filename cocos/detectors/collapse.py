@@ -12,9 +12,9 @@ __all__ = ["Collapse"]
 class Collapse(Watcher):
     """Random pairs of candidates point almost in one direction.
 
-    Fires when: the mean cosine of random pairs of different candidates exceeds `similarity`, and more than the part
-    `outranked` of the negatives score above a positive, in each of the last `records` records, `warmup` steps after the
-    first one: an untrained network may begin there.
+    Fires when: the mean cosine of random pairs of different candidates exceeds `certain`, or exceeds `similarity` while
+    more than the part `outranked` of the negatives score above a positive, in each of the last `records` records,
+    `warmup` steps after the first one: an untrained network may begin there.
 
     Try: where it was so from the first record on, a look at the rows as the network gets them, and at layers that are
     dead; where the pairs or labels are unrelated, see `mispaired`; else a lower learning rate, a warm-up, or, of a
@@ -23,6 +23,7 @@ class Collapse(Watcher):
     Args:
         similarity: mean cosine of random pairs.
         outranked: part of the negatives, where positives are known; 0.5 by chance.
+        certain: mean cosine of random pairs, wherever positives rank.
         records: how many in a row; of checkpoints, one.
         warmup: steps since the first record; of checkpoints, one checkpoint.
 
@@ -34,6 +35,7 @@ class Collapse(Watcher):
 
     similarity: float = threshold(0.9, -1, 1)
     outranked: float = threshold(0.35, 0, 1)
+    certain: float = threshold(0.98, -1, 1)
     records: int = threshold(3, 1)
     warmup: int = threshold(20)
 
@@ -51,8 +53,8 @@ class Collapse(Watcher):
 
     def _collapsed(self, record: Record) -> bool:
         """Whether the candidates of a record are alike, and positives do not stand out of them."""
-        ranked = number(record, "outranked")
-        return (number(record, "similarity") or 0) > self.similarity and (ranked is None or ranked > self.outranked)
+        alike, ranked = number(record, "similarity") or 0, number(record, "outranked")
+        return alike > self.certain or (alike > self.similarity and (ranked is None or ranked > self.outranked))
 
     def _cure(self, history: Sequence[Record]) -> str:
         """A cure for the cause that the history shows: the input, the pairs, or the training."""

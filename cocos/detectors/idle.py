@@ -1,11 +1,29 @@
 """All idle: no negative contributes to the gradient."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from cocos.detectors._history import Alarm, Record, Watcher, alarm, fitting, least, negatives, number, streak, threshold
+from cocos.detectors._history import (
+    Alarm,
+    Record,
+    Watcher,
+    alarm,
+    directions,
+    fitting,
+    least,
+    negatives,
+    number,
+    of_checkpoints,
+    streak,
+    threshold,
+)
 
 __all__ = ["Idle"]
+
+# Share of all negatives of a query up to which those of a softmax or sigmoid, which are never 0, weigh nothing.
+LIGHT = 0.01
 
 
 @dataclass(frozen=True)
@@ -13,15 +31,16 @@ class Idle(Watcher):
     """Nearly all queries have no negative that contributes to the gradient.
 
     Fires when: in every direction the part of the queries without any contributing negative exceeds `part`, and neither
-    their negatives nor their positives weigh anything together, in each of the last `records` records; of a loss whose
-    unit is unknown, the part of the queries whose negatives are not pushed at all. Silent where there are no negatives
-    or no positives, or numbers are not finite.
+    their negatives nor their positives weigh anything together, in each of the last `records` records, or as many as
+    have `queries` queries; of a loss whose unit is unknown, the part of the queries whose negatives are not pushed at
+    all. Silent where there are no negatives or no positives, or numbers are not finite.
 
     Try: a larger batch, harder negatives, a larger margin of a hinge or a smaller scale of a softmax; or stop, where
     validation says that it is good enough.
 
     Args:
         part: of the queries.
+        queries: fewest of the records together: of a batch of one query, a few in a row are idle by chance.
         records: how many in a row; of checkpoints, one.
 
     Source: the threshold separates the synthetic runs of `benchmarks/alarms.py`.
@@ -30,11 +49,19 @@ class Idle(Watcher):
     READS = ("idle|unpushed", "queries")
 
     part: float = threshold(0.95, 0, 1)
+    queries: int = threshold(24, 1)
     records: int = threshold(3, 1)
+
+    def least_records(self, history: Sequence[Record]) -> int:
+        """How many records it needs."""
+        if not history or of_checkpoints(history):
+            return 1 if history else self.records
+        sizes = [number(each, "queries") or 0 for _, each in directions(history[-1])]
+        return max(self.records, math.ceil(self.queries / max(1.0, min(sizes, default=0))))
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: self._part(each) > self.part)
+        since = streak(history, self.least_records(history), lambda each: self._part(each) > self.part)
         if since is None:
             return None
         value = self._part(history[-1])
@@ -48,9 +75,10 @@ class Idle(Watcher):
 
     def _part(self, record: Record) -> float:
         """Smallest part of idle queries of the directions; 0 where it is unknown."""
-        return 0.0 if record.get("finite") is False else least(record, self._idle) or 0.0
+        light = 1 - self.part if record.get("kind") == "hinge" else LIGHT
+        return 0.0 if record.get("finite") is False else least(record, partial(self._idle, light=light)) or 0.0
 
-    def _idle(self, name: str, direction: Record) -> float | None:
+    def _idle(self, name: str, direction: Record, light: float) -> float | None:
         """Part of the queries that are idle; 0 without negatives, or where many light ones push together."""
         idle, queries, others = number(direction, "idle"), number(direction, "queries"), negatives(name, direction)
         idle = number(direction, "unpushed") if idle is None else idle
@@ -59,4 +87,4 @@ class Idle(Watcher):
         if (others is not None and others < 1) or number(direction, "positives") == 0:
             return 0.0
         weights = [number(direction, key) or 0 for key in ("weight_negative", "weight_positive")]
-        return 0.0 if max(weights) > 1 - self.part else idle / queries
+        return 0.0 if max(weights) > light else idle / queries
