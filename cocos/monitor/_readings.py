@@ -5,7 +5,9 @@ A mask is multiplied rather than selected by: on a CPU that takes a tenth of the
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import torch
@@ -56,6 +58,49 @@ COMPLETE = {"idle", "push_own", "pull_own", *(f"{name}_{key}" for name in SOURCE
 Numbers = dict[str, Tensor]
 
 
+@dataclass(frozen=True, eq=False)
+class _Stack:
+    """Directions of one shape, whose numbers are taken in the same operations, (N, Q, C) each; a large one is alone.
+
+    Args:
+        seen: the N directions.
+    """
+
+    seen: Sequence[Seen]
+
+    @cached_property
+    def scores(self) -> Tensor:
+        return _stacked([each.scores for each in self.seen])
+
+    @cached_property
+    def weights(self) -> Tensor:
+        return _stacked([each.weights for each in self.seen])
+
+    @cached_property
+    def positive(self) -> Tensor:
+        return _stacked([each.positive for each in self.seen])
+
+    @cached_property
+    def negative(self) -> Tensor:
+        return _stacked([each.negative for each in self.seen])
+
+
+def _stacked(values: Sequence[Tensor]) -> Tensor:
+    return values[0][None] if len(values) == 1 else torch.stack([*values])
+
+
+def _stacks(seen: Sequence[Seen]) -> list[_Stack]:
+    """The directions, those together that are small, of one shape, and read alike."""
+    found: dict[Any, list[Seen]] = {}
+    for k, each in enumerate(seen):
+        alone = each.scores.numel() > CACHED_SCORES or each.sources is not None
+        alone |= each.unit is not None and each.unit.ndim > 0
+        kinds = each.scores.shape, each.scores.dtype, each.weights.dtype, each.kind, each.scale, each.stretch
+        absent = each.unit is None, each.own is None, each.plain
+        found.setdefault(k if alone else (kinds, absent, each.source, id(each.factor)), []).append(each)
+    return [_Stack(each) for each in found.values()]
+
+
 def of(
     seen: Sequence[Seen],
     eps: float,
@@ -75,7 +120,7 @@ def of(
     Returns:
         Keys of a record, without those of the run (step, call, overhead, alarms).
     """
-    seen = [_with_unit(each) for each in seen]
+    seen = _with_units(seen)
     found, by_direction, finite = _transferred(seen, eps, generator, ranked)
     if not finite:  # a pair that takes no part may be masked by infinity
         found, by_direction, finite = _transferred([_taking_part(each) for each in seen], eps, generator, ranked)
@@ -103,13 +148,22 @@ def of(
     return known | found | settled | {"directions": directions}
 
 
+def _with_units(seen: Sequence[Seen]) -> list[Seen]:
+    """The same with the unit that the weights of each have on this batch, where they have one."""
+    units_of = {each: None for each in seen}
+    for stack in _stacks([each for each in seen if each.unit is None and each.source == "backward pass"]):
+        first = stack.seen[0]
+        factor = first.scale / first.stretch if first.scale and first.stretch else None
+        if first.kind == "softmax" and factor is not None:
+            units_of |= dict(zip(stack.seen, _of_softmax(stack, factor), strict=True))
+    return [_with_unit(each) if unit is None else replace(each, unit=unit, share="probability", plain=True)
+            for each, unit in units_of.items()]  # fmt: skip
+
+
 def _with_unit(seen: Seen) -> Seen:
-    """The same with the unit that its weights have on this batch, where they have one."""
     if seen.unit is not None or seen.source != "backward pass":
         return seen
     factor = seen.scale / seen.stretch if seen.scale and seen.stretch else None
-    if seen.kind == "softmax" and factor is not None and (unit := _of_softmax(seen, factor)) is not None:
-        return replace(seen, unit=unit, share="probability", plain=True)
     found = units.found(
         seen.scores, seen.weights, seen.positive, seen.negative,
         kind=seen.kind, factor=factor, upstream=seen.factor,
@@ -117,24 +171,24 @@ def _with_unit(seen: Seen) -> Seen:
     return seen if found is None else replace(seen, unit=found.size, share=found.share)
 
 
-def _of_softmax(seen: Seen, factor: float) -> Tensor | None:
-    """The unit of the usual loss, a softmax with one positive of each query, (); None for others, which take longer.
+def _of_softmax(stack: _Stack, factor: float) -> list[Tensor | None]:
+    """Units of the usual loss, a softmax with one positive of each query, (); None for others, which take longer.
 
     It is the first of the closed forms of `cocos.units.found`, in the precision of the scores.
     """
-    weights = _precise(seen.weights)
-    if weights.dtype != seen.scores.dtype:
-        return None
-    positive, negative = _as(seen.positive, weights), _as(seen.negative, weights)
-    logits = seen.scores * factor
-    if float(positive.sum() + negative.sum()) < weights.numel():
-        logits += LEFT_OUT * (1 - positive - negative)
-    form = logits.softmax(dim=1) - positive
-    size = form.abs().sum()
-    unit = weights.abs().sum() / size
-    apart, missing = (weights / unit - form).abs().sum() / size, form.sum(dim=1).abs().amax()
-    error, missed = torch.stack([apart, missing]).tolist()
-    return unit.float() if error <= units.CLOSE_SHARES and missed <= units.CLOSE_SHARES else None
+    weights = _precise(stack.weights)
+    if weights.dtype != stack.scores.dtype:
+        return [None] * len(weights)
+    positive, negative = _as(stack.positive, weights), _as(stack.negative, weights)
+    logits, taking = stack.scores * factor, positive + negative
+    if float(taking.sum()) < weights.numel():
+        logits += LEFT_OUT * (1 - taking)
+    form = logits.softmax(dim=2) - positive
+    size = _all(form.abs())
+    unit = _all(weights.abs()) / size
+    apart, missing = _all((weights / unit[:, None, None] - form).abs_()) / size, form.sum(dim=2).abs().amax(dim=1)
+    least = torch.stack([apart, missing]).amax(dim=0).tolist()
+    return [one if most <= units.CLOSE_SHARES else None for one, most in zip(unit.float(), least, strict=True)]
 
 
 def warm() -> None:
@@ -151,13 +205,23 @@ def _transferred(
 
     Numbers that are not finite are left out.
     """
-    first, sums = seen[0], [_sums(each, eps) for each in seen]
+    first, stacks = seen[0], _stacks(seen)
     more: Numbers = {} if first.value is None else {"value": first.value.reshape(())}
-    more |= _ranks(first)
+    places = first.positive.view(torch.uint8).max(dim=1)  # of a query's first positive, and whether it has any
+    more |= _ranks(first, places)
     if first.query is not None and first.candidate is not None:
-        more |= geometry(_alone(first), generator, ranked=ranked)
+        alone = _alone(first)
+        more |= geometry(alone, generator, ranked=ranked, places=places if alone is first else None)
+    sums = [_sums(each, eps) for each in stacks]
     values = iter(_read([value for each in (more, *sums) for value in each.values()]))
-    found, *by_direction = ({name: next(values) for name in each} for each in (more, *sums))
+    found = {name: next(values)[0] for name in more}
+    of_stacks = [{name: next(values) for name in each} for each in sums]
+    numbers = {
+        each: {name: value[k] for name, value in some.items()}
+        for stack, some in zip(stacks, of_stacks, strict=True)
+        for k, each in enumerate(stack.seen)
+    }
+    by_direction = [numbers[each] for each in seen]
     finite = math.isfinite(found.get("value", 0) + sum(each["sum"] for each in by_direction))
     made = [_means(each, one) for each, one in zip(seen, by_direction, strict=True)]
     for each in made[::-1]:  # of the first direction
@@ -165,21 +229,26 @@ def _transferred(
     return _finite(found), [_finite(each) for each in made], finite
 
 
-def _read(values: Sequence[Tensor]) -> list[float]:
-    """Numbers on the host, in one transfer from a device."""
+def _read(values: Sequence[Tensor]) -> list[list[float]]:
+    """The numbers of each on the host, in one transfer from a device."""
     if values[0].device.type == "cpu":
-        return [value.item() for value in values]
+        return [value.reshape(-1).tolist() for value in values]
     one = torch.zeros((1,), dtype=torch.float64, device=values[0].device)  # whose dtype all get: that of whole numbers
-    return torch.cat([one, *(value.reshape(1) for value in values)]).tolist()[1:]
+    read = iter(torch.cat([one, *(value.reshape(-1) for value in values)]).tolist()[1:])
+    return [[*islice(read, value.numel())] for value in values]
 
 
 def _finite(numbers: dict[str, float]) -> dict[str, float]:
     return {name: _whole(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
-def _ranks(seen: Seen) -> Numbers:
-    """How many of a query's negatives score above its first positive, as a part of them; ties count half, () each."""
-    first = seen.positive.view(torch.uint8).max(dim=1)
+def _ranks(seen: Seen, first: Any) -> Numbers:
+    """How many of a query's negatives score above its first positive, as a part of them; ties count half, () each.
+
+    Args:
+        seen: a direction.
+        first: indices of the first positives of its queries, and values: 1 for a query that has any, (Q,) each.
+    """
     above = (seen.scores - seen.scores.gather(1, first.indices[:, None])).sign_()
     negative = _as(seen.negative, above)
     number = negative.sum(dim=1)
@@ -222,20 +291,29 @@ def _as(mask: Tensor, values: Tensor) -> Tensor:
     return mask.view(torch.uint8).to(values.dtype)
 
 
-def _sums(seen: Seen, eps: float) -> Numbers:
-    """Sums over the queries of one direction, () each, and its largest share of one candidate."""
-    queries, candidates = seen.scores.shape
-    rows = queries if seen.scores.device.type != "cpu" else max(1, CACHED_SCORES // candidates)
-    blocks = [_of_rows(seen, slice(k, k + rows), eps) for k in range(0, queries, rows)]
+def _all(values: Tensor) -> Tensor:
+    """Sum of each direction, (N,)."""
+    return values.flatten(start_dim=1).sum(dim=1)
+
+
+def _sums(stack: _Stack, eps: float) -> Numbers:
+    """Sums over the queries of some directions, (N,) each, and the largest share of one candidate of each."""
+    first, (_, queries, candidates) = stack.seen[0], stack.scores.shape
+    rows = queries if stack.scores.device.type != "cpu" else max(1, CACHED_SCORES // candidates)
+    blocks = [_of_rows(stack, slice(k, k + rows), eps) for k in range(0, queries, rows)]
     sums = blocks[0][0]
     for more, _ in blocks[1:]:
         sums = {name: sums[name] + more[name] for name in sums}
     parts = blocks[0][1] if len(blocks) == 1 else torch.stack([each for _, each in blocks]).sum(dim=0)
-    sums["largest_part"] = parts[0].amax()
-    if seen.own is not None:
-        push, pull, own = parts[1], parts[2], _as(seen.own, parts)
-        sums |= {"push_own": (push * own).sum() / push.sum(), "pull_own": (pull * own).sum() / pull.sum()}
-    return sums if seen.sources is None else sums | _by_source(seen)
+    sums["largest_part"] = parts[:, 0].amax(dim=1)
+    if first.own is not None:
+        push, pull = parts[:, 1], parts[:, 2]
+        own = torch.stack([_as(each.own, parts) for each in stack.seen])  # type: ignore[arg-type]
+        sums |= {
+            "push_own": (push * own).sum(dim=1) / push.sum(dim=1),
+            "pull_own": (pull * own).sum(dim=1) / pull.sum(dim=1),
+        }
+    return sums if first.sources is None else sums | _by_source(first)
 
 
 def _means(seen: Seen, sums: dict[str, float]) -> dict[str, float]:
@@ -266,60 +344,64 @@ def _by_source(seen: Seen) -> Numbers:
     return found
 
 
-def _of_rows(seen: Seen, rows: slice, eps: float) -> tuple[Numbers, Tensor]:
-    """Sums over some queries by name, () each, and by candidate: parts of the push, push and pull, (1 or 3, C)."""
-    weights = _precise(seen.weights[rows])
-    negative, positive = _as(seen.negative[rows], weights), _as(seen.positive[rows], weights)
+def _of_rows(stack: _Stack, rows: slice, eps: float) -> tuple[Numbers, Tensor]:
+    """Sums over some queries by name, (N,) each, and by candidate: parts of the push, push and pull, (N, 1 or 3, C)."""
+    first, weights, scores = stack.seen[0], _precise(stack.weights[:, rows]), stack.scores[:, rows]
+    negative, positive = _as(stack.negative[:, rows], weights), _as(stack.positive[:, rows], weights)
     away, near = weights * negative, weights * positive
     push, size = away.relu(), away.abs()
-    largest = push.amax(dim=1, keepdim=True)
+    largest = push.amax(dim=2, keepdim=True)
     scaled = push / torch.where(largest > 0, largest, 1)  # so that no tiny weight is lost in a sum
-    total = scaled.sum(dim=1)
+    total = scaled.sum(dim=2)
     some, at_least_one = (total > 0).to(weights.dtype), total.clamp(min=1)
-    surprise = (scaled.clamp(min=torch.finfo(weights.dtype).tiny).log_().mul_(scaled)).sum(dim=1)
+    surprise = (scaled.clamp(min=torch.finfo(weights.dtype).tiny).log_().mul_(scaled)).sum(dim=2)
     each = at_least_one.reciprocal()
     effective = (at_least_one.log() - surprise * each).exp()
     sums = {
-        "relative": _number(scaled, eps * at_least_one[:, None]),
-        "some": some.sum(),
-        "effective": some @ effective,
-        "hardest_share": some @ each,
+        "relative": _number(scaled, eps * at_least_one[..., None]),
+        "some": some.sum(dim=1),
+        "effective": (some * effective).sum(dim=1),
+        "hardest_share": (some * each).sum(dim=1),
         "pulled_negatives": _number(push - away, 0),
         "pushed_positives": _number(near, 0),
         "positives": _total(positive),
         "negatives": _total(negative),
         "nonzero": _number(size, 0),
-        "sum": weights.sum() + seen.scores[rows].sum(dtype=weights.dtype),
+        "sum": _all(weights) + scores.flatten(start_dim=1).sum(dim=1, dtype=weights.dtype),
     }
-    if seen.unit is not None:
-        unit = seen.unit[rows] if seen.unit.ndim == 2 and len(seen.unit) > 1 else seen.unit
+    if first.unit is not None:
+        unit = first.unit[rows] if first.unit.ndim == 2 and len(first.unit) > 1 else first.unit
+        if len(stack.seen) > 1:
+            unit = torch.stack([one.unit for one in stack.seen])[:, None, None]  # type: ignore[misc]
         share = size / unit
         sums |= {
             "contributing": _number(share, eps),
-            "idle": (share.amax(dim=1) <= eps).sum(),
-            "weight_positive": (near.abs() / unit).sum(),
-            "weight_negative": share.sum(),
+            "idle": (share.amax(dim=2) <= eps).sum(dim=1),
+            "weight_positive": _all(near.abs() / unit),
+            "weight_negative": _all(share),
         }
-    if seen.scores.dtype == torch.float16:
-        sums |= {"subnormal": _below(push, seen), "push": push.sum()}
-    parts = [each @ scaled] + ([] if seen.own is None else [push.sum(dim=0), near.neg().relu_().sum(dim=0)])
-    return sums, torch.stack(parts)
+    if scores.dtype == torch.float16:
+        sums |= {"subnormal": _below(push, first.factor), "push": _all(push)}
+    parts = [(each[..., None] * scaled).sum(dim=1)]
+    parts += [] if first.own is None else [push.sum(dim=1), near.neg().relu_().sum(dim=1)]
+    return sums, torch.stack(parts, dim=1)
 
 
 def _number(values: Tensor, least: Tensor | float) -> Tensor:
-    """Number of values above a limit, (); they are compared in place of a copy, a fifth of the time of a mask."""
+    """Number of values above a limit, (N,); they are compared in place of a copy, a fifth of the time of a mask."""
     return _total(values.clone().gt_(least))
 
 
 def _total(factors: Tensor) -> Tensor:
-    """Sum of factors 0 or 1, (), exact."""
-    return factors.sum(dtype=torch.float64) if factors.numel() > EXACT_SUMS else factors.sum()
+    """Sum of factors 0 or 1 of each direction, (N,), exact."""
+    exact = torch.float64 if factors[0].numel() > EXACT_SUMS else factors.dtype
+    return factors.flatten(start_dim=1).sum(dim=1, dtype=exact)
 
 
-def _below(push: Tensor, seen: Seen) -> Tensor:
-    """Push by gradients that half precision has with fewer digits, ()."""
-    factor = 1.0 if seen.factor is None else seen.factor.abs().to(push.dtype)
-    return (push * (push * factor < torch.finfo(torch.float16).tiny)).sum()
+def _below(push: Tensor, factor: Tensor | None) -> Tensor:
+    """Push by gradients that half precision has with fewer digits, (N,)."""
+    times = 1.0 if factor is None else factor.abs().to(push.dtype)
+    return _all(push * (push * times < torch.finfo(torch.float16).tiny))
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -334,7 +416,7 @@ def _sample(rows: Tensor, generator: torch.Generator, most: int = SAMPLED_ROWS) 
     return torch.randperm(len(rows), generator=generator)[:most].to(rows.device)
 
 
-def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True) -> Numbers:
+def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True, places: Any = None) -> Numbers:
     """Where the rows lie on the unit sphere, () each.
 
     Alignment takes one positive of each query; uniformity, similarity, rank and near duplicates are of a sample of
@@ -344,18 +426,22 @@ def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True) -> 
         seen: a direction with its rows.
         generator: of the samples, on the CPU.
         ranked: with the effective rank.
+        places: indices of the first positives of the queries, and values: 1 for a query that has any; None: unknown.
 
     Source: alignment and uniformity of Wang & Isola 2020, arXiv:2005.10242, with α = 2 and t = 2; effective rank of
     Roy & Vetterli 2007, EUSIPCO, of the deviations from the mean, as in `cocos.health`.
     """
     query, candidate = _unit(seen.query), _unit(seen.candidate)  # type: ignore[arg-type]
     some = _sample(candidate, generator)
-    found, alone = _of_candidates(candidate[some], len(candidate))
+    found, closest = _of_candidates(candidate[some], len(candidate))
     found |= {"rank": effective_rank(candidate[some])} if ranked and found else {}
-    known = isinstance(some, slice) and bool(alone)  # rows without a near one have no equal one
+    first = seen.positive.view(torch.uint8).max(dim=1) if places is None else places
+    nearest, shortest, ordered = torch.stack([*closest, _in_order(first.indices, len(candidate))]).tolist()
+    whole = isinstance(some, slice)
+    known = whole and nearest <= NEAR < shortest  # rows without a near one have no equal one
     found["duplicates"] = query.new_zeros(()) if known else _inputs.equal_rows(seen.candidate)  # type: ignore[arg-type]
-    first = seen.positive.view(torch.uint8).max(dim=1)  # of the positives of a query, and whether it has any
-    apart = (query - candidate[first.indices]).square().sum(dim=1)
+    matches = candidate if ordered else candidate[first.indices]
+    apart = (query - matches).square().sum(dim=1)
     found["alignment"] = (apart * first.values).sum() / first.values.sum()
     place = _sample(query, generator)
     if isinstance(place, slice) and seen.plain and seen.stretch:  # the scores are cosines times a factor
@@ -364,9 +450,11 @@ def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True) -> 
         cosines = query[place] @ candidate.T
     negative = _as(seen.negative[place], cosines)
     if seen.direction not in OF_CLASSES and len(query) > 1:
-        matches = candidate[first.indices[place]]
+        matches = matches[place]
         found["agreement"] = _agreement(query[place][:RELATED_ROWS], matches[:RELATED_ROWS])
-        found |= {} if seen.apart else {"copies": _copies(matches) * len(query)}
+        if not seen.apart:  # each row is a match once where they are in order, so that one without a near one is none
+            none = whole and ordered and nearest <= COPY
+            found["copies"] = query.new_zeros(()) if none else _copies(matches) * len(query)
     if seen.apart:
         found.pop("near_duplicates", None)
         found.pop("duplicates", None)
@@ -396,11 +484,23 @@ def _copies(rows: Tensor) -> Tensor:
     return gaps.any(dim=1).sum() / len(cosines)
 
 
-def _of_candidates(some: Tensor, number: int) -> tuple[Numbers, Tensor]:
-    """Similarity of a sample of unit rows, of `number` in all, and whether none is near another one, or 0."""
+def _in_order(places: Tensor, number: int) -> Tensor:
+    """Whether row i matches candidate i of a number of them, ()."""
+    if len(places) != number:
+        return places.new_zeros((), dtype=torch.bool)
+    return (places == torch.arange(number, device=places.device)).all()
+
+
+def _of_candidates(some: Tensor, number: int) -> tuple[Numbers, tuple[Tensor, Tensor]]:
+    """Similarity of a sample of unit rows, of `number` in all; their largest cosine, and the least of one with itself.
+
+    Args:
+        some: (n, D).
+        number: of rows from which they are drawn.
+    """
     rows = len(some)
     if rows < 2:
-        return {}, some.new_ones((), dtype=torch.bool)
+        return {}, (some.new_full((), -torch.inf), some.new_ones(()))
     cosines = some @ some.T
     shortest = cosines.diagonal().amin()
     cosines.fill_diagonal_(-torch.inf)
@@ -413,7 +513,7 @@ def _of_candidates(some: Tensor, number: int) -> tuple[Numbers, Tensor]:
         "similarity": cosines.sum() / pairs,
         "uniformity": (potential / pairs).log(),
     }
-    return found, (nearest.amax() <= NEAR) & (shortest > NEAR)
+    return found, (nearest.amax(), shortest)
 
 
 def effective_rank(rows: Tensor) -> Tensor:
