@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, ClassVar, TypeVar
 
 Record = Mapping[str, Any]
@@ -111,6 +112,8 @@ def threshold(default: Number, low: float = 0, high: float = math.inf) -> Number
 def number(record: Record, key: str) -> float | None:
     """Finite number of a key; None where it is absent or anything else."""
     value = record.get(key)
+    if type(value) is float:  # what nearly all are
+        return value if abs(value) <= sys.float_info.max else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) <= sys.float_info.max else None
@@ -191,17 +194,18 @@ def unrelated(history: Sequence[Record], records: int) -> float | None:
         history: oldest first.
         records: how many make a mean, of the first and of the last ones.
     """
-    known = [each for each in history[-LOOKBACK:] if number(each, "outranked") is not None]
+    ranked = (each for each in reversed(history[-LOOKBACK:]) if number(each, "outranked") is not None)
+    known = [*islice(ranked, records)][::-1]  # the last ones, without a look at all
     if not known:
         return None
-    first = [each for each in history[:records] if number(each, "outranked") is not None] or known[:1]
+    first = [each for each in history[:records] if number(each, "outranked") is not None] or [*known, *ranked][-1:]
     begins = pooled(first[:1], "outranked") or 0.0, pooled(first[:1], "agreement")
     if begins[0] < RELATED or (begins[1] is not None and begins[1] > CERTAIN_AGREEMENT):
         return None
-    for some, chance in ((first, FIRST_CHANCE), (known[-records:], CHANCE)):
+    for some, chance in ((first, FIRST_CHANCE), (known, CHANCE)):
         if (pooled(some, "outranked") or 0.0) <= chance or (pooled(some, "agreement") or 0.0) >= NO_AGREEMENT:
             return None
-    return pooled(known[-records:], "outranked")
+    return pooled(known, "outranked")
 
 
 def of_checkpoints(history: Sequence[Record]) -> bool:

@@ -41,6 +41,8 @@ class ShortBatch(Watcher):
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""
         now = number(history[-1], "queries")
+        if len(history) > 1 and all(each.get("queries") == now for each in history[-LOOKBACK:-1]):
+            return None  # as nearly always
         sizes = [number(each, "queries") for each in history[-LOOKBACK:-1]]
         known = [each for each in sizes if each is not None]
         if now is None or len(known) < USUAL or of_checkpoints(history):

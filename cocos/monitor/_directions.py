@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -105,21 +106,21 @@ def _scale(piece: Piece) -> tuple[float | None, float | None]:
     return float(stretch) * piece.factor, float(stretch)
 
 
-def _itself(piece: Piece, weights: Tensor, rank: int) -> tuple[Tensor, int | None]:
-    """Entries of a row with itself, (Q, C), and the place of the queries among their only candidates.
+def _itself(piece: Piece, weights: Tensor, rank: int) -> tuple[Tensor | None, int | None]:
+    """Entries of a row with itself, (Q, C), None without any, and the place of the queries among their only candidates.
 
     Equal rows of two sides are pairs, if the pull of the loss or the target of its cross-entropy is on them.
     """
-    found, start, first = torch.zeros_like(weights, dtype=torch.bool), 0, None
-    rows = torch.arange(len(weights), device=weights.device)
+    found, start, first = None, 0, None
     for query, candidate in piece.parts:
-        at = place(query, candidate, rank * len(query)) if len(query) == len(rows) else None
+        at = place(query, candidate, rank * len(query)) if len(query) == len(weights) else None
         if at is not None:
+            rows = torch.arange(len(weights), device=weights.device)
             entries = _layout.placed(rows + start + at, weights.shape)
             meant = piece.target is not None and torch.equal(piece.target.long(), rows + start + at)
             one = query.data_ptr() == candidate.data_ptr()
             if not meant and (one or not _layout.held(entries, weights)):
-                found |= entries
+                found = entries if found is None else found | entries
                 first = at if len(piece.parts) == 1 else None
         start += len(candidate)
     return found, first
@@ -151,10 +152,10 @@ def _seen(
     itself, at = _itself(piece, weights, about.rank)
     own = _own(piece, about) if about.local is not None else None
     offset = at if at is not None else int(own.int().argmax()) if own is not None else 0
-    starts = torch.tensor([0, *(len(candidate) for _, candidate in piece.parts)]).cumsum(dim=0)[:-1].tolist()
+    starts = [*accumulate((len(candidate) for _, candidate in piece.parts), initial=0)][:-1]
     layout = _layout.find(
         weights,
-        ~itself,
+        None if itself is None else ~itself,
         same=at is not None,
         head=piece.head,
         target=piece.target,
@@ -165,15 +166,16 @@ def _seen(
         offsets=(offset, *starts),
     )
     factor, stretch = _scale(piece) if scale is None else scale
-    sources, again = None if own is not None else _origins.of(piece, layout.positive), torch.zeros_like(itself)
+    sources = None if own is not None else _origins.of(piece, layout.positive)
     if sources is not None:
         again = _origins.again(sources)
+        layout = replace(layout, positive=layout.positive | again, negative=layout.negative & ~again)
     return Seen(
         name or ("s2p" if piece.head else "s2s" if at is not None else "q2c"),
         piece.scores,
         weights if piece.upstream is None else weights * piece.upstream.sign().to(weights.dtype),
-        layout.positive | again,
-        layout.negative & ~again,
+        layout.positive,
+        layout.negative,
         query=piece.query if width else None,
         candidate=piece.candidate if known else None,
         scale=factor,

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# Maximum number of pairs of a mask that is kept for the next call, and of shapes of which one is.
+KEPT_PAIRS, KEPT_SHAPES = 2**16, 8
 # Part of the pull that must lie on the positives of a layout.
 HELD = 0.5
 LENGTHS = "the groups are not used: their lengths are not those of the queries and candidates"
@@ -17,6 +19,10 @@ UNPULLED = (
     "embeddings"
 )
 PULLED = "the positives are the entries that are pulled: neither labels nor the order of the rows say which they are"
+
+
+# The last target of a shape, with its masks of positives and of negatives.
+_KEPT: dict[torch.Size, tuple[Tensor, Tensor, Tensor]] = {}
 
 
 class Unread(Exception):
@@ -64,6 +70,23 @@ def placed(columns: Tensor, shape: torch.Size) -> Tensor:
     return found
 
 
+def _of_target(target: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
+    """Masks of the positives and the negatives of a target; those of the last call of its shape, if it had the same.
+
+    Nobody changes a mask, so that what is known of one stays true.
+    """
+    few = target.device.type == "cpu" and shape.numel() <= KEPT_PAIRS
+    kept = _KEPT.pop(shape, None) if few else None
+    if kept is None or kept[0].dtype != target.dtype or not torch.equal(kept[0], target):
+        positive = placed(target, shape)
+        kept = target.clone(), positive, ~positive
+    if few:
+        _KEPT[shape] = kept
+        while len(_KEPT) > KEPT_SHAPES:
+            _KEPT.pop(next(iter(_KEPT)), None)
+    return kept[1:]
+
+
 def _by_labels(labels: Sequence[Tensor], shape: torch.Size, head: bool) -> Iterator[Tensor]:
     """Masks that whole numbers among the arguments of a loss may mean."""
     queries, candidates = shape
@@ -102,7 +125,7 @@ def held(positive: Tensor, weights: Tensor) -> bool:
 
 def find(
     weights: Tensor,
-    others: Tensor,
+    others: Tensor | None,
     *,
     same: bool = False,
     head: bool = False,
@@ -121,7 +144,7 @@ def find(
 
     Args:
         weights: (Q, C); below 0 is pull.
-        others: (Q, C) bool, entries of two different rows.
+        others: (Q, C) bool, entries of two different rows; None: all.
         same: queries and candidates are the same rows.
         head: candidates are class vectors.
         target: (Q,) columns of the positives.
@@ -139,7 +162,10 @@ def find(
     notes = (LENGTHS,) if groups is not None and positive is None else ()
     positive = match if positive is None else positive
     if positive is None and target is not None and len(target) == shape[0]:
+        if others is None:
+            return Layout(*_of_target(target, shape), notes)
         positive = placed(target, shape)
+    others = torch.ones_like(weights, dtype=torch.bool) if others is None else others
     if positive is None:
         known = [each.to(device) for each in labels]
         apart, counted = [] if paired is None else [paired], torch.where(others, weights, 0)

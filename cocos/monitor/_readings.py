@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from cocos import units
 from cocos.monitor import _inputs, _settled
@@ -56,6 +57,8 @@ MEANS = ("relative", "contributing", "weight_positive", "weight_negative", "pull
 COMPLETE = {"idle", "push_own", "pull_own", *(f"{name}_{key}" for name in SOURCE_METRICS for key in SOURCE_KEYS)}
 
 Numbers = dict[str, Tensor]
+# What is known of a mask of positives, as long as there is one.
+_FIRST = WeakIdKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,11 +210,9 @@ def _transferred(
     """
     first, stacks = seen[0], _stacks(seen)
     more: Numbers = {} if first.value is None else {"value": first.value.reshape(())}
-    places = first.positive.view(torch.uint8).max(dim=1)  # of a query's first positive, and whether it has any
-    more |= _ranks(first, places)
+    more |= _ranks(first)
     if first.query is not None and first.candidate is not None:
-        alone = _alone(first)
-        more |= geometry(alone, generator, ranked=ranked, places=places if alone is first else None)
+        more |= geometry(_alone(first), generator, ranked=ranked)
     sums = [_sums(each, eps) for each in stacks]
     values = iter(_read([value for each in (more, *sums) for value in each.values()]))
     found = {name: next(values)[0] for name in more}
@@ -242,18 +243,40 @@ def _finite(numbers: dict[str, float]) -> dict[str, float]:
     return {name: _whole(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
-def _ranks(seen: Seen, first: Any) -> Numbers:
-    """How many of a query's negatives score above its first positive, as a part of them; ties count half, () each.
+@dataclass(frozen=True, eq=False)
+class _First:
+    """The first positives of the queries of a mask.
 
     Args:
-        seen: a direction.
-        first: indices of the first positives of its queries, and values: 1 for a query that has any, (Q,) each.
+        places: (Q,) their columns.
+        known: (Q,) bool, whether a query has any.
+        ordered: every candidate is that of its own row; found out on a CPU alone.
     """
-    above = (seen.scores - seen.scores.gather(1, first.indices[:, None])).sign_()
+
+    places: Tensor
+    known: Tensor
+    ordered: bool
+
+
+def _first(positive: Tensor) -> _First:
+    """The first positives of a mask, (Q, C); of one that stays as in the last call they are known."""
+    if (found := _FIRST.get(positive)) is None:
+        known, places = positive.view(torch.uint8).max(dim=1)
+        square = len(positive) == positive.shape[1] and positive.device.type == "cpu"
+        ordered = square and torch.equal(places, torch.arange(len(places)))
+        _FIRST[positive] = found = _First(places, known > 0, ordered)
+    first: _First = found
+    return first
+
+
+def _ranks(seen: Seen) -> Numbers:
+    """How many of a query's negatives score above its first positive, as a part of them; ties count half, () each."""
+    first = _first(seen.positive)
+    above = (seen.scores - seen.scores.gather(1, first.places[:, None])).sign_()
     negative = _as(seen.negative, above)
     number = negative.sum(dim=1)
     part = 0.5 + 0.5 * (above * negative).sum(dim=1) / number
-    known = (first.values > 0) & (number > 0)
+    known = first.known & (number > 0)
     found = torch.stack([part, part < AHEAD, part > BEHIND, part > FAR_BEHIND])
     values = torch.where(known, found, 0).sum(dim=1) / known.sum()
     return dict(zip(("outranked", "ahead", "behind", "far_behind"), values, strict=True))
@@ -416,7 +439,7 @@ def _sample(rows: Tensor, generator: torch.Generator, most: int = SAMPLED_ROWS) 
     return torch.randperm(len(rows), generator=generator)[:most].to(rows.device)
 
 
-def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True, places: Any = None) -> Numbers:
+def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True) -> Numbers:
     """Where the rows lie on the unit sphere, () each.
 
     Alignment takes one positive of each query; uniformity, similarity, rank and near duplicates are of a sample of
@@ -426,7 +449,6 @@ def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True, pla
         seen: a direction with its rows.
         generator: of the samples, on the CPU.
         ranked: with the effective rank.
-        places: indices of the first positives of the queries, and values: 1 for a query that has any; None: unknown.
 
     Source: alignment and uniformity of Wang & Isola 2020, arXiv:2005.10242, with α = 2 and t = 2; effective rank of
     Roy & Vetterli 2007, EUSIPCO, of the deviations from the mean, as in `cocos.health`.
@@ -435,14 +457,13 @@ def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True, pla
     some = _sample(candidate, generator)
     found, closest = _of_candidates(candidate[some], len(candidate))
     found |= {"rank": effective_rank(candidate[some])} if ranked and found else {}
-    first = seen.positive.view(torch.uint8).max(dim=1) if places is None else places
-    nearest, shortest, ordered = torch.stack([*closest, _in_order(first.indices, len(candidate))]).tolist()
-    whole = isinstance(some, slice)
+    first, whole = _first(seen.positive), isinstance(some, slice)
+    nearest, shortest = torch.stack(closest).tolist()
     known = whole and nearest <= NEAR < shortest  # rows without a near one have no equal one
     found["duplicates"] = query.new_zeros(()) if known else _inputs.equal_rows(seen.candidate)  # type: ignore[arg-type]
-    matches = candidate if ordered else candidate[first.indices]
+    matches = candidate if first.ordered else candidate[first.places]
     apart = (query - matches).square().sum(dim=1)
-    found["alignment"] = (apart * first.values).sum() / first.values.sum()
+    found["alignment"] = (apart * first.known).sum() / first.known.sum()
     place = _sample(query, generator)
     if isinstance(place, slice) and seen.plain and seen.stretch:  # the scores are cosines times a factor
         cosines = seen.scores / seen.stretch
@@ -453,7 +474,7 @@ def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True, pla
         matches = matches[place]
         found["agreement"] = _agreement(query[place][:RELATED_ROWS], matches[:RELATED_ROWS])
         if not seen.apart:  # each row is a match once where they are in order, so that one without a near one is none
-            none = whole and ordered and nearest <= COPY
+            none = whole and first.ordered and nearest <= COPY
             found["copies"] = query.new_zeros(()) if none else _copies(matches) * len(query)
     if seen.apart:
         found.pop("near_duplicates", None)
@@ -482,13 +503,6 @@ def _copies(rows: Tensor) -> Tensor:
     near, next_one = nearest[:, :-1], nearest[:, 1:]
     gaps = (1 - near < COPY_GAP * (1 - next_one)) & (near > COPY)
     return gaps.any(dim=1).sum() / len(cosines)
-
-
-def _in_order(places: Tensor, number: int) -> Tensor:
-    """Whether row i matches candidate i of a number of them, ()."""
-    if len(places) != number:
-        return places.new_zeros((), dtype=torch.bool)
-    return (places == torch.arange(number, device=places.device)).all()
 
 
 def _of_candidates(some: Tensor, number: int) -> tuple[Numbers, tuple[Tensor, Tensor]]:

@@ -64,8 +64,9 @@ class _Backward:
 
     def pieces(self) -> list[_pieces.Piece]:
         """The matrices that were read, with ∂ this tensor / ∂ scores."""
-        means = [each.to(torch.promote_types(each.dtype, torch.float32)).mean() for each in self.upstream]
-        arrived = torch.stack(means).mean() if means else None
+        precise = [each.to(torch.promote_types(each.dtype, torch.float32)) for each in self.upstream]
+        means = [each.mean() if each.numel() > 1 else each.reshape(()) for each in precise]
+        arrived = None if not means else means[0] if len(means) == 1 else torch.stack(means).mean()
         return _pieces.of(self.read, self.pairs, arrived)
 
 
