@@ -153,14 +153,13 @@ def of(
 
 def _with_units(seen: Sequence[Seen]) -> list[Seen]:
     """The same with the unit that the weights of each have on this batch, where they have one."""
-    units_of = {each: None for each in seen}
+    made = {each: each for each in seen}
     for stack in _stacks([each for each in seen if each.unit is None and each.source == "backward pass"]):
         first = stack.seen[0]
         factor = first.scale / first.stretch if first.scale and first.stretch else None
         if first.kind == "softmax" and factor is not None:
-            units_of |= dict(zip(stack.seen, _of_softmax(stack, factor), strict=True))
-    return [_with_unit(each) if unit is None else replace(each, unit=unit, share="probability", plain=True)
-            for each, unit in units_of.items()]  # fmt: skip
+            made |= dict(zip(stack.seen, _of_softmax(stack, factor), strict=True))
+    return [each if each.plain else _with_unit(each) for each in made.values()]
 
 
 def _with_unit(seen: Seen) -> Seen:
@@ -174,24 +173,28 @@ def _with_unit(seen: Seen) -> Seen:
     return seen if found is None else replace(seen, unit=found.size, share=found.share)
 
 
-def _of_softmax(stack: _Stack, factor: float) -> list[Tensor | None]:
-    """Units of the usual loss, a softmax with one positive of each query, (); None for others, which take longer.
+def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
+    """The same, with a unit where it is the usual loss, a softmax with one positive of each query; others take longer.
 
     It is the first of the closed forms of `cocos.units.found`, in the precision of the scores.
     """
     weights = _precise(stack.weights)
     if weights.dtype != stack.scores.dtype:
-        return [None] * len(weights)
+        return stack.seen
     positive, negative = _as(stack.positive, weights), _as(stack.negative, weights)
     logits, taking = stack.scores * factor, positive + negative
-    if float(taking.sum()) < weights.numel():
+    whole = float(taking.sum()) == weights.numel()
+    if not whole:
         logits += LEFT_OUT * (1 - taking)
     form = logits.softmax(dim=2) - positive
     size = _all(form.abs())
     unit = _all(weights.abs()) / size
     apart, missing = _all((weights / unit[:, None, None] - form).abs_()) / size, form.sum(dim=2).abs().amax(dim=1)
     least = torch.stack([apart, missing]).amax(dim=0).tolist()
-    return [one if most <= units.CLOSE_SHARES else None for one, most in zip(unit.float(), least, strict=True)]
+    return [
+        replace(each, unit=one, share="probability", plain=True, whole=whole) if most <= units.CLOSE_SHARES else each
+        for each, one, most in zip(stack.seen, unit.float(), least, strict=True)
+    ]
 
 
 def warm() -> None:
@@ -290,7 +293,7 @@ def _alone(seen: Seen) -> Seen:
     if candidates == seen.scores.shape[1]:
         return seen
     cut = {name: getattr(seen, name)[:, :candidates] for name in ("scores", "weights", "positive", "negative")}
-    return replace(seen, candidate=seen.candidate[:candidates], kind=None, plain=False, **cut)  # type: ignore[index]
+    return replace(seen, candidate=seen.candidate[:candidates], kind=None, plain=False, whole=False, **cut)  # type: ignore[index]
 
 
 def _taking_part(seen: Seen) -> Seen:

@@ -34,6 +34,7 @@ class Seen:
         still: the side that gets no gradient while the other one does: `queries`, `candidates`, or neither.
         notes: remarks for the user, one sentence each.
         plain: the weights are those of a softmax with one positive of each query.
+        whole: every pair is in one of the masks; False: unknown.
     """
 
     direction: str
@@ -59,3 +60,4 @@ class Seen:
     still: str = ""
     notes: tuple[str, ...] = ()
     plain: bool = False
+    whole: bool = False

@@ -52,6 +52,7 @@ class _Sample:
         weights: 0 where a pair takes no part.
         rounding: difference of two scores that is none.
         whole: every pair takes part.
+        plain: the weights are those of a softmax with one positive of each query.
     """
 
     scores: Tensor
@@ -60,6 +61,7 @@ class _Sample:
     weights: Tensor
     rounding: float
     whole: bool
+    plain: bool
 
 
 def of(seen: Sequence[Seen], generator: torch.Generator, near: Place | None = None) -> dict[str, float]:
@@ -75,26 +77,34 @@ def of(seen: Sequence[Seen], generator: torch.Generator, near: Place | None = No
     known = [each for each in seen if each.kind in FORMS and each.scale and each.stretch]
     if not known or len(known) < len(seen) or len({each.kind for each in known}) > 1:
         return {}
-    samples, scale = [_sample(each, generator) for each in known], float(known[0].scale or 0)
+    first, scale = known[0], float(known[0].scale or 0)
+    small = first.scores.numel() <= SETTLED_SCORES
+    if small and all(each.plain and each.scores.shape == first.scores.shape for each in known):
+        groups = [known]  # the mean over the queries of all is that over the directions
+    else:
+        groups = [[each] for each in known]
+    samples = [_sample(each, generator) for each in groups]
     return FORMS[str(known[0].kind)](samples, scale, known[0].bias, near)
 
 
-def _sample(seen: Seen, generator: torch.Generator) -> _Sample:
-    queries, candidates = seen.scores.shape
+def _sample(group: Sequence[Seen], generator: torch.Generator) -> _Sample:
+    """Some queries of a direction, or all of several."""
+    seen, (queries, candidates) = group[0], group[0].scores.shape
     number = min(queries, max(LEAST_SAMPLE, SETTLED_SCORES // candidates))
-    part = [each.detach() for each in (seen.scores, seen.positive, seen.negative, seen.weights)]
+    parts = [[each.scores, each.positive, each.negative, each.weights] for each in group]
+    part = [torch.cat(each) if len(each) > 1 else each[0].detach() for each in zip(*parts, strict=True)]
     if number < queries:
         rows = torch.randperm(queries, generator=generator)[:number].sort().values.to(seen.scores.device)
         part = [each[rows] for each in part]
     scores, positive, negative, weights = (each.cpu() for each in part)
     dtype = torch.promote_types(scores.dtype, torch.float32)
     scores, weights = scores.to(dtype) / float(seen.stretch or 1), weights.to(dtype)
-    whole = int(positive.count_nonzero()) + int(negative.count_nonzero()) == scores.numel()
+    whole = all(each.whole for each in group) or int(positive.count_nonzero()) + int(negative.count_nonzero()) == scores.numel()
     if not whole:
         taking = positive | negative
         scores, weights = torch.where(taking, scores, 0), torch.where(taking, weights, 0)
     rounding = ROUNDINGS * torch.finfo(dtype).eps * max(abs(float(each)) for each in scores.aminmax())
-    return _Sample(scores, positive, negative, weights, rounding, whole)
+    return _Sample(scores, positive, negative, weights, rounding, whole, seen.plain)
 
 
 def _softmax(samples: Sequence[_Sample], scale: float, _: float | None, near: Place | None) -> dict[str, float]:
@@ -109,28 +119,29 @@ def _softmax(samples: Sequence[_Sample], scale: float, _: float | None, near: Pl
     slope = curvature = 0.0
     for each in samples:
         positive = each.positive.view(torch.uint8).to(each.scores.dtype)
-        number = positive.sum(dim=1)
-        if number.max() > 1:
+        number = None if each.plain else positive.sum(dim=1)
+        if number is not None and number.max() > 1:
             return {}  # the slope of a softmax is that of one positive
         apart = each.scores - (each.scores * positive).sum(dim=1, keepdim=True)
         apart *= (apart.abs() - each.rounding).gt_(0)
-        outside, counts = None, torch.full_like(number, apart.shape[1])
+        outside, counts = None, apart.new_tensor(apart.shape[1])
         queries, weights = len(apart), each.weights
         if not each.whole:
             taking = each.positive | each.negative
             apart, counts = torch.where(taking, apart, 0), taking.sum(dim=1)
             outside = torch.where(taking, 0.0, -torch.inf).to(apart)
-        if not each.whole or number.min() < 1:
-            some = (number > 0) & each.negative.any(dim=1)
+        if not each.whole or (number is not None and number.min() < 1):
+            some = each.positive.any(dim=1) & each.negative.any(dim=1)
             if not some.any():
                 return {}
-            apart, counts, positive, weights = apart[some], counts[some], positive[some], weights[some]
+            apart, positive, weights = apart[some], positive[some], weights[some]
+            counts = counts.expand(queries)[some]
             outside = None if outside is None else outside[some]
         margins.append((apart, outside, queries))
         at_zero += float((apart.sum(dim=1) / counts).sum()) / queries
         ahead |= float(apart.max()) > 0
         mass = _mass(apart, outside, scale)
-        alike = alike or _alike(mass - positive, weights)
+        alike = alike or each.plain or _alike(mass - positive, weights)
         if not alike:
             return {}
         more = _bent(mass, apart, queries)
