@@ -61,12 +61,20 @@ def agrees(parts):
 
 def hero(parts):
     """The sentence under the first picture of README.md."""
-    soft, about = parts["ntxent"].sel(direction="i2t").mean(), parts["ntxent"].attrs
-    eps, hinge = f"{100 * about['eps']:g} %", float(_idle(parts["triplet"]).mean())
+    about = parts["ntxent"].attrs
+    image, caption = (
+        (f"{float(soft['contributing']):.1f}", f"{float(soft['relative']):.1f}", f"{float(idle):.0f} %")
+        for soft, idle in (
+            (parts["ntxent"].sel(direction=side).mean(), _idle(parts["triplet"]).sel(direction=side))
+            for side in ("i2t", "t2i")
+        )
+    )
+    eps = f"{100 * about['eps']:g} %"
     return (
-        f"Of {about['batch_size'] - 1} negatives in a batch, {float(soft['contributing']):.1f} have a softmax "
-        f"probability above {eps} for a query of NT-Xent, and {float(soft['relative']):.1f} carry more than {eps} of "
-        f"its push; the triplet loss would leave {hinge:.0f} % of the queries idle."
+        f"Of {about['batch_size'] - 1} captions that are negatives of an image in a batch, {image[0]} have a softmax "
+        f"probability above {eps} under NT-Xent, and {image[1]} carry more than {eps} of its push; the triplet loss "
+        f"would leave {image[2]} of the images idle. For a caption that asks for its image these are {caption[0]}, "
+        f"{caption[1]} and {caption[2]}."
     )
 
 

@@ -129,10 +129,12 @@ def _of_count(data: xr.Dataset) -> dict[str, xr.DataArray]:
             elif key in BATCH_TOTALS:
                 mean = values.where(full).mean("batch")
             else:
-                number = _counted(data, MEANS_WHERE.get(key))
+                number = data["pull"].sum("query") if key == "idle_pull" else _counted(data, MEANS_WHERE.get(key))
                 total = number.where(values.notnull()).sum("batch")
                 mean = (values * number).sum("batch") / total.where(total > 0)
             made[f"{key}{ending}"] = mean.assign_attrs(values.attrs)
+        elif key == "negatives":
+            made[f"{key}{ending}"] = values.mean(["batch", "query"]).assign_attrs(values.attrs)
         elif set(values.dims) <= {"direction"}:
             made[f"{key}{_ending(data, 'metrics')}"] = values
     return made

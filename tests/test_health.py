@@ -413,7 +413,7 @@ def test_shuffled_sides_are_at_chance_and_the_matching_ones_are_not():
         assert document["health"]["at_chance"] == at_chance
         text = str(table("count", data))
         assert text.startswith("CAUTION: positives score no higher than chance") == at_chance
-        kinds = {entry["verdict"]["kind"] for entry in document["directions"].values()}
+        kinds = {verdict["kind"] for verdict in document["verdicts"].values()}
         assert (kinds == {"mispaired"}) == at_chance and "collapsed" not in text
     labels = torch.arange(60) // 4
     rows = noise(60, 8) + 3 * noise(15, 8)[labels]

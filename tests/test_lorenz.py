@@ -217,7 +217,7 @@ def test_a_map_has_the_weights_of_the_first_batch(embeddings, name, direction):
     assert data.attrs["direction"] == (direction or "q2c")
     ordered = measures.weight_map(embeddings, name, direction=direction, batch_size=20, seed=7, order="group")
     down, across = (
-        sorted(range(20), key=data[f"{s}_group"].values.tolist().__getitem__) for s in ("query", "candidate")
+        sorted(range(data.sizes[s]), key=data[f"{s}_group"].values.tolist().__getitem__) for s in ("query", "candidate")
     )
     expected = data.isel(query=down, candidate=across)
     assert down != sorted(down)

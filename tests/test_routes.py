@@ -321,7 +321,7 @@ def test_a_recipe_has_paths_and_options_of_the_data(folder):
         ("[data", "it is no TOML"),
         ("a = " + "[" * 5000, "it is no TOML"),
         ("\0\xff", "it is no TOML"),
-        ("# " + "x" * 70000, "at most 65536 bytes"),
+        ("# " + "x" * 70000, "at most 16384 bytes"),
     ],
 )
 def test_a_wrong_recipe_gets_a_sentence(folder, text, sentence):

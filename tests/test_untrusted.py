@@ -65,6 +65,8 @@ EVERY = {place: about for place, *about in patterns()}
 # Characters of a text, and seconds for it. A pattern that looks at each pair of
 # characters takes a second or more, one that looks at each character a few milliseconds.
 LONG, SECONDS = 24_000, 0.15
+# Times that a pattern is tried: other work on the machine slows some of them.
+TRIES = 5
 PIECES = ("a", "_", " ", "\n", "1", ".", "-", "a.", "_a", "a_", " \n", "1.", "-1", "((", '"', "'", "\\", "é", "/", "=")
 
 
@@ -94,7 +96,7 @@ def test_no_pattern_looks_at_pairs_of_characters(place):
     assert used, f"{place} is never used"
     for each in hostile(text if isinstance(text, str) else text.decode("latin-1")):
         given = each if isinstance(text, str) else each.encode("utf-8")
-        assert seconds(pattern, given, used) < SECONDS, (text, each[:20])
+        assert any(seconds(pattern, given, used) < SECONDS for _ in range(TRIES)), (text, each[:20])
 
 
 @pytest.mark.parametrize("text", [r"^\s*-\s*loss:", r"(^|[._])(\w*prox(y|ies))$", r"(^|\.)\w*loss\w*\.W$", r"\d+$"])

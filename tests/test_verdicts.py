@@ -69,7 +69,7 @@ def near(noise=1.0, rows=300, width=16):
 def test_a_count_says_so_what_in_one_sentence(kind, loss, parameters, noise):
     data = measures.count(near(noise), losses.load(loss, parameters))
     document = measures.document("count", data)
-    assert {each["verdict"]["kind"] for each in document["directions"].values()} == {kind}
+    assert {each["kind"] for each in document["verdicts"].values()} == {kind}
     table = reports.table("count", data)
     assert [line.partition(":")[0] for line in table.head] == ["q2c", "c2q", kind.capitalize()]
     assert "collapsed" not in table.text(80)

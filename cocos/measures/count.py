@@ -433,7 +433,6 @@ def document(data: xr.Dataset) -> dict:
         entry |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain", "repeated") if key in one}
         entry |= _marked.entries(one, full, standard=standard)
         entry |= _sourced.entries(one, full, standard=standard)
-        entry["verdict"] = verdicts.of(entry, **said, loss=attrs["loss"]).document()
         directions[str(name)] = entry
     return {
         **results.about(attrs),
@@ -447,5 +446,8 @@ def document(data: xr.Dataset) -> dict:
         "not_drawn": [line for line in attrs.get("undrawn", "").splitlines() if line],
         "batches_without_active_queries": int(without.any("direction").sum()) if data["idle"].notnull().all() else None,
         "directions": directions,
+        "verdicts": {
+            name: verdicts.of(entry, **said, loss=attrs["loss"]).document() for name, entry in directions.items()
+        },
         **_metrics(data),
     }

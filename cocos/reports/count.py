@@ -253,7 +253,7 @@ def _joined(values: Sequence[str]) -> str:
 def _line(name: str, summary: dict) -> str:
     """One of several losses in a line: its two numbers for each direction, and its verdict."""
     entries = list(summary["directions"].values())
-    kinds = _joined([entry["verdict"]["kind"] for entry in entries])
+    kinds = _joined([verdict["kind"] for verdict in summary["verdicts"].values()])
     if any(entry["contributing_all"]["mean"] is None for entry in entries):
         return f"{name}: {_counted(entries[0], summary, first=True)}: {kinds}."
     counted = _joined([mean(entry["contributing_all"]) for entry in entries])
@@ -265,10 +265,10 @@ def _line(name: str, summary: dict) -> str:
 def _so_what(summary: dict) -> Iterator[str]:
     """Yield the verdict as a sentence: one for all directions of a kind."""
     kinds: dict[str, list[str]] = {}
-    for name, entry in summary["directions"].items():
-        kinds.setdefault(entry["verdict"]["kind"], []).append(name)
+    for name, verdict in summary["verdicts"].items():
+        kinds.setdefault(verdict["kind"], []).append(name)
     for kind, names in kinds.items():
-        sentence = _sentence(kind, [summary["directions"][name]["verdict"]["numbers"] for name in names], summary)
+        sentence = _sentence(kind, [summary["verdicts"][name]["numbers"] for name in names], summary)
         where = "" if len(kinds) == 1 else f"{' and '.join(names)}: "
         if sentence:
             yield f"{where}{sentence[0].lower() if where else sentence[0]}{sentence[1:]}"
@@ -306,7 +306,7 @@ def _next(summaries: Sequence[dict]) -> tuple[Step, ...]:
     """The command that looks further into the direction, and the loss, with the gravest verdict."""
     order = list(verdicts.SEVERITY)
     grave = min(
-        ((entry["verdict"], summary) for summary in summaries for entry in summary["directions"].values()),
+        ((verdict, summary) for summary in summaries for verdict in summary["verdicts"].values()),
         key=lambda each: order.index(each[0]["kind"]),
     )
     (verdict, summary), path = grave, grave[1]["checkpoint"]["path"]
