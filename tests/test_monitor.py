@@ -278,7 +278,7 @@ class Operations(TorchDispatchMode):
 
 
 def test_a_reading_takes_a_bounded_number_of_operations():
-    """On a small model operations are what a reading costs: 690 at most, and 1,033 when it knew less."""
+    """On a small model operations are what a reading costs: 412, and 690 before directions shared them."""
     draw = torch.Generator().manual_seed(SEED)
     sides = [torch.randn(128, 32, generator=draw).requires_grad_() for _ in range(2)]
     numbers, module = [], Similarity()
@@ -290,7 +290,7 @@ def test_a_reading_takes_a_bounded_number_of_operations():
             module(*sides).backward()
         numbers.append(counted.number)
     monitor.close()
-    assert numbers[1] - numbers[0] <= 720
+    assert numbers[1] - numbers[0] <= 430
 
 
 def test_every_and_steps(sides):

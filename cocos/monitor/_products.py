@@ -96,16 +96,19 @@ def without_gradient(rows: Tensor, columns: Tensor) -> str:
 
 def _is_still(operand: Tensor) -> bool:
     """Whether an operand needs no gradient, or none but that of numbers like a scale."""
-    leaves, whole = _leaves(operand)
-    return not operand.requires_grad or (whole and bool(leaves) and all(each.numel() == 1 for each in leaves))
+    if not operand.requires_grad:
+        return True
+    leaves, whole = _leaves(operand, numbers=True)
+    return whole and bool(leaves) and all(each.numel() == 1 for each in leaves)
 
 
-def _leaves(operand: Tensor, ends: Collection[Any] = ()) -> tuple[set[Tensor], bool]:
+def _leaves(operand: Tensor, ends: Collection[Any] = (), *, numbers: bool = False) -> tuple[set[Tensor], bool]:
     """The tensors that an operand is computed from, as far as they need a gradient, and whether they are all.
 
     Args:
         operand: of a product.
         ends: nodes behind which the search stops: then they are not all.
+        numbers: whether it stops at a tensor of several numbers.
     """
     waiting: list[Any] = [operand.grad_fn] if operand.grad_fn is not None else []
     known, leaves = set(waiting), {operand} if operand.requires_grad and operand.grad_fn is None else set()
@@ -113,7 +116,11 @@ def _leaves(operand: Tensor, ends: Collection[Any] = ()) -> tuple[set[Tensor], b
         node = waiting.pop()
         if node in ends:
             return leaves, False
-        leaves |= {node.variable} if hasattr(node, "variable") else set()
+        leaf = getattr(node, "variable", None)
+        if leaf is not None:
+            leaves.add(leaf)
+            if numbers and leaf.numel() > 1:
+                return leaves, False
         above = {each for each, _ in getattr(node, "next_functions", ()) if each is not None} - known
         known |= above
         waiting += above

@@ -99,10 +99,8 @@ def _sample(group: Sequence[Seen], generator: torch.Generator) -> _Sample:
     scores, positive, negative, weights = (each.cpu() for each in part)
     dtype = torch.promote_types(scores.dtype, torch.float32)
     scores, weights = scores.to(dtype) / float(seen.stretch or 1), weights.to(dtype)
-    whole = (
-        all(each.whole for each in group)
-        or int(positive.count_nonzero()) + int(negative.count_nonzero()) == scores.numel()
-    )
+    whole = all(each.whole for each in group)
+    whole = whole or int(positive.count_nonzero()) + int(negative.count_nonzero()) == scores.numel()
     if not whole:
         taking = positive | negative
         scores, weights = torch.where(taking, scores, 0), torch.where(taking, weights, 0)
