@@ -5,6 +5,7 @@ import gc
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import cocos
 from cocos import losses, records, results
 from cocos.errors import InputError
-from cocos.monitor import RANK_CALLS, _readings
+from cocos.monitor import RANK_CALLS, _layout, _readings
 from cocos.monitor._seen import Seen
 
 # Seeds of the generators of tests.
@@ -265,6 +266,30 @@ def test_the_rank_has_an_interval_of_its_own_and_no_other_number_has_one(sides):
         for _ in range(2 * RANK_CALLS + 1):
             module(*(side.clone().requires_grad_() for side in sides)).backward()
     assert len(monitor.records) == 3 and all("rank" in each for each in monitor.records)
+
+
+def test_directions_that_share_operations_have_the_numbers_of_each_alone(sides):
+    def loss(scores):
+        return torch.nn.functional.cross_entropy(scores, torch.arange(len(scores)))
+
+    about = {"scale": 20.0, "stretch": 20.0, "kind": "softmax"}
+    scores = 20 * sides[0] @ sides[1].T
+    first, second = seen_of(loss, scores, *sides, **about), seen_of(loss, scores.T, *sides[::-1], **about)
+    second = replace(second, direction="c2q", positive=first.positive, negative=first.negative)
+    both = _readings.of([first, second], 0.01, torch.Generator())
+    for each in (first, second):
+        alone = _readings.of([each], 0.01, torch.Generator())["directions"][each.direction]
+        assert both["directions"][each.direction] == pytest.approx(alone, rel=1e-5)
+
+
+def test_masks_of_a_target_are_kept_until_it_changes():
+    weights, target = torch.zeros(4, 4), torch.arange(4)
+    first, again = (_layout.find(weights, None, target=target) for _ in range(2))
+    assert again.positive is first.positive and again.negative is first.negative
+    target[0] = 3  # in place
+    other = _layout.find(weights, None, target=target)
+    assert other.positive.nonzero()[:, 1].tolist() == [3, 1, 2, 3] and torch.equal(other.negative, ~other.positive)
+    assert first.positive.diagonal().all()
 
 
 class Operations(TorchDispatchMode):

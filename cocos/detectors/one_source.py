@@ -53,9 +53,11 @@ class OneSource(Watcher):
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: self._found(each) is not None)
         found = self._found(history[-1])
-        if since is None or found is None or not warm(history, self.warmup):
+        if found is None:
+            return None
+        since = streak(history, self.records, lambda each: self._found(each) is not None)
+        if since is None or not warm(history, self.warmup):
             return None
         side, key, value, times = found
         said = (
@@ -75,6 +77,8 @@ def _dominant(record: Record) -> Iterator[tuple[str, str, float, float]]:
     """Yield the source with the most push of each direction that has several."""
     for side, each in directions(record):
         push = {key: number(each, f"push_{key}") for key in SOURCE_KEYS}
+        if sum(value is not None for value in push.values()) < 2:
+            continue
         negatives = {key: number(each, f"negatives_{key}") for key in SOURCE_KEYS}
         known = {key: value for key, value in push.items() if value is not None and (negatives[key] or 0) > 0}
         total = sum(negatives[key] or 0 for key in known)
