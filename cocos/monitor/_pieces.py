@@ -298,7 +298,7 @@ def _filled(piece: Piece) -> Tensor:
 def unit(rows: Tensor) -> Tensor:
     """Rows of length 1 in at least float32; a row of zeros stays."""
     rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
-    return rows / rows.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
+    return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
 
 
 def rounding(*rows: Tensor) -> float:

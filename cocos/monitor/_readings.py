@@ -427,7 +427,7 @@ def _below(push: Tensor, factor: Tensor | None) -> Tensor:
 
 def _unit(rows: Tensor) -> Tensor:
     rows = _precise(rows)
-    return rows / rows.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
+    return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
 
 
 def _sample(rows: Tensor, generator: torch.Generator, most: int = SAMPLED_ROWS) -> Tensor | slice:
