@@ -148,7 +148,7 @@ def _read(path: Path, about: Mapping[str, str], number: int) -> Tensor:
     """Read the rows of a file, (number, width), in float32.
 
     Raises:
-        ValueError: it is damaged, holds another number of rows, or those of something else; or one of `DAMAGES`.
+        ValueError: the file is damaged, or has another number of rows or another origin; or one of `DAMAGES`.
         OSError: it cannot be read.
     """
     said, shape, begin = _header(path)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from cocos.reports.layout import Step, Table
 
-# Arguments and options that a command does not hand on: its files, what it writes and shows, and words of its own.
+# Arguments and options that a suggested command does not repeat: files, output options, and options of one command.
 NOT_CARRIED = {
     *("file", "run", "files", "out", "as_json", "quiet", "format", "width", "explain", "what", "by", "against"),
     *("fail_on", "detector", "effective", "parameter", "top", "rows", "row", "kind", "given"),

@@ -14,7 +14,7 @@ ADAPTER = "adapter_config.json"  # of a folder of PEFT
 
 __all__ = ["configuration", "longest_text", "padding", "tokenizer_files", "trained", "width"]
 
-# Bytes of a tokenizer; those of the largest vocabularies have 35 million. Its settings have a million at most.
+# Largest tokenizer in bytes: the largest vocabularies need 35 million. Its settings need a million at most.
 MAX_TOKENIZER = 3 * 2**24
 # Bytes of a model card that are read: its lists of losses stand near its beginning, in the head or after the examples.
 MAX_CARD = 2**16
