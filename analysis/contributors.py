@@ -4,8 +4,8 @@ Each query is in a batch of 128 pairs; its fourteen largest shares are shown wit
 """
 
 from cocos import measures, plots
+from cocos.checkpoints.data import emoji_captions
 from cocos.commands import demo
-from cocos.data import emoji_captions
 from cocos.reports.captions import holds
 
 PUBLISHED = "none; requested by users"

@@ -12,12 +12,14 @@ import torch
 import xarray as xr
 from matplotlib.lines import Line2D
 
-from cocos import Embeddings, batches, encoders, losses, measures, scores
-from cocos import data as shelf
+from cocos import Embeddings, losses, measures
+from cocos.checkpoints import data as shelf
+from cocos.checkpoints import encoders
+from cocos.checkpoints.encoders.small_towers import pieces
 from cocos.commands import demo
-from cocos.encoders.small_towers import pieces
+from cocos.counting.statistics import paired
+from cocos.embeddings import batches, scores
 from cocos.plots._forest import forest
-from cocos.statistics import paired
 
 PUBLISHED = (
     "Veit & Wilber 2020, arXiv:2011.08824, Fig. 4 (left: precision and recall; right: lines of 1,000 queries, their "

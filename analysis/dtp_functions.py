@@ -11,7 +11,8 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from scipy.stats import spearmanr
 
 import omniglot
-from cocos import losses, measures, scores
+from cocos import losses, measures
+from cocos.embeddings import scores
 from proxy_networks import one_thread, trained
 
 PUBLISHED = "DeMoor & Prevost 2024, Table III (functions of eq. 8), Fig. 9 and eq. 9 (AvgDTP)"

@@ -6,7 +6,9 @@ positives the unit is that of one positive. Means and standard deviations are ov
 
 import torch
 
-from cocos import Embeddings, losses, scores, statistics
+from cocos import Embeddings, losses
+from cocos.counting import statistics
+from cocos.embeddings import scores
 
 SAMPLES, WIDTH = 128, 32
 TEMPERATURE, EPS = 0.1, 0.01

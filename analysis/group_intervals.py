@@ -8,7 +8,7 @@ import torch
 from scipy.special import stdtrit
 from torch import Tensor
 
-from cocos.statistics import paired
+from cocos.counting.statistics import paired
 
 ROUNDS = 1000
 LEVEL = 0.95

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cocos import Embeddings, Pairs, engine, retrieval, scores
-from cocos.batches import Batch
-from cocos.engine import readers
+from cocos import Embeddings, Pairs, engine
+from cocos.embeddings import scores
+from cocos.embeddings.batches import Batch
+from cocos.engine import readers, retrieval
 
 __all__ = ["Networks", "one_thread", "recall", "trained"]
 

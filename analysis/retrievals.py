@@ -2,8 +2,8 @@
 
 import importlib.resources
 
-from cocos import data as shelf
 from cocos import measures, plots
+from cocos.checkpoints import data as shelf
 from cocos.commands import demo
 
 PUBLISHED = (

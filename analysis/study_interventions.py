@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from analysis.study.findings import differences
 from analysis.study.plan import EVERY, KEPT, TREATED
-from cocos.statistics import paired
+from cocos.counting.statistics import paired
 from study_tables import (
     LOSSES,
     SETS,

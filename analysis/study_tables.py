@@ -14,8 +14,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from analysis.study.findings import differences
 from cocos import results
+from cocos.counting.statistics import Difference
 from cocos.plots._forest import UNRESOLVED_GREY, forest
-from cocos.statistics import Difference
 
 STUDY = Path(__file__).parent / "study"
 SETS = ("captions", "emoji")

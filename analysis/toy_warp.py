@@ -13,8 +13,9 @@ import torch
 import xarray as xr
 from matplotlib.collections import LineCollection
 
-from cocos import losses, scores
-from cocos.statistics import paired
+from cocos import losses
+from cocos.counting.statistics import paired
+from cocos.embeddings import scores
 from proxy_networks import one_thread, trained
 
 PUBLISHED = "DeMoor & Prevost 2024, Fig. 10 (toy illustration on Fashion-MNIST), Fig. 9 and eq. 9 (AvgDTP)"

@@ -12,10 +12,11 @@ from torch.nn.functional import affine_grid, grid_sample
 from typer import Option, Typer
 
 import cocos
-from cocos import batches, encoders, losses, scores
+from cocos import losses
+from cocos.checkpoints import encoders
+from cocos.checkpoints.data import TrainingSet, emoji_captions
 from cocos.checkpoints.formats import native
-from cocos.data import TrainingSet, emoji_captions
-from cocos.embeddings import Embeddings
+from cocos.embeddings import Embeddings, batches, scores
 
 ENCODER = ("small_towers", {"width": 64, "channels": [32, 48, 64, 96], "buckets": 2048, "hidden": 128})
 LOSS = ("ntxent", {"temperature": 0.1})

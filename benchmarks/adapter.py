@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from cocos import engine, losses
-from cocos.batches import Batch
 from cocos.embeddings import Embeddings
+from cocos.embeddings.batches import Batch
 from cocos.engine import fused, readers
 from cocos.engine.columns import columns
 from cocos.engine.readers.columns import ColumnsReader

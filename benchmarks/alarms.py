@@ -18,8 +18,8 @@ import torch
 
 from benchmarks.families import FAMILIES, SHOWN, family_records
 from benchmarks.trainings import FAULTS, HEALTHY, Fault, records
-from cocos import detectors
-from cocos.detectors import Record
+from cocos.monitor import detectors
+from cocos.monitor.detectors import Record
 
 __all__ = [
     "EVERY",

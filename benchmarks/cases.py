@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from benchmarks.inputs import Inputs
-from cocos.sources import DIRECTIONS
+from cocos.embeddings.sources import DIRECTIONS
 
 __all__ = ["CASES", "FLOOR", "TIERS", "Bar", "Case", "Reading", "Row", "all_cases", "selected"]
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from cocos.batches import Batch
 from cocos.embeddings import Embeddings
+from cocos.embeddings.batches import Batch
 
 __all__ = ["Draw", "draw"]
 

@@ -5,10 +5,11 @@ from torch import Tensor
 
 from benchmarks.cases import Case, Reading, Row
 from benchmarks.ways import loss_of, prepare
-from cocos import losses, scores, statistics, weights
-from cocos.batches import Batch
-from cocos.embeddings import Embeddings
-from cocos.scores import Pairs
+from cocos import losses
+from cocos.counting import statistics, weights
+from cocos.embeddings import Embeddings, scores
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.scores import Pairs
 
 __all__ = ["Wrong", "at_size", "gate"]
 

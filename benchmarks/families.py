@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy, logsigmoid, normalize, relu
 
 import cocos
 from benchmarks.trainings import OFF, quiet
-from cocos.detectors import Record
+from cocos.monitor.detectors import Record
 
 __all__ = ["CORRECTED", "FAMILIES", "SHOWN", "Family", "SupCon", "family_records"]
 

@@ -6,8 +6,8 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import normalize
 
-from cocos.batches import Batch
 from cocos.embeddings import Embeddings
+from cocos.embeddings.batches import Batch
 
 __all__ = ["Inputs"]
 

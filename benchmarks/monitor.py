@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import cocos
-from cocos import statistics
+from cocos.counting import statistics
 
 __all__ = ["Training", "compare", "main", "sentences", "two_towers"]
 

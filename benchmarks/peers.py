@@ -16,9 +16,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from benchmarks import adapter
 from cocos import losses, measures
-from cocos.batches import Batch
 from cocos.embeddings import Embeddings
-from cocos.sources import IN_BATCH, OTHERS_HARD, OWN_HARD
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.sources import IN_BATCH, OTHERS_HARD, OWN_HARD
 
 __all__ = ["PEERS", "four_products", "naive", "naive_columns", "products"]
 

@@ -15,8 +15,9 @@ import torch
 import xarray as xr
 
 from benchmarks.shelf import drawn, seconds
-from cocos import Embeddings, losses, measures, several
-from cocos.batches import Batch, plan
+from cocos import Embeddings, losses, measures
+from cocos.embeddings.batches import Batch, plan
+from cocos.results import several
 
 LOSSES = ("ntxent", "triplet", "triplet_sh", "smoothap", "ce_softmax")
 NUMBER, SIZE, ROUNDS = 3, 128, 15

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from cocos import Embeddings, Pairs, losses, measures
-from cocos.batches import plan
+from cocos.embeddings.batches import plan
 
 BATCHES, SIZE, WIDTH, ROUNDS, EPS = 16, 128, 512, 5, 0.01
 

@@ -18,10 +18,10 @@ from torch.nn.functional import cross_entropy, logsigmoid, normalize
 
 import cocos
 from analysis.complaints import Clip, Gathered, Grouped, HardestTriplet, MiniBatched, tower
-from cocos import detectors, scores
 from cocos.commands import demo
-from cocos.detectors import Record
-from cocos.embeddings import Embeddings
+from cocos.embeddings import Embeddings, scores
+from cocos.monitor import detectors
+from cocos.monitor.detectors import Record
 
 __all__ = ["FAULTS", "HEALTHY", "OFF", "Data", "Fault", "Training", "quiet", "records"]
 

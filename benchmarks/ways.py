@@ -11,8 +11,8 @@ from benchmarks import adapter, peers
 from benchmarks.cases import Reading, Row
 from benchmarks.published import COUNTERS
 from cocos import losses, measures
-from cocos.batches import Batch
 from cocos.embeddings import Embeddings
+from cocos.embeddings.batches import Batch
 
 __all__ = ["autograd", "counted", "loss_of", "metric", "prepare", "reader"]
 

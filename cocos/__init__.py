@@ -2,35 +2,37 @@
 
 import importlib
 import importlib.util
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getattr__`
-    from cocos import batches, losses, measures, plots, results, statistics, weights
-    from cocos import collisions as collisions
-    from cocos import correlation as correlation
     from cocos import engine as engine
-    from cocos import equilibrium as equilibrium
-    from cocos import likeness as likeness
-    from cocos import marks as marks
-    from cocos import maxsim as maxsim
-    from cocos import scores as scores
-    from cocos import several as several
-    from cocos import sharpness as sharpness
+    from cocos import losses, measures, plots, results
+    from cocos.base.errors import InputError, UnsafeFile
     from cocos.checkpoints import Checkpoint, open
-    from cocos.embeddings import Embeddings
-    from cocos.errors import InputError, UnsafeFile
+    from cocos.counting import collisions as collisions
+    from cocos.counting import equilibrium as equilibrium
+    from cocos.counting import maxsim as maxsim
+    from cocos.counting import sharpness as sharpness
+    from cocos.counting import statistics, weights
+    from cocos.embeddings import Embeddings, batches
+    from cocos.embeddings import likeness as likeness
+    from cocos.embeddings import marks as marks
+    from cocos.embeddings import scores as scores
+    from cocos.embeddings.scores import Pairs
     from cocos.monitor import Monitor
-    from cocos.scores import Pairs
+    from cocos.results import correlation as correlation
+    from cocos.results import several as several
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Checkpoint": "cocos.checkpoints",
     "Embeddings": "cocos.embeddings",
-    "InputError": "cocos.errors",
+    "InputError": "cocos.base.errors",
     "Monitor": "cocos.monitor",
-    "Pairs": "cocos.scores",
-    "UnsafeFile": "cocos.errors",
+    "Pairs": "cocos.embeddings.scores",
+    "UnsafeFile": "cocos.base.errors",
     "open": "cocos.checkpoints",
 }
 __all__ = [
@@ -63,6 +65,46 @@ _MODULES = (
     "several",
     "sharpness",
 )
+
+
+# The room of each module that lay beside the rooms in version 0.1; its first name keeps working.
+_ROOMS = {
+    "base": "annotations cache docstrings errors hdf5 html matrices plugins processes reading tensor_files untrusted"
+    " writing",
+    "checkpoints": "data encoders",
+    "counting": "collisions comparisons conventions equilibrium forces health maxsim sharpness statistics verdicts"
+    " weights",
+    "embeddings": "batches likeness marks scores similarities sources teachers",
+    "engine": "queries retrieval sampling",
+    "losses.external": "units",
+    "monitor": "detectors",
+    "results": "correlation records rows several summaries",
+}
+_MOVED = {f"cocos.{name}": f"cocos.{room}.{name}" for room, names in _ROOMS.items() for name in names.split()}
+_MOVED["cocos.run"] = "cocos.engine.prepared"
+
+
+class _Moved:
+    """Finds a module under its first name; the module itself is loaded once, under its present one."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        first = ".".join(name.split(".")[:2])
+        return importlib.util.spec_from_loader(name, _Moved) if first in _MOVED else None
+
+    @staticmethod
+    def create_module(spec):
+        first = ".".join(spec.name.split(".")[:2])
+        module = importlib.import_module(_MOVED[first] + spec.name.removeprefix(first))
+        spec.loader_state = module.__spec__
+        return module
+
+    @staticmethod
+    def exec_module(module):
+        module.__spec__ = module.__spec__.loader_state
+
+
+sys.meta_path.insert(0, _Moved)
 
 
 def __getattr__(name: str):

@@ -20,10 +20,11 @@ import torch
 import typer
 
 import cocos
-from cocos import checkpoints, data
+from cocos import checkpoints
+from cocos.base.errors import InputError, UnsafeFile
+from cocos.checkpoints import data
+from cocos.checkpoints.encoders import _transformers
 from cocos.commands.inspect import inspect
-from cocos.encoders import _transformers
-from cocos.errors import InputError, UnsafeFile
 from fuzz import caches, formats, results
 from fuzz.guard import FAULTS, Limits, Seen, watch
 

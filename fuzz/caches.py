@@ -8,7 +8,7 @@ from unittest import mock
 
 import torch
 
-from cocos import cache
+from cocos.base import cache
 from fuzz import mutations, trees
 
 __all__ = ["ABOUT", "ROWS", "damaged", "opened"]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from cocos.errors import InputError, UnsafeFile
+from cocos.base.errors import InputError, UnsafeFile
 
 __all__ = ["FAULTS", "Limits", "Seen", "watch"]
 

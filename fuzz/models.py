@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from cocos import encoders
+from cocos.checkpoints import encoders
 from fuzz import sets
 
 __all__ = ["MODELS"]

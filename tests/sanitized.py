@@ -52,7 +52,7 @@ def drive(calls, seed, threads):
     import torch
 
     from cocos import Embeddings, engine, losses
-    from cocos.batches import Batch
+    from cocos.embeddings.batches import Batch
     from cocos.engine import exact, fused, readers
     from cocos.engine.primitives.threshold import Threshold
     from cocos.engine.readers.histogram import Histogram

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import alarms
 from benchmarks.families import CORRECTED, FAMILIES, SHOWN, family_records
 from benchmarks.trainings import FAULTS, HEALTHY, records
-from cocos import detectors
+from cocos.monitor import detectors
 
 ROOT = Path(__file__).parent.parent
 FOUND = json.loads((ROOT / "benchmarks" / "alarms.json").read_text("utf-8"))

@@ -9,7 +9,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, InputError, annotations, measures
+from cocos import Embeddings, InputError, measures
+from cocos.base import annotations
 from cocos.commands import app
 
 

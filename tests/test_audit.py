@@ -17,9 +17,12 @@ from matplotlib import pyplot as plt
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, batches, losses, marks, measures, scores, weights, writing
+from cocos import Embeddings, losses, measures
+from cocos.base import writing
+from cocos.base.errors import InputError
 from cocos.commands import app
-from cocos.errors import InputError
+from cocos.counting import weights
+from cocos.embeddings import batches, marks, scores
 from cocos.measures import _suspicions
 from cocos.reports import audit as report
 

@@ -9,8 +9,8 @@ import torch
 from typer.testing import CliRunner
 
 from cocos import Embeddings, losses, measures, results
-from cocos.batches import Batch
 from cocos.commands import app
+from cocos.embeddings.batches import Batch
 from cocos.measures.count import variables
 from cocos.reports import table
 from cocos.reports.count import overview

@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cocos import Embeddings, InputError, checkpoints, engine, losses, measures, scores
-from cocos.batches import Batch, plan
+from cocos import Embeddings, InputError, checkpoints, engine, losses, measures
+from cocos.embeddings import scores
+from cocos.embeddings.batches import Batch, plan
 from cocos.reports import table
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import cocos
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 
 ROWS, WIDTH = 10, 6
 

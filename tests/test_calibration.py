@@ -15,10 +15,10 @@ import torch
 import xarray as xr
 
 from cocos import Embeddings, InputError, engine, measures, plots, results
+from cocos.engine.queries import steps
 from cocos.engine.readers import PrecisionRecall, PrecisionRecallCurve
 from cocos.measures.precision_recall import _thinned
 from cocos.plots.score_distribution import title as title_of_scores
-from cocos.queries import steps
 from cocos.reports import table
 
 

@@ -9,10 +9,12 @@ from typer.testing import CliRunner
 
 import cocos
 import oracles
-from cocos import Embeddings, InputError, Pairs, losses, measures, scores, sources, statistics, teachers, weights
-from cocos.batches import Batch, plan
+from cocos import Embeddings, InputError, Pairs, losses, measures
 from cocos.checkpoints import encoded
 from cocos.commands import app
+from cocos.counting import statistics, weights
+from cocos.embeddings import scores, sources, teachers
+from cocos.embeddings.batches import Batch, plan
 from cocos.reports.count import table
 
 GTE = ",".join(sources.DIRECTIONS)

@@ -14,19 +14,12 @@ import xarray as xr
 from matplotlib.offsetbox import AnnotationBbox
 from typer.testing import CliRunner
 
-from cocos import (
-    Embeddings,
-    InputError,
-    checkpoints,
-    losses,
-    measures,
-    plots,
-    scores,
-    weights,
-)
-from cocos.batches import plan
+from cocos import Embeddings, InputError, checkpoints, losses, measures, plots
+from cocos.checkpoints.data import emoji_captions, precomp
 from cocos.commands import app, demo
-from cocos.data import emoji_captions, precomp
+from cocos.counting import weights
+from cocos.embeddings import scores
+from cocos.embeddings.batches import plan
 from cocos.measures.contributors import rest
 from cocos.plots.contributors import title as title_of_contributors
 from cocos.reports import table

@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, losses, measures, scores, statistics, weights
-from cocos.batches import COPY_RULES, plan
+from cocos import Embeddings, InputError, losses, measures
 from cocos.commands import app
+from cocos.counting import statistics, weights
+from cocos.embeddings import scores
+from cocos.embeddings.batches import COPY_RULES, plan
 from cocos.reports import table
 
 # Of the query side and the candidate side, rows of a group.

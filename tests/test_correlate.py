@@ -15,11 +15,12 @@ from matplotlib import pyplot as plt
 from typer.testing import CliRunner
 
 import cocos
-from cocos import InputError, correlation, measures, plots, results
+from cocos import InputError, measures, plots, results
 from cocos.commands import app
 from cocos.measures.correlate import ASSOCIATION_LABELS
 from cocos.reports import table as report
 from cocos.reports.correlate import tables
+from cocos.results import correlation
 
 FEW = {"permutations": 500, "resamples": 300}
 FEW_TYPED = ("--permutations", 500, "--resamples", 300)

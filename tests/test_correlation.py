@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cocos import correlation
-from cocos.correlation import _resampling
-from cocos.errors import InputError
+from cocos.base.errors import InputError
+from cocos.results import correlation
+from cocos.results.correlation import _resampling
 
 FEW = {"resamples": 500, "permutations": 2_000}
 

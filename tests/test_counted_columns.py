@@ -8,13 +8,15 @@ import pytest
 import torch
 
 import pretended
-from cocos import Embeddings, losses, measures, scores, statistics
-from cocos.batches import Batch, _batch
+from cocos import Embeddings, losses, measures
+from cocos.counting import statistics
+from cocos.embeddings import scores
+from cocos.embeddings.batches import Batch, _batch
+from cocos.embeddings.sources import DIRECTIONS, SOURCES
 from cocos.engine import fused
 from cocos.engine.columns import columns, fits
 from cocos.engine.kernel import structs
 from cocos.engine.readers.columns import ColumnsReader, scales, serves
-from cocos.sources import DIRECTIONS, SOURCES
 
 FOUR = {"directions": DIRECTIONS}
 LOSSES = {

@@ -13,10 +13,11 @@ import torch
 from torch.func import jacrev
 
 import oracles
-from cocos import Embeddings, InputError, Pairs, engine, losses, measures, weights
-from cocos import scores as scores_of
+from cocos import Embeddings, InputError, Pairs, engine, losses, measures
+from cocos.counting import weights
+from cocos.embeddings import scores as scores_of
+from cocos.embeddings.scores import squared_chord, squared_euclidean
 from cocos.reports import cards
-from cocos.scores import squared_chord, squared_euclidean
 
 CROSS = ("ce_softmax", "ce_nm")
 MINED = ("snm", "ce_nm")

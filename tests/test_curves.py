@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from cocos import Embeddings, InputError, engine, losses, measures, run
+from cocos import Embeddings, InputError, engine, losses, measures
+from cocos.engine import prepared
 from cocos.engine.readers import lines
 
 READ = [name for name in losses.names() if lines.Lines.reads(losses.load(name))]
@@ -47,7 +48,7 @@ def both(monkeypatch, measure, *arguments, **options):
     found = measure(*arguments, **options)
     assert seen, "the engine was not asked"
     with monkeypatch.context() as patch:
-        patch.setattr(run.engine, "fits", lambda *_: False)
+        patch.setattr(prepared.engine, "fits", lambda *_: False)
         number = len(seen)
         held = measure(*arguments, **options)
         assert len(seen) == number and held.attrs["dtype"] == "float64"
@@ -115,7 +116,7 @@ def test_other_temperatures_are_those_of_weights_that_are_held(monkeypatch, name
 
 @pytest.mark.parametrize("measure", [measures.eps_curve, measures.temperature_curve, measures.lorenz])
 def test_the_progress_of_a_curve_grows_to_its_end(measure, monkeypatch):
-    monkeypatch.setattr(run, "STACK_ROWS", 40)
+    monkeypatch.setattr(prepared, "STACK_ROWS", 40)
     told = []
     embeddings, options = SETS["pairs"]
     measure(embeddings, "ntxent", progress=lambda what: lambda done, every: told.append(done / every), **options)

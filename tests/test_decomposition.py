@@ -17,10 +17,13 @@ from typer.testing import CliRunner
 
 import cocos
 import taught
-from cocos import Embeddings, InputError, Pairs, forces, losses, measures, plots, results, run, scores
-from cocos import weights as weighing
-from cocos.batches import plan
+from cocos import Embeddings, InputError, Pairs, losses, measures, plots, results
 from cocos.commands import app
+from cocos.counting import forces
+from cocos.counting import weights as weighing
+from cocos.embeddings import scores
+from cocos.embeddings.batches import plan
+from cocos.engine import prepared
 from cocos.measures import _regimes
 from cocos.measures.decomposition import STATISTICS
 from cocos.reports import table
@@ -476,7 +479,7 @@ def test_every_loss_is_taken_apart_in_blocks_or_at_once(name, monkeypatch):
             return
         whole = measures.decomposition(embeddings, name, batch_size=24, batches=1)
         with monkeypatch.context() as patched:
-            patched.setattr(run, "BLOCK_SCORES", 250)
+            patched.setattr(prepared, "BLOCK_SCORES", 250)
             blocks = measures.decomposition(embeddings, name, batch_size=24, batches=1)
         push = whole["push_norm"]
         some = (push > 1e-6 * push.max()).values  # ratios of rounding errors are not compared

@@ -9,8 +9,10 @@ import torch
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, InputError, Pairs, docstrings, engine, losses, measures, scores
+from cocos import Embeddings, InputError, Pairs, engine, losses, measures
+from cocos.base import docstrings
 from cocos.commands import app
+from cocos.embeddings import scores
 from cocos.engine import readers
 from cocos.measures import _regimes
 

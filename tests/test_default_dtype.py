@@ -6,8 +6,8 @@ import xarray as xr
 
 import cocos
 from cocos import losses, measures
+from cocos.checkpoints.encoders._pictures import Preparation
 from cocos.commands import demo
-from cocos.encoders._pictures import Preparation
 
 NAMED = ("ntxent", "triplet", "siglip", "mnrl", "smoothap", "supcon", "triplet_euclidean", "align_uniform", "ce_nm")
 GTE = {"directions": "query-candidate,query-query,candidate-query,candidate-candidate"}

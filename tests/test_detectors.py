@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 import cocos
 from benchmarks import alarms
-from cocos import detectors
+from cocos.base.errors import InputError
 from cocos.commands import app
 from cocos.commands._options import DetectorOptions
-from cocos.errors import InputError
+from cocos.monitor import detectors
 
 
 def run(number=12, every=50, **numbers):

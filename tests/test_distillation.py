@@ -8,8 +8,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, Pairs, losses, measures, scores, weights
+from cocos import Embeddings, InputError, Pairs, losses, measures
 from cocos.commands import app
+from cocos.counting import weights
+from cocos.embeddings import scores
 
 TEACHERS = ("margin_mse", "kl_distill")
 ANY = float("nan")

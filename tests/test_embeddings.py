@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cocos
-from cocos import Embeddings, InputError, Pairs, matrices, measures, results, scores
-from cocos.batches import Batch
+from cocos import Embeddings, InputError, Pairs, measures, results
+from cocos.base import matrices
 from cocos.checkpoints.files import file as held
 from cocos.checkpoints.formats import embeddings as files
+from cocos.embeddings import scores
+from cocos.embeddings.batches import Batch
 
 
 def sides(queries=4, captions=2, width=3, dtype=torch.float64):

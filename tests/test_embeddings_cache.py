@@ -11,9 +11,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import cache, writing
+from cocos.base import cache, writing
+from cocos.base.errors import InputError
 from cocos.commands import app, demo
-from cocos.errors import InputError
 
 ABOUT = {"checkpoint": "a" * 64, "data": "b" * 64, "split": "train", "device": "cpu"}
 SIZES = (3, 3, 2)

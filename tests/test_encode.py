@@ -8,9 +8,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
-from cocos import cache
+from cocos.base import cache
+from cocos.checkpoints.encoders import small_towers
 from cocos.commands import app, demo
-from cocos.encoders import small_towers
 
 PAIRS = [
     {"query": "a cat", "positive": "it purrs", "negative": "it barks"},
@@ -186,7 +186,7 @@ def test_what_cannot_be_written_is_said_before_anything_is_encoded(words, said, 
 
 
 def test_a_folder_that_cannot_be_written_is_named(inside, monkeypatch):
-    from cocos import writing
+    from cocos.base import writing
 
     def full(path):
         raise OSError(28, "No space left on device")

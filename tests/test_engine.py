@@ -12,12 +12,13 @@ from torch.nn.functional import normalize
 
 import children
 import reference
-from cocos import engine, losses, scores, statistics, weights
-from cocos.batches import Batch
-from cocos.embeddings import Embeddings
+from cocos import engine, losses
+from cocos.base.errors import InputError
+from cocos.counting import statistics, weights
+from cocos.embeddings import Embeddings, scores
+from cocos.embeddings.batches import Batch
 from cocos.engine import bounds, readers, sweep
 from cocos.engine.kernel import structs
-from cocos.errors import InputError
 from cocos.losses.ce_nm import CrossExampleNegativeMining
 
 TILE = (96, 112)  # divides none of the inputs

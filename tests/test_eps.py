@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 import taught
 from analysis import eps_units
-from cocos import Embeddings, Pairs, conventions, engine, losses, measures, results, scores, statistics
-from cocos import weights as weights_
+from cocos import Embeddings, Pairs, engine, losses, measures, results
 from cocos.commands import app
+from cocos.counting import conventions, statistics
+from cocos.counting import weights as weights_
+from cocos.embeddings import scores
 from cocos.engine import readers
 from cocos.losses.ntxent import NTXent
 from cocos.losses.smoothap import SmoothAP

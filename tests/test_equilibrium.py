@@ -12,8 +12,9 @@ from scipy.optimize import brentq, root
 from typer.testing import CliRunner
 
 import cocos
-from cocos import InputError, Pairs, equilibrium, losses, measures, plots
+from cocos import InputError, Pairs, losses, measures, plots
 from cocos.commands import app
+from cocos.counting import equilibrium
 from cocos.reports import table
 
 PULLING = ("ntxent", "supcon", "sampled_softmax", "dcl", "siglip")  # of scale * score + bias

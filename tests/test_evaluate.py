@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 
 import cocos
 import reference
-from cocos import Embeddings, InputError, measures, results, retrieval, scores
+from cocos import Embeddings, InputError, measures, results
 from cocos.commands import app, demo
+from cocos.embeddings import scores
+from cocos.engine import retrieval
 from cocos.reports import table
 
 

@@ -10,8 +10,9 @@ import oracles
 import reference
 from benchmarks import adapter, checks, compare, exactness
 from benchmarks.draws import draw
-from cocos import engine, losses, scores, weights
-from cocos.embeddings import Embeddings
+from cocos import engine, losses
+from cocos.counting import weights
+from cocos.embeddings import Embeddings, scores
 from cocos.engine import sweep
 
 QUICK = 24  # draws

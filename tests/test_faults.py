@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 
 import children
 import cocos
-from cocos import results, writing
+from cocos import results
+from cocos.base import writing
+from cocos.base.errors import InputError
 from cocos.commands import app
-from cocos.errors import InputError
 from cocos.reports import figures, saving
 
 SCRIPT = '''"""A figure of numbers."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cocos.errors import InputError, UnsafeFile
+from cocos.base.errors import InputError, UnsafeFile
 from fuzz import __main__ as command
 from fuzz import bombs, formats, guard, planted
 

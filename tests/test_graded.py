@@ -9,9 +9,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import Embeddings, Pairs, losses, measures, scores, weights
+from cocos import Embeddings, Pairs, losses, measures
+from cocos.base.errors import InputError
 from cocos.commands import app
-from cocos.errors import InputError
+from cocos.counting import weights
+from cocos.embeddings import scores
 
 PARITY = {"cosent": "CoSENTLoss", "angle": "AnglELoss"}
 

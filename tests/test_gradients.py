@@ -15,8 +15,9 @@ from scipy.stats import ttest_1samp
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, InputError, batches, losses, measures, plots, results, scores
+from cocos import Embeddings, InputError, losses, measures, plots, results
 from cocos.commands import app
+from cocos.embeddings import batches, scores
 from cocos.measures.gradients import _cosines, _lowest
 from cocos.reports import table
 from cocos.reports.gradients import disagreeing

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 import cocos
 import taught
-from cocos import Embeddings, health, losses, measures, plots, results
-from cocos.batches import Batch
+from cocos import Embeddings, losses, measures, plots, results
 from cocos.commands import app
+from cocos.counting import health
+from cocos.embeddings.batches import Batch
 from cocos.reports import table
 from cocos.reports.count import overview
 from cocos.reports.count import table as count_table

@@ -8,9 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from cocos import annotations, data
-from cocos.data import _image_files
-from cocos.errors import InputError
+from cocos.base import annotations
+from cocos.base.errors import InputError
+from cocos.checkpoints import data
+from cocos.checkpoints.data import _image_files
 
 rng = np.random.default_rng(0)
 
@@ -280,7 +281,7 @@ def test_arrays_that_do_not_fit(arrays, said, tmp_path):
 
 @pytest.mark.parametrize("damage", ["cut", "header", "bomb"])
 def test_a_damaged_file_of_arrays(damage, tmp_path, monkeypatch):
-    from cocos.data import arrays
+    from cocos.checkpoints.data import arrays
 
     path = saved(tmp_path / "a.npz", images=IMAGES, labels=np.array([1, 1]))
     if damage == "bomb":

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import checkpoints
+from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import _inspection, _runs
 from cocos.checkpoints.files import states
 from cocos.commands import app
-from cocos.errors import InputError, UnsafeFile
 
 ARC = {"scale": 30.0, "margin": 0.5}
 

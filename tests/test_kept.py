@@ -9,8 +9,9 @@ import torch
 from typer.testing import CliRunner
 
 import cocos
-from cocos import InputError, Pairs, losses, weights
+from cocos import InputError, Pairs, losses
 from cocos.commands import app
+from cocos.counting import weights
 from cocos.measures import _regimes
 
 NAMES = [name for name in losses.names() if losses.load(name).couples != "candidate"]

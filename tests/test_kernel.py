@@ -6,8 +6,9 @@ import itertools
 import pytest
 import torch
 
-from cocos import Embeddings, engine, scores
-from cocos.batches import Batch
+from cocos import Embeddings, engine
+from cocos.embeddings import scores
+from cocos.embeddings.batches import Batch
 from cocos.engine import exact, fused
 from cocos.engine.kernel import build, structs
 from cocos.engine.parts import parts_of

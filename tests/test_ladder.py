@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from cocos import engine, retrieval, scores
-from cocos.embeddings import Embeddings
-from cocos.engine import fused, sweep
+from cocos import engine
+from cocos.embeddings import Embeddings, scores
+from cocos.engine import fused, retrieval, sweep
 from cocos.engine.primitives import histogram
 from cocos.engine.primitives.histogram import Bins, Ladder
 from cocos.engine.readers.histogram import Histogram

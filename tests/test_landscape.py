@@ -15,8 +15,10 @@ import torch
 import xarray as xr
 from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, Pairs, losses, measures, plots, scores, weights
+from cocos import Embeddings, InputError, Pairs, losses, measures, plots
 from cocos.commands import app
+from cocos.counting import weights
+from cocos.embeddings import scores
 from cocos.measures import _distance_functions
 from cocos.reports import saving
 

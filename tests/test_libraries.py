@@ -13,10 +13,12 @@ from torch.testing import assert_close
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, InputError, losses, measures, scores, weights
+from cocos import Embeddings, InputError, losses, measures
 from cocos.commands import app
-from cocos.run import prepare
-from cocos.sources import DIRECTIONS, SOURCES
+from cocos.counting import weights
+from cocos.embeddings import scores
+from cocos.embeddings.sources import DIRECTIONS, SOURCES
+from cocos.engine.prepared import prepare
 
 WAYS = ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
 

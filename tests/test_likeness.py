@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from cocos import likeness
+from cocos.base.errors import InputError
 from cocos.checkpoints import encoded
-from cocos.errors import InputError
+from cocos.embeddings import likeness
 
 WORDS = "a man rides the blue red wave surf board dog cat sits on street near two large".split()
 

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 import cocos
-from cocos import Embeddings, batches
+from cocos import Embeddings
+from cocos.embeddings import batches
 
 NOTED = "import cocos, torch; cocos.Embeddings(torch.eye(4), torch.eye(4))"
 ASKED = f"import logging; logging.basicConfig(level=logging.INFO); {NOTED}"

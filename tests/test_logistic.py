@@ -9,7 +9,9 @@ import torch
 from torch.nn.functional import normalize
 
 import cocos
-from cocos import Embeddings, engine, losses, scores, statistics
+from cocos import Embeddings, engine, losses
+from cocos.counting import statistics
+from cocos.embeddings import scores
 from cocos.engine import fused, readers
 from cocos.engine.kernel import structs
 from cocos.engine.primitives import exponentials, logistic

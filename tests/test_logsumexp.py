@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
-from cocos import engine, losses, statistics
-from cocos.batches import Batch
+from cocos import engine, losses
+from cocos.counting import statistics
 from cocos.embeddings import Embeddings
+from cocos.embeddings.batches import Batch
 from cocos.engine import fused, parts, sweep
 from cocos.engine.parts import Part
 from cocos.engine.primitives import exponentials, logsumexp

@@ -8,7 +8,7 @@ from torch import nn, overrides
 from torch.nn.functional import cross_entropy, normalize
 
 import cocos
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 
 
 class Clip(nn.Module):

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from cocos import Embeddings, InputError, losses, measures, plots, scores, weights
-from cocos.batches import plan
+from cocos import Embeddings, InputError, losses, measures, plots
+from cocos.counting import weights
+from cocos.embeddings import scores
+from cocos.embeddings.batches import plan
 from cocos.plots import _labels, _wording
 from cocos.plots.lorenz import title as title_of_lorenz
 from cocos.plots.weight_map import title as title_of_map

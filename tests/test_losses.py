@@ -17,8 +17,10 @@ from typer.testing import CliRunner
 import cocos
 import oracles
 import taught
-from cocos import InputError, Pairs, docstrings, losses, weights
+from cocos import InputError, Pairs, losses
+from cocos.base import docstrings
 from cocos.commands import app
+from cocos.counting import weights
 from cocos.measures import _regimes
 
 SEEDS = range(2)  # the queries of odd ones have one positive

@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 
 import oracles
-from cocos import Embeddings, InputError, Pairs, losses, scores, weights
+from cocos import Embeddings, InputError, Pairs, losses
+from cocos.counting import weights
+from cocos.embeddings import scores
 from cocos.measures import _regimes
 
 NAMES = (

@@ -9,10 +9,12 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, losses, marks, measures, results, scores, statistics, weights
-from cocos.batches import plan
+from cocos import Embeddings, losses, measures, results
+from cocos.base.errors import InputError
 from cocos.commands import app
-from cocos.errors import InputError
+from cocos.counting import statistics, weights
+from cocos.embeddings import marks, scores
+from cocos.embeddings.batches import plan
 from cocos.measures import _marked
 from cocos.reports import table
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, losses, measures, scores
+from cocos import Embeddings, InputError, losses, measures
 from cocos.commands import app
+from cocos.embeddings import scores
 
 DIMS = (2, 4, 8)
 

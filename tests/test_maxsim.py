@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from cocos import InputError, Pairs, losses, maxsim
+from cocos import InputError, Pairs, losses
+from cocos.counting import maxsim
 
 QUERIES, DOCUMENTS, ASKED, ASKS, WIDTH = 4, 6, 5, 3, 8
 

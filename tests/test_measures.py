@@ -19,15 +19,17 @@ import xarray as xr
 import cocos
 import oracles
 import taught
-from cocos import Embeddings, InputError, losses, measures, plots, results, run, scores
-from cocos.batches import Batch, plan
+from cocos import Embeddings, InputError, losses, measures, plots, results
+from cocos.embeddings import scores
+from cocos.embeddings.batches import Batch, plan
+from cocos.engine import prepared
+from cocos.engine.sampling import Sampling, meanings
 from cocos.measures import _per_query
 from cocos.plots import _labels
 from cocos.plots._wording import percent
 from cocos.plots.count import title as title_of_count
 from cocos.reports import table
 from cocos.reports.latex import latex
-from cocos.sampling import Sampling, meanings
 
 
 def planted(images=40, captions=3, width=8, noise=0.7, dtype=torch.float64):
@@ -87,7 +89,7 @@ def test_one_batch_of_everything_is_the_whole_matrix(embeddings):
 def test_blocks_of_queries_change_nothing(embeddings, monkeypatch, name):
     embeddings = taught.embeddings(embeddings, name)
     whole = measures.count(embeddings, name, batch_size=64)
-    monkeypatch.setattr(run, "BLOCK_SCORES", 1000)  # 15 queries at a time, and 4 in the end
+    monkeypatch.setattr(prepared, "BLOCK_SCORES", 1000)  # 15 queries at a time, and 4 in the end
     blocks = measures.count(embeddings, name, batch_size=64)
     np.testing.assert_array_equal(blocks["contributing"], whole["contributing"])
     xr.testing.assert_allclose(blocks, whole, rtol=1e-9)
@@ -113,7 +115,7 @@ def test_scores_that_are_visited_give_what_scores_that_are_held_give(embeddings,
     held = measures.count(embeddings, name, batch_size=30, n90=True, **options).drop_vars(["n90", "n90_per_query"])
     visited = measures.count(embeddings, name, batch_size=30, **options)
     assert (held.attrs["dtype"], visited.attrs["dtype"]) == ("float64", "float32")
-    monkeypatch.setattr(run, "STACK_ROWS", 100)
+    monkeypatch.setattr(prepared, "STACK_ROWS", 100)
     stacks = measures.count(embeddings, name, batch_size=30, **options)
     np.testing.assert_array_equal(stacks["contributing"], visited["contributing"])
     xr.testing.assert_allclose(stacks, visited, rtol=1e-5, atol=1e-6)
@@ -134,7 +136,7 @@ def test_all_is_the_whole_set_and_what_cannot_be_visited_is_held_or_refused(embe
     xr.testing.assert_identical(every, measures.count(embeddings, "ntxent", batch_size=len(embeddings.candidate)))
     held = measures.count(embeddings, "multi_similarity", batch_size="all")
     assert held.attrs["dtype"] == "float64" and not held["effective"].isnull().any()
-    monkeypatch.setattr(run, "WEIGHING_ARRAYS", 10**9)
+    monkeypatch.setattr(prepared, "WEIGHING_ARRAYS", 10**9)
     with pytest.raises(InputError, match="proxy_anchor couples the queries of a batch, so its .* scores must be held"):
         measures.count(embeddings, "proxy_anchor", batch_size="all")
 
@@ -274,7 +276,7 @@ def test_progress_is_told(embeddings, monkeypatch):
     measures.count(embeddings, "multi_similarity", sample="pairs", batch_size=50, progress=progress)
     assert seen == [("counting", 1, 3), ("counting", 2, 3), ("counting", 3, 3)]
     for rows in (2**17, 50):  # in one stack, in three
-        monkeypatch.setattr(run, "STACK_ROWS", rows)
+        monkeypatch.setattr(prepared, "STACK_ROWS", rows)
         seen.clear()
         measures.count(embeddings, batch_size=50, progress=progress)
         parts = [done / every for _, done, every in seen]

@@ -8,9 +8,11 @@ import torch
 from torch.nn.functional import normalize
 
 import reference
-from cocos import engine, losses, scores, statistics, weights
-from cocos.batches import Batch
-from cocos.embeddings import Embeddings
+from cocos import engine, losses
+from cocos.base.errors import InputError
+from cocos.counting import statistics, weights
+from cocos.embeddings import Embeddings, scores
+from cocos.embeddings.batches import Batch
 from cocos.engine import readers
 from cocos.engine.kernel import structs
 from cocos.engine.primitives import kept as hardest
@@ -20,7 +22,6 @@ from cocos.engine.primitives.kept import number_kept
 from cocos.engine.readers import cross_example
 from cocos.engine.readers.mining import Mining
 from cocos.engine.readers.softmax import SoftmaxReader
-from cocos.errors import InputError
 
 FRACTIONS = (0.5, 0.01, 0.9, 0.29)
 ASKED = ((0.5, 0.01), (0.5, 1e-4), (0.01, 0.01), (0.01, 1e-4), (0.9, 0.0), (0.29, 0.5))  # fraction, eps

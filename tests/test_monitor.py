@@ -14,10 +14,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import cocos
-from cocos import losses, records, results
-from cocos.errors import InputError
+from cocos import losses, results
+from cocos.base.errors import InputError
 from cocos.monitor import RANK_CALLS, _layout, _readings
 from cocos.monitor._seen import Seen
+from cocos.results import records
 
 # Seeds of the generators of tests.
 SEED = 5

@@ -7,10 +7,12 @@ import torch
 from torch.nn.functional import cross_entropy, logsigmoid, normalize
 
 import cocos
-from cocos import equilibrium, losses, measures, plots, records, statistics
+from cocos import losses, measures, plots
+from cocos.counting import equilibrium, statistics
+from cocos.embeddings.sources import DIRECTIONS, SOURCES
 from cocos.monitor import _settled
 from cocos.reports import table
-from cocos.sources import DIRECTIONS, SOURCES
+from cocos.results import records
 
 Q, D, K = 24, 8, 3
 KEYS = list(records.SOURCE_KEYS)

@@ -9,9 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 import cocos
-from cocos import docstrings, losses
+from cocos import losses
+from cocos.base import docstrings
+from cocos.base.errors import InputError
 from cocos.commands import app
-from cocos.errors import InputError
 from cocos.losses import _cards
 
 KNOWN = {

@@ -11,55 +11,13 @@ import cocos
 
 HOUSE = Path(cocos.__file__).parent
 ORDER = (
-    "errors",
-    "untrusted",
-    "tensor_files",
-    "docstrings",
-    "reading",
-    "writing",
-    "processes",
-    "plugins",
-    "html",
-    "annotations",
-    "likeness",
-    "marks",
-    "matrices",
-    "teachers",
+    "base",
     "embeddings",
-    "cache",
-    "batches",
-    "similarities",
-    "sources",
-    "scores",
-    "units",
     "losses",
-    "data",
-    "encoders",
+    "counting",
     "checkpoints",
-    "weights",
-    "forces",
-    "maxsim",
-    "comparisons",
-    "statistics",
-    "verdicts",
-    "collisions",
-    "sharpness",
-    "equilibrium",
-    "correlation",
-    "health",
-    "engine",
-    "retrieval",
-    "conventions",
-    "records",
-    "rows",
-    "hdf5",
     "results",
-    "several",
-    "sampling",
-    "run",
-    "queries",
-    "summaries",
-    "detectors",
+    "engine",
     "monitor",
     "measures",
     "plots",
@@ -100,7 +58,7 @@ def test_imports_never_go_back():
     "path", [p for p in FILES if p.parent == HOUSE / "losses" and not p.name.startswith("_")], ids=lambda p: p.name
 )
 def test_a_loss_imports_only_torch_pairs_and_private_formulae(path):
-    known = {"cocos.scores", "torch", "math", "dataclasses", "typing"}
+    known = {"cocos.embeddings.scores", "torch", "math", "dataclasses", "typing"}
     assert {name for name in imported(path) if not name.startswith("cocos.losses._")} <= known
 
 

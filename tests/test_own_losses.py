@@ -11,9 +11,11 @@ import torch
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, InputError, losses, measures, results, scores, weights
+from cocos import Embeddings, InputError, losses, measures, results
+from cocos.base.errors import Unfit
 from cocos.commands import app
-from cocos.errors import Unfit
+from cocos.counting import weights
+from cocos.embeddings import scores
 from cocos.measures import _regimes
 from cocos.reports import table
 from cocos.reports.latex import latex

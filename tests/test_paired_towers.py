@@ -11,10 +11,10 @@ from safetensors.torch import save_file
 from torch.nn.functional import gelu, layer_norm, normalize
 
 from cocos import losses
+from cocos.base.errors import InputError
 from cocos.checkpoints import formats
 from cocos.checkpoints.files import file_or_folder
 from cocos.checkpoints.formats import open_clip
-from cocos.errors import InputError
 
 LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
 VOCABULARY = ["<|startoftext|>", "<|endoftext|>", *LETTERS, *(f"{letter}</w>" for letter in LETTERS), "th", "the</w>"]

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 import oracles
-from cocos import Embeddings, InputError, Pairs, losses, scores, weights
+from cocos import Embeddings, InputError, Pairs, losses
+from cocos.counting import weights
+from cocos.embeddings import scores
 from cocos.measures import _regimes
 
 VARIANTS = (

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from cocos import Embeddings, Pairs, conventions, losses, measures, scores, statistics, weights
-from cocos.batches import Batch
+from cocos import Embeddings, Pairs, losses, measures
+from cocos.counting import conventions, statistics, weights
+from cocos.embeddings import scores
+from cocos.embeddings.batches import Batch
 from cocos.losses.smoothap import SmoothAP
 
 PATH = Path(__file__).parent / "data" / "ecir2022.npz"

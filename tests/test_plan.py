@@ -11,10 +11,11 @@ import torch
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, batches, measures
-from cocos.collisions import Collisions
+from cocos import Embeddings, measures
+from cocos.base.errors import InputError
 from cocos.commands import app
-from cocos.errors import InputError
+from cocos.counting.collisions import Collisions
+from cocos.embeddings import batches
 from cocos.reports import table
 
 CASES = [[0, 0, 1, 1, 2], [0] * 5, [0, 1, 2, 3], [3, 1, 0, 3, 3, 1, 2, 5, 0, 4], [0] * 6 + [1, 2, 3, 4]]

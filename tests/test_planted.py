@@ -7,8 +7,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 import cocos
 from benchmarks.families import FAMILIES, SHOWN, SupCon, family_records
-from cocos import detectors
-from cocos.monitor import _inputs, _losses
+from cocos.monitor import _inputs, _losses, detectors
 
 SIZE, FEATURES, LATENT, EVERY, STEPS = 32, 24, 12, 5, 60
 # Part of the hidden numbers that are left out, as in MiniLM; copies of a row have cosines near 0.95 then, as there.

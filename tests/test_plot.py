@@ -17,10 +17,11 @@ from matplotlib import pyplot as plt
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, losses, measures, plots, results, summaries
+from cocos import Embeddings, losses, measures, plots, results
+from cocos.checkpoints.data import emoji_captions
 from cocos.commands import app
-from cocos.data import emoji_captions
 from cocos.reports import plot_kinds, saving, table
+from cocos.results import summaries
 
 TWINS = sorted(set(measures.__all__) & set(plots.__all__))
 OWN = {"correlate", "diff", "dtp", "landscape", "run"}  # with a command of their own

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 import cocos
-from cocos import InputError, UnsafeFile, checkpoints, encoders, losses, plugins
+from cocos import InputError, UnsafeFile, checkpoints, losses
+from cocos.base import plugins
+from cocos.checkpoints import encoders
 from cocos.checkpoints.formats import native
 
 

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from cocos import InputError, Pairs, losses, weights
+from cocos import InputError, Pairs, losses
+from cocos.counting import weights
 from cocos.measures import _regimes
 from oracles import ranking
 

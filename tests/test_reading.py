@@ -14,12 +14,14 @@ import typer
 from typer.testing import CliRunner
 
 import cocos
-from cocos import cache, checkpoints, data, reading, records, results, writing
-from cocos.checkpoints import _recipe
+from cocos import checkpoints, results
+from cocos.base import cache, reading, writing
+from cocos.base.errors import InputError
+from cocos.checkpoints import _recipe, data
+from cocos.checkpoints.data import _image_files, saved_datasets
+from cocos.checkpoints.encoders import words
 from cocos.commands import app
-from cocos.data import _image_files, saved_datasets
-from cocos.encoders import words
-from cocos.errors import InputError
+from cocos.results import records
 
 HOUSE = Path(cocos.__file__).parent
 DEADLINE = 20.0  # seconds of one reader or command

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import children
-from cocos import detectors, records, results
-from cocos.errors import InputError
+from cocos import results
+from cocos.base.errors import InputError
+from cocos.monitor import detectors
+from cocos.results import records
 
 HEADER = {"cocos": "0.1.0", "loss": "ntxent", "loss_parameters": "{}", "eps": 0.01, "directions": ["q2c", "c2q"]}
 # A run that records without end, as fast as it can.

@@ -16,8 +16,10 @@ from scipy.stats import ttest_rel
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, InputError, batches, losses, measures, plots, results, scores, weights
+from cocos import Embeddings, InputError, losses, measures, plots, results
 from cocos.commands import app
+from cocos.counting import weights
+from cocos.embeddings import batches, scores
 from cocos.measures import _variants
 from cocos.measures.replay import REPLAYED, _Draws
 from cocos.plots.replay import title

@@ -15,7 +15,8 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import cocos
-from cocos import InputError, hdf5, measures, results
+from cocos import InputError, measures, results
+from cocos.base import hdf5
 from cocos.commands import app
 
 SECRET = b"root:x:0:0:of another file"

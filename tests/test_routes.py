@@ -11,11 +11,12 @@ import torch
 from typer.testing import CliRunner
 
 import cocos
-from cocos import InputError, encoders
-from cocos import data as shelf
+from cocos import InputError
+from cocos.checkpoints import data as shelf
+from cocos.checkpoints import encoders
+from cocos.checkpoints.data import emoji_captions, precomp
 from cocos.checkpoints.formats import native
 from cocos.commands import app, demo
-from cocos.data import emoji_captions, precomp
 
 TEXTS = ("a red cat", "two dogs", "the sea", "a hill at night", "rain", "a green boat")
 CODE = """

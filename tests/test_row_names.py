@@ -9,8 +9,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
+from cocos.base.errors import InputError
 from cocos.commands import app, demo
-from cocos.errors import InputError
 
 SAID = {"query": ("a cat", "a dog", ""), "candidate": ("it purrs", "it barks", "it hums", "it flies")}
 

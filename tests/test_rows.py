@@ -7,7 +7,7 @@ import xarray as xr
 
 import cocos
 from cocos import measures, results
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import measures
+from cocos.base.errors import InputError
 from cocos.commands import app
-from cocos.errors import InputError
 from cocos.measures._compared import NEXT_STEPS
 from cocos.measures._rows_of_pairs import OWN_COORDINATE, synthetic
 from cocos.measures.same_gradient import TOLERANCES

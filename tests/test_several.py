@@ -9,12 +9,14 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, losses, measures, results, run, several
+from cocos import Embeddings, losses, measures, results
+from cocos.base.errors import InputError
 from cocos.commands import app
-from cocos.errors import InputError
+from cocos.engine import prepared
 from cocos.measures import _felt
 from cocos.reports import table
 from cocos.reports.latex import latex
+from cocos.results import several
 
 COSINES = ("ntxent", "triplet", "triplet_sh", "smoothap", "ce_softmax")
 # Losses that are visited and held, of four metrics, trained on pairs and on groups, coupled and not.
@@ -118,9 +120,9 @@ def calls(monkeypatch):
 
         monkeypatch.setattr(owner, name, call)
 
-    counted(run.batches, "plan", "plan")
-    counted(run.engine, "view", "view")
-    counted(run.scores, "pairs", "pairs")
+    counted(prepared.batches, "plan", "plan")
+    counted(prepared.engine, "view", "view")
+    counted(prepared.scores, "pairs", "pairs")
     counted(_felt.health, "side", "side")
     return made
 

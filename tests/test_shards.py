@@ -19,10 +19,13 @@ from typer.testing import CliRunner
 
 import children
 import cocos
-from cocos import measures, processes, results, run, sources
+from cocos import measures, results
+from cocos.base import processes
+from cocos.base.errors import InputError
+from cocos.base.processes import World
 from cocos.commands import app, main
-from cocos.errors import InputError
-from cocos.processes import World
+from cocos.embeddings import sources
+from cocos.engine import prepared
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 ELASTIC = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "FORCE_COLOR", "TTY_COMPATIBLE")
@@ -63,7 +66,7 @@ def runs():
     yield "one batch", measures.count(two, "ce_softmax", batch_size=250)
     yield "labelled", measures.count(labelled, "multi_similarity", batch_size=40, batches=6, dtype="float32")
     yield "proxies", measures.count(proxies, "proxynca_pp", batch_size=60)
-    with patch.object(run, "SHARED_SCORES", 0):  # as if the batch were a large one
+    with patch.object(prepared, "SHARED_SCORES", 0):  # as if the batch were a large one
         own = (torch.arange(250)[:, None] + torch.tensor([3, 70])) % 250  # hard negatives that others have as positives
         hard = cocos.Embeddings(two.candidate, two.candidate.roll(1, 1) + two.candidate, negatives=own)
         mnrl = cocos.losses.load("mnrl", {"directions": sources.DIRECTIONS})

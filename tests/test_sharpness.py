@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 import cocos
 import taught
-from cocos import InputError, Pairs, losses, sharpness, statistics, weights
+from cocos import InputError, Pairs, losses
 from cocos.commands import app
+from cocos.counting import sharpness, statistics, weights
 
 # Losses without a parameter that sets the sharpness, and those whose effective number no such parameter changes.
 WITHOUT = {"fastap", "linear_softmax", "listwise_ap", "margin_mse", "n_pair", "proxy_gml"}

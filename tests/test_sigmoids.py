@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from cocos import Embeddings, engine, losses, scores, statistics
-from cocos.batches import Batch
+from cocos import Embeddings, engine, losses
+from cocos.counting import statistics
+from cocos.embeddings import scores
+from cocos.embeddings.batches import Batch
 from cocos.engine import fused, readers, sweep
 from cocos.engine.kernel import structs
 from cocos.engine.readers import smooth_ap

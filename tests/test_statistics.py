@@ -13,7 +13,8 @@ from scipy.special import stdtr
 import cocos
 import oracles
 from analysis import group_intervals
-from cocos import Pairs, losses, statistics
+from cocos import Pairs, losses
+from cocos.counting import statistics
 from cocos.losses.smoothap import SmoothAP
 
 LOSSES = [name for name in losses.names() if hasattr(losses.load(name), "weight")]

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from analysis.study import plan, probe, runner, tasks, training
-from cocos import Embeddings, Pairs, losses, measures, results, sharpness, statistics
-from cocos.errors import InputError
+from cocos import Embeddings, Pairs, losses, measures, results
+from cocos.base.errors import InputError
+from cocos.counting import sharpness, statistics
 
 SMALL = plan.Trial("captions", "triplet", 0.2, 0.006, batch_size=32, seed=99)
 

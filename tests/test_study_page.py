@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from analysis.study import facts, page, statements
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 from cocos.reports import captions, figures
 
 FIGURES = [name for name in figures.names(facts.ROOT / "analysis") if name.startswith("study_")]

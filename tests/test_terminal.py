@@ -12,9 +12,10 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 import cocos
-from cocos import docstrings, measures
+from cocos import measures
+from cocos.base import docstrings
+from cocos.base.errors import InputError
 from cocos.commands import app
-from cocos.errors import InputError
 from cocos.reports import formulas, plot_kinds, saving, terminal
 from cocos.reports.count import overview
 from cocos.reports.layout import Table

@@ -8,10 +8,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import data
+from cocos.base.errors import InputError
+from cocos.checkpoints import data
+from cocos.checkpoints.data import _image_files, saved_datasets
 from cocos.commands import app
-from cocos.data import _image_files, saved_datasets
-from cocos.errors import InputError
 
 PAIRS = [
     {"query": "a cat", "positive": "it purrs", "negative_1": "it barks", "negative_2": "it flies"},

@@ -10,11 +10,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from cocos import encoders
-from cocos.checkpoints import formats
+from cocos.base.errors import InputError
+from cocos.checkpoints import encoders, formats
+from cocos.checkpoints.encoders import _transformers
 from cocos.checkpoints.files import file_or_folder
-from cocos.encoders import _transformers
-from cocos.errors import InputError
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "on", "mat", "##s", "a", "dog", "query", ":", "."]
 TEXTS = ["the cat sat on the mat.", "a dog", "Cats", "", "the dogs sat on a cat on a mat on a dog", "xyz the"]

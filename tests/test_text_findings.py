@@ -11,8 +11,9 @@ import torch
 import children
 from analysis.study.page import FIELD
 from analysis.text_findings import compute, page
-from cocos import batches, losses, scores
-from cocos.errors import InputError
+from cocos import losses
+from cocos.base.errors import InputError
+from cocos.embeddings import batches, scores
 from cocos.reports import captions
 
 # Names with digits that are no result: papers, and what a direction is called.

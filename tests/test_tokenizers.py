@@ -10,10 +10,10 @@ import time
 
 import pytest
 
+from cocos.base.errors import InputError
+from cocos.checkpoints.encoders import _tokenizer
+from cocos.checkpoints.encoders._tokenizer import Tokenizer
 from cocos.commands._ending import Signalled
-from cocos.encoders import _tokenizer
-from cocos.encoders._tokenizer import Tokenizer
-from cocos.errors import InputError
 
 PLAIN = {
     "version": "1.0",

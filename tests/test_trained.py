@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy, normalize
 
 import cocos
-from cocos.encoders._resnet import ResNet
-from cocos.errors import InputError
+from cocos.base.errors import InputError
+from cocos.checkpoints.encoders._resnet import ResNet
 
 CLASSES, EACH, SIDE = 4, 8, 32
 LABELS = np.arange(CLASSES * EACH) % CLASSES

@@ -21,9 +21,8 @@ from torch.nn.functional import cross_entropy, normalize
 
 import children
 import cocos
-from cocos import detectors
-from cocos.errors import InputError
-from cocos.monitor import _losses
+from cocos.base.errors import InputError
+from cocos.monitor import _losses, detectors
 
 LIBRARIES = ("lightning", "pytorch_lightning", "transformers", "sentence_transformers", "accelerate", "wandb")
 WORDS = "red green blue black white small large round square striped".split()

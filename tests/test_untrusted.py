@@ -21,11 +21,12 @@ import torch
 from typer.testing import CliRunner
 
 import cocos
-from cocos import InputError, tensor_files, untrusted
+from cocos import InputError
+from cocos.base import tensor_files, untrusted
 from cocos.checkpoints import _inventory, _recipe
+from cocos.checkpoints.data import _tables
 from cocos.checkpoints.files import file as files
 from cocos.commands import app
-from cocos.data import _tables
 
 HOUSE = Path(cocos.__file__).parent
 # Budget of one opening: seconds of the processor, bytes.
@@ -377,7 +378,7 @@ def test_nothing_of_the_package_maps_a_file_but_matrices_larger_than_memory_may_
 
 def test_a_saved_dataset_that_shrinks_is_one_sentence(tmp_path):
     arrow, ipc = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.ipc")
-    from cocos.data import saved_datasets
+    from cocos.checkpoints.data import saved_datasets
 
     table = arrow.table({"query": ["a b"] * 5000, "positive": ["c"] * 5000, "k": [[1, 2]] * 5000})
     for writer in (ipc.new_stream, ipc.new_file):

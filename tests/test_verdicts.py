@@ -8,9 +8,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import Embeddings, health, losses, measures, reports, verdicts
+from cocos import Embeddings, losses, measures, reports
 from cocos.commands import app
-from cocos.detectors.whole_batch import WholeBatch
+from cocos.counting import health, verdicts
+from cocos.monitor.detectors.whole_batch import WholeBatch
 from cocos.reports import count as report
 
 

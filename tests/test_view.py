@@ -7,13 +7,14 @@ import pytest
 import torch
 
 import cocos
-from cocos import batches, engine, losses, scores
-from cocos.batches import Batch
+from cocos import engine, losses
+from cocos.base.errors import InputError
+from cocos.embeddings import batches, scores
+from cocos.embeddings.batches import Batch
 from cocos.engine import devices, exact, readers, sweep
 from cocos.engine.parts import Tally, zeros
 from cocos.engine.readers.rows import dense_rows
 from cocos.engine.sweep import Next
-from cocos.errors import InputError
 
 METRICS = ("cosine", "dot", "euclidean", "squared_chord", "squared_euclidean")
 

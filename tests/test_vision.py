@@ -12,16 +12,15 @@ import pytest
 import torch
 
 import cocos
-from cocos import encoders
-from cocos.checkpoints import formats
+from cocos.base.errors import InputError
+from cocos.checkpoints import encoders, formats
+from cocos.checkpoints.data import image_captions
+from cocos.checkpoints.encoders import _resnet, ge2e, image_network, iresnet, tfeat, vsepp, warpnet
+from cocos.checkpoints.encoders._pictures import Preparation
+from cocos.checkpoints.encoders._weights import without_memory
+from cocos.checkpoints.encoders.words import SPECIAL
 from cocos.checkpoints.files import StateDict, file_or_folder
 from cocos.checkpoints.formats import _networks
-from cocos.data import image_captions
-from cocos.encoders import _resnet, ge2e, image_network, iresnet, tfeat, vsepp, warpnet
-from cocos.encoders._pictures import Preparation
-from cocos.encoders._weights import without_memory
-from cocos.encoders.words import SPECIAL
-from cocos.errors import InputError
 from oracles import vision
 
 RESNET = {"stem": 4, "num_blocks": [2, 1, 1, 1], "widths": [4, 6, 8, 10], "outputs": [16, 24, 32, 40]}

@@ -17,11 +17,11 @@ import pytest
 import torch
 
 import cocos
+from cocos.base.errors import InputError, UnsafeFile
+from cocos.checkpoints.data import precomp
+from cocos.checkpoints.encoders import vsepp, vsrn
+from cocos.checkpoints.encoders.words import _tokens, _vocabulary, read_vocabulary, tokens
 from cocos.checkpoints.files import File
-from cocos.data import precomp
-from cocos.encoders import vsepp, vsrn
-from cocos.encoders.words import _tokens, _vocabulary, read_vocabulary, tokens
-from cocos.errors import InputError, UnsafeFile
 
 TRIPLETS = ("triplet", "triplet_sh")
 FEATURES, WORD, WIDTH, REGIONS, IMAGES = 5, 4, 6, 3, 6

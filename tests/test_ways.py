@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 import children
 import cocos
 from cocos import measures
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 from cocos.measures._kinds_of_pairs import PAIR_KINDS, RowKinds
 from cocos.measures._rows_of_pairs import OWN_COORDINATE, PairRows, drawn, gradients, synthetic
 from cocos.measures._ways import way

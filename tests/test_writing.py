@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from cocos.writing import replacing
+from cocos.base.writing import replacing
 
 
 def test_a_file_takes_its_place_in_one_move(tmp_path):

@@ -47,7 +47,7 @@ def again(
 ):
     """Train one run of the results once more, and compare every number to the last digit (exit code 1: one differs)."""
     from analysis.study import runner
-    from cocos.errors import InputError
+    from cocos.base.errors import InputError
 
     try:
         differing, numbers, config = runner.again(_known(part), number)
@@ -106,7 +106,7 @@ def findings(
 def page():
     """Fill docs/study.md from its template and the numbers of the study."""
     from analysis.study import page
-    from cocos.errors import InputError
+    from cocos.base.errors import InputError
 
     try:
         say(str(page.write()))

@@ -16,8 +16,10 @@ import xarray as xr
 
 from analysis.study.kept import WORK, kept
 from analysis.study.runner import RESULTS
-from cocos import Embeddings, Pairs, encoders, losses, measures, results, retrieval
+from cocos import Embeddings, Pairs, losses, measures, results
+from cocos.checkpoints import encoders
 from cocos.commands import demo
+from cocos.engine import retrieval
 
 sys.path.append(str(Path(__file__).parent.parent))  # where the scripts of analysis find each other
 from cross_example import SCALES, SEARCHED, SEEDS, _Split, _trained  # noqa: E402

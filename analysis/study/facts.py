@@ -15,10 +15,10 @@ from analysis.study import findings, plan
 from analysis.study.runner import RESULTS
 from analysis.study.tasks import CAPTIONS, SPLITS
 from cocos import results
-from cocos.correlation import within
-from cocos.errors import InputError
+from cocos.base.errors import InputError
+from cocos.counting.statistics import Difference, paired
 from cocos.reports import figures
-from cocos.statistics import Difference, paired
+from cocos.results.correlation import within
 
 __all__ = ["figure", "gathered"]
 

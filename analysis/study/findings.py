@@ -13,8 +13,8 @@ import xarray as xr
 from analysis.study.plan import EVERY, HELD, KEPT, PUBLISHED, RULERS, TREATED
 from analysis.study.runner import RESULTS
 from cocos import results
-from cocos.correlation import beyond, levels, quadratic, within
-from cocos.statistics import Difference, holm, paired
+from cocos.counting.statistics import Difference, holm, paired
+from cocos.results.correlation import beyond, levels, quadratic, within
 
 __all__ = ["FILE", "chosen", "computed", "differences", "of_data", "write"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from analysis.study import facts, findings, statements
 from analysis.study.statements import said, verdict
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 
 __all__ = ["PAGE", "TEMPLATE", "markdown", "numbers", "render", "write"]
 

@@ -8,7 +8,8 @@ from torch import Tensor
 from analysis.study.plan import PUBLISHED, RULERS, Trial
 from analysis.study.tasks import Split, Task
 from analysis.study.training import Heads, negatives
-from cocos import Embeddings, Pairs, losses, measures, statistics, weights
+from cocos import Embeddings, Pairs, losses, measures
+from cocos.counting import statistics, weights
 
 __all__ = ["LABELS", "RULER_LABELS", "measured"]
 

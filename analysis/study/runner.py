@@ -16,7 +16,7 @@ from analysis.study.probe import LABELS, RULER_LABELS, measured
 from analysis.study.tasks import task
 from analysis.study.training import trained
 from cocos import results
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 
 __all__ = ["RESULTS", "again", "dataset", "row", "run"]
 

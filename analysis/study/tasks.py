@@ -11,7 +11,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from cocos.data import emoji_captions
+from cocos.checkpoints.data import emoji_captions
 
 __all__ = ["SPLITS", "Split", "Task", "task"]
 

@@ -17,8 +17,11 @@ from analysis import train_example
 from analysis.proxy_networks import one_thread
 from analysis.study.kept import WORK, kept
 from analysis.study.runner import RESULTS
-from cocos import batches, encoders, losses, measures, results, retrieval
-from cocos.data import emoji_captions
+from cocos import losses, measures, results
+from cocos.checkpoints import encoders
+from cocos.checkpoints.data import emoji_captions
+from cocos.embeddings import batches
+from cocos.engine import retrieval
 from cocos.measures.count import BATCH_LABELS
 
 __all__ = ["main"]

@@ -7,7 +7,7 @@ import torch
 from typer import Argument, Exit, Typer, echo
 
 from analysis.text_findings import compute, page
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 
 app = Typer(add_completion=False)
 

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 import xarray as xr
 
-from cocos import Embeddings, losses, measures, several
-from cocos.errors import InputError
+from cocos import Embeddings, losses, measures
+from cocos.base.errors import InputError
+from cocos.results import several
 
 __all__ = ["RESULTS", "compute", "opened"]
 

@@ -6,11 +6,11 @@ A format is one file of `cocos.checkpoints.formats`. Content decides, never a su
 import logging
 from pathlib import Path
 
+from cocos.base.errors import InputError
 from cocos.checkpoints import _inspection, _routes, _row_names
 from cocos.checkpoints._checkpoint import Checkpoint
 from cocos.checkpoints.files import File, Folder
 from cocos.checkpoints.formats import Format, names
-from cocos.errors import InputError
 
 __all__ = ["Checkpoint", "File", "Folder", "Format", "inspect", "names", "open"]
 

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from cocos import encoders, html, losses
-from cocos.data import Items, Source
+from cocos import losses
+from cocos.base import html
+from cocos.base.errors import InputError, nearest
+from cocos.base.matrices import Mapped
+from cocos.checkpoints import encoders
+from cocos.checkpoints.data import Items, Source
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, nearest
-from cocos.matrices import Mapped
 
 __all__ = ["Checkpoint", "one_sentence"]
 
@@ -27,9 +29,6 @@ def one_sentence(path: Path, what: str, then: str = "write or copy it again") ->
         path: of the file.
         what: is wrong, as the middle of the sentence.
         then: what to do about it.
-
-    Raises:
-        InputError: from what was raised.
     """
     try:
         yield
@@ -133,9 +132,6 @@ class Checkpoint:
             split: of the checkpoint's data; a file of embeddings has only what is in it.
             device: `auto`, `cpu` or `cuda`.
             progress: called with (items done, items in all).
-
-        Raises:
-            InputError: no such split or device, or the data cannot be read.
         """
         if self.splits and split not in self.splits:
             whose = self.path if self.training is None else self.training.path or self.training.kind
@@ -147,22 +143,14 @@ class Checkpoint:
 
     @cached_property
     def model(self) -> nn.Module:
-        """The frozen encoder, built when it is first asked for; a module of the user's stays as it is.
-
-        Raises:
-            InputError: there is none, or it cannot be built.
-        """
+        """The frozen encoder, built when it is first asked for; a module of the user's stays as it is."""
         if self.encoder is None:
             raise InputError(f"{self.path}: {self.format} holds no encoder")
         built = self.encoder()
         return built if self.format == "own" else built.eval().requires_grad_(False)
 
     def _encoded(self, split: str, device: str, progress) -> Embeddings:
-        """Encode a split of the training data.
-
-        Raises:
-            InputError: no data are known.
-        """
+        """Encode a split of the training data."""
         if self.training is None:
             typed = shlex.quote(str(self.path))
             raise InputError(
@@ -197,9 +185,6 @@ class Checkpoint:
 
         Args:
             split: of the checkpoint's data.
-
-        Raises:
-            InputError: the data cannot be read.
         """
         if self.rows is not None:
             return self.rows(split)
@@ -215,9 +200,6 @@ class Checkpoint:
 
         Returns:
             The loss, and the sentence.
-
-        Raises:
-            InputError: an unknown loss or parameter.
         """
         # What a file names is of the shelf: only the user can name code.
         asked = (self.trained_with or self.begin_with) if name is None else name

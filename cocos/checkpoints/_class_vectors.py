@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from cocos.base.errors import InputError
 from cocos.checkpoints import _inventory
 from cocos.checkpoints._checkpoint import Checkpoint
+from cocos.checkpoints.encoders import device_of
 from cocos.checkpoints.files import File
 from cocos.embeddings import Embeddings
-from cocos.encoders import device_of
-from cocos.errors import InputError
 
 __all__ = ["ClassVectors", "checkpoint", "found", "numbered"]
 
@@ -69,11 +69,7 @@ def found(tensors: Mapping[str, Tensor]) -> ClassVectors | None:
 
 
 def numbered(one: ClassVectors) -> ClassVectors:
-    """Number the classes of the centers of SoftTriple; a class has consecutive ones.
-
-    Raises:
-        InputError: their number is no multiple of that of a class.
-    """
+    """Number the classes of the centers of SoftTriple; a class has consecutive ones."""
     number = len(one.vectors)
     if number % CENTERS_PER_CLASS:
         raise InputError(
@@ -103,9 +99,6 @@ def checkpoint(
         format: name of the format.
         contents: more to say of the file.
         trained_with: loss of the training, where only one has such parameters.
-
-    Raises:
-        InputError: data are given.
     """
     if data is not None:
         raise InputError(

@@ -6,13 +6,13 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from cocos import data as shelf
+from cocos.base.errors import InputError
 from cocos.checkpoints import _inventory, _routes, _runs
+from cocos.checkpoints import data as shelf
 from cocos.checkpoints._checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain
 from cocos.checkpoints.files.kinds import TENSOR_KINDS
 from cocos.checkpoints.formats import Format, format_of, why
-from cocos.errors import InputError
 
 __all__ = ["about"]
 
@@ -29,10 +29,6 @@ def about(path: Path, data=None) -> dict:
     Args:
         path: of the file or folder.
         data: file or folder of the training data.
-
-    Raises:
-        InputError: it cannot be read, or is of no kind that could hold a checkpoint.
-        UnsafeFile: it asks for code to be run.
     """
     file = file_or_folder(path)
     with one_sentence(file.path, "is a damaged file"):
@@ -117,11 +113,7 @@ def _of_format(found: Checkpoint, format: Format) -> dict:
 
 
 def _of_none(file: File | Folder) -> dict | None:
-    """Describe training data, or the folder of a run; None of a file that may hold a checkpoint.
-
-    Raises:
-        InputError: it is none of these.
-    """
+    """Describe training data, or the folder of a run; None of a file that may hold a checkpoint."""
     advice = describe(file)  # it refuses files that ask for code
     kind = shelf.recognised(file.path) if file.kind in _routes.DATA_KINDS else None
     if kind is not None:

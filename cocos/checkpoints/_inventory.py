@@ -10,11 +10,11 @@ import numpy as np
 from torch import Tensor
 
 from cocos import losses
+from cocos.base.errors import InputError
+from cocos.base.matrices import npy_header
 from cocos.checkpoints.files import NAMESPACES, File, Folder, plain, weight_files, whole_state_dicts
 from cocos.checkpoints.files.opcodes import MAX_OPERATIONS, budget
 from cocos.checkpoints.files.states import NOT_OF_THE_MODEL
-from cocos.errors import InputError
-from cocos.matrices import npy_header
 
 __all__ = [
     "FIRST_LOSSES",
@@ -90,11 +90,7 @@ class Found:
 
 
 def _spend(left: Iterator[int]) -> None:
-    """Count one value: a walk over more values than a pickle has operations repeats containers that share parts.
-
-    Raises:
-        InputError: none is left.
-    """
+    """Count one value: a walk over more values than a pickle has operations repeats containers that share parts."""
     if next(left, None) is None:
         raise InputError(f"its containers repeat each other: more than {MAX_OPERATIONS:,} values")
 

@@ -9,14 +9,13 @@ from typing import Any
 
 from torch import nn
 
-from cocos import data as shelf
-from cocos import encoders
-from cocos.checkpoints import _inventory
+from cocos.base.errors import InputError
+from cocos.checkpoints import _inventory, encoders
+from cocos.checkpoints import data as shelf
 from cocos.checkpoints._checkpoint import Checkpoint
+from cocos.checkpoints.encoders import device_of
 from cocos.checkpoints.files import File, Folder
 from cocos.embeddings import Embeddings
-from cocos.encoders import device_of
-from cocos.errors import InputError
 from cocos.losses.external.guard import guarded
 from cocos.losses.external.own import located
 
@@ -44,11 +43,7 @@ class Model:
         return f"model {self.function!r}"
 
     def found(self) -> Any:
-        """Import the function.
-
-        Raises:
-            InputError: it is not there, or importing it raises.
-        """
+        """Import the function."""
         for path in reversed(self.code):
             if (folder := str((path if path.is_dir() else path.parent).resolve())) not in sys.path:
                 sys.path.insert(0, folder)
@@ -65,11 +60,7 @@ class Model:
         return [path for path in self.paths if path.is_dir() or path.suffix == ".py"]
 
     def content(self, file: File | Folder) -> Any:
-        """Load the content of a file, and of those that come with the function, by path.
-
-        Raises:
-            InputError: one holds no tensors.
-        """
+        """Load the content of a file, and of those that come with the function, by path."""
         content = _content(file)
         others = [path for path in self.paths if path not in self.code]
         return {str(file.path): content} | {str(path): _content(File(path)) for path in others} if others else content
@@ -81,9 +72,6 @@ class Model:
             file: the file.
             data: for a function that makes embeddings, passed on as it is; for one that builds an encoder, the source
                 of the training data, or None.
-
-        Raises:
-            InputError: the function is not there, raises, or does not return Embeddings.
         """
         function, content = self.found(), self.content(file)
         recorded, loss, _ = ({}, None, {}) if isinstance(file, Folder) else _inventory.recorded(file)
@@ -114,11 +102,7 @@ class Model:
         )
 
     def of_data(self, training: shelf.Source) -> Checkpoint:
-        """Make a checkpoint of training data that the function encodes: it is the encoder, or builds it from nothing.
-
-        Raises:
-            InputError: the function is not there, or is no encoder.
-        """
+        """Make a checkpoint of training data that the function encodes: it is the encoder, or builds it."""
         function = self.found()
         if not isinstance(function, nn.Module | dict) and _required(function) > 1:
             raise InputError(
@@ -144,11 +128,7 @@ class Model:
         return encoders.own(found, self.name)
 
     def _embedded(self, function: Callable, content: Any, data: Any, split: str, device: str) -> Embeddings:
-        """Call a function that makes embeddings.
-
-        Raises:
-            InputError: it raises, or returns something else.
-        """
+        """Call a function that makes embeddings."""
         with guarded(self.name, dtypes=False):
             found = function(content, data, split, device_of(device))
         if not isinstance(found, Embeddings):
@@ -174,9 +154,6 @@ def parted(model: object | Sequence[object]) -> Model:
 
     Args:
         model: a function, or its name; and files and folders that come with it; or a checkpoint or folder alone.
-
-    Raises:
-        InputError: neither is named, more than one is, or something that is not there.
     """
     given = [model] if isinstance(model, str | Path) or callable(model) else list(model)
     functions = [
@@ -199,11 +176,7 @@ def parted(model: object | Sequence[object]) -> Model:
 
 
 def _content(file: File | Folder) -> Any:
-    """Load the content of a file for the user's function; of a folder it gets the path.
-
-    Raises:
-        InputError: it holds no tensors.
-    """
+    """Load the content of a file for the user's function; of a folder it gets the path."""
     if isinstance(file, Folder):
         return file.path
     file.pickles.refuse_code()

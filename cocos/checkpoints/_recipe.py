@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cocos import losses, reading
-from cocos.annotations import lies_in
-from cocos.errors import InputError, nearest, unreachable
+from cocos import losses
+from cocos.base import reading
+from cocos.base.annotations import lies_in
+from cocos.base.errors import InputError, nearest, unreachable
 
 __all__ = ["BESIDE", "Recipe", "beside", "read"]
 
@@ -67,9 +68,6 @@ def _refuse(path: Path, held: dict, inside: bool) -> None:
         path: of the recipe.
         held: its content.
         inside: it lies beside a checkpoint.
-
-    Raises:
-        InputError: naming one.
     """
     for table, content in held.items():
         if table not in TABLES:
@@ -104,11 +102,7 @@ def _refuse(path: Path, held: dict, inside: bool) -> None:
 
 
 def _loss(path: Path, held: dict) -> dict[str, Any]:
-    """Check the loss of a recipe, which is one of the shelf.
-
-    Raises:
-        InputError: another loss, or parameters that it does not have.
-    """
+    """Check the loss of a recipe, which is one of the shelf."""
     if not held:
         return {}
     name, parameters = held.get("name"), held.get("parameters", {})
@@ -130,9 +124,6 @@ def read(path: Path, *, inside: bool) -> Recipe:
     Args:
         path: of the file.
         inside: it lies beside a checkpoint, and holds data alone.
-
-    Raises:
-        InputError: it is not there, no TOML, or says something that no recipe says (the nearest word is named).
     """
     try:
         size = path.stat().st_size

@@ -10,15 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cocos import data as shelf
-from cocos import encoders
-from cocos.checkpoints import _model_function, _recipe, _runs
+from cocos.base.errors import InputError
+from cocos.checkpoints import _model_function, _recipe, _runs, encoders
+from cocos.checkpoints import data as shelf
 from cocos.checkpoints._checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints._model_function import Model
 from cocos.checkpoints._recipe import Recipe
 from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain
 from cocos.checkpoints.formats import Format, format_of
-from cocos.errors import InputError
 
 __all__ = ["Route", "read", "route"]
 
@@ -47,11 +46,7 @@ class Route:
     trust: bool
 
     def open(self) -> Checkpoint:
-        """Open the checkpoint, with its training data, the loss of the recipe, and a note on the route.
-
-        Raises:
-            InputError: the file or the data cannot be read.
-        """
+        """Open the checkpoint, with its training data, the loss of the recipe, and a note on the route."""
         found = self._own() if self.model else self._of_format()
         if (images := self.recipe.model.get("images")) is not None:
             found = _prepared(found, images)
@@ -90,11 +85,7 @@ class Route:
         return self.model.read(file, self._source() if self.model.encodes else self.data)
 
     def _of_format(self) -> Checkpoint:
-        """A checkpoint of a known format.
-
-        Raises:
-            InputError: no format is known, or it has no encoder for the data that are named.
-        """
+        """A checkpoint of a known format."""
         file = file_or_folder(self.file)
         own = isinstance(self.data, shelf.Source) or shelf.is_own(self.data)
         with one_sentence(file.path, "is a damaged file"):
@@ -112,11 +103,7 @@ class Route:
 
 
 def _prepared(found: Checkpoint, images: Any) -> Checkpoint:
-    """Prepare images as a recipe says, instead of as the checkpoint does.
-
-    Raises:
-        InputError: there is no encoder, or the recipe says what no preparation is.
-    """
+    """Prepare images as a recipe says, instead of as the checkpoint does."""
     if found.encoder is None:
         raise InputError(f"recipe: [model] images: {found.path} ({found.format}) holds no encoder")
     settings = None if found.settings is None else f"{found.settings} {images}"
@@ -169,9 +156,6 @@ def route(path: Path, data: Any, model: Any, recipe: Any, trust: bool) -> Route:
         model: code, with the files that it needs; or a checkpoint or folder.
         recipe: path of a recipe.
         trust: of the file, for code of the user's.
-
-    Raises:
-        InputError: two of them exclude each other, or something is not there.
     """
     held = Recipe() if recipe is None else _recipe.read(Path(recipe), inside=_beside(Path(recipe), path))
     asked = None if model is None else _model_function.parted(model)

@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cocos.base.errors import InputError, nearest
 from cocos.checkpoints._checkpoint import Checkpoint
-from cocos.data import AnnotatedRows
-from cocos.data._image_files import inside
-from cocos.data._tables import Columns, missing, read
+from cocos.checkpoints.data import AnnotatedRows
+from cocos.checkpoints.data._image_files import inside
+from cocos.checkpoints.data._tables import Columns, missing, read
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, nearest
 
 __all__ = ["named"]
 
@@ -27,9 +27,6 @@ def named(found: Checkpoint, path: Path) -> Checkpoint:
         path: of the table: JSON lines, CSV or parquet, whose row k belongs to row k of each side. Its columns are
             `query_name`, `candidate_name`, and `query_image`, `candidate_image` with paths inside its folder; `name`
             and `image` stand for those of the queries, or of the samples of a labelled set.
-
-    Raises:
-        InputError: the table has none of them, or another number of rows; or the rows take their names from data.
     """
     if found.encoder is not None:
         raise InputError(
@@ -63,11 +60,7 @@ def _annotated(embeddings: Embeddings, table: Columns) -> Embeddings:
 
 
 def _values(table: Columns, names: tuple[str, ...], number: int, paths: bool) -> list[str] | None:
-    """Read the values of a column, one for each row of a side; None where the table has no such column.
-
-    Raises:
-        InputError: another number of them, or one that is no text.
-    """
+    """Read the values of a column, one for each row of a side; None where the table has no such column."""
     name = next((each for each in names if each in table.names), None)
     if name is None:
         return None

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints.files import File, Folder, file_or_folder
 from cocos.checkpoints.formats import format_of, name_of
-from cocos.errors import InputError, UnsafeFile
 
 __all__ = ["CHECKPOINT_SUFFIXES", "Member", "latest", "listed", "members", "natural", "step"]
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from cocos import annotations, writing
-from cocos.annotations import Pictures
+from cocos.base import annotations, writing
+from cocos.base.annotations import Pictures
+from cocos.base.errors import InputError, unreachable
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, unreachable
 
 __all__ = ["FILE_SUFFIXES", "PICTURES", "write"]
 
@@ -101,11 +101,7 @@ def _short(name: str) -> str:
 
 
 def _pictures(shown: Pictures, folder: Path, kind: str) -> np.ndarray | list[str]:
-    """Paths relative to the folder of the file, or thumbnails (N, 64, 64, 3) at most.
-
-    Raises:
-        InputError: paths are asked for, and an image lies elsewhere or has none.
-    """
+    """Paths relative to the folder of the file, or thumbnails (N, 64, 64, 3) at most."""
     if isinstance(shown, np.ndarray):
         if kind == "paths":
             raise InputError("pictures paths: the images are in an array, not in files; write thumbnails")

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cocos.base.errors import InputError, unreachable
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints._runs import CHECKPOINT_SUFFIXES, Member, members, natural
 from cocos.checkpoints.files import file_or_folder
 from cocos.checkpoints.formats import format_of
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, unreachable
 
 __all__ = ["Member", "Series", "files", "recorded_alpha", "steps", "unnumbered"]
 
@@ -58,11 +58,7 @@ def files(paths: Sequence[Path]) -> dict[str, list[Member]]:
 
 
 def _inside(path: Path) -> list[Member]:
-    """List the checkpoints of one run.
-
-    Raises:
-        InputError: there are none, or those of several runs.
-    """
+    """List the checkpoints of one run."""
     folder = file_or_folder(path)
     found = members(folder)
     if not any(each.step is not None for each in found) and _is_model(folder):

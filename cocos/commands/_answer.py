@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from cocos import writing
+from cocos.base import writing
 from cocos.commands._options import Opening
 from cocos.reports import terminal
 
@@ -101,11 +101,7 @@ def notes_of(data: "xr.Dataset") -> list[str]:
 
 
 def checked(out: Path | None, *inputs: Path | str | None, figures: bool = False) -> bool:
-    """Refuse an output that cannot be written, before anything is computed; tell whether it is a figure.
-
-    Raises:
-        InputError: it cannot be written, or it is one of the inputs.
-    """
+    """Refuse an output that cannot be written, before anything is computed; tell whether it is a figure."""
     if out is None:
         return False
     from cocos import results

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import typer
 
-from cocos import processes
-from cocos.errors import InputError, UnsafeFile, unreachable
+from cocos.base import processes
+from cocos.base.errors import InputError, UnsafeFile, unreachable
 from cocos.reports import terminal
 
 # Exit codes beside 0 (done) and 1 (`verify` found a fault, `doctor` something to put right, `--fail-on` an alarm).
@@ -63,10 +63,6 @@ def sentences(*, shared: bool = False, results: Sequence[Path] = ()) -> Generato
         shared: several processes may do the work.
         results: files of results that were given: their attributes are checked where they are opened, and here is the
             net for one whose numbers do not fit together.
-
-    Raises:
-        InputError: torchrun started several processes, and the command is not `shared`.
-        Exit: with the exit code.
     """
     try:
         if not shared and (size := processes.launched().size) > 1:
@@ -119,9 +115,6 @@ def unwind(number: int, frame) -> None:
     """Handle a signal by unwinding the stack; a timer ends the run if a library that is being imported swallows it.
 
     A second SIGTERM ends the run at once.
-
-    Raises:
-        Signalled: always.
     """
     timer = threading.Timer(CLEANUP_SECONDS, os._exit, [128 + number])
     timer.daemon = True

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from cocos.errors import InputError, nearest
+from cocos.base.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from cocos.checkpoints import Checkpoint
-    from cocos.detectors import Detector
+    from cocos.monitor.detectors import Detector
 
 # Digits of a whole number on the command line; a longer one exceeds the number of rows of any file.
 MOST_DIGITS = 15
@@ -103,7 +103,7 @@ class Opening:
     def open(self, file: Path) -> "Checkpoint":
         """The checkpoint, or the embeddings, of a file."""
         from cocos import checkpoints
-        from cocos import data as shelf
+        from cocos.checkpoints import data as shelf
 
         data = self.data if self.data is None or shelf.is_own(self.data) else Path(self.data)
         given = {"trust": self.trust, "recipe": self.recipe, "names": self.names}
@@ -112,11 +112,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Gradient:
-    """Whose gradient is studied, and from which share on a negative contributes.
-
-    Raises:
-        InputError: a parameter that is not NAME=VALUE, or is given twice.
-    """
+    """Whose gradient is studied, and from which share on a negative contributes."""
 
     loss: LossName = None
     param: Param = None
@@ -133,11 +129,7 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Whose gradients are studied, of one loss or of several, and from which share on a negative contributes.
-
-    Raises:
-        InputError: a parameter that is not NAME=VALUE or is given twice, or a loss that is named twice.
-    """
+    """Whose gradients are studied, of one loss or of several, and from which share on a negative contributes."""
 
     loss: Annotated[
         list[str] | None,
@@ -170,17 +162,13 @@ class Gradients:
 
 @dataclass(frozen=True)
 class DetectorOptions:
-    """Which detectors are on, with their thresholds, and which of them fail the command.
-
-    Raises:
-        InputError: no such detector or threshold, a value out of range, or `fail_on` names a detector that is off.
-    """
+    """Which detectors are on, with their thresholds, and which of them fail the command."""
 
     detector: DetectorSettings = None
     fail_on: FailOn = None
 
     def __post_init__(self):
-        from cocos import detectors
+        from cocos.monitor import detectors
 
         rows = {row["name"]: row["on"] for row in detectors.table(self.chosen)}
         for name in self._failing - {ANY}:
@@ -192,7 +180,7 @@ class DetectorOptions:
     @property
     def chosen(self) -> tuple["Detector", ...]:
         """The detectors that are on."""
-        from cocos import detectors
+        from cocos.monitor import detectors
 
         return detectors.chosen(detectors.settings(self.detector or ()))
 
@@ -209,11 +197,7 @@ class DetectorOptions:
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """How batches are drawn and encoded.
-
-    Raises:
-        InputError: a batch size that exceeds the rows of any file.
-    """
+    """How batches are drawn and encoded."""
 
     batch_size: BatchSize = "128"
     sample: Drawn = None
@@ -234,9 +218,6 @@ def named_values(given: list[str] | None, kind: str = "parameter", example: str 
         given: the texts.
         kind: of option, for the message.
         example: a right one, for the message.
-
-    Raises:
-        InputError: one is not of that form, or a name is given twice.
     """
     given = given or []
     pairs = [item.partition("=") for item in given]
@@ -250,11 +231,7 @@ def named_values(given: list[str] | None, kind: str = "parameter", example: str 
 
 
 def split_parameters(parameters: Mapping[str, str], losses: Sequence[str | None]) -> list[dict[str, str]]:
-    """Split parameters by loss; with several losses, each is named LOSS.NAME, like `ntxent.temperature`.
-
-    Raises:
-        InputError: a parameter without the name of one of several losses.
-    """
+    """Split parameters by loss; with several losses, each is named LOSS.NAME, like `ntxent.temperature`."""
     if len(losses) < 2:
         return [dict(parameters)]
     found: list[dict[str, str]] = [{} for _ in losses]
@@ -270,11 +247,7 @@ def split_parameters(parameters: Mapping[str, str], losses: Sequence[str | None]
 
 
 def _row_count(batch_size: str) -> int | str:
-    """Read a batch size as a number; other text, such as `all`, is left to the sampler.
-
-    Raises:
-        InputError: a number that exceeds the rows of any file.
-    """
+    """Read a batch size as a number; other text, such as `all`, is left to the sampler."""
     text = batch_size.strip()
     if not text.lstrip("-").isdecimal():
         return text
@@ -290,9 +263,6 @@ def whole_numbers(given: str, option: str, example: str) -> tuple[int, ...]:
         given: the text.
         option: its name, for the message.
         example: a right value, for the message.
-
-    Raises:
-        InputError: the text is anything else.
     """
     parts = [part.strip() for part in given.split(",")]
     if any(part.lstrip("-").isdecimal() and len(part) > MOST_DIGITS for part in parts):

@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import cocos
-from cocos import processes
+from cocos.base import processes
 from cocos.commands import _ending
 from cocos.commands._answer import Answer, finish, quiet, typed
 from cocos.commands._options import AsJson, Quiet, Unused
@@ -179,11 +179,7 @@ class GroupedCommand(TyperCommand):
     """A command whose help lists its options in groups, and which takes an option of one value once."""
 
     def parse_args(self, ctx, args):
-        """Parse the command line.
-
-        Raises:
-            UsageError: an option of one value is given several times, of which all but the last would be lost.
-        """
+        """Parse the command line."""
         *_, order = self.make_parser(ctx).parse_args(args=list(args))
         for param in order:
             single = param.param_type_name == "option" and not (param.multiple or param.is_flag or param.count)
@@ -231,13 +227,7 @@ class Program(TyperGroup):
         _write_sections(formatter, groups, rows, "Others")
 
     def main(self, args=None, prog_name=None, standalone_mode=True, **extra):
-        """Run a command; in `standalone_mode`, report wrong usage and end the process with the exit code.
-
-        Raises:
-            UsageError: the command line is wrong, and `standalone_mode` is off.
-            OSError: about a file.
-            SystemExit: with the exit code.
-        """
+        """Run a command; in `standalone_mode`, report wrong usage and end the process with the exit code."""
         args = list(sys.argv[1:] if args is None else args)
         own = args[: args.index("--")] if "--" in args else args
         token = _ending.debug.set("--debug" in own)

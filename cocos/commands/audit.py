@@ -5,6 +5,7 @@ from typing import Annotated
 
 from typer import Option
 
+from cocos.base.errors import InputError
 from cocos.commands._answer import Answer, checked, lines, notes_of, opened, progress, saved
 from cocos.commands._options import (
     Batches,
@@ -20,7 +21,6 @@ from cocos.commands._options import (
     named_values,
 )
 from cocos.commands._program import command
-from cocos.errors import InputError
 
 
 @command(
@@ -65,10 +65,11 @@ def audit(
         Path | None, Option(help="Write all suspected pairs (.csv, .jsonl) or the Dataset (.nc) to this file.")
     ] = None,
 ):
-    """List suspected false negatives by the push that they receive, and replay the filters that would remove them."""  # noqa: DOC501
-    from cocos import measures, writing
+    """List suspected false negatives by the push that they receive, and replay the filters that would remove them."""
+    from cocos import measures
+    from cocos.base import writing
+    from cocos.engine.sampling import whole_number
     from cocos.reports import audit as report
-    from cocos.sampling import whole_number
 
     whole_number("top", top, 0)
     thresholds = None if filter is None else dict(map(_thresholds, filter))
@@ -109,11 +110,7 @@ def _names(given: str | None) -> list[str] | None:
 
 
 def _thresholds(given: str) -> tuple[str, list[float]]:
-    """Name of a filter and its thresholds, none for the usual ones.
-
-    Raises:
-        InputError: a threshold is no number.
-    """
+    """Name of a filter and its thresholds, none for the usual ones."""
     name, _, values = given.partition("=")
     try:
         return name.strip(), [float(each) for each in values.split(",") if each.strip()]

@@ -5,9 +5,9 @@ from typing import Annotated
 
 from typer import Option
 
+from cocos.base.errors import InputError, unreachable
 from cocos.commands._answer import Answer
 from cocos.commands._program import command
-from cocos.errors import InputError, unreachable
 
 MEBIBYTE = 2**20  # bytes
 # Characters of a label that are printed.
@@ -16,8 +16,8 @@ MOST_OF_A_LABEL = 200
 
 @command("The installation", 2)
 def cache(clear: Annotated[bool, Option("--clear", help="Delete the files of the cache.")] = False):
-    """List the embeddings that are kept, with their sizes, or delete them."""  # noqa: DOC501
-    from cocos import cache as kept
+    """List the embeddings that are kept, with their sizes, or delete them."""
+    from cocos.base import cache as kept
 
     where = kept.folder()
     if clear:

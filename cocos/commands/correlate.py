@@ -87,7 +87,8 @@ def correlate(
     width: Width = None,
 ):
     """Correlate counts and recall over many runs, at every level from checkpoints to families."""
-    from cocos import measures, writing
+    from cocos import measures
+    from cocos.base import writing
     from cocos.reports import saving
     from cocos.reports.correlate import tables
 

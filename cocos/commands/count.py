@@ -7,11 +7,11 @@ from typing import Annotated
 
 from typer import Option
 
-from cocos import processes
+from cocos.base import processes
+from cocos.base.errors import InputError
 from cocos.commands._answer import answer, checked, opened, progress
 from cocos.commands._options import AsJson, Batches, BatchOptions, Dtype, File, Gradients, Opening, Out, SameGroup
 from cocos.commands._program import command
-from cocos.errors import InputError
 
 Convention = StrEnum("Convention", ["standard", "ecir2022"])
 Format = StrEnum("Format", ["table", "latex", "json"])
@@ -51,7 +51,7 @@ def count(
     as_json: AsJson = False,
     out: Out = None,
 ):
-    """Count the negatives that contribute to each query's gradient."""  # noqa: DOC501
+    """Count the negatives that contribute to each query's gradient."""
     if as_json and format == "latex":
         raise InputError("--json and --format latex: choose one of them")
     from cocos import losses, measures

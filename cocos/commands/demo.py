@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from cocos.base.errors import InputError, unreachable
 from cocos.commands._answer import Answer, progress
 from cocos.commands._options import Device, Seed
 from cocos.commands._program import command
-from cocos.errors import InputError, unreachable
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -40,11 +40,7 @@ def draw(datasets: "list[xr.Dataset]", path: Path) -> Path:
 
 
 def _made(folder: Path) -> None:
-    """Make the output folder.
-
-    Raises:
-        InputError: it cannot be made.
-    """
+    """Make the output folder."""
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
@@ -57,9 +53,10 @@ def demo(
     device: Device = "auto",
     seed: Seed = 0,
 ):
-    """Count on the embedded example: a real frozen model, its real training data, four losses."""  # noqa: DOC501
-    from cocos import measures, results, several
+    """Count on the embedded example: a real frozen model, its real training data, four losses."""
+    from cocos import measures, results
     from cocos.reports.count import overview
+    from cocos.results import several
 
     if out.exists() and not out.is_dir():
         raise InputError(f"output folder {out} is a file; name another folder")

@@ -8,7 +8,7 @@ from cocos.commands._program import command
 @command("Training runs", 4)
 def detectors(detector: DetectorSettings = None):
     """List the detectors, which say in a sentence what is wrong with a training run: thresholds, and what to try."""
-    from cocos import detectors as shelf
+    from cocos.monitor import detectors as shelf
     from cocos.reports import cards
 
     rows = shelf.table(shelf.chosen(shelf.settings(detector or ())))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from cocos.base.errors import InputError
 from cocos.commands._answer import Answer, checked, lines, opened, progress, saved
 from cocos.commands._options import BatchOptions, Gradient, Opening, SameGroup, Width
 from cocos.commands._program import command
-from cocos.errors import InputError
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -19,11 +19,7 @@ RESULT_SUFFIXES = (".nc", ".jsonl")
 
 
 def _read(file: Path, step: int | None, name: str) -> "xr.Dataset":
-    """Read a result or a store, or the queries of one checkpoint of a run.
-
-    Raises:
-        InputError: it cannot be read, or a step of a result that is of no run.
-    """
+    """Read a result or a store, or the queries of one checkpoint of a run."""
     from cocos import measures, results
     from cocos.measures import _paired_steps
 
@@ -38,11 +34,7 @@ def _read(file: Path, step: int | None, name: str) -> "xr.Dataset":
 def _results(
     files: tuple[Path, Path], names: tuple[str, str], gradient: Gradient, step: int | None
 ) -> "list[xr.Dataset] | None":
-    """Two results or stores; None for files of embeddings and checkpoints.
-
-    Raises:
-        InputError: only one is a result, or a loss is given, which a result already has.
-    """
+    """Two results or stores; None for files of embeddings and checkpoints."""
     known = [each.suffix in RESULT_SUFFIXES and not each.is_dir() for each in files]
     if not any(known):
         return None
@@ -57,11 +49,7 @@ def _results(
 def _runs(
     files: tuple[Path, Path], gradient: Gradient, sampling: BatchOptions, source: Opening, start
 ) -> "list[xr.Dataset] | None":
-    """Measure the checkpoints of two folders of runs; None where they are something else.
-
-    Raises:
-        InputError: a checkpoint that cannot be measured.
-    """
+    """Measure the checkpoints of two folders of runs; None where they are something else."""
     from cocos import measures
     from cocos.checkpoints import series
 
@@ -77,11 +65,7 @@ def _runs(
 
 
 def _members(files: tuple[Path, Path], step: int | None) -> tuple[Path, Path]:
-    """The checkpoints of two folders of runs at one step; the files themselves where no step is given.
-
-    Raises:
-        InputError: a file, or a run without a checkpoint at that step.
-    """
+    """The checkpoints of two folders of runs at one step; the files themselves where no step is given."""
     from cocos.checkpoints import series
 
     if step is None:
@@ -108,11 +92,7 @@ def _named(files: tuple[Path, Path]) -> tuple[str, str]:
 
 
 def _apart(files: tuple[Path, Path]) -> None:
-    """Refuse the same file twice.
-
-    Raises:
-        InputError: naming it.
-    """
+    """Refuse the same file twice."""
     try:
         same = files[0].exists() and files[1].exists() and files[0].samefile(files[1])
     except OSError:
@@ -159,7 +139,7 @@ def diff(
     ] = None,
     width: Width = None,
 ):
-    """Compare two results, or two models on the same data, query by query: what changed, and who pushes now."""  # noqa: DOC501
+    """Compare two results, or two models on the same data, query by query: what changed, and who pushes now."""
     from cocos import measures, plots
     from cocos.measures.diff import document
     from cocos.plots.diff import size

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cocos
-from cocos import processes
+from cocos.base import processes
+from cocos.base.errors import InputError
 from cocos.commands._answer import Answer
 from cocos.commands._program import command
-from cocos.errors import InputError
 from cocos.reports import terminal
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def product() -> Section:
     """The device, the arithmetic and the code of large batches, and the speed of matrix products there."""
     import torch
 
-    from cocos import encoders
+    from cocos.checkpoints import encoders
     from cocos.engine import devices, fused
 
     device = encoders.device_of("auto")

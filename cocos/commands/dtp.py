@@ -6,18 +6,14 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from cocos.base.errors import InputError, nearest
 from cocos.commands._answer import answer, checked, progress
 from cocos.commands._options import Device, Figure, Opening, Split, Width, whole_numbers
 from cocos.commands._program import command
-from cocos.errors import InputError, nearest
 
 
 def _boundaries(given: list[str], names: list[str]) -> dict[str, float]:
-    """Read alpha of the runs, given for all of them or by name.
-
-    Raises:
-        InputError: not a number, the name of no run, or a run given twice.
-    """
+    """Read alpha of the runs, given for all of them or by name."""
     found = {}
     for item in given:
         name, sign, value = item.rpartition("=")

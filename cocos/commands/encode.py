@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from cocos.base.errors import InputError
 from cocos.commands._answer import Answer, progress
 from cocos.commands._options import Device, Split
 from cocos.commands._program import command
-from cocos.errors import InputError
 
 if TYPE_CHECKING:
     from cocos.checkpoints import Checkpoint
-    from cocos.data import Source, TrainingSet
+    from cocos.checkpoints.data import Source, TrainingSet
     from cocos.embeddings import Embeddings
 
 Pictures = Annotated[
@@ -45,9 +45,9 @@ def encode(
     pictures: Pictures = "auto",
     device: Device = "auto",
 ):
-    """Encode training data with a frozen model, and write embeddings with names, pictures and hard negatives."""  # noqa: DOC501
+    """Encode training data with a frozen model, and write embeddings with names, pictures and hard negatives."""
     from cocos import checkpoints
-    from cocos import data as shelf
+    from cocos.checkpoints import data as shelf
     from cocos.checkpoints import encoded
 
     if pictures not in encoded.PICTURES:
@@ -88,12 +88,8 @@ def encode(
 
 
 def _free(out: Path, data: str) -> None:
-    """Refuse an output that is there, or that cannot be written, before anything is encoded.
-
-    Raises:
-        InputError: naming it.
-    """
-    from cocos import writing
+    """Refuse an output that is there, or that cannot be written, before anything is encoded."""
+    from cocos.base import writing
     from cocos.checkpoints.encoded import FILE_SUFFIXES
 
     if out.suffix not in FILE_SUFFIXES:

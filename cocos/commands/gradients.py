@@ -6,6 +6,7 @@ from typing import Annotated
 
 from typer import Option
 
+from cocos.base.errors import InputError
 from cocos.commands._answer import answer, checked, lines, opened, progress
 from cocos.commands._options import (
     Batches,
@@ -20,7 +21,6 @@ from cocos.commands._options import (
     split_parameters,
 )
 from cocos.commands._program import command
-from cocos.errors import InputError
 
 
 @command(
@@ -46,7 +46,7 @@ def gradients(
     ] = None,
     width: Width = None,
 ):
-    """Compare the gradients of several losses at this checkpoint, query by query: do they agree?"""  # noqa: DOC501
+    """Compare the gradients of several losses at this checkpoint, query by query: do they agree?"""
     from cocos import losses, measures
     from cocos.reports import plot_kinds
     from cocos.reports.gradients import disagreeing

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from cocos.base.errors import InputError
 from cocos.commands._answer import answer, checked, progress
 from cocos.commands._options import Figure, Opening, Param, Width, named_values, whole_numbers
 from cocos.commands._program import command
-from cocos.errors import InputError
 
 
 @command("Plots", 2)
@@ -42,7 +42,7 @@ def landscape(
     out: Figure = Path("landscape.png"),
     width: Width = None,
 ):
-    """Draw the loss around its proxies, with the predicted and the found minimum for an embedding."""  # noqa: DOC501
+    """Draw the loss around its proxies, with the predicted and the found minimum for an embedding."""
     parameters = named_values(param)
     if parameters and loss is None:
         raise InputError("parameters, but no --loss: give those of the warp as --alpha, --k1 and --k2")

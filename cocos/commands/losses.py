@@ -5,9 +5,9 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from cocos.base.errors import InputError
 from cocos.commands._answer import Answer, saved
 from cocos.commands._program import command
-from cocos.errors import InputError
 from cocos.reports import terminal
 
 
@@ -18,7 +18,7 @@ def losses(
         Path | None, Option(help="With NAME: draw its weight against the score to this file (.png, .pdf).")
     ] = None,
 ):
-    """List the losses, or show the card of one: formula, parameters, natural unit, equal losses, weight."""  # noqa: DOC501
+    """List the losses, or show the card of one: formula, parameters, natural unit, equal losses, weight."""
     from cocos import losses as shelf
     from cocos.reports import cards
 

@@ -11,7 +11,7 @@ from cocos.commands._program import command
 
 if TYPE_CHECKING:
     from cocos.checkpoints import Checkpoint
-    from cocos.data import TrainingSet
+    from cocos.checkpoints.data import TrainingSet
 
 
 @command(
@@ -35,8 +35,8 @@ def plan(
 ):
     """Tell how often a batch contains two rows of one group or text, from the data alone, and a safe size."""
     sizes = None if batch_size is None else whole_numbers(batch_size, "--batch-size", "32,128,512")
-    from cocos import data as shelf
     from cocos import measures
+    from cocos.checkpoints import data as shelf
 
     checked(out, file, source.data)
     if source.data is None and source.model is None and shelf.recognised(file):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from cocos.base.errors import InputError
 from cocos.commands._answer import Answer, checked, lines, notes_of, opened, progress, saved
 from cocos.commands._options import (
     AsJson,
@@ -23,7 +24,6 @@ from cocos.commands._options import (
     split_parameters,
 )
 from cocos.commands._program import command
-from cocos.errors import InputError
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -86,9 +86,6 @@ class _Request:
         parameters: of each loss, by its name.
         source: how to open a file.
         against: names of the losses that a kind compares with the first one.
-
-    Raises:
-        InputError: naming the file, loss or parameter that is missing or that the kind cannot use.
     """
 
     kind: "PlotKind"
@@ -177,11 +174,7 @@ def _measured(request: _Request, by_loss: dict, start) -> _Found:
 
 
 def _refuse_several(target: Path, found: "list[xr.Dataset]", runs: int) -> None:
-    """Refuse to write several Datasets into one file.
-
-    Raises:
-        InputError: naming them.
-    """
+    """Refuse to write several Datasets into one file."""
     if runs > 1:
         raise InputError(f"--out {target}: it holds one loss of one file, not {runs}")
     if len(found) > 1:
@@ -213,7 +206,7 @@ def plot(
     ] = None,
     width: Width = None,
 ):
-    """Draw what a measure finds in a checkpoint, and print its numbers; without KIND, list the kinds."""  # noqa: DOC501
+    """Draw what a measure finds in a checkpoint, and print its numbers; without KIND, list the kinds."""
     given = {name: value for name, value in vars(asked).items() if value not in (None, [])}
     extra = {name.replace("-", "_"): value for name, value in named_values(more, "option", "bins=50").items()}
     parameters = named_values(param)

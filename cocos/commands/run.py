@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from cocos.base.errors import InputError
 from cocos.commands._answer import Answer, answer, checked, lines, progress
 from cocos.commands._options import Batches, BatchOptions, DetectorOptions, Gradient, Opening, Width, whole_numbers
 from cocos.commands._program import command
-from cocos.errors import InputError
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -42,11 +42,7 @@ def _draw(runs: "dict[str, xr.Dataset]", width: str | None, path: Path) -> None:
 
 
 def _read(paths: Sequence[Path], gradient: Gradient, watching: DetectorOptions) -> "dict[str, xr.Dataset]":
-    """The Datasets of stores and results, by their names; none for checkpoints.
-
-    Raises:
-        InputError: some of the paths are checkpoints; or a loss, which stores and results have.
-    """
+    """The Datasets of stores and results, by their names; none for checkpoints."""
     from cocos.measures.run import of_store, opened, with_alarms
 
     read = [path for path in paths if path.suffix in {".jsonl", ".nc"} and not path.is_dir()]
@@ -67,11 +63,7 @@ def _read(paths: Sequence[Path], gradient: Gradient, watching: DetectorOptions) 
 
 
 def _together(runs: "dict[str, xr.Dataset]", out: Path | None, width: str | None, watching: DetectorOptions) -> Answer:
-    """The answer for several runs: their tables one after the other, and one figure.
-
-    Raises:
-        InputError: they are to be written as one Dataset.
-    """
+    """The answer for several runs: their tables one after the other, and one figure."""
     from cocos import measures
     from cocos.measures._history import episodes
     from cocos.reports import run as report

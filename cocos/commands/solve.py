@@ -31,7 +31,8 @@ def solve(
     out: Out = None,
 ):
     """Find the temperature, scale or margin that gives a wanted effective number of negatives."""
-    from cocos import measures, sharpness
+    from cocos import measures
+    from cocos.counting import sharpness
 
     checked(out, file, source.data)
     if effective is not None:

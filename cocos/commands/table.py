@@ -6,9 +6,9 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from cocos.base.errors import InputError
 from cocos.commands._answer import Answer
 from cocos.commands._program import command
-from cocos.errors import InputError
 
 TableFormat = StrEnum("TableFormat", ["text", "markdown", "latex", "csv"])
 
@@ -43,7 +43,7 @@ def table(
         bool, Option("--published", help="Put the published numbers beside the numbers of FILE.")
     ] = False,
 ):
-    """Print a table of the papers for your own runs, with mean and deviation over seeds, or as it was published."""  # noqa: DOC501
+    """Print a table of the papers for your own runs, with mean and deviation over seeds, or as it was published."""
     from cocos import measures, results
     from cocos.measures._papers import PAPER_TABLES
     from cocos.measures.paper_table import document

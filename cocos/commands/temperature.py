@@ -7,6 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
+from cocos.base.errors import InputError
 from cocos.commands._answer import answer, checked, opened, progress
 from cocos.commands._options import (
     MOST_DIGITS,
@@ -25,7 +26,6 @@ from cocos.commands._options import (
     named_values,
 )
 from cocos.commands._program import command
-from cocos.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,12 @@ def temperature(
     ] = None,
     width: Width = None,
 ):
-    """Find where a learned temperature, and SigLIP's bias, settle on frozen embeddings, for each batch size."""  # noqa: DOC501
+    """Find where a learned temperature, and SigLIP's bias, settle on frozen embeddings, for each batch size."""
     sizes = _sizes(batch_size)
     if width is not None and (out is None or out.suffix == ".nc"):
         raise InputError(f"--width {width}: there is no figure; name one with --out, like temperature.png")
-    from cocos import equilibrium, measures, plots, sharpness
+    from cocos import measures, plots
+    from cocos.counting import equilibrium, sharpness
     from cocos.reports import saving
 
     figure = checked(out, file, source.data, figures=True)
@@ -90,11 +91,7 @@ def temperature(
 
 
 def _sizes(given: list[str] | None) -> list[int | str] | None:
-    """Read batch sizes, one or several in each text.
-
-    Raises:
-        InputError: a text with an empty or too long number in it.
-    """
+    """Read batch sizes, one or several in each text."""
     parts = [part.strip() for text in given or () for part in text.split(",")]
     for part in parts:
         if not part or len(part) > MOST_DIGITS:

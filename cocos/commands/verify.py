@@ -5,18 +5,14 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from cocos.base.errors import InputError
 from cocos.commands._answer import Answer, checked, progress, saved
 from cocos.commands._options import Device, Opening, Param, Seed, Split, named_values
 from cocos.commands._program import command
-from cocos.errors import InputError
 
 
 def _parted(target: str | None, loss: str | None) -> tuple[str | None, str | None]:
-    """The file and the loss that are meant: `cocos verify ntxent` names a loss in the place of a file.
-
-    Raises:
-        InputError: a file that does not exist, or two losses.
-    """
+    """The file and the loss that are meant: `cocos verify ntxent` names a loss in the place of a file."""
     if target is None or Path(target).exists():
         return target, loss
     if loss is None and (":" in target or not Path(target).suffix):
@@ -29,11 +25,7 @@ def _parted(target: str | None, loss: str | None) -> tuple[str | None, str | Non
 def _same(
     source: Opening, losses: tuple[str, str], target: str | None, parameters: dict, out: Path | None, options: dict
 ) -> Answer:
-    """Answer `--same-as A B`: exit code 0 where both are the same gradient, 1 where they are not.
-
-    Raises:
-        InputError: a file, a loss or a way of computing that cannot be used.
-    """
+    """Answer `--same-as A B`: exit code 0 where both are the same gradient, 1 where they are not."""
     from cocos import measures
     from cocos.commands._answer import notes_of
     from cocos.reports import table
@@ -90,7 +82,7 @@ def verify(
     split: Split = "train",
     out: Annotated[Path | None, Option(help="Write the Dataset of one loss to this file (.nc).")] = None,
 ):
-    """Check the weights of one loss or all, or whether two are the same gradient (--same-as); exit code 1 if not."""  # noqa: DOC501
+    """Check the weights of one loss or all, or whether two are the same gradient (--same-as); exit code 1 if not."""
     from cocos import losses as shelf
     from cocos import measures
     from cocos.reports import table

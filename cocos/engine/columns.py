@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos.batches import Batch
 from cocos.embeddings import Embeddings
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.similarities import SYMMETRIC
+from cocos.embeddings.sources import DIRECTIONS, IN_BATCH, OTHERS_HARD
 from cocos.engine import stack
 from cocos.engine.skipped import Skipped
 from cocos.engine.view import View
-from cocos.similarities import SYMMETRIC
-from cocos.sources import DIRECTIONS, IN_BATCH, OTHERS_HARD
 
 # Places of the further directions among the sources.
 QUERY_QUERY, CANDIDATE_QUERY, CANDIDATE_CANDIDATE = range(OTHERS_HARD + 1, OTHERS_HARD + 4)

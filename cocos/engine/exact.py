@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from cocos import scores
+from cocos.embeddings import scores
 from cocos.engine import devices
 from cocos.engine.kernel import structs
 
@@ -14,11 +14,7 @@ FLOAT64_AT_ONCE = 2**19
 
 
 def _compiled(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, **wanted) -> Tensor | None:
-    """Compute `pairs` in the kernel, with further fields of its struct; None if it does not read these rows.
-
-    Raises:
-        IndexError: an index that is not a row.
-    """
+    """Compute `pairs` in the kernel, with further fields of its struct; None if it does not read these rows."""
     known = {left.dtype, right.dtype} <= KERNEL_DTYPES.keys()
     fits = known and all(not devices.ahead(each.device) and each.is_contiguous() for each in (left, right))
     if not fits or len(of) == 0 or structs.loaded() is None:

@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import scores
-from cocos.batches import Batch, matches
-from cocos.embeddings import Embeddings
+from cocos.base.errors import InputError
+from cocos.embeddings import Embeddings, scores
+from cocos.embeddings.batches import Batch, matches
+from cocos.embeddings.similarities import unit
 from cocos.engine import devices, exact
 from cocos.engine.view import PRODUCTS, View, ViewSide
-from cocos.errors import InputError
-from cocos.similarities import unit
 
 # Metrics whose scores are one matrix product, up to a root and the norms.
 PRODUCT_METRICS = ("cosine", "cosine_dot", "dot", "euclidean", "squared_chord", "squared_euclidean")
@@ -140,11 +139,7 @@ def _norms_of(
 
 
 def _checked(embeddings: Embeddings, batches, metric: str, product: str) -> list[Batch]:
-    """Return the batches as a list, validated.
-
-    Raises:
-        InputError: as `view`.
-    """
+    """Return the batches as a list, validated."""
     if metric not in PRODUCT_METRICS:
         raise InputError(f"metric: {metric!r}, expected one that a matrix product gives: {', '.join(PRODUCT_METRICS)}")
     if product not in PRODUCTS:
@@ -249,11 +244,7 @@ def _sorted(key: Tensor) -> Tensor:
 
 
 def _within(made: View) -> None:
-    """Reject embeddings whose scores leave the range of the arithmetic.
-
-    Raises:
-        InputError: naming the largest norm or score.
-    """
+    """Reject embeddings whose scores leave the range of the arithmetic."""
     longest = made.sides[0].longest + made.sides[1].longest
     if not longest < torch.finfo(torch.float64).max ** 0.5:
         raise InputError(

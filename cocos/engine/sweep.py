@@ -15,13 +15,13 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 
-from cocos import processes
+from cocos.base import processes
+from cocos.base.errors import InputError
 from cocos.engine import devices, fused
 from cocos.engine.devices import workers
 from cocos.engine.parts import PART_STEP, Part, Tile, parts_of, tiles_of
 from cocos.engine.stack import view as view  # re-exported beside `run`, which takes its result
 from cocos.engine.view import View
-from cocos.errors import InputError
 
 StepProgress = Callable[[int, int], None]
 # Yields readers, or tuples of those that share a pass; receives their results, and returns its own.

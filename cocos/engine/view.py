@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import scores
-from cocos.embeddings import Embeddings
+from cocos.embeddings import Embeddings, scores
 from cocos.engine import bounds, exact
 from cocos.engine.skipped import Skipped
 

@@ -6,8 +6,8 @@ import importlib
 import pkgutil
 from typing import TYPE_CHECKING, Any, cast
 
-from cocos import plugins
-from cocos.errors import InputError, nearest
+from cocos.base import plugins
+from cocos.base.errors import InputError, nearest
 from cocos.losses._cards import also_called, plain
 from cocos.losses._parameters import accepted, build, fields, settled
 from cocos.losses._protocols import (

@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import Range, SoftmaxLoss
-from cocos.scores import Pairs
 
 Angle = Annotated[float, Range("at least 0 and below pi (radians)", lambda value: 0 <= value < math.pi)]
 

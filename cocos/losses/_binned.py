@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import ShelfLoss
-from cocos.scores import Pairs
 
 
 class BinnedAP(ShelfLoss):

@@ -6,8 +6,8 @@ from typing import Any, TypeVar, cast
 
 from torch import Tensor
 
-from cocos.errors import InputError
-from cocos.scores import Pairs
+from cocos.base.errors import InputError
+from cocos.embeddings.scores import Pairs
 
 Class = TypeVar("Class", bound=type)
 
@@ -25,9 +25,6 @@ def gathered(
     source: Tensor | None = None,
 ) -> Pairs:
     """Make the Pairs of a call `loss(scores, positive, negative)`; see `cocos.Pairs` for the arguments.
-
-    Raises:
-        InputError: there are no positives, or a tensor does not fit.
 
     Examples:
         >>> gathered(torch.tensor([[0.8, 0.7]]), torch.tensor([[True, False]]))

@@ -2,7 +2,7 @@
 
 import re
 
-from cocos import docstrings
+from cocos.base import docstrings
 
 
 def plain(name: str) -> str:

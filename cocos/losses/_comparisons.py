@@ -5,8 +5,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._shelf import ShelfLoss
-from cocos.scores import Pairs, logsumexp, softmax
 
 
 class ComparedPairs(ShelfLoss):

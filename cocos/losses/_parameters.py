@@ -5,7 +5,7 @@ import math
 import typing
 from typing import Any, cast
 
-from cocos.errors import InputError, nearest
+from cocos.base.errors import InputError, nearest
 from cocos.losses._protocols import Loss
 
 
@@ -28,9 +28,6 @@ def fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
 def settled(name: str, cls: type, parameters: dict[str, Any]) -> dict[str, Any]:
     """Read a `scale` as 1/temperature, where the class has a temperature and no scale, and the other way round.
 
-    Raises:
-        InputError: both are given, or the scale is not above 0.
-
     Examples:
         >>> settled("ntxent", cocos.losses.ntxent.NTXent, {"scale": 10})
         {'temperature': 0.1}
@@ -44,11 +41,7 @@ def settled(name: str, cls: type, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inverted(name: str, parameters: dict[str, Any], given: str, own: str) -> dict[str, Any]:
-    """Replace a parameter by another that is one over it.
-
-    Raises:
-        InputError: both are given, or it is not above 0.
-    """
+    """Replace a parameter by another that is one over it."""
     if own in parameters:
         raise InputError(f"{name}: temperature and scale are given; give one of them, scale is 1/temperature")
     value = _value(given, parameters[given], float)
@@ -58,11 +51,7 @@ def _inverted(name: str, parameters: dict[str, Any], given: str, own: str) -> di
 
 
 def _value(parameter: str, text: Any, kind: Any) -> Any:
-    """Convert a parameter to the type of its field; text comes from the command line or from a checkpoint.
-
-    Raises:
-        InputError: the value is not of that type.
-    """
+    """Convert a parameter to the type of its field; text comes from the command line or from a checkpoint."""
     options = typing.get_args(kind)
     if typing.get_origin(kind) is typing.Annotated:  # a type and its range
         return _value(parameter, text, options[0])
@@ -83,9 +72,6 @@ def _value(parameter: str, text: Any, kind: Any) -> Any:
 
 def build(name: str, cls: type, parameters: dict[str, Any]) -> Loss:
     """Build a loss from its class and parameters.
-
-    Raises:
-        InputError: an unknown parameter, or a value out of range.
 
     Examples:
         >>> build("ntxent", cocos.losses.ntxent.NTXent, {"temperature": "0.07"})

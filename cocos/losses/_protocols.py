@@ -7,7 +7,7 @@ if TYPE_CHECKING:  # the names of the losses are listed without torch
     from torch import Tensor
 
     from cocos.embeddings import Embeddings
-    from cocos.scores import Pairs
+    from cocos.embeddings.scores import Pairs
 
 
 class Loss(Protocol):

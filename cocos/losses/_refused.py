@@ -2,7 +2,7 @@
 
 import re
 
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 
 UNSPECIFIED = {"osap": "only its abstract could be read, and it has no published code, so its formula would be a guess"}
 # Losses without negatives: name and spellings, without punctuation and the word loss, and the terms they have instead.
@@ -21,9 +21,6 @@ def refuse(name: str) -> None:
 
     Args:
         name: in any spelling.
-
-    Raises:
-        InputError: its formula is not known, or it has no negatives.
     """
     module = name.strip().lower().replace("-", "_")
     if module in UNSPECIFIED:

@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar
 
 from torch import Tensor
 
-from cocos.errors import InputError
+from cocos.base.errors import InputError
+from cocos.embeddings.scores import Pairs
 from cocos.losses._calls import takes_tensors
-from cocos.scores import Pairs
 
 
 class Range:
@@ -56,11 +56,7 @@ def _range_of(kind: Any) -> tuple[Range | None, bool]:
 
 
 def taught(pairs: Pairs, name: str) -> Tensor:
-    """Scores of the teacher or guide, (Q, C), NaN where it gave none.
-
-    Raises:
-        InputError: there are none; `name` is that of the loss.
-    """
+    """Scores of the teacher or guide, (Q, C), NaN where it gave none."""
     if pairs.teacher is None:
         raise InputError(
             f"{name} reads scores of a teacher or guide, and there are none: give teacher, (queries, candidates) or "
@@ -70,11 +66,7 @@ def taught(pairs: Pairs, name: str) -> Tensor:
 
 
 def sources_of(pairs: Pairs, name: str) -> Tensor:
-    """Source of each column, (Q, C), places in `cocos.sources.SOURCES`.
-
-    Raises:
-        InputError: there are no columns of further directions; `name` is that of the loss.
-    """
+    """Source of each column, (Q, C), places in `cocos.sources.SOURCES`."""
     if pairs.source is None:
         raise InputError(
             f"{name} reads columns of further directions, and there are none: give pairs of "

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from cocos import docstrings, html
+from cocos.base import docstrings, html
 
 
 def table(loss: Any) -> str:

@@ -4,8 +4,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import ShelfLoss
-from cocos.scores import Pairs
 
 
 class AllTriplets(ShelfLoss):

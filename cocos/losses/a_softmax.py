@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar
 
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs
 from cocos.losses._angular import MultipliedAngle
 from cocos.losses._shelf import NonNegative, whole
-from cocos.scores import Pairs
 
 __all__ = ["ASoftmax"]
 

@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._angular import Angle, added, shifted
 from cocos.losses._shelf import Positive, Range, ShelfLoss
-from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["CurricularFace"]
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._shelf import Positive, ShelfLoss
-from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["DHEL"]
 

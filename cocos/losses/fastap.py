@@ -5,9 +5,9 @@ from typing import Annotated, Any, ClassVar
 
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs
 from cocos.losses._binned import BinnedAP
 from cocos.losses._shelf import whole
-from cocos.scores import Pairs
 
 __all__ = ["FastAP"]
 

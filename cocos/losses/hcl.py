@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs, softmax
 from cocos.losses._shelf import NonNegative, Positive, Range, ShelfLoss
-from cocos.scores import Pairs, softmax
 
 __all__ = ["HCL"]
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs, logsumexp
 from cocos.losses._shelf import Positive, ShelfLoss, taught
-from cocos.scores import Pairs, logsumexp
 
 __all__ = ["KLDistill"]
 

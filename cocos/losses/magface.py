@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs
 from cocos.losses._angular import shifted
 from cocos.losses._shelf import NonNegative, Positive, SoftmaxLoss
-from cocos.scores import Pairs
 
 __all__ = ["MagFace"]
 

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import Positive, SoftmaxLoss
-from cocos.scores import Pairs
 
 __all__ = ["NTXent"]
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import Positive, ShelfLoss
-from cocos.scores import Pairs
 
 __all__ = ["RecallAtK"]
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs, logsumexp
 from cocos.losses._shelf import Fraction, Positive, ShelfLoss
-from cocos.scores import Pairs, logsumexp
 
 __all__ = ["RINCE"]
 

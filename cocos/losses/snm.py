@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import Fraction, Positive, SoftmaxLoss
-from cocos.scores import Pairs
 
 __all__ = ["StochasticNegativeMining"]
 

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._angular import Angle, added
 from cocos.losses._shelf import Positive, ShelfLoss
-from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["SubCenterArcFace"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from cocos import summaries
+from cocos.results import summaries
 
 __all__ = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import statistics
+from cocos.counting import statistics
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.sources import SOURCES
 from cocos.measures import _marked, _replay
 from cocos.measures._replay import FilterTrial
-from cocos.scores import Pairs
-from cocos.sources import SOURCES
 
 # The rule of a pair that any rule suspects.
 ANY_RULE = "any rule"

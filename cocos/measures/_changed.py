@@ -8,18 +8,18 @@ import torch
 import xarray as xr
 
 from cocos import engine, losses
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
-from cocos.data import AnnotatedRows, Items
+from cocos.checkpoints.data import AnnotatedRows, Items
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
-from cocos.errors import InputError
+from cocos.engine.prepared import embedded
+from cocos.engine.sampling import Sampling
 from cocos.measures import _best_ranks, _paired_queries
 from cocos.measures._paired_queries import QueryTable
 from cocos.measures.contributors import contributors
 from cocos.measures.count import count
 from cocos.measures.retrievals import retrievals
-from cocos.run import embedded
-from cocos.sampling import Sampling
 
 # Characters of a name in a result.
 ROW_NAME_CHARACTERS = 200
@@ -150,11 +150,7 @@ def _ranks(embeddings: Embeddings, metric: str) -> dict[str, QueryTable]:
 
 
 def counted(given: Sequence[Embeddings | Checkpoint], loss, eps: float, names: Sequence[str], sampling) -> CountedAlike:
-    """Encode and count two sets of embeddings.
-
-    Raises:
-        InputError: an option or an embedding that cannot be used, the same one twice, or names of rows that differ.
-    """
+    """Encode and count two sets of embeddings."""
     if given[0] is given[1]:
         raise InputError(f"{names[0]} and {names[1]} are the same: no query can differ; give two checkpoints")
     wanted = loss if isinstance(loss, tuple) else (loss, loss)
@@ -178,11 +174,7 @@ def counted(given: Sequence[Embeddings | Checkpoint], loss, eps: float, names: S
 
 
 def _same_names(seen: Sequence[Embeddings], names: Sequence[str]) -> None:
-    """Refuse embeddings whose rows have other names.
-
-    Raises:
-        InputError: naming the first such row.
-    """
+    """Refuse embeddings whose rows have other names."""
     for side, which in enumerate(("query", "candidate")):
         both = [each.names and each.names[side] for each in seen]
         if both[0] and both[1] and len(both[0]) == len(both[1]):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from cocos.errors import InputError, nearest
+from cocos.base.errors import InputError, nearest
 
 # Separates the name of a variable from a value of its further dim, as in `ruler_idle:triplet_sh`.
 PART_SIGN = ":"
@@ -56,9 +56,6 @@ def column(table: xr.Dataset, name: str, option: str) -> RunColumn:
         table: of runs.
         name: of a variable or coordinate, with a value of its further dim behind a colon.
         option: that named it, for the message.
-
-    Raises:
-        InputError: no such number, or an open dim.
     """
     base, _, part = name.partition(PART_SIGN)
     names = known(table)
@@ -86,11 +83,7 @@ def column(table: xr.Dataset, name: str, option: str) -> RunColumn:
 
 
 def names_along_run(table: xr.Dataset, names: str, option: str) -> np.ndarray:
-    """Text of a coordinate along the runs, or of several joined, as in `family,batch_size`.
-
-    Raises:
-        InputError: no such coordinate.
-    """
+    """Text of a coordinate along the runs, or of several joined, as in `family,batch_size`."""
     parts = []
     for name in names.split(","):
         there = [str(key) for key in table.coords if table[key].dims == ("run",)]
@@ -102,11 +95,7 @@ def names_along_run(table: xr.Dataset, names: str, option: str) -> np.ndarray:
 
 
 def chosen(table: xr.Dataset, where: Sequence[str]) -> xr.Dataset:
-    """The runs in which coordinates have given values, like `batch_size=128`; several values are joined by commas.
-
-    Raises:
-        InputError: text of another form, no such coordinate, or no run.
-    """
+    """The runs in which coordinates have given values, like `batch_size=128`; several values are joined by commas."""
     for each in where:
         name, sign, text = (part.strip() for part in each.partition("="))
         if not (name and sign and text):

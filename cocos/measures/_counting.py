@@ -7,18 +7,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import conventions, losses, processes, statistics, weights
-from cocos.batches import Batch
+from cocos import losses
+from cocos.base import processes
+from cocos.base.errors import InputError
+from cocos.counting import conventions, statistics, weights
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.scores import Pairs
 from cocos.engine import readers
 from cocos.engine.columns import columns
+from cocos.engine.prepared import OUT_OF_RANGE, Run, threads
 from cocos.engine.readers.columns import ColumnsReader
-from cocos.errors import InputError
+from cocos.engine.sampling import within
 from cocos.measures import _marked, _sourced
 from cocos.measures._marked import MarkedBatch
 from cocos.measures._passes import passes
-from cocos.run import OUT_OF_RANGE, Run, threads
-from cocos.sampling import within
-from cocos.scores import Pairs
 
 # Relative difference of a share and eps that rounding can turn.
 EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
@@ -85,11 +87,7 @@ class Counting:
         return self.convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
 
     def each(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
-        """Count for each run; runs that read the same scores share them.
-
-        Raises:
-            InputError: the weights of a query leave the range of float64.
-        """
+        """Count for each run; runs that read the same scores share them."""
         groups: dict[tuple, list[int]] = {}
         for place, run in enumerate(runs):
             groups.setdefault(self._key(run), []).append(place)
@@ -168,11 +166,7 @@ class Counting:
         ]
 
     def _visited(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
-        """Count stack by stack in passes that store no score matrix; all processes share the parts of each stack.
-
-        Raises:
-            InputError: the weights of a query leave the range of float64.
-        """
+        """Count stack by stack in passes that store no score matrix; all processes share the parts of each stack."""
         first, names = runs[0], [name for name, _, _ in runs[0].sides]
         others: list = []
         found = [QueryRecords({name: [] for name in names}, {name: [] for name in names}, others) for _ in runs]

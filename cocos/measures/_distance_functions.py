@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cocos.errors import InputError
-from cocos.scores import Pairs
+from cocos.base.errors import InputError
+from cocos.embeddings.scores import Pairs
 
 # Maximum number of characters of an expression.
 EXPRESSION_CHARACTERS = 200
@@ -97,9 +97,6 @@ def parse(
         k1: its slope inside.
         k2: its slope outside.
         delta: multiplier of the factor that is held constant.
-
-    Raises:
-        InputError: no such function, or one that has no finite value and slope at distances from 0.01 to 100.
     """
     text = str(text).strip()
     if text == "warp":
@@ -132,11 +129,7 @@ def _reads(tree: ast.AST) -> bool:
 
 
 def _tree(text: str, name: str) -> ast.expr:
-    """The expression's parts.
-
-    Raises:
-        InputError: it is none.
-    """
+    """The expression's parts."""
     if len(text) > EXPRESSION_CHARACTERS:
         raise InputError(f"{name}: {len(text)} characters, expected at most {EXPRESSION_CHARACTERS}")
     try:
@@ -146,11 +139,7 @@ def _tree(text: str, name: str) -> ast.expr:
 
 
 def _evaluated(tree: ast.expr, text: str, name: str) -> Callable[[Tensor], Tensor]:
-    """A function that evaluates the parts with torch; nothing of the text is ever run.
-
-    Raises:
-        InputError: a part that is not allowed.
-    """
+    """A function that evaluates the parts with torch; nothing of the text is ever run."""
 
     def build(node: ast.expr, depth: int) -> Callable[[Tensor], Tensor]:
         if depth > EXPRESSION_DEPTH:
@@ -193,9 +182,6 @@ class CurveSoftmax:
         f1: of the distance to a positive.
         f2: of the distance to a negative.
         scale: T.
-
-    Raises:
-        InputError: a scale that is not finite and above 0.
 
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eqs. 5-7.
     """

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from cocos import batches, health, losses
-from cocos.batches import Batch
-from cocos.embeddings import Embeddings
-from cocos.errors import InputError
-from cocos.run import Run
-from cocos.scores import Pairs
-from cocos.similarities import SYMMETRIC
+from cocos import losses
+from cocos.base.errors import InputError
+from cocos.counting import health
+from cocos.embeddings import Embeddings, batches
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.similarities import SYMMETRIC
+from cocos.engine.prepared import Run
 
 
 def report(run: Run) -> dict:

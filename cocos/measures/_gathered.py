@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from cocos import results, several
-from cocos.errors import InputError
+from cocos import results
+from cocos.base.errors import InputError
+from cocos.results import several
 
 # The part of a name that says the seed, like `seed3`, `seed=3` or `seed_3`.
 SEED_IN_NAME = re.compile(r"(?:^|(?<=[\W_]))seed[=_-]?(\d+)(?=$|[\W_])", re.IGNORECASE)
@@ -29,9 +30,6 @@ def table(files: Sequence[Path | str]) -> tuple[xr.Dataset, list[str]]:
     settings of their own; the family is the loss that is counted, and
     `folder` the folder. An evaluation joins the count of the same checkpoint (sha256). A count of several losses is one
     run with the dim `ruler`, and the variables are called `ruler_contributing` and so on.
-
-    Raises:
-        InputError: a file that cannot be read, or is no result of a training; the same model twice.
     """
     paths = [Path(each) for each in files]
     names = _named(paths)
@@ -84,11 +82,7 @@ def _row(data: xr.Dataset) -> xr.Dataset:
 
 
 def _checked(path: Path, data: xr.Dataset) -> xr.Dataset:
-    """A table of runs as it is in a file.
-
-    Raises:
-        InputError: without a family or a setting of each run.
-    """
+    """A table of runs as it is in a file."""
     for name in TABLE_COORDINATES:
         if name not in data.coords or data[name].dims != ("run",):
             raise InputError(
@@ -98,11 +92,7 @@ def _checked(path: Path, data: xr.Dataset) -> xr.Dataset:
 
 
 def _named(paths: Sequence[Path]) -> list[str]:
-    """The shortest last parts of the paths, without suffixes, that tell all of them apart.
-
-    Raises:
-        InputError: a path is given twice.
-    """
+    """The shortest last parts of the paths, without suffixes, that tell all of them apart."""
     whole = [each.resolve().with_suffix("") for each in paths]
     for path, number in Counter(each.resolve() for each in paths).items():
         if number > 1:
@@ -146,11 +136,7 @@ def _of_runs(rows: Sequence[xr.Dataset]) -> tuple[list[xr.Dataset], int]:
 
 
 def _joined(rows: Sequence[xr.Dataset]) -> tuple[list[xr.Dataset], int]:
-    """Runs with the metrics of evaluations of the same checkpoint, and the number of evaluations.
-
-    Raises:
-        InputError: a model that is counted twice, or an evaluation of a checkpoint that is not counted.
-    """
+    """Runs with the metrics of evaluations of the same checkpoint, and the number of evaluations."""
     counts = [each for each in rows if "family" in each.coords]
     places: dict[str, int] = {}
     for place, each in enumerate(counts):

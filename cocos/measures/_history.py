@@ -8,8 +8,8 @@ from typing import Any
 
 import xarray as xr
 
-from cocos import detectors as shelf
-from cocos import records
+from cocos.monitor import detectors as shelf
+from cocos.results import records
 
 # Entries of a record that are text.
 RECORD_TEXTS = ("kind",)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from cocos.base.errors import InputError, NotFinite
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, NotFinite
 
 
 def stamp(checkpoint: Checkpoint) -> str:
@@ -92,11 +92,7 @@ class Checkpoints:
         self.errors.append(error)
 
     def add(self, step: int, name: str, data: xr.Dataset) -> None:
-        """Keep a checkpoint.
-
-        Raises:
-            InputError: it does not go with those before: other directions, or another loss.
-        """
+        """Keep a checkpoint."""
         if self.parts:
             (_, first) = self.parts[0]
             sides = [", ".join(map(str, each["direction"].values)) for each in (first, data)]

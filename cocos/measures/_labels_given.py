@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos.data._tables import Columns, missing, read
+from cocos.base.errors import InputError
+from cocos.base.writing import text_of
+from cocos.checkpoints.data._tables import Columns, missing, read
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError
-from cocos.marks import Mark, of
-from cocos.writing import text_of
+from cocos.embeddings.marks import Mark, of
 
 # Rule of the pairs that are labelled as belonging together.
 LABELLED_RULE = "labelled"
@@ -26,9 +26,6 @@ def given(labels: Path | str | Sequence | None, embeddings: Embeddings) -> tuple
     Args:
         labels: path of a list with columns query, candidate and label (1, 0 or empty), or rows of these.
         embeddings: whose rows are named, as the first direction has them.
-
-    Raises:
-        InputError: no such list, a label that is neither, a row that is not there, or no label at all.
     """
     if labels is None:
         return {}, None
@@ -51,11 +48,7 @@ def _pairs(rows: list[list[int]]) -> Tensor:
 
 
 def _rows(labels: Path | str | Sequence) -> list[tuple[str, Any, Any, Any]]:
-    """Place, query, candidate and label of every row.
-
-    Raises:
-        InputError: the table lacks a column, or a row is no triple.
-    """
+    """Place, query, candidate and label of every row."""
     if isinstance(labels, str | Path):
         table: Columns = read(Path(labels))
         if lacking := [name for name in LABELLED_COLUMNS if name not in table.names]:
@@ -75,11 +68,7 @@ def _rows(labels: Path | str | Sequence) -> list[tuple[str, Any, Any, Any]]:
 
 
 def _number(where: str, value: Any) -> int:
-    """A row number as a table has it.
-
-    Raises:
-        InputError: it is none.
-    """
+    """A row number as a table has it."""
     text = text_of(str(value).strip())
     if not text.isdecimal() or len(text) > 15:
         raise InputError(f"{where}: row {text[:40]!r}, expected the number of a row")

@@ -8,11 +8,12 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import results, statistics
-from cocos.batches import Batch
+from cocos import results
+from cocos.counting import statistics
 from cocos.embeddings import Embeddings
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.scores import Pairs
 from cocos.measures import _per_query
-from cocos.scores import Pairs
 
 # Of every query and kind: long name and units.
 MARKED_LABELS = {

@@ -1,8 +1,8 @@
 """Measures that place each weight at a query and a candidate, and so cannot use scores of further directions."""
 
 from cocos import losses
-from cocos.errors import InputError
-from cocos.sources import DIRECTIONS
+from cocos.base.errors import InputError
+from cocos.embeddings.sources import DIRECTIONS
 
 
 def check(loss: losses.Loss, measure: str, *, teacher: bool = True, graded: bool = False) -> None:
@@ -13,9 +13,6 @@ def check(loss: losses.Loss, measure: str, *, teacher: bool = True, graded: bool
         measure: its name, for the message.
         teacher: whether the measure has the scores of a teacher, where the embeddings have them.
         graded: whether the embeddings have grades, so that a weight may be of the score of a graded pair.
-
-    Raises:
-        InputError: the loss reads further directions, grades, or a teacher that the measure does not have.
 
     Examples:
         >>> check(cocos.losses.load("ntxent"), "decomposition")

@@ -11,10 +11,14 @@ import torch
 import xarray as xr
 
 import cocos
-from cocos import batches, losses, records, results, retrieval, scores, sources
+from cocos import losses, results
 from cocos.checkpoints import Checkpoint
-from cocos.embeddings import Embeddings
+from cocos.embeddings import Embeddings, batches, scores, sources
+from cocos.embeddings.scores import Pairs
+from cocos.engine import retrieval
+from cocos.engine.prepared import Run, embedded, prepare
 from cocos.engine.readers import PositiveRanks
+from cocos.engine.sampling import Progress, Sampling
 from cocos.measures import _known, _per_query
 from cocos.measures.count import count
 from cocos.measures.dtp import dtp
@@ -22,9 +26,7 @@ from cocos.measures.evaluate import EVALUATED_SPLITS, ranked
 from cocos.monitor import _readings, _settled
 from cocos.monitor._named import Named
 from cocos.monitor._seen import Seen
-from cocos.run import Run, embedded, prepare
-from cocos.sampling import Progress, Sampling
-from cocos.scores import Pairs
+from cocos.results import records
 
 # Options that the numbers of a checkpoint depend on, beside its bytes.
 DEPENDS_ON = ("batches", "batch_size", "sample", "per_group", "copies", "same_group", "seed", "dtype", "split")
@@ -76,9 +78,6 @@ def _measured(
 
     Returns:
         The variables of `cocos.measures.run` without the dimension of checkpoints, and the attributes of the count.
-
-    Raises:
-        InputError: embeddings or options that cannot be used.
     """
     counted = count(embeddings.marked(None), loss, eps, **sampling)  # a run has no place for marks
     run = prepare(embeddings, loss, eps=eps, visits=True, **_read(embeddings, sampling))
@@ -234,11 +233,7 @@ class EachCheckpoint:
         return json.dumps({"cocos": cocos.__version__, "loss": repr(self.loss)} | more | some, default=repr)
 
     def of(self, given: Embeddings | Checkpoint, say: Progress | None) -> xr.Dataset:
-        """Measure one checkpoint.
-
-        Raises:
-            InputError: it cannot be used.
-        """
+        """Measure one checkpoint."""
         sampling: Sampling = {**self.sampling, "progress": say}
         checkpoint = given if isinstance(given, Checkpoint) else None
         if not isinstance(self.loss, str | None):

@@ -6,11 +6,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cocos import losses, statistics
+from cocos import losses
+from cocos.base.errors import InputError
+from cocos.counting import statistics
 from cocos.engine import readers
-from cocos.errors import InputError
+from cocos.engine.prepared import OUT_OF_RANGE, Run
 from cocos.measures._passes import passes
-from cocos.run import OUT_OF_RANGE, Run
 
 # Losses that one pass reads: each reader notes up to 16 MiB a thread.
 VALUES_IN_A_PASS = 11
@@ -30,9 +31,6 @@ def sums(run: Run, others: Sequence[losses.Loss], eps: float, report: Callable |
 
     Returns:
         Of each direction `SUMS`, (SUMS, losses).
-
-    Raises:
-        InputError: the weights of a query leave the range of the dtype.
     """
     found = {name: torch.zeros(len(SUMS), len(others), dtype=torch.float64) for name, _, _ in run.sides}
     for name, each in (_visited if run.visited else _held)(run, list(others), eps, report):
@@ -66,11 +64,7 @@ def _held(run: Run, others: list, eps: float, report: Callable | None) -> Iterat
 
 
 def _visited(run: Run, others: list, eps: float, report: Callable | None) -> Iterator[tuple[str, Tensor]]:
-    """The same of each stack of batches, seen by a reader for each value, some in one pass.
-
-    Raises:
-        InputError: the weights of a query leave the range of float64.
-    """
+    """The same of each stack of batches, seen by a reader for each value, some in one pass."""
     every = [readers.of(loss, eps) for loss in others]
     groups = [every[a : a + VALUES_IN_A_PASS] for a in range(0, len(every), VALUES_IN_A_PASS)]
     for names, _, found in passes(run, lambda view: groups, report):

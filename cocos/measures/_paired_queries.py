@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from cocos import retrieval, statistics
-from cocos.errors import InputError
+from cocos.base.errors import InputError
+from cocos.counting import statistics
+from cocos.engine import retrieval
 
 # Names of per-query values, and their long name and units, in the order in which they are told.
 COMPARED = {
@@ -69,9 +70,6 @@ def tables(data: xr.Dataset, name: str) -> dict[str, QueryTable]:
     Args:
         data: of `cocos.measures.count`, `evaluate` or `retrievals`.
         name: of the result, for the message.
-
-    Raises:
-        InputError: it has no values of queries, or it is of several losses.
     """
     if "loss" in data.dims:
         raise InputError(
@@ -157,11 +155,7 @@ def matched(first: QueryTable, second: QueryTable) -> tuple[QueryTable, QueryTab
 
 
 def same_data(first: Mapping[str, QueryTable], second: Mapping[str, QueryTable], names: tuple[str, str]) -> list[str]:
-    """Refuse results of different data, and return the directions that both have.
-
-    Raises:
-        InputError: no common direction or query, or rows whose groups differ.
-    """
+    """Refuse results of different data, and return the directions that both have."""
     sides = [side for side in first if side in second]
     if not sides:
         raise InputError(
@@ -195,11 +189,7 @@ def _sizes(data: xr.Dataset) -> dict[str, int]:
 
 
 def comparable(first: xr.Dataset, second: xr.Dataset, names: tuple[str, str]) -> list[str]:
-    """Refuse results that measure different things, and return notes on settings that differ.
-
-    Raises:
-        InputError: other losses, shares or thresholds, sides of other sizes, or the same file counted alike.
-    """
+    """Refuse results that measure different things, and return notes on settings that differ."""
     one, other = first.attrs, second.attrs
     if one.get("loss") != other.get("loss"):
         raise InputError(

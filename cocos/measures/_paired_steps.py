@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import xarray as xr
 
-from cocos import detectors as shelf
-from cocos import records, statistics
-from cocos.errors import InputError
+from cocos.base.errors import InputError
+from cocos.counting import statistics
 from cocos.measures import _history
+from cocos.monitor import detectors as shelf
+from cocos.results import records
 
 # Name of the direction of numbers that have none.
 WHOLE = "run"
@@ -39,11 +40,7 @@ def axis(data: xr.Dataset) -> str | None:
 
 
 def at_step(data: xr.Dataset, step: int, name: str) -> xr.Dataset:
-    """The queries of a run at one of its checkpoints.
-
-    Raises:
-        InputError: there is no such step, or the run has no values of queries.
-    """
+    """The queries of a run at one of its checkpoints."""
     if "query_index" not in data:
         raise InputError(
             f"--step: {name} has records of batches and no queries; give runs of cocos run --out, or files"
@@ -79,11 +76,7 @@ def _plain(data: xr.Dataset) -> xr.Dataset:
 
 
 def compared(pair: Sequence[xr.Dataset], names: Sequence[str], level: float) -> tuple[dict[str, tuple], list[str]]:
-    """Variables of the comparison of two runs, as `results.labelled` takes them, and notes.
-
-    Raises:
-        InputError: no common step or number.
-    """
+    """Variables of the comparison of two runs, as `results.labelled` takes them, and notes."""
     one, other = (_plain(data) for data in pair)
     steps = np.intersect1d(one["step"].values, other["step"].values)
     metrics = [key for key in one if key in other]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from cocos.errors import InputError, nearest
+from cocos.base.errors import InputError, nearest
 
 # Directions of the tables; results that name theirs otherwise are read in this order.
 PRINTED_DIRECTIONS = ("i2t", "t2i")
@@ -166,11 +166,7 @@ def published() -> dict[str, Any]:
 
 
 def known(name: str) -> PaperTable:
-    """A table by its name; a hyphen may stand for an underscore, and letters may be small.
-
-    Raises:
-        InputError: there is none of that name.
-    """
+    """A table by its name; a hyphen may stand for an underscore, and letters may be small."""
     plain = {each.lower(): each for each in PAPER_TABLES}
     asked = name.lower().replace("-", "_").removeprefix("table").strip("_ ")
     if asked not in plain:

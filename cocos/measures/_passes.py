@@ -7,9 +7,9 @@ from torch import Tensor
 
 from cocos import engine
 from cocos.engine import View
+from cocos.engine.prepared import Run
 from cocos.engine.readers.lines import LINES_TILE
-from cocos.run import Run
-from cocos.sampling import within
+from cocos.engine.sampling import within
 
 
 def passes(
@@ -26,9 +26,6 @@ def passes(
 
     Yields:
         The directions of a view; the query rows of each batch; and the result of each reader.
-
-    Raises:
-        InputError: a mapped file was written to.
     """
     run.embeddings.unchanged()
     made = []

@@ -5,9 +5,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from cocos.base.errors import InputError, nearest
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, nearest
-from cocos.scores import Pairs, pairs
+from cocos.embeddings.scores import Pairs, pairs
 
 SYNTHETIC_REGIMES = (
     "random",
@@ -100,9 +100,6 @@ def build(name: str, metric: str = "cosine", seed: int = 0) -> Pairs:
             negative, and without either. `tiny`: 1 x 1, 1 x 2 and 2 x 2.
         metric: of `cocos.scores.METRICS`.
         seed: see `embeddings`; for `tiny` it also chooses the shape.
-
-    Raises:
-        InputError: an unknown regime.
     """
     if name not in SYNTHETIC_REGIMES:
         raise InputError(nearest("regime", name, SYNTHETIC_REGIMES))

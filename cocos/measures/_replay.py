@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from cocos import losses
-from cocos.errors import InputError, nearest
-from cocos.scores import Pairs
+from cocos.base.errors import InputError, nearest
+from cocos.embeddings.scores import Pairs
 
 # Of each filter: the parameter of `mnrl` that is its threshold, its values, and the published one among them.
 # Sources: GISTEmbed, arXiv:2402.16829; Qwen3 Embedding, arXiv:2506.05176; NV-Retriever, arXiv:2407.15831; for
@@ -54,9 +54,6 @@ def trials(
         taught: whether there are scores of a guide.
         metric: of the scores; a part of the positive's score means nothing where scores are minus a distance.
         scale: λ of the loss, if its negatives enter through Σ exp(λ score): only then a factor on logits has a meaning.
-
-    Raises:
-        InputError: an unknown filter, one that the data do not allow, or a threshold out of range.
     """
     lacking = (
         {} if taught else {"guide": "there are no scores of a guide; give teacher, or guide_query, guide_candidate"}

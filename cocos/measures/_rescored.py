@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import equilibrium, losses, statistics
-from cocos.batches import Batch
-from cocos.equilibrium import Equilibrium
-from cocos.run import Run
-from cocos.scores import Pairs
+from cocos import losses
+from cocos.counting import equilibrium, statistics
+from cocos.counting.equilibrium import Equilibrium
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.scores import Pairs
+from cocos.engine.prepared import Run
 
 # Scores of both directions that stay in memory between two weighings: 128 MiB in float64.
 HELD_SCORES = 2**24

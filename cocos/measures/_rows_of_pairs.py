@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError
+from cocos.embeddings.teachers import Teacher
 from cocos.losses.external.cut import seeded
 from cocos.losses.external.guard import DETACHED, guarded
 from cocos.losses.external.sides import Annotations
-from cocos.teachers import Teacher
 
 # Length of the coordinate of its own that a row gets, in parts of its norm: a power of two, exact in bfloat16.
 OWN_COORDINATE = 2.0**-8
@@ -96,11 +96,7 @@ class PairGradients:
 
 @contextmanager
 def _hinted(name: str) -> Generator[None]:
-    """Add to an error on dtypes how the loss is computed in that of training.
-
-    Raises:
-        InputError: the same sentence, with its end.
-    """
+    """Add to an error on dtypes how the loss is computed in that of training."""
     try:
         yield
     except InputError as error:
@@ -111,11 +107,7 @@ def _hinted(name: str) -> Generator[None]:
 
 
 def _gradient(name: str, call: Call, rows: PairRows) -> tuple[float, Tensor]:
-    """Value, and gradient of every row, (R, D), by autograd.
-
-    Raises:
-        InputError: the loss fails, or has no gradient.
-    """
+    """Value, and gradient of every row, (R, D), by autograd."""
     leaf = rows.matrix.detach().clone().requires_grad_()
     batch = rows.like(leaf)
     with torch.enable_grad(), _hinted(name), guarded(name, dtypes=False), seeded(leaf.device):
@@ -139,9 +131,6 @@ def gradients(name: str, call: Call, rows: PairRows, rounded: torch.dtype | None
         call: the loss.
         rows: the batch.
         rounded: dtype to which the rows are rounded first, so that both of two losses read the same numbers.
-
-    Raises:
-        InputError: the loss fails, or has no gradient.
     """
 
     def read(matrix: Tensor) -> PairRows:
@@ -252,9 +241,6 @@ def drawn(embeddings: Embeddings, number: int, hard: bool, seed: int) -> PairRow
         number: of pairs, at most; fewer where there are fewer groups.
         hard: whether the hard negatives that queries name are drawn with them.
         seed: for drawing.
-
-    Raises:
-        InputError: fewer than `FEWEST_PAIRS` groups have a pair.
     """
     generator = torch.Generator().manual_seed(seed)
     asking, asked = (group.cpu() for group in (embeddings.query_group, embeddings.candidate_group))

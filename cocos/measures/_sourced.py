@@ -7,9 +7,9 @@ import xarray as xr
 from torch import Tensor
 
 from cocos import results
+from cocos.counting.statistics import SOURCE_STATISTICS
+from cocos.embeddings.sources import SOURCES
 from cocos.measures import _per_query
-from cocos.sources import SOURCES
-from cocos.statistics import SOURCE_STATISTICS
 
 # Of every query and source: long name and units.
 SOURCE_LABELS = {

@@ -7,13 +7,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from cocos import engine, likeness
-from cocos.batches import Batch
-from cocos.embeddings import Embeddings
+from cocos import engine
+from cocos.base.errors import InputError, nearest
+from cocos.embeddings import Embeddings, likeness
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.marks import UNMARKED, Mark
+from cocos.embeddings.scores import Pairs
 from cocos.engine import readers
-from cocos.errors import InputError, nearest
-from cocos.marks import UNMARKED, Mark
-from cocos.scores import Pairs
 
 # What each rule says of a query and its negative.
 SUSPICIONS = {
@@ -73,11 +73,7 @@ def _within(values: Tensor, known: Tensor) -> Tensor:
 
 
 def chosen(names: Iterable[str] | None, embeddings: Embeddings) -> tuple[str, ...]:
-    """The rules that are asked for; None: all that the embeddings allow.
-
-    Raises:
-        InputError: an unknown rule, or one that the embeddings do not allow.
-    """
+    """The rules that are asked for; None: all that the embeddings allow."""
     lacking = _lacking(embeddings)
     if names is None:
         return tuple(name for name in SUSPICIONS if name not in lacking)

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from cocos import losses, results, several
-from cocos.errors import InputError
+from cocos import losses, results
+from cocos.base.errors import InputError
 from cocos.measures._papers import PRINTED_DIRECTIONS, PaperColumn, PaperTable
 from cocos.measures.count import document as counts_of
 from cocos.measures.evaluate import document as metrics_of
+from cocos.results import several
 
 # Coordinates of a table of runs that tell settings apart where `config` leaves them out.
 VARIED_SETTINGS = ("mask", "arm", "k", "rate", "batch_size")
@@ -158,9 +159,6 @@ def read(data: xr.Dataset, table: PaperTable, name: str, label: str | None) -> l
         table: which table they are for.
         name: of the result, for messages and as the label of a single one.
         label: of the row; None: the setting of each run, or the name.
-
-    Raises:
-        InputError: it is none of these, or has nothing for the table.
     """
     if "run" in data.dims:
         found = list(_of_runs(data, table, label))

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from cocos import losses, scores, weights
-from cocos.embeddings import Embeddings
+from cocos import losses
+from cocos.counting import weights
+from cocos.embeddings import Embeddings, scores
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.sources import DIRECTIONS
 from cocos.measures import _regimes
-from cocos.scores import Pairs
-from cocos.sources import DIRECTIONS
 
 TRIED_DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 # Seeds of each regime.

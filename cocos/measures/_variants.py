@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
-from cocos import losses, sharpness
-from cocos.batches import WHOLE_SET
-from cocos.errors import InputError, nearest
+from cocos import losses
+from cocos.base.errors import InputError, nearest
+from cocos.counting import sharpness
+from cocos.embeddings.batches import WHOLE_SET
 
 # Label of the setting as it is.
 AS_IT_IS = "as it is"
@@ -52,9 +53,6 @@ class Variant:
 
 def read(what: str | Iterable[str] | Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """Read what is to be changed: NAME=V1,V2 as text, several separated by spaces, or a mapping of names to values.
-
-    Raises:
-        InputError: a text that is not of that form, a name that is given twice, or no value.
 
     Examples:
         >>> read("temperature=0.05,0.1 semi_hard")
@@ -122,9 +120,6 @@ def made(
         batch_size: as it is.
         asked: as `read` gives it.
         load: makes a loss of its name.
-
-    Raises:
-        InputError: a name that nothing has, a value that cannot be used, a setting that occurs twice, or too many.
     """
     found = [Variant("", "", base, eps, batch_size)]
     for name, values in asked.items():
@@ -139,11 +134,7 @@ def made(
 
 
 def _changed(base: Variant, name: str, value: Any, load: Callable[[str], losses.Loss]) -> Variant:
-    """The setting with one change.
-
-    Raises:
-        InputError: a name or a value that cannot be used.
-    """
+    """The setting with one change."""
     loss, eps, batch_size = base.loss, base.eps, base.batch_size
     if name == "loss":
         loss = load(value) if isinstance(value, str) else losses.of(value)
@@ -170,11 +161,7 @@ def _mined(loss: losses.Loss, rule: str, value: Any) -> losses.Loss:
 
 
 def _with(loss: losses.Loss, name: str, value: Any) -> losses.Loss:
-    """The loss with another value of a parameter; a scale takes the place of a temperature.
-
-    Raises:
-        InputError: it has no such parameter, or refuses the value.
-    """
+    """The loss with another value of a parameter; a scale takes the place of a temperature."""
     spelling, own = losses.name_of(loss), losses.parameters(loss)
     known = losses.known(spelling)
     words = {each.rpartition(".")[2] for each in known or ()}
@@ -185,11 +172,7 @@ def _with(loss: losses.Loss, name: str, value: Any) -> losses.Loss:
 
 
 def _number(name: str, value: Any) -> float:
-    """A finite number.
-
-    Raises:
-        InputError: it is none.
-    """
+    """A finite number."""
     try:
         found = float(value)
     except (TypeError, ValueError):
@@ -200,11 +183,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _whole(name: str, value: Any) -> int:
-    """A whole number.
-
-    Raises:
-        InputError: it is none.
-    """
+    """A whole number."""
     found = _number(name, value)
     if found != int(found):
         raise InputError(f"what {name}={value}: expected a whole number")

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from cocos import losses, weights
-from cocos.errors import InputError
+from cocos import losses
+from cocos.base.errors import InputError
+from cocos.counting import weights
 from cocos.measures import _trials
 from cocos.measures._trials import TRIED_DTYPES, Trial
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cocos import losses
-from cocos.errors import InputError, nearest
+from cocos.base.errors import InputError, nearest
 from cocos.losses.external.cached import Cached
 from cocos.losses.external.sides import Sides
 
@@ -70,11 +70,7 @@ class Way:
         return self.way in {None, "cached"}
 
     def fits(self, number: int) -> None:
-        """Refuse a batch that does not divide into the mini-batches or processes.
-
-        Raises:
-            InputError: naming both numbers, or what the loss reads of the whole batch.
-        """
+        """Refuse a batch that does not divide into the mini-batches or processes."""
         if self.loss.reads and not self.whole:
             raise InputError(
                 f"{self.spelling}: {self.way} cuts the batch, and its loss reads {' and '.join(self.loss.reads)} of "
@@ -160,33 +156,21 @@ COMPUTATIONS: dict[str | None, Callable[[Way, Batch], Tensor]] = {
 
 
 def _choice(spelling: str, name: str, value: str, known: tuple[str, ...]) -> str:
-    """One of the values of an option of a way.
-
-    Raises:
-        InputError: it is none of them.
-    """
+    """One of the values of an option of a way."""
     if value not in known:
         raise InputError(f"{spelling}: {name}={value}, expected one of {', '.join(known)}")
     return value
 
 
 def _number(spelling: str, name: str, value: str) -> int:
-    """The number of a way.
-
-    Raises:
-        InputError: it is no whole number of at least 1.
-    """
+    """The number of a way."""
     if not value.isdecimal() or not 1 <= int(value) <= 10**9:
         raise InputError(f"{spelling}: {name}={value}, expected a whole number of at least 1: {WAYS[name]}")
     return int(value)
 
 
 def _options(spelling: str, text: str) -> dict[str, str]:
-    """The options after `@`, by name.
-
-    Raises:
-        InputError: one is not NAME=VALUE, or given twice.
-    """
+    """The options after `@`, by name."""
     found: dict[str, str] = {}
     for item in text.replace("@", ",").split(","):
         name, sign, value = (part.strip() for part in item.partition("="))
@@ -205,9 +189,6 @@ def way(given: Any, parameters: dict[str, Any] | None = None) -> Way:
         given: `LOSS` or `LOSS@NAME=VALUE,...`, where a name is a way, one of its options, `dtype`, `reduction`, or a
             parameter of the loss; or a loss or function itself.
         parameters: of the loss, for those of them that it has.
-
-    Raises:
-        InputError: an unknown loss, way or parameter, or a value out of range.
     """
     if not isinstance(given, str):
         loss = losses.sides(given)
@@ -248,11 +229,7 @@ WAY_OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def _taken(spelling: str, name: str, own: dict[str, str], shared: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of a spelling, and the shared ones that its loss has.
-
-    Raises:
-        InputError: there is no such loss, or it has no such parameter.
-    """
+    """The parameters of a spelling, and the shared ones that its loss has."""
     if not name.strip():
         raise InputError(f"{spelling!r}: no loss before @; write it like {EXAMPLE}")
     known = losses.known(name)

@@ -9,18 +9,19 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import likeness, losses, results, summaries
-from cocos.batches import Batch
+from cocos import losses, results
+from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint
-from cocos.embeddings import Embeddings
+from cocos.embeddings import Embeddings, likeness
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.scores import Pairs
 from cocos.engine import devices
-from cocos.errors import InputError, nearest
+from cocos.engine.prepared import Run, prepare
+from cocos.engine.sampling import Sampling, sampled, whole_number
 from cocos.measures import _audited, _labels_given, _replay, _suspicions
 from cocos.measures._audited import ANY_RULE, Tallies
-from cocos.run import Run, prepare
-from cocos.sampling import Sampling, sampled, whole_number
-from cocos.scores import Pairs
-from cocos.summaries import plain
+from cocos.results import summaries
+from cocos.results.summaries import plain
 
 # Suspected pairs in the JSON document, the largest push first; a list (--out) has all of them.
 MOST_LISTED = 100
@@ -126,11 +127,7 @@ def audit(
 
 
 def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling) -> Run:
-    """Prepare the run, with the filter of the loss off, and with the batches of a loader that knows nothing of groups.
-
-    Raises:
-        InputError: an option or an embedding that cannot be used; a loss whose weights are of no scores.
-    """
+    """Prepare the run without the filter of the loss, with batches of a loader that knows nothing of groups."""
     if isinstance(loss, str):
         loss = embeddings.loss(loss)[0] if isinstance(embeddings, Checkpoint) else losses.load(loss)
     if isinstance(loss, losses.Filters) and loss.filter != "none":
@@ -153,11 +150,7 @@ def _cut(embeddings: Embeddings, chosen: Sequence[str]) -> list[str]:
 
 
 def _known(against: Sequence[str] | None, names: Sequence[str], labels: Sequence[str]) -> list[str]:
-    """The rules whose suspects are taken as known positives.
-
-    Raises:
-        InputError: one that is not asked for.
-    """
+    """The rules whose suspects are taken as known positives."""
     if against is None:
         return [name for name in names if name in (*_suspicions.LABEL_RULES, *labels)]
     for name in against:

@@ -9,15 +9,16 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import health, losses, results, statistics
-from cocos.batches import Batch
+from cocos import losses, results
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
+from cocos.counting import health, statistics
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.scores import Pairs
+from cocos.engine.prepared import Run, prepare
+from cocos.engine.sampling import Sampling, sampled, whole_number
 from cocos.measures import _narrow
-from cocos.run import Run, prepare
-from cocos.sampling import Sampling, sampled, whole_number
-from cocos.scores import Pairs
 
 # Whole numbers of one query, which stand in the attributes.
 QUERY_TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")
@@ -36,11 +37,7 @@ CONTRIBUTOR_LABELS = {
 
 
 def _drawn(run: Run, row: int, direction: str, second: bool) -> tuple[int, Batch]:
-    """Number of the first batch that contains the query, and the batch seen from its side.
-
-    Raises:
-        InputError: no batch contains it.
-    """
+    """Number of the first batch that contains the query, and the batch seen from its side."""
     for number, batch in enumerate(run.plan.batches):
         seen = batch.flip() if second else batch
         if bool((seen.query_index == row).any()):

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from cocos import correlation, records, results, statistics
-from cocos.correlation import Association, Beyond, Quadratic
-from cocos.errors import InputError
+from cocos import results
+from cocos.base.errors import InputError
+from cocos.counting import statistics
 from cocos.measures import _columns, _gathered
 from cocos.measures._columns import RunColumn
+from cocos.results import correlation, records
+from cocos.results.correlation import Association, Beyond, Quadratic
 
 # Numbers that are correlated, and the one that they are correlated with, unless others are named.
 DEFAULT_X = ("contributing", "effective", "idle", "hardest_share")  # or, where the unit is unknown, `records.BY_PUSH`
@@ -153,11 +155,7 @@ def correlate(
 
 
 def _target(table: xr.Dataset, y: str | None, notes: list[str]) -> RunColumn:
-    """The number that is predicted; a note says where it is not of the test split.
-
-    Raises:
-        InputError: the runs have no recall, or not the number.
-    """
+    """The number that is predicted; a note says where it is not of the test split."""
     names = _columns.known(table)
     there = [name for name in DEFAULT_Y if name in names and _columns.column(table, name, "--y").known]
     if y is None and not there:
@@ -172,11 +170,7 @@ def _target(table: xr.Dataset, y: str | None, notes: list[str]) -> RunColumn:
 
 
 def _asked(table: xr.Dataset, x: Sequence[str] | str | None, target: RunColumn) -> list[RunColumn]:
-    """The numbers that are correlated.
-
-    Raises:
-        InputError: no such number, or y itself.
-    """
+    """The numbers that are correlated."""
     names = [x] if isinstance(x, str) else list(x or ())
     if not names:
         every = (column for name in DEFAULT_X for column in _columns.expanded(table, name))
@@ -217,11 +211,7 @@ def _levels(
 
 
 def _refuse_undefined(asked: Sequence[RunColumn], found: Sequence[dict[str, Association]], target: RunColumn) -> None:
-    """Refuse numbers of which none has a correlation at any level.
-
-    Raises:
-        InputError: with the reason of the first one.
-    """
+    """Refuse numbers of which none has a correlation at any level."""
     if all(each.undefined for levels in found for each in levels.values()):
         reason = found[0]["pooled"].undefined
         raise InputError(f"no correlation of {', '.join(each.name for each in asked)} with {target.name}: {reason}")

@@ -9,17 +9,20 @@ import numpy as np
 import xarray as xr
 from torch import Tensor
 
-from cocos import conventions, engine, losses, processes, results, retrieval, several, statistics, verdicts
+from cocos import engine, losses, results
+from cocos.base import processes
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
+from cocos.counting import conventions, statistics, verdicts
 from cocos.embeddings import Embeddings
-from cocos.engine import devices, fused
+from cocos.engine import devices, fused, retrieval
+from cocos.engine.prepared import Run, prepare_all
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
-from cocos.errors import InputError
+from cocos.engine.sampling import Progress, Sampling, sampled
 from cocos.measures import _felt, _marked, _per_query, _sourced
 from cocos.measures._counting import Counting, QueryRecords
-from cocos.run import Run, prepare_all
-from cocos.sampling import Progress, Sampling, sampled
+from cocos.results import several
 
 FLOAT32_COUNTS = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
 CHANGED_FORM = (
@@ -219,11 +222,7 @@ def count(
 
 
 def _same_sides(runs: Sequence[Run]) -> None:
-    """Refuse losses of which one asks from the queries alone and another in both directions, which no Dataset holds.
-
-    Raises:
-        InputError: naming both.
-    """
+    """Refuse losses of which one asks from the queries alone and another in both directions, which no Dataset holds."""
     first, sides = runs[0], [name for name, _, _ in runs[0].sides]
     for run in runs:
         own = [name for name, _, _ in run.sides]
@@ -240,11 +239,7 @@ def _more(run: Run) -> list:
 
 
 def _counted(runs: Sequence[Run], counting: Counting, progress: Progress | None) -> list[QueryRecords]:
-    """Check the runs, count for each, and add the groups of the queries.
-
-    Raises:
-        InputError: a loss or batches that the convention does not have, or a file that has changed.
-    """
+    """Check the runs, count for each, and add the groups of the queries."""
     report = progress and progress("counting")
     for run in runs:
         conventions.check_sample(counting.convention, run.loss, run.plan.sample, len(run.sides))

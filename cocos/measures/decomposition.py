@@ -8,17 +8,18 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, results, statistics
-from cocos.batches import Batch
+from cocos import losses, results
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
+from cocos.counting import statistics
+from cocos.counting.forces import candidate_gradient, force_share, gradient, norm_slope, per_query, sides
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError
-from cocos.forces import candidate_gradient, force_share, gradient, norm_slope, per_query, sides
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.scores import Pairs, length
+from cocos.engine.prepared import Run, prepare
+from cocos.engine.sampling import Sampling, sampled
 from cocos.measures import _felt, _narrow
 from cocos.measures._per_query import arrays, dataset, deviation, drawn, full_batches
-from cocos.run import Run, prepare
-from cocos.sampling import Sampling, sampled
-from cocos.scores import Pairs, length
 
 STATISTICS = {
     "pull_norm": ("length of the pull", "loss / length"),
@@ -57,11 +58,7 @@ def _radial(loss, pairs: Pairs) -> Tensor | None:
 
 
 def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, eps: float) -> dict[str, Tensor]:
-    """Statistics of every query of one batch, (queries,) each.
-
-    Raises:
-        InputError: a gradient leaves the range of the dtype.
-    """
+    """Statistics of every query of one batch, (queries,) each."""
     parts, as_query, as_candidate = [], [], 0
     both_roles = embeddings.shared and torch.equal(batch.query_index, batch.candidate_index)
     for pairs, weight, unit in run.blocks(embeddings, batch, whole=False):

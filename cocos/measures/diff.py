@@ -7,13 +7,15 @@ from typing import Unpack
 import numpy as np
 import xarray as xr
 
-from cocos import health, results, statistics, summaries
+from cocos import results
+from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint
+from cocos.counting import health, statistics
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, nearest
+from cocos.engine.sampling import Sampling, sampled, whole_number
 from cocos.measures import _changed, _paired_queries, _paired_steps
 from cocos.measures._paired_queries import COMPARED, QueryTable
-from cocos.sampling import Sampling, sampled, whole_number
+from cocos.results import summaries
 
 # Values by which the queries that changed most are chosen, the first that both results have.
 CHANGE_BY = ("MRR", "contributing", "relative")
@@ -137,11 +139,7 @@ def _attrs(pair: Sequence[xr.Dataset]) -> dict:
 
 
 def _of_runs(pair: tuple[xr.Dataset, xr.Dataset], names: tuple[str, str], level: float) -> xr.Dataset:
-    """Compare two runs at the steps that both have.
-
-    Raises:
-        InputError: they cannot be compared.
-    """
+    """Compare two runs at the steps that both have."""
     notes = _paired_queries.comparable(*pair, names)
     variables, said = _paired_steps.compared(pair, names, level)
     variables["version"] = ("version", list(names))
@@ -150,11 +148,7 @@ def _of_runs(pair: tuple[xr.Dataset, xr.Dataset], names: tuple[str, str], level:
 
 
 def _checked(names: Sequence[str], changed: int, top: int, level: float) -> tuple[str, str]:
-    """Two different names.
-
-    Raises:
-        InputError: an option that cannot be used.
-    """
+    """Two different names."""
     whole_number("changed", changed, 0, 1000)
     whole_number("top", top, 1, 100)
     if not 0 < level < 1:
@@ -165,11 +159,7 @@ def _checked(names: Sequence[str], changed: int, top: int, level: float) -> tupl
 
 
 def _by(by: str | None, known: Sequence[str]) -> str:
-    """The value by which change is measured.
-
-    Raises:
-        InputError: the results do not have it.
-    """
+    """The value by which change is measured."""
     if not known:
         raise InputError("the two have no value of queries in common: give two results of the same command")
     if by is not None and by not in known:

@@ -7,10 +7,10 @@ import torch
 import xarray as xr
 
 import cocos
-from cocos import results, scores
+from cocos import results
+from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint
-from cocos.embeddings import Embeddings
-from cocos.errors import InputError, nearest
+from cocos.embeddings import Embeddings, scores
 
 DTP_METRICS = ("euclidean", "squared_euclidean", "cosine")
 # Maximum number of classes that a note names.
@@ -123,11 +123,7 @@ def _counted(lengths: dict[str, int]) -> str:
 
 
 def _check_end(name: str, run: list[dict[int, float]]) -> None:
-    """Refuse a run that has diverged anywhere but at its end.
-
-    Raises:
-        InputError: None before another checkpoint, or nothing but None.
-    """
+    """Refuse a run that has diverged anywhere but at its end."""
     missing = [not found for found in run]
     if missing[0] or missing != sorted(missing):
         raise InputError(
@@ -137,11 +133,7 @@ def _check_end(name: str, run: list[dict[int, float]]) -> None:
 
 
 def _by_class(embeddings: Embeddings | None, metric: str, what: str) -> dict[int, float]:
-    """Mean distance of the samples of each class to their nearest proxy; of no class where the run has diverged.
-
-    Raises:
-        InputError: no sample has a proxy.
-    """
+    """Mean distance of the samples of each class to their nearest proxy; of no class where the run has diverged."""
     if embeddings is None:
         return {}
     if not isinstance(embeddings, Embeddings):

@@ -9,14 +9,14 @@ import xarray as xr
 from torch import Tensor
 
 from cocos import losses, results
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import Tally, Tile, View, devices
+from cocos.engine.prepared import Run, prepare
 from cocos.engine.readers.lines import Lines
-from cocos.errors import InputError
+from cocos.engine.sampling import Sampling, ladder, sampled
 from cocos.measures._passes import passes
-from cocos.run import Run, prepare
-from cocos.sampling import Sampling, ladder, sampled
 
 # Lowest bits of a share that the grid drops: 2**(52 - CELL_BITS) cells from a number to its double.
 CELL_BITS = 44
@@ -82,11 +82,7 @@ def eps_curve(
 
 
 def _held(run: Run, ladder: Tensor, report) -> Iterator[tuple[str, int, Tensor, Tensor]]:
-    """Yield direction, queries, shares above each eps and queries that have one, for each block of weights.
-
-    Raises:
-        InputError: the unit of the loss is not known.
-    """
+    """Yield direction, queries, shares above each eps and queries that have one, for each block of weights."""
     names, of = [name for name, _, _ in run.sides], _Ladder(ladder)
     for done, batch in enumerate(run.plan.batches):
         for name, (_, blocks) in zip(names, run.sided(batch, whole=False), strict=True):

@@ -7,9 +7,9 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, results, scores
-from cocos.embeddings import Embeddings
-from cocos.errors import InputError
+from cocos import losses, results
+from cocos.base.errors import InputError
+from cocos.embeddings import Embeddings, scores
 from cocos.measures import _regimes
 
 # Seeds of the random embeddings: odd ones give one positive a query.

@@ -8,16 +8,17 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import batches, engine, health, results, retrieval, scores
-from cocos.batches import Batch
+from cocos import engine, results
+from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint
-from cocos.embeddings import Embeddings
-from cocos.engine import readers
-from cocos.errors import InputError, nearest
+from cocos.counting import health
+from cocos.embeddings import Embeddings, batches, scores
+from cocos.embeddings.batches import Batch
+from cocos.engine import readers, retrieval
+from cocos.engine.prepared import embedded
+from cocos.engine.queries import with_positives
+from cocos.engine.sampling import Progress, whole_number
 from cocos.measures import _best_ranks
-from cocos.queries import with_positives
-from cocos.run import embedded
-from cocos.sampling import Progress, whole_number
 
 # Splits in the order of preference.
 EVALUATED_SPLITS = ("test", "val", "dev", "train")
@@ -39,11 +40,7 @@ def _origin(checkpoint: Checkpoint | None, split: str | None) -> tuple[dict, lis
 
 
 def _joined(embeddings: Embeddings, more: Embeddings, metric: str) -> Embeddings:
-    """The embeddings with candidates behind them that match no query.
-
-    Raises:
-        InputError: candidates that do not fit.
-    """
+    """The embeddings with candidates behind them that match no query."""
     extra = more.query if more.proxies and not embeddings.proxies else more.candidate
     if extra.shape[1] != embeddings.candidate.shape[1]:
         raise InputError(
@@ -92,11 +89,7 @@ class _Rows:
 
 
 def _folds(embeddings: Embeddings, sides: _Rows, folds: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows of the queries and candidates of each fold: the queries' groups, cut in order of first appearance.
-
-    Raises:
-        InputError: a fold would have no positive or no negative.
-    """
+    """Rows of the queries and candidates of each fold: the queries' groups, cut in order of first appearance."""
     groups = (embeddings.query_group[sides.matched[0]], embeddings.candidate_group[sides.matched[1]])
     ids, inverse = groups[0].unique(return_inverse=True)
     if not len(ids):

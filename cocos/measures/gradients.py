@@ -10,16 +10,17 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, results, scores, statistics
-from cocos.batches import Batch
+from cocos import losses, results
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
-from cocos.data import AnnotatedRows, Items
-from cocos.embeddings import Embeddings
-from cocos.errors import InputError
-from cocos.forces import gradient, norm_slope, sides
-from cocos.run import Run, embedded, prepare_all
-from cocos.sampling import Sampling, sampled, whole_number
-from cocos.scores import Pairs, length
+from cocos.checkpoints.data import AnnotatedRows, Items
+from cocos.counting import statistics
+from cocos.counting.forces import gradient, norm_slope, sides
+from cocos.embeddings import Embeddings, scores
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.scores import Pairs, length
+from cocos.engine.prepared import Run, embedded, prepare_all
+from cocos.engine.sampling import Sampling, sampled, whole_number
 
 # Percentiles of the cosines over the queries.
 COSINE_PERCENTILES = (5, 25, 50, 75, 95)
@@ -126,11 +127,7 @@ def gradients(
 
 
 def _losses(checkpoint: Checkpoint | None, loss, against: str | Sequence[Any] | None) -> list[losses.Loss]:
-    """The losses, that of the checkpoint first.
-
-    Raises:
-        InputError: one that occurs twice, or too many.
-    """
+    """The losses, that of the checkpoint first."""
     load: Callable[[str], losses.Loss] = losses.load if checkpoint is None else lambda name: checkpoint.loss(name)[0]
     if isinstance(against, str):
         against = [name.strip() for name in against.split(",")]
@@ -148,22 +145,14 @@ def _losses(checkpoint: Checkpoint | None, loss, against: str | Sequence[Any] | 
 
 
 def _weighs_scores(loss: losses.Loss) -> None:
-    """Refuse a loss without weights of scores of a metric.
-
-    Raises:
-        InputError: naming it.
-    """
+    """Refuse a loss without weights of scores of a metric."""
     traits = losses.traits(loss)
     if traits.weights == "influence" or traits.own_scores:
         raise InputError(f"{losses.name_of(loss)}: it weighs no scores that cocos knows, so its gradient is not known")
 
 
 def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, rows: Tensor, place: Tensor) -> Tensor:
-    """Gradients of the queries of a batch, (R, D); `rows` are these queries, and `place` (q,) says which row each is.
-
-    Raises:
-        InputError: a gradient leaves the range of the dtype.
-    """
+    """Gradients of queries of a batch, (R, D); `rows` are these queries, `place` (q,) says which row each is."""
     if losses.traits(run.loss).wide:
         total = _through_scores(run, embeddings, batch)[rows]
     else:

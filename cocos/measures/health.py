@@ -9,9 +9,9 @@ import xarray as xr
 from cocos import losses, results
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
+from cocos.engine.prepared import prepare
+from cocos.engine.sampling import Sampling, sampled
 from cocos.measures import _felt
-from cocos.run import prepare
-from cocos.sampling import Sampling, sampled
 
 SIDE_LABELS = {
     "rows": ("rows of the side", "rows"),

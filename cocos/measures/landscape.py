@@ -11,14 +11,14 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, results, scores
-from cocos.embeddings import Embeddings
-from cocos.errors import InputError
+from cocos import losses, results
+from cocos.base.errors import InputError
+from cocos.embeddings import Embeddings, scores
+from cocos.embeddings.scores import Pairs
+from cocos.engine.sampling import whole_number
 from cocos.measures import _minima, _narrow
 from cocos.measures._distance_functions import CurveSoftmax, parse
 from cocos.measures.weight_curve import MOST_POINTS
-from cocos.sampling import whole_number
-from cocos.scores import Pairs
 
 # Margin of the picture around the proxies, in units of their largest distance.
 MARGIN = 0.75
@@ -163,11 +163,7 @@ def _labelled(
 
 
 def _chosen(f1: str, f2: str | None, loss, scale: float, **warp: float):
-    """The subject of a landscape: functions of the distance, or a loss.
-
-    Raises:
-        InputError: both are given, or a loss that cannot be drawn.
-    """
+    """The subject of a landscape: functions of the distance, or a loss."""
     if loss is None:
         if f2 is None:
             own = parse(f1, name="f1", **warp)
@@ -201,11 +197,7 @@ def _polygon(number: int, distance: float) -> tuple[Tensor, _Plane]:
 
 
 def _spanned(embeddings: Embeddings, rows: Sequence[int]) -> tuple[Tensor, _Plane]:
-    """Two or three candidates, and the plane through them: from the first one to the second goes to the right.
-
-    Raises:
-        InputError: rows that are not there, or that span no plane.
-    """
+    """Two or three candidates, and the plane through them: from the first one to the second goes to the right."""
     rows, number = [int(row) for row in rows], len(embeddings.candidate)
     if len(rows) not in {2, 3} or len(set(rows)) < len(rows) or min(rows) < 0 or max(rows) >= number:
         raise InputError(f"rows: {rows}, expected two or three different ones from 0 to {number - 1}")

@@ -8,17 +8,18 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, results, statistics
+from cocos import losses, results
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
+from cocos.counting import statistics
 from cocos.embeddings import Embeddings
 from cocos.engine import Tally, Tile, View, devices
 from cocos.engine.parts import zeros
+from cocos.engine.prepared import Run, prepare
 from cocos.engine.primitives.kth import ascending
 from cocos.engine.readers.lines import Lines
-from cocos.errors import InputError
+from cocos.engine.sampling import Sampling, sampled, whole_number
 from cocos.measures._passes import passes
-from cocos.run import Run, prepare
-from cocos.sampling import Sampling, sampled, whole_number
 
 # Quantiles over the queries, at each place of the curve.
 QUERY_BAND = (0.05, 0.95)

@@ -9,11 +9,11 @@ import numpy as np
 import xarray as xr
 
 from cocos import results
-from cocos.errors import InputError
+from cocos.base.errors import InputError
+from cocos.counting.statistics import Difference, holm, paired
 from cocos.measures._papers import PAPER_TABLES, PaperColumn, PaperTable, known
 from cocos.measures._papers import published as printed_numbers
 from cocos.measures._table_runs import TableRun, read
-from cocos.statistics import Difference, holm, paired
 
 # Chance that a column, or a row of a table across settings, has a bold value although none is better.
 BOLD_CHANCE = 0.05

@@ -11,13 +11,13 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import likeness, results
-from cocos.annotations import Groups
+from cocos import results
+from cocos.base.annotations import Groups
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
-from cocos.collisions import Collisions, chance_to_meet
-from cocos.data import TrainingSet
-from cocos.embeddings import Embeddings
-from cocos.errors import InputError
+from cocos.checkpoints.data import TrainingSet
+from cocos.counting.collisions import Collisions, chance_to_meet
+from cocos.embeddings import Embeddings, likeness
 
 # Batch sizes that are planned where none are given; the number of rows is the last one.
 USUAL_BATCH_SIZES = (32, 128, 512, 2048, 8192, 32768)
@@ -134,11 +134,7 @@ def plan(
 
 
 def _sizes(given: Sequence[int] | None, rows: int) -> list[int]:
-    """Check the batch sizes; without any, those of the usual ones that are below the number of rows.
-
-    Raises:
-        InputError: naming the one that is out of range.
-    """
+    """Check the batch sizes; without any, those of the usual ones that are below the number of rows."""
     if given is None:
         return [size for size in USUAL_BATCH_SIZES if size < rows] or [rows]
     for size in given:

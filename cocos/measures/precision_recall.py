@@ -6,13 +6,13 @@ import numpy as np
 import torch
 import xarray as xr
 
-from cocos import engine, results, retrieval
+from cocos import engine, results
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.engine import readers
-from cocos.errors import InputError
-from cocos.queries import asked, steps
-from cocos.sampling import Queries, sampled
+from cocos.engine import readers, retrieval
+from cocos.engine.queries import asked, steps
+from cocos.engine.sampling import Queries, sampled
 
 # Maximum number of points of the curve.
 CURVE_POINTS = 2000
@@ -108,11 +108,7 @@ def _thinned(recall: np.ndarray, precision: np.ndarray) -> np.ndarray:
 
 
 def _band(ranked: readers.PositiveRanks, level: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Percentiles (percentile, level) and mean (level,) over queries of the precision at each recall.
-
-    Raises:
-        InputError: none of the queries has a positive.
-    """
+    """Percentiles (percentile, level) and mean (level,) over queries of the precision at each recall."""
     if not len(ranked.query):
         raise InputError("queries: none of those drawn has a positive; draw more")
     beaten = (ranked.above + ranked.ties).cpu()

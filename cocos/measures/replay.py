@@ -7,15 +7,17 @@ from typing import Any, Unpack
 import numpy as np
 import xarray as xr
 
-from cocos import losses, results, several, statistics
+from cocos import losses, results
+from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint
+from cocos.counting import statistics
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, nearest
+from cocos.engine.prepared import embedded
+from cocos.engine.sampling import Sampling, sampled, within
 from cocos.measures import _paired_queries, _variants
 from cocos.measures._variants import Variant
 from cocos.measures.count import count
-from cocos.run import embedded
-from cocos.sampling import Sampling, sampled, within
+from cocos.results import several
 
 # What a replay reports of every query: long name and units.
 REPLAYED = {

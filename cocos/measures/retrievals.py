@@ -6,14 +6,15 @@ from typing import Unpack
 import torch
 import xarray as xr
 
-from cocos import engine, results, summaries
+from cocos import engine, results
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
-from cocos.errors import InputError
-from cocos.queries import asked
-from cocos.sampling import Queries, sampled, whole_number
-from cocos.summaries import plain
+from cocos.engine.queries import asked
+from cocos.engine.sampling import Queries, sampled, whole_number
+from cocos.results import summaries
+from cocos.results.summaries import plain
 
 
 @sampled(Queries, without=["queries"])

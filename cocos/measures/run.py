@@ -11,13 +11,16 @@ import numpy as np
 import xarray as xr
 
 from cocos import checkpoints as files
-from cocos import detectors as shelf
-from cocos import health, losses, records, results, retrieval, summaries
+from cocos import losses, results
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, series
+from cocos.counting import health
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError
+from cocos.engine import retrieval
+from cocos.engine.sampling import Progress, Sampling, sampled
 from cocos.measures import _history, _known, _one_checkpoint
-from cocos.sampling import Progress, Sampling, sampled
+from cocos.monitor import detectors as shelf
+from cocos.results import records, summaries
 
 TITLE = "Run over its checkpoints"
 # Seconds of work after which the numbers so far are kept.
@@ -134,11 +137,7 @@ def _none_readable(left_out: list[dict[str, Any]]) -> str:
 def _in_order(
     checkpoints: Any, steps: Sequence[int] | None
 ) -> tuple[list[tuple[int, str, Path | Checkpoint | Embeddings]], list[str]]:
-    """Steps, names and checkpoints of a run, and notes on the steps.
-
-    Raises:
-        InputError: no run, several, or steps that do not fit.
-    """
+    """Steps, names and checkpoints of a run, and notes on the steps."""
     given = [checkpoints] if isinstance(checkpoints, Path | str) else list(checkpoints)
     if not given:
         raise InputError("checkpoints: none, expected the folder of a run, its files, or embeddings")
@@ -265,11 +264,7 @@ def of_store(path: Path, detectors: Sequence[shelf.Detector]) -> xr.Dataset:
 
 
 def _run(path: Path, attrs: Mapping[str, Any]) -> None:
-    """Refuse attributes without those that every run has.
-
-    Raises:
-        InputError: one is missing.
-    """
+    """Refuse attributes without those that every run has."""
     if missing := [name for name in ("cocos", "loss", "loss_parameters", "eps") if name not in attrs]:
         raise InputError(f"{path} is no result of a run, or a damaged one (no {missing[0]}); write it again")
 

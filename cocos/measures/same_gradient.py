@@ -10,10 +10,13 @@ import torch
 import xarray as xr
 
 from cocos import results
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
+from cocos.checkpoints.encoders import device_of
 from cocos.embeddings import Embeddings
-from cocos.encoders import device_of
-from cocos.errors import InputError
+from cocos.embeddings.scores import cosine
+from cocos.engine.prepared import embedded
+from cocos.engine.sampling import Progress, whole_number
 from cocos.losses.external.sides import Sides
 from cocos.measures._compared import NEXT_STEPS, Compared, Outcome, by_kind
 from cocos.measures._kinds_of_pairs import ENDS, PAIR_KINDS, RowKinds, fit
@@ -30,9 +33,6 @@ from cocos.measures._rows_of_pairs import (
 )
 from cocos.measures._same_verdict import outcome
 from cocos.measures._ways import WAY_DTYPES, Way, way
-from cocos.run import embedded
-from cocos.sampling import Progress, whole_number
-from cocos.scores import cosine
 
 # Largest difference of gradients that are the same, in parts of the largest gradient of a row: what the rounding of a
 # dtype leaves at temperatures from 0.05 on.

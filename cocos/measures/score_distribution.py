@@ -7,12 +7,12 @@ import numpy as np
 import torch
 import xarray as xr
 
-from cocos import engine, results, retrieval
+from cocos import engine, results
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.engine import readers
-from cocos.queries import QUERY_PERCENTILES, asked
-from cocos.sampling import Queries, sampled, whole_number, within
+from cocos.engine import readers, retrieval
+from cocos.engine.queries import QUERY_PERCENTILES, asked
+from cocos.engine.sampling import Queries, sampled, whole_number, within
 
 # Dims of one direction, long name and units.
 SCORE_DISTRIBUTION_LABELS = {

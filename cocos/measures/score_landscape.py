@@ -5,12 +5,13 @@ import math
 import torch
 import xarray as xr
 
-from cocos import losses, results, weights
-from cocos.errors import InputError
+from cocos import losses, results
+from cocos.base.errors import InputError
+from cocos.counting import weights
+from cocos.embeddings.scores import Pairs
+from cocos.engine.sampling import whole_number
 from cocos.measures import _narrow
 from cocos.measures.weight_curve import MOST_POINTS, SPANS
-from cocos.sampling import whole_number
-from cocos.scores import Pairs
 
 
 def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> xr.Dataset:

@@ -6,13 +6,14 @@ from typing import Unpack
 import numpy as np
 import xarray as xr
 
-from cocos import losses, results, sharpness
+from cocos import losses, results
 from cocos.checkpoints import Checkpoint
+from cocos.counting import sharpness
 from cocos.embeddings import Embeddings
 from cocos.engine import devices
+from cocos.engine.prepared import prepare
+from cocos.engine.sampling import Sampling, sampled
 from cocos.measures import _other_values
-from cocos.run import prepare
-from cocos.sampling import Sampling, sampled
 
 # Part of the negatives that share the push where no number is wanted: docs/study.md has its best one at 16 of 127.
 USUAL_PART = 1 / 8

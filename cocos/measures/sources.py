@@ -6,11 +6,11 @@ import numpy as np
 import xarray as xr
 
 from cocos import results
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError
+from cocos.engine.sampling import Sampling, sampled
 from cocos.measures.count import count
-from cocos.sampling import Sampling, sampled
 
 LABELS = {
     "negatives": ("negatives of the source, per query", "candidates"),

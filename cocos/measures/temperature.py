@@ -9,17 +9,18 @@ from typing import Any, Unpack
 import numpy as np
 import xarray as xr
 
-from cocos import equilibrium, losses, results, sharpness
-from cocos.batches import Batch
+from cocos import losses, results
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
+from cocos.counting import equilibrium, sharpness
+from cocos.counting.equilibrium import Equilibrium
 from cocos.embeddings import Embeddings
+from cocos.embeddings.batches import Batch
 from cocos.engine import devices
-from cocos.equilibrium import Equilibrium
-from cocos.errors import InputError
+from cocos.engine.prepared import Run, prepare
+from cocos.engine.sampling import Sampling, sampled
 from cocos.measures._rescored import Rescored, interval
 from cocos.measures.solve import solve
-from cocos.run import Run, prepare
-from cocos.sampling import Sampling, sampled
 
 # Batch sizes of a curve where none are given: those that the set fills, and then the whole set.
 BATCH_SIZES = (32, 128, 512, 2048)
@@ -125,11 +126,7 @@ def _full(batches: Sequence[Batch], size: int) -> tuple[Batch, ...]:
 
 
 def _runs(embeddings: Embeddings | Checkpoint, loss, sizes: Sequence[int | str] | None, options: dict) -> list[Run]:
-    """A run of full batches for each batch size; without given sizes, the usual ones that the set fills, and the set.
-
-    Raises:
-        InputError: as `prepare`.
-    """
+    """A run of full batches for each batch size; by default the usual ones that the set fills, and the set."""
     made: list[Run] = []
     for size in sizes or BATCH_SIZES:
         run = prepare(embeddings, loss, **options, batch_size=size)
@@ -216,11 +213,7 @@ def temperature(
 
 
 def _sizes(given: Sequence[int | str] | int | str | None) -> list[int | str] | None:
-    """Batch sizes, each once; None without any.
-
-    Raises:
-        InputError: an empty list, or a size that is given twice.
-    """
+    """Batch sizes, each once; None without any."""
     if given is None:
         return None
     sizes = [given] if isinstance(given, int | str) else list(given)

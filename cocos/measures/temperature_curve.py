@@ -8,13 +8,13 @@ import numpy as np
 import xarray as xr
 
 from cocos import losses, results
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import devices
-from cocos.errors import InputError
+from cocos.engine.prepared import prepare
+from cocos.engine.sampling import Sampling, ladder, sampled
 from cocos.measures import _other_values
-from cocos.run import prepare
-from cocos.sampling import Sampling, ladder, sampled
 
 # Parameters that divide or multiply the scores, with their units, in the order in which they are looked for.
 PARAMETERS = {"temperature": "score", "scale": "1 / score"}
@@ -31,11 +31,7 @@ CURVE_VALUES = 33
 
 
 def _parameter(loss) -> str:
-    """Name of the parameter that divides or multiplies the scores of a loss.
-
-    Raises:
-        InputError: it has none.
-    """
+    """Name of the parameter that divides or multiplies the scores of a loss."""
     there = [field.name for field in fields(loss)] if is_dataclass(loss) else []
     for name in PARAMETERS:
         if name in there:

@@ -10,12 +10,12 @@ import xarray as xr
 from torch import Tensor
 
 from cocos import engine, results
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
-from cocos.errors import InputError
-from cocos.queries import NO_POSITIVE, QUERY_PERCENTILES, Asked, asked, steps
-from cocos.sampling import Queries, sampled
+from cocos.engine.queries import NO_POSITIVE, QUERY_PERCENTILES, Asked, asked, steps
+from cocos.engine.sampling import Queries, sampled
 
 # Cut-offs of the curves.
 CUTOFF_LEVELS = 101
@@ -160,9 +160,6 @@ def _chosen(seen: Asked, wanted: list[float] | None, recalls: list[float], repor
     """The lowest cut-off of each precision that is reached, or those of the recalls and of the best F1; and the ends.
 
     The ends are the scores between which a picture is drawn: of nearly all positive pairs, and the highest one.
-
-    Raises:
-        InputError: no precision is reached, or there is no positive pair.
     """
     (curve,) = engine.run(seen.whole(), [readers.PrecisionRecall()], progress=report)
     if not len(curve.score):
@@ -184,11 +181,7 @@ def _chosen(seen: Asked, wanted: list[float] | None, recalls: list[float], repor
 
 
 def _precise(score: Tensor, found: Tensor, negatives: Tensor, wanted: list[float]) -> tuple[list[int], Tensor]:
-    """Places of the lowest cut-off of each precision that is reached, and these precisions.
-
-    Raises:
-        InputError: none is.
-    """
+    """Places of the lowest cut-off of each precision that is reached, and these precisions."""
     precision, targets = found / (found + negatives).double(), {}
     for target in sorted(wanted):
         reached = (precision >= target).nonzero().flatten()
@@ -208,11 +201,7 @@ def _precise(score: Tensor, found: Tensor, negatives: Tensor, wanted: list[float
 
 
 def _counted(seen: Asked, given: list[float], report) -> dict[str, Tensor]:
-    """Count the pairs that given cut-offs let through.
-
-    Raises:
-        InputError: there is no positive pair.
-    """
+    """Count the pairs that given cut-offs let through."""
     whole = seen.whole()
     level = torch.tensor(sorted(given), dtype=torch.float64, device=whole.device)
     (curve,) = engine.run(whole, [readers.PrecisionRecall(level)], progress=report)

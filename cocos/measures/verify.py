@@ -10,15 +10,16 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import health, losses, results, weights
+from cocos import losses, results
+from cocos.base.errors import InputError, Unfit
 from cocos.checkpoints import Checkpoint
+from cocos.counting import health, weights
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, Unfit
+from cocos.engine.prepared import Run, prepare
+from cocos.engine.sampling import Sampling, sampled
 from cocos.measures import _regimes, _trials
 from cocos.measures._trials import TRIED_DTYPES, Trial
 from cocos.measures._verdict import TrialResult, faults_of, notes_of, saturation, verdict_of
-from cocos.run import Run, prepare
-from cocos.sampling import Sampling, sampled
 
 # Gradients below this size are not compared.
 NEGLIGIBLE = 1e-9
@@ -61,11 +62,7 @@ def _against(loss, other, pairs) -> tuple[float, float]:
 
 
 def _tried(loss, other, trial: Trial) -> TrialResult:
-    """Put every question to one trial. An exception of the loss itself is an answer.
-
-    Raises:
-        Unfit: the loss cannot be told these rows.
-    """
+    """Put every question to one trial. An exception of the loss itself is an answer."""
     found, pairs = TrialResult(trial), trial.pairs
     try:
         value, weight = loss(pairs), weights.of(loss, pairs)

@@ -3,10 +3,11 @@
 import torch
 import xarray as xr
 
-from cocos import losses, results, statistics, weights
-from cocos.errors import InputError
-from cocos.sampling import whole_number
-from cocos.scores import Pairs
+from cocos import losses, results
+from cocos.base.errors import InputError
+from cocos.counting import statistics, weights
+from cocos.embeddings.scores import Pairs
+from cocos.engine.sampling import whole_number
 
 SPANS = {  # from the farthest to the closest score that is drawn
     "angle": (0.0, 2**0.5),

@@ -6,12 +6,12 @@ import torch
 import xarray as xr
 
 from cocos import losses, results
+from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, nearest
+from cocos.engine.prepared import prepare
+from cocos.engine.sampling import Sampling, sampled
 from cocos.measures import _narrow
-from cocos.run import prepare
-from cocos.sampling import Sampling, sampled
 
 ORDERS = ("hardness", "batch", "group")
 # Maximum number of cells of a map.

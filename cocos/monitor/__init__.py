@@ -15,15 +15,16 @@ from typing import Any, Self
 import torch
 import xarray as xr
 
-from cocos import detectors as shelf
-from cocos import losses, records, results
-from cocos.errors import InputError
+from cocos import losses, results
+from cocos.base.errors import InputError
 from cocos.monitor import _inputs, _readings, _tap
+from cocos.monitor import detectors as shelf
 from cocos.monitor._losses import Unreached
 from cocos.monitor._named import Named, embeddings_of
 from cocos.monitor._recognised import Reading, inner, recogniser
 from cocos.monitor._seen import Seen
 from cocos.monitor._surroundings import Hook, brief, caller, check, first, plain, world
+from cocos.results import records
 
 __all__ = ["Monitor"]
 
@@ -159,11 +160,7 @@ class Monitor:
         self._hooks.append(_tap.attach(module, self._tapped, self._deliver, groups=groups, failed=self._unread))
 
     def _read(self, loss: Any) -> Named | None:
-        """The loss that is computed on embeddings; None for a module, which is tapped.
-
-        Raises:
-            InputError: an unknown name, or no loss.
-        """
+        """The loss that is computed on embeddings; None for a module, which is tapped."""
         if isinstance(loss, str):
             return Named(losses.load(loss))
         if isinstance(loss, torch.nn.Module):
@@ -349,9 +346,6 @@ class Monitor:
             call: that is read; None: none yet.
             before: seconds that it has taken already.
             usable: whether an error of the user's input is raised.
-
-        Raises:
-            InputError: of the user's input.
         """
         start = time.perf_counter()
         try:

@@ -37,11 +37,7 @@ class About:
 
 
 def of(found: Sequence[Piece], about: About) -> tuple[list[list[Seen]], float]:
-    """The directions of a call for each width, the largest first, and the part of its pairs without a gradient.
-
-    Raises:
-        Unread: it is not known which entries are positives.
-    """
+    """The directions of a call for each width, the largest first, and the part of its pairs without a gradient."""
     if not all(each.head for each in found):
         found = [each for each in found if not each.head]
     widths = sorted({each.query.shape[1] for each in found}, reverse=True)

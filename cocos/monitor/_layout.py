@@ -153,9 +153,6 @@ def find(
         groups: (Q,) ids, or those of both sides.
         labels: whole numbers among the arguments.
         offsets: columns at which a diagonal may begin, the likeliest first.
-
-    Raises:
-        Unread: no entry is pulled, and it is not known which are positives.
     """
     shape, device = weights.shape, weights.device
     positive = _equal(groups, shape, device) if groups is not None else None

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from cocos import detectors
-from cocos.errors import InputError
+from cocos.base.errors import InputError
+from cocos.monitor import detectors
 
 if TYPE_CHECKING:
     from cocos.monitor import Monitor
@@ -127,11 +127,7 @@ def _averages(module: nn.Module) -> bool:
 
 
 def given(loss: object, owner: object) -> nn.Module | None:
-    """The module that the user asks for: itself, or an attribute of the owner like `criterion` or `head.loss`.
-
-    Raises:
-        InputError: there is no such attribute, or it is no module.
-    """
+    """The module that the user asks for: itself, or an attribute of the owner like `criterion` or `head.loss`."""
     if loss is None or isinstance(loss, nn.Module):
         return loss
     if not isinstance(loss, str):
@@ -146,11 +142,7 @@ def given(loss: object, owner: object) -> nn.Module | None:
 
 
 def only(owner: object) -> nn.Module | None:
-    """The one module of an object whose name speaks of a loss; None where there is none.
-
-    Raises:
-        InputError: there are several.
-    """
+    """The one module of an object whose name speaks of a loss; None where there is none."""
     found = named(owner)
     if len({id(each) for each in found.values()}) > 1:
         names = ", ".join(sorted(found))
@@ -159,11 +151,7 @@ def only(owner: object) -> nn.Module | None:
 
 
 def logged(first: Log, log: Log | None) -> Log:
-    """A function that calls two functions of (dict, step), the second one where it is given.
-
-    Raises:
-        InputError: the second one cannot be called.
-    """
+    """A function that calls two functions of (dict, step), the second one where it is given."""
     if log is None:
         return first
     if not callable(log):

@@ -6,21 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos import losses, results, scores, weights
-from cocos.batches import Batch
-from cocos.embeddings import Embeddings
-from cocos.errors import InputError
+from cocos import losses, results
+from cocos.base.errors import InputError
+from cocos.counting import weights
+from cocos.embeddings import Embeddings, scores
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.similarities import SYMMETRIC
 from cocos.monitor._seen import Seen
-from cocos.scores import Pairs
-from cocos.similarities import SYMMETRIC
 
 
 def _tensor(name: str, value: Any) -> Tensor:
-    """Rows of one side without their graph, in float32 at least.
-
-    Raises:
-        InputError: no matrix of floating-point numbers.
-    """
+    """Rows of one side without their graph, in float32 at least."""
     try:
         rows = torch.as_tensor(value).detach()
     except (TypeError, ValueError, RuntimeError):
@@ -40,9 +37,6 @@ def embeddings_of(query: Any, candidate: Any, groups: Any, negatives: Any = None
         groups: (Q,) ids for both sides, or a tuple of the ids of the queries and of the candidates; None: row i
             matches row i.
         negatives: own hard negatives, (Q, K, D); None: there are none.
-
-    Raises:
-        InputError: wrong shapes, lengths or ids.
     """
     shared = candidate is None or candidate is query
     rows = _tensor("query", query)

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from cocos.embeddings.sources import DIRECTIONS, IN_BATCH, OTHERS_HARD, OWN_HARD, SOURCES
 from cocos.monitor._pieces import Piece, same_rows
-from cocos.sources import DIRECTIONS, IN_BATCH, OTHERS_HARD, OWN_HARD, SOURCES
 
 
 def of(piece: Piece, positive: Tensor) -> Tensor | None:

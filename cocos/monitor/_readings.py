@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from cocos import units
+from cocos.embeddings.sources import OTHERS_HARD
+from cocos.losses.external import units
 from cocos.monitor import _inputs, _settled
 from cocos.monitor._seen import Seen
-from cocos.records import OF_CLASSES, SOURCE_KEYS, SOURCE_METRICS
-from cocos.sources import OTHERS_HARD
+from cocos.results.records import OF_CLASSES, SOURCE_KEYS, SOURCE_METRICS
 
 # Maximum number of candidates that are compared with each other: a sample is drawn from more.
 SAMPLED_ROWS = 256

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from cocos import losses
 from cocos.embeddings import Embeddings
+from cocos.embeddings.scores import Pairs, euclidean
 from cocos.losses.external import pml
 from cocos.monitor._named import Named, embeddings_of
 from cocos.monitor._products import without_gradient
 from cocos.monitor._seen import Seen
-from cocos.scores import Pairs, euclidean
 
 __all__ = ["Reading", "Recogniser", "inner", "recogniser"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cocos.equilibrium import BEYOND_CLIP, CLIP, ROUNDINGS
+from cocos.counting.equilibrium import BEYOND_CLIP, CLIP, ROUNDINGS
 from cocos.monitor._seen import Seen
 
 # Maximum number of scores of one direction that are weighed again and again: queries are drawn from more.

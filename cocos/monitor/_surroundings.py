@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 
 # Number of letters of an error in a warning.
 MOST_LETTERS = 300
@@ -56,11 +56,7 @@ def first() -> bool:
 
 
 def check(every: Any, eps: Any, budget: Any, **functions: Any) -> None:
-    """Refuse options that cannot be used.
-
-    Raises:
-        InputError: naming the option.
-    """
+    """Refuse options that cannot be used."""
     if isinstance(every, bool) or not isinstance(every, Integral) or every < 1:
         raise InputError(f"every: {every!r}, expected a whole number of calls, at least 1")
     if not isinstance(eps, Real) or not 0 <= float(eps) < math.inf:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 from cocos.monitor import Monitor, _losses
 
 try:

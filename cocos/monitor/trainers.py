@@ -17,7 +17,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 from cocos.monitor import Monitor, _losses
 from cocos.monitor._surroundings import Hook
 
@@ -234,11 +234,7 @@ def watch(
 
 
 def _modules(trainer: Trainer, loss: nn.Module | str | None) -> dict[str, nn.Module]:
-    """The modules that compute the losses of a trainer, by the names of their datasets; the only one has the name "".
-
-    Raises:
-        InputError: there is none, or there are several of which one must be named.
-    """
+    """The modules that compute the losses of a trainer, by the names of their datasets; "" for the only one."""
     asked = _losses.given(loss, trainer)
     own = getattr(trainer, "loss", None)
     if asked is None and isinstance(own, dict):

@@ -6,7 +6,7 @@ import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
 
-from cocos.statistics import Difference
+from cocos.counting.statistics import Difference
 
 # Grey level of a difference that is not resolved.
 UNRESOLVED_GREY = "0.55"

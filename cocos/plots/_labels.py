@@ -17,9 +17,9 @@ from matplotlib.text import Annotation, Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 from cocos.plots._wording import names_of, numbered, plain, wrapped
-from cocos.several import each as taken
+from cocos.results.several import each as taken
 
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 # Identifier of a legend that a figure may move below all of its axes.
@@ -48,9 +48,6 @@ def series(dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | No
     """Datasets that share a plot by their names, by default those of their losses; equal names get numbers.
 
     One of several losses is taken apart.
-
-    Raises:
-        InputError: another number of names than of Datasets, or none.
     """
     given = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
     several = [one for each in given for one in taken(each).values()]
@@ -63,11 +60,7 @@ def series(dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | No
 
 
 def single(dataset: xr.Dataset | Sequence[xr.Dataset], reason: str) -> xr.Dataset:
-    """The one Dataset of a plot that cannot take several.
-
-    Raises:
-        InputError: several, with the reason.
-    """
+    """The one Dataset of a plot that cannot take several."""
     several = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
     if len(several) != 1:
         raise InputError(f"this plot takes one Dataset, got {len(several)}: {reason}; draw each on Axes of its own")

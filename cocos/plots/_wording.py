@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 import xarray as xr
 
-from cocos.errors import printable
+from cocos.base.errors import printable
 
 # Characters of a name in a sentence.
 NAME_LENGTH = 40

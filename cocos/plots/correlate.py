@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from cocos.errors import InputError, nearest
+from cocos.base.errors import InputError, nearest
 from cocos.plots._labels import below, palette, single
 from cocos.plots._wording import plain
 

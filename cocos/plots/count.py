@@ -8,7 +8,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from cocos import health, results
+from cocos import results
+from cocos.counting import health
 from cocos.measures._per_query import bins, histogram
 from cocos.plots._labels import below, palette, series
 from cocos.plots._wording import between, number, percent, plain

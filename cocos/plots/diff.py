@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos.errors import InputError, nearest
+from cocos.base.errors import InputError, nearest
 from cocos.measures._paired_queries import COMPARED
 from cocos.plots._labels import SIDE_LENGTH, STYLES, below, palette, series
 from cocos.plots._wording import listed, plain
@@ -66,11 +66,7 @@ def _pair(data: xr.Dataset) -> str:
 
 
 def _chosen(metric: str | None, data: xr.Dataset) -> str:
-    """The value that is drawn.
-
-    Raises:
-        InputError: it was not compared.
-    """
+    """The value that is drawn."""
     known = [str(each) for each in data["metric"].values]
     if metric is not None and metric not in known:
         raise InputError(nearest("value of a comparison", metric, known))

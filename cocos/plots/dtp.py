@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 from cocos.plots._labels import STYLES, series
 from cocos.plots._wording import plain
 
@@ -89,11 +89,7 @@ def dtp(
 def _runs(
     dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | None
 ) -> tuple[dict[str, xr.Dataset], xr.Dataset]:
-    """Runs of all Datasets by their names, and the first Dataset.
-
-    Raises:
-        InputError: their distances are of other metrics.
-    """
+    """Runs of all Datasets by their names, and the first Dataset."""
     several = series(dataset, names)
     every = list(several.values())
     if len(metrics := {each.attrs["metric"] for each in every}) > 1:

@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from cocos import results
-from cocos.errors import InputError, nearest
+from cocos.base.errors import InputError, nearest
 from cocos.plots._labels import SIDE_LENGTH, STYLES, below, palette, single
 from cocos.plots._wording import percent, plain
 

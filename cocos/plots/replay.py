@@ -8,11 +8,11 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from cocos import results
-from cocos.errors import InputError, nearest
+from cocos.base.errors import InputError, nearest
+from cocos.counting.statistics import Difference
 from cocos.plots._forest import forest
 from cocos.plots._labels import SIDE_LENGTH, single
 from cocos.plots._wording import number, plain
-from cocos.statistics import Difference
 
 # Characters of the longest name of a variant beside its row.
 VARIANT_LENGTH = 34

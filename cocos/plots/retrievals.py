@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 from cocos.plots._labels import CHARACTERS_PER_INCH, LINE_SPACING, single
 from cocos.plots._wording import plain, wrapped
 

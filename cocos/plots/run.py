@@ -9,11 +9,11 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from cocos import records
-from cocos.errors import InputError, nearest
+from cocos.base.errors import InputError, nearest
 from cocos.measures._history import axis, widest
 from cocos.plots._labels import STYLES, below, palette, series, sides
 from cocos.plots._wording import listed
+from cocos.results import records
 
 # Of each choice of `show`: its variables with their names, the label of its axis, and the subject of its title.
 RUN_CURVES: dict[str, tuple[dict[str, str], str, str]] = {

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
 from cocos import results
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 from cocos.plots._labels import STYLES, below, logarithmic, palette, series
 from cocos.plots._wording import listed, plain
 
@@ -93,11 +93,7 @@ def score_distribution(
 
 
 def _comparable(several: dict[str, xr.Dataset]) -> None:
-    """Refuse Datasets that have no common axis.
-
-    Raises:
-        InputError: their metrics or bins differ.
-    """
+    """Refuse Datasets that have no common axis."""
     for key, what in (("metric", "scores are"), ("bin_width", "bins are of")):
         found = {name: each.attrs[key] for name, each in several.items()}
         if len(set(found.values())) > 1:

@@ -7,7 +7,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from cocos import results
-from cocos.errors import InputError, nearest
+from cocos.base.errors import InputError, nearest
 from cocos.plots._labels import below, curves, palette, series
 from cocos.plots._wording import listed, number, percent, plain
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from cocos import measures, writing
-from cocos.errors import InputError
+from cocos import measures
+from cocos.base import writing
+from cocos.base.errors import InputError
 from cocos.reports import summary, terminal
 from cocos.reports._by_source import BELOW_ZERO
 from cocos.reports.layout import Step, Table

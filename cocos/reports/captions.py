@@ -12,7 +12,7 @@ from types import ModuleType
 
 import xarray as xr
 
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 
 CAPTION_FUNCTIONS = ("title", "alt", "agrees")
 # Names that contain a digit but are no result: sources, measures, functions, settings of the papers.

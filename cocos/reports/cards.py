@@ -5,7 +5,8 @@ import textwrap
 import numpy as np
 import xarray as xr
 
-from cocos import docstrings, losses, results
+from cocos import losses, results
+from cocos.base import docstrings
 from cocos.reports import formulas
 from cocos.reports.layout import Table
 

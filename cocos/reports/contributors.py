@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import xarray as xr
 
-from cocos import health, results
+from cocos import results
+from cocos.counting import health
 from cocos.reports import terminal
 from cocos.reports._phrases import has_images
 from cocos.reports.layout import Table

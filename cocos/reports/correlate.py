@@ -5,9 +5,9 @@ import math
 import numpy as np
 import xarray as xr
 
-from cocos.correlation import LEVELS
 from cocos.reports import terminal
 from cocos.reports.layout import Table
+from cocos.results.correlation import LEVELS
 
 # Blocks that are named below a table.
 MOST_BLOCKS_NAMED = 2

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import xarray as xr
 
-from cocos import health, measures, results, several, verdicts
+from cocos import measures, results
+from cocos.counting import health, verdicts
 from cocos.reports import _by_source
 from cocos.reports._phrases import averaging, drawn, geometry, has_images, loss_call, mean, number, queries_per_batch
 from cocos.reports.layout import Step, Table, given
+from cocos.results import several
 
 # Rows of a count: key in the JSON, label, factor, and definition for `explain`.
 COUNT_ROWS = (

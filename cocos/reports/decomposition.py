@@ -3,7 +3,8 @@
 import numpy as np
 import xarray as xr
 
-from cocos import health, measures, results
+from cocos import measures, results
+from cocos.counting import health
 from cocos.reports._phrases import averaging, drawn, loss_call
 from cocos.reports.layout import Table
 

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from cocos import records, results
+from cocos import results
 from cocos.measures._paired_queries import COMPARED
 from cocos.reports import terminal
 from cocos.reports.layout import Table
+from cocos.results import records
 
 # Characters of the name of a row in a table.
 ROW_NAME = 36

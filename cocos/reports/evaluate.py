@@ -2,7 +2,8 @@
 
 import xarray as xr
 
-from cocos import health, measures
+from cocos import measures
+from cocos.counting import health
 from cocos.reports._phrases import geometry, number
 from cocos.reports.layout import Table
 

@@ -16,12 +16,12 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 import cocos
-from cocos import writing
-from cocos.errors import InputError, nearest
+from cocos.base import writing
+from cocos.base.errors import InputError, nearest
+from cocos.engine.sampling import Progress
 from cocos.reports import captions
 from cocos.reports.layout import Table
 from cocos.reports.saving import finish, save, styled
-from cocos.sampling import Progress
 
 PACKAGE = Path(cocos.__file__).parent
 # Files and folders of the package that draw, write or parse: the data of a figure do not depend on them.
@@ -119,11 +119,7 @@ def _names(node: ast.AST) -> list[ast.Name]:
 
 
 def _key(path: Path, module: ModuleType, imported: Sequence[Path] = ()) -> str:
-    """Hash of everything the data depend on: script, its imports, input files, package, versions of the libraries.
-
-    Raises:
-        InputError: an input file that does not exist.
-    """
+    """Hash of everything the data depend on: script, its imports, input files, package, versions of the libraries."""
     digest = hashlib.sha256("\n".join([cocos.__version__, torch.__version__, np.__version__]).encode())
     digest.update(_computing(path.read_text("utf-8")).encode())
     sources = [each for each in sorted(PACKAGE.rglob("*.py")) if each.relative_to(PACKAGE).parts[0] not in NOT_DATA]

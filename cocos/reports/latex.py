@@ -2,9 +2,11 @@
 
 import xarray as xr
 
-from cocos import health, measures, results, several
+from cocos import measures, results
+from cocos.counting import health
 from cocos.reports import terminal
 from cocos.reports._phrases import averaging, drawn, number, queries_per_batch
+from cocos.results import several
 
 TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
 # Columns of each loss, and their symbols: Bleeker & de Rijke 2022, Tables 3 (triplet), 4 (NT-Xent) and 5 (SmoothAP).

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import xarray as xr
 
-from cocos import writing
+from cocos.base import writing
 from cocos.reports import terminal
 from cocos.reports.latex import escaped
 from cocos.reports.layout import Table

@@ -20,13 +20,14 @@ from typing import get_args, get_origin
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos import docstrings, measures, plots, results
+from cocos import measures, plots, results
+from cocos.base import docstrings
+from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint
-from cocos.data import Items
-from cocos.errors import InputError, nearest
+from cocos.checkpoints.data import Items
+from cocos.engine.sampling import Progress, meanings
 from cocos.reports import saving
 from cocos.reports.layout import Table
-from cocos.sampling import Progress, meanings
 
 # Inches of a panel of a plot without a `size`: the default of matplotlib.
 DEFAULT_SIZE = (6.4, 4.8)

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from cocos import detectors as shelf
-from cocos import records, results
+from cocos import results
 from cocos.measures import _history
+from cocos.monitor import detectors as shelf
 from cocos.reports.layout import Step, Table
+from cocos.results import records
 
 # Columns of a direction: variable, name, and decimals.
 SIDE_COLUMNS = (

@@ -20,8 +20,8 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter
 from matplotlib.transforms import Bbox, blended_transform_factory
 
 import cocos
-from cocos import reading, writing
-from cocos.errors import InputError, unreachable
+from cocos.base import reading, writing
+from cocos.base.errors import InputError, unreachable
 from cocos.plots._labels import BELOW, CHARACTERS_PER_INCH, LINE_SPACING, column, in_columns, part_labels
 from cocos.plots._wording import DOLLAR, ESCAPED, middle, wrapped
 

@@ -3,8 +3,10 @@
 import numpy as np
 import xarray as xr
 
-from cocos import health, results, summaries
+from cocos import results
+from cocos.counting import health
 from cocos.reports.layout import Table
+from cocos.results import summaries
 
 # Percentiles over queries in a Dataset that does not name its own.
 USUAL_PERCENTILES = ("5th", "95th")

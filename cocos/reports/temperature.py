@@ -3,10 +3,10 @@
 import xarray as xr
 
 from cocos import measures
+from cocos.engine.sampling import DEFAULTS
 from cocos.measures.temperature import STATES
 from cocos.reports import summary
 from cocos.reports.layout import Step, Table, given
-from cocos.sampling import DEFAULTS
 
 
 def table(data: xr.Dataset) -> Table:

@@ -5,7 +5,7 @@ import shutil
 import sys
 import textwrap
 
-from cocos.errors import InputError, printable
+from cocos.base.errors import InputError, printable
 
 # Maximum number of characters of a sentence or cell; the middle of a longer one is left out.
 MOST_CHARACTERS = 2000

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from cocos import health
+from cocos.counting import health
 from cocos.reports.layout import Table
 
 

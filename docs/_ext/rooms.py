@@ -3,51 +3,46 @@
 from pathlib import Path
 
 TARGET = Path(__file__).parent.parent / "architecture.svg"
-WIDTH, HEIGHT = 960, 560
+WIDTH, HEIGHT = 960, 480
 WIDE, HIGH = 150, 56  # of a box
 # Rooms by their place: name -> (left, top, columns that it is wide, what it does). A name that ends in / is a folder.
 ROOMS = {
-    "checkpoints/": (60, 50, 1, "formats of files"),
-    "encoders/": (240, 50, 1, "architectures"),
-    "data/": (420, 50, 1, "training data"),
-    "embeddings": (780, 50, 1, "both sides, groups"),
-    "batches/": (60, 170, 1, "draws by a seed"),
-    "scores": (240, 170, 1, "Pairs of a batch"),
-    "losses/": (420, 170, 1, "loss and weight"),
-    "weights": (600, 170, 1, "closed form, autograd"),
-    "statistics": (780, 170, 1, "counts, spread"),
-    "engine/": (240, 285, 4.6, "passes over scores of any size: views, readers, a kernel in C"),
-    "measures/": (240, 385, 4.6, "one question a file: a labelled Dataset"),
-    "plots/": (240, 485, 1, "Dataset to picture"),
-    "reports/": (480, 485, 1.4, "tables, LaTeX, saved figures"),
-    "commands/": (780, 485, 1, "one command a file"),
+    "checkpoints/": (60, 50, 2, "a file or a folder becomes embeddings"),
+    "embeddings/": (420, 50, 1, "sides, groups, batches"),
+    "losses/": (600, 50, 1, "loss and weight"),
+    "counting/": (780, 50, 1, "statistics, findings"),
+    "engine/": (60, 170, 5.8, "passes over scores of any size: views, readers, a kernel in C"),
+    "measures/": (60, 285, 3, "one question a file: a labelled Dataset"),
+    "monitor/": (600, 285, 2.2, "the same numbers of a live loss; detectors"),
+    "results/": (60, 400, 1, "saved, read, joined"),
+    "plots/": (240, 400, 1, "Dataset to picture"),
+    "reports/": (420, 400, 1.4, "tables, sentences, JSON"),
+    "commands/": (780, 400, 1, "the command line"),
 }
 # Arrows: from, to, and the sides of the boxes where they begin and end (right, left, top, bottom).
 ARROWS = (
-    ("checkpoints/", "encoders/", "right", "left"),
-    ("encoders/", "data/", "right", "left"),
-    ("data/", "embeddings", "right", "left"),
-    ("embeddings", "batches/", "bottom", "top"),
-    ("batches/", "scores", "right", "left"),
-    ("scores", "losses/", "right", "left"),
-    ("losses/", "weights", "right", "left"),
-    ("weights", "statistics", "right", "left"),
-    ("scores", "engine/", "bottom", "top"),
+    ("checkpoints/", "embeddings/", "right", "left"),
+    ("embeddings/", "losses/", "right", "left"),
+    ("losses/", "counting/", "right", "left"),
+    ("embeddings/", "engine/", "bottom", "top"),
     ("losses/", "engine/", "bottom", "top"),
-    ("statistics", "engine/", "bottom", "top"),
+    ("counting/", "engine/", "bottom", "top"),
     ("engine/", "measures/", "bottom", "top"),
+    ("engine/", "monitor/", "bottom", "top"),
+    ("measures/", "results/", "bottom", "top"),
     ("measures/", "plots/", "bottom", "top"),
     ("measures/", "reports/", "bottom", "top"),
+    ("monitor/", "reports/", "bottom", "top"),
     ("plots/", "reports/", "right", "left"),
     ("reports/", "commands/", "right", "left"),
 )
 # Words beside the rows: left, top, text.
 BANDS = (
     (60, 40, "a file becomes embeddings"),
-    (60, 160, "one batch at a time"),
-    (60, 317, "batches of any size"),
-    (60, 417, "an answer in numbers"),
-    (60, 517, "and for people"),
+    (600, 40, "one batch"),
+    (60, 160, "batches of any size"),
+    (60, 275, "an answer in numbers"),
+    (60, 390, "and for people"),
 )
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from cocos.base.errors import UnsafeFile
 from cocos.checkpoints.files.imports import RUNS_CODE
 from cocos.checkpoints.files.kinds import PROGRAM_KINDS
-from cocos.errors import UnsafeFile
 
 if TYPE_CHECKING:
     from cocos.checkpoints.files.file import File

@@ -10,12 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
-from cocos import reading, tensor_files
+from cocos.base import reading, tensor_files
+from cocos.base.errors import InputError, unreachable
+from cocos.base.untrusted import refuse_long
 from cocos.checkpoints.files.kinds import TORCH_KINDS, kind_of
 from cocos.checkpoints.files.pickles import Pickles
 from cocos.checkpoints.files.stream import ALWAYS_ALLOWED, Directory, Stream, most_unpacked, state
-from cocos.errors import InputError, unreachable
-from cocos.untrusted import refuse_long
 
 __all__ = ["File"]
 
@@ -184,11 +184,7 @@ class File:
         return self._safe(tensor_files.header).metadata if self.kind == "safetensors" else {}
 
     def _safe(self, read: Callable[[IO[bytes], int], Any]) -> Any:
-        """Read a part of a safetensors file.
-
-        Raises:
-            InputError: it is damaged, or changes.
-        """
+        """Read a part of a safetensors file."""
         with self.stream() as stream:
             try:
                 found = read(stream, self.size)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
+from cocos.base.errors import InputError, unreachable
+from cocos.base.untrusted import parsed, refuse_long
 from cocos.checkpoints.files.file import File
 from cocos.checkpoints.files.stream import most_unpacked
-from cocos.errors import InputError, unreachable
-from cocos.untrusted import parsed, refuse_long
 
 __all__ = ["Folder", "file_or_folder"]
 
@@ -100,11 +100,7 @@ class Folder:
         return entry.file_size if isinstance(entry, zipfile.ZipInfo) else entry.stat().st_size
 
     def _entry(self, name: str) -> Path | zipfile.ZipInfo:
-        """Find a file that may be read.
-
-        Raises:
-            InputError: it is not in the folder, or links to a place outside of it.
-        """
+        """Find a file that may be read."""
         if name not in self._entries:
             raise InputError(f"{self.path} has no file {name[:100]!r}")
         entry = self._entries[name]
@@ -135,11 +131,7 @@ class Folder:
         return made
 
     def _unpacked(self, name: str, entry: zipfile.ZipInfo) -> Path:
-        """Unpack one file; `zipfile` reads as many bytes as the archive says and no more.
-
-        Raises:
-            InputError: the archive is damaged.
-        """
+        """Unpack one file; `zipfile` reads as many bytes as the archive says and no more."""
         target = self._place / str(len(self._opened))
         try:
             with self._zip.archive() as archive, archive.open(entry) as packed, open(target, "wb") as stream:
@@ -227,11 +219,7 @@ def _inside(path: Path, folder: Path) -> bool:
 
 
 def _listed(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the regular files of a folder; links to folders are not followed.
-
-    Raises:
-        InputError: too many, or the folder cannot be read.
-    """
+    """Yield the regular files of a folder; links to folders are not followed."""
 
     def refused(error: OSError) -> None:
         if Path(error.filename) == folder:
@@ -250,11 +238,7 @@ def _listed(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _packed(file: File) -> dict[str, zipfile.ZipInfo]:
-    """List the members of a zip archive, without a folder that is around all of them.
-
-    Raises:
-        InputError: it is damaged, names places outside of itself, or has more than an archive of this size explains.
-    """
+    """List the members of a zip archive, without a folder that is around all of them."""
     if file.members is None:
         raise InputError(f"{file.path} is no folder, and no zip archive of one")
     with file.archive() as archive:

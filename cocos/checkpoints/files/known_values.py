@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cocos.base.untrusted import MAX_NAME
 from cocos.checkpoints.files.numpy_values import Array, Dtype
-from cocos.untrusted import MAX_NAME
 
 __all__ = ["NAMESPACES", "bare", "plain"]
 
@@ -23,11 +23,7 @@ ATOMS = (type(None), bool, int, float, complex, str, bytes, bytearray, torch.dty
 
 
 def _bare_tensor(value: Tensor) -> Tensor:
-    """Strip a tensor of its attributes: a file can give a parameter an `item` or `numel` of its own.
-
-    Raises:
-        ValueError: a tensor of a class of its own.
-    """
+    """Strip a tensor of its attributes: a file can give a parameter an `item` or `numel` of its own."""
     found = torch.Tensor.detach(value)
     if type(found) is not Tensor:
         raise ValueError(f"a tensor of class {type(found).__name__}")

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 import torch
 
+from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints.files.advice import SAVE_INSTEAD
 from cocos.checkpoints.files.imports import RUNS_CODE, UNREADABLE, VALUE_NAMES, names
 from cocos.checkpoints.files.kinds import TORCH_KINDS
@@ -23,7 +24,6 @@ from cocos.checkpoints.files.numpy_values import NUMPY_STAND_INS
 from cocos.checkpoints.files.opcodes import TooMuch, budget
 from cocos.checkpoints.files.rehearsal import UnsafeOperation, rehearse
 from cocos.checkpoints.files.stream import most_unpacked
-from cocos.errors import InputError, UnsafeFile
 
 if TYPE_CHECKING:
     from cocos.checkpoints.files.file import File
@@ -81,11 +81,7 @@ class Pickles:
             yield from (self._member(name) for name in members if name.endswith(endings))
 
     def _member(self, name: str) -> IO[bytes]:
-        """Read a pickle in an archive.
-
-        Raises:
-            TooMuch: it is too large.
-        """
+        """Read a pickle in an archive."""
         about = self.file.members[name]
         if about.file_size > min(MAX_PICKLE, most_unpacked(self.file.size)):
             raise TooMuch(f"a pickle of {about.file_size} bytes")
@@ -120,12 +116,7 @@ class Pickles:
             rehearse(stream, fits, _inert, found, left)
 
     def _top(self) -> str:
-        """Find the folder in the archive that torch reads: that of the first member.
-
-        Raises:
-            TooMuch: its members have more bytes than a file of this size explains.
-            ValueError: torch might read another pickle than cocos.
-        """
+        """Find the folder in the archive that torch reads: that of the first member."""
         with self.file.archive() as archive:
             every = archive.infolist()
         if len({info.filename.casefold() for info in every}) < len(every):

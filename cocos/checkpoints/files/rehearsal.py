@@ -120,13 +120,7 @@ class _Rehearsal:
         return items
 
     def step(self, code: bytes, argument: bytes) -> None:
-        """Carry out one operation.
-
-        Raises:
-            UnsafeOperation: torch does not know the operation.
-            TooMuch: it asks for too much.
-            ValueError: it makes no sense.
-        """
+        """Carry out one operation."""
         stack = self.stack
         if code in {b"q", b"r"}:
             self.memo[int.from_bytes(argument, "little")] = stack[-1]
@@ -171,21 +165,13 @@ class _Rehearsal:
             raise UnsafeOperation(f"Unsupported operand {code[0]}")
 
     def keys(self, costly: int) -> None:
-        """Count keys whose hashes the file can choose.
-
-        Raises:
-            TooMuch: there are too many.
-        """
+        """Count keys whose hashes the file can choose."""
         self.costly += costly
         if self.costly > MAX_COSTLY_KEYS:
             raise TooMuch(f"more than {MAX_COSTLY_KEYS} keys that are neither text nor ordinary numbers")
 
     def storage(self, identity) -> Storage:
-        """Find the storage that a persistent id names.
-
-        Raises:
-            ValueError: it names none, or one of a size that the file does not have.
-        """
+        """Find the storage that a persistent id names."""
         if not isinstance(identity, TupleItems) or len(identity) < 5 or _ascii(identity[0]) != "storage":
             raise ValueError("a persistent id that names no storage")
         _, kind, key, _, numel, *view = identity
@@ -202,12 +188,7 @@ class _Rehearsal:
         return Storage(self.storages[place], width)
 
     def call(self, function, arguments):
-        """Return the stand-in for the result of a function.
-
-        Raises:
-            TooMuch: it would make something of a size that the file chooses.
-            ValueError: it is no call.
-        """
+        """Return the stand-in for the result of a function."""
         if not isinstance(arguments, tuple) or not isinstance(function, str):
             raise ValueError("a call of something else than a function")
         if function in TENSOR_BUILDERS:
@@ -235,12 +216,7 @@ class _Rehearsal:
             self.view(*state)
 
     def view(self, storage, offset, size, stride, dtype=None) -> None:
-        """Check a tensor, a view of a storage.
-
-        Raises:
-            TooMuch: it repeats the numbers of the storage too often.
-            ValueError: it reaches beyond the storage.
-        """
+        """Check a tensor, a view of a storage."""
         shape = isinstance(size, tuple) and isinstance(stride, tuple) and len(size) == len(stride) <= 64
         if not isinstance(storage, Storage) or not shape or not all(map(_is_number, (offset, *size, *stride))):
             raise ValueError("a tensor of no storage, shape or stride")

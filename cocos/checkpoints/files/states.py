@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from cocos.base.errors import InputError
 from cocos.checkpoints.files.folder import Folder
-from cocos.errors import InputError
 
 __all__ = ["NOT_OF_THE_MODEL", "StateDict", "state_dicts", "weight_files", "weights", "whole_state_dicts"]
 
@@ -157,22 +157,14 @@ def weights(folder: Folder, within: str = "") -> dict[str, Tensor] | None:
 
 
 def _of_tensors(folder: Folder, name: str, content) -> dict[str, Tensor]:
-    """Check the content of a file of weights.
-
-    Raises:
-        InputError: it is no dictionary of tensors.
-    """
+    """Check the content of a file of weights."""
     if not isinstance(content, dict) or not all(isinstance(each, Tensor) for each in content.values()):
         raise InputError(f"{folder.path / name} holds no dictionary of tensors, as a file of weights does")
     return content
 
 
 def _joined(folder: Folder, within: str, index: str) -> dict[str, Tensor]:
-    """Read the shards that an index names.
-
-    Raises:
-        InputError: a shard is missing, or does not hold what the index says.
-    """
+    """Read the shards that an index names."""
     about = folder.json(index, 2**26)
     places = about.get("weight_map") if isinstance(about, dict) else None
     if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from cocos import plugins
+from cocos.base import plugins
+from cocos.base.errors import InputError
 from cocos.checkpoints._checkpoint import Checkpoint
 from cocos.checkpoints.files import File
-from cocos.errors import InputError
 
 __all__ = ["Format", "format_of", "name_of", "names", "why"]
 
@@ -60,11 +60,7 @@ class _Provided:
 
     @contextmanager
     def _named(self, file: File) -> Generator[None]:
-        """Turn what the plugin raises into a sentence that names it.
-
-        Raises:
-            InputError: from what was raised.
-        """
+        """Turn what the plugin raises into a sentence that names it."""
         try:
             yield
         except InputError:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 
 MARK_ARRAYS, SOURCE_ARRAYS = ("query_mark", "candidate_mark"), ("query_source", "candidate_source")
 # Name of a mark in a file that gives it none.
@@ -22,9 +22,6 @@ def marks_of(path: Path | str, arrays: Mapping[str, Any], name: Any = None) -> d
         path: of the file.
         arrays: of the file, by their names.
         name: of the mark, as text or an array of one; None: `look-alike`.
-
-    Raises:
-        InputError: labels or sources of one side alone, one mark in two ways, or a name that is no text.
     """
     found: dict[str, Any] = {}
     same = "embeddings" in arrays and "proxies" not in arrays  # samples are their own candidates
@@ -47,11 +44,7 @@ def marks_of(path: Path | str, arrays: Mapping[str, Any], name: Any = None) -> d
 
 
 def _text(path: Path | str, name: Any) -> str:
-    """The name of a mark.
-
-    Raises:
-        InputError: it is no text.
-    """
+    """The name of a mark."""
     first = DEFAULT_MARK if name is None else next(iter(np.asarray(name).reshape(-1).tolist()), None)
     first = first.decode("utf-8", "replace") if isinstance(first, bytes) else first
     if not isinstance(first, str):

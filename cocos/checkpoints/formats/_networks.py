@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cocos import encoders
-from cocos.checkpoints import Checkpoint, _inventory
+from cocos.checkpoints import Checkpoint, _inventory, encoders
 from cocos.checkpoints._class_vectors import ClassVectors
+from cocos.checkpoints.encoders import ge2e, image_network, iresnet, tfeat, warpnet
+from cocos.checkpoints.encoders._weights import completed, fits, without_memory
 from cocos.checkpoints.files import File, Folder, StateDict, state_dicts
-from cocos.encoders import ge2e, image_network, iresnet, tfeat, warpnet
-from cocos.encoders._weights import completed, fits, without_memory
 
 __all__ = ["Network", "checkpoint", "find", "frozen", "in_family", "trunk_in", "whole", "without_imagenet"]
 
@@ -220,11 +219,7 @@ def _told(classes: ClassVectors) -> str:
 
 
 def frozen(found: Network) -> nn.Module:
-    """Build a network and load its weights, in float32; nothing is allocated before names and shapes agree.
-
-    Raises:
-        InputError: they do not.
-    """
+    """Build a network and load its weights, in float32; nothing is allocated before names and shapes agree."""
     with without_memory():
         model = encoders.build(found.encoder, found.arguments, found.state)
     state = {key: each.float() if each.is_floating_point() else each for key, each in found.state.items()}

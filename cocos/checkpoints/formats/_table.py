@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cocos import encoders
+from cocos.base.errors import InputError
+from cocos.checkpoints import encoders
 from cocos.checkpoints.files import Folder, weights
 from cocos.checkpoints.formats import _text_folder
-from cocos.errors import InputError
 
 __all__ = ["TABLES", "table"]
 
@@ -26,9 +26,6 @@ def table(folder: Folder, within: str = "", **settings: Any) -> tuple[Callable[[
         folder: with the table and a tokenizer.
         within: folder inside of it.
         **settings: of the encoder.
-
-    Raises:
-        InputError: tensors that are missing, or do not fit each other.
     """
     state, where = weights(folder, within) or {}, folder.path / within
     vectors = next((state[name] for name in TABLES if name in state), None)
@@ -56,11 +53,7 @@ def table(folder: Folder, within: str = "", **settings: Any) -> tuple[Callable[[
 
 
 def _check(where, vectors: Tensor, mapping: Tensor | None, each: Tensor | None, tokens: int) -> None:
-    """Refuse tensors that do not fit each other.
-
-    Raises:
-        InputError: naming the first.
-    """
+    """Refuse tensors that do not fit each other."""
     rows = torch.empty(0) if mapping is None else mapping
     if (
         rows.ndim != 1

@@ -4,11 +4,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from cocos.base.errors import InputError
 from cocos.checkpoints._inventory import MAX_TRAINER_STATE, TRAINER_STATE
+from cocos.checkpoints.encoders._tokenizer import FILES
+from cocos.checkpoints.encoders._transformers import REFUSED, TEXT_MODELS
 from cocos.checkpoints.files import Folder
-from cocos.encoders._tokenizer import FILES
-from cocos.encoders._transformers import REFUSED, TEXT_MODELS
-from cocos.errors import InputError
 
 ADAPTER = "adapter_config.json"  # of a folder of PEFT
 
@@ -41,9 +41,6 @@ def configuration(folder: Folder, within: str = "") -> dict[str, Any]:
     Args:
         folder: with a `config.json`.
         within: folder inside of it.
-
-    Raises:
-        InputError: it is missing, names code of its own, or is of a type that is not built.
     """
     _refuse_adapter(folder, within)
     if f"{within}config.json" not in folder:
@@ -58,11 +55,7 @@ def configuration(folder: Folder, within: str = "") -> dict[str, Any]:
 
 
 def _refuse_adapter(folder: Folder, within: str) -> None:
-    """Refuse an adapter of PEFT, which is a change of a model and no model.
-
-    Raises:
-        InputError: with what merges it into its model.
-    """
+    """Refuse an adapter of PEFT, which is a change of a model and no model."""
     model = any(name.startswith((f"{within}model", f"{within}pytorch_model")) for name in folder.names)
     if f"{within}{ADAPTER}" not in folder or model:
         return
@@ -81,9 +74,6 @@ def text_model(folder: Folder, within: str = "") -> dict[str, Any]:
     Args:
         folder: with a `config.json`.
         within: folder inside of it.
-
-    Raises:
-        InputError: it is of another type.
     """
     found = configuration(folder, within)
     if (name := found.get("model_type")) not in TEXT_MODELS:
@@ -100,9 +90,6 @@ def tokenizer_files(folder: Folder, within: str = "") -> dict[str, Any]:
     Args:
         folder: of the model.
         within: folder inside of it.
-
-    Raises:
-        InputError: there are none, or they are too large.
     """
     for first, others in FILES.items():
         if f"{within}{first}" in folder and (first != "vocab.json" or f"{within}merges.txt" in folder):
@@ -125,9 +112,6 @@ def longest_text(config: dict, files: dict, told: Any = None) -> int | None:
         config: of the model.
         files: of its tokenizer.
         told: by the folder itself.
-
-    Raises:
-        InputError: it says no whole number above 0.
     """
     positions = config.get("max_position_embeddings", config.get("n_positions"))
     positions = positions if isinstance(positions, int) and positions > 0 else None

@@ -9,16 +9,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cocos import data as shelf
-from cocos import encoders, reading
-from cocos.checkpoints import Checkpoint
+from cocos.base import reading
+from cocos.base.errors import InputError
+from cocos.checkpoints import Checkpoint, encoders
+from cocos.checkpoints import data as shelf
+from cocos.checkpoints.data import Source, TrainingSet, precomp
+from cocos.checkpoints.encoders import image_network, words
+from cocos.checkpoints.encoders._weights import completed, without_memory
 from cocos.checkpoints.files import NAMESPACES, File
 from cocos.checkpoints.formats import _training
 from cocos.checkpoints.formats._training import Training
-from cocos.data import Source, TrainingSet, precomp
-from cocos.encoders import image_network, words
-from cocos.encoders._weights import completed, without_memory
-from cocos.errors import InputError
 
 __all__ = ["arguments", "checkpoint", "network", "towers"]
 
@@ -77,11 +77,7 @@ def network(image: Mapping[str, Tensor]) -> tuple[dict, dict[str, Tensor]] | Non
 
 
 def _folder(training: Training, data) -> Path:
-    """Find the data: those given, or the recorded ones if they are on this machine.
-
-    Raises:
-        InputError: neither is there.
-    """
+    """Find the data: those given, or the recorded ones if they are on this machine."""
     path, name = training.options.get("data_path"), training.options.get("data_name")
     wanted = "data" if training.raw else "folder with train_ims.npy"
     if data is not None:
@@ -106,11 +102,7 @@ def _usable(training: Training, path: Path) -> bool:
 
 
 def _words(training: Training, folder: Path) -> dict[str, int]:
-    """Read the vocabulary of the training from a file beside the data, or beside the checkpoint.
-
-    Raises:
-        InputError: no such file, or the vocabulary of other data.
-    """
+    """Read the vocabulary of the training from a file beside the data, or beside the checkpoint."""
     name, recorded = str(training.options.get("data_name") or folder.name), training.options.get("vocab_path")
     places = [folder, folder.parent, folder / "vocab", folder.parent / "vocab"]
     places += [Path(recorded)] if isinstance(recorded, str) else []
@@ -126,11 +118,7 @@ def _words(training: Training, folder: Path) -> dict[str, int]:
 
 
 def _beside(training: Training, folder: Path, source: Source) -> dict:
-    """Describe the data, and the words that the vocabulary lacks in the first captions of a folder of features.
-
-    Raises:
-        InputError: the vocabulary or the captions cannot be read.
-    """
+    """Describe the data, and the words that the vocabulary lacks in the first captions of a folder of features."""
     about, vocabulary = {"folder": str(folder), "splits": ", ".join(source.splits)}, _words(training, folder)
     if training.raw:
         return about | {"kind": source.kind}
@@ -163,11 +151,7 @@ def _checked(training: Training, folder: Path, source: Source) -> Source:
 
 
 def _data(training: Training, data) -> tuple[Source, Path]:
-    """Find the training data.
-
-    Raises:
-        InputError: they are not there, or the checkpoint cannot be run.
-    """
+    """Find the training data."""
     if (reason := training.refusal()) is not None:
         raise InputError(reason)
     folder = _folder(training, data)

@@ -9,18 +9,19 @@ from pathlib import Path, PureWindowsPath
 import numpy as np
 import torch
 
-from cocos import annotations, losses, reading
+from cocos import losses
+from cocos.base import annotations, reading
+from cocos.base.errors import InputError
+from cocos.base.matrices import npy_header
+from cocos.base.untrusted import parsed
 from cocos.checkpoints import Checkpoint, _inventory
+from cocos.checkpoints.data import AnnotatedRows
+from cocos.checkpoints.encoders import device_of
 from cocos.checkpoints.files import File, plain
 from cocos.checkpoints.files.stream import most_unpacked
 from cocos.checkpoints.formats._marks import MARK_ARRAYS, SOURCE_ARRAYS, marks_of
 from cocos.checkpoints.formats._other_names import renamed
-from cocos.data import AnnotatedRows
 from cocos.embeddings import Embeddings
-from cocos.encoders import device_of
-from cocos.errors import InputError
-from cocos.matrices import npy_header
-from cocos.untrusted import parsed
 
 __all__ = ["read", "recognises"]
 
@@ -79,11 +80,7 @@ def _names_in(file: File) -> list[str]:
 
 
 def _npz(file: File, wanted: list[str]) -> dict[str, np.ndarray]:
-    """Read some arrays of an npz file; the others are left alone.
-
-    Raises:
-        InputError: they are damaged, or larger than a file of this size explains.
-    """
+    """Read some arrays of an npz file; the others are left alone."""
     inside = {name: file.members.get(f"{name}.npy") or file.members[name] for name in wanted}
     total = sum(info.file_size for info in inside.values())
     if total > most_unpacked(file.size):
@@ -102,12 +99,7 @@ def _npz(file: File, wanted: list[str]) -> dict[str, np.ndarray]:
 
 
 def _array(file: File, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    """Read one array, mapped if it is large; nothing is allocated before its header agrees with its bytes.
-
-    Raises:
-        InputError: it holds Python objects.
-        ValueError: it is damaged.
-    """
+    """Read one array, mapped if it is large; nothing is allocated before its header agrees with its bytes."""
     if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
         raise ValueError(f"compression {info.compress_type}, expected none or deflate")
     with archive.open(info) as stream:
@@ -143,9 +135,6 @@ def _map(
         dtype: of the array.
         shape: of the array.
         order: `C` or `F`.
-
-    Raises:
-        ValueError: it is not there.
     """
     with file.stream() as stream:
         stream.seek(info.header_offset)
@@ -160,9 +149,6 @@ def _sort_out(file: File, arrays: list[str], strict: bool) -> list[str]:
     """Refuse arrays that are missing, misspelt, or of two kinds of file at once; return the names of those not used.
 
     Names that are not used may be like others where the file is of other code, as `strict` says it is not.
-
-    Raises:
-        InputError: naming the array.
     """
     held = ", ".join(str(name)[:40] for name in arrays[:8]) or "nothing"
     if "embeddings" in arrays and any(name in arrays for name in TWO_SIDED):
@@ -189,11 +175,7 @@ def _sort_out(file: File, arrays: list[str], strict: bool) -> list[str]:
 
 
 def _metadata(file: File, arrays: dict) -> dict:
-    """Read what a safetensors file has as text in its metadata: directions, names and paths of pictures, provenance.
-
-    Raises:
-        InputError: names or paths that are no list of texts.
-    """
+    """Read what a safetensors file has as text in its metadata: directions, names and paths of pictures, provenance."""
     found = {name: file.metadata[name] for name in ("directions", "provenance", "mark_name") if name in file.metadata}
     for name in TEXT_ARRAYS:
         if name in file.metadata:
@@ -228,11 +210,7 @@ def _loss(made: dict) -> tuple[dict, str] | None:
 
 
 def _names(file: File, value) -> tuple[str, ...]:
-    """Read the names of the directions from an array, a list, or text (JSON or comma-separated).
-
-    Raises:
-        InputError: anything else.
-    """
+    """Read the names of the directions from an array, a list, or text (JSON or comma-separated)."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "US":
         value = np.char.decode(value, "utf-8") if value.dtype.kind == "S" else value
         value = value.tolist()
@@ -247,11 +225,7 @@ def _names(file: File, value) -> tuple[str, ...]:
 
 
 def _tensor(file: File, name: str, value):
-    """Convert an array to a tensor; keep the text of ids, names and paths, and mapped arrays, unchanged.
-
-    Raises:
-        InputError: neither numbers nor text.
-    """
+    """Convert an array to a tensor; keep the text of ids, names and paths, and mapped arrays, unchanged."""
     if name in (*GROUP_ARRAYS, *LABEL_ARRAYS, *TEXT_ARRAYS) and annotations.texts(value) is not None:
         return value
     if isinstance(value, np.ndarray):
@@ -267,11 +241,7 @@ def _tensor(file: File, name: str, value):
 
 
 def _paths(file: File, name: str, value, folder: Path):
-    """Return pictures as they are, and paths of pictures as paths inside of a folder.
-
-    Raises:
-        InputError: a path that may lead out of the folder.
-    """
+    """Return pictures as they are, and paths of pictures as paths inside of a folder."""
     if (paths := annotations.texts(value)) is None:
         return value
     inside = []
@@ -299,11 +269,7 @@ def _shown(value) -> str:
 
 
 def _embeddings(file: File, tensors: dict, more: dict, folder: Path) -> Embeddings:
-    """Make embeddings of the arrays of a file.
-
-    Raises:
-        InputError: they do not fit each other.
-    """
+    """Make embeddings of the arrays of a file."""
     shown = tensors | {name: _paths(file, name, tensors[name], folder) for name in PICTURE_ARRAYS if name in tensors}
     labelled = "embeddings" in tensors
     pairs = (*TWO_SIDED, *GROUP_ARRAYS, "negatives", "teacher", "grades")

@@ -6,12 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cocos import encoders
-from cocos.checkpoints import Checkpoint
+from cocos.base.errors import InputError
+from cocos.checkpoints import Checkpoint, encoders
+from cocos.checkpoints.encoders._transformers import PAIRED_MODELS, TEXT_MODELS, filled
 from cocos.checkpoints.files import File, Folder, weights
 from cocos.checkpoints.formats import _text_folder
-from cocos.encoders._transformers import PAIRED_MODELS, TEXT_MODELS, filled
-from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
 
@@ -122,11 +121,7 @@ def trained(scale: float | None, bias: float | None, *, sigmoid: bool) -> dict[s
 
 
 def _paired(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
-    """Read CLIP or SigLIP.
-
-    Raises:
-        InputError: a configuration that is none.
-    """
+    """Read CLIP or SigLIP."""
     siglip, notes = config["model_type"] == "siglip", []
     text, vision = ({} if config.get(key) is None else config[key] for key in ("text_config", "vision_config"))
     if not isinstance(text, dict) or not isinstance(vision, dict):
@@ -169,11 +164,7 @@ def _paired(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
 
 
 def _images(file: Folder, vision: dict, siglip: bool) -> dict[str, Any]:
-    """How images are prepared, from `preprocessor_config.json` where there is one.
-
-    Raises:
-        InputError: a size or a resampling that is not known.
-    """
+    """How images are prepared, from `preprocessor_config.json` where there is one."""
     about = file.json("preprocessor_config.json") if "preprocessor_config.json" in file else {}
     about = about if isinstance(about, dict) else {}
     side = vision.get("image_size", 224)
@@ -194,11 +185,7 @@ def _images(file: Folder, vision: dict, siglip: bool) -> dict[str, Any]:
 
 
 def _size(file: Folder, size: Any) -> int | tuple[int, int]:
-    """The shorter side of an image, or its height and width.
-
-    Raises:
-        InputError: it is neither.
-    """
+    """The shorter side of an image, or its height and width."""
     if isinstance(size, dict):
         size = size.get("shortest_edge") or (size.get("height"), size.get("width"))
     if isinstance(size, int) or (isinstance(size, tuple) and all(isinstance(each, int) for each in size)):

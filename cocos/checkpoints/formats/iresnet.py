@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import _networks, partial_fc
-from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
 

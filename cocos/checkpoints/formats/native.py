@@ -10,12 +10,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from cocos import data as shelf
-from cocos import encoders, losses, writing
-from cocos.checkpoints import Checkpoint
+from cocos import losses
+from cocos.base import writing
+from cocos.base.errors import InputError
+from cocos.checkpoints import Checkpoint, encoders
+from cocos.checkpoints import data as shelf
+from cocos.checkpoints.encoders._weights import without_memory
 from cocos.checkpoints.files import File, plain
-from cocos.encoders._weights import without_memory
-from cocos.errors import InputError
 
 __all__ = ["read", "recognises", "write"]
 
@@ -79,11 +80,7 @@ def read(file: File, data=None) -> Checkpoint:
 
 
 def _training(path: Path, name: str, arguments: dict, data) -> shelf.Source:
-    """The training data that a checkpoint records; or those given, of the recorded kind unless another recognises them.
-
-    Raises:
-        InputError: they cannot be found.
-    """
+    """Data given, of the recorded kind unless another recognises them; or those that a checkpoint records."""
     if data is not None and shelf.recognised(Path(data)) is not None:
         return shelf.find(data)
     try:

@@ -9,12 +9,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cocos import encoders, reading
-from cocos.checkpoints import Checkpoint
+from cocos.base import reading
+from cocos.base.errors import InputError
+from cocos.checkpoints import Checkpoint, encoders
+from cocos.checkpoints.encoders._transformers import filled
 from cocos.checkpoints.files import File, state_dicts
 from cocos.checkpoints.formats.huggingface import CLIP_MEAN, CLIP_STD, scale_and_bias, trained
-from cocos.encoders._transformers import filled
-from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
 
@@ -144,11 +144,7 @@ def _layers(state: dict[str, Tensor], prefix: str) -> int:
 
 
 def _configuration(where: Path, state: dict[str, Tensor]) -> dict[str, Any]:
-    """Sizes of both towers.
-
-    Raises:
-        InputError: tensors that are missing, or whose sizes fit no CLIP.
-    """
+    """Sizes of both towers."""
     try:
         first, places = state["visual.conv1.weight"], len(state["visual.positional_embedding"]) - 1
         text, (width, joint) = state["token_embedding.weight"], state["text_projection"].shape

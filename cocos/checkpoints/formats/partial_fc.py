@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, _class_vectors
 from cocos.checkpoints._class_vectors import ClassVectors
 from cocos.checkpoints.files import File
-from cocos.errors import InputError
 
 __all__ = ["joined", "read", "recognises", "shards"]
 

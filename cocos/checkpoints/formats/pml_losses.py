@@ -17,10 +17,10 @@ import re
 import torch
 from torch import Tensor
 
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, _class_vectors
 from cocos.checkpoints._class_vectors import ClassVectors
 from cocos.checkpoints.files import File, whole_state_dicts
-from cocos.errors import InputError
 
 __all__ = ["read", "recognises", "vectors"]
 

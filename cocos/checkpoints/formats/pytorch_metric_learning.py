@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
+from cocos.checkpoints.encoders import image_network
 from cocos.checkpoints.files import File, Folder
 from cocos.checkpoints.formats import _networks, pml_losses
-from cocos.encoders import image_network
-from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
 
@@ -57,11 +57,7 @@ def _beside(file: File | Folder, trunk: File) -> Iterable[tuple[str, File]]:
 
 
 def _embedded(found: _networks.Network, embedder: File) -> _networks.Network:
-    """Add the layers of the embedder.
-
-    Raises:
-        InputError: layers that cannot be read off the names, or that read another width.
-    """
+    """Add the layers of the embedder."""
     states = _networks.whole(embedder)
     if not states:  # an Identity has no weights
         return found

@@ -5,13 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos import encoders
-from cocos.checkpoints import Checkpoint
+from cocos.base.errors import InputError
+from cocos.checkpoints import Checkpoint, encoders
+from cocos.checkpoints.encoders._transformers import filled
+from cocos.checkpoints.encoders.sentence import ACTIVATIONS
 from cocos.checkpoints.files import File, Folder, weights
 from cocos.checkpoints.formats import _table, _text_folder
-from cocos.encoders._transformers import filled
-from cocos.encoders.sentence import ACTIVATIONS
-from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
 
@@ -77,11 +76,7 @@ def read(file: Folder, data=None) -> Checkpoint:
 
 
 def _dictionary(file: Folder, name: str) -> dict[str, Any]:
-    """Read a dictionary; empty where there is no such file.
-
-    Raises:
-        InputError: it is none.
-    """
+    """Read a dictionary; empty where there is no such file."""
     found = file.json(name) if name in file else {}
     if not isinstance(found, dict):
         raise InputError(f"{file.path / name} is no dictionary")
@@ -89,11 +84,7 @@ def _dictionary(file: Folder, name: str) -> dict[str, Any]:
 
 
 def _modules(file: Folder) -> list[tuple[str, str]]:
-    """Names of the modules, and the folder of each with its slash.
-
-    Raises:
-        InputError: a module that is not known, or none.
-    """
+    """Names of the modules, and the folder of each with its slash."""
     found = file.json("modules.json")
     listed = isinstance(found, list) and all(isinstance(each, dict) for each in found)
     if not listed or not 0 < len(found) <= MAX_MODULES:
@@ -113,11 +104,7 @@ def _modules(file: Folder) -> list[tuple[str, str]]:
 
 
 def _prompts(file: Folder, about: dict) -> dict[str, str]:
-    """Text in front of every query and every candidate.
-
-    Raises:
-        InputError: prompts that are no texts.
-    """
+    """Text in front of every query and every candidate."""
     prompts = about.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(each, str | None) for each in prompts.values()):
         raise InputError(f"{file.path / 'config_sentence_transformers.json'}: prompts are no texts by name")
@@ -130,11 +117,7 @@ def _prompts(file: Folder, about: dict) -> dict[str, str]:
 
 
 def _stack(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict[str, str]):
-    """A transformer and the layers after it: what builds it, and what it is.
-
-    Raises:
-        InputError: files that are missing or of another kind.
-    """
+    """A transformer and the layers after it: what builds it, and what it is."""
     config, files = _text_folder.text_model(file, within), _text_folder.tokenizer_files(file, within)
     settings = next((_dictionary(file, f"{within}{name}") for name in SETTINGS if f"{within}{name}" in file), {})
     _plain_task(file, settings)
@@ -171,11 +154,7 @@ def _stack(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict
 
 
 def _plain_task(file: Folder, settings: dict) -> None:
-    """Refuse a transformer whose output is no vector for each token.
-
-    Raises:
-        InputError: naming what it is asked for.
-    """
+    """Refuse a transformer whose output is no vector for each token."""
     task = settings.get("transformer_task", "feature-extraction")
     text = (settings.get("modality_config") or {}).get("text", {})
     output = text.get("method_output_name", "last_hidden_state") if isinstance(text, dict) else text
@@ -184,11 +163,7 @@ def _plain_task(file: Folder, settings: dict) -> None:
 
 
 def _layer(file: Folder, name: str, within: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The arguments of a layer after the transformer, and its weights.
-
-    Raises:
-        InputError: settings that are not known, or weights that are missing.
-    """
+    """The arguments of a layer after the transformer, and its weights."""
     about = _dictionary(file, f"{within}config.json")
     if name == "Pooling":
         return {"type": name, "modes": _modes(about), "include_prompt": bool(about.get("include_prompt", True))}, {}
@@ -220,11 +195,7 @@ def _modes(about: dict) -> list[str]:
 
 
 def _static(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict[str, str]):
-    """A static table: what builds it, and what it is.
-
-    Raises:
-        InputError: files that are missing, or modules after it other than Normalize.
-    """
+    """A static table: what builds it, and what it is."""
     if names := [name for name, _ in rest if name != "Normalize"]:
         raise InputError(f"{file.path}: {names[0]} after StaticEmbedding, expected Normalize")
     return _table.table(file, within, unit=bool(rest), prompts=prompts)

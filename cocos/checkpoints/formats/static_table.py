@@ -1,9 +1,9 @@
 """Static embedding tables as model2vec and tokenlearn save them: a table, a tokenizer, and a configuration."""
 
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import File, Folder
 from cocos.checkpoints.formats import _table
-from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
 

@@ -4,11 +4,11 @@ from typing import Any
 
 from torch import Tensor
 
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
+from cocos.checkpoints.encoders import image_network
 from cocos.checkpoints.files import File, Folder, weights
 from cocos.checkpoints.formats import _networks
-from cocos.encoders import image_network
-from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
 
@@ -36,11 +36,7 @@ def _config(folder: Folder) -> dict:
 
 
 def _preparation(config: dict) -> dict[str, Any]:
-    """Read how images are prepared, as timm does it for evaluation.
-
-    Raises:
-        InputError: a value that is no size, or not one number a channel.
-    """
+    """Read how images are prepared, as timm does it for evaluation."""
     about = config.get("pretrained_cfg")
     about = about if isinstance(about, dict) else {}
     size, share = about.get("input_size", (3, 224, 224)), about.get("crop_pct", CROP_SHARE)

@@ -1,7 +1,6 @@
 """Checkpoints of the VSE++ training code (`model_best.pth.tar`), on raw images or on precomputed features."""
 
-from cocos import encoders
-from cocos.checkpoints import Checkpoint
+from cocos.checkpoints import Checkpoint, encoders
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats._two_towers import arguments, checkpoint, network, towers
 

@@ -1,7 +1,6 @@
 """Checkpoints of the VSRN training code (`model_best.pth.tar`)."""
 
-from cocos import encoders
-from cocos.checkpoints import Checkpoint
+from cocos.checkpoints import Checkpoint, encoders
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats._two_towers import arguments, checkpoint, towers
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from torch import Tensor
 
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import _networks
-from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
 
@@ -20,11 +20,7 @@ def recognises(file: File) -> bool:
 
 
 def _proxies(file: File, dimensions: int) -> tuple[Tensor | None, str]:
-    """Read the proxies of the same epoch, from beside the network or from the folder `Proxies`; say where they were.
-
-    Raises:
-        InputError: proxies of another width.
-    """
+    """Read the proxies of the same epoch, from beside the network or from the folder `Proxies`; say where they were."""
     path = Path(file.path)
     name = path.name.replace("WarpNet", "Proxy", 1)
     places = [path.parent / name, path.parent.parent / PROXIES / name, path.parent / PROXIES / name]

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from cocos import reading
+from cocos.base import reading
 
 KERNEL_FOLDER = Path(__file__).parent
 KERNEL_SOURCE = KERNEL_FOLDER / "kernel.c"
@@ -98,11 +98,7 @@ def _processor() -> str:
 
 
 def _prepare(folder: Path) -> None:
-    """Create the folder, or check that only this user can have written to it, and make it private.
-
-    Raises:
-        OSError: it cannot be created, or others can write to it.
-    """
+    """Create the folder, or check that only this user can have written to it, and make it private."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     reading.private_folder(folder)
     folder.chmod(0o700)
@@ -130,9 +126,6 @@ def _done(command: Sequence[str], log: Path) -> None:
     Args:
         command: program and arguments.
         log: file for its output; a pipe would be kept open by orphaned children.
-
-    Raises:
-        _NotBuilt: it failed, or did not end in time.
     """
     with open(log, "wb") as words:
         try:
@@ -156,12 +149,7 @@ def _done(command: Sequence[str], log: Path) -> None:
 
 
 def _built(command: Sequence[str], folder: Path, key: str) -> Path:
-    """Compile the library, load it in a separate process, and move it into place atomically.
-
-    Raises:
-        OSError: the folder cannot be used.
-        _NotBuilt: the compiler failed, or its output cannot be loaded.
-    """
+    """Compile the library, load it in a separate process, and move it into place atomically."""
     with tempfile.TemporaryDirectory(dir=folder, prefix="build-", ignore_cleanup_errors=True) as scratch:
         made, log = Path(scratch) / "kernel.so", Path(scratch) / "log"
         _done([*command, "-o", str(made), str(KERNEL_SOURCE), "-lm"], log)
@@ -173,12 +161,7 @@ def _built(command: Sequence[str], folder: Path, key: str) -> Path:
 
 
 def _compiled() -> Path:
-    """Return the library, compiled if necessary.
-
-    Raises:
-        OSError: the folder cannot be used.
-        _NotBuilt: the compiler, or its output, is unusable. This is remembered, and reported once.
-    """
+    """Return the library, compiled if necessary."""
     words = compiler()
     found = [shutil.which(word) for word in words]
     command = [found[0] or words[0], *words[1:], *COMPILER_FLAGS, *PROCESSOR_FLAGS.get(platform.machine(), ())]

@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import processes, scores
+from cocos.base import processes
+from cocos.embeddings import scores
 from cocos.engine import bounds, devices, fused
 from cocos.engine.primitives.threshold import Counts, Threshold
 from cocos.engine.view import View

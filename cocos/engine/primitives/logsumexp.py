@@ -18,13 +18,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from cocos.base.errors import InputError
 from cocos.engine import bounds, compact, fused
 from cocos.engine.kernel import structs
 from cocos.engine.parts import Part, Tile, zeros
 from cocos.engine.primitives.exponentials import MAX_NOTED_PER_PART, Exponentials
 from cocos.engine.primitives.threshold import Threshold
 from cocos.engine.view import View
-from cocos.errors import InputError
 
 # Largest |exponent| (base 2), without and with moments, for which powers and their squares are summed in float32
 # without a reference.

@@ -14,9 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import losses, scores, statistics
-from cocos.batches import Batch
-from cocos.embeddings import Embeddings
+from cocos import losses
+from cocos.counting import statistics
+from cocos.embeddings import Embeddings, scores
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.sources import IN_BATCH, OWN_HARD, SOURCES
 from cocos.engine import bounds
 from cocos.engine.columns import CANDIDATE_QUERY, ColumnViews, fits, placed
 from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
@@ -25,8 +28,6 @@ from cocos.engine.readers.rows import SCORES_AT_ONCE, dense_rows
 from cocos.engine.readers.softmax import EXACT_SCORE_COST, RECHECKED_QUERIES, SoftmaxReader
 from cocos.engine.sweep import StepProgress, run
 from cocos.engine.view import View
-from cocos.scores import Pairs
-from cocos.sources import IN_BATCH, OWN_HARD, SOURCES
 
 Found = dict[str, Tensor]
 

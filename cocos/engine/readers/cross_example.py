@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos import processes
+from cocos.base import processes
+from cocos.base.errors import InputError
 from cocos.engine import bounds
 from cocos.engine.primitives.kept import hardest, limited, number_kept
 from cocos.engine.primitives.kth import Kept, sampled_scores
@@ -19,7 +20,6 @@ from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Questio
 from cocos.engine.readers.softmax import SoftmaxReader, Whole
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
-from cocos.errors import InputError
 from cocos.losses.ce_nm import CrossExampleNegativeMining
 from cocos.losses.ce_softmax import CrossExampleSoftmax
 
@@ -63,9 +63,6 @@ class CrossExample(SoftmaxReader):
         """Compute the sums over the kept pairs, these pairs for each direction, and log2 Z of every batch.
 
         If the estimate of Z turns out too large, the noted negatives are incomplete and dropped.
-
-        Raises:
-            InputError: too many pairs tie with the last one that is kept.
         """
         view, offset = batches.view, []
         least = batches.guess(self.scale * LOG2E)

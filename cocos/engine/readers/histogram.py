@@ -1,9 +1,9 @@
 """Histogram of the scores of the negatives of every query."""
 
+from cocos.base.errors import InputError
 from cocos.engine.primitives.histogram import Bins
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
-from cocos.errors import InputError
 
 # Maximum number of bins: 4 MiB of counts per query.
 MAX_BINS = 2**20

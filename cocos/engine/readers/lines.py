@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from cocos import losses
+from cocos.embeddings.scores import Pairs
 from cocos.engine.parts import Tile
 from cocos.engine.primitives.sigmoids import Positives
 from cocos.engine.primitives.threshold import about_positives
 from cocos.engine.readers import hinge, sigmoid, smooth_ap, softmax
 from cocos.engine.view import View
-from cocos.scores import Pairs
 
 # Maximum number of scores in a tile of whole lines: 32 MiB in float64.
 LINES_TILE = 2**22

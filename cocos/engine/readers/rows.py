@@ -11,11 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import losses, processes, scores, statistics, weights
+from cocos import losses
+from cocos.base import processes
+from cocos.counting import statistics, weights
+from cocos.embeddings import scores
+from cocos.embeddings.scores import Pairs
 from cocos.engine import bounds, devices
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
-from cocos.scores import Pairs
 
 # Maximum number of scores in memory at once: 4 MiB in float64.
 SCORES_AT_ONCE = 2**19

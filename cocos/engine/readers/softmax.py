@@ -14,14 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import losses, statistics
+from cocos import losses
+from cocos.counting import statistics
+from cocos.embeddings.scores import Pairs
 from cocos.engine import bounds
 from cocos.engine.primitives.kept import limited
 from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
 from cocos.engine.readers.rows import again
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
-from cocos.scores import Pairs
 
 # One query in this many, plus 256, may be reweighed in float64 from all of its scores.
 RECHECKED_QUERIES = 32

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from cocos import losses
-from cocos.errors import InputError
+from cocos.base.errors import InputError
+from cocos.embeddings.scores import Pairs
 from cocos.losses._calls import takes_tensors
 from cocos.losses.external import sum as sums
 from cocos.losses.external._wrapped import OfItsLoss, head_of
-from cocos.scores import Pairs
 
 # Odd multipliers of seed, step, row and column, whose sum modulo 2^64 is the counter of a pair.
 COUNTERS = (0xD1B54A32D192ED03, 0xAEF17502108EF2D9, 0x9E3779B97F4A7C15, 0xF1357AEA2E62A9C5)
@@ -30,9 +30,6 @@ class KeptNegatives(OfItsLoss):
 
     Args:
         loss: the loss of the kept pairs.
-
-    Raises:
-        InputError: a number out of range, or a loss in which queries have no negatives of their own.
     """
 
     loss: losses.Loss

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from cocos import losses
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 from cocos.losses.external import sum as sums
 
 Kind = TypeVar("Kind")
@@ -90,11 +90,7 @@ class Spellings(Generic[Kind]):
         return (kind, found[2].strip()) if min(depths, default=0) >= 0 else None
 
     def parts(self, text: str) -> tuple[type[Kind], str]:
-        """The class and the canonical name of the loss in it.
-
-        Raises:
-            InputError: there is no such loss, or its name implies parameters, which a name in parentheses cannot.
-        """
+        """The class and the canonical name of the loss in it."""
         found = self.parted(text)
         if found is None:
             raise InputError(f"loss {text!r}: expected one of {', '.join(self.kinds)} with a loss in parentheses")
@@ -119,11 +115,7 @@ class Spellings(Generic[Kind]):
         return None if found is None else self.own(kind) | {f"{head_of(inner)}{key}" for key in found}
 
     def qualified(self, text: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        """The parameters as `known` names them.
-
-        Raises:
-            InputError: a parameter is given twice.
-        """
+        """The parameters as `known` names them."""
         kind, inner = self.parts(text)
         head, found = head_of(inner), dict[str, Any]()
         for key, value in parameters.items():

@@ -7,10 +7,13 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
-from cocos import losses, units
+from cocos import losses
+from cocos.base.errors import InputError, Unfit
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, Unfit
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.sources import DIRECTIONS, SOURCES
 from cocos.losses._calls import takes_tensors
+from cocos.losses.external import units
 from cocos.losses.external.adapter import Adapter, Settings
 from cocos.losses.external.both_ways import written
 from cocos.losses.external.columns import (
@@ -24,8 +27,6 @@ from cocos.losses.external.columns import (
 )
 from cocos.losses.external.cut import seeded
 from cocos.losses.external.guard import checked, finite, gradient, guarded, measured, shown
-from cocos.scores import Pairs
-from cocos.sources import DIRECTIONS, SOURCES
 
 # Place of the direction in which the positive of a query stands again.
 PLACE_OF_CANDIDATE_QUERY = SOURCES.index("candidate-query")
@@ -120,11 +121,7 @@ class Adapted:
         return "columns" if self.adapter.columns else "rows"
 
     def _columns(self, pairs: Pairs) -> BatchColumns:
-        """The columns of the pairs.
-
-        Raises:
-            InputError: it sets the positive against hard negatives of the query alone, and there are none.
-        """
+        """The columns of the pairs."""
         found = columns(self.spelling, pairs, self.directions, unit=self.adapter.unit_rows, graded=self.graded)
         if self.adapter.pairwise and not self.graded and len(found.documents) == 1:
             raise InputError(
@@ -144,11 +141,7 @@ class Adapted:
         return value * len(given.query) if self.adapter.mean else value
 
     def _value(self, pairs: Pairs, change: Tensor) -> Tensor:
-        """The loss, (), with a change of the scores, (Q, W), which requires a gradient.
-
-        Raises:
-            InputError: no scores were seen in it, or not those of all directions.
-        """
+        """The loss, (), with a change of the scores, (Q, W), which requires a gradient."""
         with torch.no_grad():
             given = self._columns(pairs)
             if self.adapter.pairwise:
@@ -182,21 +175,13 @@ class Adapted:
         return rescored(part, self.metric, self.directions, graded=self.graded)
 
     def _embeddings(self, pairs: Pairs) -> Embeddings:
-        """The rows of the pairs.
-
-        Raises:
-            Unfit: there are none.
-        """
+        """The rows of the pairs."""
         if pairs.embeddings is None:
             raise Unfit(f"{self.spelling}: it reads embeddings, and these pairs are scores alone")
         return pairs.embeddings
 
     def _weigh(self, pairs: Pairs) -> Tensor:
-        """Gradient of the library in the scores, (Q, W); of graded pairs on the diagonal, all of a pair's couples.
-
-        Raises:
-            InputError: the loss or its gradient is NaN or infinite, or its scores were not seen.
-        """
+        """Gradient of the library in the scores, (Q, W); of graded pairs on the diagonal, all of a pair's couples."""
         change = self._change(pairs).detach().requires_grad_()
         value = self._value(pairs, change)
         finite(self.spelling, value)

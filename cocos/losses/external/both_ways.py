@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from cocos import losses
-from cocos.scores import Pairs
-from cocos.sources import SOURCES
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.sources import SOURCES
 
 # Places in `cocos.sources.SOURCES` from which on a column is one that the candidate of a query asks for.
 OF_THE_CANDIDATE = SOURCES.index("candidate-query"), SOURCES.index("candidate-candidate")

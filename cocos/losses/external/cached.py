@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 from cocos.losses.external.sides import Sides, sides
 
 Encoder = Callable[[Any], Tensor]

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from cocos.base.errors import InputError, Unfit
 from cocos.embeddings import UNGIVEN, Embeddings
-from cocos.errors import InputError, Unfit
+from cocos.embeddings.scores import METRICS, Pairs, length
+from cocos.embeddings.sources import DIRECTIONS, SOURCES
 from cocos.losses.external.cut import HALF_TOLERANCE, TOLERANCE
-from cocos.scores import METRICS, Pairs, length
-from cocos.sources import DIRECTIONS, SOURCES
 
 Pick = Callable[[Tensor], Tensor]  # a change of all scores, (Q, W) -> the part of it that stands in one tensor
 OWN, OTHERS = SOURCES.index("own hard"), SOURCES.index("others' hard")
@@ -115,11 +115,7 @@ def columns(spelling: str, pairs: Pairs, directions: Sequence[str], *, unit: boo
 
 
 def _documents(spelling: str, pairs: Pairs, candidates: int) -> Tensor:
-    """Candidates that are the positive and the own hard negatives of each query, (Q, 1 + K).
-
-    Raises:
-        InputError: queries have different numbers of hard negatives.
-    """
+    """Candidates that are the positive and the own hard negatives of each query, (Q, 1 + K)."""
     first = torch.arange(len(pairs.scores), device=pairs.scores.device)[:, None]
     if pairs.source is None:
         return first

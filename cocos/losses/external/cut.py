@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from cocos.errors import InputError
-from cocos.scores import METRICS
+from cocos.base.errors import InputError
+from cocos.embeddings.scores import METRICS
 
 See = Callable[[Tensor], Tensor]
 Call = Callable[[Tensor, Tensor, See], Tensor]  # queries, candidates (the same object in a labelled set) -> loss

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from cocos import units
+from cocos.base.errors import InputError, Unfit
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, Unfit
+from cocos.embeddings.scores import METRICS, Pairs, length
 from cocos.losses import ClosedForm, traits
 from cocos.losses._calls import takes_tensors
+from cocos.losses.external import units
 from cocos.losses.external.cut import Cut, See, find, seeded
 from cocos.losses.external.guard import (
     DETACHED,
@@ -23,7 +24,6 @@ from cocos.losses.external.guard import (
     reduced,
     shown,
 )
-from cocos.scores import METRICS, Pairs, length
 
 Call = Callable[[Embeddings, Tensor, Tensor, See], Tensor]  # rows with their groups, queries, candidates, see
 
@@ -120,11 +120,7 @@ class Embedded:
         return traits(self.twin).per_positive
 
     def _rows(self, pairs: Pairs) -> Embeddings:
-        """The rows of a batch.
-
-        Raises:
-            Unfit: there are none, or they do not match row by row where they must.
-        """
+        """The rows of a batch."""
         part = pairs.embeddings
         if part is None:
             raise Unfit(f"{self.spelling}: it reads embeddings, and these pairs are scores alone")
@@ -249,11 +245,7 @@ class Embedded:
             return True
 
     def _settle(self, pairs: Pairs) -> "Embedded":
-        """Settle the loss as `bind` does, unchecked, so that torch.func can run it.
-
-        Raises:
-            InputError: as there.
-        """
+        """Settle the loss as `bind` does, unchecked, so that torch.func can run it."""
         part = self._rows(pairs)
         ordered = self._ordered(part, *self._order(part))
         value = self._run(self.calls[0], ordered, ordered.query, ordered.candidate, _unseen)
@@ -330,11 +322,7 @@ class Embedded:
         return torch.where(pairs.positive | pairs.negative, found, 0)
 
     def _influence(self, part: Embeddings) -> Tensor:
-        """Lengths of ∂ loss of query i / ∂ candidate j, (Q, C), one query at a time.
-
-        Raises:
-            InputError: a query's loss depends on no other row.
-        """
+        """Lengths of ∂ loss of query i / ∂ candidate j, (Q, C), one query at a time."""
         leaf = part.candidate.detach().clone().requires_grad_()
         value = self._value(_with(part, leaf if part.shared else part.query, leaf))
         finite(self.spelling, value)

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos import units
-from cocos.errors import InputError
-from cocos.scores import Pairs
+from cocos.base.errors import InputError
+from cocos.embeddings.scores import Pairs
+from cocos.losses.external import units
 
 UNKNOWN_UNIT = (
     "the natural unit of this loss is not known (-p unit= gives it), so that parts of the query's own push are "

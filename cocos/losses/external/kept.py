@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import Any, cast
 
 from cocos import losses
-from cocos.errors import InputError
+from cocos.base.errors import InputError
 from cocos.losses.external._choices import KeptNegatives, RandomK, SemiHard, SkipK, TopK
 from cocos.losses.external._wrapped import Spellings, head_of
 
@@ -119,11 +119,7 @@ known, qualified = SPELLINGS_OF_CHOICES.known, SPELLINGS_OF_CHOICES.qualified
 
 
 def _number(text: str, key: str, value: Any) -> int | float | None:
-    """A parameter of the choice, from a number or from text: a margin, or None for no margin; else a whole number.
-
-    Raises:
-        InputError: it is no such number.
-    """
+    """A parameter of the choice, from a number or from text: a margin, or None for no margin; else a whole number."""
     whole = key != "margin"
     if not whole and str(value).lower() == "none":
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from cocos.errors import InputError, nearest
+from cocos.base.errors import InputError, nearest
 from cocos.losses.external.adapted import Adapted
 from cocos.losses.external.adapter import Adapter, Settings
 from cocos.losses.external.guard import guarded
@@ -189,11 +189,7 @@ def signature_of_class(cls: Any) -> inspect.Signature | None:
 
 
 def _number(spelling: str, name: str, value: Any) -> float | None:
-    """A number of a call, from a number or from text.
-
-    Raises:
-        InputError: it is none.
-    """
+    """A number of a call, from a number or from text."""
     found = literal(value)
     if found is None or (isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < float("inf")):
         return found

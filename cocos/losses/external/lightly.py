@@ -3,6 +3,7 @@
 from typing import Any
 
 from cocos import losses
+from cocos.embeddings.sources import DIRECTIONS
 from cocos.losses.dcl import DCL
 from cocos.losses.dclw import DCLW
 from cocos.losses.external.adapter import Adapter, Settings
@@ -10,7 +11,6 @@ from cocos.losses.external.both_ways import BothWays
 from cocos.losses.external.columns import BatchColumns
 from cocos.losses.external.library import Library
 from cocos.losses.ntxent import NTXent
-from cocos.sources import DIRECTIONS
 
 
 def _read(module: Any) -> Settings:

@@ -16,19 +16,15 @@ import torch
 from torch import Tensor
 
 from cocos import losses
-from cocos.errors import InputError
+from cocos.base.errors import InputError
+from cocos.embeddings.scores import METRICS, Pairs, length
 from cocos.losses._calls import takes_tensors
 from cocos.losses.external import sum as sums
 from cocos.losses.external._wrapped import OfItsLoss, Spellings, head_of
-from cocos.scores import METRICS, Pairs, length
 
 
 def _cut(pairs: Pairs, loss: losses.Loss, dim: int) -> Pairs:
-    """The pairs as the first dimensions of their rows score them; not checked, so that autograd follows the rows.
-
-    Raises:
-        InputError: the pairs have no embeddings, or these have fewer dimensions.
-    """
+    """The pairs as the first dimensions of their rows score them; not checked, so that autograd follows the rows."""
     part = pairs.embeddings
     if part is None:
         raise InputError(
@@ -55,11 +51,7 @@ def _cut(pairs: Pairs, loss: losses.Loss, dim: int) -> Pairs:
 
 
 def _checked(spelling: str, loss: losses.Loss, dims: Sequence[int], weights: Sequence[float] | None) -> None:
-    """Refuse numbers that cannot be used.
-
-    Raises:
-        InputError: naming them.
-    """
+    """Refuse numbers that cannot be used."""
     whole = all(isinstance(dim, int) and not isinstance(dim, bool) and dim > 0 for dim in dims)
     if not dims or not whole or any(b <= a for a, b in zip(dims, dims[1:], strict=False)):
         given = ", ".join(map(str, dims)) or "none"
@@ -277,11 +269,7 @@ known, qualified = SPELLINGS_OF_LAYERS.known, SPELLINGS_OF_LAYERS.qualified
 
 
 def _numbers(text: str, key: str, value: Any, kind: type) -> tuple[Any, ...]:
-    """Numbers of a parameter, from numbers or from text with commas.
-
-    Raises:
-        InputError: it is something else.
-    """
+    """Numbers of a parameter, from numbers or from text with commas."""
     given = value if isinstance(value, list | tuple) else str(value).strip("()[] ").split(",")
     try:
         return tuple(kind(str(each)) for each in given if str(each).strip())

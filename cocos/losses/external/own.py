@@ -13,8 +13,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from cocos.base.errors import InputError, nearest
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, nearest
+from cocos.embeddings.scores import METRICS
 from cocos.losses.external.cut import See, Watch
 from cocos.losses.external.embedded import Embedded
 from cocos.losses.external.guard import guarded
@@ -30,15 +31,10 @@ from cocos.losses.external.signature import (
     takes_any,
     value_of,
 )
-from cocos.scores import METRICS
 
 
 def _from_file(spelling: str, path: Path, kind: str) -> Any:
-    """The module of a file; it is run again only after it was changed.
-
-    Raises:
-        InputError: there is no such file.
-    """
+    """The module of a file; it is run again only after it was changed."""
     if not path.is_file():
         raise InputError(f"{kind} {spelling!r}: there is no file {path}")
     path = path.resolve()
@@ -118,11 +114,7 @@ def taken(target: Any) -> set[str] | None:
 
 
 def _split(spelling: str, target: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The callable, a class built with the parameters of its constructor, and the parameters that are left.
-
-    Raises:
-        InputError: the class cannot be built, or is not callable then.
-    """
+    """The callable, a class built with the parameters of its constructor, and the parameters that are left."""
     if not isinstance(target, type):
         return target, given
     signature = signature_of(target)

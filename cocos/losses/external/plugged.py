@@ -3,18 +3,15 @@
 import dataclasses
 from typing import Any, cast
 
-from cocos import losses, plugins
+from cocos import losses
+from cocos.base import plugins
 from cocos.losses._calls import takes_tensors
 from cocos.losses._parameters import accepted, build, settled
 from cocos.losses.external import own
 
 
 def _target(spelling: str) -> Any:
-    """Import the object of an entry point, and note which distribution it comes from.
-
-    Raises:
-        InputError: it cannot be imported, or two distributions define it.
-    """
+    """Import the object of an entry point, and note which distribution it comes from."""
     plugin = cast(plugins.Plugin, plugins.find(plugins.LOSSES, spelling))
     losses.PROVIDED[spelling] = plugin
     return plugin.target

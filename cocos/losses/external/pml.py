@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from cocos import losses
+from cocos.base.errors import InputError, Unfit, nearest
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, Unfit, nearest
 from cocos.losses.external.cut import See, Watch
 from cocos.losses.external.embedded import Embedded
 from cocos.losses.external.guard import guarded
@@ -50,12 +50,7 @@ UNUSABLE = {
 
 
 def _library(part: str) -> Any:
-    """A module of the library.
-
-    Raises:
-        InputError: it is not installed.
-        ModuleNotFoundError: it is, and a package that it needs is not.
-    """
+    """A module of the library."""
     try:
         return importlib.import_module(f"{PML_PACKAGE}.{part}")
     except ModuleNotFoundError as error:
@@ -71,11 +66,7 @@ def _classes(part: str) -> dict[str, type]:
 
 
 def _class(spelling: str) -> type:
-    """The class that is named; capitals do not matter, nor does the ending `Loss`.
-
-    Raises:
-        InputError: there is none, or it cannot be counted.
-    """
+    """The class that is named; capitals do not matter, nor does the ending `Loss`."""
     name, classes = spelling[len(PREFIX) :].strip(), _classes("losses")
     for each in classes:
         if name.lower() in {each.lower(), each.lower().removesuffix("loss")}:
@@ -113,11 +104,7 @@ def known(spelling: str) -> set[str]:
 
 
 def _object(spelling: str, name: str, chosen: str, arguments: dict[str, Any]) -> Any:
-    """An object of the library by the name of its class.
-
-    Raises:
-        InputError: no such class, or an argument that it does not take.
-    """
+    """An object of the library by the name of its class."""
     classes = _classes(OBJECTS[name])
     if chosen not in classes:
         raise InputError(nearest(f"{name} of {spelling}", str(chosen), classes))
@@ -171,10 +158,6 @@ class _Library:
         """The loss of each query, (Q,), where it has one, else of the batch, ().
 
         Samples, and proxies, come in the order of their classes.
-
-        Raises:
-            Unfit: the classes do not have as many proxies as it wants, or it has no place for other candidates.
-            ValueError: of the library itself.
         """
         (labels, reference), arguments, state = self._labels(part), {}, {}
         per_class = 1
@@ -213,11 +196,7 @@ class _Library:
         return groups[: len(part.query_group)].clone(), groups[len(part.query_group) :].clone()
 
     def _of_proxies(self, part: Embeddings) -> tuple[Tensor, int]:
-        """The class of each query as a number of its proxies, and how many proxies a class has.
-
-        Raises:
-            Unfit: a class has more proxies than the loss can have, or none.
-        """
+        """The class of each query as a number of its proxies, and how many proxies a class has."""
         classes, sizes = part.candidate_group.unique(return_counts=True)
         per_class = int(sizes[0])
         if (sizes != per_class).any():

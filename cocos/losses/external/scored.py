@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from cocos import units
-from cocos.errors import InputError, Unfit
+from cocos.base.errors import InputError, Unfit
+from cocos.embeddings.scores import Pairs
 from cocos.losses._calls import takes_tensors
+from cocos.losses.external import units
 from cocos.losses.external.cut import seeded
 from cocos.losses.external.guard import (
     DETACHED,
@@ -24,7 +25,6 @@ from cocos.losses.external.guard import (
     shown,
 )
 from cocos.losses.external.signature import named, signature_of
-from cocos.scores import Pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,11 +179,7 @@ class OfScores:
         return dataclasses.replace(self, notes=tuple(notes), form=form)
 
     def _told(self, pairs: Pairs) -> dict[str, Any]:
-        """Values of its roles; pairs that take no part are removed if it receives no negatives.
-
-        Raises:
-            Unfit: row i must match column i and does not, or no matrix is left without those pairs.
-        """
+        """Values of its roles; pairs that take no part are removed if it receives no negatives."""
         roles = self.call.roles
         if "pairs" in roles:
             return {"pairs": pairs}

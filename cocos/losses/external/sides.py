@@ -8,28 +8,24 @@ import torch
 from torch import Tensor
 
 from cocos import losses
-from cocos.batches import Batch
+from cocos.base.errors import InputError, nearest
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, nearest
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.scores import length, pairs
+from cocos.embeddings.teachers import Teacher
 from cocos.losses.external import own
 from cocos.losses.external.adapted import Adapted
 from cocos.losses.external.columns import BatchColumns
 from cocos.losses.external.embedded import Embedded
 from cocos.losses.external.guard import guarded
 from cocos.losses.external.signature import ROLE_OF, literal, named, signature_of, takes_any
-from cocos.scores import length, pairs
-from cocos.teachers import Teacher
 
 # Names of a parameter of a function for the hard negatives of its queries, (Q, K, D).
 NEGATIVES = ("negatives", "negative", "hard_negatives", "hard_negative")
 
 
 def _value(name: str, found: Any) -> Tensor:
-    """The mean over the queries, (), of a loss that returns one number per query or one number.
-
-    Raises:
-        InputError: it returns anything else.
-    """
+    """The mean over the queries, (), of a loss that returns one number per query or one number."""
     if not isinstance(found, Tensor) or found.ndim > 1 or not found.is_floating_point():
         said = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
         raise InputError(f"{name}: it returns {said}, expected one number, or one per query")
@@ -239,11 +235,7 @@ def sides(loss: Any, given: dict[str, Any] | None = None) -> Sides:
 
 
 def _named(spelling: str, given: dict[str, Any]) -> Sides:
-    """The function of embeddings of a name: code of the user's that has two sides is called as it is.
-
-    Raises:
-        InputError: there is no such loss, or a parameter is unknown.
-    """
+    """The function of embeddings of a name: code of the user's that has two sides is called as it is."""
     if losses.reader_of(spelling) != "own":
         return sides(losses.load(spelling, given))
     target, left = own.located(spelling), given

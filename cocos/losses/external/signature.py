@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from cocos.errors import InputError, nearest
-from cocos.scores import METRICS
+from cocos.base.errors import InputError, nearest
+from cocos.embeddings.scores import METRICS
 
 ROLES = {
     "pairs": "pairs",

@@ -6,7 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from cocos import losses
-from cocos.errors import InputError, nearest
+from cocos.base.errors import InputError, nearest
+from cocos.embeddings.sources import DIRECTIONS
 from cocos.losses.angle import AnglE
 from cocos.losses.cosent import CoSENT
 from cocos.losses.external.adapter import Adapter, Settings
@@ -15,7 +16,6 @@ from cocos.losses.external.library import Library
 from cocos.losses.kl_distill import KLDistill
 from cocos.losses.margin_mse import MarginMSE
 from cocos.losses.mnrl import MNRL
-from cocos.sources import DIRECTIONS
 
 SIMILARITIES = {"cos_sim": "cosine", "dot_score": "dot"}
 PAIRWISE_SIMILARITIES = {"pairwise_cos_sim": "cosine", "pairwise_dot_score": "dot", "pairwise_angle_sim": "angle"}
@@ -67,11 +67,7 @@ def _guided_parts() -> dict[str, Any]:
 
 
 def _prepared(given: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a constructor: functions by their names, directions as a tuple.
-
-    Raises:
-        InputError: an unknown similarity.
-    """
+    """Arguments of a constructor: functions by their names, directions as a tuple."""
     made = dict(given)
     if isinstance(name := made.get("similarity_fct"), str):
         known = SIMILARITIES | PAIRWISE_SIMILARITIES
@@ -152,11 +148,7 @@ def _guided(module: Any) -> Settings:
 
 
 def _guided_run(module: Any, given: BatchColumns, _: Settings) -> Any:
-    """The loss with the rows of the guide beside those of the model.
-
-    Raises:
-        InputError: there are no rows of a guide.
-    """
+    """The loss with the rows of the guide beside those of the model."""
     if given.guide is None:
         raise InputError("st:GISTEmbedLoss reads rows of a guide, which are not there: guide_query, guide_candidate")
     features = [each | {"guide": rows} for each, rows in zip(_features(given), given.guide, strict=True)]

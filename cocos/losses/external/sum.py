@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from cocos import losses
-from cocos.errors import InputError, nearest
+from cocos.base.errors import InputError, nearest
+from cocos.embeddings.scores import Pairs
 from cocos.losses._calls import takes_tensors
 from cocos.losses.external.guard import UNKNOWN_UNIT
-from cocos.scores import Pairs
 
 CAUTION = ("exact", "stop_gradient", "autograd", "pseudo")  # a sum is as weak as its weakest term
 

@@ -1,0 +1,381 @@
+"""The embeddings cache: rows that a frozen encoder gave, on disk under a key of everything they depend on.
+
+One file holds the rows of one split under one model; its name is the sha256 of what the rows depend on, so that a
+changed input never meets the rows of another. While an encoder runs, its rows are kept in parts, from which an
+interrupted run is resumed. Files are safetensors, written whole or not at all; several processes may share a folder.
+
+Anyone who knows a model and its data can compute the key. Rows are therefore read only from files and a folder that
+nobody but this user can have written, as the compiled kernel is.
+"""
+
+import functools
+import hashlib
+import json
+import logging
+import os
+import re
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cocos.base import reading, writing
+from cocos.base.errors import InputError, unreachable
+
+__all__ = ["SWITCHED_OFF", "Entry", "Work", "clear", "distrusted", "embeddings", "entries", "folder"]
+
+# Values of COCOS_CACHE that switch the cache off.
+SWITCHED_OFF = ("off", "0")
+# Seconds of encoding after which the rows so far are written as a part.
+PART_SECONDS = 30.0
+# Bytes of the header of a file: what the rows depend on, as text.
+MAX_HEADER = 2**20
+# Bytes of a file for each byte of it that was ever written; the others are holes, which read as zeros.
+MAX_HOLES = 10
+# What a file can be that is no longer what was written, or never was.
+DAMAGES = (ValueError, RecursionError, RuntimeError, TypeError, MemoryError)
+# Names of the files: key, and the rows of a part.
+FILE_NAME = re.compile(r"(?P<key>[0-9a-f]{64})(-(?P<start>\d{12})-(?P<stop>\d{12}))?\.safetensors")
+# Folders of the package whose code decides what an encoder returns.
+ENCODING_FOLDERS = ("data", "encoders", "checkpoints")
+# Distributions that decide what an encoder returns, where they are installed.
+ENCODING_PACKAGES = ("torch", "numpy", "pillow", "transformers", "tokenizers", "timm")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of the cache.
+
+    Args:
+        path: of the file.
+        size: bytes.
+        time: of its last change, in seconds since 1970.
+        label: what was encoded, for people.
+        about: what the rows depend on.
+        shape: rows and width.
+        whole: whether all rows are there; otherwise it is a part of an interrupted run.
+    """
+
+    path: Path
+    size: int
+    time: float
+    label: str
+    about: dict[str, str]
+    shape: tuple[int, int]
+    whole: bool
+
+
+def folder() -> Path | None:
+    """Return the folder of the cache: $COCOS_CACHE, or one in the cache folder of the platform; None if it is off.
+
+    A relative XDG_CACHE_HOME is ignored, as its specification demands.
+    """
+    given = os.environ.get("COCOS_CACHE", "").strip()
+    if given:
+        return None if given.lower() in SWITCHED_OFF else Path(given)
+    home = Path(os.path.expanduser("~"))
+    usual = {"darwin": home / "Library" / "Caches", "win32": Path(os.environ.get("LOCALAPPDATA", home))}
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    base = base if base.is_absolute() else usual.get(sys.platform, home / ".cache")
+    return base / "cocos" / "embeddings" if base.is_absolute() else None
+
+
+@functools.cache
+def _code() -> dict[str, str]:
+    """What encoding depends on beside its inputs: sha256 of the code of this package, versions of other packages."""
+    found = hashlib.sha256()
+    for name in ENCODING_FOLDERS:
+        for path in sorted((Path(__file__).parent / name).rglob("*.py")):
+            found.update(path.read_bytes())
+    versions = {}
+    for name in ENCODING_PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return {"code": found.hexdigest(), "versions": " ".join(f"{name} {each}" for name, each in versions.items())}
+
+
+def _key(about: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+def _header(path: Path) -> tuple[dict[str, str], tuple[int, int], int]:
+    """Read the metadata of a file, the shape of its rows and where they begin."""
+    if not reading.private(path):
+        raise ValueError("a link, or others can write to it")
+    with reading.stream(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > MAX_HOLES * reading.written(stream, max(size // MAX_HOLES, MAX_HEADER)):
+            raise ValueError(f"{size} bytes, most of them never written")
+        (length,) = struct.unpack("<Q", stream.read(8).ljust(8, b"\0"))
+        if not 2 <= length <= min(MAX_HEADER, size):
+            raise ValueError(f"a header of {length} bytes")
+        content = json.loads(stream.read(length))
+    try:
+        said, rows = content["__metadata__"], content["rows"]
+        (number, width), begin = rows["shape"], 8 + length
+        fits = all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in (number, width))
+        fits = fits and rows["dtype"] == "F32" and rows["data_offsets"] == [0, 4 * number * width]
+        fits = fits and begin + 4 * number * width == size and all(isinstance(each, str) for each in said.values())
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no {str(error)[:40]} in its header") from None
+    if not fits:
+        raise ValueError(f"{size} bytes for rows of shape {str(number)[:20]} x {str(width)[:20]}")
+    return said, (number, width), begin
+
+
+def _bytes(rows: Tensor) -> memoryview:
+    """The memory of rows."""
+    values: Any = rows.numpy()
+    return memoryview(values.reshape(-1)).cast("B")
+
+
+def _read(path: Path, about: Mapping[str, str], number: int) -> Tensor:
+    """Read the rows of a file, (number, width), in float32."""
+    said, shape, begin = _header(path)
+    if json.loads(said.get("about", "null")) != about:
+        raise ValueError("rows of something else")
+    if shape[0] != number:
+        raise ValueError(f"{shape[0]} rows, expected {number}")
+    rows = torch.empty(shape, dtype=torch.float32)
+    into = _bytes(rows)
+    with reading.stream(path) as stream:
+        stream.seek(begin)
+        at = 0
+        while at < len(into) and (read := stream.readinto(into[at:])):
+            at += read
+    if at < len(into) or hashlib.sha256(into).hexdigest() != said.get("sha256"):
+        raise ValueError("rows that are not those that were written")
+    return rows
+
+
+def _write(path: Path, rows: Tensor, about: Mapping[str, str], label: str) -> None:
+    """Write rows to a file, atomically."""
+    content = _bytes(rows)
+    said = {"label": label, "about": json.dumps(about), "sha256": hashlib.sha256(content).hexdigest()}
+    about_rows = {"dtype": "F32", "shape": list(rows.shape), "data_offsets": [0, len(content)]}
+    header = json.dumps({"__metadata__": said, "rows": about_rows}).encode()
+    header = header.ljust(-len(header) % 8 + len(header))
+    with writing.replacing(path) as temporary, open(temporary, "wb") as stream:
+        temporary.chmod(0o600)
+        stream.write(struct.pack("<Q", len(header)) + header)
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+class _Kept:
+    """The files of one key. The first that cannot be written is a note, and nothing more is written.
+
+    Args:
+        where: folder of the cache; None: nothing is kept.
+        about: what the rows depend on.
+        label: what is encoded, for people.
+    """
+
+    def __init__(self, where: Path | None, about: Mapping[str, str], label: str):
+        self.where, self.about, self.label, self.key = where, about, label, _key(about)
+        if where is not None and (why := distrusted(where)):
+            logger.warning("note: cache %s is not used: %s", where, why)
+            self.where = None
+
+    def whole(self, number: int) -> Tensor | None:
+        """Read all rows; None if they are not there, or damaged."""
+        if self.where is None:
+            return None
+        return self._rows(self.where / f"{self.key}.safetensors", number)
+
+    def begun(self) -> list[Tensor]:
+        """Read the parts of an interrupted run, as far as they reach from the first row on."""
+        found: list[Tensor] = []
+        for start, stop, path in self._parts():
+            ready = sum(map(len, found))
+            rows = self._rows(path, stop - start) if start <= ready < stop else None
+            if rows is not None:
+                found.append(rows[ready - start :])
+        return found
+
+    def _parts(self) -> list[tuple[int, int, Path]]:
+        if (where := self.where) is None:
+            return []
+        with suppress(OSError):
+            names = [FILE_NAME.fullmatch(each.name) for each in where.iterdir()]
+            mine = [each for each in names if each and each["key"] == self.key and each["start"]]
+            return sorted((int(each["start"]), int(each["stop"]), where / each[0]) for each in mine)
+        return []
+
+    def _rows(self, path: Path, number: int) -> Tensor | None:
+        """Read a file of this key; None if there is none, or a damaged one, which is noted."""
+        try:
+            return _read(path, self.about, number)
+        except OSError:
+            return None
+        except DAMAGES as error:
+            why = " ".join(str(error).split())[:120] or type(error).__name__
+            logger.warning("note: cache: %s is damaged (%s) and is encoded anew", path, why)
+            return None
+
+    def keep(self, rows: Tensor, start: int | None = None) -> None:
+        """Write rows: all, or a part that begins at a row."""
+        if self.where is None:
+            return
+        name = self.key if start is None else f"{self.key}-{start:012}-{start + len(rows):012}"
+        try:
+            self.where.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _write(self.where / f"{name}.safetensors", rows, self.about, self.label)
+        except OSError as error:
+            logger.warning("note: cache %s: it cannot be written (%s); nothing is kept", self.where, unreachable(error))
+            self.where = None
+        if start is None:
+            for *_, path in self._parts():
+                with suppress(OSError):
+                    path.unlink()
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """How rows are encoded.
+
+    Args:
+        sizes: number of rows of each chunk.
+        encode: chunk -> its rows, (sizes[chunk], D).
+        order: (N,) row that is encoded at each place; None: in their own order.
+    """
+
+    sizes: Sequence[int]
+    encode: Callable[[int], Tensor]
+    order: Tensor | None = None
+
+
+def embeddings(
+    about: Mapping[str, str],
+    total: int,
+    begin: Callable[[], Work],
+    *,
+    label: str = "",
+    progress: Callable[[int, int], None] | None = None,
+) -> Tensor:
+    """Return the rows of an encoder from the cache, or encode and keep them; an interrupted run is resumed.
+
+    Args:
+        about: what the rows depend on: hashes of model and data, device and the like. The version of the code is
+            added. Empty: nothing is kept.
+        total: N, number of rows.
+        begin: builds the encoder; it is called only if rows are missing.
+        label: what is encoded, for people.
+        progress: called with (rows done, rows in all).
+
+    Returns:
+        (N, D), float32, on the CPU.
+    """
+    about = {**about, **_code()} if about else {}
+    kept = _Kept(folder() if about else None, about, label)
+    if (whole := kept.whole(total)) is not None:
+        return whole
+    work, run = begin(), _Run(kept, total)
+    try:
+        for chunk, size in enumerate(work.sizes):
+            run.take(size, chunk, work.encode)
+            if progress:
+                progress(run.done, total)
+    except BaseException:
+        run.save()
+        raise
+    rows = run.rows if work.order is None else run.rows[work.order.argsort()]
+    kept.keep(rows)
+    return rows
+
+
+class _Run:
+    """The rows that are encoded so far.
+
+    Args:
+        kept: files of the cache.
+        total: number of rows in all.
+    """
+
+    def __init__(self, kept: _Kept, total: int):
+        self.kept, self.total = kept, total
+        parts = kept.begun()
+        self.rows = torch.cat(parts) if parts else torch.empty(0, 0, dtype=torch.float32)
+        self.ready, self.done, self.saved, self.since = len(self.rows), 0, 0, time.monotonic()
+
+    def take(self, size: int, chunk: int, encode: Callable[[int], Tensor]) -> None:
+        """Encode the next chunk, unless its rows are ready, and write a part if the last one was long ago."""
+        if self.done + size <= self.ready:
+            self.done = self.saved = self.done + size
+            return
+        found = encode(chunk).detach().to("cpu", torch.float32)
+        if self.rows.numel() and found.shape[1] != self.rows.shape[1]:
+            widths = f"{self.rows.shape[1]} and {found.shape[1]}"
+            raise InputError(f"the encoder returned vectors of {widths} numbers, expected one width")
+        if len(self.rows) < self.total:
+            empty = torch.empty(self.total - self.ready, found.shape[1], dtype=torch.float32)
+            self.rows = torch.cat([self.rows, empty]) if self.ready else empty
+        self.rows[self.done : self.done + size] = found
+        self.done += size
+        if time.monotonic() - self.since > PART_SECONDS and self.done < self.total:
+            self.save()
+
+    def save(self) -> None:
+        """Write the rows since the last part as another one."""
+        if self.saved < self.done:
+            self.kept.keep(self.rows[self.saved : self.done], self.saved)
+            self.saved, self.since = self.done, time.monotonic()
+
+
+def distrusted(where: Path) -> str:
+    """Say why a folder is not used, because others can have written to it; empty if nothing speaks against it."""
+    try:
+        reading.private_folder(where)
+    except FileNotFoundError:  # it will be made
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _named() -> Iterator[tuple[Path, re.Match[str]]]:
+    """Yield the paths in the folder that have the name of a file of the cache, with the parts of the name."""
+    where = folder()
+    for path in where.iterdir() if where is not None and where.is_dir() else ():
+        if (name := FILE_NAME.fullmatch(path.name)) is not None and (path.is_symlink() or not path.is_dir()):
+            yield path, name
+
+
+def entries() -> list[Entry]:
+    """List the files of the cache, the newest first; with an empty label those that are damaged or not private."""
+    found = []
+    for path, name in _named():
+        with suppress(OSError):
+            state, whole = path.lstat(), name["start"] is None
+            try:
+                said, shape, _ = _header(path)
+                about = json.loads(said.get("about", "{}"))
+                found.append(Entry(path, state.st_size, state.st_mtime, said.get("label", ""), about, shape, whole))
+            except DAMAGES:
+                found.append(Entry(path, state.st_size, state.st_mtime, "", {}, (0, 0), whole))
+    return sorted(found, key=lambda each: (-each.time, each.path))
+
+
+def clear() -> tuple[int, int]:
+    """Delete the files of the cache by their names, read or not, and nothing else; return how many, and their bytes.
+
+    Raises:
+        OSError: one cannot be deleted.
+    """
+    number = size = 0
+    for path, _ in _named():
+        about = path.lstat()
+        path.unlink(missing_ok=True)
+        number, size = number + 1, size + about.st_size
+    return number, size

@@ -1,0 +1,176 @@
+"""Matrices of embeddings: their checks, the norms and projections of their rows, and the files they are mapped from."""
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cocos.base.errors import InputError, NotFinite, rows
+
+FLOAT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+ENTRIES_AT_ONCE = 2**18  # entries of a matrix that are read at once, so that they stay in the cache of the processor
+PROJECTED_COLUMNS = 32  # leading columns that `Embeddings.projections` reads
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A file that rows are mapped from: nothing of it is copied, so it must stay as it is.
+
+    Args:
+        path: of the file.
+        size: bytes, when it was mapped.
+        time: of its last change, in nanoseconds since 1970.
+    """
+
+    path: Path
+    size: int
+    time: int
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> "Mapped":
+        """Describe the file as it is now."""
+        found = os.stat(path)
+        return cls(Path(path), found.st_size, found.st_mtime_ns)
+
+    def unchanged(self) -> None:
+        """Refuse a file that was written to since it was mapped.
+
+        Raises:
+            InputError: naming it.
+        """
+        try:
+            same = Mapped.of(self.path) == self
+        except OSError:
+            same = False
+        if not same:
+            raise InputError(f"{self.path} changed while it was read; wait until it is written, and try again")
+
+
+def files_of(*matrices: object) -> tuple[Mapped, ...]:
+    """Find the files that arrays, or the arrays that they are parts of, are mapped from; each once."""
+    return tuple(dict.fromkeys(Mapped.of(path) for path in map(_mapped_from, matrices) if path is not None))
+
+
+def _mapped_from(values: object) -> str | os.PathLike[str] | None:
+    while isinstance(values, np.ndarray):
+        if isinstance(values, np.memmap) and values.filename is not None:
+            return values.filename
+        values = values.base
+    return None
+
+
+def _tensor(values: Any) -> Tensor:
+    """Make a tensor without a copy, and without torch's warning on maps that cannot be written to: nothing writes."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        found = torch.as_tensor(values)
+    return found.detach() if found.requires_grad else found
+
+
+def matrix(name: str, values: Any) -> Tensor:
+    """Make a matrix of embeddings from an array or tensor, (N, D), without a copy; NaN and infinity are not looked for.
+
+    Raises:
+        InputError: wrong shape or dtype.
+    """
+    try:
+        found = _tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name}: {type(values).__name__}, expected a tensor or an array of numbers") from None
+    if found.layout != torch.strided or found.is_meta:
+        raise InputError(f"{name}: a {'meta' if found.is_meta else 'sparse'} tensor, expected a dense one with values")
+    if found.ndim != 2:
+        raise InputError(f"{name}: shape {tuple(found.shape)}, expected two dimensions (rows, width)")
+    if 0 in found.shape:
+        raise InputError(f"{name}: shape {tuple(found.shape)} holds no embedding")
+    if found.dtype not in FLOAT_DTYPES:
+        raise InputError(f"{name}: dtype {found.dtype}, expected a floating-point dtype of 16, 32 or 64 bits")
+    return found
+
+
+def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of a .npy stream: shape, whether columns come first, dtype.
+
+    Raises:
+        ValueError: it is none.
+    """
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
+    return shape, fortran, dtype
+
+
+def norms_and_projections(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Read the rows once: their norms, (N,), and their projections on two lines, (N, 2); see `Embeddings`."""
+    wide, columns = torch.promote_types(values.dtype, torch.float32), min(PROJECTED_COLUMNS, values.shape[1])
+    lines = torch.randn(columns, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    lines = (lines / lines.norm(dim=0)).to(values.device, wide)
+    norms = torch.empty(len(values), dtype=wide, device=values.device)
+    projections = torch.empty(len(values), 2, dtype=wide, device=values.device)
+    step = max(1, ENTRIES_AT_ONCE // values.shape[1])
+    for start in range(0, len(values), step):
+        some = slice(start, start + step)
+        part = values[some].to(wide)
+        torch.linalg.vector_norm(part, dim=1, out=norms[some])
+        torch.mm(part[:, :columns], lines, out=projections[some])
+    return norms, projections
+
+
+def refuse_open_rows(name: str, values: Tensor, norms: Tensor) -> None:
+    """Refuse rows with NaN or infinity: their norms are not finite, so only such rows are looked at.
+
+    Raises:
+        NotFinite: naming the rows.
+    """
+    suspects = (~norms.isfinite()).nonzero().flatten()
+    if len(suspects):
+        bad: Sequence[int] = suspects[(~values[suspects].isfinite()).any(dim=1)].tolist()
+        if bad:
+            raise NotFinite(f"{name}: NaN or infinity in {rows(bad)} (of {len(values)}); remove or repair them")
+
+
+def variances(given: Any, candidate: Tensor, directions: int) -> Tensor:
+    """Check the variances of candidates that are normal distributions, (C, D).
+
+    Args:
+        given: the variances.
+        candidate: (C, D) their means.
+        directions: number of directions.
+
+    Raises:
+        InputError: wrong shape or dtype, a value that is not above 0, or a second direction.
+    """
+    variance = matrix("candidate_variance", given)
+    refuse_open_rows("candidate_variance", variance, norms_and_projections(variance)[0])
+    if variance.shape != candidate.shape or not (variance > 0).all():
+        raise InputError(
+            f"candidate_variance: shape {tuple(variance.shape)} and smallest value {variance.min().item():g}, "
+            f"expected values above 0 in the shape of candidate, {tuple(candidate.shape)}"
+        )
+    if directions > 1:
+        raise InputError("candidate_variance: only candidates have it, so there is one direction, like s2p")
+    return variance.to(candidate)
+
+
+def joint(query: Tensor, candidate: Tensor) -> None:
+    """Refuse sides that are not of one space.
+
+    Raises:
+        InputError: another width, dtype or device.
+    """
+    if query.shape[1] != candidate.shape[1]:
+        raise InputError(
+            f"query has width {query.shape[1]} and candidate has width {candidate.shape[1]}: "
+            "both sides must come from one joint space"
+        )
+    if query.dtype != candidate.dtype or query.device != candidate.device:
+        raise InputError(
+            f"query is {query.dtype} on {query.device} and candidate is {candidate.dtype} on "
+            f"{candidate.device}: give both the same dtype and device"
+        )

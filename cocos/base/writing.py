@@ -1,0 +1,143 @@
+"""Write files whole or not at all, and never over an input; texts for spreadsheets."""
+
+import itertools
+import os
+import re
+import secrets
+import stat
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cocos.base import reading
+from cocos.base.errors import InputError, unreachable
+
+# Names of the temporary files that `replacing` makes.
+TEMPORARY_NAME = re.compile(r"\.cocos-[0-9a-f]{16}(\.\w+)?")
+# Maximum number of files of a data folder that an output is compared with.
+MOST_DATA_FILES = 10_000
+# Maximum number of bytes of an earlier result that are searched for its origin.
+MOST_SEARCHED_BYTES = 2**26
+# Characters with which a spreadsheet begins a formula, and the mark of a text, which it does not show.
+FORMULA_STARTS, TEXT_MARK = tuple("=+-@＝＋－＠"), "'"
+# Age in seconds from which a temporary file is one that a killed run left behind.
+STALE_SECONDS = 3600.0
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the temporary files that killed runs left in a folder; those of runs in progress are younger."""
+    with suppress(OSError):  # a folder that cannot be listed, or files of others
+        for entry in folder.glob(".cocos-*"):
+            about = entry.lstat()
+            ours = stat.S_ISREG(about.st_mode) and TEMPORARY_NAME.fullmatch(entry.name)
+            if ours and time.time() - about.st_mtime > STALE_SECONDS:
+                entry.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing(path: Path) -> Generator[Path]:
+    """Give a temporary file beside `path` that replaces it when the block succeeds, and is removed otherwise."""
+    _sweep(path.parent)
+    # The name comes before the file: a signal between the two leaves nothing behind.
+    temporary = path.parent / f".cocos-{secrets.token_hex(8)}{path.suffix}"
+    try:
+        temporary.touch(exist_ok=False)
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write(path: Path, content: bytes | memoryview, kind: str = "output") -> Path:
+    """Write bytes to a temporary file, flush it to the disk, and move it into place; `kind` names it in a message.
+
+    The libraries that make the bytes (HDF5, matplotlib) work in memory and never meet a full disk.
+
+    Raises:
+        InputError: the file cannot be written; an earlier one is unchanged.
+    """
+    try:
+        with replacing(path) as temporary, open(temporary, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise InputError(f"{kind} {path}: cannot be written ({unreachable(error)})") from None
+    return path
+
+
+def writable(folder: Path, what: str) -> None:
+    """Refuse a folder in which no file can be made, before anything is computed.
+
+    Raises:
+        InputError: naming the folder and the reason.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(f"{what}: the folder {folder} cannot be written ({unreachable(error, made=True)})") from None
+
+
+def _same(one: Path, other: Path) -> bool:
+    with suppress(OSError, ValueError):  # ValueError: a null character, in the name of a loss rather than a path
+        return one.samefile(other)
+    return False
+
+
+def _made_here(path: Path) -> bool:
+    """Whether an earlier run of cocos wrote this file: every kind of result contains the name in plain bytes."""
+    with suppress(OSError, InputError), reading.stream(path) as stream:
+        return b"cocos" in stream.read(MOST_SEARCHED_BYTES)
+    return False
+
+
+def apart(out: Path | None, *inputs: Path | str | None) -> None:
+    """Refuse an output that is one of the inputs, under this name, another spelling, or a link of either kind.
+
+    Args:
+        out: path of the result; None: nothing is written.
+        inputs: files that are read; a folder of training data stands for the files in it, None for no input.
+
+    Raises:
+        InputError: naming both.
+    """
+    if out is None or not os.path.exists(out):
+        return
+    out = Path(out)
+    for each in (Path(each) for each in inputs if each is not None):
+        if _same(out, each):
+            raise InputError(f"output {out} is the input {each}, which it would destroy; write to another file")
+        if not each.is_dir():
+            continue
+        inside = itertools.islice(itertools.chain(each.glob("*"), each.glob("*/*")), MOST_DATA_FILES)
+        for entry in inside:
+            if _same(out, entry) and (os.path.abspath(entry) != os.path.abspath(out) or not _made_here(out)):
+                raise InputError(f"output {out} is a file of the data folder {each}; write to another file")
+
+
+def cell(value: object) -> object:
+    r"""Make a text one cell that a spreadsheet shows and never computes: a mark before it, no control characters.
+
+    Anything but a text, such as a negative number, stays as it is. `text_of` removes the mark.
+
+    Examples:
+        >>> cocos.writing.cell("=1+1"), cocos.writing.cell("a\tb"), cocos.writing.cell(-1.5)
+        ("'=1+1", 'a b', -1.5)
+    """
+    if not isinstance(value, str):
+        return value
+    shown = "".join(each if each.isprintable() else " " if each.isspace() else "?" for each in value)
+    return f"{TEXT_MARK}{shown}" if shown.lstrip().startswith((*FORMULA_STARTS, TEXT_MARK)) else shown
+
+
+def text_of(value: str) -> str:
+    """Remove the mark that `cell` puts before a text.
+
+    Examples:
+        >>> cocos.writing.text_of("'=1+1"), cocos.writing.text_of("1")
+        ('=1+1', '1')
+    """
+    return value.removeprefix(TEXT_MARK)

@@ -1,0 +1,127 @@
+"""Images in files: read when they are encoded or drawn, hashed by their bytes."""
+
+import hashlib
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PureWindowsPath
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cocos.base import reading
+from cocos.base.annotations import PICTURE_FORMATS
+from cocos.base.errors import InputError
+from cocos.checkpoints.data import TrainingSet, image_captions
+
+__all__ = ["IMAGE_SUFFIXES", "ImageFiles", "captioned", "inside"]
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
+# Bytes and pixels of one image: 64 MiB, and as many pixels, which are 192 MiB unpacked.
+MAX_IMAGE = 2**26
+HASHED_AT_ONCE = 2**20
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Images that stay in their files until they are indexed; a slice is another such sequence.
+
+    Args:
+        paths: of the files.
+    """
+
+    paths: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, place: Any) -> Any:
+        """One image, (3, height, width) of uint8, or a part of the sequence."""
+        return ImageFiles(self.paths[place]) if isinstance(place, slice) else _read(self.paths[place])
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return map(_read, self.paths)
+
+    def digest(self) -> bytes:
+        """Hash the bytes of all files."""
+        found = hashlib.sha256()
+        for path in self.paths:
+            try:
+                with reading.stream(path) as stream:
+                    own = hashlib.sha256(os.fstat(stream.fileno()).st_size.to_bytes(8, "little"))
+                    while part := stream.read(HASHED_AT_ONCE):
+                        own.update(part)
+            except OSError as error:
+                raise InputError(f"image {path}: it cannot be read ({error.strerror})") from None
+            found.update(own.digest())
+        return found.digest()
+
+
+def _read(path: str) -> Tensor:
+    """Read an image, (3, height, width) of uint8."""
+    from PIL import Image  # only where an image is read
+
+    try:
+        if os.path.getsize(path) > MAX_IMAGE:
+            raise InputError(f"image {path}: {os.path.getsize(path)} bytes, expected at most {MAX_IMAGE}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of large images, which are refused here, and of odd palettes
+            values = _decoded(Image, path)
+    except InputError:
+        raise
+    except Exception as error:  # Pillow has many for a damaged or hostile file
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"image {path}: it cannot be read ({type(error).__name__}: {reason})") from None
+    return torch.from_numpy(np.moveaxis(values, -1, 0).copy())
+
+
+def _decoded(library: Any, path: str) -> np.ndarray:
+    with reading.stream(path) as stream, library.open(stream, formats=PICTURE_FORMATS) as image:
+        if image.width * image.height > MAX_IMAGE:
+            raise InputError(f"image {path}: {image.width} x {image.height} pixels, expected at most {MAX_IMAGE}")
+        return np.asarray(image.convert("RGB"))
+
+
+def inside(folder: Path, name: Any, where: str) -> str:
+    """Return the path of a file that an index names, which must lie in a folder."""
+    parts = PureWindowsPath(name) if isinstance(name, str) else None  # knows both kinds of separators, and drives
+    right = parts is not None and name.isprintable() and name and not parts.anchor and ".." not in parts.parts
+    if parts is None or not right or any(len(each.encode()) > reading.NAME_BYTES for each in parts.parts):
+        raise InputError(f"{where}: {str(name)[:60]!r}, expected the name of an image inside {folder}")
+    return str(folder / name)
+
+
+def captioned(
+    rows: Sequence[tuple[str, Sequence[str]]], places: Sequence[Path], *, name: str, split: str, option: str
+) -> TrainingSet:
+    """Make a training set of images in files and their captions.
+
+    Args:
+        rows: name of the file of each image, and its captions.
+        places: folders in which the images may lie; the first that has the first image is taken.
+        name: of the data.
+        split: of the data.
+        option: what the user types to name the folder, for the message.
+    """
+    rows = [row for row in rows if row[1]]
+    if not rows:
+        raise InputError(f"{name}, {split}: no image with a caption")
+    folder = next((place for place in places if Path(inside(place, rows[0][0], name)).is_file()), None)
+    if folder is None:
+        looked = ", ".join(map(str, places[:6]))
+        raise InputError(f"{name}, {split}: {rows[0][0]} is not in {looked}; name the folder of the images: {option}")
+    paths = [inside(folder, each, name) for each, _ in rows]
+    if gone := [each for each in paths if not os.path.isfile(each)]:
+        raise InputError(f"{name}, {split}: {len(gone)} of {len(paths)} images are not there (the first: {gone[0]})")
+    return image_captions(
+        images=ImageFiles(tuple(paths)),
+        captions=tuple(text for _, texts in rows for text in texts),
+        image_group=torch.arange(len(rows)),
+        caption_group=torch.tensor([place for place, (_, texts) in enumerate(rows) for _ in texts]),
+        name=name,
+        split=split,
+        pictures=tuple(paths),
+    )

@@ -1,0 +1,286 @@
+"""Tables in files: JSON lines, delimited text and parquet, each row known by its line. Nothing in them is executed."""
+
+import csv
+import gzip
+import json
+import math
+import os
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any, cast
+
+from cocos.base import annotations, reading
+from cocos.base.errors import InputError, unreachable
+from cocos.base.untrusted import MAX_MEMORY, memory, parsed
+
+__all__ = ["Columns", "looks_like_one", "missing", "pyarrow", "read", "reason"]
+
+# Bytes of a line, and of the head by which a file is recognised.
+MAX_LINE, HEAD = 2**24, 2**16
+# Bytes that a compressed file may unpack to: at least, and for each of its own bytes. Text shrinks to a tenth or less.
+MAX_UNPACKED = 2**26, 100
+# Bytes of memory that rows may take for each byte of a large file: those of a packed file of long texts take 60.
+MAX_EXPANSION = 100
+LITTLE = 2**20  # characters of lines of JSON that take little memory, whatever they hold
+# Number of columns of a file.
+MAX_COLUMNS = 2000
+DELIMITERS = ("\t", ",", ";")
+# Names of the places of a row that is a list: an anchor, its positive, and its hard negatives.
+PLACES = ("anchor", "positive")
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The columns of one table.
+
+    Args:
+        path: of the file.
+        names: of the columns.
+        rows: number of rows.
+        column: name -> its values, one a row.
+        line: row -> where it stands in the file, such as `line 3`.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    rows: int
+    column: Callable[[str], list[Any]]
+    line: Callable[[int], str]
+
+
+def missing(value: Any) -> bool:
+    """Whether a cell has no value: null, NaN, or empty text."""
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+@contextmanager
+def _readable(path: Path) -> Generator[None]:
+    """Turn the errors of a damaged file into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({unreachable(error) if error.strerror else error})") from None
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"{path} is damaged ({error}); write or copy it again") from None
+
+
+@contextmanager
+def _unpacked(path: Path) -> Generator[tuple[IO[bytes], bool]]:
+    """Open a file, which may be compressed: the stream of its content, and whether it is compressed."""
+    with reading.stream(path) as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        yield cast(IO[bytes], gzip.open(raw)) if packed else raw, packed
+
+
+def _head(path: Path) -> bytes:
+    """Read the first bytes of a file, unpacked."""
+    with _unpacked(path) as (stream, _):
+        return stream.read(HEAD)
+
+
+def _form(head: bytes) -> str | None:
+    """Tell the form of a table by the head of its file; None for anything else."""
+    begin = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if begin[:1] == b"{" or (begin[:1] == b"[" and begin[1:].lstrip()[:1] != b"{"):
+        return "lines"
+    if begin[:1] == b"[":
+        return "list"
+    first = begin.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
+    if first.isprintable() or first.replace("\t", " ").isprintable():
+        return next((delimiter for delimiter in DELIMITERS if delimiter in first), None)
+    return None
+
+
+def looks_like_one(path: Path) -> bool:
+    """Whether a file looks like a table: parquet, JSON lines, or text with a delimiter in its first line."""
+    try:
+        head = _head(path)
+        form = _form(head)
+        if form == "lines" and len(head) < HEAD:  # the whole file is here
+            first, _, rest = head.strip().partition(b"\n")
+            if isinstance(parsed(first), dict) and not rest:
+                return False  # one object, such as a configuration: one row has no other that could be its negative
+        return form is not None
+    except (OSError, EOFError, zlib.error, ValueError):
+        return False
+
+
+def read(path: Path) -> Columns:
+    """Read a table: JSON lines (also a list of objects), text with a header, or parquet; text may be gzipped."""
+    with _readable(path):
+        head = _head(path)
+        form = _form(head)
+        if not head.strip():
+            raise InputError(f"{path} is empty; expected a table with a row for each pair or text")
+        if form is None:
+            raise InputError(f"{path} is no table: expected JSON lines, text with a header (CSV, TSV) or parquet")
+        if form == "parquet":
+            return _parquet(path)
+        if form in DELIMITERS:
+            return _delimited(path, form)
+        return _objects(path, _parsed(path) if form == "lines" else _listed(path))
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, unpacked."""
+    size, read, number = os.path.getsize(path), 0, 0
+    with _unpacked(path) as (stream, packed):
+        most = max(MAX_UNPACKED[0], MAX_UNPACKED[1] * size) if packed else size
+        while line := stream.readline(MAX_LINE + 1):
+            number, read = number + 1, read + len(line)
+            if len(line) > MAX_LINE:
+                raise InputError(f"{path}, line {number}: more than {MAX_LINE} bytes in one line")
+            if read > most:
+                raise InputError(f"{path}: {size} bytes that unpack to more than {most}; cocos does not unpack it")
+            yield line
+
+
+def _text(path: Path, lines: Iterable[bytes]) -> Iterator[str]:
+    """Decode lines."""
+    for number, line in enumerate(lines, 1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start})") from None
+        if "\0" in text:
+            raise InputError(f"{path}, line {number}: a zero character")
+        yield text
+
+
+def _json(path: Path, where: str, text: str, most: int) -> Any:
+    try:
+        found = parsed(text, most)
+        halved = "\\u" in text and annotations.halved(json.dumps(found, ensure_ascii=False))
+    except ValueError as error:
+        raise InputError(f"{path}, {where}: no JSON ({error}): {text.strip()[:60]!r}") from None
+    if halved:
+        raise InputError(f"{path}, {where}: half of a surrogate pair, which is no character: {text.strip()[:60]!r}")
+    return found
+
+
+def _parsed(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the row of each line, with the name of the line."""
+    read, left, most = 0, _memory(path), _memory(path)
+    for number, text in enumerate(_text(path, _lines(path)), 1):
+        read += len(text)
+        left -= memory(text) if read > LITTLE else 0
+        if left < 0:
+            raise InputError(
+                f"{path}, line {number}: the rows so far would take more than {most / 1e6:,.0f} MB of memory"
+            )
+        if text.strip():
+            yield f"line {number}", _json(path, f"line {number}", text, most)
+
+
+def _memory(path: Path) -> int:
+    """Bytes of memory that the rows of a file may take."""
+    return max(MAX_MEMORY, MAX_EXPANSION * os.path.getsize(path))
+
+
+def _listed(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of one JSON list, each with its number."""
+    rows = _json(path, "the list in it", "".join(_text(path, _lines(path))), _memory(path))
+    return ((f"row {place}", row) for place, row in enumerate(rows))
+
+
+def _objects(path: Path, found: Iterator[tuple[str, Any]]) -> Columns:
+    """Make a table of JSON objects, or of lists of an anchor, its positive and its negatives."""
+    names: dict[str, None] = {}
+    rows, places = [], []
+    for place, each in found:
+        row = each
+        if isinstance(each, list):
+            row = {PLACES[k] if k < len(PLACES) else f"negative_{k - 1}": text for k, text in enumerate(each)}
+        if not isinstance(row, dict):
+            raise InputError(f"{path}, {place}: {str(row)[:60]!r}, expected an object such as {{'query': ..., ...}}")
+        names |= dict.fromkeys(row)
+        if len(names) > MAX_COLUMNS:
+            raise InputError(f"{path}, {place}: more than {MAX_COLUMNS} names of columns")
+        rows.append(row)
+        places.append(place)
+    return Columns(path, tuple(names), len(rows), lambda name: [row.get(name) for row in rows], places.__getitem__)
+
+
+def _delimited(path: Path, delimiter: str) -> Columns:
+    """Read text with a header."""
+    found = _fields(path, csv.reader(_text(path, _lines(path)), delimiter=delimiter))
+    header, rows, places = [name.strip() for name in next(found)[1]], [], []
+    if len(header) > MAX_COLUMNS:
+        raise InputError(f"{path}, line 1: more than {MAX_COLUMNS} names of columns")
+    for number, row in found:
+        rows.append(row)
+        places.append(number)
+        if len(row) != len(header):
+            held = f"{len(row)} fields, expected {len(header)} ({', '.join(header[:8])})"
+            raise InputError(f"{path}, line {number}: {held}; quote a field that holds {delimiter!r}")
+    if twice := [name for name in header if header.count(name) > 1][:1]:
+        raise InputError(f"{path}: column {twice[0]!r} stands twice in the first line, which names the columns")
+    place = {name: k for k, name in enumerate(header)}
+    return Columns(
+        path,
+        tuple(header),
+        len(rows),
+        lambda name: [row[place[name]] for row in rows],
+        lambda row: f"line {places[row]}",
+    )
+
+
+def _fields(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of delimited text with the numbers of their last lines; empty lines are left out."""
+    try:
+        for row in reader:
+            if row:
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: {error}; is a quotation mark missing?") from None
+
+
+def reason(error: Exception) -> str:
+    """What a library says of a damaged file, in one line."""
+    said = " ".join(str(error).split())[:120] or type(error).__name__
+    return "".join(each for each in said if each.isprintable())
+
+
+def pyarrow(what: str, module: str = "pyarrow") -> ModuleType:
+    """Import pyarrow, or a module of it, which reads columns.
+
+    Args:
+        what: is to be read, for the message.
+        module: the one that is needed.
+    """
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InputError(f"{what}: reading it takes pyarrow: pip install 'cocos-metric[data]'") from None
+
+
+def _parquet(path: Path) -> Columns:
+    """Open a parquet file; a column is read when it is asked for."""
+    parquet, arrow = pyarrow(str(path), "pyarrow.parquet"), pyarrow(str(path))
+    damaged = (arrow.ArrowException, OSError, ValueError)
+    try:
+        file = parquet.ParquetFile(reading.regular(path))
+        names = tuple(file.schema_arrow.names)
+    except damaged as error:
+        raise InputError(f"{path} is a damaged parquet file ({reason(error)}); write it again") from None
+
+    def column(name: str) -> list[Any]:
+        try:
+            values = file.read([name]).column(0).to_pylist()
+        except damaged as error:
+            raise InputError(f"{path}, {name}: damaged ({reason(error)}); write it again") from None
+        if len(values) != file.metadata.num_rows:
+            rows = file.metadata.num_rows
+            raise InputError(f"{path}, {name}: damaged ({len(values)} values in {rows} rows); write it again")
+        return values
+
+    return Columns(path, names, file.metadata.num_rows, column, lambda row: f"row {row}")

@@ -1,0 +1,55 @@
+"""Flickr captions: `results_20130124.token`, `Flickr8k.token.txt`: a line `image.jpg#0<tab>caption` for each."""
+
+import re
+from pathlib import Path
+
+from cocos.base import reading
+from cocos.base.errors import InputError, unreachable
+from cocos.checkpoints.data import TrainingSet
+from cocos.checkpoints.data._caption_files import begin, places
+from cocos.checkpoints.data._image_files import captioned
+
+__all__ = ["SPLITS", "load", "recognises"]
+
+SPLITS = ("train",)
+LINE = re.compile(r"(?P<image>[^\t#]+)#\d+\t(?P<caption>.*)")
+# Folders of the images in the published archives.
+USUAL_FOLDERS = ("flickr30k-images", "flickr30k_images", "Flicker8k_Dataset", "Images")
+MAX_FILE = 2**28  # bytes; that of Flickr30k has 1.3e7
+
+
+def recognises(path: Path) -> bool:
+    """A text whose first line is that of a caption."""
+    first = begin(path).partition(b"\n")[0].decode("utf-8", "replace") if path.is_file() else ""
+    return LINE.fullmatch(first.rstrip("\r")) is not None
+
+
+def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
+    """Load all captions, and list the images; a file is read when it is encoded or drawn.
+
+    Args:
+        split: `train`; the file knows no splits.
+        path: of the file.
+        images: folder of the images; None: one that is found beside the file.
+
+    Raises:
+        InputError: a damaged file, or images that are not there.
+    """
+    path = Path(path)
+    rows: dict[str, list[str]] = {}
+    try:
+        if path.stat().st_size > MAX_FILE:
+            raise InputError(f"{path}: {path.stat().st_size} bytes, expected at most {MAX_FILE}")
+        with reading.stream(path) as stream:
+            lines = stream.read().decode("utf-8").split("\n")
+    except OSError as error:
+        raise InputError(f"{path}: {unreachable(error)}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 ({error.reason} at byte {error.start})") from None
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            if (found := LINE.fullmatch(line.rstrip("\r"))) is None:
+                raise InputError(f"{path}, line {number}: {line[:60]!r}, expected image.jpg#0, a tab and a caption")
+            rows.setdefault(found["image"], []).append(" ".join(found["caption"].split()))
+    where = [*places(path, images), *([] if images else [path.parent / name for name in USUAL_FOLDERS])]
+    return captioned(list(rows.items()), where, name=path.stem, split=split, option="--images FOLDER")

@@ -1,0 +1,342 @@
+"""The shelf of encoders: one file per architecture that a checkpoint can name, each an `Architecture`.
+
+An installed distribution can add architectures, as entry points of the group `cocos.encoders` (`cocos.plugins`). They
+are looked up only where no file of the shelf has the name, and a file can name nothing but what is installed.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from cocos.base import cache, plugins
+from cocos.base.errors import InputError, nearest
+from cocos.checkpoints.data import Side, TrainingSet
+from cocos.checkpoints.encoders._own import OwnEncoder, own
+from cocos.embeddings import Embeddings
+
+__all__ = [
+    "Architecture",
+    "Encoder",
+    "OwnEncoder",
+    "build",
+    "device_of",
+    "distribution_of",
+    "embed",
+    "freeze",
+    "names",
+    "own",
+]
+
+# Rows that are encoded at once, unless an encoder has an `items_at_once` of its own.
+ITEMS_AT_ONCE = 512
+# Arguments that are dictionaries of sizes themselves.
+HOLDS_SIZES = ("cnn", "sizes")
+
+
+class Encoder(Protocol):
+    """A built model, an `nn.Module`.
+
+    An encoder that pads texts to the longest one of a batch sets `pads = True`: its texts come in order of length.
+    `items_at_once` is the largest batch that it wants. `identity`, a text, is what its vectors depend on beside its
+    weights, such as settings.
+
+    Attributes:
+        kinds: of rows that it reads (`cocos.data.KINDS`).
+    """
+
+    kinds: tuple[str, ...]
+
+    def encode(self, items: Any, kind: str, side: str) -> Tensor:
+        """Encode rows to (n, D), normalised exactly as in training.
+
+        Args:
+            items: n rows: a list of texts, or as many rows of an array, a tensor or a list.
+            kind: of the rows, one of `kinds`.
+            side: `query` or `candidate`, for encoders that treat them differently.
+        """
+
+
+class Architecture(Protocol):
+    """A file of this shelf."""
+
+    def build(self, **arguments: Any) -> nn.Module:
+        """Build an `Encoder` with random weights from the arguments that a checkpoint records.
+
+        Raises:
+            InputError: arguments that fit no model.
+        """
+
+
+def names() -> list[str]:
+    """Return the names of all architectures on the shelf."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not (m.ispkg or m.name.startswith("_")))
+
+
+def _plugin(name: str) -> plugins.Plugin:
+    """Import an architecture of another distribution."""
+    found = plugins.find(plugins.ENCODERS, name, needs=("build",))
+    if found is None:
+        raise InputError(nearest("encoder", name, [*names(), *plugins.names(plugins.ENCODERS)]))
+    return found
+
+
+def distribution_of(name: str) -> str:
+    """Name the distribution, with its version, that provides an architecture; empty for those of cocos.
+
+    Raises:
+        InputError: no such architecture.
+    """
+    return "" if name in names() else str(_plugin(name))
+
+
+def build(name: str, arguments: dict, state: dict[str, Tensor] | None = None) -> nn.Module:
+    """Build an architecture from the arguments that a checkpoint recorded.
+
+    Args:
+        name: of the architecture.
+        arguments: of its `build`.
+        state: weights that it is built for: there are no more layers (`num_...`) than tensors, and no size is larger
+            than all numbers together.
+
+    Raises:
+        InputError: no such architecture, or arguments that it does not have.
+    """
+    own = name in names()
+    architecture: Architecture = importlib.import_module(f"{__name__}.{name}") if own else _plugin(name).target
+    if state is not None:
+        _bound(name, arguments, len(state), sum(map(torch.numel, state.values())))
+    try:
+        return architecture.build(**arguments)
+    except InputError:
+        raise
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise InputError(f"encoder {name} cannot be built from {str(arguments)[:200]}: {reason}") from None
+
+
+def _bound(name: str, arguments: dict, tensors: int, numbers: int) -> None:
+    """Refuse sizes that the weights of a file do not explain, before anything is built from them."""
+    for key, value in arguments.items():
+        if isinstance(value, dict) and key in HOLDS_SIZES:
+            _bound(name, value, tensors, numbers)
+        most, of = (tensors, "tensors") if key.startswith("num_") else (numbers, "numbers")
+        for item in _items(value):
+            if isinstance(item, int) and not isinstance(item, bool) and not 0 < item <= most:
+                raise InputError(f"encoder {name}: {key} {item}, expected 1 to {most}: the weights have {most} {of}")
+
+
+def _items(value: Any) -> Iterator[Any]:
+    """Yield what a value holds, lists in lists included."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _items(item)
+    else:
+        yield value
+
+
+def freeze(model: nn.Module, state: dict) -> nn.Module:
+    """Load a state dict, strictly, and freeze: eval mode, no parameter requires a gradient.
+
+    Raises:
+        InputError: keys or shapes that do not fit (the first few are named).
+    """
+    own = model.state_dict()
+    missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys(), key=str)
+    reshaped = [k for k in own.keys() & state.keys() if own[k].shape != state[k].shape]
+    for what, keys in (
+        ("missing", missing),
+        ("not in the model", unexpected),
+        ("of another shape", sorted(reshaped)),
+    ):
+        if keys:
+            shown = ", ".join(keys[:4]) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
+            raise InputError(f"weights do not fit {getattr(model, 'name', type(model).__name__)}: {what}: {shown}")
+    model.load_state_dict(state, assign=True)
+    return model.eval().requires_grad_(False)
+
+
+def prepared(model: nn.Module, images: Any) -> nn.Module:
+    """Change how an encoder of this shelf prepares images.
+
+    Args:
+        model: the encoder; one of two towers has them in its image tower.
+        images: `resize` (the shorter side, or height and width, in pixels), `crop` (height and width of the middle),
+            `mean` and `std` (where white is 1), `resampling` (`bilinear`, `bicubic` or `plain`). What is not named is
+            not done.
+
+    Raises:
+        InputError: the encoder reads no images, or no image can be prepared so.
+    """
+    from cocos.checkpoints.encoders._pictures import Preparation
+
+    towers: tuple[Any, ...] = (model, getattr(model, "image", None))
+    owner = next((each for each in towers if hasattr(each, "preparation")), None)
+    if owner is None:
+        raise InputError(f"[model] images: {getattr(model, 'name', type(model).__name__)} prepares no images")
+    channels = len(owner.preparation.mean)
+    given: dict[str, Any] = {"resize": None, "crop": None, "mean": (0.0,) * channels, "std": (1.0,) * channels}
+    if not isinstance(images, dict):
+        raise InputError(f"[model] images: {images!r:.60}, expected a table, like {{resize = 256}}")
+    for key in images:
+        if key not in {*given, "resampling"}:
+            raise InputError(nearest("key of [model] images", key, [*given, "resampling"]))
+    given |= {key: tuple(value) if isinstance(value, list) else value for key, value in images.items()}
+    owner.preparation = Preparation(**given)
+    if len(owner.preparation.mean) != channels:
+        raise InputError(f"[model] images: mean {given['mean']}, expected {channels} numbers")
+    return model
+
+
+def device_of(name: str | None) -> torch.device:
+    """Find a device by name: `cpu`, `cuda` (also `cuda:1`), or `auto` for the GPU where there is one.
+
+    Raises:
+        InputError: another name, or a GPU that is not there.
+    """
+    if name in {None, "auto"}:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        raise InputError(f"device: {name!r}, expected auto, cpu or cuda") from None
+    if device.type not in {"cpu", "cuda"}:
+        raise InputError(f"device: {name!r}, expected auto, cpu or cuda")
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        raise InputError(f"device: {name!r}, but PyTorch finds {torch.cuda.device_count()} CUDA devices; use cpu")
+    return device
+
+
+@torch.no_grad()
+def embed(
+    build: Callable[[], Any],
+    training: TrainingSet,
+    *,
+    device: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+    proxies: Tensor | None = None,
+    proxy_labels: Tensor | None = None,
+    about: Mapping[str, str] | None = None,
+    label: str = "",
+) -> Embeddings:
+    """Encode a training set once, with the names, pictures and hard negatives of its rows.
+
+    Args:
+        build: returns the frozen `Encoder`; it is not called where the rows are in the cache.
+        training: the rows of both sides, or a labelled set.
+        device: `auto`, `cpu` or `cuda`.
+        progress: called with (items done, items in all).
+        proxies: (P, D) class vectors that a labelled set is counted against, unless it has its own; without any its
+            samples ask each other.
+        proxy_labels: (P,) class of each proxy; 0..P-1 when left out.
+        about: all that the model depends on, as the key of the cache; None: nothing is kept.
+        label: name of the model in the list of the cache.
+
+    Raises:
+        InputError: rows of a kind that the encoder does not read, or vectors that are none.
+    """
+    sides = (training.query,) if training.candidate is None else training.sides
+    if not all(map(len, sides)):
+        raise InputError("the data have no rows")
+    place = device_of(device)
+    key = {**about, "data": training.identity, "device": place.type} if about else {}
+    rows = cache.embeddings(
+        key,
+        sum(map(len, sides)),
+        lambda: _work(build().to(place), sides),
+        label=f"{label}, {training.name} {training.split}",
+        progress=progress,
+    )
+    found = rows.to(place).split([len(side) for side in sides])
+    return _assembled(found, training, proxies, proxy_labels)
+
+
+def _assembled(
+    found: Sequence[Tensor], training: TrainingSet, proxies: Tensor | None, proxy_labels: Tensor | None
+) -> Embeddings:
+    """Put the rows of the sides together with their annotations."""
+    names, notes, (query, candidate) = training.names(), training.notes, training.sides
+    if training.candidate is None:
+        if training.proxies is not None:
+            proxies, proxy_labels = training.proxies, training.proxy_labels
+        elif proxies is not None:
+            notes = (*notes, _matched(query.group, proxies, proxy_labels))
+        if proxies is None:
+            return Embeddings.labelled(found[0], query.group, names=names[0], pictures=query.shown, notes=notes)
+        proxies = proxies.to(found[0])
+        given: dict[str, Any] = {"names": (names[0], None), "pictures": (query.shown, None), "notes": notes}
+        return Embeddings.labelled(found[0], query.group, proxies, proxy_labels, **given)
+    return Embeddings(
+        found[0],
+        found[1],
+        query.group,
+        candidate.group,
+        directions=training.directions,
+        names=names,
+        pictures=(query.shown, candidate.shown),
+        negatives=training.negatives,
+        notes=notes,
+    )
+
+
+def _matched(classes: Tensor, proxies: Tensor, labels: Tensor | None) -> str:
+    """Say how the classes of the data and the proxies of a checkpoint were matched: by number."""
+    known = torch.arange(len(proxies)) if labels is None else labels.cpu()
+    found = classes.unique()
+    if missing := found[~torch.isin(found, known)].tolist():
+        shown = ", ".join(map(str, missing[:5])) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        raise InputError(
+            f"class {shown} of the data has no proxy: the checkpoint has {len(proxies)}, of classes {int(known.min())} "
+            f"to {int(known.max())}; give the data of its training, whose classes are numbered alike"
+        )
+    return (
+        f"class k of the data is taken for the class k of the proxies that came with the model ({len(found)} classes "
+        f"in the data, {len(known.unique())} among the proxies); folders of classes are numbered in order of name"
+    )
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Generator[None]:
+    """Put an encoder into eval mode, and a user's, which may be in training, back into its own."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _work(model: Any, sides: tuple[Side, ...]) -> cache.Work:
+    """Divide the rows of the sides into batches for an encoder."""
+    named = getattr(model, "name", type(model).__name__)
+    most = min(ITEMS_AT_ONCE, getattr(model, "items_at_once", ITEMS_AT_ONCE))
+    batches: list[tuple[Side, str, Sequence[int]]] = []
+    for side, name in zip(sides, ("query", "candidate"), strict=False):
+        if side.kind not in model.kinds:
+            raise InputError(f"{named} reads {' and '.join(model.kinds)}, and the data have {side.kind}")
+        rows: Sequence[int] = range(len(side))
+        if side.kind == "text" and getattr(model, "pads", False):
+            rows = sorted(rows, key=lambda row: -len(side.items[row]))  # the longest first: memory fails early
+        batches += [(side, name, rows[start : start + most]) for start in range(0, len(side), most)]
+
+    def encode(batch: int) -> Tensor:
+        side, name, rows = batches[batch]
+        some = side.items[rows.start : rows.stop] if isinstance(rows, range) else [side.items[row] for row in rows]
+        with _evaluating(model):
+            found = model.encode(list(some) if side.kind == "text" else some, side.kind, name)
+        if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(rows) or not found.is_floating_point():
+            what = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+            raise InputError(
+                f"{named} returned {what} for {len(rows)} rows of the {name} side, expected floats of shape "
+                f"({len(rows)}, D)"
+            )
+        return found.float()
+
+    first = {"query": 0, "candidate": len(sides[0])}
+    order = torch.cat([torch.as_tensor(list(rows)) + first[name] for _, name, rows in batches])
+    return cache.Work([len(rows) for *_, rows in batches], encode, order)

@@ -1,0 +1,147 @@
+"""CLIP and SigLIP: an image tower and a text tower of transformers with one space."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from cocos.base.errors import InputError
+from cocos.checkpoints.encoders._pictures import Preparation
+from cocos.checkpoints.encoders._tokenizer import Tokenizer
+from cocos.checkpoints.encoders._transformers import PAIRED_MODELS, build_model
+
+__all__ = ["PairedTowers", "build"]
+
+ITEMS_AT_ONCE = 64  # images or texts that go through a tower at once
+
+
+class PairedTowers(nn.Module):
+    """An image tower and a text tower, as `CLIPModel` and `SiglipModel` have them.
+
+    Args:
+        model: of transformers.
+        files: of the tokenizer (`cocos.encoders._tokenizer`); None where there is none: images alone are read.
+        longest: tokens that a text is cut to.
+        filled: fill every text up to `longest`, and let the tower read what it is filled up with, as SigLIP does.
+        padding: id that short texts are filled up with.
+        preparation: of an image.
+        crop: (height, width) that is cut from the centre of a prepared image; None: nothing is.
+    """
+
+    name = "CLIP or SigLIP"
+    items_at_once = ITEMS_AT_ONCE
+    model: Any
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        files: Mapping[str, Any] | None,
+        longest: int,
+        filled: bool,
+        padding: int,
+        preparation: Preparation,
+        crop: tuple[int, int] | None,
+    ):
+        super().__init__()
+        self.model, self.files, self.longest, self.filled, self.padding = model, files, longest, filled, padding
+        self.preparation, self.crop = preparation, crop
+        self.kinds = ("image",) if files is None else ("image", "text")
+        self.pads = not filled
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer, built when the first texts are encoded.
+
+        Raises:
+            InputError: its files define none, or it knows more tokens than the text tower.
+        """
+        found, rows = Tokenizer(self.files or {}, self.longest), len(self._words())
+        if found.size > rows:
+            raise InputError(f"the tokenizer has ids up to {found.size - 1}, and the text tower has {rows} tokens")
+        return found
+
+    def _words(self) -> Tensor:
+        """Vectors of the tokens."""
+        return self.model.text_model.get_input_embeddings().weight
+
+    def encode(self, items: Any, kind: str, side: str) -> Tensor:
+        """Encode images or texts to vectors of length 1.
+
+        Args:
+            items: N texts, or N uint8 images (1 or 3, height, width).
+            kind: `text` or `image`.
+            side: read by no tower.
+
+        Returns:
+            (N, D).
+        """
+        return normalize(self._images(items) if kind == "image" else self._texts(items), dim=-1)
+
+    def _prepared(self, image: Any) -> Tensor:
+        """Prepare an image, (3, height, width); half a pixel of the crop is rounded down."""
+        pixels = self.preparation([image])[0]
+        if self.crop is None:
+            return pixels
+        top, left = ((have - want) // 2 for have, want in zip(pixels.shape[1:], self.crop, strict=True))
+        return pixels[:, top : top + self.crop[0], left : left + self.crop[1]]
+
+    def _images(self, images: Sequence[Any]) -> Tensor:
+        """Encode images."""
+        pixels = torch.stack([self._prepared(image) for image in images])
+        found = self.model.vision_model(pixel_values=pixels.to(self._words())).pooler_output
+        return self.model.visual_projection(found) if hasattr(self.model, "visual_projection") else found
+
+    def _texts(self, texts: Sequence[str]) -> Tensor:
+        """Encode texts; a causal tower never sees what stands behind the end of a text, so nothing is masked."""
+        ids = self.tokenizer(texts)
+        longest = self.longest if self.filled else max(1, *map(len, ids))
+        whole = [each + [self.padding] * (longest - len(each)) for each in ids]
+        found = self.model.text_model(input_ids=torch.tensor(whole, device=self._words().device)).pooler_output
+        return self.model.text_projection(found) if hasattr(self.model, "text_projection") else found
+
+
+def build(
+    config: Mapping[str, Any],
+    files: Mapping[str, Any] | None,
+    longest: int,
+    filled: bool,
+    padding: int,
+    resize: int | tuple[int, int] | None,
+    crop: tuple[int, int] | None,
+    mean: Sequence[float],
+    std: Sequence[float],
+    resampling: str = "bicubic",
+    halves: str = "down",
+) -> PairedTowers:
+    """Build two towers, untrained.
+
+    Args:
+        config: plain data of the `config.json` of a CLIP or SigLIP model.
+        files: of the tokenizer; None where there is none.
+        longest: tokens that a text is cut to.
+        filled: fill every text up to `longest`.
+        padding: id that short texts are filled up with.
+        resize: pixels of the shorter side of an image, or its (height, width); None leaves the size.
+        crop: (height, width) that is cut from the centre; None: nothing is.
+        mean: of each channel, where white is 1.
+        std: of each channel.
+        resampling: `bilinear` or `bicubic`.
+        halves: half a pixel of the crop is rounded `down`, or to the `even` pixel.
+
+    Raises:
+        InputError: a model that cannot be built, or sizes that no image has.
+    """
+    even = halves == "even"
+    return PairedTowers(
+        build_model(config, PAIRED_MODELS),
+        files=files,
+        longest=longest,
+        filled=filled,
+        padding=padding,
+        preparation=Preparation(resize, crop if even else None, tuple(mean), tuple(std), resampling),
+        crop=None if even else crop,
+    )

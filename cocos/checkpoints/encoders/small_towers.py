@@ -1,0 +1,118 @@
+"""Two small towers, for images of 32 x 32 pixels and short captions, that train on a CPU in minutes."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+from zlib import crc32
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from cocos.base.errors import InputError
+
+__all__ = ["SmallTowers", "build", "pieces"]
+
+NGRAM_LENGTHS = (2, 3, 4)  # bytes of an n-gram
+CHANNELS_PER_NORM = 8  # channels of one group of a group norm
+
+
+def pieces(caption: str, buckets: int) -> list[int]:
+    """Hash the words of a caption and their n-grams of UTF-8 bytes.
+
+    The hash is CRC-32: the same in every process and on every machine, as the built-in `hash` is not.
+
+    Args:
+        caption: in any language; case is folded.
+        buckets: of the table that the hashes point into.
+
+    Returns:
+        Whole numbers below `buckets`, at least one.
+    """
+    found = []
+    for word in caption.casefold().split() or [""]:
+        marked = b"<" + word.encode() + b">"
+        found += [marked, *(marked[i : i + n] for n in NGRAM_LENGTHS for i in range(len(marked) - n + 1))]
+    return [crc32(piece) % buckets for piece in found]
+
+
+class SmallTowers(nn.Module):
+    """A convolutional image tower, and a text tower that averages the vectors of hashed n-grams.
+
+    Group norms see one image at a time, and a bag has no padding: an embedding never depends on its
+    neighbours, neither here nor in training.
+
+    Args:
+        width: of the joint space.
+        channels: of the four convolutions, multiples of 8.
+        buckets: of the table of n-grams.
+        hidden: width of the text tower's hidden layer.
+    """
+
+    kinds = ("image", "text")
+
+    def __init__(self, width: int, channels: Sequence[int], buckets: int, hidden: int):
+        super().__init__()
+        a, b, c, d = channels
+        self.buckets = buckets
+        self.image = nn.Sequential(
+            *self._convolution(3, a, stride=1),
+            nn.MaxPool2d(2),
+            *self._convolution(a, b, stride=2),
+            *self._convolution(b, c, stride=2),
+            *self._convolution(c, d, stride=2),
+            nn.Flatten(),
+            nn.Linear(d * 2 * 2, width),  # 32 x 32 pixels are 2 x 2 by now
+        )
+        self.bag = nn.EmbeddingBag(buckets, width, mode="mean")
+        self.caption = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+
+    @staticmethod
+    def _convolution(before: int, after: int, stride: int) -> tuple[nn.Module, ...]:
+        norm = nn.GroupNorm(after // CHANNELS_PER_NORM, after)
+        return nn.Conv2d(before, after, 3, stride, padding=1), norm, nn.GELU()
+
+    def encode(self, items: Any, kind: str, side: str) -> Tensor:
+        """Encode images or captions.
+
+        Args:
+            items: images, (N, 3, 32, 32), 0 to 255, or N texts.
+            kind: `image` or `text`.
+            side: either; each kind has one tower.
+
+        Returns:
+            Unit vectors, (N, width).
+        """
+        return self._captions(items) if kind == "text" else self._images(torch.as_tensor(items))
+
+    def _images(self, images: Tensor) -> Tensor:
+        # white is 0, as is the padding of a convolution
+        ink = 1 - images.to(self.bag.weight.device, self.bag.weight.dtype) / 255
+        return normalize(self.image(ink), dim=1)
+
+    def _captions(self, captions: Sequence[str]) -> Tensor:
+        bags = [pieces(caption, self.buckets) for caption in captions]
+        device = self.bag.weight.device
+        everything = torch.tensor([bucket for bag in bags for bucket in bag], device=device)
+        starts = torch.tensor([0, *accumulate(len(bag) for bag in bags[:-1])], device=device)
+        return normalize(self.caption(self.bag(everything, starts)), dim=1)
+
+
+def build(width: int, channels: Sequence[int], buckets: int, hidden: int) -> SmallTowers:
+    """Build the two towers, untrained.
+
+    Args:
+        width: of the joint space.
+        channels: of the four convolutions, multiples of 8.
+        buckets: of the table of n-grams.
+        hidden: width of the text tower's hidden layer.
+
+    Returns:
+        The model, with random weights.
+
+    Raises:
+        InputError: channels that are not four multiples of 8.
+    """
+    if len(channels) != 4 or any(number < 1 or number % CHANNELS_PER_NORM for number in channels):
+        raise InputError(f"small_towers: channels {list(channels)}, expected four multiples of {CHANNELS_PER_NORM}")
+    return SmallTowers(width, channels, buckets, hidden)

@@ -1,0 +1,173 @@
+"""Marks on pairs of a query and a candidate, such as look-alikes, or the sources that candidates come from.
+
+A mark has a name and one kind or several. It says of each pair of rows which kind it is, or none, in both directions,
+and nothing of groups: what a mark means among the positives is left to the reader.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cocos.base import annotations
+from cocos.base.errors import InputError, rows
+
+__all__ = ["Mark", "each", "of"]
+
+# Largest number of kinds of one mark.
+MOST_KINDS = 16
+# Number of a pair that is of no kind.
+UNMARKED = -1
+# Gives the kinds of some pairs, (q, c), from rows of the queries, (q,), and of the candidates, (c,).
+Finds = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Mark:
+    """A mark on pairs of a query and a candidate.
+
+    Args:
+        name: of the mark.
+        kinds: names of its kinds.
+        there: gives the kinds of some pairs; None: nothing is known where the queries ask.
+        back: the same where the candidates ask.
+
+    Examples:
+        Labels mark the pairs that have the same one:
+
+        >>> mark = cocos.marks.of("look-alike", ([1, 2], [2, 1, 3]), 2, 3)
+        >>> mark.pairs(torch.tensor([0, 1]), torch.tensor([0, 1, 2])).tolist()
+        [[-1, 0, -1], [0, -1, -1]]
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    there: Finds | None
+    back: Finds | None
+
+    @property
+    def labels(self) -> list[str]:
+        """A label for each kind: the name of the mark, with that of the kind where there are several."""
+        return [self.name] if self.kinds == (self.name,) else [f"{self.name}: {kind}" for kind in self.kinds]
+
+    def pairs(self, query: Tensor, candidate: Tensor) -> Tensor | None:
+        """Number of the kind of each pair of some rows, (q, c) int64, -1 for none; None where nothing is known."""
+        return None if self.there is None else self.there(query.cpu(), candidate.cpu()).to(query.device)
+
+    def flip(self) -> "Mark":
+        """The same mark where the candidates ask."""
+        return replace(self, there=self.back, back=self.there)
+
+
+def each(given: Mapping[str, Any] | None, queries: int, candidates: int) -> dict[str, Mark]:
+    """Make marks by their names: see `of`.
+
+    Raises:
+        InputError: no dict, or as `of`.
+
+    Examples:
+        >>> list(cocos.marks.each({"look-alike": torch.eye(3).bool()}, 3, 3))
+        ['look-alike']
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"marks: {type(given).__name__}, expected a dict of name: mark (cocos.marks.of)")
+    return {name: of(name, one, queries, candidates) for name, one in (given or {}).items()}
+
+
+def of(name: str, given: Any, queries: int, candidates: int) -> Mark:
+    """Make a mark of labels, a matrix, rows, or sources.
+
+    Args:
+        name: of the mark.
+        given: a pair of labels of all rows, (of the queries, of the candidates), whole numbers or text: equal ones mark
+            a pair, and a number below 0 or an empty text marks none. Or a bool matrix (Q, C). Or rows (n, 2) of the
+            queries and candidates of the marked pairs. Or a dict with a text for each `candidate`, and likewise for
+            each `query` where queries are candidates of the other direction: the sources that they come from.
+        queries: number of queries.
+        candidates: number of candidates.
+
+    Raises:
+        InputError: anything else, or of another size.
+
+    Examples:
+        >>> cocos.marks.of("source", {"candidate": ["in-batch", "hard", "hard"]}, 2, 3).labels
+        ['source: hard', 'source: in-batch']
+    """
+    about = f"marks, {name}"
+    if not (isinstance(name, str) and name.strip() and name.isprintable()):
+        raise InputError(f"marks: {name!r}, expected a name of printable text")
+    if isinstance(given, Mark):
+        return replace(given, name=name, kinds=(name,) if given.kinds == (given.name,) else given.kinds)
+    if isinstance(given, Mapping):
+        return _sources(name, given, {"query": queries, "candidate": candidates})
+    if isinstance(given, tuple) and len(given) == 2:
+        ids = annotations.numbered({f"{about} of query": given[0], f"{about} of candidate": given[1]}, empty=UNMARKED)
+        sides = [
+            annotations.groups(key, values, side, length).cpu()
+            for (key, values), side, length in zip(
+                ids.items(), ("query", "candidate"), (queries, candidates), strict=True
+            )
+        ]
+        return Mark(name, (name,), partial(_equal, *sides), partial(_equal, *sides[::-1]))
+    try:
+        found = torch.as_tensor(np.asarray(given) if isinstance(given, list | tuple) else given).cpu()
+    except (TypeError, ValueError, RuntimeError):
+        found = torch.zeros(())
+    if found.dtype == torch.bool and tuple(found.shape) == (queries, candidates):
+        return Mark(name, (name,), partial(_entries, found), partial(_entries, found.T))
+    whole = not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
+    if not whole or found.ndim != 2 or found.shape[1] != 2:
+        raise InputError(
+            f"{about}: {found.dtype} of shape {tuple(found.shape)}, expected labels of both sides, a bool matrix "
+            f"({queries}, {candidates}), or rows of queries and candidates, (n, 2)"
+        )
+    found = found.long()
+    wrong = ((found < 0) | (found >= torch.tensor([queries, candidates]))).any(dim=1).nonzero().flatten().tolist()
+    if wrong:
+        pair = tuple(found[wrong[0]].tolist())
+        raise InputError(
+            f"{about}: {pair} in {rows(wrong)}, expected rows of {queries} queries, {candidates} candidates"
+        )
+    return Mark(name, (name,), partial(_listed, found, candidates), partial(_listed, found.flip(1), queries))
+
+
+def _sources(name: str, given: Mapping[str, Any], sizes: Mapping[str, int]) -> Mark:
+    """Make a mark whose kinds are texts of the candidates, and of the queries where they are candidates."""
+    about = f"marks, {name}"
+    if "candidate" not in given or not set(given) <= set(sizes):
+        raise InputError(f"{about}: a dict of {', '.join(map(str, given))}, expected candidate, and query if you like")
+    said = {side: annotations.names(f"{about} of {side}", given.get(side), size) for side, size in sizes.items()}
+    kinds = sorted({text for texts in said.values() for text in texts or () if text})
+    if not 1 <= len(kinds) <= MOST_KINDS:
+        raise InputError(f"{about}: {len(kinds)} kinds, expected 1 to {MOST_KINDS}")
+    number = {kind: place for place, kind in enumerate(kinds)} | {"": UNMARKED}
+    found = {
+        side: texts and partial(_own, torch.tensor([number[each] for each in texts])) for side, texts in said.items()
+    }
+    return Mark(name, tuple(kinds), found["candidate"] or None, found["query"] or None)
+
+
+def _equal(asking: Tensor, asked: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
+    """0 where the labels of both rows are equal and none is below 0."""
+    left, right = asking[query][:, None], asked[candidate][None]
+    return torch.where((left == right) & (left >= 0), 0, UNMARKED)
+
+
+def _entries(matrix: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
+    """0 where the matrix is true."""
+    return torch.where(matrix[query][:, candidate], 0, UNMARKED)
+
+
+def _listed(listed: Tensor, width: int, query: Tensor, candidate: Tensor) -> Tensor:
+    """0 where the pair of rows is listed, (n, 2), of `width` rows of the side that is asked."""
+    keys = query[:, None] * width + candidate
+    return torch.where(torch.isin(keys, listed[:, 0] * width + listed[:, 1]), 0, UNMARKED)
+
+
+def _own(kinds: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
+    """The kind of each candidate, whoever asks."""
+    return kinds[candidate].expand(len(query), -1)

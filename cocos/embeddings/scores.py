@@ -1,0 +1,401 @@
+"""Scores of queries and candidates, and which pairs are positive. Higher is closer, always."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from cocos.base.errors import InputError, nearest, rows
+from cocos.embeddings import UNGIVEN, Embeddings, sources
+from cocos.embeddings.batches import Batch, matches
+from cocos.embeddings.similarities import (
+    METRICS,
+    NORMALISED_SIDES,
+    angle,
+    check,
+    cosine,
+    cosine_dot,
+    dot,
+    euclidean,
+    length,
+    mahalanobis,
+    squared_chord,
+    squared_euclidean,
+)
+
+__all__ = [
+    "METRICS",
+    "NORMALISED_SIDES",
+    "SAME_GROUP",
+    "Pairs",
+    "angle",
+    "check",
+    "cosine",
+    "cosine_dot",
+    "dot",
+    "euclidean",
+    "length",
+    "logsumexp",
+    "mahalanobis",
+    "pairs",
+    "softmax",
+    "squared_chord",
+    "squared_euclidean",
+]
+
+
+def logsumexp(values: Tensor, mask: Tensor, dim: int | tuple[int, ...] = 1) -> Tensor:
+    """Log of the summed exponentials of the values in the mask, dims kept; -inf where it is empty."""
+    return values.masked_fill(~mask, -torch.inf).logsumexp(dim=dim, keepdim=True)
+
+
+def softmax(values: Tensor, mask: Tensor, dim: int | tuple[int, ...] = 1) -> Tensor:
+    """Softmax over the values in the mask, 0 outside of it, and 0 throughout where it is empty."""
+    return torch.where(mask, (values - logsumexp(values, mask, dim)).exp(), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Input of a loss: scores, and which of them belong to positives and to negatives.
+
+    Args:
+        scores: (Q, C) floating point; higher is closer.
+        positive: (Q, C) bool.
+        negative: (Q, C) bool, disjoint from `positive`; None means "not positive". A pair in neither mask
+            (the query itself, padding) takes no part.
+        candidate_group: (C,) class of each candidate, for losses with several proxies a class.
+        query_norm: (Q,) norms of the raw queries, for losses that read them.
+        candidate_norm: (C,) norms of the raw candidates.
+        embeddings: the rows that were scored, for your own losses that read them, and for forces.
+        teacher: (Q, C) scores of a teacher or guide, NaN where it gave none, for losses that read them.
+        source: (Q, C) where each candidate comes from, places in `cocos.sources.SOURCES`; None: the batch.
+
+    Raises:
+        InputError: wrong shape or dtype, masks that overlap, scores that are NaN or infinite.
+
+    Examples:
+        The pairs that are not positive are negative, unless a mask says otherwise:
+
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> pairs.negative
+        tensor([[False,  True,  True]])
+    """
+
+    scores: Tensor
+    positive: Tensor
+    negative: Tensor = UNGIVEN
+    candidate_group: Tensor | None = None
+    query_norm: Tensor | None = None
+    candidate_norm: Tensor | None = None
+    embeddings: Embeddings | None = None
+    teacher: Tensor | None = None
+    source: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("scores", "positive"):
+            if not isinstance(getattr(self, name), Tensor):
+                raise InputError(f"{name}: {type(getattr(self, name)).__name__}, expected a torch.Tensor")
+        shape = tuple(self.scores.shape)
+        if len(shape) != 2 or 0 in shape or not self.scores.is_floating_point():
+            raise InputError(
+                f"scores: {self.scores.dtype} of shape {shape}, expected floating point (queries, candidates)"
+            )
+        bad = (~self.scores.isfinite()).any(dim=1).nonzero().flatten().tolist()
+        if bad:
+            raise InputError(f"scores: NaN or infinity in {rows(bad)}; leave a pair out with the masks instead")
+        for name in ("positive", "negative"):
+            mask = getattr(self, name)
+            if mask is None and name == "negative":
+                mask = self.__dict__["negative"] = ~self.positive
+            if not isinstance(mask, Tensor):
+                raise InputError(f"{name}: {type(mask).__name__}, expected a torch.Tensor")
+            if mask.dtype != torch.bool or tuple(mask.shape) != shape:
+                raise InputError(f"{name}: {mask.dtype} of shape {tuple(mask.shape)}, expected bool of shape {shape}")
+        both = (self.positive & self.negative).nonzero()
+        if len(both):
+            raise InputError(f"pair {tuple(both[0].tolist())} is both positive and negative ({len(both)} such pairs)")
+        for name, number in (
+            ("candidate_group", shape[1]),
+            ("query_norm", shape[0]),
+            ("candidate_norm", shape[1]),
+        ):
+            values = getattr(self, name)
+            if values is not None and tuple(values.shape) != (number,):
+                raise InputError(f"{name}: shape {tuple(values.shape)}, expected ({number},)")
+        for name in ("teacher", "source"):
+            values = getattr(self, name)
+            if values is not None and tuple(values.shape) != shape:
+                raise InputError(f"{name}: shape {tuple(values.shape)}, expected {shape}, that of the scores")
+
+    def __repr__(self) -> str:
+        dtype = str(self.scores.dtype).removeprefix("torch.")
+        sizes = f"{int(self.positive.sum())} positive, {int(self.negative.sum())} negative"
+        optional = ("candidate_group", "query_norm", "candidate_norm", "embeddings", "teacher", "source")
+        beside = [name for name in optional if getattr(self, name) is not None]
+        more = f", with {', '.join(beside)}" if beside else ""
+        return f"Pairs(scores={tuple(self.scores.shape)}, {dtype} on {self.scores.device}, {sizes}{more})"
+
+    def slots(self) -> tuple[Tensor, Tensor]:
+        """Columns of the positives of each query, (Q, K) with K >= 1 their largest number, and which are filled."""
+        most = max(1, int(self.positive.sum(dim=1).max()))
+        place = self.positive.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
+        return place, self.positive.gather(1, place)
+
+    def positives(self) -> Tensor:
+        """Number of positives of each query, at least 1, (Q, 1), in the dtype of the scores."""
+        return self.positive.sum(dim=1, keepdim=True).clamp(min=1).to(self.scores.dtype)
+
+    def classes(self) -> tuple[Tensor, int]:
+        """Class of each pair, (Q, C), and the number of classes; the last class is each query's own.
+
+        The positives of a query are its own class. Its other candidates have the classes of `candidate_group`; without
+        groups each is a class of its own.
+        """
+        columns = torch.arange(self.scores.shape[1], device=self.positive.device)
+        own = len(columns)
+        if self.candidate_group is not None:
+            groups, columns = self.candidate_group.unique(return_inverse=True)
+            own = len(groups)
+        return torch.where(self.positive, own, columns), own + 1
+
+    def norms(self) -> tuple[Tensor, Tensor]:
+        """Norms of the queries, (Q, 1), and of the candidates, (1, C); 1 where they are not given."""
+        query, candidate = (self.scores.new_ones(number) for number in self.scores.shape)
+        query = query if self.query_norm is None else self.query_norm
+        candidate = candidate if self.candidate_norm is None else self.candidate_norm
+        return query[:, None], candidate[None, :]
+
+    def flip(self) -> "Pairs":
+        """The same pairs with queries and candidates exchanged; not checked again.
+
+        Raises:
+            TypeError: the pairs have no embeddings, which contain the groups of the queries.
+        """
+        if self.embeddings is None:
+            raise TypeError("pairs.embeddings is None: give the rows that were scored, as cocos.scores.pairs does")
+        other, turned = object.__new__(Pairs), self.embeddings.flip()
+        masks = {name: each.T.contiguous() for name in PAIRWISE if (each := getattr(self, name)) is not None}
+        norms = {"query_norm": self.candidate_norm, "candidate_norm": self.query_norm}
+        other.__dict__.update(self.__dict__ | masks | norms, embeddings=turned, candidate_group=turned.candidate_group)
+        return other
+
+    def first(self, number: int) -> "Pairs":
+        """The same pairs of the first queries, with all of their candidates; not checked again."""
+        if len(self.scores) <= number:
+            return self
+        other = object.__new__(Pairs)
+        cut = {name: each[:number] for name in PAIRWISE if (each := getattr(self, name)) is not None}
+        cut["query_norm"] = None if self.query_norm is None else self.query_norm[:number]
+        if self.embeddings is not None:
+            sizes = (number, len(self.embeddings.candidate))
+            query, candidate = (torch.arange(size, device=self.scores.device) for size in sizes)
+            cut["embeddings"] = self.embeddings.rows(query, candidate)
+        other.__dict__.update(self.__dict__ | cut)
+        return other
+
+    def narrow(self) -> "Pairs":
+        """The candidates of the batch alone, without the columns of further directions; not checked again."""
+        if self.embeddings is None or len(self.embeddings.candidate) == self.scores.shape[1]:
+            return self
+        number, other = len(self.embeddings.candidate), object.__new__(Pairs)
+        cut = {name: each[:, :number] for name in PAIRWISE if (each := getattr(self, name)) is not None}
+        ends = {name: getattr(self, name)[:number] for name in ("candidate_group", "candidate_norm")}
+        other.__dict__.update(self.__dict__ | cut | ends)
+        return other
+
+    def with_scores(self, scores: Tensor, query_norm: Tensor | None = None) -> "Pairs":
+        """The same pairs with other scores (and query norms), of the same shape; not checked, for torch.func."""
+        other = object.__new__(Pairs)
+        other.__dict__.update(self.__dict__, scores=scores)
+        if query_norm is not None:
+            other.__dict__["query_norm"] = query_norm
+        return other
+
+    def with_negative(self, negative: Tensor) -> "Pairs":
+        """The same pairs of which other pairs are negative, (Q, C) bool; not checked, for torch.func."""
+        other = object.__new__(Pairs)
+        other.__dict__.update(self.__dict__, negative=negative)
+        return other
+
+    def cross_entropy(self, logits: Tensor, negative: Tensor | None = None) -> Tensor:
+        r"""Cross-entropy of each positive against all negatives, summed over the positives of a query, (Q,), in nats.
+
+        .. math:: \sum_{p \in P} -\log \frac{e^{z_p}}{e^{z_p} + \sum_{n \in N} e^{z_n}}
+
+        With one positive this is the softmax cross-entropy. It is 0 for a query without a positive or a negative.
+
+        Args:
+            logits: (Q, C), z above.
+            negative: (Q, C) bool, the negatives that take part; None: all.
+        """
+        total = logsumexp(logits, self.negative if negative is None else negative)
+        each = torch.logaddexp(total - logits, torch.zeros_like(logits))
+        return torch.where(self.positive, each, 0).sum(dim=1)
+
+    def residual(self, logits: Tensor, negative: Tensor | None = None) -> Tensor:
+        r"""Closed form of ∂ Σ cross-entropy / ∂ logits, (Q, C): softmax minus target where there is one positive.
+
+        With :math:`m_p` the probability that positive p leaves to the negatives: positives :math:`-m_p`, negatives
+        :math:`(\sum_p m_p) \, \mathrm{softmax}_N(z)`. Each row sums to zero.
+        """
+        negative = self.negative if negative is None else negative
+        total = logsumexp(logits, negative)
+        missing = torch.where(self.positive, (total - logits).sigmoid(), 0)
+        return missing.sum(dim=1, keepdim=True) * torch.where(negative, (logits - total).exp(), 0) - missing
+
+    def hinge(self, margin: float) -> Tensor:
+        r"""Hinges of all triplets of a query, (Q,): :math:`\sum_{p \in P} \sum_{n \in N} [\alpha - s_p + s_n]_+`."""
+        total = self.scores.new_zeros(self.scores.shape[0])
+        for index, filled in zip(*(part.split(1, dim=1) for part in self.slots()), strict=True):
+            each = (margin - self.scores.gather(1, index) + self.scores).relu()
+            total = total + torch.where(self.negative & filled, each, 0).sum(dim=1)
+        return total
+
+    def violations(self, margin: float) -> Tensor:
+        r"""Closed form of ∂ Σ hinge / ∂ score, (Q, C), whole numbers; a tie does not count.
+
+        :math:`w_n = \#\{p : s_p - s_n < \alpha\}`, :math:`w_p = -\#\{n : s_p - s_n < \alpha\}`, counted with two
+        sorts a query, so that no (positive, negative) pair is ever listed.
+        """
+        scores, inf = self.scores, torch.inf
+        bar = (scores - margin).contiguous()  # a negative contributes above it, strictly
+        bars = bar.masked_fill(~self.positive, inf).sort(dim=1).values
+        negatives = scores.masked_fill(~self.negative, inf).sort(dim=1).values
+        violated = torch.searchsorted(bars, scores.contiguous())
+        below = torch.searchsorted(negatives, bar, right=True)
+        violators = self.negative.sum(dim=1, keepdim=True) - below
+        push = torch.where(self.negative, violated, 0)
+        pull = torch.where(self.positive, violators, 0)
+        return (push - pull).to(scores.dtype)
+
+
+SAME_GROUP = ("ignore", "negative")
+# Fields of `Pairs` with an entry for each pair.
+PAIRWISE = ("scores", "positive", "negative", "teacher", "source")
+
+
+def pairs(
+    embeddings: Embeddings,
+    batch: Batch | None = None,
+    *,
+    metric: str = "cosine",
+    same_group: str = "ignore",
+    block: slice | None = None,
+    directions: Sequence[str] = sources.DIRECTIONS[:1],
+    graded: bool = False,
+) -> Pairs:
+    """Score the queries of a batch against its candidates, and against the columns of further directions.
+
+    Args:
+        embeddings: the whole set. Scores have its dtype and device.
+        batch: the rows seen together; None is the whole set.
+        metric: one of `METRICS`.
+        same_group: in a batch of pairs, a candidate of the query's group that is not its own pair: `ignore` leaves
+            it out of the gradient, `negative` keeps it as a negative.
+        block: only these queries of the batch.
+        directions: of `cocos.sources.DIRECTIONS`; columns of the others stand behind the candidates of the batch, in
+            this order. `embeddings` of the pairs has the candidates of the batch alone.
+        graded: for embeddings with `grades`: a query is a graded pair, (n, n), and so is a candidate, whose score is
+            that of its own two rows; pairs of a lower grade are its negatives.
+
+    Raises:
+        InputError: an unknown metric or rule, or a batch of pairs whose rows are no pairs.
+
+    Examples:
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
+        >>> cocos.scores.pairs(embeddings).scores
+        tensor([[1., 0., 0.],
+                [0., 1., 0.],
+                [0., 0., 1.]])
+
+        Other queries are negatives too where a loss says so:
+
+        >>> wide = cocos.scores.pairs(embeddings, directions=("query-candidate", "query-query"))
+        >>> wide.scores.shape, wide.negative.sum().item()
+        (torch.Size([3, 6]), 12)
+    """
+    if metric not in METRICS:
+        raise InputError(nearest("metric", metric, METRICS))
+    if same_group not in SAME_GROUP:
+        raise InputError(f"same group: {same_group!r}, expected one of {', '.join(SAME_GROUP)}")
+    sources.check(directions)
+    if batch is None:
+        rows, columns = (torch.arange(len(m), device=m.device) for m in (embeddings.query, embeddings.candidate))
+        batch = Batch(rows, columns, paired=False)
+    matches(embeddings, batch)
+    query_index = batch.query_index[block or slice(None)]
+    if graded and embeddings.grades is not None:
+        return _graded(embeddings, batch, query_index, metric)
+    part = embeddings.rows(query_index, batch.candidate_index)
+    same = part.query_group[:, None] == part.candidate_group[None, :]
+    positive, negative = same, ~same
+    if batch.paired:
+        place = torch.arange(len(batch.candidate_index), device=same.device)
+        positive = place[: len(batch.query_index)][block or slice(None)][:, None] == place[None, :]
+        negative = ~positive if same_group == "negative" else ~(same | positive)
+    elif embeddings.shared:
+        positive = same & (query_index[:, None] != batch.candidate_index[None, :])
+    variance, teacher = (part.candidate_variance,) if metric == "mahalanobis" else (), embeddings.teacher
+    found = Pairs(
+        METRICS[metric](part.query, part.candidate, *variance),
+        positive,
+        negative,
+        candidate_group=part.candidate_group,
+        query_norm=length(part.query),
+        candidate_norm=length(part.candidate),
+        embeddings=part,
+        teacher=teacher and teacher.scores("query", query_index, "candidate", batch.candidate_index),
+        source=sources.of_candidates(embeddings, batch, query_index) if _sourced(embeddings, batch) else None,
+    )
+    if len(directions) == 1:
+        return found
+    apart = batch.paired and same_group == "negative"
+    blocks = sources.others(embeddings, batch, query_index, positive, directions, METRICS[metric], apart=apart)
+    return _beside(found, blocks)
+
+
+def _sourced(embeddings: Embeddings, batch: Batch) -> bool:
+    """Whether candidates of a batch come from more than one source."""
+    return batch.extra > 0 or embeddings.negatives is not None
+
+
+def _beside(pairs: Pairs, blocks: Sequence[sources.Block]) -> Pairs:
+    """Set the columns of further directions beside those of the candidates."""
+    source = pairs.source
+    if source is None:
+        source = torch.zeros_like(pairs.positive, dtype=torch.int8)
+    own = [torch.full_like(each.positive, each.source, dtype=torch.int8) for each in blocks]
+    made: dict[str, Any] = {
+        name: torch.cat([getattr(pairs, name), *(getattr(each, name) for each in blocks)], dim=1)
+        for name in ("scores", "positive", "negative")
+    }
+    if pairs.teacher is not None:
+        made["teacher"] = torch.cat([pairs.teacher, *(each.teacher for each in blocks if each.teacher is not None)], 1)
+    groups, norms = [each.group for each in blocks], [length(each.rows) for each in blocks]
+    return replace(
+        pairs,
+        **made,
+        source=torch.cat([source, *own], dim=1),
+        candidate_group=torch.cat([each for each in (pairs.candidate_group, *groups) if each is not None]),
+        candidate_norm=torch.cat([each for each in (pairs.candidate_norm, *norms) if each is not None]),
+    )
+
+
+def _graded(embeddings: Embeddings, batch: Batch, query_index: Tensor, metric: str) -> Pairs:
+    """Set graded pairs against those of a lower grade, (q, n)."""
+    query, index = embeddings.query[batch.query_index], batch.candidate_index[: len(batch.query_index)]
+    candidate, grades = embeddings.candidate[index], cast(Tensor, embeddings.grades)
+    score = torch.cat([METRICS[metric](a[None], b[None])[0] for a, b in zip(query, candidate, strict=True)])
+    mine, all_ = grades[query_index], grades[batch.query_index]
+    positive = query_index[:, None] == batch.query_index
+    return Pairs(
+        score.expand(len(query_index), -1),
+        positive,
+        (all_ < mine[:, None]) & ~positive,
+        candidate_group=embeddings.candidate_group[index],
+        query_norm=length(embeddings.query[query_index]),
+        candidate_norm=length(candidate),
+        embeddings=embeddings.rows(query_index, index),
+    )

@@ -1,0 +1,165 @@
+"""Similarities of rows: dot products, cosines, and distances with a minus. Higher is closer, always."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cocos.base.errors import InputError, nearest, rows
+from cocos.embeddings import Embeddings
+
+__all__ = [
+    "METRICS",
+    "NORMALISED_SIDES",
+    "SYMMETRIC",
+    "angle",
+    "check",
+    "cosine",
+    "cosine_dot",
+    "dot",
+    "euclidean",
+    "length",
+    "mahalanobis",
+    "squared_chord",
+    "squared_euclidean",
+    "unit",
+]
+
+
+def dot(query: Tensor, candidate: Tensor) -> Tensor:
+    """Inner products, (Q, C)."""
+    return query @ candidate.T
+
+
+def _scale(rows: Tensor) -> Tensor:
+    """Largest power of two in each row, (N, 1); the squares of rows divided by it neither overflow nor underflow."""
+    largest = rows.detach().abs().amax(dim=1, keepdim=True)
+    return torch.ldexp(torch.ones_like(largest), largest.frexp().exponent - 1)
+
+
+def length(rows: Tensor) -> Tensor:
+    """Euclidean lengths of the rows, (N,), accurate over the whole range of the dtype."""
+    scale = _scale(rows)
+    found: Tensor = (rows / scale).norm(dim=1) * scale[:, 0]
+    return found
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Rows divided by their lengths, (N, D), accurate over the whole range of the dtype; not defined for zero rows."""
+    rows = rows / _scale(rows)
+    found: Tensor = rows / rows.norm(dim=1, keepdim=True)
+    return found
+
+
+def cosine(query: Tensor, candidate: Tensor) -> Tensor:
+    """Cosine similarities, (Q, C). Not defined for zero vectors: see `check`."""
+    return unit(query) @ unit(candidate).T
+
+
+def cosine_dot(query: Tensor, candidate: Tensor) -> Tensor:
+    """Inner products of unit queries and raw candidates, (Q, C). Not defined for a zero query: see `check`."""
+    return unit(query) @ candidate.T
+
+
+def turned(rows: Tensor, way: int = 1) -> Tensor:
+    """Rows (a, b), of the halves of their dimensions, as (a + b, b - a), (N, D): the sum with a turn by 90 degrees.
+
+    Args:
+        rows: (N, D); of an odd number of dimensions, the last of the first half has no partner, which counts as 0.
+        way: 1, or -1 for the turn the other way, (a - b, b + a), which is the adjoint.
+    """
+    width = rows.shape[1]
+    real, imaginary = torch.nn.functional.pad(rows, (0, width % 2)).chunk(2, dim=1)
+    return torch.cat([real + way * imaginary, imaginary - way * real], dim=1)[:, :width]
+
+
+def angle(query: Tensor, candidate: Tensor) -> Tensor:
+    r"""Similarity of AnglE, (Q, C): the size of the summed real and imaginary parts of :math:`z \bar w / (|z| |w|)`.
+
+    A row is the complex vector z whose real parts are the first half of its dimensions; of an odd number of them, the
+    last imaginary part is 0. The value is at most √2. Not defined for zero vectors: see `check`.
+
+    Source: Li & Li 2023, AnglE-optimized Text Embeddings, arXiv:2309.12871, eqs. 4-6.
+
+    Examples:
+        >>> cocos.scores.angle(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
+        tensor([[1., 0.]])
+    """
+    return (turned(unit(query)) @ unit(candidate).T).abs()
+
+
+def euclidean(query: Tensor, candidate: Tensor) -> Tensor:
+    """Minus the Euclidean distances, (Q, C), from differences: exact for near duplicates."""
+    scale = torch.maximum(_scale(query).amax(), _scale(candidate).amax())
+    return -torch.cdist(query / scale, candidate / scale, compute_mode="donot_use_mm_for_euclid_dist") * scale
+
+
+def squared_euclidean(query: Tensor, candidate: Tensor) -> Tensor:
+    """Minus the squared Euclidean distances, (Q, C)."""
+    return -euclidean(query, candidate).square()
+
+
+def squared_chord(query: Tensor, candidate: Tensor) -> Tensor:
+    """Minus the squared Euclidean distances of unit rows, 2 cosine - 2, (Q, C). Not defined for zero vectors.
+
+    Examples:
+        >>> cocos.scores.squared_chord(torch.tensor([[3.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+        tensor([[-0.0000, -2.0000]])
+    """
+    return squared_euclidean(unit(query), unit(candidate))
+
+
+def mahalanobis(query: Tensor, candidate: Tensor, variance: Tensor | None = None) -> Tensor:
+    r"""Minus the squared Mahalanobis distances :math:`\sum_d (q_d - c_d)^2 / \sigma^2_d`, (Q, C).
+
+    Args:
+        query: (Q, D).
+        candidate: (C, D), the means.
+        variance: (C, D), above 0; None: 1 throughout, the squared Euclidean distance.
+    """
+    if variance is None:
+        return squared_euclidean(query, candidate)
+    rows = [-((query - mean).square() / own).sum(dim=1) for mean, own in zip(candidate, variance, strict=True)]
+    return torch.stack(rows, dim=1)  # one candidate at a time: (Q, C, D) differences would not fit
+
+
+METRICS = {
+    "angle": angle,
+    "cosine": cosine,
+    "cosine_dot": cosine_dot,
+    "dot": dot,
+    "euclidean": euclidean,
+    "mahalanobis": mahalanobis,
+    "squared_chord": squared_chord,
+    "squared_euclidean": squared_euclidean,
+}
+NORMALISED_SIDES = {
+    "angle": ("query", "candidate"),
+    "cosine": ("query", "candidate"),
+    "cosine_dot": ("query",),
+    "squared_chord": ("query", "candidate"),
+}  # sides that the metric divides by their norms
+# Metrics with s(q, c) = s(c, q) that one product gives: one score matrix serves both directions.
+SYMMETRIC = ("cosine", "dot", "euclidean", "squared_chord", "squared_euclidean")
+
+
+def check(embeddings: Embeddings, metric: str, file: Path | None = None) -> None:
+    """Refuse embeddings for which the metric is not defined.
+
+    Args:
+        embeddings: the whole set.
+        metric: one of `METRICS`.
+        file: their file, named in the message.
+
+    Raises:
+        InputError: an unknown metric, or zero vectors where the metric has directions only (the rows are named).
+    """
+    if metric not in METRICS:
+        raise InputError(nearest("metric", metric, METRICS))
+    for side in NORMALISED_SIDES.get(metric, ()):
+        matrix, norms = getattr(embeddings, side), embeddings.norms[side == "candidate"]
+        open_ = (norms == 0).nonzero().flatten()  # squares of tiny entries are 0 too
+        zero = open_[(matrix[open_] == 0).all(dim=1)].tolist() if len(open_) else []
+        if zero:
+            where = f"{file}: {side}" if file else side
+            raise InputError(f"{where}: zero vector in {rows(zero)}; its cosine similarity is not defined, remove it")

@@ -1,0 +1,141 @@
+"""Where the candidates of a query come from: the batch, hard negatives, or a score of another direction.
+
+A loss may set the positive of a query against more than the candidates of the batch: against other queries, against the
+scores that other queries give to its positive, and against candidates that are near its positive (GTE,
+arXiv:2308.03281). Each of these directions is a block of columns beside the candidates, and each column has a source.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cocos.base.errors import InputError
+from cocos.embeddings import Embeddings
+from cocos.embeddings.batches import Batch
+
+__all__ = ["DIRECTIONS", "SOURCES", "Block", "check", "of_candidates", "others"]
+
+SOURCES = ("in-batch", "own hard", "others' hard", "query-query", "candidate-query", "candidate-candidate")
+DIRECTIONS = ("query-candidate", "query-query", "candidate-query", "candidate-candidate")
+IN_BATCH, OWN_HARD, OTHERS_HARD = range(3)
+Score = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Columns of one direction, beside the candidates of some queries.
+
+    Args:
+        scores: (q, n).
+        positive: (q, n) bool.
+        negative: (q, n) bool.
+        source: place of the direction among the sources.
+        group: (n,) groups of the rows that are the columns.
+        rows: (n, D) these rows.
+        teacher: (q, n) scores of a teacher, or None.
+    """
+
+    scores: Tensor
+    positive: Tensor
+    negative: Tensor
+    source: int
+    group: Tensor
+    rows: Tensor
+    teacher: Tensor | None
+
+
+def check(directions: Sequence[str]) -> None:
+    """Refuse directions that are none, or that leave out that of the positive.
+
+    Raises:
+        InputError: naming the direction.
+
+    Examples:
+        >>> cocos.sources.check(("query-candidate", "query-query"))
+    """
+    for name in directions:
+        if name not in DIRECTIONS:
+            raise InputError(f"direction {name!r}, expected some of {', '.join(DIRECTIONS)}")
+    if not directions or directions[0] != DIRECTIONS[0] or len(set(directions)) < len(directions):
+        given = ", ".join(directions) or "none"
+        raise InputError(f"directions: {given}; give {DIRECTIONS[0]} first, which has the positive, and each once")
+
+
+def of_candidates(embeddings: Embeddings, batch: Batch, query_index: Tensor) -> Tensor:
+    """Source of each candidate of a batch for some of its queries, (q, c) int8: a place in `SOURCES`.
+
+    A candidate is own hard for a query that names it. Otherwise it is in-batch if it was drawn as the partner of
+    some query, and others' hard if it was drawn as a hard negative only.
+
+    Examples:
+        >>> embeddings = cocos.Embeddings(torch.eye(3)[:2], torch.eye(3), [0, 1], [0, 1, 2], negatives=[[2], [-1]])
+        >>> batch = cocos.batches.Batch(torch.tensor([0, 1]), torch.tensor([0, 1, 2]), paired=True, extra=1)
+        >>> cocos.sources.of_candidates(embeddings, batch, batch.query_index).tolist()
+        [[0, 0, 1], [0, 0, 2]]
+    """
+    index = batch.candidate_index
+    found = index.new_full((len(query_index), len(index)), IN_BATCH, dtype=torch.int8)
+    found[:, len(index) - batch.extra :] = OTHERS_HARD
+    if embeddings.negatives is not None:
+        for named in embeddings.negatives[query_index].unbind(dim=1):
+            found[named[:, None] == index] = OWN_HARD
+    return found
+
+
+def others(
+    embeddings: Embeddings,
+    batch: Batch,
+    query_index: Tensor,
+    positive: Tensor,
+    directions: Sequence[str],
+    score: Score,
+    *,
+    apart: bool,
+) -> list[Block]:
+    """Score the further directions of some queries of a batch.
+
+    `query-query`: other queries. `candidate-query`: what every query of the batch scores with the query's positive; its
+    own score stands there again, as a positive, since the published denominators have it twice. `candidate-candidate`:
+    candidates scored with the query's positive, without those that belong to the query. A query with several positives
+    takes the first; one without any has no scores of its positive. One that asks several times is listed as often as
+    the flipped batch has it as a candidate.
+
+    Args:
+        embeddings: the whole set.
+        batch: the rows seen together.
+        query_index: (q,) some of its queries.
+        positive: (q, c) bool, positives among the candidates of the batch.
+        directions: some of `DIRECTIONS`; the first is left out here.
+        score: scores of rows with rows, of the metric of the loss.
+        apart: rows of one group are negatives of each other; otherwise they take no part.
+    """
+    partner, known = batch.candidate_index[positive.int().argmax(dim=1)], positive.any(dim=1, keepdim=True)
+    ids = {"query": embeddings.query_group, "candidate": embeddings.candidate_group}
+    matrices = {"query": embeddings.query, "candidate": embeddings.candidate}
+    listed = {"query": batch.flip().partners, "candidate": batch.candidate_index}
+    found = []
+    for name in directions[1:]:
+        asking, asked = name.split("-")
+        asks = query_index if asking == "query" else partner
+        own = (asks if asking == asked else query_index)[:, None] == listed[asked]
+        again = own & known if name == "candidate-query" else torch.zeros_like(own)
+        if not apart:
+            own = own | (ids[asking][asks][:, None] == ids[asked][listed[asked]])
+        if asking == asked == "candidate":
+            own = own | (of_candidates(embeddings, batch, query_index) == OWN_HARD)
+        negative = ~own if asking == "query" else ~own & known
+        rows, teacher = matrices[asked][listed[asked]], embeddings.teacher
+        found.append(
+            Block(
+                score(matrices[asking][asks], rows),
+                again,
+                negative,
+                DIRECTIONS.index(name) + OTHERS_HARD,
+                ids[asked][listed[asked]],
+                rows,
+                teacher and teacher.scores(asking, asks, asked, listed[asked]),
+            )
+        )
+    return found

@@ -1,0 +1,147 @@
+"""Scores of a teacher or a guide: another model's opinion on the pairs of a query and a candidate."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cocos.base.errors import InputError, rows
+
+__all__ = ["Teacher", "of"]
+
+SIDES = ("query", "candidate")
+
+
+@dataclass(frozen=True, eq=False)
+class Teacher:
+    """Scores of a teacher or a guide, known for all pairs of two rows or for some.
+
+    Args:
+        matrix: (Q, C), NaN where no score is known; None: scores are cosines of the guide's rows.
+        guide: rows of the queries, (Q, G), and of the candidates, (C, G), of the guide; or None.
+
+    Examples:
+        >>> teacher = cocos.teachers.of((torch.eye(2), torch.eye(2)), 2, 2)
+        >>> teacher.scores("query", torch.tensor([0, 1]), "candidate", torch.tensor([1])).tolist()
+        [[0.0], [1.0]]
+    """
+
+    matrix: Tensor | None = None
+    guide: tuple[Tensor, Tensor] | None = None
+
+    def scores(self, asking: str, asks: Tensor, asked: str, listed: Tensor) -> Tensor:
+        """Scores of some pairs of rows, (a, b); NaN where none is known.
+
+        Args:
+            asking: `query` or `candidate`, the side of the rows that ask.
+            asks: (a,) their numbers.
+            asked: the side of the other rows.
+            listed: (b,) their numbers.
+        """
+        if self.guide is not None:
+            unit = [torch.nn.functional.normalize(row, dim=1) for row in self.guide]
+            return unit[SIDES.index(asking)][asks] @ unit[SIDES.index(asked)][listed].T
+        matrix: Any = self.matrix
+        if asking == asked:
+            return matrix.new_full((len(asks), len(listed)), torch.nan)
+        found: Tensor = matrix[asks][:, listed] if asking == "query" else matrix[listed][:, asks].T
+        return found
+
+    def flip(self) -> "Teacher":
+        """The same scores where the candidates ask."""
+        guide = self.guide and (self.guide[1], self.guide[0])
+        return replace(self, matrix=None if self.matrix is None else self.matrix.T, guide=guide)
+
+    def rows(self, query: Tensor, candidate: Tensor) -> "Teacher":
+        """Select queries and candidates by their row numbers."""
+        if self.guide is not None:
+            return replace(self, guide=(self.guide[0][query], self.guide[1][candidate]))
+        return replace(self, matrix=self.scores("query", query, "candidate", candidate))
+
+    def to(self, like: Tensor) -> "Teacher":
+        """Move to the device and dtype of a tensor."""
+        guide = self.guide and (self.guide[0].to(like), self.guide[1].to(like))
+        return Teacher(None if self.matrix is None else self.matrix.to(like), guide)
+
+
+def _numbers(name: str, given: Any) -> Tensor:
+    """Read a matrix of numbers."""
+    try:
+        found: Tensor = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name}: {type(given).__name__}, expected a matrix of numbers") from None
+    if found.ndim != 2 or found.is_complex() or found.dtype == torch.bool or 0 in found.shape:
+        raise InputError(f"{name}: {found.dtype} of shape {tuple(found.shape)}, expected a matrix of numbers")
+    return found if found.is_floating_point() else found.double()
+
+
+def of(
+    given: Any,
+    queries: int,
+    candidates: int,
+    negatives: Tensor | None = None,
+    groups: tuple[Tensor, Tensor] | None = None,
+) -> Teacher:
+    """Make a teacher of its scores, or of the rows of a guide.
+
+    Args:
+        given: (Q, C) scores, NaN where none is known; or (Q, 1 + K), of the positive of each query and of its own hard
+            negatives; or a pair of the guide's rows, (Q, G) and (C, G), whose cosines are the scores.
+        queries: Q.
+        candidates: C.
+        negatives: (Q, K) rows of the candidates that are a query's own hard negatives, -1 for none; or None.
+        groups: (Q,) and (C,) ids that a query shares with its positives; or None.
+
+    Raises:
+        InputError: no such numbers, or another number of them; an infinite score.
+
+    Examples:
+        >>> cocos.teachers.of([[0.9, 0.1], [0.2, 0.8]], 2, 2).matrix
+        tensor([[0.9000, 0.1000],
+                [0.2000, 0.8000]])
+    """
+    if isinstance(given, Teacher):
+        return given
+    if isinstance(given, tuple) and len(given) == 2:
+        return _guide(given, queries, candidates)
+    found = _numbers("teacher", given)
+    open_ = found.isinf().any(dim=1).nonzero().flatten().tolist()
+    if open_:
+        raise InputError(f"teacher: infinity in {rows(open_)}; NaN says that a score is not known")
+    if found.isnan().all():
+        raise InputError("teacher: all scores are NaN, so that none is known; leave it out")
+    if tuple(found.shape) == (queries, candidates):
+        return Teacher(found)
+    if negatives is None or groups is None or tuple(found.shape) != (queries, 1 + negatives.shape[1]):
+        own = (
+            ""
+            if negatives is None
+            else f", or ({queries}, {1 + negatives.shape[1]}): of the positive and the negatives"
+        )
+        raise InputError(f"teacher: shape {tuple(found.shape)}, expected ({queries}, {candidates}){own}")
+    matrix = found.new_full((queries, candidates), torch.nan)
+    row, column = (groups[0][:, None] == groups[1]).nonzero().to(found.device).T
+    matrix[row, column] = found[row, 0]
+    row, place = (negatives >= 0).nonzero().to(found.device).T
+    matrix[row, negatives.to(found.device)[row, place]] = found[row, 1 + place]
+    return Teacher(matrix)
+
+
+def _guide(given: tuple[Any, Any], queries: int, candidates: int) -> Teacher:
+    """Check the rows of a guide."""
+    for side, each in zip(SIDES, given, strict=True):
+        if each is None:
+            raise InputError(f"guide_{side} is missing: give the guide's rows of both sides")
+    query, candidate = (_numbers(f"guide_{side}", each) for side, each in zip(SIDES, given, strict=True))
+    sizes = (len(query), len(candidate))
+    if sizes != (queries, candidates) or query.shape[1] != candidate.shape[1]:
+        shapes = f"{tuple(query.shape)} and {tuple(candidate.shape)}"
+        raise InputError(
+            f"guide_query, guide_candidate: shapes {shapes}, expected ({queries}, G) and ({candidates}, G)"
+        )
+    for side, each in zip(SIDES, (query, candidate), strict=True):
+        wrong = (~each.isfinite()).any(dim=1).nonzero().flatten().tolist()
+        if wrong:
+            raise InputError(f"guide_{side}: NaN or infinity in {rows(wrong)}")
+    return Teacher(guide=(query, candidate.to(query)))

@@ -1,0 +1,437 @@
+"""Prepare a counting measure: check and encode, draw the batches, and give gradient weights block by block."""
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from numbers import Integral
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cocos import engine, losses, results
+from cocos.base import processes
+from cocos.base.errors import InputError, Unfit
+from cocos.checkpoints import Checkpoint
+from cocos.checkpoints.encoders import device_of
+from cocos.counting import health, weights
+from cocos.embeddings import Embeddings, batches, scores
+from cocos.embeddings.batches import Batch, Plan
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.similarities import SYMMETRIC
+from cocos.engine import devices, readers
+from cocos.engine.readers import columns
+from cocos.engine.sampling import DEFAULTS, Progress, Sampling, copies, refuse_options
+
+SCORE_TYPES = {"float32": torch.float32, "float64": torch.float64}
+# Scores from which several threads of PyTorch save more time than they spend waiting (measured).
+THREADED_SCORES = 2**20
+# Scores of a block of queries that are weighed at once: 32 MiB in float64.
+BLOCK_SCORES = 2**22
+# Rows of one side of the batches that are visited together.
+STACK_ROWS = 2**17
+# Scores of a stack from which processes share it; a smaller one takes each process less time by itself.
+SHARED_SCORES = 2**22
+OUT_OF_RANGE = "{!r}: its weights leave the range of {}; take parameters nearer to 1"
+TO_GIVE = "scores of a teacher (queries, candidates) or (queries, 1 + negatives), or guide_query and guide_candidate"
+# Kinds of share that cannot exceed 1.
+BOUNDED_SHARES = {"probability": "a probability", "unknown": "a part of the push"}
+# Largest norm for which products of rows, and their squares, stay within the range of float32.
+SINGLE_NORM = 1e15
+# Float64 arrays of the size of the scores that weighing a whole batch takes.
+WEIGHING_ARRAYS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A set of embeddings, a loss, and the batches to look at."""
+
+    embeddings: Embeddings
+    loss: losses.Loss
+    plan: Plan
+    same_group: str  # relation of two rows of one group: ignored, negatives, or positives of a labelled loss
+    checkpoint: Checkpoint | None
+    dtype: str  # of the scores
+    visited: bool = False  # scores are visited tile by tile; the matrix is never stored
+    seed: int = 0  # seed for drawing the batches
+    split: str = "train"  # split of the checkpoint's data
+    eps: float | None = None  # smallest share that contributes, where the measure has one
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes for the user on the embeddings, the batches and the loss."""
+        loud = health.sentence(self.spread, health.called(self.embeddings))
+        given = (
+            *self.embeddings.notes,
+            *self.plan.notes,
+            *health.lengths(self.embeddings, self.loss.metric),
+            *losses.traits(self.loss).notes,
+            *health.grades(self.embeddings, self.loss),
+        )
+        paired = [] if loud else health.mispaired(self.embeddings, self.loss.metric)
+        return (*filter(None, [loud]), *paired, *health.norms(self.embeddings, self.loss), *given)
+
+    @cached_property
+    def spread(self) -> dict[str, dict]:
+        """How far each side is from being one point: see `cocos.health.side`."""
+        return health.of(self.embeddings, self.loss.metric)
+
+    def provenance(self, *, title: str, **more) -> dict:
+        """Attributes of a Dataset of this run: the loss, the batches, the versions, the file, and more."""
+        attrs = {
+            "title": title,
+            "batch_size": self.plan.batch_size,
+            "sample": self.plan.sample,
+            "copies": self.plan.copies,
+            "same_group": self.same_group,
+            "seed": self.seed,
+            "dtype": self.dtype,
+            "device": self.embeddings.query.device.type,
+            "notes": "\n".join(self.notes),
+            "eps": self.eps,
+        }
+        attrs |= self.checkpoint.identity() | {"split": self.split} if self.checkpoint else {}
+        return results.provenance(self.loss, **attrs | more)
+
+    def side(self, direction: str | None) -> tuple[str, Embeddings, bool]:
+        """The entry of `sides` for a direction; None: the first.
+
+        Raises:
+            InputError: the embeddings do not have it.
+        """
+        known = self.embeddings.directions
+        return self.sides[known.index(results.direction(direction, known))]
+
+    @cached_property
+    def sides(self) -> tuple[tuple[str, Embeddings, bool], ...]:
+        """Every direction: its name, the embeddings seen from its queries, and whether it is the second one."""
+        first, *second = self.embeddings.directions
+        there = ((first, self.embeddings, False),)
+        return there + tuple((name, self.embeddings.flip(), True) for name in second)
+
+    def pairs(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[Pairs]:
+        """Pairs of a batch, in blocks of queries; in one block where the loss couples queries."""
+        batch = self.seen(batch)
+        number = len(batch.query_index)
+        rows = max(1, BLOCK_SCORES // len(batch.candidate_index))
+        if whole or self.loss.couples != "query":
+            rows = number
+        for start in range(0, number, rows):
+            yield self.block(embeddings, batch, slice(start, start + rows))
+
+    def block(self, embeddings: Embeddings, batch: Batch, block: slice) -> Pairs:
+        """Pairs of some queries of a batch, as the loss sees it."""
+        apart = "negative" if self.same_group == "negative" else "ignore"
+        number = len(batch.query_index[block]) * len(batch.candidate_index)
+        with devices.rounding(), threads(number):
+            traits, options = losses.traits(self.loss), {"same_group": apart, "block": block}
+            wide = {"directions": traits.directions, "graded": traits.graded}
+            return scores.pairs(embeddings, batch, metric=self.loss.metric, **options, **wide)
+
+    def seen(self, batch: Batch) -> Batch:
+        """The batch as a loss with labels sees it: every row of the query's group is a positive."""
+        if self.same_group != "positive":
+            return batch
+        return replace(batch, paired=False, turned=batch.turned and replace(batch.turned, paired=False))
+
+    @cached_property
+    def visited_order(self) -> list[int]:
+        """Places of the batches in the order of `stacks`: those of one kind together, as a view needs."""
+        kinds = [_kind(batch) for batch in self.plan.batches]
+        if kinds.count(kinds[0]) == len(kinds):
+            return list(range(len(kinds)))
+        first = {kind: place for place, kind in reversed(tuple(enumerate(kinds)))}
+        return sorted(range(len(kinds)), key=lambda place: (first[kinds[place]], place))
+
+    def stacks(self) -> Iterator[list[Batch]]:
+        """The batches in `visited_order`, as many together as are visited at once; all of one kind."""
+        stack, rows = [], 0
+        for batch in map(self.plan.batches.__getitem__, self.visited_order):
+            size = max(batch.sizes)
+            alike = not stack or _kind(batch) == _kind(stack[0])
+            if stack and (rows + size > STACK_ROWS or not alike):
+                yield stack
+                stack, rows = [], 0
+            stack.append(self.seen(batch))
+            rows += size
+        yield stack
+
+    def views(self, stack: list[Batch], *, apart: bool = False) -> Iterator[tuple[Callable, list[str], list]]:
+        """Views of the scores of some batches: one for both directions, unless `apart` or with own hard negatives.
+
+        Yields:
+            A function that makes the view; its directions, and the rows that ask in each of the batches.
+        """
+        if stack[0].square and not apart:
+            indices = [[batch.query_index for batch in stack], [batch.candidate_index for batch in stack]]
+            names = list(self.embeddings.directions)
+            yield self._view(self.embeddings, stack), names, indices[: len(names)]
+            return
+        for name, side, second in self.sides:
+            own = [batch.flip() if second else batch for batch in stack]
+            yield self._view(side.single(name), own), [name], [[batch.query_index for batch in own]]
+
+    def seen_as(self, stack: Sequence[Batch]) -> dict[str, Any]:
+        """Options of a view of the scores of some batches."""
+        large = sum(math.prod(batch.sizes) for batch in stack) > SHARED_SCORES
+        return {
+            "metric": self.loss.metric,
+            "same_group": "negative" if self.same_group == "negative" else "ignore",
+            "product": self.dtype,
+            "together": large and processes.world().size > 1,
+        }
+
+    def _view(self, embeddings: Embeddings, stack: list[Batch]) -> Callable:
+        return functools.partial(engine.view, embeddings, stack, **self.seen_as(stack))
+
+    def scored(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[Pairs]]]:
+        """Yield for each direction of a batch whether it is the second one, and the result of `pairs`.
+
+        A batch that fits in one block is scored once; the second direction is the transpose of the first.
+        """
+        small = math.prod(batch.sizes) <= BLOCK_SCORES
+        if small and batch.square and len(self.sides) == 2 and self.loss.metric in SYMMETRIC:
+            (pairs,) = self.pairs(self.embeddings, batch, whole=True)
+            yield False, iter([pairs])
+            yield True, iter([pairs.flip()])
+            return
+        for _, side, second in self.sides:
+            yield second, self.pairs(side, batch.flip() if second else batch, whole=whole)
+
+    def sided(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[tuple[Pairs, Tensor, Tensor]]]]:
+        """Yield for each direction of a batch whether it is the second one, and pairs, weights and unit by block."""
+        for second, blocks in self.scored(batch, whole=whole):
+            yield second, ((pairs, *self.weighed(pairs)) for pairs in blocks)
+
+    def blocks(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[tuple[Pairs, Tensor, Tensor]]:
+        """Pairs, weights and unit of a batch, in blocks of queries; in one block where the loss couples queries."""
+        for pairs in self.pairs(embeddings, batch, whole=whole):
+            yield pairs, *self.weighed(pairs)
+
+    def weighed(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Weights of one block and their unit, by the closed form where there is one; NaN for an unknown unit.
+
+        Raises:
+            InputError: the loss leaves the range of the dtype.
+        """
+        with threads(pairs.scores.numel()):
+            found = weights.of(self.loss, pairs)
+            unit = weights.unit(self.loss, found, pairs)
+        usable = (unit > 0) & unit.isfinite()
+        if not losses.has_closed_form(self.loss):
+            usable |= unit.isnan()  # unknown
+        if not (found.isfinite().all() and usable.all()):
+            raise InputError(OUT_OF_RANGE.format(self.loss, str(found.dtype).removeprefix("torch.")))
+        return found, unit
+
+    def bound(self) -> "Run":
+        """The same run with a loss that has seen the first batch, where it must: the code of others.
+
+        Raises:
+            InputError: the loss cannot read these embeddings.
+        """
+        if not isinstance(self.loss, losses.Bindable):
+            return self
+        _, side, _ = self.sides[0]
+        return replace(self, loss=self.loss.bind(next(self.pairs(side, self.plan.batches[0], whole=True))))
+
+    def same_group_pairs(self) -> list[int]:
+        """Unordered pairs of rows that are of one group, in each batch of pairs; 0 in the others."""
+        groups, found = self.embeddings.groups, np.zeros(len(self.plan.batches), dtype=np.int64)
+        if groups.single:
+            return found.tolist()
+        asking = [each.paired or each.turned is None or not each.turned.paired for each in self.plan.batches]
+        drawn = [each if own else each.flip() for each, own in zip(self.plan.batches, asking, strict=True)]
+        paired = [k for k, batch in enumerate(drawn) if batch.paired]
+        if paired:
+            index = [drawn[k].query_index.cpu() for k in paired]
+            of = [groups.query if asking[k] else groups.candidate for k in paired]
+            block = np.repeat(paired, [len(each) for each in index])
+            key = block * len(groups.queries)
+            key = key + np.concatenate([own[rows].numpy() for own, rows in zip(of, index, strict=True)])
+            key, sizes = np.unique(key, return_counts=True)
+            np.add.at(found, key // len(groups.queries), sizes * (sizes - 1) // 2)
+        return found.tolist()
+
+    def repeated(self) -> dict[str, list[int]]:
+        """Copies of candidates among the pairs of each batch as drawn, kept or not: direction -> (batches,)."""
+        found = {}
+        for name, _, second in self.sides:
+            if self.plan.copies == "once" or self.embeddings.shared or self.embeddings.proxies:
+                found[name] = [batch.without[second] for batch in self.plan.batches]
+            else:
+                found[name] = _copies([(each.flip() if second else each).partners for each in self.plan.batches])
+        return found
+
+
+def _kind(batch: Batch) -> tuple[bool, bool, bool]:
+    """What the batches of a view have in common."""
+    return batch.paired, batch.square, batch.turned is None
+
+
+def _copies(index: Sequence[Tensor]) -> list[int]:
+    """Rows of each of some lists that occur in it before."""
+    sizes = np.array([len(rows) for rows in index])
+    rows = torch.cat(list(index)).cpu().numpy()
+    block = np.repeat(np.arange(len(sizes)), sizes)
+    distinct = np.unique(block * (int(rows.max()) + 1) + rows) // (int(rows.max()) + 1)
+    return (sizes - np.bincount(distinct, minlength=len(sizes))).tolist()
+
+
+def threads(number: int) -> contextlib.AbstractContextManager:
+    """Run PyTorch on all threads where a matrix of `number` scores is large enough to gain from them, else on one."""
+    return devices.threads(None if number >= THREADED_SCORES else 1)
+
+
+def embedded(embeddings, split: str, device: str | None, progress: Progress | None) -> Embeddings:
+    """Embeddings on a device: as they are given, or a checkpoint's.
+
+    Raises:
+        InputError: anything else, or a device that is not there.
+    """
+    if isinstance(embeddings, Checkpoint):
+        with devices.threads():
+            embeddings = embeddings.embed(split, device or "auto", progress and progress("encoding"))
+    if not isinstance(embeddings, Embeddings):
+        what = type(embeddings).__name__
+        raise InputError(f"embeddings: {what}, expected cocos.Embeddings or a checkpoint, as cocos.open(path) gives")
+    return embeddings.to(device=None if device is None else device_of(device))
+
+
+def _reachable(loss: losses.Loss, eps: float | None) -> None:
+    """Refuse an eps that no share can exceed: it may have been meant in percent."""
+    kind = results.share(loss)
+    if eps is not None and eps >= 1 and kind in BOUNDED_SHARES:
+        raise InputError(
+            f"eps: {eps:g}, expected less than 1, since a share of {losses.name_of(loss)} is {BOUNDED_SHARES[kind]}: "
+            f"none exceeds 1; {eps:g} % is eps {eps / 100:g}"
+        )
+
+
+def prepare(
+    embeddings: Embeddings | Checkpoint,
+    loss,
+    *,
+    eps: float | None = None,
+    visits: bool | Callable = False,
+    whole: bool = False,
+    **sampling: Unpack[Sampling],
+) -> Run:
+    """Prepare the run of one loss: see `prepare_all`."""
+    (made,) = prepare_all(embeddings, [loss], eps=eps, visits=visits, whole=whole, **sampling)
+    return made
+
+
+def prepare_all(
+    embeddings: Embeddings | Checkpoint,
+    several: Iterable,
+    *,
+    eps: float | None = None,
+    visits: bool | Callable = False,
+    whole: bool = False,
+    marks: bool = False,
+    **sampling: Unpack[Sampling],
+) -> list[Run]:
+    """Check everything that can be checked, then encode, then draw the batches: once for all losses, where they agree.
+
+    Args:
+        embeddings: embeddings, or a checkpoint.
+        several: losses, or their names.
+        eps: smallest share that contributes; None: the measure has none.
+        visits: whether the measure needs no weights, for losses with a reader or by a function of the loss: then scores
+            are visited tile by tile, and the matrix is never stored.
+        whole: keep the scores of a whole batch in memory.
+        marks: whether the measure reads marks, and the sources of candidates: scores of embeddings that have marks are
+            not visited then; those of candidates of several sources are, where `columns.serves` says so.
+        **sampling: see `cocos.sampling.Sampling`. A dtype of None is float32 for scores that are visited, whose counts
+            float64 decides, and float64 elsewhere.
+
+    Raises:
+        InputError: an option or an embedding that cannot be used.
+        Unfit: a query without any positive, or no negative for any query.
+    """
+    options = DEFAULTS | sampling
+    drawn = options["batches"] is None or isinstance(options["batches"], Integral)
+    if not drawn and not (given := tuple(options["batches"])):
+        raise InputError("batches: none were given")
+    refuse_options(options, eps, drawn)
+    checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
+    load = losses.load if checkpoint is None else lambda name: checkpoint.loss(name)[0]
+    several = [load(loss) if isinstance(loss, str) else loss for loss in several]
+    for loss in several if not whole else ():  # published shares are sums over the positives, which may exceed 1
+        _reachable(losses.of(loss), eps)
+    embeddings = embedded(embeddings, options["split"], options["device"], options["progress"])
+    if not drawn:
+        options["batches"] = tuple(batch.to(embeddings.query.device) for batch in given)
+    planned = functools.cache(functools.partial(_planned, embeddings, checkpoint, options))
+    held, made = functools.cache(lambda dtype: embeddings.to(dtype=dtype)), []
+    for loss in map(losses.of, several):
+        matching, traits = losses.traits(loss).matching, losses.traits(loss)
+        same_group = {"labels": "positive", "rows": "negative", "columns": "negative"}.get(
+            matching, options["same_group"]
+        )
+        scores.check(embeddings, loss.metric, checkpoint and checkpoint.path)
+        if missing := [name for name in traits.requires if getattr(embeddings, name) is None]:
+            raise InputError(f"{losses.name_of(loss)} reads {missing[0]}, which the embeddings do not have: {TO_GIVE}")
+        rows = matching in {"rows", "columns"} or (traits.graded and embeddings.grades is not None)
+        plan = planned(loss.sample, whole or rows, not whole and matching == "columns")
+        reads = visits if callable(visits) else readers.has
+        hard = embeddings.negatives is not None or embeddings.candidate_negatives is not None
+        visited = bool(visits) and not (marks and embeddings.marks)
+        if traits.wide or (marks and hard):
+            visited = visited and marks and columns.serves(loss, embeddings, plan.batches, same_group)
+        else:
+            visited = visited and engine.fits(embeddings, loss.metric) and reads(loss)
+        if not visited:
+            largest = max(math.prod(batch.sizes) for batch in plan.batches)
+            _fits(loss, largest, embeddings.query.device, whole=whole)
+        dtype = options["dtype"]
+        own = embeddings if visited else held(SCORE_TYPES[dtype or "float64"])
+        if traits.one_way(own):
+            own = own.single(own.directions[0])
+        single = visited and (loss.metric == "cosine" or all(float(each.max()) < SINGLE_NORM for each in own.norms))
+        dtype = dtype or ("float32" if single else "float64")
+        run = Run(own, loss, plan, same_group, checkpoint, dtype, visited, options["seed"], options["split"], eps)
+        made.append(run.bound())
+        if not whole:
+            _reachable(made[-1].loss, eps)
+    return made
+
+
+def _planned(
+    embeddings: Embeddings, checkpoint: Checkpoint | None, options: Sampling, sample: str, matched: bool, hard: bool
+) -> Plan:
+    """Draw the batches for a loss, or check those that are given; `sample` is how the loss is trained.
+
+    `matched` and `hard` are options of `cocos.batches.plan`.
+    """
+    count = options["batches"]
+    if isinstance(count, tuple):
+        for batch in count:
+            batches.matches(embeddings, batch)
+        return Plan(count, options["sample"] or sample, max(batch.sizes[0] for batch in count))
+    sample = options["sample"] or ("groups" if embeddings.shared else sample)
+    drawn = {name: options[name] for name in ("batch_size", "per_group", "seed")} | {"copies": copies(options)}
+    try:
+        return batches.plan(
+            embeddings, sample=sample, batches=count, matched=matched, hard=hard or not matched, **drawn
+        )
+    except Unfit as error:
+        raise Unfit(f"{checkpoint.path}: {error}" if checkpoint else str(error)) from None
+
+
+def _fits(loss, largest: int, device: torch.device, *, whole: bool) -> None:
+    """Refuse a batch whose whole score matrix is needed at once and does not fit in memory."""
+    if loss.couples == "query" and not whole:
+        return
+    needed, there = WEIGHING_ARRAYS * 8 * largest, devices.memory(device)
+    why = "is counted by the published convention" if whole else "couples the queries of a batch"
+    if there is not None and needed > there:
+        raise InputError(
+            f"{losses.name_of(loss)} {why}, so its {largest:,} scores must be held at once "
+            f"(about {needed / 2**30:.0f} GiB, there are {there / 2**30:.0f}); take a smaller batch size"
+        )

@@ -1,0 +1,145 @@
+"""Prepare a measure of single queries: check and encode, draw the queries, and view the scores of a direction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from cocos import engine, losses, results
+from cocos.base.errors import InputError, rows
+from cocos.checkpoints import Checkpoint
+from cocos.counting import health
+from cocos.embeddings import Embeddings, batches, scores
+from cocos.embeddings.batches import Batch
+from cocos.engine import readers, retrieval
+from cocos.engine.prepared import embedded
+from cocos.engine.sampling import Queries
+
+# Percentiles over queries: the band of Veit & Wilber 2020, arXiv:2011.08824, and its median.
+QUERY_PERCENTILES = (5, 50, 95)
+NO_POSITIVE = "no query has any positive: there is nothing to retrieve"
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Some queries, rows of `index`, of every direction in `sides`, against all candidates."""
+
+    sides: dict[str, Embeddings]
+    index: dict[str, Tensor]
+    metric: str
+    attrs: dict
+
+    def view(self, name: str) -> engine.View:
+        """The scores of the queries of a direction, in float64."""
+        side = self.sides[name]
+        everything = torch.arange(len(side.candidate), device=side.candidate.device)
+        batch = Batch(self.index[name], everything, paired=False)
+        return engine.view(side, batch, metric=self.metric, product="float64")
+
+    def whole(self, *, matched: bool = False) -> engine.View:
+        """All pairs, asked in the first direction; `matched` leaves out the queries that have no positive.
+
+        Raises:
+            InputError: no query has a positive.
+        """
+        side = next(iter(self.sides.values()))
+        rows, columns = (torch.arange(len(each), device=each.device) for each in (side.query, side.candidate))
+        if matched and not len(rows := with_positives(side, rows)):
+            raise InputError(NO_POSITIVE)
+        return engine.view(side, Batch(rows, columns, paired=False), metric=self.metric)
+
+
+def with_positives(embeddings: Embeddings, rows: Tensor) -> Tensor:
+    """Keep those of some rows of the queries that have a positive in the set.
+
+    Examples:
+        >>> labelled = cocos.Embeddings.labelled(torch.eye(3), [5, 7, 5])
+        >>> cocos.queries.with_positives(labelled, torch.arange(3))
+        tensor([0, 2])
+    """
+    groups = embeddings.groups
+    number = groups.queries - 1 if embeddings.shared else groups.candidates
+    return rows[(number[groups.query] > 0).to(rows.device)[rows]]
+
+
+def asked(
+    embeddings: Embeddings | Checkpoint,
+    loss,
+    *,
+    one: bool = False,
+    direction: str | None = None,
+    **asking: Unpack[Queries],
+) -> Asked:
+    """Check everything, encode, and draw the queries of every direction.
+
+    Args:
+        embeddings: embeddings, or a checkpoint.
+        loss: a loss, or its name: its metric is taken; None: cosines.
+        one: only one direction is asked for.
+        direction: which; None: the first one.
+        **asking: see `cocos.sampling.Queries`; `queries` may be their rows.
+
+    Raises:
+        InputError: an option or an embedding that cannot be used.
+    """
+    queries, seed, split = asking["queries"], asking["seed"], asking["split"]
+    count = isinstance(queries, Integral)
+    if isinstance(queries, bool) or (count and queries < 1):
+        other = "the rows of the queries" if one else "all (None in Python)"
+        raise InputError(f"queries: {queries}, expected a whole number of at least 1, or {other}")
+    batches.check(None, 2, None, None, seed)
+    checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
+    if isinstance(loss, str):
+        loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
+    metric = "cosine" if loss is None else losses.of(loss).metric
+    attrs = results.versions() | {"metric": metric, "seed": seed}
+    if checkpoint:
+        attrs |= checkpoint.identity() | ({"split": split} if checkpoint.splits else {})
+    embeddings = embedded(embeddings, split, asking["device"], asking["progress"])
+    notes = embeddings.notes
+    scores.check(embeddings, metric, checkpoint and checkpoint.path)
+    if loud := health.sentence(health.of(embeddings, metric), health.called(embeddings)):
+        notes = (loud, *notes)
+    if notes:
+        attrs["notes"] = "\n".join(notes)
+    sides = {}
+    for k, name in enumerate(embeddings.directions):
+        sides[name] = (embeddings.flip() if k else embeddings).single(name)
+    if one:
+        direction = results.direction(direction, embeddings.directions)
+        sides = {direction: sides[direction]}
+    if count or queries is None:
+        index = {name: _drawn(len(side.query), queries, seed) for name, side in sides.items()}
+    else:
+        index = {name: _given(queries, len(side.query), name) for name, side in sides.items()}
+    where = embeddings.query.device
+    attrs["device"] = where.type
+    return Asked(sides, {name: each.to(where) for name, each in index.items()}, metric, attrs)
+
+
+def _drawn(number: int, queries: int | None, seed: int) -> Tensor:
+    """Rows without replacement, ascending; the generator is on the CPU, so that a seed means the same everywhere."""
+    if queries is None or queries >= number:
+        return torch.arange(number)
+    return torch.randperm(number, generator=torch.Generator().manual_seed(seed))[:queries].sort().values
+
+
+def _given(queries: Sequence[int], number: int, name: str) -> Tensor:
+    given = list(queries)
+    if not given or not all(isinstance(row, Integral) and not isinstance(row, bool) for row in given):
+        raise InputError(f"queries: {given}, expected a whole number, or rows of queries")
+    if wrong := [row for row in given if not 0 <= row < number]:
+        raise InputError(f"queries: {rows(wrong)}, expected rows from 0 to {number - 1} of {name}")
+    if len(set(given)) < len(given):
+        raise InputError(f"queries: {given}, expected each row once")
+    return torch.tensor(given)
+
+
+def steps(curve: readers.PrecisionRecallCurve) -> tuple[Tensor, Tensor, Tensor]:
+    """Where recall grows: score, positive pairs and negative pairs at or above it, (S,), from the highest score on."""
+    found = torch.searchsorted(-curve.score, retrieval.TIED_SCORES - curve.score, right=True)
+    last = torch.cat([found[1:] != found[:-1], found.new_ones(min(1, len(found)), dtype=torch.bool)])
+    return curve.score[last], found[last], curve.negatives[last]

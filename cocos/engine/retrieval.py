@@ -1,0 +1,252 @@
+"""Retrieval metrics: plain functions of the ranks of positives. Fractions are in percent, 0 to 100.
+
+A negative that ties with a positive ranks above it, so embeddings that are all the same score R@1 = 0, not 100. The
+positives of one query are ordered by score, and never compete: the rank of its m-th best positive is m plus the number
+of negatives at or above it. Queries without any positive take no part.
+"""
+
+from collections.abc import Iterable
+from numbers import Integral
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cocos.base.errors import InputError
+from cocos.engine.readers.ranks import PositiveRanks
+
+TIES = "a negative that ties with a positive stands above it"
+# Cut-offs of the average recall and of rsum.
+RECALLS = (1, 5, 10)
+# Largest difference of two scores that tie.
+TIED_SCORES = 1e-12
+# Distances to centres that are computed at once: 8 MiB in float32.
+DISTANCE_BLOCK = 2**21
+# Centres whose distances are computed together when a start is drawn.
+CENTRE_COLUMNS = 64
+# Centres up to which a start draws one after the other.
+SINGLE_DRAWS = 512
+# Maximum number of iterations of k-means; most sets need 10 to 40.
+ITERATIONS = 100
+# Iterations of k-means that must fit the budget; otherwise classes are drawn.
+FEWEST_ITERATIONS = 5
+# Multiplications that k-means may take: 40 seconds of one core, with SciPy's search for the nearest centre.
+BUDGET = 2**40
+
+# Long name and units of the metrics and of the sizes beside them.
+METRIC_LABELS = {
+    "queries": ("queries that have a positive", "queries"),
+    "candidates": ("candidates that are ranked", "candidates"),
+    "R@k": ("queries with a positive among the first {k}", "%"),
+    "average_recall": ("mean of R@1, R@5 and R@10", "%"),
+    "median_rank": ("median rank of the best positive", "rank"),
+    "mean_rank": ("mean rank of the best positive", "rank"),
+    "MRR": ("mean reciprocal rank of the best positive", "%"),
+    "mAP@k": ("mean average precision among the first {k}, over min({k}, positives)", "%"),
+    "mAP": ("mean average precision over all positives", "%"),
+    "mAP@R": ("mean average precision among the first R, R the number of positives", "%"),
+    "R-precision": ("positives among the first R, R their number", "%"),
+    "tied": ("queries whose best positive ties with a negative", "%"),
+    "left_out": ("queries without any positive, left out", "queries"),
+    "unmatched": ("candidates that match no query: distractors", "candidates"),
+    "rsum": ("sum of R@1, R@5 and R@10 of both directions", "%"),
+    "PR-AUC": ("average precision over all pairs of the first direction, one threshold for all", "%"),
+    "NMI": ("normalised mutual information of classes and k-means clusters", "%"),
+}
+
+
+def check(ks: Iterable[int]) -> tuple[int, ...]:
+    """Cut-offs in ascending order, each once.
+
+    Raises:
+        InputError: none, or one that is no whole number of at least 1.
+    """
+    ks = tuple(ks)
+    for k in ks:
+        if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
+            raise InputError(f"k: {k!r}, expected whole numbers of at least 1, like 1, 5 and 10")
+    if not ks:
+        raise InputError("k: none is given, expected whole numbers of at least 1, like 1, 5 and 10")
+    return tuple(sorted({int(k) for k in ks}))
+
+
+def label(name: str) -> tuple[str, str]:
+    """Long name and units of a metric, like `R@5`.
+
+    Examples:
+        >>> from cocos import retrieval
+        >>> retrieval.label("R@5")
+        ('queries with a positive among the first 5', '%')
+    """
+    kind, _, k = name.partition("@")
+    long_name, units = METRIC_LABELS.get(name) or METRIC_LABELS[f"{kind}@k"]
+    return long_name.format(k=k), units
+
+
+def metrics(ranked: PositiveRanks, ks: Iterable[int] = (1, 5, 10)) -> dict[str, float]:
+    r"""Metrics of one direction, in percent save the two ranks, over the queries that have a positive.
+
+    With :math:`r_m` the rank of the m-th best of the R positives of a query:
+
+    - `R@k`: part of the queries with a positive among the first k, :math:`r_1 \le k`.
+    - `average_recall`: mean of R@1, R@5 and R@10.
+    - `median_rank`, `mean_rank`: of the best positive, from 1. VSE++ prints the median rounded down.
+    - `MRR`: mean of :math:`1 / r_1`.
+    - `mAP`: mean of :math:`\frac1R \sum_m m / r_m`, over all positives.
+    - `mAP@k`: mean of :math:`\frac1{\min(k, R)} \sum_{r_m \le k} m / r_m`. The published code of Bleeker & de Rijke
+      2022 divides by the positives found among the first k instead, which gives 1 to a single hit at rank 1.
+    - `mAP@R`: mean of :math:`\frac1R \sum_{r_m \le R} m / r_m`.
+    - `R-precision`: mean part of the first R that are positive.
+    - `tied`: part of the queries whose best positive ties with a negative.
+
+    Raises:
+        InputError: no query has a positive, or a cut-off is not a whole number of at least 1.
+
+    Source: mAP@R and R-precision: Musgrave et al. 2020, arXiv:2003.08505, section 3.2. R@k and ranks of images with
+    several captions: Faghri et al. 2018, arXiv:1707.05612, by the best-placed caption.
+    """
+    ks = check(ks)
+    if not len(ranked.query):
+        raise InputError("no query has any positive: there is nothing to evaluate")
+    beaten = ranked.above + ranked.ties
+    order = (ranked.above + beaten).argsort(stable=True)  # ascending as the scores descend
+    order = order[ranked.query[order].argsort(stable=True)]
+    number = ranked.query[order].unique_consecutive(return_counts=True)[1]
+    first = number.cumsum(0) - number
+    positives = number.repeat_interleave(number)
+    place = torch.arange(1, len(order) + 1, device=order.device) - first.repeat_interleave(number)
+    rank = place + beaten[order]
+    precision, best = place.double() / rank, rank[first]
+
+    def over_queries(values: Tensor) -> float:
+        return 100 * float(values.sum(dtype=torch.float64)) / len(number)
+
+    middle = best.sort().values[[(len(best) - 1) // 2, len(best) // 2]]
+    return {
+        **{f"R@{k}": over_queries(best <= k) for k in ks},
+        "average_recall": sum(over_queries(best <= k) for k in RECALLS) / len(RECALLS),
+        "median_rank": float(middle.double().mean()),
+        "mean_rank": float(best.double().mean()),
+        "MRR": over_queries(1 / best.double()),
+        **{f"mAP@{k}": over_queries(torch.where(rank <= k, precision / positives.clamp(max=k), 0)) for k in ks},
+        "mAP": over_queries(precision / positives),
+        "mAP@R": over_queries(torch.where(rank <= positives, precision / positives, 0)),
+        "R-precision": over_queries(torch.where(rank <= positives, 1 / positives.double(), 0)),
+        "tied": over_queries(ranked.ties[order][first] > 0),
+    }
+
+
+def rsum(first: dict[str, float], second: dict[str, float]) -> float:
+    """Sum of R@1, R@5 and R@10 of both directions, 0 to 600, from their `metrics`."""
+    return len(RECALLS) * (first["average_recall"] + second["average_recall"])
+
+
+def average_precision(score: Tensor, negatives: Tensor) -> float:
+    r"""PR-AUC of one threshold for all queries, in percent: average precision over all query-candidate pairs.
+
+    .. math:: \sum_i (R_i - R_{i-1}) P_i
+
+    over the thresholds i where recall R grows, P the precision there; no interpolation. At a threshold all pairs that
+    tie are in. It needs a score that means the same for every query; the rank metrics do not.
+
+    Args:
+        score: (P,) float64 of all positive pairs, descending.
+        negatives: (P,) negative pairs that score at or above each.
+
+    Source: Veit & Wilber 2020, arXiv:2011.08824, table 1.
+    """
+    found = torch.searchsorted(-score, TIED_SCORES - score, right=True)
+    return 100 * float((found / (found + negatives).double()).mean())
+
+
+def kmeans_plus_plus(vectors: Tensor, number: int, seed: int = 0) -> Tensor:
+    """Rows to start k-means from, (number, D): each is drawn by its squared distance to those before it.
+
+    Beyond `SINGLE_DRAWS` centres several are drawn together, evenly over the same distribution, so that the start
+    costs no more than one iteration.
+
+    Source: Arthur & Vassilvitskii 2007, "k-means++: the advantages of careful seeding"; draws of several: Bahmani et
+    al. 2012, "Scalable k-means++", arXiv:1203.6402.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    turns = torch.rand(number, generator=generator, dtype=torch.float64).to(vectors.device)
+    squares = vectors.square().sum(dim=1)
+    gap = torch.ones(len(vectors), dtype=torch.float64, device=vectors.device)
+    starts, nearest = [], torch.full_like(gap, torch.inf)
+    for turn in turns.split(-(-number // SINGLE_DRAWS)):
+        total = gap.cumsum(0)
+        place = (torch.arange(len(turn), device=turn.device) + turn) / len(turn)
+        chosen = torch.searchsorted(total, place * total[-1], right=True).clamp(max=len(vectors) - 1)
+        starts.append(vectors[chosen])
+        for part in starts[-1].split(CENTRE_COLUMNS):
+            distance = squares[:, None] + part.square().sum(dim=1) - 2 * (vectors @ part.T)
+            nearest = torch.minimum(nearest, distance.amin(dim=1).clamp(min=0).double())
+        gap = torch.where(nearest.sum() > 0, nearest, 1)
+    return torch.cat(starts)
+
+
+def kmeans(vectors: Tensor, centres: Tensor, iterations: int = ITERATIONS) -> tuple[Tensor, int]:
+    """Cluster of each row, (N,), by Lloyd's iterations from (K, D) centres; and how many rows changed theirs at last.
+
+    They end when less than one row in a thousand changes. An empty cluster stays where it is. The nearest centre is
+    found by SciPy's vector quantisation, a part of the rows at a time: the same clusters as `scipy.cluster.vq.kmeans2`
+    finds from this start, without its matrix of all distances.
+    """
+    from scipy.cluster.vq import vq  # half a second, which only labelled sets need
+
+    rows, places = vectors.cpu().numpy(), centres.cpu().numpy()
+    parts = np.array_split(rows, -(-len(rows) * len(places) // DISTANCE_BLOCK))
+    labels, moved = np.full(len(rows), -1), len(rows)
+    for _ in range(iterations):
+        new = np.concatenate([vq(part, places, check_finite=False)[0] for part in parts]).astype(np.int64)
+        moved, labels = int((new != labels).sum()), new
+        if 1000 * moved < len(rows):
+            break
+        order = labels.argsort(kind="stable")
+        own, first = np.unique(labels[order], return_index=True)
+        total = np.add.reduceat(rows[order], first, axis=0, dtype=np.float64)
+        places = places.copy()
+        places[own] = total / np.diff(first, append=len(rows))[:, None]
+    return torch.from_numpy(labels).to(vectors.device), moved
+
+
+def clustered(vectors: Tensor, labels: Tensor, seed: int = 0) -> tuple[float, str]:
+    """NMI of classes, (N,), and equally many k-means clusters, in percent; and a note if its cost was bounded.
+
+    All iterations and the start together cost at most `BUDGET`. If fewer than `FEWEST_ITERATIONS` fit, classes are
+    drawn by the seed, with all of their rows, until they do.
+    """
+    known, own, number = labels.unique(return_inverse=True, return_counts=True)
+    classes, samples, width, note = len(known), len(labels), vectors.shape[1], ""
+    order = torch.randperm(classes, generator=torch.Generator().manual_seed(seed)).to(labels.device)
+    cost = number[order].cumsum(0) * torch.arange(1, classes + 1, device=labels.device) * width
+    kept = max(2, int((cost * (FEWEST_ITERATIONS + 1) <= BUDGET).sum()))
+    if kept < classes:
+        inside = torch.isin(own, order[:kept])
+        vectors, labels = vectors[inside], labels[inside]
+        note = (
+            f"NMI: of {kept:,} of the {classes:,} classes, drawn by the seed ({len(labels):,} of {samples:,} samples)"
+        )
+        classes = kept
+    most = min(ITERATIONS, max(FEWEST_ITERATIONS, BUDGET // (len(labels) * classes * width) - 1))
+    clusters, moved = kmeans(vectors, kmeans_plus_plus(vectors, classes, seed), most)
+    if 1000 * moved >= len(labels) and moved:
+        note += f"{'; ' if note else 'NMI: '}k-means ended after {most} iterations, {moved:,} samples still moving"
+    return nmi(labels, clusters), note
+
+
+def nmi(labels: Tensor, clusters: Tensor) -> float:
+    r"""Normalised mutual information of two partitions, (N,) each, in percent: :math:`2 I / (H_1 + H_2)`.
+
+    The arithmetic mean normalises, as in scikit-learn; the geometric mean of other code is at least as large.
+    """
+    _, left, first = labels.unique(return_inverse=True, return_counts=True)
+    _, right, second = clusters.unique(return_inverse=True, return_counts=True)
+    both = (left * len(second) + right).unique(return_counts=True)[1]
+
+    def entropy(counts: Tensor) -> float:
+        part = counts.double() / len(labels)
+        return float(-(part * part.log()).sum())
+
+    apart = entropy(first) + entropy(second)
+    return 100.0 if apart == 0 else 100 * min(1.0, max(0.0, 2 * (apart - entropy(both)) / apart))

@@ -1,0 +1,130 @@
+"""Scale: a temperature is far from all usual ones, or a learned one runs away."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cocos.monitor.detectors._history import (
+    BEGINS,
+    Alarm,
+    Record,
+    Watcher,
+    alarm,
+    directions,
+    number,
+    of_checkpoints,
+    step,
+    threshold,
+    warm,
+)
+
+__all__ = ["Scale"]
+
+# Part by which a scale has changed that is learned.
+LEARNED = 0.01
+
+
+@dataclass(frozen=True)
+class Scale(Watcher):
+    """The scale, one over the temperature, is far from all usual ones, or is learned and runs to an end of its range.
+
+    Fires when: a scale that changes falls below `low`; or, unless the loss is a sigmoid, rises above `high`, or reaches
+    it within `steps` steps of the first record: a sound training takes thousands, if it gets there. Of a softmax, a
+    scale that stays as it is, `warmup` steps after the first record: above `fixed`; or below `low`, where even perfect
+    embeddings leave more than the part `floor` of the loss of equal scores.
+
+    Try: of a fixed scale, 10 to 100, a temperature of 0.1 to 0.01: cocos temperature says which one fits. Of a learned
+    one, a clamp (CLIP's is 100), no weight decay on it and a smaller learning rate for it. Where it falls, the pairs
+    look unrelated to the loss: look at the pairing of the rows and at the learning rate.
+
+    Args:
+        low: scale below which nearly all candidates weigh alike.
+        high: largest sound scale of a softmax that is learned.
+        fixed: largest sound scale of a softmax that is not.
+        floor: part of the loss of equal scores.
+        steps: since the first record; a checkpoint counts as slow.
+        warmup: steps since the first record, after which a scale that has not changed is fixed; of checkpoints, one.
+
+    Source: CLIP begins at 1/0.07 and clips at 100 (Radford et al. 2021, arXiv:2103.00020, section 2.5); SigLIP has no
+    clip and ends above 100 (Zhai et al. 2023, arXiv:2303.15343); the scale falls with the loss at ln C in
+    https://github.com/mlfoundations/open_clip/issues/815. SimCLR trains at a scale of 2 and above (Chen et al. 2020,
+    arXiv:2002.05709, table 5). C candidates of unit length can have a mean cosine of no less than -1/(C - 1), so that
+    the loss is at least ln(1 + (C - 1) exp(-scale C / (C - 1))).
+    """
+
+    READS = ("scale",)
+
+    low: float = threshold(2.0)
+    high: float = threshold(100.0)
+    fixed: float = threshold(200.0)
+    floor: float = threshold(0.5, 0, 1)
+    steps: int = threshold(1000)
+    warmup: int = threshold(20)
+
+    def watches(self, history: Sequence[Record]) -> str | None:
+        """None where it would fire at the last record if its fault were there; else why it cannot, in words."""
+        why = super().watches(history)
+        learned = why is not None and why.startswith(BEGINS) and _learned(history)
+        return None if learned else why
+
+    def __call__(self, history: Sequence[Record]) -> Alarm | None:
+        """The alarm at the last record, if any."""
+        now = number(history[-1], "scale")
+        start = next((each for each in history if number(each, "scale") is not None), None)
+        first = number(start, "scale") if start is not None else None
+        if now is None or start is None or not first:
+            return None
+        if not _learned(history):
+            return self._constant(history, now)
+        end, taken = step(history[-1]), step(history[-1]) - step(start)
+        path = f"went from {first:.3g} to {now:.3g}"
+        if now < self.low:
+            said = (
+                f"the scale {path} (below {self.low:g}) by step {end}, where all candidates weigh nearly alike; look "
+                "whether rows and their matches are paired, lower the learning rate, or fix the scale"
+            )
+            return alarm(self, history, now, self.low, said)
+        fast = now >= (1 - LEARNED) * self.high and taken <= self.steps and not of_checkpoints(history)
+        if history[-1].get("kind") == "sigmoid" or not (fast or now > (1 + LEARNED) * self.high):
+            return None
+        said = (
+            f"the scale {path} (the usual limit is {self.high:g}) by step {end}; clamp it, leave it out of the weight "
+            "decay, and give it a smaller learning rate"
+        )
+        return alarm(self, history, now, self.high, said)
+
+    def _constant(self, history: Sequence[Record], scale: float) -> Alarm | None:
+        """The alarm about a scale that does not change, if any."""
+        record = history[-1]
+        if record.get("kind") != "softmax" or not warm(history, self.warmup) or scale <= 0:
+            return None
+        sides = [each for _, each in directions(record)]
+        candidates = max((number(each, "candidates") or 0 for each in sides), default=0)
+        effective = max((number(each, "effective") or 0 for each in sides), default=0)
+        held = f"the scale is {scale:.4g}, a temperature of {1 / scale:.2g}"
+        if scale > self.fixed:
+            said = (
+                f"{held} (above the usual {self.fixed:g}), at step {step(record)}: a cosine that is {1 / scale:.2g} "
+                f"larger weighs e times as much, and {effective:.3g} of the negatives share the push of a "
+                "query; set the scale to 10 to 100: cocos temperature says which one fits"
+            )
+            return alarm(self, history, scale, self.fixed, said)
+        if not scale < (1 - LEARNED) * self.low or candidates < 2:
+            return None
+        equal, others = math.log(candidates), candidates - 1
+        least = math.log1p(others * math.exp(-scale * candidates / others))
+        if least <= self.floor * equal:
+            return None
+        said = (
+            f"the scale is {scale:.4g} (below {self.low:g}) at step {step(record)}: even with perfect embeddings the "
+            f"loss cannot fall below {least:.3g} of ln {candidates:g} = {equal:.3g}, and {effective:.3g} of {others:g} "
+            "negatives share the push; multiply the cosines by 10 to 100, a temperature of 0.1 to 0.01"
+        )
+        return alarm(self, history, scale, self.low, said)
+
+
+def _learned(history: Sequence[Record]) -> bool:
+    """Whether the scale at the last record is another one than the first."""
+    now = number(history[-1], "scale") if history else None
+    first = next((v for each in history if (v := number(each, "scale"))), None)
+    return now is not None and first is not None and abs(now / first - 1) > LEARNED

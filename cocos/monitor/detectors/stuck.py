@@ -1,0 +1,121 @@
+"""Stuck: the loss stands at the value that equal scores give."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cocos.monitor.detectors._history import (
+    Alarm,
+    Record,
+    Watcher,
+    alarm,
+    directions,
+    fitting,
+    negatives,
+    number,
+    streak,
+    threshold,
+    warm,
+)
+
+__all__ = ["Stuck"]
+
+# Part of the negatives that the push reaches at least where all scores are equal, as an effective number.
+EVEN = 0.75
+
+
+@dataclass(frozen=True)
+class Stuck(Watcher):
+    """The loss stands at the value of equal scores: it has learned nothing yet.
+
+    Fires when: the loss is within the part `tolerance` of the value that it has where all scores are equal, in each of
+    the last `records` records, `warmup` steps after the first one. That value is ln C of a softmax over C candidates;
+    ln 2 of a sigmoid, or the entropy of its part of positives; the margin of a hinge: each as a mean or a sum over
+    queries, candidates and directions. The push must be spread accordingly.
+
+    Try: a lower learning rate with a warm-up, a larger scale (a smaller temperature), and a look at whether the
+    gradient reaches both encoders; of triplet loss with the hardest negative, all negatives in the first epoch.
+
+    Args:
+        tolerance: part by which the loss may differ from that value.
+        margin: of a hinge, where the record has none.
+        records: how many in a row; of checkpoints, one.
+        warmup: steps since the first record; of checkpoints, one checkpoint.
+
+    Source: ln C, ln 2 and the margin follow from equal scores; margin 0.2 of Faghri et al. 2018, arXiv:1707.05612; the
+    other thresholds separate the synthetic runs of `benchmarks/alarms.py`.
+    """
+
+    READS = ("value", "kind", "queries", "candidates", "positives")
+
+    tolerance: float = threshold(0.02, 0, 0.5)
+    margin: float = threshold(0.2)
+    records: int = threshold(3, 1)
+    warmup: int = threshold(200)
+
+    def __call__(self, history: Sequence[Record]) -> Alarm | None:
+        """The alarm at the last record, if any."""
+        found = self._nearest(history[-1])
+        if found is None or not warm(history, self.warmup):
+            return None
+        value, level, name = found
+        since = streak(history, self.records, lambda each: (self._nearest(each) or (0, 0, ""))[2] == name)
+        if since is None:
+            return None
+        soft, hinge = ", raise the scale", ", use all negatives in place of the hardest at the beginning"
+        more = fitting(history[-1], softmax=soft, sigmoid=soft, hinge=hinge)
+        said = (
+            f"the loss is {value:.4g}, within {100 * self.tolerance:g} % of the {level:.4g} that it has when all "
+            f"scores are equal ({name}), {since}; lower the learning rate, warm it up{more}, or look "
+            "whether the pairs match and the gradient reaches both encoders"
+        )
+        return alarm(self, history, value, level, said)
+
+    def _nearest(self, record: Record) -> tuple[float, float, str] | None:
+        """The loss, the value of equal scores that it stands at, and its name; None where it stands at none."""
+        value, first = number(record, "value"), next(directions(record), None)
+        if value is None or first is None or not _even(record):
+            return None
+        for level, name in self._levels(record, *first):
+            if abs(value - level) <= self.tolerance * level:
+                return value, level, name
+        return None
+
+    def _levels(self, record: Record, name: str, direction: Record) -> list[tuple[float, str]]:
+        """Values that equal scores give, with their names."""
+        queries, others = number(direction, "queries"), negatives(name, direction)
+        positives = number(direction, "positives")
+        if queries is None or others is None or positives is None or others < 1 or positives <= 0:
+            return []
+        every, both = round(others + positives), ((), ("2",)) if len(list(directions(record))) > 1 else ((),)
+        sums = [(*two, *rows) for two in both for rows in ((), (f"{queries:g} queries",))]
+        if record.get("kind") == "softmax":
+            return [_times(math.log(every), f"ln {every}", each) for each in sums]
+        if record.get("kind") == "sigmoid":
+            part = 1 - others / (others + positives)
+            entropy = -part * math.log(part) - (1 - part) * math.log(1 - part) if 0 < part < 1 else math.log(2)
+            pairs = [*sums, *((*each, f"{every} candidates") for each in sums)]
+            name = f"entropy {entropy:.3g} of {100 * part:.3g} % positives"
+            return [_times(*of, each) for of in ((math.log(2), "ln 2"), (entropy, name)) for each in pairs]
+        margin = number(record, "margin") or self.margin
+        if record.get("kind") != "hinge" or margin <= 0:
+            return []
+        pairs = [*sums, *((*each, f"{round(others)} negatives") for each in sums)]
+        return [_times(margin, f"margin {margin:g}", each) for each in pairs]
+
+
+def _times(value: float, name: str, factors: tuple[str, ...]) -> tuple[float, str]:
+    """A value times factors, which begin with their numbers, and the name of the product."""
+    return value * math.prod(float(each.partition(" ")[0]) for each in factors), " x ".join([*factors, name])
+
+
+def _even(record: Record) -> bool:
+    """Whether the push is spread as equal scores spread it: over all negatives; of a hinge, over all queries."""
+    for name, each in directions(record):
+        effective, others = number(each, "effective"), negatives(name, each)
+        if record.get("kind") == "hinge":
+            if number(each, "unpushed"):
+                return False
+        elif effective is None or others is None or effective < EVEN * others:
+            return False
+    return True

@@ -1,0 +1,496 @@
+"""Tensors become Datasets here, and only here: dims, units, long names, provenance; summaries, saving, opening."""
+
+import hashlib
+import io
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+
+import cocos
+from cocos import losses
+from cocos.base import hdf5, reading, writing
+from cocos.base.errors import InputError, nearest, unreachable
+from cocos.base.matrices import Mapped
+from cocos.base.untrusted import parsed
+from cocos.counting import health
+from cocos.losses.external import units
+from cocos.results import records
+from cocos.results.rows import concat, row
+
+__all__ = ["concat", "open", "row", "save"]
+
+WEIGHTS = {
+    "stop_gradient": "stop-gradient: what training uses; a factor of the loss is held fixed in it",
+    "pseudo": "pseudo-gradient: made up by the backward pass of its authors, not the derivative of the loss",
+    "autograd": "by autograd: no closed form",
+    "influence": "influence matrix: how far each candidate moves each query's loss; no sign, and no weights of scores",
+}
+# Compressed, with a checksum over each chunk: a damaged file is noticed where it is read.
+NETCDF_ENCODING = {"zlib": True, "complevel": 4, "fletcher32": True}
+# First letters of numbers that were parts of the push, under the names of shares, where the unit was unknown.
+FILLED_BY_PUSH = (
+    "contributing",
+    "idle",
+    "weight_",
+    "pulled_",
+    "pushed_",
+    "source_contributing",
+    "source_pulled",
+    "share",
+)
+# Numbers of a direction that every Dataset of a training run has, NaN where they are unknown.
+ALWAYS_RECORDED = ("relative", "unpushed", "contributing", "idle", "queries")
+# Bytes of the largest result that is read.
+LARGEST = 2**31
+# Values of an attribute that is a list, and digits of a cut-off of R@k.
+MOST_ENTRIES, LONGEST_CUTOFF = 1000, 9
+# Maximum sizes of dimensions whose entries are read one by one.
+MOST_ALONG = {"direction": 100, "loss": 100, "width": 100, "distractors": 1000, "checkpoint": 10_000, "run": 100_000}
+
+
+def _anything(value: Any) -> bool:
+    values = value if isinstance(value, list) else [value]
+    return all(isinstance(each, str | int | float) for each in values)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _number(value: Any) -> bool:
+    # Not isfinite: a whole number may be larger than any float.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _whole(value: Any) -> bool:
+    return _number(value) and value == int(value) and abs(value) < 2**63
+
+
+def _part(value: Any) -> bool:
+    return _number(value) and 0 < value < 1
+
+
+def _numbers(value: Any) -> bool:
+    return _text(value) and all(each.isdecimal() and len(each) < LONGEST_CUTOFF for each in value.split(","))
+
+
+def _document(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Whether a value is a JSON document that is right."""
+
+    def check(value: Any) -> bool:
+        try:
+            return _text(value) and right(parsed(value))
+        except ValueError:
+            return False
+
+    return check
+
+
+def _entries(*texts: str) -> Callable[[Any], bool]:
+    """Whether a value is a list of objects with a step and with some texts."""
+    return lambda value: (
+        isinstance(value, list)
+        and all(
+            isinstance(each, dict)
+            and _whole(each.get("step"))
+            and all(_text(each.get(name)) for name in texts)
+            and all(each.get(name) is None or _whole(each[name]) for name in ("width",))
+            for each in value
+        )
+    )
+
+
+def _sides(value: Any) -> bool:
+    """Whether a value says how the sides of embeddings are."""
+    sides = value.get("sides", {}) if isinstance(value, dict) else None
+    return isinstance(sides, dict) and all(isinstance(e, dict) and _whole(e.get("rows")) for e in sides.values())
+
+
+def _reasons(value: Any) -> bool:
+    """Whether a value gives for each detector the reason that it was not watching, or none."""
+    return isinstance(value, dict) and all(each is None or _text(each) for each in value.values())
+
+
+# What an attribute of a result is, by its name; any other one is a text, a number, or a list of either.
+RIGHT: dict[str, Callable[[Any], bool]] = (
+    dict.fromkeys(
+        (
+            *("title", "notes", "cocos", "torch", "loss", "loss_repr", "loss_distribution", "gradient", "weights"),
+            *("metric", "unit", "share", "sample", "same_group", "dtype", "device", "split", "convention", "ties"),
+            *("checkpoint_path", "checkpoint_sha256", "checkpoint_format", "undrawn", "options", "by", "verdict"),
+        ),
+        _text,
+    )
+    | dict.fromkeys(("seed", "batch_size", "batches", "folds", "detectors", "row", "group", "rows"), _whole)
+    | {
+        "eps": _number,
+        "level": _part,
+        "k": _numbers,
+        "loss_parameters": _document(lambda value: isinstance(value, dict)),
+        "health": _document(_sides),
+        "alarms": _document(_entries("detector", "sentence")),
+        "left_out": _document(_entries("file", "reason")),
+        "watching": _document(_reasons),
+        # A mapped file is hashed when its result is saved: no file may ask for that of another one.
+        "checkpoint_mapped": lambda value: False,
+    }
+)
+# Maximum number of values of a training run: 1 GiB, two million records of two directions.
+MOST_VALUES = 2**27
+
+
+def labelled(variables: Mapping[str, tuple], attrs: dict) -> xr.Dataset:
+    """Make a Dataset of arrays with their labels; one whose only dimension has its own name is a coordinate.
+
+    Args:
+        variables: name -> (dims, values, long name, units); the units, or both labels, may be left out.
+        attrs: provenance and options.
+    """
+    made = {}
+    for name, (dims, values, *about) in variables.items():
+        array = values.cpu().numpy() if isinstance(values, torch.Tensor) else values
+        made[name] = xr.Variable(dims, array, dict(zip(("long_name", "units"), about, strict=False)))
+    return xr.Dataset(made, attrs=attrs)
+
+
+def direction(name: str | None, known: Sequence[str]) -> str:
+    """A direction by its name; None: the first.
+
+    Raises:
+        InputError: it is not among those known.
+    """
+    if name is not None and name not in known:
+        raise InputError(nearest("direction", name, known))
+    return known[0] if name is None else name
+
+
+def by_direction(records: Mapping[str, Mapping[str, torch.Tensor]], labels: Mapping[str, tuple]) -> dict[str, tuple]:
+    """Variables of several directions, as `labelled` takes them, and their coordinate.
+
+    Args:
+        records: direction -> name -> tensor.
+        labels: name -> (dims of one direction, long name, units); along `query`, NaN follows the last query of a
+            direction that has fewer.
+    """
+    variables = {"direction": ("direction", list(records))}
+    for name, (dims, *about) in labels.items():
+        values = [record[name].cpu() for record in records.values()]
+        whole = torch.stack(values) if dims[:1] != ("query",) else _padded(values)
+        variables[name] = (("direction", *dims), whole, *about)
+    return variables
+
+
+def _padded(values: Sequence[torch.Tensor]) -> np.ndarray:
+    """Values along queries, in float64, NaN after the last ones of the shorter tensors."""
+    made = np.full((len(values), max(map(len, values)), *values[0].shape[1:]), np.nan)
+    for whole, each in zip(made, values, strict=True):
+        whole[: len(each)] = each
+    return made
+
+
+def versions() -> dict[str, str]:
+    """Versions of cocos and of PyTorch, as attributes."""
+    return {"cocos": cocos.__version__, "torch": torch.__version__.split("+")[0]}
+
+
+def _plain(value):
+    """Convert a parameter to a JSON value; infinity and any other type become text."""
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return float(value) if math.isfinite(value) else str(value)
+    return value if value is None or isinstance(value, bool | str) else str(value)
+
+
+def about_weights(attrs: dict) -> str:
+    """Describe the weights of a Dataset in one sentence; empty where they are the derivative by a closed form."""
+    return WEIGHTS.get("influence" if attrs.get("weights") == "influence" else attrs.get("gradient"), "")
+
+
+def above(attrs: dict, eps: float | None = None) -> str:
+    """Say in words when a negative contributes, like `probability above 1 %`, by the kind of share (docs/eps.md)."""
+    eps = float(attrs["eps"] if eps is None else eps)
+    percent = f"{100 * eps:.6g} %"
+    return {
+        "probability": f"probability above {percent}",
+        "violations": "any violation" if eps < 1 else f"more than {eps:g} violations",
+        "unknown": f"more than {percent} of the push",
+    }.get(attrs.get("share"), f"weight above {percent} of its unit")
+
+
+def about_unit(attrs: dict) -> str:
+    """One sentence on the unit of a share; empty where it is the loss's own natural one."""
+    unit = attrs.get("unit", "natural")
+    said = {"own": "the unit is the loss's own", "sum": "the unit is the sum of the terms' units"}
+    said |= {form: f"the unit is measured: the weights are those of a {form} of the scores" for form in units.SHARES}
+    said |= {"unknown": "the unit of this loss is not known: parts of the query's own push are counted", "natural": ""}
+    return said.get(unit, "the unit is " + (unit if unit.startswith("given") else f"that of {unit}, the same loss"))
+
+
+def heading(data: xr.Dataset) -> str:
+    """Title of a figure: the loss, the kind of weights where they are not the derivative, and a word on collapse."""
+    kind = about_weights(data.attrs).partition(":")[0]
+    said = f"{data.attrs['loss_repr']}, {kind}" if kind else data.attrs["loss_repr"]
+    return f"{said}\ncollapsed embeddings" if health.warnings(data.attrs.get("notes", "")) else said
+
+
+def provenance(loss, **more) -> dict:
+    """Attributes of a Dataset: the loss with all of its parameters, the options, the versions.
+
+    There is no date among them: the same run writes the same bytes.
+    """
+    source = losses.traits(loss).unit_from
+    attrs = {
+        **versions(),
+        "loss": losses.name_of(loss),
+        "loss_parameters": json.dumps({name: _plain(value) for name, value in losses.parameters(loss).items()}),
+        "loss_repr": repr(loss),
+        "gradient": loss.gradient,
+        "weights": losses.traits(loss).weights,
+        "metric": loss.metric,
+        "unit": f"given: {loss.unit_:g}" if source == "given" else source,
+        "share": share(loss),
+        "loss_distribution": losses.distribution_of(loss),
+    }
+    return {key: value for key, value in (attrs | more).items() if value is not None}
+
+
+def share(loss) -> str:
+    """Kind of a share: a `probability`, a number of `violations`, a part of the `unit`, or `unknown`."""
+    traits = losses.traits(loss)
+    if traits.unit_from == "unknown":
+        return "unknown"
+    loss = traits.twin or loss
+    return losses.traits(loss).share or ("violations" if losses.traits(loss).hinge else "unit")
+
+
+def about(attrs: dict) -> dict:
+    """Version, checkpoint and loss, as the JSON documents begin."""
+    return {
+        "cocos": attrs["cocos"],
+        "checkpoint": {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")},
+        **({"loss": about_loss(attrs)} if "loss" in attrs else {}),
+    }
+
+
+def about_loss(attrs: dict) -> dict:
+    """Name, parameters, and for a loss of another distribution its name and version.
+
+    Examples:
+        >>> cocos.results.about_loss({"loss": "triplet", "loss_parameters": '{"margin": 0.2}'})
+        {'name': 'triplet', 'parameters': {'margin': 0.2}}
+    """
+    found = {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])}
+    return found | ({"distribution": attrs["loss_distribution"]} if "loss_distribution" in attrs else {})
+
+
+def mean_std(values: xr.DataArray) -> dict[str, float | None]:
+    """Mean and population standard deviation of the finite values, as plain data; None where there is none."""
+    found = values.values[np.isfinite(values.values)].astype(np.float64)
+    if not len(found):
+        return {"mean": None, "std": None}
+    return {"mean": float(found.mean()), "std": float(found.std())}
+
+
+def writable(path: Path) -> Path:
+    """Refuse an output before anything is computed.
+
+    Raises:
+        InputError: a suffix other than .nc, or a folder that is missing or cannot be written.
+    """
+    path = Path(path)
+    if len(os.fsencode(path.name)) > 255:
+        raise InputError(f"output {path}: the name is too long for a file")
+    if path.suffix != ".nc":
+        raise InputError(f"output {path}: suffix {path.suffix!r}, expected .nc (netCDF)")
+    try:
+        folder, there = path.is_dir(), path.parent.is_dir()
+    except OSError as error:
+        raise InputError(f"output {path}: {unreachable(error)}") from None
+    if folder:
+        raise InputError(f"output {path} is a folder; name a file in it, like {path / 'count.nc'}")
+    if not there:
+        raise InputError(f"output {path}: there is no folder {path.parent}; create it first")
+    writing.writable(path.parent, f"output {path}")
+    return path
+
+
+def _hashed(data: xr.Dataset) -> xr.Dataset:
+    """The same with the sha256 of a file that was mapped, and so not read, when it was opened."""
+    if "checkpoint_mapped" not in data.attrs:
+        return data
+    attrs = dict(data.attrs)
+    size, time = map(int, attrs.pop("checkpoint_mapped").split())
+    file = Mapped(Path(attrs["checkpoint_path"]), size, time)
+    file.unchanged()
+    with reading.stream(file.path) as stream:
+        attrs["checkpoint_sha256"] = hashlib.file_digest(stream, "sha256").hexdigest()
+    file.unchanged()
+    made = data.copy(deep=False)
+    made.attrs = attrs
+    return made
+
+
+def save(data: xr.Dataset, path: Path) -> Path:
+    """Write a Dataset as netCDF-4, whole or not at all: under a temporary name first, then moved into place.
+
+    Of a mapped file of embeddings the sha256 is taken here.
+
+    Raises:
+        InputError: the file cannot be written.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> data = cocos.measures.weight_curve("triplet", points=5)
+        >>> path = cocos.results.save(data, pathlib.Path(tempfile.mkdtemp(), "curve.nc"))
+        >>> cocos.results.open(path).equals(data)
+        True
+    """
+    path, data = writable(path), _hashed(data)
+    encoding = {name: NETCDF_ENCODING for name, v in data.data_vars.items() if v.ndim and v.dtype.kind != "U"}
+    return writing.write(path, data.to_netcdf(engine="h5netcdf", encoding=encoding))
+
+
+def of_history(history: records.History) -> xr.Dataset:
+    """Make a Dataset of the records of a training run: dims step and direction, and width where there are several.
+
+    A number that a record lacks is NaN. A step that has several records, as in gradient accumulation, stands there as
+    often.
+
+    Raises:
+        InputError: more widths and directions than any training has.
+    """
+    found = history.records
+    widths = list(dict.fromkeys(each["width"] for each in found if each.get("width") is not None)) or [None]
+    rows: list[dict[int | None, Mapping]] = []  # by width; one that is not finite may have none
+    last = None
+    for each in found:
+        call, width = (each["step"], each.get("call")), each.get("width") or widths[0]
+        if call != last or width in rows[-1]:
+            rows.append({})
+        rows[-1][width] = each
+        last = call
+    names = list(dict.fromkeys(name for each in found for name in each.get("directions", ())))
+    values = len(rows) * len(widths) * (len(records.STEP_METRICS) + len(names) * len(records.DIRECTION_METRICS))
+    if values > MOST_VALUES:
+        raise InputError(
+            f"{len(rows):,} records with {len(names):,} directions and {len(widths):,} widths make {values:,} numbers, "
+            f"expected at most {MOST_VALUES:,}"
+        )
+    steps = [next(iter(row.values()))["step"] for row in rows]
+    several = len(widths) > 1
+    dims, sizes = ("step", "width") if several else ("step",), (len(rows), len(widths)) if several else (len(rows),)
+    made: dict[str, tuple] = {"step": ("step", np.array(steps, dtype=np.int64), "training step", "steps")}
+    made["direction"] = ("direction", np.array(names or ["q2c"], dtype=str))
+    if several:
+        made["width"] = ("width", widths, "dimensions", "dimensions")
+    whole = {name: np.full(sizes, np.nan) for name in records.STEP_METRICS}
+    parts = {name: np.full((*sizes, len(names or [""])), np.nan) for name in records.DIRECTION_METRICS}
+    for k, record in enumerate(rows):
+        for width, each in record.items():
+            at = (k, widths.index(width)) if several else (k,)
+            for name, array in whole.items():
+                array[at] = _finite(len(each["alarms"]) if name == "alarm" and "alarms" in each else each.get(name))
+            for d, direction in enumerate(names):
+                for name, array in parts.items():
+                    array[(*at, d)] = _finite(each.get("directions", {}).get(direction, {}).get(name))
+    for name, array in whole.items():
+        if not np.isnan(array).all():
+            made[name] = (dims, array, *records.STEP_METRICS[name])
+    for name, array in parts.items():
+        if name in ALWAYS_RECORDED or not np.isnan(array).all():
+            made[name] = ((*dims, "direction"), array, *records.DIRECTION_METRICS[name])
+    attrs = {name: value for name, value in history.header.items() if isinstance(value, str | int | float)}
+    shares = [str(each["share"]) for each in found if isinstance(each.get("share"), str)]
+    attrs["share"] = shares[-1] if shares else attrs.get("share", "unknown")
+    return labelled(made, attrs)
+
+
+def _finite(value) -> float:
+    """A finite number of a record; NaN for anything else."""
+    return float(value) if _number(value) or isinstance(value, bool) else math.nan
+
+
+def _of_today(data: xr.Dataset) -> xr.Dataset:
+    """The same, with NaN for numbers by the unit that an older version filled with parts of the push."""
+    if data.attrs.get("share") != "push":
+        return data
+    gone = [name for name in data.data_vars if str(name).startswith(FILLED_BY_PUSH)]
+    made = data.assign({name: data[name].astype(np.float64).where(False) for name in gone})
+    made.attrs = data.attrs | {"share": "unknown", "unit": "unknown"}
+    return made
+
+
+def open(path: Path) -> xr.Dataset:
+    """Read a Dataset that `save` wrote, or the store of a `cocos.Monitor` (.jsonl), into memory.
+
+    Raises:
+        InputError: there is no such file, or it is damaged.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> data = cocos.measures.weight_curve("triplet", points=5)
+        >>> path = cocos.results.save(data, pathlib.Path(tempfile.mkdtemp(), "curve.nc"))
+        >>> cocos.results.open(path).attrs["loss"]
+        'triplet'
+    """
+    path = Path(path)
+    if records.is_store(path):
+        return sound(path, of_history(records.read(path)))
+    image = _image(path)
+    try:
+        hdf5.check(image)
+        with xr.open_dataset(io.BytesIO(image), engine="h5netcdf", phony_dims="access") as data:
+            found = data.load()
+    except Exception as error:  # h5py, h5netcdf and xarray each have their own for each kind of damage
+        reason = str(error).partition("\n")[0][:120] or type(error).__name__
+        raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from error
+    return _of_today(sound(path, found))
+
+
+def _image(path: Path) -> bytes:
+    """Read the bytes of a result, so that those that are checked are those that are read."""
+    try:
+        with reading.stream(path) as stream:
+            image = stream.read(LARGEST + 1)
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder, expected a result of cocos, a file like count.nc") from None
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({unreachable(error)})") from None
+    if len(image) > LARGEST:
+        raise InputError(f"{path} has more than {LARGEST:,} bytes, the most that a result may have")
+    return image
+
+
+def sound(path: Path, data: xr.Dataset) -> xr.Dataset:
+    """The Dataset, if its attributes, and the sizes of its dimensions, are of the kinds that results have.
+
+    Raises:
+        InputError: naming the first that is not.
+    """
+    for name, value in data.attrs.items():
+        listed = isinstance(value, np.generic) or isinstance(value, np.ndarray) and value.size <= MOST_ENTRIES
+        if not RIGHT.get(name, _anything)(value.tolist() if listed else value):
+            shown = " ".join(str(value).split())[:60]
+            raise InputError(f"{path} is no result of cocos, or a damaged one: attribute {name} is {shown!r}")
+    for name, size in data.sizes.items():
+        if size > MOST_ALONG.get(str(name), size):
+            raise InputError(f"{path}: {size:,} along {name}, expected at most {MOST_ALONG[str(name)]:,}")
+    for variable, each in data.variables.items():
+        for name in ("long_name", "units"):
+            if not isinstance(each.attrs.get(name, ""), str):
+                raise InputError(f"{path} is no result of cocos, or a damaged one: {name} of {str(variable)[:40]!r}")
+    return data

@@ -1,0 +1,351 @@
+"""The store of a training run: a JSON line per record, appended as a whole, so a killed run loses at most the last.
+
+The first line of a store, and of each part that a resumed run appends, is a header with the version, the loss and eps.
+Every other line is a record, the numbers of one step, as `cocos.Monitor` takes them. A resumed run supersedes the
+records of earlier parts from its first step on. A last line that a killed process left unfinished is dropped. Records
+of older versions, in which `contributing` may be by the part of the push, are read under the names of today.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cocos.base import reading
+from cocos.base.errors import InputError, unreachable
+from cocos.base.untrusted import parsed
+
+__all__ = [
+    "BY_PUSH",
+    "BY_UNIT",
+    "DIRECTION_METRICS",
+    "STEP_METRICS",
+    "History",
+    "Record",
+    "Store",
+    "is_store",
+    "log_names",
+    "path_of",
+    "read",
+]
+
+Record = Mapping[str, Any]
+SUFFIX = ".jsonl"
+# Maximum number of bytes of one line: a record has about two thousand.
+MOST_LINE = 2**20
+# Maximum number of bytes of a store that is read: about a million records.
+MOST_BYTES = 2**31
+# Settings of a header in which all parts of a store must agree.
+AGREED = ("loss", "loss_parameters", "eps")
+# Numbers by the unit of a loss, and the numbers by the part of the push that are shown where the unit is unknown.
+BY_PUSH = {"contributing": "relative", "idle": "unpushed"}
+# First bytes of every header.
+FIRST_BYTES = b'{"cocos"'
+
+# Sources of negatives by the ends of their names in a record: `cocos.sources.SOURCES`, in its order.
+SOURCE_KEYS = {
+    "in_batch": "negatives of the batch",
+    "own_hard": "own hard negatives",
+    "others_hard": "hard negatives of other queries",
+    "query_query": "other queries",
+    "candidate_query": "other queries of the positive",
+    "candidate_candidate": "candidates near the positive",
+}
+# Numbers of one direction and one source: long name with a place for the source, and units.
+SOURCE_METRICS = {
+    "push": ("part of the push on {}", "1"),
+    "pulled": ("{} that are pulled, mean over all queries", "candidates"),
+    "negatives": ("{}, mean over all queries", "candidates"),
+}
+# Numbers of one direction of a record: long name and units. Those in `BY_UNIT` are by the natural unit of the loss, and
+# absent where it is unknown.
+DIRECTION_METRICS = {
+    "relative": ("negatives with a part above eps of the query's own push, mean over all queries", "candidates"),
+    "unpushed": ("queries whose negatives are not pushed at all", "queries"),
+    "contributing": ("contributing negatives, mean over all queries", "candidates"),
+    "idle": ("queries without any contributing negative", "queries"),
+    "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
+    "hardest_share": ("part of the push on the heaviest negative, mean over the queries with any push", "1"),
+    "weight_positive": ("share of the positives, mean over all queries", "share"),
+    "weight_negative": ("share of the negatives, mean over all queries", "share"),
+    "pulled_negatives": ("negatives that are pulled, mean over all queries", "candidates"),
+    "pushed_positives": ("positives that are pushed, mean over all queries", "candidates"),
+    "hub_share": ("largest part of a query's push on one candidate, mean over the queries with any push", "1"),
+    "push_own": ("part of the push on candidates of this process", "1"),
+    "pull_own": ("part of the pull on candidates of this process", "1"),
+    "positives": ("positives, mean over all queries", "candidates"),
+    "queries": ("queries of the batch", "queries"),
+    "candidates": ("candidates of the batch", "candidates"),
+} | {
+    f"{name}_{key}": (text.format(source), units)
+    for name, (text, units) in SOURCE_METRICS.items()
+    for key, source in SOURCE_KEYS.items()
+}
+BY_UNIT = ("contributing", "idle", "weight_positive", "weight_negative")
+# Directions of a labelled set, whose rows are the candidates as well, or class vectors are; and the latter alone.
+LABELLED, OF_CLASSES = ("s2s", "s2p"), ("s2p",)
+# Numbers of a whole record: long name and units.
+STEP_METRICS = {
+    "scale": ("factor from a cosine to what the loss reads", "1"),
+    "bias": ("offset of what a sigmoid reads", "1"),
+    "scale_slope": ("derivative of the loss with respect to the scale, mean over the queries", "nats"),
+    "equilibrium_scale": ("scale at which this derivative is 0 on the batch", "1"),
+    "equilibrium_bias": ("bias beside that scale", "1"),
+    "value": ("value of the loss", "loss"),
+    "duplicates": ("candidates that equal another one exactly", "candidates"),
+    "near_duplicates": ("candidates with a cosine above 0.999 to another one", "candidates"),
+    "copies": ("queries whose positive has a copy in the batch but for noise, as that of dropout", "queries"),
+    "repeated_inputs": ("rows of the inputs that equal another one of their batch", "rows"),
+    "unreached": ("part of the parameters in training that no gradient has reached so far", "1"),
+    "outranked": ("part of the negatives that score above the positive, mean over the queries", "1"),
+    "ahead": ("part of the queries whose positive is outranked by less than a tenth of the negatives", "1"),
+    "behind": ("part of the queries whose positive is outranked by more than half of the negatives", "1"),
+    "far_behind": ("part of the queries whose positive is outranked by more than three quarters of them", "1"),
+    "agreement": ("correlation of the cosines between queries with those between their positives", "1"),
+    "similarity": ("mean cosine of different candidates", "1"),
+    "similarity_negative": ("mean cosine of queries and their negatives", "1"),
+    "alignment": ("mean squared distance of positive pairs on the unit sphere", "1"),
+    "uniformity": ("log of the mean Gaussian potential of different candidates", "nats"),
+    "rank": ("effective rank of the candidates", "dimensions"),
+    "reduction": ("total pull over that of the closed form", "1"),
+    "subnormal": ("part of the push by gradients below the smallest normal number of half precision", "1"),
+    "zero": ("part of the negatives' weights that are exactly 0", "1"),
+    "lost": ("part of the pairs whose gradient never arrived", "1"),
+    "overhead": ("time of the monitor so far", "percent"),
+    "alarm": ("detectors that fire", "detectors"),
+}
+
+
+@dataclass(frozen=True)
+class History:
+    """A store that was read: its last header, and its records in order, those that were superseded left out."""
+
+    header: Record
+    records: tuple[dict[str, Any], ...]
+
+
+def log_names(record: Record, directions: tuple[str, ...], widest: int | None) -> dict[str, float]:
+    """Name the numbers of a record for a tracker.
+
+    Args:
+        record: of one step.
+        directions: those of the run, in order: the first one has the short names.
+        widest: largest width of the run; a smaller one is named.
+    """
+    width = record.get("width")
+    prefix = "cocos/" if widest in {None, width} else f"cocos/width_{width}/"
+    named = {f"{prefix}{name}": record[name] for name in STEP_METRICS if name in record}
+    for k, direction in enumerate(directions):
+        values = record.get("directions", {}).get(direction, {})
+        start = prefix if k == 0 else f"{prefix}{direction}/"
+        named |= {f"{start}{name}": values[name] for name in DIRECTION_METRICS if name in values}
+    named[f"{prefix}alarm"] = len(record.get("alarms", ()))
+    return {name: float(value) for name, value in named.items()}
+
+
+def is_store(path: Path | str) -> bool:
+    """Whether a path names a store, by its suffix."""
+    return Path(path).suffix == SUFFIX
+
+
+def path_of(store: Path | str) -> Path:
+    """Check the path of a store before the training starts.
+
+    Raises:
+        InputError: another suffix, a folder that is missing, or a path that is no regular file.
+    """
+    if not isinstance(store, str | os.PathLike):
+        raise InputError(f"store: {type(store).__name__}, expected a path like run.jsonl")
+    path = Path(store)
+    if path.suffix != SUFFIX:
+        raise InputError(f"store {path}: suffix {path.suffix!r}, expected {SUFFIX} (one JSON line per record)")
+    try:
+        if not path.parent.is_dir():
+            raise InputError(f"store {path}: there is no folder {path.parent}; create it first")
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(f"store {path} is no regular file; name another one")
+    except OSError as error:
+        raise InputError(f"store {path}: {unreachable(error)}") from None
+    return path
+
+
+class Store:
+    """Append records to a file; each is one write of a whole line.
+
+    Its attribute `earlier` is the last step that the file has already; None: it has none.
+
+    Args:
+        path: of the file.
+        header: of this run; the first line that is written.
+
+    Raises:
+        InputError: the file cannot be written, is no store, or belongs to another loss or eps.
+    """
+
+    def __init__(self, path: Path | str, header: Record):
+        self.path, self.header, self._file, self._started = path_of(path), dict(header), -1, False
+        there = self.path.exists() and self.path.stat().st_size > 0
+        found: tuple[Record | None, list[dict[str, Any]]] = _read(self.path) if there else (None, [])
+        if found[0] is not None:
+            self._agrees(found[0])
+        self.earlier: int | None = max((each["step"] for each in found[1]), default=None)
+        try:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+        except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+            reason = unreachable(error) if isinstance(error, OSError) else str(error)
+            raise InputError(f"store {self.path}: cannot be written ({reason})") from None
+        self._open_line = there and not self._ends_a_line()
+
+    def _agrees(self, earlier: Record) -> None:
+        for name in AGREED:
+            if earlier.get(name) != self.header.get(name):
+                raise InputError(
+                    f"store {self.path} has records with {name} {earlier.get(name)!r:.200}, and this run has "
+                    f"{self.header.get(name)!r}; name another file, or give this run the same {name}"
+                )
+
+    def _ends_a_line(self) -> bool:
+        with reading.stream(self.path) as stream:
+            stream.seek(-1, os.SEEK_END)
+            return stream.read(1) == b"\n"
+
+    def append(self, record: Record) -> None:
+        """Write one record, and before the first one the header.
+
+        Raises:
+            OSError: the file cannot be written; what was written of the line is dropped when the store is read.
+        """
+        lines = [record] if self._started else [self.header, record]
+        for each in lines:
+            line = json.dumps(each, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+            line = b"\n" + line if self._open_line else line
+            self._started = False  # a line that fails is followed by a header, so that it can be told from damage
+            self._open_line = os.write(self._file, line) < len(line)
+            if self._open_line:
+                raise OSError("the disk is full")
+            self._started = True
+
+    def close(self) -> None:
+        """Close the file; a second time nothing happens."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """The header or record of a line; None where it is neither."""
+    with suppress(ValueError):
+        found = parsed(line, constant=_refuse_constant)
+        if isinstance(found, dict) and (_is_header(found) or _is_record(found)):
+            return found
+    return None
+
+
+def _begins(line: bytes) -> bool:
+    """Whether a line is the beginning of a header, possibly unfinished."""
+    return line.startswith(FIRST_BYTES[: len(line.rstrip())])
+
+
+def _is_header(found: dict[str, Any]) -> bool:
+    return isinstance(found.get("cocos"), str)
+
+
+def _is_record(found: dict[str, Any]) -> bool:
+    """Whether a line is a record: what is read of it by its type is of that type."""
+    directions, alarms = found.get("directions", {}), found.get("alarms", [])
+    numbers = [found.get("step"), found.get("call", 0), 0 if found.get("width") is None else found["width"]]
+    whole = all(isinstance(each, int) and not isinstance(each, bool) and abs(each) < 2**63 for each in numbers)
+    named = isinstance(directions, dict) and all(isinstance(each, dict) for each in directions.values())
+    return whole and named and isinstance(alarms, list) and all(isinstance(each, dict) for each in alarms)
+
+
+def _of_today(header: Record, record: dict[str, Any]) -> dict[str, Any]:
+    """A record with the names of today.
+
+    Before `relative` was recorded, `contributing` and `idle` were by the part of the push where the header says so and
+    the record is no closed form of a recognised module. Queries without any violation are not pushed.
+    """
+    by_push = header.get("share") == "push" and ("unit" in header or record.get("source") != "closed form")
+    made = {}
+    for name, each in record.get("directions", {}).items():
+        if "relative" in each:
+            made[name] = each
+        elif by_push:
+            kept = {key: value for key, value in each.items() if key not in BY_UNIT}
+            made[name] = {new: each[old] for old, new in BY_PUSH.items() if old in each} | kept
+        elif header.get("share") == "violations" and "idle" in each:
+            made[name] = {"unpushed": each["idle"]} | each
+        else:
+            made[name] = each
+    return record | {"directions": made} if made else record
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a store."""
+    try:
+        with reading.stream(path) as stream:
+            if (size := os.fstat(stream.fileno()).st_size) > MOST_BYTES:
+                raise InputError(f"{path} has {size:,} bytes, expected at most {MOST_BYTES:,} of a store")
+            while line := stream.readline(MOST_LINE):
+                yield _whole(path, line)
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({unreachable(error)})") from None
+
+
+def _whole(path: Path, line: bytes) -> bytes:
+    """The line."""
+    if len(line) == MOST_LINE and not line.endswith(b"\n"):
+        raise InputError(f"{path} is no store of cocos: a line has {MOST_LINE:,} bytes or more")
+    return line
+
+
+def read(path: Path | str) -> History:
+    """Read a store.
+
+    A resumed run supersedes the records of earlier parts from its first step on. A line that a killed run left
+    unfinished is dropped: the last one, or one before the header of a resumed run.
+
+    Raises:
+        InputError: there is no such file, or it is no store, or a damaged one.
+    """
+    path = Path(path)
+    header, records = _read(path)
+    if header is None:
+        raise InputError(f"{path} is no store of cocos: it has no header")
+    return History(header, tuple(records))
+
+
+def _read(path: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """The last header of a store and its records; no header where the first line was never finished."""
+    header: dict[str, Any] | None = None
+    parts: list[list[dict[str, Any]]] = []
+    torn = 0
+    for number, line in enumerate(_lines(path), start=1):
+        found = _parsed(line)
+        if header is None and found is not None and not _is_header(found):
+            found = None
+        if torn and not (_is_header(found) if found else _begins(line)):
+            raise InputError(f"{path} is no store of cocos, or a damaged one: line {torn} is no record")
+        torn = number if found is None else 0
+        if header is None and not _begins(line):
+            raise InputError(f"{path} is no store of cocos: it begins without a header")
+        if found is not None and _is_header(found):
+            header = found
+            parts.append([])
+        elif found is not None and header is not None:
+            parts[-1].append(_of_today(header, found))
+    kept: list[dict[str, Any]] = []
+    for part in parts:
+        if part:
+            kept = [each for each in kept if each["step"] < part[0]["step"]] + part
+    return header, kept
