@@ -10,7 +10,7 @@ from typing import ParamSpec, TypedDict, TypeVar
 
 import numpy as np
 
-from cocos.base import docstrings
+from cocos.base import docstrings, ranges
 from cocos.base.errors import InputError, nearest
 from cocos.embeddings import batches, scores
 from cocos.embeddings.batches import Batch
@@ -93,7 +93,7 @@ DEFAULTS: Sampling = {
 
 
 def sampled(bundle: type = Sampling, *, without: Sequence[str] = (), **defaults) -> Callable:
-    """Decorate a measure that takes a bundle of options: check their names, fill in the defaults, show both.
+    """Decorate a measure that takes a bundle of options: check names and ranges, fill in the defaults, show both.
 
     Args:
         bundle: `Sampling` or `Queries`.
@@ -117,6 +117,7 @@ def sampled(bundle: type = Sampling, *, without: Sequence[str] = (), **defaults)
             for name in given:
                 if name not in whole.parameters:
                     raise InputError(nearest(f"option of {measure.__name__}", name, whole.parameters))
+            ranges.check(own, {**dict(zip(own.parameters, args, strict=False)), **given})
             return measure(*args, **options | given)
 
         filled.__signature__, filled.bundle = whole, bundle  # type: ignore[attr-defined]

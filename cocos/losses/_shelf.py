@@ -1,58 +1,16 @@
 """Common ground of the losses of the shelf: their defaults, parameters with a range, and the softmax family."""
 
 import dataclasses
-import math
 import typing
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
+from cocos.base import ranges
 from cocos.base.errors import InputError
+from cocos.base.ranges import Finite, Fraction, NonNegative, Positive, Range, one_of, whole
 from cocos.embeddings.scores import Pairs
 from cocos.losses._calls import takes_tensors
-
-
-class Range:
-    """Values that a parameter may have; its words stand in the signature of a loss.
-
-    Args:
-        words: end of the sentence "it must be ...".
-        holds: whether a value is one of them; False for NaN.
-    """
-
-    def __init__(self, words: str, holds: Callable[[Any], bool]):
-        self.words, self.holds = words, holds
-
-    def __repr__(self) -> str:
-        return repr(self.words)
-
-
-def whole(least: int, most: int | None = None) -> Range:
-    """Whole numbers from `least` to `most`, if there is one."""
-    words = f"of at least {least}" if most is None else f"from {least} to {most}"
-    return Range(
-        f"a whole number {words}", lambda n: isinstance(n, int) and least <= n <= (n if most is None else most)
-    )
-
-
-def one_of(names: tuple[str, ...]) -> Range:
-    """Names from a list."""
-    return Range(f"one of {', '.join(names)}", lambda value: value in names)
-
-
-Finite = Annotated[float, Range("finite", math.isfinite)]
-Fraction = Annotated[float, Range("above 0 and at most 1", lambda value: 0 < value <= 1)]
-NonNegative = Annotated[float, Range("finite and at least 0", lambda value: 0 <= value < math.inf)]
-Positive = Annotated[float, Range("finite and above 0", lambda value: 0 < value < math.inf)]
-
-
-def _range_of(kind: Any) -> tuple[Range | None, bool]:
-    """Range that a type states, and whether None is allowed beside it."""
-    kinds = typing.get_args(kind)
-    if typing.get_origin(kind) is Annotated:
-        return next(each for each in kinds[1:] if isinstance(each, Range)), False
-    return (_range_of(kinds[0])[0], True) if type(None) in kinds else (None, False)
 
 
 def taught(pairs: Pairs, name: str) -> Tensor:
@@ -75,6 +33,21 @@ def sources_of(pairs: Pairs, name: str) -> Tensor:
     return pairs.source
 
 
+__all__ = [
+    "Finite",
+    "Fraction",
+    "NonNegative",
+    "Positive",
+    "Range",
+    "ShelfLoss",
+    "SoftmaxLoss",
+    "one_of",
+    "sources_of",
+    "taught",
+    "whole",
+]
+
+
 class ShelfLoss:
     """Defaults of a loss; a file of the shelf states those in which it differs. See `Loss` and `Traits`."""
 
@@ -88,7 +61,7 @@ class ShelfLoss:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(typing.cast(Any, self)):
-            value, (allowed, optional) = getattr(self, field.name), _range_of(field.type)
+            value, (allowed, optional) = getattr(self, field.name), ranges.of(field.type)
             if allowed and not (optional and value is None) and not allowed.holds(value):
                 words = f"None, or {allowed.words}" if optional else allowed.words
                 raise ValueError(f"{field.name.rstrip('_')} must be {words}, got {value}")

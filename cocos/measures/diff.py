@@ -9,6 +9,7 @@ import xarray as xr
 
 from cocos import results
 from cocos.base.errors import InputError, nearest
+from cocos.base.ranges import Level
 from cocos.checkpoints import Checkpoint
 from cocos.counting import health, statistics
 from cocos.embeddings import Embeddings
@@ -46,7 +47,7 @@ def diff(
     by: str | None = None,
     changed: int = 5,
     top: int = 3,
-    level: float = 0.95,
+    level: Level = 0.95,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Compare two results, or the embeddings of two models for the same data, query by query.
@@ -151,8 +152,6 @@ def _checked(names: Sequence[str], changed: int, top: int, level: float) -> tupl
     """Two different names."""
     whole_number("changed", changed, 0, 1000)
     whole_number("top", top, 1, 100)
-    if not 0 < level < 1:
-        raise InputError(f"level: {level}, expected a number between 0 and 1, like 0.95")
     if len(names) != 2 or names[0] == names[1]:
         raise InputError(f"names: {list(names)}, expected two different ones")
     return str(names[0]), str(names[1])

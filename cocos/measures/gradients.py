@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cocos import losses, results
 from cocos.base.errors import InputError
+from cocos.base.ranges import Level
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import AnnotatedRows, Items
 from cocos.counting import statistics
@@ -56,7 +57,7 @@ def gradients(
     against: str | Sequence[Any] | None = None,
     *,
     disagree: int = 5,
-    level: float = 0.95,
+    level: Level = 0.95,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     r"""Compare the gradients of several losses with respect to each query embedding, on the same batches.
@@ -95,8 +96,6 @@ def gradients(
         True
     """
     whole_number("disagree", disagree, 0, 1000)
-    if not 0 < level < 1:
-        raise InputError(f"level: {level}, expected a number between 0 and 1, like 0.95")
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     every = _losses(checkpoint, loss, against)
     rows = embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"])

@@ -9,6 +9,7 @@ import xarray as xr
 
 from cocos import losses, results
 from cocos.base.errors import InputError, nearest
+from cocos.base.ranges import Level
 from cocos.checkpoints import Checkpoint
 from cocos.counting import statistics
 from cocos.embeddings import Embeddings
@@ -54,7 +55,7 @@ def replay(
     *,
     eps: float = 0.01,
     by: str = "contributing",
-    level: float = 0.95,
+    level: Level = 0.95,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Count the same queries and batches with one setting changed at a time, paired with the setting as it is.
@@ -98,8 +99,6 @@ def replay(
     """
     if by not in REPLAYED:
         raise InputError(nearest("value to compare by", by, REPLAYED))
-    if not 0 < level < 1:
-        raise InputError(f"level: {level}, expected a number between 0 and 1, like 0.95")
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     load = (lambda name: checkpoint.loss(name)[0]) if checkpoint else losses.load
     base = load(loss) if isinstance(loss, str) else losses.of(loss)

@@ -21,7 +21,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from cocos import measures, plots, results
-from cocos.base import docstrings
+from cocos.base import docstrings, ranges
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import Items
@@ -60,7 +60,7 @@ def read(text: str, annotation, option: str):
     Raises:
         InputError: the text is not of that type.
     """
-    text, option = text.strip(), option.removesuffix("=")
+    text, option, annotation = text.strip(), option.removesuffix("="), ranges.plain(annotation)
     if any(len(digits) > DIGITS for digits in re.findall(r"\d+", text) if int in (*get_args(annotation), annotation)):
         raise InputError(f"{option} {text!r}: expected a number of at most {DIGITS} digits")
     wanted = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)

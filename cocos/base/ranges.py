@@ -1,0 +1,97 @@
+"""Types of options with the values that they may have, for the check, its sentence, help texts and tests."""
+
+import functools
+import inspect
+import math
+import operator
+import types
+import typing
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
+from typing import Annotated, Any
+
+from cocos.base.errors import InputError
+
+
+class Range:
+    """Values that an option of a measure, or a parameter of a loss, may have; its words stand in the signature.
+
+    Args:
+        words: end of the sentence "it must be ...".
+        holds: whether a value is one of them; False for NaN.
+
+    Examples:
+        >>> from cocos.base.ranges import Range, whole
+        >>> whole(1).holds(3), whole(1).holds(0), whole(1, 2)
+        (True, False, 'a whole number from 1 to 2')
+    """
+
+    def __init__(self, words: str, holds: Callable[[Any], bool]):
+        self.words, self.holds = words, holds
+
+    def __repr__(self) -> str:
+        return repr(self.words)
+
+
+def whole(least: int, most: int | None = None) -> Range:
+    """Whole numbers from `least` to `most`, if there is one."""
+    words = f"of at least {least}" if most is None else f"from {least} to {most}"
+    return Range(
+        f"a whole number {words}",
+        lambda n: isinstance(n, Integral) and not isinstance(n, bool) and least <= n <= (n if most is None else most),
+    )
+
+
+def one_of(names: tuple[str, ...]) -> Range:
+    """Names from a list."""
+    return Range(f"one of {', '.join(names)}", lambda value: value in names)
+
+
+def _number(words: str, holds: Callable[[Any], bool]) -> Range:
+    return Range(words, lambda value: isinstance(value, Real) and holds(value))
+
+
+Finite = Annotated[float, _number("finite", math.isfinite)]
+Fraction = Annotated[float, _number("above 0 and at most 1", lambda value: 0 < value <= 1)]
+NonNegative = Annotated[float, _number("finite and at least 0", lambda value: 0 <= value < math.inf)]
+Positive = Annotated[float, _number("finite and above 0", lambda value: 0 < value < math.inf)]
+Level = Annotated[float, _number("between 0 and 1, like 0.95", lambda value: 0 < value < 1)]
+Share = Annotated[float, Range("a share: finite and at least 0", lambda x: isinstance(x, Real) and 0 <= x < math.inf)]
+
+
+def of(kind: Any) -> tuple[Range | None, bool]:
+    """Range that a type states, and whether None is allowed beside it."""
+    kinds = typing.get_args(kind)
+    if typing.get_origin(kind) is Annotated:
+        return next((each for each in kinds[1:] if isinstance(each, Range)), None), False
+    if type(None) in kinds:
+        return next((found for each in kinds if (found := of(each)[0])), None), True
+    return None, False
+
+
+def plain(kind: Any) -> Any:
+    """The type without its ranges.
+
+    Examples:
+        >>> from cocos.base import ranges
+        >>> ranges.plain(ranges.Positive | None)
+        float | None
+    """
+    if typing.get_origin(kind) is Annotated:
+        return plain(typing.get_args(kind)[0])
+    if typing.get_origin(kind) in {typing.Union, types.UnionType}:
+        return functools.reduce(operator.or_, map(plain, typing.get_args(kind)))
+    return kind
+
+
+def check(signature: inspect.Signature, given: Mapping[str, Any]) -> None:
+    """Refuse a value that is out of the range of its parameter.
+
+    Raises:
+        InputError: naming the parameter, its value and its range.
+    """
+    for name, value in given.items():
+        allowed, optional = of(signature.parameters[name].annotation) if name in signature.parameters else (None, False)
+        if allowed and not (optional and value is None) and not allowed.holds(value):
+            words = allowed.words if allowed.words.startswith(("a ", "one of")) else f"a number {allowed.words}"
+            raise InputError(f"{name.replace('_', ' ')}: {value!r}, expected {words}{', or none' * optional}")
