@@ -180,7 +180,7 @@ def test_a_wait_is_noted_with_its_place(waiting):
     assert len(noted) == 1 and not noted[0].upload and noted[0].place == "outside of cocos"
     with pretended.waits() as noted:
         Embeddings(there[:, None], there[:, None])
-    assert noted and {each.place.partition(":")[0] for each in noted} <= {"embeddings.py", "matrices.py"}
+    assert noted and {each.place.partition(":")[0] for each in noted} <= {"embeddings/__init__.py", "base/matrices.py"}
 
 
 def test_copies_to_the_device_are_noted_apart():
@@ -247,4 +247,4 @@ def test_no_device_is_known_by_its_name():
     """What is meant is a capability, and `devices` names it; the option --device is the only name that is read."""
     named = re.compile(r"device\.type\s*(==|!=|in|not in)\s|\.is_(cuda|cpu|mps)\b|pin_memory|torch\.cuda\.mem_get")
     files = [path for folder in ("engine", "losses", "measures") for path in (HOUSE / folder).rglob("*.py")]
-    assert {path.name for path in files if named.search(path.read_text())} == {"devices.py"}
+    assert {path.name for path in files if named.search(path.read_text())} == {"devices.py", "units.py"}

@@ -33,13 +33,13 @@ OPENERS = re.compile(
 )
 # Files of the package itself, of this system, of the user's own code, or that were just written here.
 OWN = {
-    "cache.py path.read_bytes()",
+    "base/cache.py path.read_bytes()",
     "checkpoints/encoded.py",
     "commands/doctor.py",
     "engine/kernel/build.py",
     "engine/kernel/structs.py",
     "measures/_papers.py",
-    "reading.py",
+    "base/reading.py",
     "reports/figures.py",
 }
 

@@ -51,7 +51,8 @@ def defined(path):
 
 
 # Rooms in which a class or a constant has a name that nothing else in the package has.
-ROOMS = ("engine/", "measures/", "plots/", "reports/", "commands/", "losses/", "embeddings/", "monitor/detectors/")
+ROOMS = ("engine/", "measures/", "plots/", "reports/", "commands/", "losses/", "monitor/detectors/")
+ROOMS += ("embeddings/__init__.py", "embeddings/scores.py", "embeddings/batches/", "embeddings/likeness.py")
 ROOMS += ("counting/weights.py", "counting/statistics.py", "counting/forces.py", "counting/health.py")
 ROOMS += ("counting/collisions.py", "results/__init__.py", "results/rows.py", "results/correlation/", "base/errors.py")
 ROOMS += ("base/writing.py", "base/processes.py", "base/annotations.py", "base/matrices.py", "base/html.py")
