@@ -36,10 +36,12 @@ class Range:
 def whole(least: int, most: int | None = None) -> Range:
     """Whole numbers from `least` to `most`, if there is one."""
     words = f"of at least {least}" if most is None else f"from {least} to {most}"
-    return Range(
-        f"a whole number {words}",
-        lambda n: isinstance(n, Integral) and not isinstance(n, bool) and least <= n <= (n if most is None else most),
-    )
+
+    def holds(n: Any) -> bool:
+        number = isinstance(n, Integral) and not isinstance(n, bool)
+        return number and least <= int(n) <= (int(n) if most is None else most)
+
+    return Range(f"a whole number {words}", holds)
 
 
 def one_of(names: tuple[str, ...]) -> Range:

@@ -1,4 +1,4 @@
-"""The command line of the faults: python -m faults, in the folder of the repository."""
+"""The command line of the faults: `python -m faults`, in the folder of the tests."""
 
 import argparse
 import os
@@ -15,7 +15,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", metavar="NAME", help="faults, rooms or test files; repeatable")
     parser.add_argument("--list", action="store_true", help="list the faults and where each applies, and run nothing")
     parser.add_argument("--whole", action="store_true", help="run the whole suite where the test files miss a fault")
-    parser.add_argument("--repository", type=Path, default=HERE.parent, help="another state of it, as a worktree")
+    parser.add_argument("--repository", type=Path, default=HERE.parent.parent, help="another state, as a worktree")
     parser.add_argument("--deadline", type=float, default=600.0, help="seconds that the test files of a fault may take")
     return parser.parse_args()
 

@@ -1,1 +1,0 @@
-"""Deliberate faults, and whether the tests catch them: python -m faults."""
