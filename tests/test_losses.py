@@ -14,6 +14,7 @@ import torch
 from torch.func import jacrev
 from typer.testing import CliRunner
 
+import cases
 import cocos
 import oracles
 import taught
@@ -29,6 +30,8 @@ CLOSED = [name for name in NAMES if hasattr(losses.load(name), "weight")]
 SLOW = [name for name in NAMES if name in oracles.LOSSES]
 EXACT = [name for name in CLOSED if losses.load(name).gradient == "exact"]
 BALANCED = [name for name in CLOSED if losses.load(name).balanced]
+# Every closed form with its defaults, and with other parameters.
+EVERY = [*((name, {}) for name in CLOSED), *cases.VARIANTS]
 RADIAL = [name for name in NAMES if hasattr(losses.load(name), "radial")]
 
 
@@ -45,7 +48,7 @@ def on_grid(loss):
 built = functools.cache(_regimes.build)
 
 
-def cases(loss):
+def tried(loss):
     """The loss with every regime and seed, on the grid where scores tie, and what to call the case."""
     for regime in _regimes.SYNTHETIC_REGIMES:
         tried = on_grid(loss) if regime == "ties" else loss
@@ -72,9 +75,9 @@ def slow_loss(name, loss, frozen):
     return lambda pairs: function(pairs, *dataclasses.astuple(loss), **more)
 
 
-@pytest.mark.parametrize("name", CLOSED)
-def test_the_closed_form_is_the_gradient(name):
-    for loss, pairs, what in cases(losses.load(name)):
+@pytest.mark.parametrize(("name", "parameters"), EVERY)
+def test_the_closed_form_is_the_gradient(name, parameters):
+    for loss, pairs, what in tried(losses.load(name, parameters)):
         expected = weights.autograd(loss, pairs)
         assert expected.isfinite().all(), what
         close(weights.analytic(loss, pairs), expected, 1e-10, what)
@@ -90,15 +93,15 @@ def test_the_closed_form_is_the_gradient_in_a_labelled_set(name):
         close(weights.analytic(loss, pairs), expected, 1e-10, f"seed {seed}")
 
 
-@pytest.mark.parametrize("name", RADIAL)
-def test_the_radial_part_is_the_gradient_of_the_norm(name):
-    for loss, pairs, what in cases(losses.load(name)):
+@pytest.mark.parametrize(("name", "parameters"), [case for case in EVERY if case[0] in RADIAL])
+def test_the_radial_part_is_the_gradient_of_the_norm(name, parameters):
+    for loss, pairs, what in tried(losses.load(name, parameters)):
         close(loss.radial(pairs), weights.autograd_radial(loss, pairs), 1e-10, what)
 
 
 @pytest.mark.parametrize("name", CLOSED)
 def test_float32_is_as_good_as_float32_can_be(name):
-    for loss, pairs, what in cases(losses.load(name)):
+    for loss, pairs, what in tried(losses.load(name)):
         single = cast(pairs, torch.float32)
         exact, found = loss.weight(cast(single, torch.float64)), loss.weight(single)
         plain = (weights.autograd(loss, single).double() - exact).abs().max().item()
@@ -113,9 +116,9 @@ def test_finite_differences_agree(name, random_pairs):
     close(loss.weight(pairs), weights.finite_difference(loss, pairs), 1e-6)
 
 
-@pytest.mark.parametrize("name", SLOW)
-def test_the_slow_loop_of_the_paper_agrees(name):
-    for loss, pairs, what in cases(losses.load(name)):
+@pytest.mark.parametrize(("name", "parameters"), [*((name, {}) for name in SLOW), *cases.VARIANTS])
+def test_the_slow_loop_of_the_paper_agrees(name, parameters):
+    for loss, pairs, what in tried(losses.load(name, parameters)):
         slow = torch.tensor(slow_loss(name, loss, pairs)(pairs), dtype=torch.float64)
         close(loss(pairs), slow, 1e-11, what)
 
@@ -127,13 +130,14 @@ def test_the_slow_loop_agrees_in_a_labelled_set(name):
     close(loss(pairs), torch.tensor(slow_loss(name, loss, pairs)(pairs), dtype=torch.float64), 1e-11)
 
 
-@pytest.mark.parametrize("name", [n for n in CLOSED if n in SLOW and losses.load(n).gradient != "pseudo"])
-def test_the_slow_loop_has_this_gradient(name, random_pairs):
-    loss = losses.load(name)
-    for seed in (3,):
-        pairs = random_pairs(loss.metric, seed)
-        slow = oracles.difference(slow_loss(name, loss, pairs), pairs, apart=loss.couples == "query")
-        close(loss.weight(pairs), slow, 1e-5, f"seed {seed}")
+@pytest.mark.parametrize(
+    ("name", "parameters"), [(n, p) for n, p in EVERY if n in SLOW and losses.load(n, p).gradient != "pseudo"]
+)
+def test_the_slow_loop_has_this_gradient(name, parameters, random_pairs):
+    loss = losses.load(name, parameters)
+    pairs = random_pairs(loss.metric, 3)
+    slow = oracles.difference(slow_loss(name, loss, pairs), pairs, apart=loss.couples == "query")
+    close(loss.weight(pairs), slow, 1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -149,12 +153,12 @@ def test_queries_are_coupled_as_declared(name, random_pairs):
     assert (across.fill_diagonal_(0).max() > 0).item() == (loss.couples != "query")
 
 
-@pytest.mark.parametrize("name", CLOSED)
-def test_rows_are_balanced_as_declared(name):
-    loss, worst = losses.load(name), 0.0
+@pytest.mark.parametrize(("name", "parameters"), EVERY)
+def test_rows_are_balanced_as_declared(name, parameters):
+    loss, worst = losses.load(name, parameters), 0.0
     cold = [dataclasses.replace(loss, temperature=loss.temperature / 3)] if hasattr(loss, "temperature") else []
-    for regime, seed, tried in itertools.product(_regimes.SYNTHETIC_REGIMES, SEEDS, [loss, *cold]):
-        weight = tried.weight(built(regime, loss.metric, seed))
+    for regime, seed, each in itertools.product(_regimes.SYNTHETIC_REGIMES, SEEDS, [loss, *cold]):
+        weight = each.weight(built(regime, loss.metric, seed))
         worst = max(worst, (weight.sum(dim=1).abs().max() / weight.abs().sum(dim=1).max().clamp(min=1)).item())
     assert (worst <= 1e-12) == loss.balanced
 
@@ -297,6 +301,23 @@ def test_bad_parameters_get_a_sentence(name, parameters, sentence):
     with pytest.raises(InputError) as error:
         losses.load(name, parameters)
     assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(("name", "parameters", "sentence"), cases.REFUSED)
+def test_parameters_out_of_their_range_get_a_sentence(name, parameters, sentence):
+    with pytest.raises(InputError) as error:
+        losses.load(name, parameters)
+    assert str(error.value) == f"{name}: {sentence}"
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
+@pytest.mark.parametrize("name", NAMES)
+def test_half_precision_runs(name, dtype, random_pairs):
+    loss = losses.load(name)
+    half = cast(random_pairs(loss.metric, 3), dtype)
+    assert loss(half).dtype == dtype and weights.autograd(loss, half).isfinite().all()
+    if name in CLOSED:
+        assert loss.weight(half).dtype == dtype and loss.weight(half).isfinite().all()
 
 
 def test_a_hyphen_stands_for_an_underscore():

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from cocos import InputError, Pairs, losses
+from cocos import Pairs, losses
 from cocos.counting import weights
 from cocos.measures import _regimes
 from oracles import ranking
@@ -230,32 +230,6 @@ def test_the_dtype_is_kept(name, dtype):
     assert loss(pairs).dtype == loss.unit(pairs).dtype == weights.autograd(loss, pairs).dtype == dtype
     if name != "contextual":
         assert loss.weight(pairs).dtype == dtype and loss.weight(pairs).isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters", "sentence"),
-    [
-        ("fastap", {"bins": 0}, "bins must be a whole number from 1 to 10000, got 0"),
-        ("listwise_ap", {"bins": 1}, "bins must be a whole number from 2 to 10000, got 1"),
-        ("listwise_ap", {"low": 1}, "low must be below high, got 1.0 and 1.0"),
-        ("listwise_ap", {"high": "inf"}, "high must be finite, got inf"),
-        ("recall_at_k", {"temperature": "nan"}, "temperature must be finite and above 0, got nan"),
-        ("recall_at_k", {"temperature_k": 0}, "temperature_k must be finite and above 0, got 0.0"),
-        ("recall_at_k", {"ks": "0,2"}, "ks must be whole numbers of at least 1, got (0, 2)"),
-        ("sup_ap", {"rho": -1}, "rho must be finite and above 0, got -1.0"),
-        ("sup_ap", {"delta": -0.1}, "delta must be finite and at least 0, got -0.1"),
-        ("sup_ap", {"offset": -1}, "offset must be None, or finite and at least 0, got -1.0"),
-        ("blackbox_ap", {"lam": 0}, "lam must be finite and above 0, got 0.0"),
-        ("blackbox_ap", {"margin": "nan"}, "margin must be finite and at least 0, got nan"),
-        ("contextual", {"k": 1}, "k must be a whole number of at least 2, got 1"),
-        ("contextual", {"eps": "inf"}, "eps must be finite and at least 0, got inf"),
-        ("contextual", {"alpha": 0}, "alpha must be finite and above 0, got 0.0"),
-    ],
-)
-def test_bad_parameters_get_a_sentence(name, parameters, sentence):
-    with pytest.raises(InputError) as error:
-        losses.load(name, parameters)
-    assert str(error.value) == f"{name}: {sentence}"
 
 
 def test_no_list_of_ks_is_refused():
