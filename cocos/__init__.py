@@ -82,19 +82,27 @@ _ROOMS = {
 }
 _MOVED = {f"cocos.{name}": f"cocos.{room}.{name}" for room, names in _ROOMS.items() for name in names.split()}
 _MOVED["cocos.run"] = "cocos.engine.prepared"
+# Families of checkpoints, each a file with its format and its encoder.
+_MOVED |= {
+    f"cocos.checkpoints.encoders.{name}": f"cocos.checkpoints.formats.{name}"
+    for name in "ge2e image_network iresnet static_table tfeat timm vsepp vsrn warpnet".split()
+}
 
 
 class _Moved:
     """Finds a module under its first name; the module itself is loaded once, under its present one."""
 
     @staticmethod
+    def _first(name):
+        return name if name in _MOVED else ".".join(name.split(".")[:2])
+
+    @staticmethod
     def find_spec(name, path=None, target=None):
-        first = ".".join(name.split(".")[:2])
-        return importlib.util.spec_from_loader(name, _Moved) if first in _MOVED else None
+        return importlib.util.spec_from_loader(name, _Moved) if _Moved._first(name) in _MOVED else None
 
     @staticmethod
     def create_module(spec):
-        first = ".".join(spec.name.split(".")[:2])
+        first = _Moved._first(spec.name)
         module = importlib.import_module(_MOVED[first] + spec.name.removeprefix(first))
         spec.loader_state = module.__spec__
         return module

@@ -6,7 +6,7 @@ import xarray as xr
 
 import cocos
 from cocos import losses, measures
-from cocos.checkpoints.encoders._pictures import Preparation
+from cocos.checkpoints.pictures import Preparation
 from cocos.commands import demo
 
 NAMED = ("ntxent", "triplet", "siglip", "mnrl", "smoothap", "supcon", "triplet_euclidean", "align_uniform", "ce_nm")

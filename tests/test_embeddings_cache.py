@@ -81,9 +81,10 @@ def test_other_code_is_encoded_anew(monkeypatch):
 def test_the_code_is_that_of_the_encoders(monkeypatch, tmp_path):
     before = cache._code.__wrapped__()
     assert "torch " in before["versions"] and before == cache._code()
+    assert (cache.ENCODING_ROOM / "encoders" / "sentence.py").is_file()
     (tmp_path / "encoders").mkdir()
     (tmp_path / "encoders" / "mine.py").write_text("1")
-    monkeypatch.setattr(cache, "__file__", str(tmp_path / "cache.py"))
+    monkeypatch.setattr(cache, "ENCODING_ROOM", tmp_path)
     one = cache._code.__wrapped__()
     (tmp_path / "encoders" / "mine.py").write_text("2")
     assert len({each["code"] for each in (before, one, cache._code.__wrapped__())}) == 3

@@ -10,8 +10,7 @@ from PIL import Image
 
 from cocos.base import annotations
 from cocos.base.errors import InputError
-from cocos.checkpoints import data
-from cocos.checkpoints.data import _image_files
+from cocos.checkpoints import data, image_files
 
 rng = np.random.default_rng(0)
 
@@ -98,9 +97,9 @@ def test_an_image_that_is_none_is_named(damage, classes, monkeypatch):
         path.write_bytes(content)
     elif damage == "many":  # few bytes, and more pixels than are unpacked
         Image.new("RGB", (100, 100)).save(path)
-        monkeypatch.setattr(_image_files, "MAX_IMAGE", 5000)
+        monkeypatch.setattr(image_files, "MAX_IMAGE", 5000)
     else:
-        monkeypatch.setattr(_image_files, "MAX_IMAGE", 10)
+        monkeypatch.setattr(image_files, "MAX_IMAGE", 10)
     with pytest.raises(InputError, match="cats/a.png"):
         _ = found.query.items[0]
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import checkpoints
 from cocos.base.errors import InputError, UnsafeFile
-from cocos.checkpoints import _inspection, _runs
+from cocos.checkpoints import inspection, series
 from cocos.checkpoints.files import states
 from cocos.commands import app
 
@@ -322,7 +322,7 @@ def test_a_run_lists_its_checkpoints_by_their_steps(tmp_path):
     ],
 )
 def test_steps_are_read_from_names(name, folder, step):
-    assert _runs.step(name, folder=folder) == step
+    assert series.step(name, folder=folder) == step
 
 
 def test_weights_of_a_folder_point_to_it(tmp_path):
@@ -359,7 +359,7 @@ def test_what_is_refused_in_a_folder_is_named(tmp_path, monkeypatch):
         return cocos.checkpoints.Checkpoint(file.path, file.sha256, "mine", {}, encoder=list)
 
     mine = types.SimpleNamespace(recognises=recognises, read=read, LIBRARIES=("torch", "no_such_library"))
-    monkeypatch.setattr(_inspection, "format_of", lambda file: mine)
+    monkeypatch.setattr(inspection, "format_of", lambda file: mine)
     found = about(folder)
     assert [(each["file"], len(each["names"])) for each in found["refused"]] == [("training_args.bin", 1)]
     assert "TrainingArguments" in found["refused"][0]["names"][0] and found["why"] == "A folder"

@@ -17,9 +17,8 @@ import cocos
 from cocos import checkpoints, results
 from cocos.base import cache, reading, writing
 from cocos.base.errors import InputError
-from cocos.checkpoints import _recipe, data
-from cocos.checkpoints.data import _image_files, saved_datasets
-from cocos.checkpoints.encoders import words
+from cocos.checkpoints import data, image_files, recipes, words
+from cocos.checkpoints.data import saved_datasets
 from cocos.commands import app
 from cocos.results import records
 
@@ -234,11 +233,11 @@ INSIDE = {
     "README.md": checkpoints.open,
     "config.json": checkpoints.open,
     "model.safetensors": checkpoints.open,
-    "cocos.toml": lambda folder: _recipe.read(folder / "cocos.toml", inside=True),
+    "cocos.toml": lambda folder: recipes.read(folder / "cocos.toml", inside=True),
     "run.jsonl": lambda folder: records.read(folder / "run.jsonl"),
     "some_vocab.pkl": lambda folder: words.read_vocabulary(folder / "some_vocab.pkl", 4),
-    "a.png": lambda folder: _image_files.ImageFiles((str(folder / "a.png"),))[0],
-    "b.png": lambda folder: _image_files.ImageFiles((str(folder / "b.png"),)).digest(),
+    "a.png": lambda folder: image_files.ImageFiles((str(folder / "a.png"),))[0],
+    "b.png": lambda folder: image_files.ImageFiles((str(folder / "b.png"),)).digest(),
 }
 
 

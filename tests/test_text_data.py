@@ -9,8 +9,8 @@ import torch
 from typer.testing import CliRunner
 
 from cocos.base.errors import InputError
-from cocos.checkpoints import data
-from cocos.checkpoints.data import _image_files, saved_datasets
+from cocos.checkpoints import data, image_files
+from cocos.checkpoints.data import saved_datasets
 from cocos.commands import app
 
 PAIRS = [
@@ -404,4 +404,4 @@ def test_a_split_or_an_image_of_a_name_that_no_file_can_have_is_refused(name, tm
     with pytest.raises(InputError, match="dataset_dict.json: splits .*, expected a list of names"):
         saved_datasets.splits(tmp_path)
     with pytest.raises(InputError, match="expected the name of an image inside"):
-        _image_files.inside(tmp_path, f"{name}.png", "captions")
+        image_files.inside(tmp_path, f"{name}.png", "captions")

@@ -11,8 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from cocos.base.errors import InputError
-from cocos.checkpoints import encoders, formats
-from cocos.checkpoints.encoders import _transformers
+from cocos.checkpoints import encoders, formats, transformers
 from cocos.checkpoints.files import file_or_folder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "on", "mat", "##s", "a", "dog", "query", ":", "."]
@@ -354,7 +353,7 @@ def test_a_part_of_a_library_that_does_not_fit_is_blamed_as_well(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "transformers", Late("transformers"))
     with pytest.raises(InputError, match="transformers is installed and cannot be imported"):
-        _transformers.imported("bert")
+        transformers.imported("bert")
 
 
 @pytest.fixture(scope="module")

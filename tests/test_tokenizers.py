@@ -11,8 +11,8 @@ import time
 import pytest
 
 from cocos.base.errors import InputError
-from cocos.checkpoints.encoders import _tokenizer
-from cocos.checkpoints.encoders._tokenizer import Tokenizer
+from cocos.checkpoints import tokenizer
+from cocos.checkpoints.tokenizer import Tokenizer
 from cocos.commands._ending import Signalled
 
 PLAIN = {
@@ -86,18 +86,18 @@ KEPT = {
 def test_a_tokenizer_that_grows_texts_is_refused(name, monkeypatch):
     part, steps = GROWING[name]
     with pytest.raises(InputError, match=f"tokenizer: step \\d+ \\({part}.*grow without end"):
-        _tokenizer._refuse_growth(PLAIN | {part: steps})
+        tokenizer._refuse_growth(PLAIN | {part: steps})
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_published_steps_are_kept(name):
     part, steps = KEPT[name]
-    _tokenizer._refuse_growth(PLAIN | {part: steps})
+    tokenizer._refuse_growth(PLAIN | {part: steps})
 
 
 def test_the_growth_of_the_charsmap_of_sentence_piece_is_that_of_its_longest_text():
-    assert _tokenizer._longest_of(charsmap("a", "صلى الله عليه وسلم")) == 18
-    assert _tokenizer._longest_of(base64.b64encode(bytes(4)).decode()) == 1
+    assert tokenizer._longest_of(charsmap("a", "صلى الله عليه وسلم")) == 18
+    assert tokenizer._longest_of(base64.b64encode(bytes(4)).decode()) == 1
 
 
 @pytest.mark.parametrize("content", [b"abc", struct.pack("<I", 2**32 - 1) + b"a", struct.pack("<I", 5) + b"abcd"])
@@ -105,14 +105,14 @@ def test_a_charsmap_that_ends_before_its_tree_is_refused(content):
     """The library takes memory for the tree that it announces, 8 GiB, and aborts where there is none."""
     charsmap = base64.b64encode(content).decode()
     with pytest.raises(InputError, match=f"a charsmap of {len(content)} bytes with a tree of"):
-        _tokenizer._refuse_growth(PLAIN | {"normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap}})
+        tokenizer._refuse_growth(PLAIN | {"normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap}})
 
 
 def test_words_without_end_are_refused():
     """Pieces of a word of n characters are looked up n² / 2 times, each in n steps."""
     model = PLAIN["model"] | {"type": "WordPiece", "max_input_chars_per_word": 10**9}
     with pytest.raises(InputError, match="max_input_chars_per_word 1000000000, expected at most 1000"):
-        _tokenizer._refuse_growth(PLAIN | {"model": model})
+        tokenizer._refuse_growth(PLAIN | {"model": model})
 
 
 def test_the_bound_holds(monkeypatch):
@@ -128,8 +128,8 @@ def test_the_bound_holds(monkeypatch):
         ]
     for part, steps in cases:
         length = 1.0
-        for step in _tokenizer._steps(steps):
-            length = _tokenizer._grown(step, length)
+        for step in tokenizer._steps(steps):
+            length = tokenizer._grown(step, length)
         if part != "normalizer" or "charsmap" in json.dumps(steps):  # those here have no tree
             continue
         made = tokenizers.Tokenizer.from_str(json.dumps(PLAIN | {part: steps}))
@@ -149,7 +149,7 @@ class Panicked(BaseException):
     """As the library of tokenizers panics."""
 
 
-Panicked.__name__ = _tokenizer.PANIC
+Panicked.__name__ = tokenizer.PANIC
 
 
 @pytest.mark.parametrize("error", [ValueError("no such\npiece"), Panicked("index out of range")])
@@ -160,7 +160,7 @@ def test_errors_and_panics_of_the_library_are_a_sentence(error):
     with pytest.raises(
         InputError, match=r"^tokenizer: (ValueError: no such piece|PanicException: index out of range)$"
     ):
-        _tokenizer._interruptible(fails)
+        tokenizer._interruptible(fails)
 
 
 @pytest.mark.parametrize("error", [Signalled(2), KeyboardInterrupt(), SystemExit(3), MemoryError(), InputError("own")])
@@ -169,7 +169,7 @@ def test_signals_and_errors_of_the_machine_pass(error):
         raise error
 
     with pytest.raises(type(error)) as found:
-        _tokenizer._interruptible(fails)
+        tokenizer._interruptible(fails)
     assert found.value is error
 
 
@@ -184,7 +184,7 @@ def test_a_signal_is_heard_while_the_library_works():
     begun = time.monotonic()
     try:
         with pytest.raises(Signalled):
-            _tokenizer._interruptible(lambda: work.wait(60))
+            tokenizer._interruptible(lambda: work.wait(60))
     finally:
         signal.signal(signal.SIGTERM, before)
         work.set()

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 import cocos
 from cocos.base.errors import InputError
-from cocos.checkpoints.encoders._resnet import ResNet
+from cocos.checkpoints.formats._trunks import ResNet
 
 CLASSES, EACH, SIDE = 4, 8, 32
 LABELS = np.arange(CLASSES * EACH) % CLASSES

@@ -23,8 +23,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import InputError
 from cocos.base import tensor_files, untrusted
-from cocos.checkpoints import _inventory, _recipe
-from cocos.checkpoints.data import _tables
+from cocos.checkpoints import inventory, recipes, tables
 from cocos.checkpoints.files import file as files
 from cocos.commands import app
 
@@ -187,7 +186,7 @@ def test_a_name_of_a_tensor_has_a_longest_length(tmp_path, kind, container):
 def test_many_names_at_the_limit_take_time_in_their_number(tmp_path):
     begun = time.process_time()
     for name in (f"{'_loss' * 190}{k}.weight" for k in range(2000)):
-        _inventory.role(name, (9, 4), "float32")
+        inventory.role(name, (9, 4), "float32")
     assert time.process_time() - begun < 2.0
     assert opened(safe(tmp_path / "a.safetensors", [f"{'_loss' * 190}{k}.W" for k in range(500)], 3)).exit_code in {
         0,
@@ -208,7 +207,7 @@ ROLES = {
 
 @pytest.mark.parametrize(("name", "what"), [(name, what) for what, names in ROLES.items() for name in names])
 def test_names_mean_what_they_meant(name, what):
-    found = _inventory.role(name, (20, 4), "float32")
+    found = inventory.role(name, (20, 4), "float32")
     assert (found and found[0]) == what
 
 
@@ -279,7 +278,7 @@ def test_rows_of_a_packed_table_take_no_more_than_its_size_explains(tmp_path):
         for _ in range(60):
             stream.write(b'{"query": [' + b"[]," * 300_000 + b"1]}\n")
     with pytest.raises(InputError, match=r"line \d+: the rows so far would take more than 480 MB"):
-        _tables.read(tmp_path / "a.jsonl.gz")
+        tables.read(tmp_path / "a.jsonl.gz")
 
 
 DTYPES = [
@@ -397,11 +396,11 @@ def test_a_recipe_takes_no_longer_than_its_size_explains(tmp_path):
     path = tmp_path / "cocos.toml"
     path.write_text("a" + ".a" * 32_000 + "=1")
     with pytest.raises(InputError, match="expected a TOML file of at most"):
-        _recipe.read(path, inside=False)
+        recipes.read(path, inside=False)
     path.write_text("a" + ".a" * 8_000 + "=1")
     begun = time.process_time()
     with pytest.raises(InputError, match="cocos.toml"):
-        _recipe.read(path, inside=False)
+        recipes.read(path, inside=False)
     assert time.process_time() - begun < MOST_CPU
 
 

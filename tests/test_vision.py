@@ -15,12 +15,11 @@ import cocos
 from cocos.base.errors import InputError
 from cocos.checkpoints import encoders, formats
 from cocos.checkpoints.data import image_captions
-from cocos.checkpoints.encoders import _resnet, ge2e, image_network, iresnet, tfeat, vsepp, warpnet
-from cocos.checkpoints.encoders._pictures import Preparation
-from cocos.checkpoints.encoders._weights import without_memory
-from cocos.checkpoints.encoders.words import SPECIAL
+from cocos.checkpoints.encoders import without_memory
 from cocos.checkpoints.files import StateDict, file_or_folder
-from cocos.checkpoints.formats import _networks
+from cocos.checkpoints.formats import _networks, _trunks, ge2e, image_network, iresnet, tfeat, vsepp, warpnet
+from cocos.checkpoints.pictures import Preparation
+from cocos.checkpoints.words import SPECIAL
 from oracles import vision
 
 RESNET = {"stem": 4, "num_blocks": [2, 1, 1, 1], "widths": [4, 6, 8, 10], "outputs": [16, 24, 32, 40]}
@@ -146,7 +145,7 @@ def digest(state):
 
 def vgg19():
     parts = [[64] * 2, [128] * 2, [256] * 4, [512] * 4, [512] * 4]
-    return image_network.network("vgg", {"parts": parts, "batch_norm": False, "hidden": 4096, "classes": 1000})
+    return _trunks.network("vgg", {"parts": parts, "batch_norm": False, "hidden": 4096, "classes": 1000})
 
 
 def vsepp_tower():
@@ -160,7 +159,7 @@ def vsepp_tower():
 
 
 BUILDERS = {
-    **{name: lambda name=name: _resnet.ResNet(**resnet_sizes(name), classes=1000) for name in SIZES},
+    **{name: lambda name=name: _trunks.ResNet(**resnet_sizes(name), classes=1000) for name in SIZES},
     "vgg19": vgg19,
     "warpnet": lambda: warpnet.build(dimensions=512, **resnet_sizes("resnet50"), classes=1000),
     "iresnet100": lambda: iresnet.build(num_blocks=[3, 13, 30, 3], kernel=7),
@@ -225,7 +224,7 @@ FAMILIES = {
     "iresnet": (lambda: iresnet.build(**FACES), None),
     "tfeat": (lambda: tfeat.build(**PATCHES), None),
     "warpnet": (lambda: warpnet.build(dimensions=5, **RESNET, classes=3), None),
-    "image_network": (lambda: _resnet.ResNet(**RESNET), "net"),
+    "image_network": (lambda: _trunks.ResNet(**RESNET), "net"),
 }
 
 
@@ -241,7 +240,7 @@ def test_a_family_is_found_and_loaded_strictly(tmp_path, family):
     for change in (lambda s: s.popitem(last=False), lambda s: s.update(more=torch.ones(1))):
         change(other := OrderedDict(state))
         part = StateDict("", other)
-        found = image_network.trunk(other) if family == "image_network" else _networks.in_family(part, family)
+        found = _trunks.trunk(other) if family == "image_network" else _networks.in_family(part, family)
         assert found is None
 
 
@@ -264,7 +263,7 @@ def test_the_descriptor_ignores_filters_that_never_change(tmp_path):
 
 
 def test_counters_that_an_old_pytorch_did_not_save_are_added(tmp_path):
-    state = filled(_resnet.ResNet(**BASIC))
+    state = filled(_trunks.ResNet(**BASIC))
     old = {key: each for key, each in state.items() if not key.endswith("num_batches_tracked")}
     torch.testing.assert_close(
         vectors(opened(save(tmp_path / "old.pth", old)), IMAGES),
@@ -274,7 +273,7 @@ def test_counters_that_an_old_pytorch_did_not_save_are_added(tmp_path):
 
 def test_half_precision_is_encoded_in_float32(tmp_path):
     state = {
-        key: each.half() if each.is_floating_point() else each for key, each in filled(_resnet.ResNet(**BASIC)).items()
+        key: each.half() if each.is_floating_point() else each for key, each in filled(_trunks.ResNet(**BASIC)).items()
     }
     assert vectors(opened(save(tmp_path / "a.pth", state)), IMAGES).dtype == torch.float32
 
@@ -311,7 +310,7 @@ def trained(folder, epoch, **parts):
 
 
 def test_trunk_embedder_and_loss_of_one_epoch_are_one_model(tmp_path):
-    state, linear = filled(_resnet.ResNet(**RESNET)), {"weight": torch.randn(5, 40), "bias": torch.randn(5)}
+    state, linear = filled(_trunks.ResNet(**RESNET)), {"weight": torch.randn(5, 40), "bias": torch.randn(5)}
     trained(
         tmp_path, 9, trunk=state, embedder=linear, metric_loss={"W": torch.ones(5, 4)}, trunk_optimizer={"state": {}}
     )
@@ -327,14 +326,14 @@ def test_trunk_embedder_and_loss_of_one_epoch_are_one_model(tmp_path):
 
 
 def test_an_embedding_depends_on_the_embedder_beside_it(tmp_path):
-    trained(tmp_path, 1, trunk=filled(_resnet.ResNet(**BASIC)), embedder={"weight": torch.ones(5, 10)})
+    trained(tmp_path, 1, trunk=filled(_trunks.ResNet(**BASIC)), embedder={"weight": torch.ones(5, 10)})
     one = opened(tmp_path / "trunk_1.pth").settings
     save(tmp_path / "embedder_1.pth", {"weight": torch.zeros(5, 10)})
     assert opened(tmp_path / "trunk_1.pth").settings != one
 
 
 def test_a_network_under_an_attribute_of_lightning_has_its_head(tmp_path):
-    state = {f"encoder.backbone.{key}": each for key, each in filled(_resnet.ResNet(**RESNET)).items()}
+    state = {f"encoder.backbone.{key}": each for key, each in filled(_trunks.ResNet(**RESNET)).items()}
     state |= {"encoder.head.0.weight": torch.randn(6, 40), "encoder.head.2.weight": torch.randn(5, 6)}
     state |= {"loss_fn.proxies": torch.randn(4, 5), "classifier.weight": torch.randn(9, 40)}
     settings = {"loss": "ProxyAnchorLoss", "margin": 0.2, "embedding_size": 5}
@@ -350,7 +349,7 @@ def test_a_network_under_an_attribute_of_lightning_has_its_head(tmp_path):
 
 
 def test_without_a_version_of_lightning_it_is_an_image_network(tmp_path):
-    state = {f"backbone.{key}": each for key, each in filled(_resnet.ResNet(**RESNET)).items()}
+    state = {f"backbone.{key}": each for key, each in filled(_trunks.ResNet(**RESNET)).items()}
     state |= {"a.weight": torch.randn(6, 40), "b.weight": torch.randn(5, 40)}
     checkpoint = opened(save(tmp_path / "a.pth", {"model_state_dict": state}))
     assert checkpoint.format == "image_network" and vectors(checkpoint, IMAGES).shape == (3, 40)
@@ -359,12 +358,12 @@ def test_without_a_version_of_lightning_it_is_an_image_network(tmp_path):
 
 def test_the_classes_of_imagenet_are_no_embedding(tmp_path):
     for classes, width in ((1000, 10), (7, 7)):
-        checkpoint = opened(save(tmp_path / "a.pth", filled(_resnet.ResNet(**BASIC, classes=classes))))
+        checkpoint = opened(save(tmp_path / "a.pth", filled(_trunks.ResNet(**BASIC, classes=classes))))
         assert vectors(checkpoint, IMAGES).shape == (3, width)
 
 
 def test_a_recipe_says_how_images_are_prepared(tmp_path):
-    path = save(tmp_path / "a.pth", filled(_resnet.ResNet(**RESNET)))
+    path = save(tmp_path / "a.pth", filled(_trunks.ResNet(**RESNET)))
     recipe, arrays = tmp_path / "recipe.toml", tmp_path / "a.npz"
     np.savez(arrays, images=IMAGES.numpy(), labels=[0, 0, 1])
     one = cocos.open(path, data=arrays).embed(device="cpu")
@@ -386,7 +385,7 @@ def test_a_recipe_says_how_images_are_prepared(tmp_path):
 
 
 def test_a_tracker_resizes_the_whole_image(tmp_path):
-    network = image_network.network("mobilenet_v2", MOBILE)
+    network = _trunks.network("mobilenet_v2", MOBILE)
     checkpoint = opened(save(tmp_path / "a.pt", filled(network)))
     assert checkpoint.model.preparation.resize == (224, 224) and checkpoint.model.preparation.crop is None
 
@@ -395,7 +394,7 @@ CONFIG = {"architecture": "resnet50", "num_classes": 7, "pretrained_cfg": {"inpu
 
 
 def test_a_folder_of_timm_is_prepared_as_it_says(tmp_path):
-    save(tmp_path / "pytorch_model.bin", filled(_resnet.ResNet(**BASIC, classes=7)))
+    save(tmp_path / "pytorch_model.bin", filled(_trunks.ResNet(**BASIC, classes=7)))
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     model = opened(tmp_path).model
     assert model.preparation == Preparation(40, (32, 48), resampling="bicubic")
@@ -431,7 +430,7 @@ WORDS = [*SPECIAL, "a", "cat", "dog"]
 @pytest.mark.parametrize("trunk", ["resnet", "vgg", "vgg of 2017"])
 def test_vsepp_reads_images(tmp_path, trunk):
     sizes = RESNET if trunk == "resnet" else VGG
-    network = image_network.network(trunk[:6].strip(" of"), sizes)
+    network = _trunks.network(trunk[:6].strip(" of"), sizes)
     state = filled(network)
     image = {f"cnn.{name}": each for name, each in published(trunk, state).items()}
     image |= {"fc.weight": torch.randn(6, network.width), "fc.bias": torch.randn(6)}

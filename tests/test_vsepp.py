@@ -18,10 +18,11 @@ import torch
 
 import cocos
 from cocos.base.errors import InputError, UnsafeFile
+from cocos.checkpoints import words as reading
 from cocos.checkpoints.data import precomp
 from cocos.checkpoints.encoders import vsepp, vsrn
-from cocos.checkpoints.encoders.words import _tokens, _vocabulary, read_vocabulary, tokens
 from cocos.checkpoints.files import File
+from cocos.checkpoints.words import read_vocabulary, tokens
 
 TRIPLETS = ("triplet", "triplet_sh")
 FEATURES, WORD, WIDTH, REGIONS, IMAGES = 5, 4, 6, 3, 6
@@ -301,7 +302,7 @@ def test_the_keys_and_shapes_are_those_of_the_published_code():
     for name, module in (("vsepp", vsepp), ("vsrn", vsrn)):
         parts = {side: PUBLISHED[name][side] for side in ("image", "text")}
         width, features = parts["image"]["fc.weight"]
-        vocabulary = dict.fromkeys(_vocabulary.SPECIAL, 0) | {i: i for i in range(4, parts["text"]["embed.weight"][0])}
+        vocabulary = dict.fromkeys(reading.SPECIAL, 0) | {i: i for i in range(4, parts["text"]["embed.weight"][0])}
         variant = {"batch_norm": True} if name == "vsrn" else {}
         with torch.device("meta"):
             model = module.build(vocabulary=vocabulary, img_dim=features, embed_size=width, **variant)
@@ -696,12 +697,12 @@ def test_rows_are_those_of_the_array(tmp_path):
 
 def test_words_are_searched_for_a_full_stop_once(tmp_path):
     """The search for a full stop began anew at each letter: 7 s for a caption of 20,000 letters."""
-    slow = re.compile(_tokens.STOP.pattern.replace(r"(?<!\S)", "", 1))
-    assert slow.pattern != _tokens.STOP.pattern
+    slow = re.compile(reading.STOP.pattern.replace(r"(?<!\S)", "", 1))
+    assert slow.pattern != reading.STOP.pattern
     random = np.random.default_rng(0)
     for _ in range(2000):
         text = "".join(random.choice(list("ab.. .)'\"A3m"), size=random.integers(30)))
-        assert [m.span() for m in slow.finditer(text)] == [m.span() for m in _tokens.STOP.finditer(text)]
+        assert [m.span() for m in slow.finditer(text)] == [m.span() for m in reading.STOP.finditer(text)]
     assert tokens("a" * 20_000) == ["a" * 20_000]
 
 
@@ -716,8 +717,8 @@ def test_words_are_searched_for_a_full_stop_once(tmp_path):
     ],
 )
 def test_a_vocabulary_that_asks_for_too_much_is_refused(tmp_path, payload, sentence, monkeypatch):
-    monkeypatch.setattr(_vocabulary, "MAX_VOCABULARY", 600)
-    monkeypatch.setattr(_vocabulary, "MAX_WORD_OPERATIONS", 120 if b"N0" in payload else 10**6)
+    monkeypatch.setattr(reading, "MAX_VOCABULARY", 600)
+    monkeypatch.setattr(reading, "MAX_WORD_OPERATIONS", 120 if b"N0" in payload else 10**6)
     (tmp_path / "a_vocab.pkl").write_bytes(payload)
     with pytest.raises(InputError, match=sentence):
         read_vocabulary(tmp_path / "a_vocab.pkl", 5)

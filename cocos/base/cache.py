@@ -44,8 +44,8 @@ MAX_HOLES = 10
 DAMAGES = (ValueError, RecursionError, RuntimeError, TypeError, MemoryError)
 # Names of the files: key, and the rows of a part.
 FILE_NAME = re.compile(r"(?P<key>[0-9a-f]{64})(-(?P<start>\d{12})-(?P<stop>\d{12}))?\.safetensors")
-# Folders of the package whose code decides what an encoder returns.
-ENCODING_FOLDERS = ("data", "encoders", "checkpoints")
+# Room of the package whose code decides what an encoder returns.
+ENCODING_ROOM = Path(__file__).parents[1] / "checkpoints"
 # Distributions that decide what an encoder returns, where they are installed.
 ENCODING_PACKAGES = ("torch", "numpy", "pillow", "transformers", "tokenizers", "timm")
 
@@ -94,9 +94,8 @@ def folder() -> Path | None:
 def _code() -> dict[str, str]:
     """What encoding depends on beside its inputs: sha256 of the code of this package, versions of other packages."""
     found = hashlib.sha256()
-    for name in ENCODING_FOLDERS:
-        for path in sorted((Path(__file__).parent / name).rglob("*.py")):
-            found.update(path.read_bytes())
+    for path in sorted(ENCODING_ROOM.rglob("*.py")):
+        found.update(path.read_bytes())
     versions = {}
     for name in ENCODING_PACKAGES:
         with suppress(metadata.PackageNotFoundError):

@@ -7,8 +7,8 @@ import logging
 from pathlib import Path
 
 from cocos.base.errors import InputError
-from cocos.checkpoints import _inspection, _routes, _row_names
-from cocos.checkpoints._checkpoint import Checkpoint
+from cocos.checkpoints import encoded, inspection, routes
+from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File, Folder
 from cocos.checkpoints.formats import Format, names
 
@@ -31,7 +31,7 @@ def open(path, data=None, model=None, trust: bool = False, recipe=None, names=No
             function and of files and folders that it needs. It is your code, named by you; a file can never name it.
         trust: read a file that holds objects of unknown classes, with an inert placeholder for each; their code is
             not imported or run either. Only `model` sees the placeholders.
-        recipe: file that names model, data and loss, where they are not given here (`cocos.checkpoints._recipe`).
+        recipe: file that names model, data and loss, where they are not given here (`cocos.checkpoints.recipes`).
         names: table of names and pictures for the rows of a file of embeddings that has none: JSON lines, CSV or
             parquet with `query_name`, `candidate_name`, `query_image`, `candidate_image`; or `name` and `image`.
 
@@ -46,8 +46,8 @@ def open(path, data=None, model=None, trust: bool = False, recipe=None, names=No
     """
     if trust and model is None:
         raise InputError("trust: placeholders are only of use to a model function of your own; name one (--model)")
-    found = _routes.route(Path(path), data, model, recipe, trust).open()
-    found = found if names is None else _row_names.named(found, Path(names))
+    found = routes.route(Path(path), data, model, recipe, trust).open()
+    found = found if names is None else encoded.named(found, Path(names))
     for note in found.notes:
         logger.info("note: %s", note)
     return found
@@ -69,4 +69,4 @@ def inspect(path, data=None) -> dict:
         InputError: the file cannot be read, or is of no kind that could hold a checkpoint.
         UnsafeFile: it asks for code to be run.
     """
-    return _inspection.about(Path(path), data)
+    return inspection.about(Path(path), data)

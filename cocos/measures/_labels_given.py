@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cocos.base.errors import InputError
 from cocos.base.writing import text_of
-from cocos.checkpoints.data._tables import Columns, missing, read
+from cocos.checkpoints.tables import Columns, missing, read
 from cocos.embeddings import Embeddings
 from cocos.embeddings.marks import Mark, of
 

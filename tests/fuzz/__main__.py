@@ -22,8 +22,7 @@ import typer
 import cocos
 from cocos import checkpoints
 from cocos.base.errors import InputError, UnsafeFile
-from cocos.checkpoints import data
-from cocos.checkpoints.encoders import _transformers
+from cocos.checkpoints import data, transformers
 from cocos.commands.inspect import inspect
 from fuzz import caches, formats, results
 from fuzz.guard import FAULTS, Limits, Seen, watch
@@ -141,9 +140,9 @@ def warm(folder: Path) -> None:
             importlib.import_module(name)
         except ImportError:
             sys.modules[name] = None  # each opening would run the part of it that can be imported
-    for name in _transformers.TEXT_MODELS | _transformers.PAIRED_MODELS:
+    for name in transformers.TEXT_MODELS | transformers.PAIRED_MODELS:
         with suppress(InputError, ImportError):
-            _transformers.imported(name)
+            transformers.imported(name)
     for case in formats.whole(folder):
         for turn in range(TURNS):
             opening(case, turn)

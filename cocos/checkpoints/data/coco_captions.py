@@ -6,8 +6,7 @@ from typing import Any
 
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints.data import TrainingSet
-from cocos.checkpoints.data._caption_files import begin, places, read
-from cocos.checkpoints.data._image_files import captioned
+from cocos.checkpoints.image_files import begin, captioned, places, read
 
 __all__ = ["load", "recognises", "splits"]
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from cocos.base import reading
 from cocos.base.errors import InputError, unreachable
 from cocos.checkpoints.data import TrainingSet
-from cocos.checkpoints.data._caption_files import begin, places
-from cocos.checkpoints.data._image_files import captioned
+from cocos.checkpoints.image_files import begin, captioned, places
 
 __all__ = ["SPLITS", "load", "recognises"]
 

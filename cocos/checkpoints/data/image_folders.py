@@ -8,7 +8,7 @@ import torch
 
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints.data import Side, TrainingSet
-from cocos.checkpoints.data._image_files import IMAGE_SUFFIXES, ImageFiles
+from cocos.checkpoints.image_files import IMAGE_SUFFIXES, ImageFiles
 
 __all__ = ["load", "recognises", "splits"]
 

@@ -9,8 +9,8 @@ from cocos.base import reading
 from cocos.base.errors import InputError, nearest
 from cocos.base.untrusted import parsed
 from cocos.checkpoints.data import TrainingSet
-from cocos.checkpoints.data._tables import Columns, pyarrow, reason
 from cocos.checkpoints.data.pairs import ALL_ROWS, columns_of, roles, training_set, with_all
+from cocos.checkpoints.tables import Columns, pyarrow, reason
 
 __all__ = ["load", "recognises", "splits"]
 

@@ -1,5 +1,8 @@
 """The shelf of encoders: one file per architecture that a checkpoint can name, each an `Architecture`.
 
+A family of checkpoints, whose format and encoder belong together, is one file of `cocos.checkpoints.formats`; its
+encoder is on this shelf by the same name.
+
 An installed distribution can add architectures, as entry points of the group `cocos.encoders` (`cocos.plugins`). They
 are looked up only where no file of the shelf has the name, and a file can name nothing but what is installed.
 """
@@ -10,32 +13,39 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from cocos.base import cache, plugins
-from cocos.base.errors import InputError, nearest
-from cocos.checkpoints.data import Side, TrainingSet
-from cocos.checkpoints.encoders._own import OwnEncoder, own
+from cocos.base.errors import InputError, NotFinite, nearest
+from cocos.checkpoints.data import KINDS, Side, TrainingSet
 from cocos.embeddings import Embeddings
+from cocos.losses.external.guard import guarded
 
 __all__ = [
     "Architecture",
     "Encoder",
     "OwnEncoder",
     "build",
+    "completed",
     "device_of",
     "distribution_of",
     "embed",
+    "fits",
     "freeze",
     "names",
     "own",
+    "without_memory",
 ]
 
 # Rows that are encoded at once, unless an encoder has an `items_at_once` of its own.
 ITEMS_AT_ONCE = 512
 # Arguments that are dictionaries of sizes themselves.
 HOLDS_SIZES = ("cnn", "sizes")
+SIDES = ("query", "candidate")
+COUNTER = "num_batches_tracked"  # of batch normalisation; files of PyTorch before 0.4.1 have none
 
 
 class Encoder(Protocol):
@@ -74,7 +84,20 @@ class Architecture(Protocol):
 
 def names() -> list[str]:
     """Return the names of all architectures on the shelf."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not (m.ispkg or m.name.startswith("_")))
+    from cocos.checkpoints import formats  # which are read with this module
+
+    families = {name for name in formats.names() if hasattr(formats.load(name), "build")}
+    return sorted({m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")} | families)
+
+
+def load(name: str) -> Any:
+    """Import an architecture: of this shelf, of a family of checkpoints, or of another distribution."""
+    from cocos.checkpoints import formats
+
+    if name not in names():
+        return _plugin(name).target
+    own = any(m.name == name for m in pkgutil.iter_modules(__path__))
+    return importlib.import_module(f"{__name__}.{name}") if own else formats.load(name)
 
 
 def _plugin(name: str) -> plugins.Plugin:
@@ -106,8 +129,7 @@ def build(name: str, arguments: dict, state: dict[str, Tensor] | None = None) ->
     Raises:
         InputError: no such architecture, or arguments that it does not have.
     """
-    own = name in names()
-    architecture: Architecture = importlib.import_module(f"{__name__}.{name}") if own else _plugin(name).target
+    architecture: Architecture = load(name)
     if state is not None:
         _bound(name, arguments, len(state), sum(map(torch.numel, state.values())))
     try:
@@ -172,7 +194,7 @@ def prepared(model: nn.Module, images: Any) -> nn.Module:
     Raises:
         InputError: the encoder reads no images, or no image can be prepared so.
     """
-    from cocos.checkpoints.encoders._pictures import Preparation
+    from cocos.checkpoints.pictures import Preparation
 
     towers: tuple[Any, ...] = (model, getattr(model, "image", None))
     owner = next((each for each in towers if hasattr(each, "preparation")), None)
@@ -340,3 +362,112 @@ def _work(model: Any, sides: tuple[Side, ...]) -> cache.Work:
     first = {"query": 0, "candidate": len(sides[0])}
     order = torch.cat([torch.as_tensor(list(rows)) + first[name] for _, name, rows in batches])
     return cache.Work([len(rows) for *_, rows in batches], encode, order)
+
+
+class OwnEncoder(nn.Module):
+    """Functions of the user's, one for each side; modules among them move with this one.
+
+    Args:
+        name: for messages.
+        functions: `query` and `candidate` -> function of a batch of rows, as `Encoder.encode` gets them: a list
+            of texts, or a tensor on the device of the computation. It returns (n, D), as a tensor or an array.
+    """
+
+    kinds = KINDS
+
+    def __init__(self, name: str, functions: dict[str, Callable]):
+        super().__init__()
+        self.name, self.functions = name, functions
+        self.modules_of = nn.ModuleList(
+            dict.fromkeys(each for each in functions.values() if isinstance(each, nn.Module))
+        )
+        self.register_buffer("place", torch.empty(0), persistent=False)
+
+    def encode(self, items: Any, kind: str, side: str) -> Tensor:
+        """Encode rows to (n, D)."""
+        device: Any = self.place.device  # type: ignore[union-attr]
+        if isinstance(items, Tensor | np.ndarray):
+            items = torch.as_tensor(items).to(device)
+        with guarded(self.name, dtypes=False):
+            found = self.functions[side](items)
+        try:
+            found = torch.as_tensor(found).detach()
+        except (TypeError, ValueError, RuntimeError):
+            raise InputError(f"{self.name} returned {type(found).__name__}, expected vectors, (n, D)") from None
+        if not found.is_floating_point() or found.ndim != 2:
+            return found  # refused, with its shape, where all encoders are
+        if wrong := (~found.isfinite().all(dim=1)).nonzero().flatten().tolist():
+            shown = f", for {str(items[wrong[0]])[:60]!r}" if kind == "text" else ""
+            raise NotFinite(
+                f"{self.name} returned NaN or infinity in row {wrong[0]} of a batch of {len(found)} rows of the {side} "
+                f"side{shown}"
+            )
+        return found.to(device)
+
+
+def own(found: Any, name: str) -> nn.Module:
+    """Make an encoder of what a user has.
+
+    Args:
+        found: an `Encoder`, any function of a batch of rows (a module is one), or a dictionary of two, by side.
+        name: of it, for messages.
+
+    Examples:
+        >>> encoder = cocos.encoders.own(lambda texts: [[float(len(text)), 1.0] for text in texts], "lengths")
+        >>> encoder.encode(["a", "to"], "text", "query")
+        tensor([[1., 1.],
+                [2., 1.]])
+    """
+    if isinstance(found, nn.Module) and hasattr(found, "kinds") and callable(getattr(found, "encode", None)):
+        return found
+    if isinstance(found, Mapping):
+        for side in found:
+            if side not in SIDES:
+                raise InputError(f"{name}: {nearest('side', str(side), SIDES)}")
+        if wrong := [side for side in SIDES if not callable(found.get(side))]:
+            raise InputError(f"{name}: no function for the side {wrong[0]!r} in a dictionary of encoders")
+        return OwnEncoder(name, dict(found))
+    if not callable(found):
+        raise InputError(
+            f"{name}: {type(found).__name__}, expected a function from a batch of rows to vectors, a module, or a "
+            "dictionary of two, query and candidate"
+        )
+    return OwnEncoder(name, dict.fromkeys(SIDES, found))
+
+
+class _Unfilled(TorchFunctionMode):
+    """Initialise no layer with normal numbers: on the meta device PyTorch imports its compiler to do so (2 s)."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def without_memory() -> Generator[None]:
+    """Build models whose tensors have shapes and no memory."""
+    with torch.device("meta"), _Unfilled():
+        yield
+
+
+def completed(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """Add the counters of batch normalisation that files of an old PyTorch lack; inference does not read them."""
+    absent = [key for key in model.state_dict().keys() - state.keys() if key.endswith(COUNTER)]
+    return dict(state) | {key: torch.tensor(0) for key in absent}
+
+
+def fits(build: Callable[[], nn.Module], state: Mapping[str, Tensor]) -> bool:
+    """Whether a model has exactly the names and shapes of a state dict, save for counters that it lacks.
+
+    Args:
+        build: builds the model from sizes that were read from the state dict.
+        state: weights by name.
+    """
+    try:
+        with without_memory():
+            own = build().state_dict()
+    except (InputError, RuntimeError, ValueError, TypeError, OverflowError):
+        return False  # sizes of other layers, read as if they were of this model
+    absent = own.keys() - state.keys()
+    if state.keys() - own.keys() or any(not key.endswith(COUNTER) for key in absent):
+        return False
+    return all(state[key].shape == each.shape for key, each in own.items() if key not in absent)

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from cocos.base.errors import InputError
-from cocos.checkpoints.encoders._pictures import Preparation
-from cocos.checkpoints.encoders._tokenizer import Tokenizer
-from cocos.checkpoints.encoders._transformers import PAIRED_MODELS, build_model
+from cocos.checkpoints.pictures import Preparation
+from cocos.checkpoints.tokenizer import Tokenizer
+from cocos.checkpoints.transformers import PAIRED_MODELS, build_model
 
 __all__ = ["PairedTowers", "build"]
 
@@ -23,7 +23,7 @@ class PairedTowers(nn.Module):
 
     Args:
         model: of transformers.
-        files: of the tokenizer (`cocos.encoders._tokenizer`); None where there is none: images alone are read.
+        files: of the tokenizer (`cocos.checkpoints.tokenizer`); None where there is none: images alone are read.
         longest: tokens that a text is cut to.
         filled: fill every text up to `longest`, and let the tower read what it is filled up with, as SigLIP does.
         padding: id that short texts are filled up with.

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from cocos.base.errors import InputError
-from cocos.checkpoints.encoders._tokenizer import Tokenizer
-from cocos.checkpoints.encoders._transformers import build_model
+from cocos.checkpoints.tokenizer import Tokenizer
+from cocos.checkpoints.transformers import build_model
 
 __all__ = ["ACTIVATIONS", "POOLING", "SentenceEncoder", "build"]
 
@@ -122,7 +122,7 @@ class SentenceEncoder(nn.Module):
     Args:
         transformer: (ids, mask) -> an object with `last_hidden_state`, (N, T, D).
         layers: `Pooling`, then any of `Dense` and `Normalize`.
-        files: of the tokenizer (`cocos.encoders._tokenizer`).
+        files: of the tokenizer (`cocos.checkpoints.tokenizer`).
         longest: tokens that a text is cut to; None cuts nothing.
         lower: lower the case of every text first.
         prompts: text in front of every text of a side, `query` and `candidate`.

@@ -11,14 +11,15 @@ import pkgutil
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from types import ModuleType
+from typing import Any, Protocol
 
 from cocos.base import plugins
 from cocos.base.errors import InputError
-from cocos.checkpoints._checkpoint import Checkpoint
+from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
 
-__all__ = ["Format", "format_of", "name_of", "names", "why"]
+__all__ = ["Format", "format_of", "load", "name_of", "names", "why"]
 
 
 class Format(Protocol):
@@ -26,6 +27,13 @@ class Format(Protocol):
 
     A format with `LAST = True` reads a part of what a file of another format may hold: it is asked about files that no
     other format recognises, not even one of another distribution. `LIBRARIES` names what its encoder imports on use.
+
+    A family of networks is one file too. It has `build(**arguments)`, and is an encoder by its name as those of
+    `cocos.encoders` are. `arguments(state)` reads them off the names and shapes of weights, or is None for those of
+    another network: the network is then found in checkpoints of Lightning as well. `describe(arguments)` names it;
+    `width(arguments)` is that of its embeddings, unless this is the argument `dimensions`. `NOT_READ` are beginnings of
+    names of tensors that it does not read, and `LOSS_NUMBERS` the names of numbers of its loss among the tensors
+    (`cocos.checkpoints.inventory`).
     """
 
     def recognises(self, file: File) -> bool:
@@ -46,6 +54,11 @@ class Format(Protocol):
 def names() -> list[str]:
     """Return the names of all formats on the shelf."""
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not (m.ispkg or m.name.startswith("_")))
+
+
+def load(name: str) -> ModuleType:
+    """Import a file of the shelf."""
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 @dataclass(frozen=True)
@@ -83,7 +96,7 @@ class _Provided:
 
 def _every() -> Iterator[Format]:
     """Formats of the shelf, those of other distributions, and those of the shelf that are asked last."""
-    shelf = [importlib.import_module(f"{__name__}.{name}") for name in names()]
+    shelf: list[Any] = [load(name) for name in names()]
     yield from (each for each in shelf if not getattr(each, "LAST", False))
     yield from map(_Provided, plugins.installed(plugins.CHECKPOINTS, needs=("recognises", "read")))
     yield from (each for each in shelf if getattr(each, "LAST", False))

@@ -7,19 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cocos.checkpoints import Checkpoint, _inventory, encoders
-from cocos.checkpoints._class_vectors import ClassVectors
-from cocos.checkpoints.encoders import ge2e, image_network, iresnet, tfeat, warpnet
-from cocos.checkpoints.encoders._weights import completed, fits, without_memory
+from cocos.checkpoints import Checkpoint, encoders, formats, inventory
+from cocos.checkpoints.class_vectors import ClassVectors
 from cocos.checkpoints.files import File, Folder, StateDict, state_dicts
+from cocos.checkpoints.formats import _trunks
 
 __all__ = ["Network", "checkpoint", "find", "frozen", "in_family", "trunk_in", "whole", "without_imagenet"]
 
-FAMILIES: dict[str, Any] = {"ge2e": ge2e, "iresnet": iresnet, "tfeat": tfeat, "warpnet": warpnet}
 # Prefixes of wrappers: a state dict without them is still that of a whole model, not of a part.
 WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
-FIXED = "SIFT."  # of HardTFeat: filters that never change and that its descriptor does not read
-LAST_LAYER = {"mobilenet_v2": "classifier", "resnet": "fc", "vgg": "classifier.6"}
 IMAGENET_CLASSES = 1000
 ASSUMED = (
     "how its images were prepared: the shorter side is resized to 256 pixels, of which the middle 224 are read, with "
@@ -61,21 +57,16 @@ def whole(file: File | Folder) -> list[StateDict]:
 
 
 def find(file: File | Folder, family: str) -> Network | None:
-    """Find a network of a family that is all of a state dict; None if there is none."""
+    """Find a network of a family, named as its file, that is all of a state dict; None if there is none."""
     return next((found for each in whole(file) if (found := in_family(each, family)) is not None), None)
 
 
 def in_family(part: StateDict, family: str) -> Network | None:
-    """Find a network of a family that is all of one state dict; None if it is another.
-
-    Args:
-        part: the state dict.
-        family: name of the encoder.
-    """
-    state = {key: each for key, each in part.tensors.items() if not (family == "tfeat" and key.startswith(FIXED))}
-    module = FAMILIES[family]
+    """Find a network of a family that is all of one state dict; None if it is another."""
+    module: Any = formats.load(family)
+    state = {key: each for key, each in part.tensors.items() if not key.startswith(getattr(module, "NOT_READ", ()))}
     arguments = module.arguments(state)
-    if arguments is None or not fits(lambda: module.build(**arguments), state):
+    if arguments is None or not encoders.fits(lambda: module.build(**arguments), state):
         return None
     return Network(family, arguments, state, part.origin, {})
 
@@ -83,24 +74,20 @@ def in_family(part: StateDict, family: str) -> Network | None:
 def trunk_in(file: File | Folder, any_family: bool = True) -> Network | None:
     """Find a known image network that is a model, or a part of one, with the one head that fits it; None without.
 
-    Args:
-        file: the file.
-        any_family: look for the families too.
+    With `any_family`, also a network of a file of the shelf that has `arguments`.
     """
     every = state_dicts(file.content)
+    families = [name for name in formats.names() if hasattr(formats.load(name), "arguments")] if any_family else []
     for part in every:
-        found = image_network.trunk(part.tensors)
+        found = _trunks.trunk(part.tensors)
         if found is not None:
-            trunk = Network("image_network", _arguments(*found), _named("trunk.", part.tensors), part.origin, {})
+            arguments = {"trunk": found[0], "sizes": found[1], "layers": []}
+            trunk = Network("image_network", arguments, _named("trunk.", part.tensors), part.origin, {})
             return _with_head(trunk, _around(part, every))
-        for family in FAMILIES if any_family else ():
+        for family in families:
             if (known := in_family(part, family)) is not None:
                 return replace(known, rest=_around(part, every))
     return None
-
-
-def _arguments(trunk: str, sizes: dict) -> dict:
-    return {"trunk": trunk, "sizes": sizes, "layers": []}
 
 
 def _named(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -120,7 +107,7 @@ def _with_head(found: Network, rest: dict[str, Tensor]) -> Network:
     bare = _without_classes(found)
     widths = {_width(bare): bare} | ({classes: found} if classes else {})
     for name, group in _groups(rest).items():
-        layers, state = image_network.head(group) or ([], {})
+        layers, state = _trunks.head(group) or ([], {})
         first = next((each for each in layers if each[0] == "linear"), None)
         if first is not None and first[1] in widths and not _of_a_loss(name):
             fitting.append((name, layers, state, widths[first[1]]))
@@ -138,7 +125,7 @@ def _with_head(found: Network, rest: dict[str, Tensor]) -> Network:
 
 def _without_classes(found: Network) -> Network:
     """Leave the last layer of a trunk out."""
-    last = f"trunk.{LAST_LAYER[found.arguments['trunk']]}."
+    last = f"trunk.{_trunks.trunk_class(found.arguments['trunk']).last_layer}."
     sizes = {key: value for key, value in found.arguments["sizes"].items() if key != "classes"}
     state = {key: each for key, each in found.state.items() if not key.startswith(last)}
     return replace(found, arguments=found.arguments | {"sizes": sizes}, state=state)
@@ -167,50 +154,15 @@ def _groups(rest: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 def _of_a_loss(name: str) -> bool:
     """Whether a name is that of class weights, proxies, or a part of a loss."""
     told = f"{name}.weight"
-    patterns = (_inventory.PROXY_NAMES, _inventory.CLASS_WEIGHT_NAMES)
+    patterns = (inventory.PROXY_NAMES, inventory.CLASS_WEIGHT_NAMES)
     named = any(word in name.lower() for word in OF_A_LOSS) or any(each.search(told) for each in patterns)
     return named and not name.lower().endswith("head")
 
 
 def _width(found: Network) -> int:
-    """Return the width of the vectors of a trunk, without its last layer."""
-    sizes = found.arguments["sizes"]
-    return {"mobilenet_v2": sizes.get("widths"), "resnet": sizes.get("outputs"), "vgg": [sizes.get("hidden")]}[
-        found.arguments["trunk"]
-    ][-1]
-
-
-def _dimensions(found: Network) -> int:
-    """Return the width of the embeddings of a network, as its last layer has it."""
-    if found.encoder != "image_network":
-        return found.arguments.get("dimensions", 0)  # timm knows that of its networks, once it has built them
-    linear = [each for each in found.arguments.get("layers", ()) if each[0] == "linear"]
-    return linear[-1][2] if linear else found.arguments["sizes"].get("classes") or _width(found)
-
-
-def _described(found: Network) -> str:
-    """Name a network in the words of its field."""
-    arguments = found.arguments
-    if found.encoder == "timm":
-        return f"{arguments['architecture']}, built by timm"
-    if found.encoder == "ge2e":
-        return f"LSTM of {arguments['num_layers']} layers over {arguments['channels']} mel channels"
-    if found.encoder == "tfeat":
-        return "HardTFeat" if arguments["hard"] else "TFeat"
-    if found.encoder == "iresnet":
-        return f"IResNet-{2 * sum(arguments['num_blocks']) + 2} for faces of {arguments['side']} pixels"
-    if found.encoder == "warpnet":
-        return f"WarpNet, {_trunk_of('resnet', arguments)}"
-    layers = "".join(f", {' '.join(map(str, each))}" for each in arguments.get("layers", ()))
-    return _trunk_of(arguments["trunk"], arguments["sizes"]) + layers
-
-
-def _trunk_of(trunk: str, sizes: dict) -> str:
-    """Name a trunk, with its number of layers that have weights."""
-    if trunk == "resnet":
-        depth = (3 if sizes["bottleneck"] else 2) * sum(sizes["num_blocks"]) + 2
-        return f"ResNet-{depth}" if sizes["groups"] == 1 else f"ResNeXt-{depth} of {sizes['groups']} groups"
-    return f"VGG-{sum(map(len, sizes['parts'])) + 3}" if trunk == "vgg" else "MobileNetV2"
+    """Width of the embeddings of a network; 0 where only its library knows it, once it has built it."""
+    width = getattr(formats.load(found.encoder), "width", lambda arguments: arguments.get("dimensions", 0))
+    return width(found.arguments)
 
 
 def _told(classes: ClassVectors) -> str:
@@ -220,10 +172,10 @@ def _told(classes: ClassVectors) -> str:
 
 def frozen(found: Network) -> nn.Module:
     """Build a network and load its weights, in float32; nothing is allocated before names and shapes agree."""
-    with without_memory():
+    with encoders.without_memory():
         model = encoders.build(found.encoder, found.arguments, found.state)
     state = {key: each.float() if each.is_floating_point() else each for key, each in found.state.items()}
-    return encoders.freeze(model, completed(state, model))
+    return encoders.freeze(model, encoders.completed(state, model))
 
 
 def checkpoint(
@@ -247,25 +199,26 @@ def checkpoint(
         depends: sha256 of other files that weights were read from.
         **more: arguments of `Checkpoint`; what the file records of its loss is read where they do not say.
     """
-    recorded, loss, _ = _inventory.recorded(file) if isinstance(file, File) else ({}, None, {})
+    recorded, loss, _ = inventory.recorded(file) if isinstance(file, File) else ({}, None, {})
     notes = [*found.notes, *more.pop("notes", ())]
     if found.encoder == "image_network" and "preparation" not in found.arguments:
         notes.append(f"{file.path} does not record {ASSUMED}")
     if classes is not None:
-        fits_width = classes.vectors.shape[1] == _dimensions(found)
+        fits_width = classes.vectors.shape[1] == _width(found)
         if fits_width:
             notes += [f"{file.path}: {_told(classes)}", *classes.notes]
             more |= {"proxies": classes.vectors.float(), "proxy_labels": classes.labels}
         else:
             notes.append(f"{file.path}: {classes.name} has another width than the embeddings and is left out")
+    network = formats.load(found.encoder).describe(found.arguments)
     about = {
-        **(_inventory.values(file) if isinstance(file, File) else {}),
+        **(inventory.values(file) if isinstance(file, File) else {}),
         **(contents or {}),
-        "network": f"{_described(found)}, {_dimensions(found) or 'an unknown number of'} numbers for each row",
+        "network": f"{network}, {_width(found) or 'an unknown number of'} numbers for each row",
         "found": found.origin,
     }
     if classes is not None and "proxies" in more and loss is None and "trained_with" not in more:
-        about["loss to begin with"] = more["begin_with"] = _inventory.FIRST_LOSSES[classes.what]
+        about["loss to begin with"] = more["begin_with"] = inventory.FIRST_LOSSES[classes.what]
     if found.rest:
         more_of_them = f" and {len(found.rest) - MAX_SHOWN} more" if len(found.rest) > MAX_SHOWN else ""
         about["not used"] = ", ".join(list(found.rest)[:MAX_SHOWN]) + more_of_them

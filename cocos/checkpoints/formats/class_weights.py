@@ -1,7 +1,7 @@
 """Class weights or proxies in a file of any other architecture, found by their names."""
 
-from cocos.checkpoints import Checkpoint, _class_vectors, _inventory
-from cocos.checkpoints._class_vectors import ClassVectors
+from cocos.checkpoints import Checkpoint, class_vectors, inventory
+from cocos.checkpoints.class_vectors import ClassVectors
 from cocos.checkpoints.files import File, StateDict, state_dicts
 from cocos.checkpoints.formats import partial_fc
 
@@ -13,7 +13,7 @@ LAST = True
 def _find(file: File) -> tuple[StateDict, ClassVectors] | None:
     """Find the state dict with class vectors, and these."""
     for each in state_dicts(file.content):
-        if one := _class_vectors.found(each.tensors):
+        if one := class_vectors.found(each.tensors):
             return each, one
     return None
 
@@ -24,15 +24,7 @@ def recognises(file: File) -> bool:
 
 
 def read(file: File, data=None) -> Checkpoint:
-    """Read the class vectors; the rest of the file is of an architecture that cocos does not know.
-
-    Args:
-        file: the file.
-        data: refused: cocos does not know the encoder.
-
-    Raises:
-        InputError: data are given, or the number of classes cannot be told.
-    """
+    """Read the class vectors; the rest of the file is of an architecture that cocos does not know."""
     state, one = _find(file)
-    about = {"found": state.origin, "other tensors": len(state.tensors) - 1} | _inventory.values(file)
-    return _class_vectors.checkpoint(file, data, one, format="class_weights", contents=about)
+    about = {"found": state.origin, "other tensors": len(state.tensors) - 1} | inventory.values(file)
+    return class_vectors.checkpoint(file, data, one, format="class_weights", contents=about)

@@ -4,7 +4,9 @@ import difflib
 import math
 import struct
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,16 +16,14 @@ from cocos.base import annotations, reading
 from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
 from cocos.base.untrusted import parsed
-from cocos.checkpoints import Checkpoint, _inventory
+from cocos.checkpoints import Checkpoint, inventory
 from cocos.checkpoints.data import AnnotatedRows
 from cocos.checkpoints.encoders import device_of
 from cocos.checkpoints.files import File, plain
 from cocos.checkpoints.files.stream import most_unpacked
-from cocos.checkpoints.formats._marks import MARK_ARRAYS, SOURCE_ARRAYS, marks_of
-from cocos.checkpoints.formats._other_names import renamed
 from cocos.embeddings import Embeddings
 
-__all__ = ["read", "recognises"]
+__all__ = ["read", "recognises", "renamed"]
 
 UNPACKED_AT_ONCE = 2**20  # bytes that are unpacked at once
 # Bytes from which on an uncompressed matrix is mapped and not read, since memory may not hold it. A mapped file that is
@@ -38,6 +38,7 @@ TWO_SIDED = ("query", "candidate")
 GROUP_ARRAYS = ("query_group", "candidate_group")
 LABEL_ARRAYS = ("labels", "proxy_labels")
 NAME_ARRAYS, PICTURE_ARRAYS = ("query_name", "candidate_name"), ("query_image", "candidate_image")
+MARK_ARRAYS, SOURCE_ARRAYS = ("query_mark", "candidate_mark"), ("query_source", "candidate_source")
 TEXT_ARRAYS = (*NAME_ARRAYS, *PICTURE_ARRAYS, *MARK_ARRAYS, *SOURCE_ARRAYS)
 GUIDE_ARRAYS = ("guide_query", "guide_candidate")
 TWO_SIDED_ARRAYS = (
@@ -63,6 +64,29 @@ LABELLED_ARRAYS = (
     *TEXT_ARRAYS,
     "provenance",
 )
+# Name of a mark in a file that gives it none.
+DEFAULT_MARK = "look-alike"
+# Name of the mark whose kinds are the sources of candidates.
+SOURCE_MARK = "source"
+# Two sides, and their directions: outputs of CLIP and of its kin, of VSE++, of code for pairs and triples.
+IMAGE_TEXT, PAIR = "i2t,t2i", "q2c,c2q"
+PAIRS = {
+    ("image_features", "text_features"): IMAGE_TEXT,
+    ("image_embeds", "text_embeds"): IMAGE_TEXT,
+    ("image_embeddings", "text_embeddings"): IMAGE_TEXT,
+    ("img_embs", "cap_embs"): IMAGE_TEXT,
+    ("img_emb", "cap_emb"): IMAGE_TEXT,
+    ("image", "text"): IMAGE_TEXT,
+    ("anchor", "positive"): PAIR,
+    ("anchors", "positives"): PAIR,
+    ("queries", "candidates"): PAIR,
+    ("queries", "documents"): PAIR,
+    ("query", "document"): PAIR,
+    ("query", "passage"): PAIR,
+    ("query", "positive"): PAIR,
+}
+SAMPLES = ("embeddings", "features", "feats", "feat", "embedding", "embs", "emb", "vectors", "x", "X")
+CLASSES = ("labels", "label", "targets", "target", "classes", "class_ids", "identities", "pids", "y")
 
 
 def recognises(file: File) -> bool:
@@ -166,7 +190,7 @@ def _sort_out(file: File, arrays: list[str], strict: bool) -> list[str]:
             "proxies, proxy_labels, proxy_variance"
         )
     known = LABELLED_ARRAYS if labelled else TWO_SIDED_ARRAYS
-    unused = [str(name) for name in arrays if name not in known and name not in _inventory.OF_THE_LOSS]
+    unused = [str(name) for name in arrays if name not in known and name not in inventory.loss_numbers()]
     for name in unused[:100] if strict else ():
         close = difflib.get_close_matches(name[:40], set(known) - set(arrays), n=1, cutoff=0.8)
         if close:
@@ -349,7 +373,7 @@ def read(file: File, data=None) -> Checkpoint:
     if found.mapped:
         file.refuse_change()  # the file that was mapped must be the one that was opened
         notes.append(NOT_HASHED.format(file.path))
-    recorded, loss, _ = _inventory.recorded(file)
+    recorded, loss, _ = inventory.recorded(file)
     recorded, loss = _loss(made) or (recorded, loss)
     if made:
         contents["provenance"] = plain(made)
@@ -365,3 +389,68 @@ def read(file: File, data=None) -> Checkpoint:
         trained_with=loss,
         notes=tuple(notes),
     )
+
+
+def marks_of(path: Path | str, arrays: Mapping[str, Any], name: Any = None) -> dict[str, Any]:
+    """Marks by their names, as `cocos.marks.of` takes them.
+
+    Args:
+        path: of the file.
+        arrays: of the file, by their names.
+        name: of the mark, as text or an array of one; None: `look-alike`.
+    """
+    found: dict[str, Any] = {}
+    same = "embeddings" in arrays and "proxies" not in arrays  # samples are their own candidates
+    needed = {MARK_ARRAYS: MARK_ARRAYS[:1] if same else MARK_ARRAYS, SOURCE_ARRAYS: (SOURCE_ARRAYS[not same],)}
+    for names, wanted in needed.items():
+        given, missing = [each for each in names if each in arrays], [each for each in wanted if each not in arrays]
+        if given and missing:
+            raise InputError(f"{path}: {given[0]} without {missing[0]}; give {missing[0]} too")
+    if "query_mark" in arrays and "marked" in arrays:
+        raise InputError(f"{path}: marked and query_mark both mark pairs; give one of them")
+    label = _text(path, name)
+    if "query_mark" in arrays:
+        found[label] = arrays["query_mark"], arrays.get("candidate_mark", arrays["query_mark"])
+    elif "marked" in arrays:
+        found[label] = arrays["marked"]
+    sides = {each.removesuffix("_source"): arrays[each] for each in SOURCE_ARRAYS if each in arrays}
+    if sides:
+        found[SOURCE_MARK] = sides if "candidate" in sides else {"candidate": sides["query"]}
+    return found
+
+
+def _text(path: Path | str, name: Any) -> str:
+    """The name of a mark."""
+    first = DEFAULT_MARK if name is None else next(iter(np.asarray(name).reshape(-1).tolist()), None)
+    first = first.decode("utf-8", "replace") if isinstance(first, bytes) else first
+    if not isinstance(first, str):
+        raise InputError(f"{path}: mark_name is {first!r}, expected a text")
+    return first
+
+
+def renamed(file: File) -> tuple[dict[str, str], str | None]:
+    """Find arrays that are two sides or a labelled set under other names, if their shapes allow no other reading.
+
+    Args:
+        file: of arrays or tensors.
+
+    Returns:
+        Name in the file -> name here, empty where the names are those used here or unknown; and the directions.
+    """
+    held = {each.name: each for each in inventory.tensors(file)}
+    matrices = {name: each for name, each in held.items() if len(each.shape) == 2 and "float" in each.dtype}
+    if {"query", "candidate"} <= held.keys() or {"embeddings", "labels"} <= held.keys():
+        return {}, None
+    for (query, candidate), directions in PAIRS.items():
+        if {query, candidate} <= matrices.keys() and matrices[query].shape == matrices[candidate].shape:
+            hard = next((name for name in ("negative", "negatives") if directions == PAIR and name in held), None)
+            own = {hard: "negatives"} if hard else {}
+            return {query: "query", candidate: "candidate"} | own, directions
+    samples = next((name for name in SAMPLES if name in matrices), None)
+    if samples is None:
+        return {}, None
+    rows = matrices[samples].shape[0]
+    listed = {name: (len(each),) for name in CLASSES if isinstance(each := file.record.get(name), list)}
+    shapes = listed | {name: held[name].shape for name in CLASSES if name in held}
+    labels = next((name for name in CLASSES if shapes.get(name) == (rows,)), None)
+    return ({}, None) if labels is None else ({samples: "embeddings", labels: "labels"}, None)

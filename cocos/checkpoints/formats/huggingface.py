@@ -1,6 +1,8 @@
 """Folders of Hugging Face transformers: text encoders, CLIP and SigLIP; adapters of PEFT are refused."""
 
 import math
+import re
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,12 +10,43 @@ from torch import Tensor, nn
 
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, encoders
-from cocos.checkpoints.encoders._transformers import PAIRED_MODELS, TEXT_MODELS, filled
 from cocos.checkpoints.files import File, Folder, weights
-from cocos.checkpoints.formats import _text_folder
+from cocos.checkpoints.inventory import MAX_TRAINER_STATE, TRAINER_STATE
+from cocos.checkpoints.tokenizer import tokenizer_files
+from cocos.checkpoints.transformers import PAIRED_MODELS, REFUSED, TEXT_MODELS, filled
 
-__all__ = ["read", "recognises"]
+__all__ = [
+    "CLIP_MEAN",
+    "CLIP_STD",
+    "longest_text",
+    "padding",
+    "read",
+    "recognises",
+    "scale_and_bias",
+    "text_model",
+    "token_width",
+    "trained",
+    "training_of",
+]
 
+ADAPTER = "adapter_config.json"  # of a folder of PEFT
+# Bytes of a model card that are read: its lists of losses stand near its beginning, in the head or after the examples.
+MAX_CARD = 2**16
+NO_LIMIT = 10**9  # tokens; folders write 1e30 where a tokenizer has no limit
+OFFSET_MODELS = frozenset({
+    "camembert",
+    "mpnet",
+    "roberta",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+})  # skip positions to padding
+# Losses of sentence-transformers that are NT-Xent at a scale, with the scale they have unless told otherwise.
+RANKING = re.compile(r"(Cached)?MultipleNegatives(Symmetric)?RankingLoss")
+RANKING_SCALE = 20.0
+NAMED_LOSS = re.compile(
+    r"(?:<code>|losses\.(?:\w++\.)?|^[ \t]*-[ \t]*loss:|\"loss\":[ \t]*\")(\w+Loss)\b", re.MULTILINE
+)
+RECORDED_SCALE = re.compile(r"[\"']scale[\"']\s*:\s*([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)")
 LIBRARIES = ("transformers",)
 
 RESAMPLING = {2: "bilinear", 3: "bicubic"}  # numbers that Pillow gives them
@@ -22,27 +55,131 @@ CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.261302
 SIGLIP_MEAN = SIGLIP_STD = (0.5, 0.5, 0.5)
 
 
+def configuration(folder: Folder, within: str = "") -> dict[str, Any]:
+    """Read the configuration of a model, `config.json` of a folder or of the folder `within` it."""
+    _refuse_adapter(folder, within)
+    if f"{within}config.json" not in folder:
+        raise InputError(f"{folder.path / within} has no config.json; copy all files of the model")
+    found = folder.json(f"{within}config.json")
+    if not isinstance(found, dict):
+        raise InputError(f"{folder.path / within}config.json is no dictionary")
+    for key, reason in REFUSED.items():
+        if found.get(key):
+            raise InputError(f"{folder.path / within / 'config.json'} has {key} {str(found[key])[:80]}: {reason}")
+    return found
+
+
+def _refuse_adapter(folder: Folder, within: str) -> None:
+    """Refuse an adapter of PEFT, which is a change of a model and no model."""
+    model = any(name.startswith((f"{within}model", f"{within}pytorch_model")) for name in folder.names)
+    if f"{within}{ADAPTER}" not in folder or model:
+        return
+    about = folder.json(f"{within}{ADAPTER}")
+    base = about.get("base_model_name_or_path") if isinstance(about, dict) else None
+    raise InputError(
+        f"{folder.path} holds an adapter of PEFT, a change of {str(base)[:100]} and no model: merge them, "
+        "model = PeftModel.from_pretrained(BASE, FOLDER).merge_and_unload(); model.save_pretrained(NEW), and save "
+        "the tokenizer beside it, tokenizer.save_pretrained(NEW); then name NEW"
+    )
+
+
+def text_model(folder: Folder, within: str = "") -> dict[str, Any]:
+    """Read the configuration of a text encoder."""
+    found = configuration(folder, within)
+    if (name := found.get("model_type")) not in TEXT_MODELS:
+        raise InputError(
+            f"{folder.path / within / 'config.json'} has model_type {name!r}, expected one of "
+            f"{', '.join(sorted(TEXT_MODELS))}; encode it with a function of your own (--model file.py:function)"
+        )
+    return found
+
+
+def longest_text(config: dict, files: dict, told: Any = None) -> int | None:
+    """Tokens that a text is cut to: what the folder says, within the positions of the model; None for no limit."""
+    positions = config.get("max_position_embeddings", config.get("n_positions"))
+    positions = positions if isinstance(positions, int) and positions > 0 else None
+    if positions is not None and config.get("model_type") in OFFSET_MODELS:
+        positions -= config.get("pad_token_id", 1) + 1
+    if told is None:
+        told = (files.get("tokenizer_config.json") or {}).get("model_max_length")
+    if told is not None and (not isinstance(told, int | float) or told < 1):
+        raise InputError(f"longest text: {str(told)[:40]} tokens, expected a whole number above 0")
+    limits = [int(each) for each in (told, positions) if each is not None and each < NO_LIMIT]
+    return min(limits, default=None)
+
+
+def padding(config: dict) -> int:
+    """Id of the token that short texts are filled up with; no vector depends on it."""
+    found = config.get("pad_token_id")
+    return found if isinstance(found, int) and 0 <= found else 0
+
+
+def token_width(config: dict) -> int | None:
+    """Numbers in the vector of a token; None where the configuration does not say."""
+    return next((config[key] for key in ("hidden_size", "dim", "d_model", "n_embd") if key in config), None)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a folder says of its training.
+
+    Args:
+        loss: `recorded`, `trained_with` and `recorder` of its checkpoint; empty where nothing is known of the loss.
+        more: what else it says, for `contents`.
+        notes: how the loss was found.
+    """
+
+    loss: dict[str, Any]
+    more: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+def _ranking(scale: float, recorder: str) -> dict[str, Any]:
+    """Multiple negatives ranking at a scale, which is NT-Xent."""
+    return {"recorded": {"ntxent": {"temperature": 1 / scale}}, "trained_with": "ntxent", "recorder": recorder}
+
+
+def training_of(folder: Folder) -> Trained:
+    """Find out which loss trained a model from its card (`README.md`), `data_config.json` and `trainer_state.json`."""
+    more: dict[str, Any] = {}
+    if TRAINER_STATE in folder:
+        state = folder.json(TRAINER_STATE, MAX_TRAINER_STATE)
+        keys = ("epoch", "global_step", "best_metric") if isinstance(state, dict) else ()
+        more |= {key.replace("_", " "): state[key] for key in keys if state.get(key) is not None}
+    card = folder.head("README.md", MAX_CARD).decode("utf-8", "replace") if "README.md" in folder else ""
+    named = list(dict.fromkeys(NAMED_LOSS.findall(card)))
+    if named:
+        more["training loss"] = ", ".join(named)
+    for name in named:
+        if RANKING.fullmatch(name):
+            found = RECORDED_SCALE.search(card)
+            scale = float(found[1]) if found else RANKING_SCALE
+            origin = "as its model card says" if found else "the default, which its model card does not change"
+            if not 0 < scale < float("inf"):
+                break
+            return Trained(_ranking(scale, "its model card"), more, (f"{name}, scale {scale:g}, {origin}",))
+    if "data_config.json" in folder and not named:
+        note = (
+            f"data_config.json lists training pairs as the script for a billion pairs of sentence-transformers does: "
+            f"multiple negatives ranking, scale {RANKING_SCALE:g}, the default of that script"
+        )
+        return Trained(_ranking(RANKING_SCALE, "the script of its data_config.json"), more, (note,))
+    return Trained({}, more)
+
+
 def recognises(file: File | Folder) -> bool:
     """A folder with an adapter of PEFT, or the configuration of a text encoder, CLIP or SigLIP, without modules."""
     if file.kind != "folder" or "modules.json" in file:
         return False
-    if _text_folder.ADAPTER in file:
+    if ADAPTER in file:
         return True
     config = file.json("config.json") if "config.json" in file else None
     return isinstance(config, dict) and config.get("model_type") in TEXT_MODELS | PAIRED_MODELS
 
 
 def read(file: Folder, data=None) -> Checkpoint:
-    """Read a folder of transformers; the model is built when it encodes.
-
-    Args:
-        file: the folder.
-        data: training data, found by the caller.
-
-    Raises:
-        InputError: an adapter, a configuration that names code, or files that are missing.
-    """
-    config, state = _text_folder.configuration(file), weights(file)
+    """Read a folder of transformers; the model is built when it encodes."""
+    config, state = configuration(file), weights(file)
     if state is None:
         raise InputError(f"{file.path} has no model.safetensors or pytorch_model.bin; copy the weights too")
     return (_paired if config["model_type"] in PAIRED_MODELS else _text)(file, config, state)
@@ -50,27 +187,27 @@ def read(file: Folder, data=None) -> Checkpoint:
 
 def _text(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
     """Read a text encoder, whose tokens are averaged."""
-    files, numbers = _text_folder.tokenizer_files(file), _numbers(state)
-    longest = _text_folder.longest_text(config, files)
+    files, numbers = tokenizer_files(file), _numbers(state)
+    longest = longest_text(config, files)
     arguments = {
         "transformer": config,
         "layers": [{"type": "Pooling", "modes": ["mean"]}],
         "files": files,
         "longest": longest,
-        "padding": _text_folder.padding(config),
+        "padding": padding(config),
     }
 
     def encoder() -> nn.Module:
         return filled(lambda: encoders.build("sentence", arguments), "transformer", config, state)
 
-    training = _text_folder.trained(file)
+    training = training_of(file)
     notes = (*training.notes, "its folder does not say how tokens are pooled: their mean is taken, and not normalised")
     return Checkpoint(
         path=file.path,
         sha256=file.sha256,
         format="huggingface",
         contents={
-            "text tower": f"{config['model_type']}, tokens of {_text_folder.width(config)} numbers, {numbers} numbers",
+            "text tower": f"{config['model_type']}, tokens of {token_width(config)} numbers, {numbers} numbers",
             "pooling": "mean, assumed",
             "longest text": f"{longest} tokens" if longest else "no limit",
             **training.more,
@@ -88,15 +225,7 @@ def _numbers(state: dict[str, Tensor], prefix: str = "") -> int:
 
 
 def scale_and_bias(state: dict[str, Tensor], where: Any) -> tuple[float | None, float | None]:
-    """The learned scale, exp(logit_scale), and bias of the scores; None where the file has none.
-
-    Args:
-        state: weights of both towers.
-        where: the file, for the sentence.
-
-    Raises:
-        InputError: they are no finite numbers.
-    """
+    """The learned scale, exp(logit_scale), and bias of the scores; None where the file has none."""
     found = []
     for name in ("logit_scale", "logit_bias"):
         value = state.get(name)
@@ -107,12 +236,9 @@ def scale_and_bias(state: dict[str, Tensor], where: Any) -> tuple[float | None, 
 
 
 def trained(scale: float | None, bias: float | None, *, sigmoid: bool) -> dict[str, Any]:
-    """The loss of a model with two towers and its parameters, as fields of `Checkpoint`.
+    """The loss of a model with two towers and its parameters, as fields of `Checkpoint`; None is not recorded.
 
-    Args:
-        scale: of the scores, as learned; None: not recorded.
-        bias: added to the scaled scores; None: not recorded.
-        sigmoid: whether it was trained with SigLIP's loss; otherwise with NT-Xent, for which a bias has no meaning.
+    It is SigLIP's where it is a `sigmoid`; otherwise NT-Xent, for which a bias has no meaning.
     """
     numbers = {} if scale is None else {"ntxent": {"temperature": 1 / scale}}
     if scale is not None and sigmoid:
@@ -127,7 +253,7 @@ def _paired(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
     if not isinstance(text, dict) or not isinstance(vision, dict):
         raise InputError(f"{file.path / 'config.json'}: text_config and vision_config are no dictionaries")
     try:
-        files = _text_folder.tokenizer_files(file)
+        files = tokenizer_files(file)
     except InputError as error:
         files = None
         notes.append(f"images alone can be encoded: {error}")

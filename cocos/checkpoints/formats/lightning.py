@@ -1,6 +1,6 @@
 """Checkpoints of Lightning (`.ckpt`): a known network under any attribute, and `hyper_parameters` read as data."""
 
-from cocos.checkpoints import Checkpoint, _class_vectors, _inventory
+from cocos.checkpoints import Checkpoint, class_vectors, inventory
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import _networks
 
@@ -15,15 +15,10 @@ def recognises(file: File) -> bool:
 
 
 def read(file: File, data=None) -> Checkpoint:
-    """Read a checkpoint of Lightning; its hyperparameters are data, and name nothing that is imported.
-
-    Args:
-        file: the file.
-        data: of the kind that the network reads.
-    """
+    """Read a checkpoint of Lightning; its hyperparameters are data, and name nothing that is imported."""
     found = _networks.without_imagenet(_networks.trunk_in(file))
-    settings = _inventory.hyperparameters(file).get("hyper_parameters") or "none recorded"
+    settings = inventory.hyperparameters(file).get("hyper_parameters") or "none recorded"
     contents = {"lightning": str(file.record[VERSION]), "hyperparameters": settings}
     return _networks.checkpoint(
-        file, found, format="lightning", contents=contents, classes=_class_vectors.found(found.rest)
+        file, found, format="lightning", contents=contents, classes=class_vectors.found(found.rest)
     )

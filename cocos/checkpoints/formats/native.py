@@ -15,7 +15,6 @@ from cocos.base import writing
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, encoders
 from cocos.checkpoints import data as shelf
-from cocos.checkpoints.encoders._weights import without_memory
 from cocos.checkpoints.files import File, plain
 
 __all__ = ["read", "recognises", "write"]
@@ -46,19 +45,11 @@ def _record(file: File) -> dict:
 
 
 def read(file: File, data=None) -> Checkpoint:
-    """Build the frozen encoder that the file names, and find its data.
-
-    Args:
-        file: the file.
-        data: file or folder of the data, instead of the one recorded.
-
-    Raises:
-        InputError: a record that is incomplete, or names an encoder, a loss or data that is not on the shelves.
-    """
+    """Build the frozen encoder that the file names, and find its data; all names are of the shelves."""
     record, state = _record(file), file.record["state"]
     name = record["encoder"]["name"]
     distribution = encoders.distribution_of(name)  # imports it, which must not happen on the meta device
-    with without_memory():  # the file's sizes: nothing is allocated before they fit its weights
+    with encoders.without_memory():  # the file's sizes: nothing is allocated before they fit its weights
         model = encoders.build(name, record["encoder"]["arguments"], state)
     model = encoders.freeze(model, state)
     name, parameters = record["loss"]["name"], record["loss"]["parameters"]

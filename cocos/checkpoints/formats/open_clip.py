@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from cocos.base import reading
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, encoders
-from cocos.checkpoints.encoders._transformers import filled
 from cocos.checkpoints.files import File, state_dicts
 from cocos.checkpoints.formats.huggingface import CLIP_MEAN, CLIP_STD, scale_and_bias, trained
+from cocos.checkpoints.transformers import filled
 
 __all__ = ["read", "recognises"]
 
@@ -68,13 +68,6 @@ def read(file: File, data=None) -> Checkpoint:
 
     Images are prepared as open_clip does for validation, with the mean and deviation of OpenAI's images. A text is not
     mended (`ftfy`) before it is cut into tokens, which changes nothing in text that is intact.
-
-    Args:
-        file: the file.
-        data: training data, found by the caller.
-
-    Raises:
-        InputError: sizes that are not those of CLIP.
     """
     state = {name: value for name, value in _state(file).items() if name not in COMPUTED}
     scale, bias = scale_and_bias(state, file.path)
@@ -215,11 +208,7 @@ def _build(config: dict, files: dict | None, state: dict[str, Tensor]) -> nn.Mod
 
 
 def renamed(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Give the weights of open_clip the names that transformers has for them.
-
-    Args:
-        state: weights of both towers.
-    """
+    """Give the weights of open_clip the names that transformers has for them."""
     found = {"visual_projection.weight": state["visual.proj"].T, "text_projection.weight": state["text_projection"].T}
     for name, value in state.items():
         if name in PLAIN:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError
-from cocos.checkpoints import Checkpoint, _class_vectors
-from cocos.checkpoints._class_vectors import ClassVectors
+from cocos.checkpoints import Checkpoint, class_vectors
+from cocos.checkpoints.class_vectors import ClassVectors
 from cocos.checkpoints.files import File
 
 __all__ = ["joined", "read", "recognises", "shards"]
@@ -56,14 +56,7 @@ def _siblings(path: Path) -> dict[int, Path]:
 
 
 def joined(file: File) -> tuple[Tensor, tuple[str, ...]]:
-    """Join the class weights of all ranks, (classes, D), in the order of the ranks, and say what was joined.
-
-    Args:
-        file: of one rank.
-
-    Raises:
-        InputError: the file of a rank between others is missing, or does not fit.
-    """
+    """Join the class weights of all ranks, (classes, D), in the order of the ranks, and say what was joined."""
     here, siblings = _weight(file), _siblings(Path(file.path))
     if not siblings:
         return here, (f"{file.path} has no rank in its name: its {len(here)} classes are taken as all",)
@@ -90,11 +83,7 @@ def joined(file: File) -> tuple[Tensor, tuple[str, ...]]:
 def shards(path: Path) -> Tensor | None:
     """Find the class weights that were saved beside a backbone, (classes, D); None where there are none.
 
-    Args:
-        path: of the backbone; `Follow-model.pt` goes with `Follow-softmax_fc_gpu_{rank}.pt`.
-
-    Raises:
-        InputError: the file of a rank is missing or does not fit.
+    A backbone `Follow-model.pt` goes with `Follow-softmax_fc_gpu_{rank}.pt`.
     """
     before = "Follow-" if path.name.startswith("Follow-") else ""
     for name in (f"{before}softmax_fc_gpu_0.pt", "rank_0_softmax_weight.pt"):
@@ -104,16 +93,8 @@ def shards(path: Path) -> Tensor | None:
 
 
 def read(file: File, data=None) -> Checkpoint:
-    """Read the class weights of all ranks.
-
-    Args:
-        file: of any rank.
-        data: refused: no encoder that cocos knows is in the file.
-
-    Raises:
-        InputError: data are given, or the file of a rank is missing or does not fit.
-    """
+    """Read the class weights of all ranks, from the file of any of them."""
     vectors, notes = joined(file)
     name = "state_dict_softmax_fc.weight" if "state_dict_softmax_fc" in file.record else "weight"
     one = ClassVectors(name, "class weights", vectors, notes=notes)
-    return _class_vectors.checkpoint(file, data, one, format="partial_fc", contents={"joined": notes[0]})
+    return class_vectors.checkpoint(file, data, one, format="partial_fc", contents={"joined": notes[0]})

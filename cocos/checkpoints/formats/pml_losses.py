@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError
-from cocos.checkpoints import Checkpoint, _class_vectors
-from cocos.checkpoints._class_vectors import ClassVectors
+from cocos.checkpoints import Checkpoint, class_vectors
+from cocos.checkpoints.class_vectors import ClassVectors
 from cocos.checkpoints.files import File, whole_state_dicts
 
 __all__ = ["read", "recognises", "vectors"]
@@ -58,14 +58,7 @@ def recognises(file: File) -> bool:
 
 
 def vectors(file: File) -> ClassVectors | None:
-    """Read the class vectors of a loss, of several losses the last; None if the file has none.
-
-    Args:
-        file: the file.
-
-    Raises:
-        InputError: the number of classes cannot be told.
-    """
+    """Read the class vectors of a loss, of several losses the last; None if the file has none."""
     learned = _learned(file)
     if learned is None:
         return None
@@ -74,24 +67,16 @@ def vectors(file: File) -> ClassVectors | None:
     if kind == "proxies":
         return ClassVectors(name, "proxies", found, beside=beside)
     if kind == "fc":
-        return _class_vectors.numbered(ClassVectors(name, "centers", found.T, beside=beside))
+        return class_vectors.numbered(ClassVectors(name, "centers", found.T, beside=beside))
     return ClassVectors(name, "class weights", found.T, beside=beside)
 
 
 def read(file: File, data=None) -> Checkpoint:
-    """Read the class vectors of a loss; of several losses, the last.
-
-    Args:
-        file: the file.
-        data: refused: nothing in the file encodes them.
-
-    Raises:
-        InputError: data are given, or the number of classes cannot be told.
-    """
+    """Read the class vectors of a loss; of several losses, the last."""
     one = vectors(file)
     if one is None:
         raise InputError(f"{file.path} holds no parameters of a loss of pytorch-metric-learning")
     kind = one.name.rpartition(".")[2]
     trained = "softtriple" if kind == "fc" else None
     about = {"learned by": LEARNED_BY[kind]}
-    return _class_vectors.checkpoint(file, data, one, format="pml_losses", contents=about, trained_with=trained)
+    return class_vectors.checkpoint(file, data, one, format="pml_losses", contents=about, trained_with=trained)

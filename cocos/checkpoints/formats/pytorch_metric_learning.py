@@ -7,9 +7,8 @@ from pathlib import Path, PurePosixPath
 
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
-from cocos.checkpoints.encoders import image_network
 from cocos.checkpoints.files import File, Folder
-from cocos.checkpoints.formats import _networks, pml_losses
+from cocos.checkpoints.formats import _networks, _trunks, pml_losses
 
 __all__ = ["read", "recognises"]
 
@@ -61,7 +60,7 @@ def _embedded(found: _networks.Network, embedder: File) -> _networks.Network:
     states = _networks.whole(embedder)
     if not states:  # an Identity has no weights
         return found
-    layers = image_network.head(states[0].tensors)
+    layers = _trunks.head(states[0].tensors)
     if layers is None:
         names = ", ".join(list(states[0].tensors)[:4])
         raise InputError(
@@ -74,12 +73,7 @@ def _embedded(found: _networks.Network, embedder: File) -> _networks.Network:
 
 
 def read(file: File | Folder, data=None) -> Checkpoint:
-    """Read the models of one epoch.
-
-    Args:
-        file: the file of the trunk, or the folder of the models.
-        data: images with labels 0 to C - 1.
-    """
+    """Read the models of one epoch, from the file of the trunk or the folder; their data are images with labels."""
     trunk = _trunk(file)
     found = _networks.trunk_in(trunk, any_family=False)
     used, classes, depends = [Path(trunk.path).name], None, []

@@ -7,10 +7,11 @@ from torch import Tensor
 
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, encoders
-from cocos.checkpoints.encoders._transformers import filled
 from cocos.checkpoints.encoders.sentence import ACTIVATIONS
 from cocos.checkpoints.files import File, Folder, weights
-from cocos.checkpoints.formats import _table, _text_folder
+from cocos.checkpoints.formats import huggingface, static_table
+from cocos.checkpoints.tokenizer import tokenizer_files
+from cocos.checkpoints.transformers import filled
 
 __all__ = ["read", "recognises"]
 
@@ -41,21 +42,13 @@ def recognises(file: File | Folder) -> bool:
 
 
 def read(file: Folder, data=None) -> Checkpoint:
-    """Read a folder of sentence-transformers; the model is built when it encodes.
-
-    Args:
-        file: the folder.
-        data: training data, found by the caller.
-
-    Raises:
-        InputError: modules that are unknown, in another order, or without their files.
-    """
+    """Read a folder of sentence-transformers; the model is built when it encodes."""
     modules, about = _modules(file), _dictionary(file, "config_sentence_transformers.json")
     prompts = _prompts(file, about)
     first, within = modules[0]
     static = first == "StaticEmbedding"
     encoder, contents = (_static if static else _stack)(file, within, modules[1:], prompts)
-    training = _text_folder.trained(file)
+    training = huggingface.training_of(file)
     contents |= {
         "modules": ", ".join(name for name, _ in modules),
         "prompts": {side: prompt for side, prompt in prompts.items() if prompt} or "none",
@@ -118,7 +111,7 @@ def _prompts(file: Folder, about: dict) -> dict[str, str]:
 
 def _stack(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict[str, str]):
     """A transformer and the layers after it: what builds it, and what it is."""
-    config, files = _text_folder.text_model(file, within), _text_folder.tokenizer_files(file, within)
+    config, files = huggingface.text_model(file, within), tokenizer_files(file, within)
     settings = next((_dictionary(file, f"{within}{name}") for name in SETTINGS if f"{within}{name}" in file), {})
     _plain_task(file, settings)
     layers, more = [], {}
@@ -129,7 +122,7 @@ def _stack(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict
     state = weights(file, within)
     if state is None:
         raise InputError(f"{file.path / within} has no model.safetensors or pytorch_model.bin; copy the weights too")
-    longest = _text_folder.longest_text(config, files, settings.get("max_seq_length"))
+    longest = huggingface.longest_text(config, files, settings.get("max_seq_length"))
     arguments = {
         "transformer": config,
         "layers": layers,
@@ -137,12 +130,12 @@ def _stack(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict
         "longest": longest,
         "lower": bool(settings.get("do_lower_case")),
         "prompts": prompts,
-        "padding": _text_folder.padding(config),
+        "padding": huggingface.padding(config),
     }
     pooling = next((layer["modes"] for layer in layers if layer["type"] == "Pooling"), [])
     numbers = sum(map(torch.numel, state.values()))
     contents = {
-        "text tower": f"{config['model_type']}, tokens of {_text_folder.width(config)} numbers, {numbers} numbers",
+        "text tower": f"{config['model_type']}, tokens of {huggingface.token_width(config)} numbers, {numbers} numbers",
         "pooling": ", ".join(pooling) or "none",
         "longest text": f"{longest} tokens" if longest else "no limit",
     }
@@ -198,4 +191,4 @@ def _static(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dic
     """A static table: what builds it, and what it is."""
     if names := [name for name, _ in rest if name != "Normalize"]:
         raise InputError(f"{file.path}: {names[0]} after StaticEmbedding, expected Normalize")
-    return _table.table(file, within, unit=bool(rest), prompts=prompts)
+    return static_table.table(file, within, unit=bool(rest), prompts=prompts)

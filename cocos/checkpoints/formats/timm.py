@@ -1,20 +1,67 @@
 """Folders of timm: weights, and a `config.json` with the architecture and the preparation of its images."""
 
+import importlib
+import re
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import normalize
 
-from cocos.base.errors import InputError
+from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint
-from cocos.checkpoints.encoders import image_network
 from cocos.checkpoints.files import File, Folder, weights
-from cocos.checkpoints.formats import _networks
+from cocos.checkpoints.formats import _networks, _trunks
+from cocos.checkpoints.pictures import ImageEncoder, Preparation
+from cocos.checkpoints.transformers import unfit
 
-__all__ = ["read", "recognises"]
+__all__ = ["build", "describe", "read", "recognises"]
 
+# Names of architectures. Others, such as `hf-hub:...` and `local-dir:...`, would make timm load what they point to.
+ARCHITECTURE_NAME = re.compile(r"[a-z0-9_]+")
 CONFIG = "config.json"
 CLASSIFIERS = ("fc", "classifier", "head", "head.fc")  # names of the last layer, where the configuration has none
 CROP_SHARE = 0.875  # share of the shorter side that is cut from the centre; source: timm's default `crop_pct`
+
+
+class TimmNetwork(ImageEncoder):
+    """A network that timm built, without its classifier."""
+
+    def __init__(self, network: nn.Module, unit: bool, preparation: Preparation):
+        super().__init__(preparation)
+        self.network, self.unit = network, unit
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Encode prepared images, (N, 3, h, w), to (N, D)."""
+        found = self.network(images)
+        return normalize(found, dim=1, eps=0.0) if self.unit else found
+
+
+def build(*, architecture: str, unit: bool = False, preparation: dict[str, Any] | None = None) -> TimmNetwork:
+    """Build a network with random weights.
+
+    Args:
+        architecture: a name that timm lists; the part from a dot on, which names weights, is left out.
+        unit: divide each embedding by its length.
+        preparation: arguments of the preparation of each image.
+    """
+    name = architecture.partition(".")[0]
+    try:
+        library = importlib.import_module("timm")
+    except ImportError as error:
+        raise InputError(
+            f"architecture {architecture!r} is built by timm, which cannot be imported ({error}): pip install timm"
+        ) from None
+    except Exception as error:
+        raise InputError(unfit("timm", error)) from None
+    if not ARCHITECTURE_NAME.fullmatch(name) or not library.is_model(name):
+        raise InputError(nearest("architecture of timm", architecture, library.list_models()))
+    network = library.create_model(name, pretrained=False, num_classes=0)
+    return TimmNetwork(network, unit, Preparation(**(preparation or {})))
+
+
+def describe(arguments: dict) -> str:
+    """Name a network; its width is not known before timm has built it."""
+    return f"{arguments['architecture']}, built by timm"
 
 
 def recognises(file: File | Folder) -> bool:
@@ -66,20 +113,12 @@ def _without_classifier(state: dict[str, Tensor], config: dict) -> dict[str, Ten
 
 
 def read(file: Folder, data=None) -> Checkpoint:
-    """Read a folder of timm; the embeddings are those in front of the classifier.
-
-    Args:
-        file: the folder.
-        data: images, with labels or captions.
-
-    Raises:
-        InputError: no weights in it, or a configuration that makes no sense.
-    """
+    """Read a folder of timm; the embeddings are those in front of the classifier."""
     config, state = _config(file), weights(file)
     if state is None:
         raise InputError(f"{file.path} has a {CONFIG} of timm and no model.safetensors or pytorch_model.bin beside it")
     preparation, bare = _preparation(config), _without_classifier(state, config)
-    found = image_network.trunk(bare)
+    found = _trunks.trunk(bare)
     if found is not None:
         arguments = {"trunk": found[0], "sizes": found[1], "preparation": preparation}
         named = {f"trunk.{key}": each for key, each in bare.items()}

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from cocos.checkpoints import Checkpoint, _class_vectors
-from cocos.checkpoints._class_vectors import ClassVectors
+from cocos.checkpoints import Checkpoint, class_vectors
+from cocos.checkpoints.class_vectors import ClassVectors
 from cocos.checkpoints.files import File
 
 __all__ = ["read", "recognises"]
@@ -16,17 +16,9 @@ def recognises(file: File) -> bool:
 
 
 def read(file: File, data=None) -> Checkpoint:
-    """Read the proxies; the network that was saved with them is another file (`Checkpoints/WarpNet_...`).
-
-    Args:
-        file: the file.
-        data: refused: nothing in the file encodes them.
-
-    Raises:
-        InputError: data are given.
-    """
+    """Read the proxies; the network that was saved with them is another file (`Checkpoints/WarpNet_...`)."""
     one = ClassVectors("Proxies", "proxies", file.record["Proxies"])
     about = {"saved with": "the weights of the network, Checkpoints/WarpNet_{epoch}_{recall}Recall@1.pth"}
-    return _class_vectors.checkpoint(
+    return class_vectors.checkpoint(
         file, data, one, format="warp_proxies", contents=about, trained_with="warped_softmax"
     )

@@ -1,17 +1,73 @@
 """WarpNet of the warped softmax (`WarpNet_{epoch}_{R@1}Recall@1.pth`), with its file of proxies beside it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import layer_norm
 
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import _networks
+from cocos.checkpoints.formats._trunks import ResNet
+from cocos.checkpoints.pictures import ImageEncoder, Preparation
 
-__all__ = ["read", "recognises"]
+__all__ = ["arguments", "build", "describe", "read", "recognises"]
 
+BACKBONE = "Backbone."
 PROXIES = "Proxies"  # of the one tensor in a file of proxies
+
+
+class _Backbone(ResNet):
+    """A ResNet that holds the last layer of WarpNet."""
+
+    Embedding: nn.Linear
+
+
+class WarpNet(ImageEncoder):
+    """A ResNet, maximum plus mean over places, layer normalisation, a linear layer; embeddings of any length.
+
+    The loss reads Euclidean distances to proxies. The last layer `fc` of the ResNet is in the files and is not used.
+    """
+
+    def __init__(self, dimensions: int, resnet: dict):
+        super().__init__(Preparation())
+        self.Backbone = _Backbone(**resnet)
+        self.Backbone.Embedding = nn.Linear(self.Backbone.width, dimensions)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Encode prepared images, (N, 3, 224, 224), to (N, dimensions)."""
+        maps = self.Backbone.maps(images)
+        pooled = maps.amax(dim=(2, 3)) + maps.mean(dim=(2, 3))
+        return self.Backbone.Embedding(layer_norm(pooled, pooled.shape[1:]))
+
+
+def build(*, dimensions: int, **resnet) -> WarpNet:
+    """Build WarpNet.
+
+    Args:
+        dimensions: of the embeddings.
+        **resnet: sizes of the ResNet, as `ResNet.sizes_of` reads them.
+
+    Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656; names are those of its code.
+    """
+    return WarpNet(dimensions, resnet)
+
+
+def arguments(state: Mapping[str, Tensor]) -> dict | None:
+    """Read the sizes of a WarpNet off its weights; None unless it has the layers of one."""
+    last = state.get(f"{BACKBONE}Embedding.weight")
+    inside = {key.removeprefix(BACKBONE): each for key, each in state.items() if key.startswith(BACKBONE)}
+    found = ResNet.sizes_of(inside)
+    if found is None or last is None or last.ndim != 2:
+        return None
+    return {"dimensions": last.shape[0]} | found
+
+
+def describe(arguments: dict) -> str:
+    """Name a network in the words of its field."""
+    return f"WarpNet, {ResNet.named(arguments)}"
 
 
 def recognises(file: File) -> bool:
@@ -40,12 +96,7 @@ def _proxies(file: File, dimensions: int) -> tuple[Tensor | None, str]:
 def read(file: File, data=None) -> Checkpoint:
     """Read a WarpNet; nothing in its files records α, k1, k2 and the scale, which change in the last phase.
 
-    Args:
-        file: the file.
-        data: images with labels 0 to C - 1.
-
-    Raises:
-        InputError: proxies of another network are beside it.
+    Its data are images with labels 0 to C - 1.
     """
     found = _networks.find(file, "warpnet")
     proxies, said = _proxies(file, found.arguments["dimensions"])

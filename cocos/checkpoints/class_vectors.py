@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError
-from cocos.checkpoints import _inventory
-from cocos.checkpoints._checkpoint import Checkpoint
+from cocos.checkpoints import inventory
+from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.encoders import device_of
 from cocos.checkpoints.files import File
 from cocos.embeddings import Embeddings
@@ -56,7 +56,7 @@ def found(tensors: Mapping[str, Tensor]) -> ClassVectors | None:
     roles = {}
     for name, tensor in tensors.items():
         if not PROJECTION.search(name) and (
-            about := _inventory.role(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+            about := inventory.role(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
         ):
             roles[name] = about
     if not roles:
@@ -110,7 +110,7 @@ def checkpoint(
     about |= contents or {}
     if one.beside:
         about["not used"] = ", ".join(one.beside)
-    about["loss to begin with"] = trained_with or _inventory.FIRST_LOSSES[one.what]
+    about["loss to begin with"] = trained_with or inventory.FIRST_LOSSES[one.what]
 
     def embedder(split, device, progress):
         if split != "train":
@@ -119,7 +119,7 @@ def checkpoint(
         vectors = one.vectors.contiguous().to(device_of(device))
         return Embeddings.labelled(vectors, labels, vectors, labels)
 
-    recorded, loss, _ = _inventory.recorded(file)
+    recorded, loss, _ = inventory.recorded(file)
     return Checkpoint(
         path=file.path,
         sha256=file.sha256,
@@ -128,7 +128,7 @@ def checkpoint(
         embedder=embedder,
         recorded=recorded,
         trained_with=loss or trained_with,
-        begin_with=_inventory.FIRST_LOSSES[one.what],
+        begin_with=inventory.FIRST_LOSSES[one.what],
         notes=(*one.notes, STAND_IN.format(file.path)),
         proxies=one.vectors,
         proxy_labels=one.labels,

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from cocos.base.errors import InputError
 from cocos.base.untrusted import parsed
-from cocos.checkpoints.encoders._transformers import installed
+from cocos.checkpoints.files import Folder
+from cocos.checkpoints.transformers import installed
 
-__all__ = ["FILES", "Tokenizer"]
+__all__ = ["Tokenizer", "tokenizer_files"]
 
 # Files that a tokenizer is made of: the first that is there, with those that belong to it, decides.
 FILES = {
@@ -19,6 +20,8 @@ FILES = {
     "vocab.txt": ("tokenizer_config.json", "special_tokens_map.json"),
     "vocab.json": ("merges.txt", "tokenizer_config.json"),
 }
+# Largest tokenizer in bytes: the largest vocabularies need 35 million. Its settings need a million at most.
+MAX_TOKENIZER = 3 * 2**24
 # How the published tokenizer of CLIP cuts a text into words.
 CLIP_WORDS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 # Class of the panics of the library, which is no Exception.
@@ -84,6 +87,22 @@ class Tokenizer:
         """Return the ids of each text."""
         encode = self.backend.encode_batch
         return _interruptible(lambda: [found.ids for found in encode(list(texts), add_special_tokens=self.special)])
+
+
+def tokenizer_files(folder: Folder, within: str = "") -> dict[str, Any]:
+    """Read the files of a tokenizer in a folder of a model, or in the folder `within` it."""
+    for first, others in FILES.items():
+        if f"{within}{first}" in folder and (first != "vocab.json" or f"{within}merges.txt" in folder):
+            found: dict[str, Any] = {first: folder.text(f"{within}{first}", MAX_TOKENIZER)}
+            for name in others:
+                if f"{within}{name}" in folder:
+                    text = not name.endswith(".json")
+                    found[name] = folder.text(f"{within}{name}", MAX_TOKENIZER) if text else folder.json(within + name)
+            return found
+    raise InputError(
+        f"{folder.path / within} has no tokenizer.json, vocab.txt, or vocab.json with merges.txt; write one: "
+        "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+    )
 
 
 def _interruptible(call: Callable[[], Result]) -> Result:

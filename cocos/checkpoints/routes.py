@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from cocos.base.errors import InputError
-from cocos.checkpoints import _model_function, _recipe, _runs, encoders
 from cocos.checkpoints import data as shelf
-from cocos.checkpoints._checkpoint import Checkpoint, one_sentence
-from cocos.checkpoints._model_function import Model
-from cocos.checkpoints._recipe import Recipe
+from cocos.checkpoints import encoders, model_functions, recipes, series
+from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain
 from cocos.checkpoints.formats import Format, format_of
+from cocos.checkpoints.model_functions import Model
+from cocos.checkpoints.recipes import Recipe
 
 __all__ = ["Route", "read", "route"]
 
@@ -121,7 +121,7 @@ def _unread(file: File | Folder) -> str:
     """Say what a file is that no format recognises."""
     kind = shelf.recognised(file.path) if file.kind in DATA_KINDS else None
     typed = shlex.quote(str(file.path))
-    if kind is None and isinstance(file, Folder) and file.path.is_dir() and (latest := _runs.latest(file)):
+    if kind is None and isinstance(file, Folder) and file.path.is_dir() and (latest := series.latest(file)):
         return (
             f"{file.path} is a folder; name a checkpoint in it, such as {shlex.quote(str(file.path / latest))}; "
             f"cocos inspect {typed} lists them"
@@ -157,10 +157,10 @@ def route(path: Path, data: Any, model: Any, recipe: Any, trust: bool) -> Route:
         recipe: path of a recipe.
         trust: of the file, for code of the user's.
     """
-    held = Recipe() if recipe is None else _recipe.read(Path(recipe), inside=_beside(Path(recipe), path))
-    asked = None if model is None else _model_function.parted(model)
+    held = Recipe() if recipe is None else recipes.read(Path(recipe), inside=_beside(Path(recipe), path))
+    asked = None if model is None else model_functions.parted(model)
     if asked is None and (named := held.named("model")):
-        asked = _model_function.parted(named)
+        asked = model_functions.parted(named)
         if asked.function is None and shelf.recognised(path) is None:
             asked = None  # the file is a checkpoint itself, which the user typed
     swapped = asked is not None and asked.function is None
@@ -168,8 +168,8 @@ def route(path: Path, data: Any, model: Any, recipe: Any, trust: bool) -> Route:
         if data is not None and not _is_of(data, path):
             raise InputError(f"data {_shown(data)}: {path} is the data that {asked.paths[0]} encodes; name one of them")
         path, data, asked = asked.paths[0], data or path, None
-    if held.path is None and (there := _recipe.beside(path)):
-        held = _recipe.read(there, inside=True)
+    if held.path is None and (there := recipes.beside(path)):
+        held = recipes.read(there, inside=True)
     if data is None and not (asked and shelf.recognised(path)):  # the data that the user typed win
         data = held.named("data")
     return Route(path, asked, data, held, swapped, trust)

@@ -1,5 +1,6 @@
 """Take stock of a file of any architecture: tensors, class weights, hyperparameters, parameters of its loss."""
 
+import functools
 import io
 import math
 import re
@@ -21,6 +22,7 @@ __all__ = [
     "MAX_SEARCHED",
     "class_weights",
     "hyperparameters",
+    "loss_numbers",
     "progress",
     "recorded",
     "role",
@@ -39,17 +41,15 @@ NO_PARAMETER = re.compile(r"(^|\.)(num_batches_tracked|running_(mean|var)|positi
 MAX_CONTAINERS = 8  # containers that a tensor may be in
 # Keys under which training scripts keep their settings.
 SETTINGS_KEYS = ("hyper_parameters", "hparams", "args", "opt", "config", "cfg")
-# Names of numbers of a loss, as files write them; `similarity_weight` is the scale of GE2E.
+# Names of numbers of a loss, as files write them; those of a family of networks stand in its file (`formats`).
 LOSS_NUMBERS = {
     "temperature": "temperature",
     "tau": "temperature",
     "scale": "scale",
     "logit_scale": "scale",
-    "similarity_weight": "scale",
     "margin": "margin",
+    "logit_bias": "bias",
 }
-BIASES = ("logit_bias", "similarity_bias")  # added to scores, of either sign
-OF_THE_LOSS = (*LOSS_NUMBERS, *BIASES)
 LOSS_KEYS = ("loss", "criterion", "loss_name", "loss_type", "objective")
 # Losses for which one recorded temperature, or one margin, has the same meaning.
 WITH_TEMPERATURE, WITH_MARGIN = ("ntxent", "supcon"), ("triplet", "triplet_sh")
@@ -243,13 +243,22 @@ def _finite(value) -> float | None:
     return found if found is not None and math.isfinite(found) else None
 
 
+@functools.cache
+def loss_numbers() -> dict[str, str]:
+    """Names of numbers of a loss, as files write them, and the parameters that they are."""
+    from cocos.checkpoints import formats  # which read files with this module
+
+    families = [getattr(formats.load(name), "LOSS_NUMBERS", {}) for name in formats.names()]
+    return LOSS_NUMBERS | {name: parameter for family in families for name, parameter in family.items()}
+
+
 def _said(file: File) -> Iterator[tuple[str, object]]:
     """Yield names and values that may belong to the loss: settings, tensors of one number, metadata."""
     for _, held in _settings(file):
         yield from _flat(held)
     yield from file.metadata.items()
     if file.kind == "npz":
-        for name in (each for each in OF_THE_LOSS if f"{each}.npy" in file.members):
+        for name in (each for each in loss_numbers() if f"{each}.npy" in file.members):
             if file.members[f"{name}.npy"].file_size <= MAX_NUMBER_MEMBER:
                 with file.archive() as archive:
                     yield name, np.load(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
@@ -272,17 +281,15 @@ def recorded(file: File) -> tuple[dict[str, dict], str | None, dict[str, float]]
         number recorded with two values is left out. `logit_scale` is the logarithm of a scale, as in CLIP.
     """
     seen: dict[str, set] = {}
-    named, sigmoid = set(), False
+    named, sigmoid, known = set(), False, loss_numbers()
     for key, value in _said(file):
         if key in LOSS_KEYS and isinstance(value, str) and len(value) < 100:
             named.add(value)
-        elif key in LOSS_NUMBERS:
-            number = _exponential(value) if key == "logit_scale" else _number(value)
-            if number is not None:  # float32 writes 0.07 as 0.0700000003
-                seen.setdefault(LOSS_NUMBERS[key], set()).add(float(f"{number:.6g}"))
-        elif key in BIASES and (number := _finite(value)) is not None:
-            seen.setdefault("bias", set()).add(float(f"{number:.6g}"))
-            sigmoid |= key == SIGMOID_BIAS
+        elif key in known:
+            read = _exponential if key == "logit_scale" else _finite if known[key] == "bias" else _number
+            if (number := read(value)) is not None:  # float32 writes 0.07 as 0.0700000003
+                seen.setdefault(known[key], set()).add(float(f"{number:.6g}"))
+                sigmoid |= key == SIGMOID_BIAS
     hints = {name: values.pop() for name, values in sorted(seen.items()) if len(values) == 1}
     loss = _loss(named.pop()) if len(named) == 1 else None
     if loss is not None:

@@ -10,9 +10,9 @@ from typing import Any
 from torch import nn
 
 from cocos.base.errors import InputError
-from cocos.checkpoints import _inventory, encoders
 from cocos.checkpoints import data as shelf
-from cocos.checkpoints._checkpoint import Checkpoint
+from cocos.checkpoints import encoders, inventory
+from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.encoders import device_of
 from cocos.checkpoints.files import File, Folder
 from cocos.embeddings import Embeddings
@@ -74,7 +74,7 @@ class Model:
                 of the training data, or None.
         """
         function, content = self.found(), self.content(file)
-        recorded, loss, _ = ({}, None, {}) if isinstance(file, Folder) else _inventory.recorded(file)
+        recorded, loss, _ = ({}, None, {}) if isinstance(file, Folder) else inventory.recorded(file)
         keys = list(content) if isinstance(content, dict) else []
         beside: dict[str, Any] = {"recorded": recorded, "trained_with": loss}
         if self.encodes:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from cocos.base.errors import InputError
-from cocos.checkpoints import _inventory, _routes, _runs
 from cocos.checkpoints import data as shelf
-from cocos.checkpoints._checkpoint import Checkpoint, one_sentence
+from cocos.checkpoints import inventory, routes, series
+from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain
 from cocos.checkpoints.files.kinds import TENSOR_KINDS
 from cocos.checkpoints.formats import Format, format_of, why
@@ -36,7 +36,7 @@ def about(path: Path, data=None) -> dict:
         if format is None and (told := _of_none(file)) is not None:
             return plain(told)
         if format is not None:
-            opened = _routes.read(file, format, data)
+            opened = routes.read(file, format, data)
             if data is not None and opened.encoder and opened.training is None and opened.embedder is None:
                 opened = replace(opened, training=shelf.find(data))
             found = _of_format(opened, format)
@@ -49,8 +49,8 @@ def about(path: Path, data=None) -> dict:
 
 def _common(file: File | Folder, data) -> dict:
     """Collect what can be said of any file."""
-    every = _inventory.tensors(file)
-    recorded, loss, hints = _inventory.recorded(file)
+    every = inventory.tensors(file)
+    recorded, loss, hints = inventory.recorded(file)
     return {
         "path": str(file.path),
         "sha256": file.sha256,
@@ -59,14 +59,14 @@ def _common(file: File | Folder, data) -> dict:
         "trained_with": loss,
         "recorded": recorded,
         "hints": hints,
-        "training": _inventory.progress(file),
-        "hyper_parameters": _inventory.hyperparameters(file),
-        "towers": _inventory.towers(file),
-        "class_weights": _inventory.class_weights(every),
+        "training": inventory.progress(file),
+        "hyper_parameters": inventory.hyperparameters(file),
+        "towers": inventory.towers(file),
+        "class_weights": inventory.class_weights(every),
         "read_as_values": file.pickles.values if file.is_torch else [],
         "refused": _refused(file),
         "tensors_in_all": len(every),
-        "tensors": [vars(each) | {"shape": list(each.shape)} for each in every[: _inventory.MAX_LISTED]],
+        "tensors": [vars(each) | {"shape": list(each.shape)} for each in every[: inventory.MAX_LISTED]],
     }
 
 
@@ -83,7 +83,7 @@ def _refused(folder: File | Folder) -> list[dict]:
     """
     found = []
     for name in folder.names if folder.kind == "folder" else ():
-        if PICKLES.search(name) and folder.size(name) <= _inventory.MAX_SEARCHED:
+        if PICKLES.search(name) and folder.size(name) <= inventory.MAX_SEARCHED:
             names = folder.file(name).pickles.refused
             found += [{"file": name, "names": names}] if names else []
     return found
@@ -115,12 +115,12 @@ def _of_format(found: Checkpoint, format: Format) -> dict:
 def _of_none(file: File | Folder) -> dict | None:
     """Describe training data, or the folder of a run; None of a file that may hold a checkpoint."""
     advice = describe(file)  # it refuses files that ask for code
-    kind = shelf.recognised(file.path) if file.kind in _routes.DATA_KINDS else None
+    kind = shelf.recognised(file.path) if file.kind in routes.DATA_KINDS else None
     if kind is not None:
         return _of_data(file, kind)
     if file.kind in TENSOR_KINDS:
         return None
-    if file.kind == "folder" and (listed := _runs.listed(file)):
+    if file.kind == "folder" and (listed := series.listed(file)):
         return _of_run(file, listed)
     raise InputError(advice)
 
@@ -132,7 +132,7 @@ def _of_kind(file: File) -> dict:
         "format": file.kind,
         "why": None,
         "splits": [],
-        "contents": _inventory.values(file),
+        "contents": inventory.values(file),
         "notes": [],
         "encoder": False,
         "proxies": None,
