@@ -400,7 +400,7 @@ def test_a_crafted_dtype_does_not_reach_numpy(tmp_path, code, flags):
 
 @pytest.mark.parametrize("shape", ["(-1,)", "(10**18, 10**18)", "('a',)", "3"])
 def test_an_array_whose_bytes_do_not_fit_its_shape_is_refused(shape):
-    from cocos.checkpoints.files.numpy_values import Array, Dtype
+    from cocos.checkpoints.files.values import Array, Dtype
 
     with pytest.raises((ValueError, TypeError)):
         Array().__setstate__((1, eval(shape), Dtype("f8"), False, b"12345678"))

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import InputError, checkpoints
-from cocos.checkpoints.files import file, known_values, rehearsal, stream
+from cocos.checkpoints.files import file, operations, rehearsal, values
 from cocos.commands import app
 
 EXAMPLE = Path(cocos.__file__).parent / "example" / "emoji_ntxent.pt"
@@ -179,11 +179,11 @@ def test_a_sentence_has_one_line_whatever_the_keys_of_a_file_are(tmp_path):
 
 def test_versions_and_shared_tensors_of_a_state_dict_are_kept():
     state = torch.nn.BatchNorm1d(2).state_dict()
-    found = known_values.bare({"a": state, "b": state, "c": [state["weight"]]})
+    found = values.bare({"a": state, "b": state, "c": [state["weight"]]})
     assert found["a"] is found["b"] and found["a"]._metadata[""] == {"version": 2}
     assert found["c"][0].data_ptr() == state["weight"].data_ptr()
     with pytest.raises(ValueError, match="an object of class Random"):
-        known_values.bare([__import__("random").Random()])
+        values.bare([__import__("random").Random()])
 
 
 SAVED = (
@@ -212,7 +212,7 @@ BOMBS = {
 @pytest.mark.parametrize("container", [holding, legacy])
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_pickle_that_asks_for_more_than_the_file_has_is_refused(tmp_path, name, container, monkeypatch):
-    monkeypatch.setattr("cocos.checkpoints.files.opcodes.MAX_OPERATIONS", 200_000)
+    monkeypatch.setattr("cocos.checkpoints.files.operations.MAX_OPERATIONS", 200_000)
     path = tmp_path / "a.pt"
     container(path, b"\x80\x02" + BOMBS[name])
     with pytest.raises(InputError, match=r"asks for more than a file of \d+ bytes holds"):
@@ -252,7 +252,7 @@ def test_layers_and_sizes_are_bounded_by_the_weights(tmp_path, monkeypatch):
 
 
 def test_a_deflated_array_that_is_not_used_is_not_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "ALWAYS_ALLOWED", 2**19)
+    monkeypatch.setattr(operations, "ALWAYS_ALLOWED", 2**19)
     zeros = np.zeros(2**20, dtype=np.uint8)
     npz(tmp_path / "a.npz", compressed=True, query=np.eye(4), candidate=np.eye(4), other=zeros)
     assert checkpoints.open(tmp_path / "a.npz").notes[0].endswith("not used: other")

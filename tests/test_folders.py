@@ -13,7 +13,7 @@ import torch
 from cocos import InputError, UnsafeFile
 from cocos.checkpoints import files
 from cocos.checkpoints.files import folder as reading
-from cocos.checkpoints.files import stream
+from cocos.checkpoints.files import operations
 
 WEIGHTS = {"a.weight": torch.arange(6.0).reshape(2, 3), "b.weight": torch.ones(3)}
 
@@ -121,7 +121,7 @@ def link():
     ids=["link", "twice", "lzma", "bomb"],
 )
 def test_evil_archives_are_refused_before_anything_is_unpacked(tmp_path, monkeypatch, members, method, said):
-    monkeypatch.setattr(stream, "ALWAYS_ALLOWED", 2**20)
+    monkeypatch.setattr(operations, "ALWAYS_ALLOWED", 2**20)
     monkeypatch.setattr(reading.Folder, "_unpacked", None)
     with pytest.raises(InputError, match=said):
         files.file_or_folder(packed(tmp_path / "a.zip", members, method))

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from cocos.base.errors import InputError
 
-__all__ = ["private", "private_folder", "regular", "stream", "written"]
+__all__ = ["private", "private_folder", "regular", "state", "stream", "written"]
 
 # Bytes of the longest file name that common file systems accept.
 NAME_BYTES = 255
@@ -80,6 +80,11 @@ def stream(path: Path | str) -> io.BufferedReader:
         b'ntxent'
     """
     return open(path, "rb", opener=_descriptor)
+
+
+def state(about: os.stat_result) -> tuple[int, ...]:
+    """Identify a file and its state: device, inode, bytes, times of change."""
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
 def written(stream: IO[bytes], enough: int) -> int:

@@ -11,7 +11,7 @@ from cocos.checkpoints import data as shelf
 from cocos.checkpoints import inventory, routes, series
 from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain
-from cocos.checkpoints.files.kinds import TENSOR_KINDS
+from cocos.checkpoints.files.file import TENSOR_KINDS
 from cocos.checkpoints.formats import Format, format_of, why
 
 __all__ = ["about"]

@@ -14,7 +14,7 @@ from cocos import losses
 from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
 from cocos.checkpoints.files import NAMESPACES, File, Folder, plain, weight_files, whole_state_dicts
-from cocos.checkpoints.files.opcodes import MAX_OPERATIONS, budget
+from cocos.checkpoints.files.operations import MAX_OPERATIONS, budget
 from cocos.checkpoints.files.states import NOT_OF_THE_MODEL
 
 __all__ = [

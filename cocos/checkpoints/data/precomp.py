@@ -69,7 +69,7 @@ class StoredRows:
     @cached_property
     def state(self) -> tuple:
         """Identity and state of the file: device, inode, bytes, times of change."""
-        return _state(os.stat(self.path))
+        return reading.state(os.stat(self.path))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -104,14 +104,10 @@ class StoredRows:
                 for place in range(number):
                     stream.seek(self.offset + (start + place) * self.step * row)
                     read += stream.readinto(into[place * row : (place + 1) * row])
-            now = _state(os.fstat(stream.fileno()))
+            now = reading.state(os.fstat(stream.fileno()))
         if read != number * row or now != self.state:
             raise InputError(f"{self.path} changed while it was read; wait until it is written, and try again")
         return found.astype(self.dtype.newbyteorder("="), copy=False)
-
-
-def _state(about: os.stat_result) -> tuple:
-    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
 def _header(path: Path) -> tuple[StoredRows, bool]:

@@ -1,25 +1,19 @@
 """Sentences on files that cocos does not read as they are: what each is, and what to do with it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from cocos.base.errors import UnsafeFile
-from cocos.checkpoints.files.imports import RUNS_CODE
-from cocos.checkpoints.files.kinds import PROGRAM_KINDS
+from cocos.checkpoints.files.file import PROGRAM_KINDS, File
+from cocos.checkpoints.files.folder import Folder
+from cocos.checkpoints.files.operations import RUNS_CODE
+from cocos.checkpoints.files.pickles import SAVE_INSTEAD
 
-if TYPE_CHECKING:
-    from cocos.checkpoints.files.file import File
-    from cocos.checkpoints.files.folder import Folder
+__all__ = ["EMBED_INSTEAD", "describe"]
 
-__all__ = ["EMBED_INSTEAD", "SAVE_INSTEAD", "describe"]
-
-SAVE_INSTEAD = "save tensors instead: torch.save(model.state_dict(), FILE)"
 EMBED_INSTEAD = (
     "encode your training data with the frozen model and save the embeddings: numpy.savez(FILE, query=..., "
     "candidate=..., query_group=..., candidate_group=...), or embeddings=..., labels=... of a labelled set, then "

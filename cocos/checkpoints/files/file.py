@@ -1,7 +1,9 @@
-"""A file on disk: its bytes, its kind, and its content without running any of it."""
+"""A file on disk: its bytes, never mapped; its kind, by its content; and its content without running any of it."""
 
 import hashlib
 import io
+import os
+import pickle
 import zipfile
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
@@ -13,13 +15,41 @@ from typing import IO, Any
 from cocos.base import reading, tensor_files
 from cocos.base.errors import InputError, unreachable
 from cocos.base.untrusted import refuse_long
-from cocos.checkpoints.files.kinds import TORCH_KINDS, kind_of
+from cocos.checkpoints.files.operations import ALWAYS_ALLOWED, most_unpacked, names
 from cocos.checkpoints.files.pickles import Pickles
-from cocos.checkpoints.files.stream import ALWAYS_ALLOWED, Directory, Stream, most_unpacked, state
 
-__all__ = ["File"]
+__all__ = ["PROGRAM_KINDS", "TENSOR_KINDS", "Directory", "File", "Stream"]
 
+MAX_DIRECTORY = 2**23  # bytes of the directory of a zip archive, 100,000 members
+TORCH_KINDS = frozenset({"torch", "torch legacy"})  # written by torch.save, as a zip archive or before torch 1.6
+PROGRAM_KINDS = frozenset({"torchscript", "pt2"})  # written by torch.jit.save and torch.export.save
+TENSOR_KINDS = TORCH_KINDS | {"safetensors", "npz", "npy"}  # kinds that can hold tensors or arrays
+LEGACY_MAGIC = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # a number, the first pickle of torch files before 1.6
+# Bytes of the longest header for which a file counts as safetensors; the library's own limit.
+MAX_RECOGNISED_HEADER = 100_000_000
 MAX_HELD = 2**26  # bytes of a file that is read once and kept, so that the bytes hashed are the bytes read
+
+
+class Stream(io.BufferedReader):
+    """A file without a number: torch then neither maps it nor takes it for a tar archive."""
+
+    def fileno(self) -> int:
+        """Refuse."""
+        raise io.UnsupportedOperation("fileno")
+
+
+class Directory:
+    """A stream for zipfile, which reads a whole directory at once: too large a directory is refused."""
+
+    def __init__(self, stream: IO[bytes]):
+        self.stream, self.most = stream, MAX_DIRECTORY
+        self.seek, self.tell, self.seekable, self.close = stream.seek, stream.tell, stream.seekable, stream.close
+
+    def read(self, number: int = -1) -> bytes:
+        """Read bytes, at most as many as a directory may have."""
+        if self.most and number > self.most:
+            raise zipfile.BadZipFile(f"a directory of {number} bytes")
+        return self.stream.read(number)
 
 
 @dataclass(frozen=True)
@@ -53,7 +83,7 @@ class File:
             raise InputError(f"{self.path}: there is no such file")
         try:
             with reading.stream(self.at) as stream:
-                object.__setattr__(self, "_state", state(stream))
+                object.__setattr__(self, "_state", reading.state(os.fstat(stream.fileno())))
                 stream.read(1)
                 there = reading.written(stream, ALWAYS_ALLOWED)
         except OSError as error:
@@ -96,7 +126,7 @@ class File:
         if self.held is not None:
             return io.BytesIO(self.held)
         stream = Stream(reading.stream(self.at).detach())
-        if state(stream.raw) != self._state:
+        if reading.state(os.fstat(stream.raw.fileno())) != self._state:
             stream.close()
             raise InputError(self._changed())
         return stream
@@ -144,7 +174,7 @@ class File:
     @cached_property
     def kind(self) -> str:
         """Kind of the file, one word, such as `torch` or `npz`."""
-        return kind_of(self)
+        return _kind_of(self)
 
     @property
     def is_torch(self) -> bool:
@@ -193,3 +223,51 @@ class File:
                 raise InputError(f"{self.path} is a damaged safetensors file: {error}") from error
         self.refuse_change()
         return found
+
+
+def _kind_of(file: File) -> str:
+    """Name the kind of a file, such as `torch`, `safetensors`, `npz`, `empty` or `unknown`."""
+    with file.stream() as stream:
+        head = stream.read(512)
+    if not head:
+        return "empty"
+    if head[:4] in {b"PK\x03\x04", b"PK\x05\x06"}:
+        return "damaged zip" if file.members is None else _kind_of_archive(set(file.members))
+    if head[0] == 0x80 and LEGACY_MAGIC in head[:32]:
+        return "torch legacy"
+    if head.startswith(b"\x93NUMPY"):
+        return "npy"
+    if head.startswith((b"\x89HDF\r\n", b"CDF")):
+        return "netcdf"
+    if 2 <= int.from_bytes(head[:8], "little") <= MAX_RECOGNISED_HEADER and head[8:9] == b"{":
+        return "safetensors"
+    if head[257:262] == b"ustar":
+        return "tar"
+    if head[:2] == b"\x1f\x8b":
+        return "gzip"
+    if (head[0] == 0x80 and len(head) > 1 and head[1] <= pickle.HIGHEST_PROTOCOL) or _unmarked_pickle(file, head):
+        return "pickle"
+    return "text" if all(byte >= 32 or byte in b"\t\n\r\f" for byte in head) else "unknown"
+
+
+def _kind_of_archive(members: set[str]) -> str:
+    inner = {name.split("/", 1)[-1] for name in members}
+    exported = any(name.startswith("models/") for name in inner)
+    if any(name.endswith(".npy") for name in members):
+        return "npz"
+    if "constants.pkl" in inner or any(name.startswith("code/") for name in inner):
+        return "torchscript"
+    if "data.pkl" in inner and not exported:
+        return "torch"
+    return "pt2" if exported or "archive_format" in inner else "zip"
+
+
+def _unmarked_pickle(file: File, head: bytes) -> bool:
+    """Pickles of protocols 0 and 1 have no mark: one must parse to its end and import something."""
+    if head[:1] not in {b"c", b"(", b"]", b"}"}:
+        return False
+    try:
+        with file.stream() as stream:
+            return any(True for _ in names(stream))
+    except ValueError:
+        return False

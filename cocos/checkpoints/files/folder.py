@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from cocos.base.errors import InputError, unreachable
 from cocos.base.untrusted import parsed, refuse_long
 from cocos.checkpoints.files.file import File
-from cocos.checkpoints.files.stream import most_unpacked
+from cocos.checkpoints.files.operations import most_unpacked
 
 __all__ = ["Folder", "file_or_folder"]
 

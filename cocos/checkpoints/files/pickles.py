@@ -16,20 +16,24 @@ from typing import IO, TYPE_CHECKING
 import torch
 
 from cocos.base.errors import InputError, UnsafeFile
-from cocos.checkpoints.files.advice import SAVE_INSTEAD
-from cocos.checkpoints.files.imports import RUNS_CODE, UNREADABLE, VALUE_NAMES, names
-from cocos.checkpoints.files.kinds import TORCH_KINDS
-from cocos.checkpoints.files.known_values import bare
-from cocos.checkpoints.files.numpy_values import NUMPY_STAND_INS
-from cocos.checkpoints.files.opcodes import TooMuch, budget
+from cocos.checkpoints.files.operations import (
+    RUNS_CODE,
+    UNREADABLE,
+    VALUE_NAMES,
+    TooMuch,
+    budget,
+    most_unpacked,
+    names,
+)
 from cocos.checkpoints.files.rehearsal import UnsafeOperation, rehearse
-from cocos.checkpoints.files.stream import most_unpacked
+from cocos.checkpoints.files.values import NUMPY_STAND_INS, bare
 
 if TYPE_CHECKING:
     from cocos.checkpoints.files.file import File
 
-__all__ = ["Pickles", "Placeholder"]
+__all__ = ["SAVE_INSTEAD", "Pickles", "Placeholder"]
 
+SAVE_INSTEAD = "save tensors instead: torch.save(model.state_dict(), FILE)"
 MAX_PICKLE = 2**26  # bytes of one pickle in an archive, without the numbers of its tensors
 LEGACY_PICKLES = 5  # of a torch file before 1.6: magic number, version, machine, object, keys of storages
 
@@ -132,7 +136,7 @@ class Pickles:
     @cached_property
     def imports(self) -> set[str]:
         """Names that the pickles would import if they were loaded the unsafe way."""
-        if self.file.kind in TORCH_KINDS:
+        if self.file.is_torch:
             found, problem = self._rehearsed
             if problem is None:
                 return found

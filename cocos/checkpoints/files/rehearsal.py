@@ -14,9 +14,7 @@ from typing import IO
 
 import torch
 
-from cocos.checkpoints.files.imports import lines, of_today
-from cocos.checkpoints.files.opcodes import TooMuch, operations
-from cocos.checkpoints.files.stream import most_unpacked
+from cocos.checkpoints.files.operations import TooMuch, lines, most_unpacked, of_today, operations
 
 __all__ = ["UnsafeOperation", "rehearse"]
 

@@ -20,7 +20,7 @@ from cocos.checkpoints import Checkpoint, inventory
 from cocos.checkpoints.data import AnnotatedRows
 from cocos.checkpoints.encoders import device_of
 from cocos.checkpoints.files import File, plain
-from cocos.checkpoints.files.stream import most_unpacked
+from cocos.checkpoints.files.operations import most_unpacked
 from cocos.embeddings import Embeddings
 
 __all__ = ["read", "recognises", "renamed"]

@@ -1,8 +1,13 @@
-"""Rebuild the content of a file from values of known types, so that no method that a file planted is ever called."""
+"""Rebuild the content of a file from values of known types, so that no method that a file planted is ever called.
+
+Stand-ins take the place of numpy's objects and check what the file says: numpy's own `__setstate__` trusts its pickle,
+and a crafted dtype makes it read bytes of the file as pointers.
+"""
 
 import argparse
 import math
 import pathlib
+import re
 import types
 from collections import Counter, OrderedDict
 
@@ -11,15 +16,70 @@ import torch
 from torch import Tensor
 
 from cocos.base.untrusted import MAX_NAME
-from cocos.checkpoints.files.numpy_values import Array, Dtype
 
-__all__ = ["NAMESPACES", "bare", "plain"]
+__all__ = ["Array", "NAMESPACES", "NUMPY_STAND_INS", "bare", "plain"]
 
+NUMBER_DTYPE = re.compile(r"[?bhilqBHILQefdgFD]|[biufc]\d{1,2}")
+TEXT_DTYPE = re.compile(r"U[1-9]\d{0,4}")
+MAX_PICKLED_ARRAY = 2**31  # bytes of one array in a pickle
 NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 MAX_NESTING = 60  # containers within containers
 MAX_VALUES = 200_000  # plain values that a record may hold
 MAX_CHARACTERS = 10_000  # characters of a text
 ATOMS = (type(None), bool, int, float, complex, str, bytes, bytearray, torch.dtype, torch.device, torch.layout)
+
+
+class Dtype:
+    """A numpy dtype of plain numbers or text."""
+
+    def __init__(self, code="", align=False, copy=False):
+        if not isinstance(code, str) or not (NUMBER_DTYPE.fullmatch(code) or TEXT_DTYPE.fullmatch(code)):
+            raise ValueError(f"an array of Python objects or records (dtype {code!r})")
+        self.dtype = np.dtype(code)
+
+    def __setstate__(self, state):
+        order, fields = state[1], state[2:5]
+        if order not in {"<", ">", "=", "|"} or any(part is not None for part in fields):
+            raise ValueError("an array of records")
+        self.dtype = self.dtype.newbyteorder(order)
+
+
+class Array:
+    """A numpy array whose bytes fit its shape and dtype; `value` holds it.
+
+    Attributes:
+        value: the array, None until its state was read.
+    """
+
+    def __init__(self, *arguments):
+        self.value = None
+
+    def __setstate__(self, state):
+        _, shape, kind, fortran, raw = state
+        if not isinstance(kind, Dtype) or not isinstance(raw, bytes):
+            raise ValueError("an array of Python objects")
+        if len(raw) != kind.dtype.itemsize * int(np.prod(shape, dtype=object)) or len(raw) > MAX_PICKLED_ARRAY:
+            raise ValueError(f"an array of shape {shape} with {len(raw)} bytes")
+        self.value = np.frombuffer(raw, kind.dtype).reshape(shape, order="F" if fortran else "C").copy()
+
+
+def scalar(kind, raw):
+    """Convert a numpy scalar to a Python number or text.
+
+    Raises:
+        ValueError: its bytes do not fit its dtype.
+    """
+    if not isinstance(kind, Dtype) or not isinstance(raw, bytes) or len(raw) != kind.dtype.itemsize:
+        raise ValueError("a scalar that is no number")
+    return np.frombuffer(raw, kind.dtype)[0].item()
+
+
+NUMPY_STAND_INS = {
+    "numpy.dtype": Dtype,
+    "numpy.ndarray": Array,
+    **{f"{home}.multiarray.scalar": scalar for home in ("numpy.core", "numpy._core")},
+    **{f"{home}.multiarray._reconstruct": Array for home in ("numpy.core", "numpy._core")},
+}
 
 
 def _bare_tensor(value: Tensor) -> Tensor:
