@@ -48,11 +48,7 @@ class ClassVectors:
 
 
 def found(tensors: Mapping[str, Tensor]) -> ClassVectors | None:
-    """Find the class vectors among the tensors of a state dict: proxies before class weights, and the last of them.
-
-    Args:
-        tensors: by their names.
-    """
+    """Find the class vectors among the tensors of a state dict: proxies before class weights, and the last of them."""
     roles = {}
     for name, tensor in tensors.items():
         if not PROJECTION.search(name) and (
@@ -90,15 +86,9 @@ def checkpoint(
     contents: dict | None = None,
     trained_with: str | None = None,
 ) -> Checkpoint:
-    """Make a checkpoint of class vectors alone.
+    """Make a checkpoint of class vectors alone; data are refused, since nothing in the file encodes them.
 
-    Args:
-        file: the file.
-        data: that were given: refused, since nothing in the file encodes them.
-        one: the class vectors.
-        format: name of the format.
-        contents: more to say of the file.
-        trained_with: loss of the training, where only one has such parameters.
+    `trained_with` is the loss of the training, where only one has such parameters.
     """
     if data is not None:
         raise InputError(

@@ -41,16 +41,9 @@ def write(
     provenance: dict[str, Any],
     pictures: str = "auto",
 ) -> Path:
-    """Write embeddings with all that is known of their rows, whole or not at all.
+    """Write embeddings, as `.npz` or `.safetensors`, with all that is known of their rows, whole or not at all.
 
-    Args:
-        path: of the file, `.npz` or `.safetensors`.
-        embeddings: of both sides, or a labelled set.
-        provenance: of model and data, plain data.
-        pictures: one of `PICTURES`.
-
-    Raises:
-        InputError: the file cannot be written, or a picture cannot be read.
+    The provenance, of model and data, is plain data; `pictures` is one of `PICTURES`.
     """
     arrays = _vectors(embeddings)
     texts: dict[str, list[str]] = {}
@@ -167,11 +160,9 @@ def _safetensors(path: Path, arrays: dict[str, np.ndarray], said: dict[str, str 
 def named(found: Checkpoint, path: Path) -> Checkpoint:
     """Give the rows of a file of embeddings the names and pictures of a table.
 
-    Args:
-        found: the file of embeddings.
-        path: of the table: JSON lines, CSV or parquet, whose row k belongs to row k of each side. Its columns are
-            `query_name`, `candidate_name`, and `query_image`, `candidate_image` with paths inside its folder; `name`
-            and `image` stand for those of the queries, or of the samples of a labelled set.
+    Row k of the table (JSON lines, CSV or parquet) belongs to row k of each side. Its columns are `query_name`,
+    `candidate_name`, and `query_image`, `candidate_image` with paths inside its folder; `name` and `image` stand for
+    those of the queries, or of the samples of a labelled set.
     """
     if found.encoder is not None:
         raise InputError(

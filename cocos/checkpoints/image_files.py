@@ -34,11 +34,7 @@ MAX_EXPANSION = 16
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Images that stay in their files until they are indexed; a slice is another such sequence.
-
-    Args:
-        paths: of the files.
-    """
+    """Images that stay in their files until they are indexed; a slice is another such sequence."""
 
     paths: tuple[str, ...]
 
@@ -104,14 +100,9 @@ def inside(folder: Path, name: Any, where: str) -> str:
 def captioned(
     rows: Sequence[tuple[str, Sequence[str]]], places: Sequence[Path], *, name: str, split: str, option: str
 ) -> TrainingSet:
-    """Make a training set of images in files and their captions.
+    """Make a training set of images in files and their captions, from the name of each file and its captions.
 
-    Args:
-        rows: name of the file of each image, and its captions.
-        places: folders in which the images may lie; the first that has the first image is taken.
-        name: of the data.
-        split: of the data.
-        option: what the user types to name the folder, for the message.
+    The images lie in the first of the places that has the first image; `option` is what the user types to name another.
     """
     rows = [row for row in rows if row[1]]
     if not rows:
@@ -162,12 +153,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def places(path: Path, images: str | None) -> list[Path]:
-    """List the folders in which the images of a file of captions may lie.
-
-    Args:
-        path: of the file.
-        images: folder that the user names; None: those beside the file and above it.
-    """
+    """List the folders in which the images of a file of captions may lie."""
     if images is not None:
         return [Path(images)]
     part = re.sub(r"^(captions|dataset)_", "", path.stem)

@@ -24,12 +24,7 @@ PICKLES = re.compile(r"\.(bin|pt|pth|pkl|ckpt|p)$")
 
 
 def about(path: Path, data=None) -> dict:
-    """Describe a file, a folder, or the run of a training.
-
-    Args:
-        path: of the file or folder.
-        data: file or folder of the training data.
-    """
+    """Describe a file, a folder, or the run of a training."""
     file = file_or_folder(path)
     with one_sentence(file.path, "is a damaged file"):
         format = format_of(file)

@@ -76,13 +76,7 @@ FIRST_LOSSES = {"proxies": "proxynca", "class weights": "normalized_softmax", "c
 
 @dataclass(frozen=True)
 class Found:
-    """A tensor of a file.
-
-    Args:
-        name: keys that lead to it, with dots.
-        shape: of the tensor.
-        dtype: without `torch.`.
-    """
+    """A tensor of a file, by the keys that lead to it, with dots; its dtype has no `torch.`."""
 
     name: str
     shape: tuple[int, ...]
@@ -167,13 +161,7 @@ def progress(file: File | Folder) -> dict:
 
 
 def role(name: str, shape: tuple[int, ...], dtype: str) -> tuple[str, bool] | None:
-    """Tell what a tensor is by its name and shape, and whether a class is a column of it; None of other tensors.
-
-    Args:
-        name: of the tensor.
-        shape: of the tensor.
-        dtype: without `torch.`.
-    """
+    """Tell what a tensor is by its name and shape, and whether a class is a column of it; None of other tensors."""
     if len(shape) != 2 or not dtype.startswith(("float", "bfloat")) or min(shape) < 2:
         return None
     if COLUMN_NAMES.search(name):
@@ -273,12 +261,8 @@ def _said(file: File) -> Iterator[tuple[str, object]]:
 def recorded(file: File) -> tuple[dict[str, dict], str | None, dict[str, float]]:
     """Read the loss and its parameters that a file records, where only one reading is possible.
 
-    Args:
-        file: of any kind.
-
-    Returns:
-        Loss -> parameters; the loss that the file names, if it is on the shelf; and every number found, as a hint. A
-        number recorded with two values is left out. `logit_scale` is the logarithm of a scale, as in CLIP.
+    Returns loss -> parameters; the loss that the file names, if it is on the shelf; and every number found, as a hint.
+    A number recorded with two values is left out. `logit_scale` is the logarithm of a scale, as in CLIP.
     """
     seen: dict[str, set] = {}
     named, sigmoid, known = set(), False, loss_numbers()

@@ -68,10 +68,8 @@ class Model:
     def read(self, file: File | Folder, data: Any) -> Checkpoint:
         """Make a checkpoint of a file whose content the function takes.
 
-        Args:
-            file: the file.
-            data: for a function that makes embeddings, passed on as it is; for one that builds an encoder, the source
-                of the training data, or None.
+        A function that makes embeddings gets the data as they are; for one that builds an encoder they are the source
+        of the training data, or None.
         """
         function, content = self.found(), self.content(file)
         recorded, loss, _ = ({}, None, {}) if isinstance(file, Folder) else inventory.recorded(file)
@@ -150,11 +148,7 @@ def _required(function: Any) -> int:
 
 
 def parted(model: object | Sequence[object]) -> Model:
-    """Tell a function from a checkpoint, and from the files and folders that come with it.
-
-    Args:
-        model: a function, or its name; and files and folders that come with it; or a checkpoint or folder alone.
-    """
+    """Tell a function from a checkpoint, and from the files and folders that come with it."""
     given = [model] if isinstance(model, str | Path) or callable(model) else list(model)
     functions = [
         each for each in given if callable(each) or (isinstance(each, str) and ":" in each and not Path(each).exists())

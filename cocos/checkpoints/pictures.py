@@ -56,14 +56,7 @@ class Preparation:
             raise InputError(f"resampling: {self.resampling!r}, expected bilinear, bicubic or plain")
 
     def __call__(self, images: Sequence[Any]) -> Tensor:
-        """Prepare images.
-
-        Args:
-            images: (N, 1 or 3, height, width) uint8, or N images of shapes of their own, (1 or 3, height, width).
-
-        Returns:
-            (N, channels, height, width) float32, with as many channels as `mean`.
-        """
+        """Prepare N images, each (1 or 3, height, width) of uint8: float32, (N, channels, height, width)."""
         return torch.stack([self._one(torch.as_tensor(image)) for image in images])
 
     def _one(self, image: Tensor) -> Tensor:
@@ -123,11 +116,7 @@ def _centre(image: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 class ImageEncoder(nn.Module):
-    """A network that reads images of one side or both; prepared as at the validation of its training.
-
-    Args:
-        preparation: of each image.
-    """
+    """A network that reads images of one side or both; prepared as at the validation of its training."""
 
     kinds = ("image",)
     items_at_once = IMAGES_AT_ONCE

@@ -62,13 +62,7 @@ class Recipe:
 
 
 def _refuse(path: Path, held: dict, inside: bool) -> None:
-    """Refuse tables, keys and values that no recipe has.
-
-    Args:
-        path: of the recipe.
-        held: its content.
-        inside: it lies beside a checkpoint.
-    """
+    """Refuse tables, keys and values that no recipe has, and code in one that lies beside a checkpoint."""
     for table, content in held.items():
         if table not in TABLES:
             raise InputError(f"{path}: {nearest('table', table, TABLES)}")
@@ -119,12 +113,7 @@ def _loss(path: Path, held: dict) -> dict[str, Any]:
 
 
 def read(path: Path, *, inside: bool) -> Recipe:
-    """Read a recipe.
-
-    Args:
-        path: of the file.
-        inside: it lies beside a checkpoint, and holds data alone.
-    """
+    """Read a recipe; one that lies `inside` the folder of a checkpoint holds data alone."""
     try:
         size = path.stat().st_size
         text = None

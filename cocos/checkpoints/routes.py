@@ -148,15 +148,7 @@ def read(file: File | Folder, format: Format, data: Any) -> Checkpoint:
 
 
 def route(path: Path, data: Any, model: Any, recipe: Any, trust: bool) -> Route:
-    """Find the route to a model and its data.
-
-    Args:
-        path: what the user names first.
-        data: training data: a path, a function or its name.
-        model: code, with the files that it needs; or a checkpoint or folder.
-        recipe: path of a recipe.
-        trust: of the file, for code of the user's.
-    """
+    """Find the route to a model and its data, from what the user types: the arguments of `cocos.open`."""
     held = Recipe() if recipe is None else recipes.read(Path(recipe), inside=_beside(Path(recipe), path))
     asked = None if model is None else model_functions.parted(model)
     if asked is None and (named := held.named("model")):

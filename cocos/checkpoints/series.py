@@ -51,23 +51,16 @@ READ_BY_THEMSELVES = (".jsonl", ".nc")  # suffixes of stores and results, which 
 
 
 def natural(name: str) -> list:
-    """Sort key that puts epoch_2 before epoch_10.
-
-    Args:
-        name: of a file.
-    """
+    """Sort key that puts epoch_2 before epoch_10."""
     parts = STEP_NUMBER.split(name), [int(number) for number in STEP_NUMBER.findall(name)]
     return [part for pair in zip(parts[0], [*parts[1], -1], strict=True) for part in pair]
 
 
 @dataclass(frozen=True)
 class Member:
-    """A checkpoint of a run.
+    """A checkpoint of a run: a file, or the folder of a model.
 
-    Args:
-        path: of the file, or of the folder of a model.
-        name: relative to the folder of the run, with `/`.
-        step: in the name; None where there is none.
+    Its name is relative to the folder of the run, with `/`; its step is the one in the name, None where there is none.
     """
 
     path: Path
@@ -76,11 +69,7 @@ class Member:
 
     @classmethod
     def of(cls, path: Path) -> "Member":
-        """A checkpoint that is given by its path alone.
-
-        Args:
-            path: of the file, or of the folder of a model.
-        """
+        """A checkpoint that is given by its path alone."""
         return cls(path, path.name, step(path.name, folder=path.is_dir()))
 
     @property
@@ -122,9 +111,7 @@ def _members(folder: Folder) -> Iterator[str]:
 def step(name: str, *, folder: bool = False) -> int | None:
     """Read the step of a checkpoint from its name, or from that of a folder around it that says so; None without one.
 
-    Args:
-        name: of the checkpoint, relative to the folder of the run.
-        folder: it is the folder of a model.
+    The name is relative to the folder of the run; `folder` says that it is the folder of a model.
 
     Examples:
         >>> from cocos.checkpoints.series import step
@@ -143,32 +130,20 @@ def _said(part: str) -> list[str]:
 
 
 def members(folder: Folder) -> list[Member]:
-    """List the checkpoints in a folder in the order of their steps; those without one come last, by their names.
-
-    Args:
-        folder: of a training run.
-    """
+    """List the checkpoints in a folder in the order of their steps; those without one come last, by their names."""
     found = [Member(folder.path / name, name, step(name, folder=name not in folder)) for name in _members(folder)]
     return sorted(found, key=lambda each: (each.step is None, each.step or 0, natural(each.name)))
 
 
 def latest(folder: Folder) -> str | None:
-    """Name the checkpoint of the last step, by its name alone; None where the folder holds none.
-
-    Args:
-        folder: of a training run.
-    """
+    """Name the checkpoint of the last step, by its name alone; None where the folder holds none."""
     found = members(folder)
     numbered = [each for each in found if each.step is not None]
     return (numbered or found)[-1].name if found else None
 
 
 def listed(folder: Folder) -> list[dict]:
-    """List the checkpoints in a folder, those without a step last: name, step, bytes, format, and why it is refused.
-
-    Args:
-        folder: of a training run.
-    """
+    """List the checkpoints in a folder, those without a step last: name, step, bytes, format, and why it is refused."""
     found, left = [], MAX_READ
     shown = members(folder)[:MAX_LISTED]
     sizes = dict.fromkeys((each.name for each in shown), 0)
@@ -211,13 +186,6 @@ def files(paths: Sequence[Path]) -> dict[str, list[Member]]:
 
     Files make one run: sorted if each has a number in its name, and in the order given otherwise. Each folder is a
     run, whose checkpoints are files, folders of models, or the folder itself where it is a model without any step.
-
-    Args:
-        paths: files, or folders.
-
-    Raises:
-        InputError: both, something that is not there, a folder without checkpoints or around several runs, or two
-            folders of one name.
     """
     for path in paths:
         try:
@@ -333,11 +301,7 @@ class Series:
         return len(self.members)
 
     def __iter__(self) -> Iterator[Embeddings]:
-        """Yield the samples and proxies of one checkpoint after the other.
-
-        Raises:
-            InputError: one has no proxies.
-        """
+        """Yield the samples and proxies of one checkpoint after the other."""
         for done, path in enumerate((each.path for each in self.members), start=1):
             checkpoint = self.opener(path)
             embeddings = checkpoint.embed(self.split, self.device)

@@ -249,12 +249,7 @@ def reason(error: Exception) -> str:
 
 
 def pyarrow(what: str, module: str = "pyarrow") -> ModuleType:
-    """Import pyarrow, or a module of it, which reads columns.
-
-    Args:
-        what: is to be read, for the message.
-        module: the one that is needed.
-    """
+    """Import pyarrow, or a module of it, which reads columns; `what` is to be read, for the message."""
     import importlib
 
     try:

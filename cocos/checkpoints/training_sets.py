@@ -172,23 +172,17 @@ class TrainingSet:
         return (candidate, query) if direction in self.directions[1:] else (query, candidate)
 
     def texts(self, direction: str) -> tuple[TextOf, TextOf]:
-        """Return functions of a row that give the text of a query and of a candidate.
+        """Return functions of a row that give the text of a query and of a candidate, from the side that asks.
 
-        A row without a text of its own is described by the first text of its group on the other side.
-
-        Args:
-            direction: which side asks, as in `directions`; the candidates of `s2p` are proxies.
+        A row without a text of its own is described by the first text of its group on the other side; the candidates of
+        `s2p` are proxies.
         """
         query, candidate = self.sides
         asked = "proxy {}".format if direction == "s2p" else _text_of(candidate, query)
         return self._by_direction(direction, _text_of(query, candidate), asked)
 
     def pictures(self, direction: str) -> tuple[PictureOf | None, PictureOf | None]:
-        """Return functions of a row that give the picture of a query and of a candidate; None for a side without.
-
-        Args:
-            direction: which side asks, as in `directions`; the candidates of `s2p` are proxies.
-        """
+        """Return functions of a row that give the picture of a query and of a candidate; None for a side without."""
         query, candidate = (_picture_of(side.shown) for side in self.sides)
         return self._by_direction(direction, query, None if direction == "s2p" else candidate)
 
@@ -265,12 +259,7 @@ def image_captions(
 
 @dataclass(frozen=True, eq=False)
 class AnnotatedRows:
-    """Embeddings whose rows have names or pictures.
-
-    Args:
-        embeddings: of both sides.
-        folder: that the files of the pictures must lie in; None: anywhere.
-    """
+    """Embeddings whose rows have names or pictures; files of pictures must lie in the folder, where there is one."""
 
     embeddings: Embeddings
     folder: Path | None = None
@@ -283,9 +272,6 @@ class AnnotatedRows:
         """Return functions of a row that give the name of a query and of a candidate.
 
         A row without a name is named by its number and its group.
-
-        Args:
-            direction: which side asks.
         """
         side = self._asking(direction)
         query, candidate = side.names or (None, None)
@@ -295,9 +281,6 @@ class AnnotatedRows:
         """Return functions of a row that give the picture of a query and of a candidate, read when they are called.
 
         None instead of a function where a side has no pictures; None from a function where a row has none.
-
-        Args:
-            direction: which side asks.
         """
         query, candidate = self._asking(direction).pictures or (None, None)
         return _picture_of(query, self.folder), _picture_of(candidate, self.folder)

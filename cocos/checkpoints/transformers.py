@@ -47,11 +47,7 @@ RANDOM = re.compile(r"(normal|uniform|trunc_normal|(kaiming|xavier)_(normal|unif
 
 
 def installed(name: str) -> ModuleType:
-    """Import a library that models are built with.
-
-    Args:
-        name: `transformers` or `tokenizers`.
-    """
+    """Import a library that models are built with, `transformers` or `tokenizers`."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -103,12 +99,7 @@ class _Unfilled(TorchFunctionMode):
 
 
 def build_model(config: Mapping[str, Any], types: frozenset[str] = TEXT_MODELS) -> nn.Module:
-    """Build a model without weights.
-
-    Args:
-        config: plain data of a `config.json`.
-        types: of models that may be built.
-    """
+    """Build a model of one of some types from the plain data of a `config.json`, without weights."""
     for key, reason in REFUSED.items():
         if config.get(key):
             raise InputError(f"config.json has {key} {str(config[key])[:80]}: {reason}")
@@ -136,13 +127,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_sizes(config: Mapping[str, Any], tensors: int, numbers: int) -> None:
-    """Refuse sizes that the weights of a file do not explain, before a model is built from them.
-
-    Args:
-        config: plain data of a `config.json`.
-        tensors: in the file.
-        numbers: in all tensors together.
-    """
+    """Refuse sizes that the tensors of a file, and their numbers together, do not explain, before a model is built."""
     for key, value in config.items():
         if isinstance(value, dict):
             _check_sizes(value, tensors, numbers)
@@ -162,10 +147,6 @@ def adapted(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Give the weights of a file the names of a model, in float32, without those that a frozen encoder does not read.
 
     A file that was saved with a head has the encoder under a prefix; weights that two names share are saved once.
-
-    Args:
-        model: built by `build_model`.
-        state: weights of a file.
     """
     state = {re.sub(r"LayerNorm\.(gamma|beta)$", _renamed, key): value for key, value in state.items()}
     own = set(model.state_dict())
@@ -196,14 +177,8 @@ def filled(
 ) -> nn.Module:
     """Build an encoder around a model of transformers, with the weights of a file, and freeze it.
 
-    Names and shapes are compared on the meta device, before anything is allocated for the sizes of a file.
-
-    Args:
-        build: builds the encoder without weights.
-        inner: attribute of the encoder that is the model.
-        config: of the model.
-        weights: of the model, as its file names them.
-        more: of the rest of the encoder, by their names in it.
+    Names and shapes are compared on the meta device, before anything is allocated for the sizes of a file. The model is
+    the attribute `inner` of the encoder; `more` are weights of the rest, by their names in the encoder.
     """
     _check_sizes(config, len(weights), sum(map(torch.numel, weights.values())))
     imported(config.get("model_type"))

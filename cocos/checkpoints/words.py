@@ -122,15 +122,10 @@ def _json(path: Path):
 
 
 def read_vocabulary(path: Path, size: int) -> dict[str, int]:
-    """Read a vocabulary.
+    """Read a vocabulary: word -> id, 0 to size - 1, with as many words as the checkpoint was trained with.
 
-    Args:
-        path: `NAME_vocab.pkl`, a pickled `Vocabulary` with the attribute `word2idx`; or JSON, `{"word2idx":
-            {...}}` or the mapping of words to ids itself.
-        size: words that the checkpoint was trained with: the rows of its word embedding.
-
-    Returns:
-        Word -> id; the ids are 0..size-1.
+    It is `NAME_vocab.pkl`, a pickled `Vocabulary` with the attribute `word2idx`; or JSON, `{"word2idx": {...}}` or the
+    mapping of words to ids itself.
     """
     found = _json(path) if path.suffix == ".json" else _unpickle(path)
     words = found.get("word2idx", found) if isinstance(found, dict) else None

@@ -68,11 +68,7 @@ class Kind(Protocol):
         """Return the names of the splits."""
 
     def load(self, split: str, path: Path | None = None, **arguments: Any) -> TrainingSet:
-        """Load one split; the arguments are those that a checkpoint records of its data, or a user gives.
-
-        Raises:
-            InputError: files that are missing or damaged.
-        """
+        """Load one split; the arguments are those that a checkpoint records of its data, or a user gives."""
 
     def recognises(self, path: Path) -> bool:
         """Whether a file or folder holds data of this kind, by its content; no error where it holds anything else."""
@@ -101,11 +97,7 @@ class Source:
     notes: tuple[str, ...] = ()
 
     def load(self, split: str = "train") -> TrainingSet:
-        """Load one split.
-
-        Raises:
-            InputError: no such split (the nearest one is named), or its files cannot be read.
-        """
+        """Load one split."""
         if self.splits and split not in self.splits:
             raise InputError(nearest(f"split of {self.path or self.kind}", split, self.splits))
         return self.loader(split)
@@ -136,16 +128,7 @@ def _check(name: str, load: Callable, path: tuple[Path, ...], arguments: dict[st
 
 
 def splits(name: str, *path: Path, **arguments: Any) -> tuple[str, ...]:
-    """Return the splits of a kind of data.
-
-    Args:
-        name: of the kind.
-        *path: of the data, where the kind needs one.
-        **arguments: of its `load`; its `splits` gets those that it takes.
-
-    Raises:
-        InputError: no such data, or its files cannot be read.
-    """
+    """Return the splits of a kind of data; of the arguments of its `load` its `splits` gets what it takes."""
     module = _module(name)
     if not hasattr(module, "splits"):
         return module.SPLITS
@@ -154,30 +137,15 @@ def splits(name: str, *path: Path, **arguments: Any) -> tuple[str, ...]:
 
 
 def load(name: str, split: str = "train", *path: Path, **arguments: Any) -> TrainingSet:
-    """Load one split of a kind of data.
-
-    Args:
-        name: of the kind.
-        split: of the data.
-        *path: of the data, where the kind needs one.
-        **arguments: of its `load`.
-
-    Raises:
-        InputError: no such data or split (the nearest one is named), or its files cannot be read.
-    """
+    """Load one split of a kind of data, with the arguments of its `load`."""
     return source(name, *path, **arguments).load(split)
 
 
 def source(name: str, *path: Path, **arguments: Any) -> Source:
     """Find the splits of a kind of data; nothing else is read.
 
-    Args:
-        name: of the kind.
-        *path: of the data, where the kind needs one.
-        **arguments: of its `load`, as a checkpoint records them, or a user gives them.
-
-    Raises:
-        InputError: no such data, or its files cannot be read.
+    The arguments are those of its `load`, as a checkpoint records them, or a user gives them, with the path where the
+    kind needs one.
     """
     load = _module(name).load
     _check(name, load, path, arguments)
@@ -197,9 +165,6 @@ def own(given: Callable | str | TrainingSet | Mapping) -> Source:
     Args:
         given: a `TrainingSet`, or a dictionary (`training_set`); or `load(split)`, which returns one of these, or its
             name as `file.py:function` or `package.module:function`.
-
-    Raises:
-        InputError: it is not there.
 
     Examples:
         >>> cocos.data.own(lambda split: {"query": ["a cat"], "candidate": ["it purrs"]}).load("train").directions
@@ -222,9 +187,6 @@ def find(path: Path | str, options: dict | None = None) -> Source:
     Args:
         path: of the file or folder.
         options: of its kind, such as the names of its columns; `kind` names the kind itself.
-
-    Raises:
-        InputError: it is not there, or no kind recognises it.
     """
     path, options = Path(path), dict(options or {})
     try:
@@ -253,12 +215,7 @@ def is_own(given: Any) -> bool:
 
 
 def loader(given: Callable | str) -> Callable[[str], TrainingSet]:
-    """Make a loader of a function of the user's.
-
-    Args:
-        given: `load(split)`, or its name as `file.py:function` or `package.module:function`. It returns a `TrainingSet`
-            or a dictionary (`training_set`). A function without arguments has the split `train` alone.
-    """
+    """Make a loader of a function of the user's."""
     function = located(given, "data") if isinstance(given, str) else given
     name = f"data {given!r}" if isinstance(given, str) else f"data {getattr(given, '__name__', given)!r}"
     if not callable(function):

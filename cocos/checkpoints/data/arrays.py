@@ -140,9 +140,6 @@ def load(split: str, path: Path) -> TrainingSet:
             (N, height, width, 3) or (N, 3, height, width) of uint8, or `features` (N, ...) of floats; `labels` (N,),
             whole numbers or text, and optionally `class_names`; or `captions`, (N,) or (N, K) texts, or (M,) with
             `image_group` and `caption_group`; optionally `ids`, (N,).
-
-    Raises:
-        InputError: the file is damaged, or its arrays do not fit.
     """
     path = _files(Path(path))[split]
     arrays = _arrays(path)

@@ -44,9 +44,6 @@ def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
         split: one of `splits`.
         path: of the JSON file, or of the folder with `annotations`.
         images: folder of the images; None: one that is found beside the file.
-
-    Raises:
-        InputError: a damaged file, an annotation that is none, or images that are not there.
     """
     files = _files(Path(path))
     if split not in files:

@@ -29,16 +29,9 @@ def _file(folder, name: str) -> Path:
 
 
 def records(folder=None) -> list[dict]:
-    """Read the record of each image, in the order of the sheet.
+    """Read the record of each image, in the order of the sheet: image_id, split, concept, captions, languages.
 
-    Args:
-        folder: with `captions.jsonl.gz`; None is the one inside the package.
-
-    Returns:
-        Records of all splits: image_id, split, concept, five captions and their languages.
-
-    Raises:
-        InputError: the folder lacks the file, or it is damaged.
+    They are in `captions.jsonl.gz` of the folder; None is the one inside the package.
     """
     path = _file(folder, "captions.jsonl.gz")
     try:
@@ -79,9 +72,6 @@ def load(split: str, folder=None) -> TrainingSet:
     Returns:
         Images (N, 3, 32, 32), uint8, on white. Captions, 5 N: those of an image one after the other (name and
         keywords in English, name in German, French and Spanish). A group is an image's place in its split.
-
-    Raises:
-        InputError: the folder lacks a file, or its files are damaged or do not fit together.
     """
     rows = records(folder)
     sheet, down = _sheet(folder, len(rows)), -(-len(rows) // IMAGES_ACROSS)

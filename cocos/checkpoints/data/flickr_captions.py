@@ -30,9 +30,6 @@ def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
         split: `train`; the file knows no splits.
         path: of the file.
         images: folder of the images; None: one that is found beside the file.
-
-    Raises:
-        InputError: a damaged file, or images that are not there.
     """
     path = Path(path)
     rows: dict[str, list[str]] = {}

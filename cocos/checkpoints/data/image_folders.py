@@ -85,9 +85,6 @@ def load(split: str, path: Path) -> TrainingSet:
 
     Returns:
         A labelled set: a class is a folder, an image has its path below the folder of the split as its name.
-
-    Raises:
-        InputError: no such split, or fewer than two images.
     """
     parts = _parts(Path(path))
     if split not in parts:

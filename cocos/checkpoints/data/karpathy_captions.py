@@ -37,11 +37,7 @@ def _whole(entry: Any) -> bool:
 
 
 def splits(path: Path) -> tuple[str, ...]:
-    """List the splits.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """List the splits."""
     return tuple(dict.fromkeys(each["split"] for each in _entries(path)))
 
 
@@ -52,9 +48,6 @@ def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
         split: one of `splits`.
         path: of the JSON file.
         images: folder of the images; None: one that is found beside the file.
-
-    Raises:
-        InputError: a damaged file, or images that are not there.
 
     Source: Karpathy & Fei-Fei 2015, Deep visual-semantic alignments, arXiv:1412.2306, whose splits they are.
     """

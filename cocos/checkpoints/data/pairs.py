@@ -97,13 +97,7 @@ class _Joined:
 
 
 def paired(examples: Iterable[Examples], name: str, split: str) -> TrainingSet:
-    """Make a training set of pairs: each text is one row of its side, and hard negatives are candidates.
-
-    Args:
-        examples: the rows.
-        name: of the data.
-        split: of the data.
-    """
+    """Make a training set of pairs: each text is one row of its side, and hard negatives are candidates."""
     joined, rows = _Joined(), list(examples)
     queries: dict[str, int] = {}
     candidates: dict[str, int] = {}
@@ -157,13 +151,7 @@ def paired(examples: Iterable[Examples], name: str, split: str) -> TrainingSet:
 
 
 def labelled(examples: Iterable[Examples], name: str, split: str) -> TrainingSet:
-    """Make a labelled set of texts.
-
-    Args:
-        examples: the rows.
-        name: of the data.
-        split: of the data.
-    """
+    """Make a labelled set of texts."""
     texts: list[str] = []
     labels: list[int] = []
     number: dict[str, int] = {}
@@ -228,9 +216,6 @@ def splits(path: Path, columns: Mapping[str, Any] | None = None) -> tuple[str, .
     """List the splits: files of a folder, or values of the column `split`; `train` where there is none.
 
     Where there are several, `all` is their rows together.
-
-    Raises:
-        InputError: a file cannot be read.
     """
     files = _files(path)
     if "" not in files:
@@ -262,9 +247,6 @@ def load(split: str, path: Path, columns: Mapping[str, Any] | str | None = None)
 
     Returns:
         Queries and candidates (`q2c`, `c2q`), or a labelled set (`s2s`).
-
-    Raises:
-        InputError: columns that are not there, or a row that cannot be used (its line is named).
     """
     path, given = Path(path), columns_of(columns)
     files = _files(path)
@@ -303,11 +285,7 @@ def _stem(path: Path) -> str:
 
 
 def columns_of(columns: Mapping[str, Any] | str | None) -> dict[str, list[str]]:
-    """Read the columns that the user names, as a mapping or as text such as query=title,negative=wrong_1,wrong_2.
-
-    Raises:
-        InputError: an unknown role, or names that are none.
-    """
+    """Read the columns that the user names, as a mapping or as text such as query=title,negative=wrong_1,wrong_2."""
     if not isinstance(columns, Mapping | str | None):
         raise InputError(f"columns: {str(columns)[:60]}, expected names by role, such as query=NAME")
     if isinstance(columns, str):
@@ -332,16 +310,7 @@ def columns_of(columns: Mapping[str, Any] | str | None) -> dict[str, list[str]]:
 
 
 def roles(names: Sequence[str], given: Mapping[str, Sequence[str]], path: Path) -> Roles:
-    """Choose columns: those that are named, then those with a usual name.
-
-    Args:
-        names: of the columns that are there.
-        given: role -> names, from the user.
-        path: of the data, for sentences.
-
-    Raises:
-        InputError: a named column is not there, or no usual one is.
-    """
+    """Choose columns: those that are named (role -> names), then those with a usual name."""
     for chosen in given.values():
         for name in chosen:
             if name not in names:
@@ -371,17 +340,9 @@ def roles(names: Sequence[str], given: Mapping[str, Sequence[str]], path: Path) 
 def training_set(
     tables: Sequence[Columns], chosen: Roles, *, name: str, split: str, column: str | None = None
 ) -> TrainingSet:
-    """Make a training set of the rows of tables.
+    """Make a training set of the rows of tables with the same columns.
 
-    Args:
-        tables: with the same columns.
-        chosen: columns.
-        name: of the data.
-        split: of the data.
-        column: that names the split of each row; None: all rows are of this one.
-
-    Raises:
-        InputError: a row that cannot be used (its line is named), or no row at all.
+    `column` names the split of each row; None: all rows are of this one.
     """
     make = paired if chosen.query else labelled
     kept = [(table, _of_split(table, split, column)) for table in tables]
@@ -424,14 +385,7 @@ def _examples(table: Columns, rows: Sequence[int], chosen: Roles) -> Iterator[Ex
 
 
 def _texts(value: Any, where: str, *, empty: bool = False, many: bool = False) -> list[str]:
-    """Read a text, or a list of texts.
-
-    Args:
-        value: of the cell.
-        where: it stands, for the message.
-        empty: it may have no value.
-        many: only a list will do.
-    """
+    """Read a text, or a list of texts; it may be `empty`, or has to be a list, for `many`."""
     if empty and missing(value):
         return []
     texts = value if isinstance(value, list) else [value]

@@ -52,9 +52,6 @@ class StoredRows:
         dtype: of its numbers, in its order of bytes.
         offset: bytes before the first row.
         step: one row in `step` is used.
-
-    Raises:
-        InputError: when rows are read and the file is no longer the one that was opened.
     """
 
     path: Path
@@ -140,12 +137,7 @@ def _features(path: Path) -> StoredRows | np.ndarray:
 
 
 def _captions(path: Path, most: int) -> list[str]:
-    """Read the lines of a text file.
-
-    Args:
-        path: of the file.
-        most: bytes that the file may have.
-    """
+    """Read the lines of a text file of at most so many bytes."""
     if (size := os.path.getsize(path)) > most:
         raise InputError(f"{path} has {size} bytes, expected at most {most} for the images beside it")
     found = []
@@ -189,10 +181,6 @@ def load(split: str, folder=None) -> TrainingSet:
     Args:
         split: one of `SPLITS`.
         folder: that holds both files.
-
-    Raises:
-        InputError: no folder, a file that is missing or damaged, or captions that do not go evenly into the
-            images.
     """
     if folder is None:
         raise InputError(

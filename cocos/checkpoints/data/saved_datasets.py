@@ -58,11 +58,7 @@ def _plain(name: Any) -> bool:
 
 
 def splits(path: Path) -> tuple[str, ...]:
-    """List the splits; where there are several, `all` is their rows together.
-
-    Raises:
-        InputError: the dataset is damaged.
-    """
+    """List the splits; where there are several, `all` is their rows together."""
     return with_all(_folders(path))
 
 
@@ -149,9 +145,6 @@ def load(split: str, path: Path, columns: Mapping[str, Any] | str | None = None)
         split: one of `splits`.
         path: of the folder.
         columns: role -> name of a column, as in `cocos.data.pairs.load`.
-
-    Raises:
-        InputError: files that are missing or damaged, columns that are not there, or a row that cannot be used.
     """
     folders = _folders(Path(path))
     if split not in {*folders, ALL_ROWS}:

@@ -75,11 +75,7 @@ class Architecture(Protocol):
     """A file of this shelf."""
 
     def build(self, **arguments: Any) -> nn.Module:
-        """Build an `Encoder` with random weights from the arguments that a checkpoint records.
-
-        Raises:
-            InputError: arguments that fit no model.
-        """
+        """Build an `Encoder` with random weights from the arguments that a checkpoint records."""
 
 
 def names() -> list[str]:
@@ -109,11 +105,7 @@ def _plugin(name: str) -> plugins.Plugin:
 
 
 def distribution_of(name: str) -> str:
-    """Name the distribution, with its version, that provides an architecture; empty for those of cocos.
-
-    Raises:
-        InputError: no such architecture.
-    """
+    """Name the distribution, with its version, that provides an architecture; empty for those of cocos."""
     return "" if name in names() else str(_plugin(name))
 
 
@@ -125,9 +117,6 @@ def build(name: str, arguments: dict, state: dict[str, Tensor] | None = None) ->
         arguments: of its `build`.
         state: weights that it is built for: there are no more layers (`num_...`) than tensors, and no size is larger
             than all numbers together.
-
-    Raises:
-        InputError: no such architecture, or arguments that it does not have.
     """
     architecture: Architecture = load(name)
     if state is not None:
@@ -162,11 +151,7 @@ def _items(value: Any) -> Iterator[Any]:
 
 
 def freeze(model: nn.Module, state: dict) -> nn.Module:
-    """Load a state dict, strictly, and freeze: eval mode, no parameter requires a gradient.
-
-    Raises:
-        InputError: keys or shapes that do not fit (the first few are named).
-    """
+    """Load a state dict, strictly, and freeze: eval mode, no parameter requires a gradient."""
     own = model.state_dict()
     missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys(), key=str)
     reshaped = [k for k in own.keys() & state.keys() if own[k].shape != state[k].shape]
@@ -190,9 +175,6 @@ def prepared(model: nn.Module, images: Any) -> nn.Module:
         images: `resize` (the shorter side, or height and width, in pixels), `crop` (height and width of the middle),
             `mean` and `std` (where white is 1), `resampling` (`bilinear`, `bicubic` or `plain`). What is not named is
             not done.
-
-    Raises:
-        InputError: the encoder reads no images, or no image can be prepared so.
     """
     from cocos.checkpoints.pictures import Preparation
 
@@ -215,11 +197,7 @@ def prepared(model: nn.Module, images: Any) -> nn.Module:
 
 
 def device_of(name: str | None) -> torch.device:
-    """Find a device by name: `cpu`, `cuda` (also `cuda:1`), or `auto` for the GPU where there is one.
-
-    Raises:
-        InputError: another name, or a GPU that is not there.
-    """
+    """Find a device by name: `cpu`, `cuda` (also `cuda:1`), or `auto` for the GPU where there is one."""
     if name in {None, "auto"}:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -257,9 +235,6 @@ def embed(
         proxy_labels: (P,) class of each proxy; 0..P-1 when left out.
         about: all that the model depends on, as the key of the cache; None: nothing is kept.
         label: name of the model in the list of the cache.
-
-    Raises:
-        InputError: rows of a kind that the encoder does not read, or vectors that are none.
     """
     sides = (training.query,) if training.candidate is None else training.sides
     if not all(map(len, sides)):
@@ -456,12 +431,7 @@ def completed(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor
 
 
 def fits(build: Callable[[], nn.Module], state: Mapping[str, Tensor]) -> bool:
-    """Whether a model has exactly the names and shapes of a state dict, save for counters that it lacks.
-
-    Args:
-        build: builds the model from sizes that were read from the state dict.
-        state: weights by name.
-    """
+    """Whether a model, built from sizes read from a state dict, has exactly its names and shapes, save for counters."""
     try:
         with without_memory():
             own = build().state_dict()

@@ -21,14 +21,8 @@ ITEMS_AT_ONCE = 64  # images or texts that go through a tower at once
 class PairedTowers(nn.Module):
     """An image tower and a text tower, as `CLIPModel` and `SiglipModel` have them.
 
-    Args:
-        model: of transformers.
-        files: of the tokenizer (`cocos.checkpoints.tokenizer`); None where there is none: images alone are read.
-        longest: tokens that a text is cut to.
-        filled: fill every text up to `longest`, and let the tower read what it is filled up with, as SigLIP does.
-        padding: id that short texts are filled up with.
-        preparation: of an image.
-        crop: (height, width) that is cut from the centre of a prepared image; None: nothing is.
+    SigLIP fills every text up to the longest, and its tower reads what it is filled up with. What is cut from the
+    centre of a prepared image (`crop`) leaves half a pixel below.
     """
 
     name = "CLIP or SigLIP"
@@ -54,11 +48,7 @@ class PairedTowers(nn.Module):
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer, built when the first texts are encoded.
-
-        Raises:
-            InputError: its files define none, or it knows more tokens than the text tower.
-        """
+        """The tokenizer, built when the first texts are encoded."""
         found, rows = Tokenizer(self.files or {}, self.longest), len(self._words())
         if found.size > rows:
             raise InputError(f"the tokenizer has ids up to {found.size - 1}, and the text tower has {rows} tokens")
@@ -69,16 +59,7 @@ class PairedTowers(nn.Module):
         return self.model.text_model.get_input_embeddings().weight
 
     def encode(self, items: Any, kind: str, side: str) -> Tensor:
-        """Encode images or texts to vectors of length 1.
-
-        Args:
-            items: N texts, or N uint8 images (1 or 3, height, width).
-            kind: `text` or `image`.
-            side: read by no tower.
-
-        Returns:
-            (N, D).
-        """
+        """Encode N texts, or N uint8 images (1 or 3, height, width), to vectors of length 1, (N, D)."""
         return normalize(self._images(items) if kind == "image" else self._texts(items), dim=-1)
 
     def _prepared(self, image: Any) -> Tensor:
@@ -131,9 +112,6 @@ def build(
         std: of each channel.
         resampling: `bilinear` or `bicubic`.
         halves: half a pixel of the crop is rounded `down`, or to the `even` pixel.
-
-    Raises:
-        InputError: a model that cannot be built, or sizes that no image has.
     """
     even = halves == "even"
     return PairedTowers(

@@ -23,12 +23,9 @@ TEXTS_AT_ONCE = 64  # texts that go through a transformer at once: of 512 tokens
 
 
 class Tokens(NamedTuple):
-    """What a transformer makes of texts.
+    """What a transformer makes of texts: vectors (N, T, D) of tokens, (N, T) bool, False where a text is padded.
 
-    Args:
-        vectors: (N, T, D) of the tokens.
-        mask: (N, T) bool, False where a text is padded.
-        prompt: number of tokens of the prompt in front of each text.
+    `prompt` is the number of tokens of the prompt in front of each text.
     """
 
     vectors: Tensor
@@ -37,14 +34,9 @@ class Tokens(NamedTuple):
 
 
 class Pooling(nn.Module):
-    """One vector for each text from those of its tokens; those of several modes stand side by side.
+    """One vector for each text from those of its tokens; those of several modes of `POOLING` stand side by side.
 
-    Args:
-        modes: of `POOLING`.
-        include_prompt: pool over the tokens of the prompt too.
-
-    Raises:
-        InputError: another mode.
+    The tokens of a prompt are pooled too, or not.
     """
 
     def __init__(self, modes: Sequence[str] = ("mean",), include_prompt: bool = True):
@@ -75,17 +67,9 @@ class Pooling(nn.Module):
 
 
 class Dense(nn.Module):
-    """A linear layer and an activation.
+    """A linear layer and an activation of `ACTIVATIONS`.
 
-    Args:
-        in_features: width of its input.
-        out_features: width of its output.
-        bias: whether it has one.
-        activation: of `ACTIVATIONS`.
-        residual: add the input to the output, through a linear layer of its own where the widths differ.
-
-    Raises:
-        InputError: another activation.
+    A residual layer adds its input to its output, through a linear layer of its own where the widths differ.
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool, activation: str, residual: bool = False):
@@ -117,17 +101,7 @@ LAYERS = {"Pooling": Pooling, "Dense": Dense, "Normalize": Normalize}
 
 
 class SentenceEncoder(nn.Module):
-    """A transformer and the layers after it.
-
-    Args:
-        transformer: (ids, mask) -> an object with `last_hidden_state`, (N, T, D).
-        layers: `Pooling`, then any of `Dense` and `Normalize`.
-        files: of the tokenizer (`cocos.checkpoints.tokenizer`).
-        longest: tokens that a text is cut to; None cuts nothing.
-        lower: lower the case of every text first.
-        prompts: text in front of every text of a side, `query` and `candidate`.
-        padding: id that short texts are filled up with.
-    """
+    """A transformer, (ids, mask) -> an object with `last_hidden_state`, (N, T, D), and the layers after it."""
 
     kinds = ("text",)
     pads = True
@@ -153,11 +127,7 @@ class SentenceEncoder(nn.Module):
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer, built when the first texts are encoded.
-
-        Raises:
-            InputError: its files define none, or it knows more tokens than the model.
-        """
+        """The tokenizer, built when the first texts are encoded."""
         found, rows = (
             Tokenizer(self.files, self.longest, self.lower),
             len(self.transformer.get_input_embeddings().weight),
@@ -174,16 +144,7 @@ class SentenceEncoder(nn.Module):
         return len(ids) - (bool(ids) and ids[-1] in self.tokenizer.special_ids)
 
     def encode(self, items: Sequence[str], kind: str, side: str) -> Tensor:
-        """Encode texts.
-
-        Args:
-            items: N texts.
-            kind: `text`.
-            side: `query` or `candidate`, which may have a prompt each.
-
-        Returns:
-            (N, D).
-        """
+        """Encode texts to (N, D); each side may have a prompt."""
         prompt = self.prompts.get(side, "")
         ids = self.tokenizer([prompt + text for text in items])
         longest = max(1, *map(len, ids))
@@ -218,9 +179,6 @@ def build(
         lower: lower the case of every text first.
         prompts: text in front of every text of a side, `query` and `candidate`.
         padding: id that short texts are filled up with.
-
-    Raises:
-        InputError: a model or layer that cannot be built, or layers in another order.
     """
     order = [layer.get("type") for layer in layers]
     if order[:1] != ["Pooling"] or "Pooling" in order[1:] or not set(order) <= LAYERS.keys():

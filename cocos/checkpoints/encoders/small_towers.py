@@ -18,16 +18,9 @@ CHANNELS_PER_NORM = 8  # channels of one group of a group norm
 
 
 def pieces(caption: str, buckets: int) -> list[int]:
-    """Hash the words of a caption and their n-grams of UTF-8 bytes.
+    """Hash the words of a caption and their n-grams of UTF-8 bytes, to at least one whole number below `buckets`.
 
-    The hash is CRC-32: the same in every process and on every machine, as the built-in `hash` is not.
-
-    Args:
-        caption: in any language; case is folded.
-        buckets: of the table that the hashes point into.
-
-    Returns:
-        Whole numbers below `buckets`, at least one.
+    The hash is CRC-32: the same in every process and on every machine, as the built-in `hash` is not. Case is folded.
     """
     found = []
     for word in caption.casefold().split() or [""]:
@@ -41,12 +34,6 @@ class SmallTowers(nn.Module):
 
     Group norms see one image at a time, and a bag has no padding: an embedding never depends on its
     neighbours, neither here nor in training.
-
-    Args:
-        width: of the joint space.
-        channels: of the four convolutions, multiples of 8.
-        buckets: of the table of n-grams.
-        hidden: width of the text tower's hidden layer.
     """
 
     kinds = ("image", "text")
@@ -73,16 +60,7 @@ class SmallTowers(nn.Module):
         return nn.Conv2d(before, after, 3, stride, padding=1), norm, nn.GELU()
 
     def encode(self, items: Any, kind: str, side: str) -> Tensor:
-        """Encode images or captions.
-
-        Args:
-            items: images, (N, 3, 32, 32), 0 to 255, or N texts.
-            kind: `image` or `text`.
-            side: either; each kind has one tower.
-
-        Returns:
-            Unit vectors, (N, width).
-        """
+        """Encode images, (N, 3, 32, 32) from 0 to 255, or N captions, to unit vectors, (N, width)."""
         return self._captions(items) if kind == "text" else self._images(torch.as_tensor(items))
 
     def _images(self, images: Tensor) -> Tensor:
@@ -106,12 +84,6 @@ def build(width: int, channels: Sequence[int], buckets: int, hidden: int) -> Sma
         channels: of the four convolutions, multiples of 8.
         buckets: of the table of n-grams.
         hidden: width of the text tower's hidden layer.
-
-    Returns:
-        The model, with random weights.
-
-    Raises:
-        InputError: channels that are not four multiples of 8.
     """
     if len(channels) != 4 or any(number < 1 or number % CHANNELS_PER_NORM for number in channels):
         raise InputError(f"small_towers: channels {list(channels)}, expected four multiples of {CHANNELS_PER_NORM}")

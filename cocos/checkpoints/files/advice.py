@@ -57,11 +57,7 @@ def _of_folder(folder: Folder) -> str:
 
 
 def describe(file: File | Folder) -> str:
-    """Describe a file or folder that no format recognises, and say what to do with it.
-
-    Raises:
-        UnsafeFile: it asks for code to be run.
-    """
+    """Describe a file or folder that no format recognises, and say what to do with it."""
     if file.kind == "folder":
         return _of_folder(file)
     pickles = file.pickles

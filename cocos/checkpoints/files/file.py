@@ -60,9 +60,6 @@ class File:
         path: of the file.
         placeholders: put inert placeholders where the file has objects of unknown classes.
         at: where its bytes lie, for a file that was unpacked from an archive; None: at `path`.
-
-    Raises:
-        InputError: there is no such file, it cannot be read, or hardly any of it was ever written.
     """
 
     path: Path
@@ -101,11 +98,7 @@ class File:
 
     @cached_property
     def held(self) -> bytes | None:
-        """Bytes of a small file; None for a large one.
-
-        Raises:
-            InputError: it changes.
-        """
+        """Bytes of a small file; None for a large one."""
         if self.size > MAX_HELD:
             return None
         with reading.stream(self.at) as stream:
@@ -118,11 +111,7 @@ class File:
         return f"{self.path} changed while it was read; wait until it is written, and try again"
 
     def stream(self) -> IO[bytes]:
-        """Open a stream at the beginning of the file.
-
-        Raises:
-            InputError: the file is no longer the one that was opened.
-        """
+        """Open a stream at the beginning of the file."""
         if self.held is not None:
             return io.BytesIO(self.held)
         stream = Stream(reading.stream(self.at).detach())
@@ -132,11 +121,7 @@ class File:
         return stream
 
     def refuse_change(self) -> None:
-        """Refuse a large file that is no longer the one that was opened.
-
-        Raises:
-            InputError: it was written to, or replaced.
-        """
+        """Refuse a large file that is no longer the one that was opened."""
         self.stream().close()
 
     @cached_property
@@ -147,22 +132,14 @@ class File:
 
     @contextmanager
     def archive(self) -> Generator[zipfile.ZipFile]:
-        """Open the file as a zip archive.
-
-        Raises:
-            BadZipFile: it is none, or its directory is too large.
-        """
+        """Open the file as a zip archive."""
         with closing(Directory(self.stream())) as stream, zipfile.ZipFile(stream) as archive:
             stream.most = 0
             yield archive
 
     @cached_property
     def members(self) -> dict[str, zipfile.ZipInfo] | None:
-        """Members of a zip archive, by name; None for any other file, or a damaged one.
-
-        Raises:
-            InputError: one has a name that no honest file has.
-        """
+        """Members of a zip archive, by name; None for any other file, or a damaged one."""
         try:
             with self.archive() as archive:
                 found = {info.filename: info for info in archive.infolist()}
@@ -206,11 +183,7 @@ class File:
 
     @cached_property
     def metadata(self) -> dict[str, str]:
-        """Metadata strings of a safetensors file; empty for other kinds.
-
-        Raises:
-            InputError: the file is damaged.
-        """
+        """Metadata strings of a safetensors file; empty for other kinds."""
         return self._safe(tensor_files.header).metadata if self.kind == "safetensors" else {}
 
     def _safe(self, read: Callable[[IO[bytes], int], Any]) -> Any:

@@ -43,9 +43,6 @@ class Folder:
     Args:
         path: of the folder, or of the archive.
         placeholders: put inert placeholders where its files have objects of unknown classes.
-
-    Raises:
-        InputError: there is no such folder, it has too many files, or the archive is damaged, evil or too large.
     """
 
     path: Path
@@ -88,14 +85,7 @@ class Folder:
         return name in self._entries
 
     def size(self, name: str) -> int:
-        """Bytes of a file, unpacked.
-
-        Args:
-            name: of the file.
-
-        Raises:
-            InputError: it is not in the folder, or links to a place outside of it.
-        """
+        """Bytes of a file, unpacked."""
         entry = self._entry(name)
         return entry.file_size if isinstance(entry, zipfile.ZipInfo) else entry.stat().st_size
 
@@ -109,14 +99,7 @@ class Folder:
         return entry
 
     def file(self, name: str) -> File:
-        """Open a file of the folder; the same object at each call.
-
-        Args:
-            name: of the file.
-
-        Raises:
-            InputError: it is not in the folder, links to a place outside of it, or cannot be read.
-        """
+        """Open a file of the folder; the same object at each call."""
         if name not in self._opened:
             entry = self._entry(name)
             at = entry if isinstance(entry, Path) else self._unpacked(name, entry)
@@ -142,15 +125,7 @@ class Folder:
         return target
 
     def text(self, name: str, most: int = MAX_TEXT) -> str:
-        """Read a text file.
-
-        Args:
-            name: of the file.
-            most: bytes that it may have.
-
-        Raises:
-            InputError: it is larger, or no UTF-8.
-        """
+        """Read a text file of at most so many bytes."""
         try:
             return self._bytes(name, most).decode("utf-8-sig")
         except UnicodeDecodeError:
@@ -162,28 +137,12 @@ class Folder:
         return self.head(name, most + 1)
 
     def head(self, name: str, most: int) -> bytes:
-        """Read the first bytes of a file.
-
-        Args:
-            name: of the file.
-            most: bytes that are read.
-
-        Raises:
-            InputError: it is not in the folder, links to a place outside of it, or cannot be read.
-        """
+        """Read the first bytes of a file, at most so many."""
         with self.file(name).stream() as stream:
             return stream.read(most)
 
     def json(self, name: str, most: int = MAX_TEXT):
-        """Read a JSON file as plain data.
-
-        Args:
-            name: of the file.
-            most: bytes that it may have.
-
-        Raises:
-            InputError: it is larger, or no JSON, or JSON that would take more memory than any of its kind.
-        """
+        """Read a JSON file of at most so many bytes as plain data."""
         raw = self._bytes(name, most)
         try:
             return parsed(raw)
@@ -202,11 +161,7 @@ class Folder:
         return found.hexdigest()
 
     def refuse_change(self) -> None:
-        """Refuse a folder of which a file that was read is no longer the one that was opened.
-
-        Raises:
-            InputError: it was written to, or replaced.
-        """
+        """Refuse a folder of which a file that was read is no longer the one that was opened."""
         for each in self._opened.values():
             each.refuse_change()
 
@@ -279,15 +234,7 @@ def _evil(info: zipfile.ZipInfo) -> str | None:
 
 
 def file_or_folder(path: Path, *, placeholders: bool = False) -> File | Folder:
-    """Open a path as what it is: a folder, a zip archive of one, or any other file.
-
-    Args:
-        path: of a file or a folder.
-        placeholders: put inert placeholders where there are objects of unknown classes.
-
-    Raises:
-        InputError: there is no such file or folder, or it cannot be read.
-    """
+    """Open a path as what it is: a folder, a zip archive of one, or any other file."""
     try:
         if path.is_dir():
             return Folder(path, placeholders=placeholders)

@@ -84,14 +84,9 @@ def budget() -> Iterator[int]:
 
 
 def operations(stream: IO[bytes], left: Iterator[int]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the operations of the pickle at the start of a stream, which is left behind its end.
+    """Yield the operations of the pickle at the start of a stream, which can seek and is left behind its end.
 
-    Args:
-        stream: that can seek.
-        left: a budget, from which each operation takes one.
-
-    Yields:
-        The code of one byte, and the bytes of its argument, empty for a very long text.
+    Each is the code of one byte, and the bytes of its argument, empty for a very long text. Each takes one of a budget.
 
     Raises:
         TooMuch: more operations than were left.
@@ -150,12 +145,7 @@ def _text(code: bytes, argument: bytes) -> str:
 
 
 def names(stream: IO[bytes], left: Iterator[int] | None = None) -> Iterator[str]:
-    """Yield the names that the pickle at the start of a stream would import, as far as it can be read.
-
-    Args:
-        stream: that can seek.
-        left: operations that the pickles of the file may still have; None: a new `budget`.
-    """
+    """Yield the names that the pickle at the start of a stream would import, as far as it can be read."""
     strings, memo, last = deque(maxlen=2), {}, None
     for code, argument in operations(stream, left or budget()):
         if code not in NOTED:

@@ -65,11 +65,7 @@ def _inert(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Pickles:
-    """The pickles in a file.
-
-    Args:
-        file: of any kind; one without pickles imports nothing.
-    """
+    """The pickles in a file; one without pickles imports nothing."""
 
     file: File
 
@@ -171,11 +167,7 @@ class Pickles:
         return sorted(self.imports & VALUE_CLASSES.keys())
 
     def refuse_code(self) -> None:
-        """Refuse a file that asks for code to be run.
-
-        Raises:
-            UnsafeFile: naming what it asks for.
-        """
+        """Refuse a file that asks for code to be run."""
         calls = sorted(name for name in self.imports if RUNS_CODE.match(name))
         if calls:
             raise UnsafeFile(
@@ -184,10 +176,7 @@ class Pickles:
             )
 
     def load(self, *, placeholders: bool):
-        """Load a torch file with `weights_only=True`, after a rehearsal.
-
-        Args:
-            placeholders: put inert placeholders where the file has objects of unknown classes.
+        """Load a torch file with `weights_only=True`, after a rehearsal, or with placeholders for unknown classes.
 
         Raises:
             InputError: the file is damaged, or holds objects of unknown classes (they are named).

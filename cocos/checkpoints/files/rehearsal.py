@@ -56,11 +56,7 @@ class TupleItems(tuple):
     """A tuple of stand-ins, with its depth and the number of all items in it."""
 
     def __new__(cls, items=()):
-        """Measure it.
-
-        Raises:
-            TooMuch: it is nested too deep, or too large.
-        """
+        """Make it, unless it is nested too deep, or too large."""
         made = super().__new__(cls, items)
         inner = [item for item in items if isinstance(item, TupleItems)]
         made.depth = 1 + max((item.depth for item in inner), default=0)
@@ -100,13 +96,7 @@ def _costly(key) -> bool:
 
 
 class _Rehearsal:
-    """The stack machine of one pickle.
-
-    Args:
-        size: called with the key of a storage and its bytes; raises if the file has fewer.
-        inert: name of a class -> whether the class only keeps its arguments.
-        names: receives the names that are imported.
-    """
+    """The stack machine of one pickle; its arguments are those of `rehearse`."""
 
     def __init__(self, size: Callable[[str, int], None], inert: Callable[[str], bool], names: set[str]):
         self.size, self.inert, self.names = size, inert, names

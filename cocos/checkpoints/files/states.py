@@ -55,9 +55,6 @@ def state_dicts(content) -> list[StateDict]:
     parts of it lie under (`model.`, `backbone.`), up to three attributes deep. A format looks for the first that has
     its names. One of more than `MAX_TENSORS` is of no known format, and is left out.
 
-    Args:
-        content: of a torch or safetensors file, as `File.content` is; anything else has none.
-
     Examples:
         >>> from cocos.checkpoints.files import state_dicts
         >>> content = {"epoch": 3, "state_dict": {"module.net.weight": torch.ones(2, 2)}}
@@ -74,11 +71,7 @@ def state_dicts(content) -> list[StateDict]:
 
 
 def whole_state_dicts(content) -> list[StateDict]:
-    """Find the state dicts of a file, each once, without the prefixes of wrappers.
-
-    Args:
-        content: as for `state_dicts`.
-    """
+    """Find the state dicts of a file, each once, without the prefixes of wrappers."""
     return [_unwrapped(StateDict(place, tensors)) for place, tensors in _held(content, "", 0, set())]
 
 
@@ -124,11 +117,7 @@ def _parts(found: StateDict) -> Iterator[StateDict]:
 
 
 def weight_files(folder: Folder) -> list[str]:
-    """Names of the files of weights in a folder and its folders, each shard by itself; the safe form alone, if both.
-
-    Args:
-        folder: of a model.
-    """
+    """Names of the files of weights in a folder and its folders, each shard by itself; the safe form alone, if both."""
     found: dict[str, list[str]] = {}
     for name in folder.names:
         if match := WEIGHT_FILE.search(name):
@@ -138,14 +127,9 @@ def weight_files(folder: Folder) -> list[str]:
 
 
 def weights(folder: Folder, within: str = "") -> dict[str, Tensor] | None:
-    """Read the weights of a Hugging Face folder, from one file or from its shards; None where there are none.
+    """Read the weights of a Hugging Face folder, or of a folder `within` it; None where there are none.
 
-    Args:
-        folder: with `model.safetensors`, `pytorch_model.bin`, or the `.index.json` of either.
-        within: folder inside of it, such as `0_Transformer/`.
-
-    Raises:
-        InputError: a shard is missing, has a name of its own making, or does not hold what the index says.
+    They are `model.safetensors`, `pytorch_model.bin`, or the shards that the `.index.json` of either names.
     """
     for name in WEIGHT_FILES:
         if f"{within}{name}" in folder:

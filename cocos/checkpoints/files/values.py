@@ -64,11 +64,7 @@ class Array:
 
 
 def scalar(kind, raw):
-    """Convert a numpy scalar to a Python number or text.
-
-    Raises:
-        ValueError: its bytes do not fit its dtype.
-    """
+    """Convert a numpy scalar to a Python number or text."""
     if not isinstance(kind, Dtype) or not isinstance(raw, bytes) or len(raw) != kind.dtype.itemsize:
         raise ValueError("a scalar that is no number")
     return np.frombuffer(raw, kind.dtype)[0].item()
@@ -93,14 +89,8 @@ def _bare_tensor(value: Tensor) -> Tensor:
 def bare(value, *, placeholders: bool = False, deep: int = 0, memo: dict | None = None):
     """Rebuild loaded content from dicts, lists, tuples, sets, namespaces, tensors, arrays and plain values.
 
-    Args:
-        value: as torch loaded it.
-        placeholders: keep objects of other classes as they are, for a function of the user's.
-        deep: number of containers around the value.
-        memo: rebuilt values by the id of the original, so that shared values stay shared.
-
-    Raises:
-        ValueError: containers nested too deep, or an object of another class.
+    Objects of other classes are refused, or kept as placeholders for a function of the user's. The memo has rebuilt
+    values by the id of the original, so that shared values stay shared.
     """
     memo = {} if memo is None else memo
     kind = type(value)
@@ -158,14 +148,9 @@ def _number(value: float):
 def plain(value, *, budget: list[int] | None = None, deep: int = 0):
     """Convert to data that JSON can hold: dicts with keys of text, lists, text, numbers, booleans and None.
 
-    Args:
-        value: as `bare` made it. A tensor or array of one number becomes that number, a larger one its shape; numbers
-            that are not finite, and other types, become text.
-        budget: one number, the values that may still come.
-        deep: number of containers around the value.
-
-    Raises:
-        ValueError: more values than a record has, or nested too deep (as one that holds itself is).
+    A tensor or array of one number becomes that number, a larger one its shape; numbers that are not finite, and other
+    types, become text. More values than a record has, or nested too deep (as one that holds itself is), are a
+    ValueError.
     """
     budget = [MAX_VALUES] if budget is None else budget
     budget[0] -= 1

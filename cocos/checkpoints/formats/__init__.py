@@ -63,11 +63,7 @@ def load(name: str) -> ModuleType:
 
 @dataclass(frozen=True)
 class _Provided:
-    """A format of another distribution: its errors become sentences, and its name and version go into the provenance.
-
-    Args:
-        plugin: with `recognises` and `read`.
-    """
+    """A format of another distribution: its errors become sentences, its name and version provenance."""
 
     plugin: plugins.Plugin
 
@@ -103,11 +99,7 @@ def _every() -> Iterator[Format]:
 
 
 def format_of(file: File) -> Format | None:
-    """Find the format of a file; None where no format recognises it.
-
-    Raises:
-        InputError: a format of another distribution cannot be used.
-    """
+    """Find the format of a file; None where no format recognises it."""
     return next((each for each in _every() if each.recognises(file)), None)
 
 

@@ -190,14 +190,9 @@ def checkpoint(
 ) -> Checkpoint:
     """Make a checkpoint of a network.
 
-    Args:
-        file: the file.
-        found: the network in it.
-        format: its name on the shelf.
-        contents: what else the file says of itself.
-        classes: class vectors that came with it; left out, with a note, if they have another width.
-        depends: sha256 of other files that weights were read from.
-        **more: arguments of `Checkpoint`; what the file records of its loss is read where they do not say.
+    Class vectors of another width than the embeddings are left out, with a note. `depends` are sha256 of other files
+    that weights were read from, and `more` arguments of `Checkpoint`; what the file records of its loss is read where
+    they do not say.
     """
     recorded, loss, _ = inventory.recorded(file) if isinstance(file, File) else ({}, None, {})
     notes = [*found.notes, *more.pop("notes", ())]

@@ -341,11 +341,7 @@ TRUNKS: dict[str, Any] = {"mobilenet_v2": MobileNetV2, "resnet": ResNet, "vgg": 
 
 
 def trunk_class(name: str) -> Any:
-    """Class of a trunk.
-
-    Args:
-        name: `resnet`, `vgg` or `mobilenet_v2`.
-    """
+    """Class of a trunk: `resnet`, `vgg` or `mobilenet_v2`."""
     if name not in TRUNKS:
         raise InputError(nearest("trunk", name, sorted(TRUNKS)))
     return TRUNKS[name]

@@ -150,16 +150,7 @@ def _array(file: File, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.nd
 def _map(
     file: File, info: zipfile.ZipInfo, begin: int, dtype: np.dtype, shape: tuple[int, ...], order: str
 ) -> np.memmap:
-    """Map an array in the file, read-only.
-
-    Args:
-        file: the archive.
-        info: the member.
-        begin: bytes of the header of the array.
-        dtype: of the array.
-        shape: of the array.
-        order: `C` or `F`.
-    """
+    """Map an array of a member, whose header has `begin` bytes, read-only; the order is `C` or `F`."""
     with file.stream() as stream:
         stream.seek(info.header_offset)
         mark, name, extra = LOCAL_HEADER.unpack(stream.read(LOCAL_HEADER.size))
@@ -313,15 +304,7 @@ def _embeddings(file: File, tensors: dict, more: dict, folder: Path) -> Embeddin
 
 
 def read(file: File, data=None) -> Checkpoint:
-    """Read a file of embeddings.
-
-    Args:
-        file: the file.
-        data: folder of the pictures whose paths the file names; None: that of the file.
-
-    Raises:
-        InputError: arrays that are missing, unknown together, damaged, or do not fit.
-    """
+    """Read a file of embeddings; its data are the folder of the pictures that it names, else its own."""
     here, directions = renamed(file)
     there = {name: other for other, name in here.items()}
     names = [here.get(name, name) for name in _names_in(file)]
@@ -392,13 +375,7 @@ def read(file: File, data=None) -> Checkpoint:
 
 
 def marks_of(path: Path | str, arrays: Mapping[str, Any], name: Any = None) -> dict[str, Any]:
-    """Marks by their names, as `cocos.marks.of` takes them.
-
-    Args:
-        path: of the file.
-        arrays: of the file, by their names.
-        name: of the mark, as text or an array of one; None: `look-alike`.
-    """
+    """Marks of the arrays of a file by their names, as `cocos.marks.of` takes them; the one without is `look-alike`."""
     found: dict[str, Any] = {}
     same = "embeddings" in arrays and "proxies" not in arrays  # samples are their own candidates
     needed = {MARK_ARRAYS: MARK_ARRAYS[:1] if same else MARK_ARRAYS, SOURCE_ARRAYS: (SOURCE_ARRAYS[not same],)}
@@ -431,11 +408,7 @@ def _text(path: Path | str, name: Any) -> str:
 def renamed(file: File) -> tuple[dict[str, str], str | None]:
     """Find arrays that are two sides or a labelled set under other names, if their shapes allow no other reading.
 
-    Args:
-        file: of arrays or tensors.
-
-    Returns:
-        Name in the file -> name here, empty where the names are those used here or unknown; and the directions.
+    Returns the name in the file -> name here, empty where the names are those used here or unknown; and the directions.
     """
     held = {each.name: each for each in inventory.tensors(file)}
     matrices = {name: each for name, each in held.items() if len(each.shape) == 2 and "float" in each.dtype}

@@ -98,9 +98,6 @@ def write(
         loss: name and parameters of the loss that it was trained with.
         data: name and arguments of its training data.
         training: epoch, seed and whatever else is worth keeping; plain data.
-
-    Raises:
-        InputError: the file cannot be written.
     """
     path = Path(path)
     record = {

@@ -65,11 +65,7 @@ class StaticTable(nn.Module):
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer, built when the first texts are encoded.
-
-        Raises:
-            InputError: its files define none, or it knows more tokens than the table.
-        """
+        """The tokenizer, built when the first texts are encoded."""
         found, tokens = Tokenizer(self.files, special=False), len(self.table if self.row is None else self.row)
         if found.size > tokens:
             raise InputError(f"the tokenizer has ids up to {found.size - 1}, and the table has {tokens} tokens")
@@ -81,16 +77,7 @@ class StaticTable(nn.Module):
         return int(median(map(len, self.tokenizer.backend.get_vocab())))
 
     def encode(self, items: Sequence[str], kind: str, side: str) -> Tensor:
-        """Encode texts.
-
-        Args:
-            items: N texts.
-            kind: `text`.
-            side: `query` or `candidate`, which may have a prompt each.
-
-        Returns:
-            (N, width).
-        """
+        """Encode texts to (N, width); each side may have a prompt."""
         texts = [self.prompts.get(side, "") + text for text in items]
         if self.longest is not None:
             texts = [text[: self.longest * self.typical] for text in texts]
@@ -109,14 +96,7 @@ class StaticTable(nn.Module):
 
 
 def build(rows: int, width: int, files: Mapping[str, Any], **settings: Any) -> StaticTable:
-    """Build a table, untrained.
-
-    Args:
-        rows: vectors in the table.
-        width: of a vector.
-        files: of the tokenizer.
-        **settings: further arguments of `StaticTable`.
-    """
+    """Build a table, untrained, from the arguments of `StaticTable`."""
     if not all(isinstance(size, int) and size > 0 for size in (rows, width)):
         raise InputError(f"static table of {rows} rows of {width}, expected two whole numbers above 0")
     return StaticTable(rows, width, files, **settings)

@@ -89,7 +89,7 @@ def build(
     region_norm: bool = True,
     batch_norm: bool = False,
 ) -> TwoTowers:
-    """Build VSRN.
+    """Build VSRN, from the arguments of VSE++ (`cocos.encoders.vsepp`), and two of its own.
 
     Args:
         vocabulary: word -> id, 0..V-1.
