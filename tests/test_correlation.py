@@ -10,7 +10,6 @@ from scipy import stats
 
 from cocos.base.errors import InputError
 from cocos.results import correlation
-from cocos.results.correlation import _resampling
 
 FEW = {"resamples": 500, "permutations": 2_000}
 
@@ -42,7 +41,7 @@ def test_spearman_refuses_what_has_no_order(wrong):
 
 def test_midranks_of_a_resample_are_those_of_its_members():
     values, times = np.array([3.0, 1.0, 3.0, 2.0]), np.array([[2.0, 0.0, 1.0, 1.0], [0.0, 4.0, 0.0, 0.0]])
-    found = _resampling.midranks(values, times)
+    found = correlation._midranks(values, times)
     drawn = stats.rankdata([3.0, 3.0, 3.0, 2.0])
     assert found[0, [0, 2, 3]].tolist() == [drawn[0], drawn[2], drawn[3]]
     assert found[1, 1] == 2.5  # four that are equal
@@ -148,7 +147,7 @@ def test_a_seed_gives_the_same_numbers_in_pieces_of_any_size(monkeypatch):
     found = [correlation.within(x, y, block, seed=seed, **FEW) for seed in (0, 0, 1)]
     assert found[0] == found[1] != found[2]
     assert (found[0].p - found[2].p) < 0.1
-    monkeypatch.setattr(_resampling, "PIECE_VALUES", 100)
+    monkeypatch.setattr(correlation, "PIECE_VALUES", 100)
     assert abs(correlation.within(x, y, block, **FEW).p - found[0].p) < 0.1
 
 
@@ -275,5 +274,5 @@ def test_the_interval_covers_the_truth_as_its_text_says(n, rho, least, most):
 def test_an_interval_takes_many_resamples():
     x = np.arange(8.0)
     for resamples in (0, 1, 99):
-        with pytest.raises(InputError, match=f"{resamples} resamples, expected 100 or more"):
+        with pytest.raises(InputError, match=f"resamples: {resamples}, expected a whole number of at least 100"):
             correlation.within(x, x[::-1], resamples=resamples)

@@ -54,9 +54,9 @@ def defined(path):
 ROOMS = ("engine/", "measures/", "plots/", "reports/", "commands/", "losses/", "monitor/detectors/")
 ROOMS += ("embeddings/__init__.py", "embeddings/scores.py", "embeddings/batches/", "embeddings/likeness.py")
 ROOMS += ("counting/weights.py", "counting/statistics.py", "counting/forces.py", "counting/health.py")
-ROOMS += ("counting/collisions.py", "results/__init__.py", "results/rows.py", "results/correlation/", "base/errors.py")
+ROOMS += ("counting/collisions.py", "results/__init__.py", "results/rows.py", "results/correlation.py")
 ROOMS += ("base/writing.py", "base/processes.py", "base/annotations.py", "base/matrices.py", "base/html.py")
-ROOMS += ("base/docstrings.py", "base/plugins.py")
+ROOMS += ("base/docstrings.py", "base/errors.py", "base/plugins.py")
 # Rooms in which a number has a comment.
 MEASURED = ("engine/", *ROOMS[5:])
 

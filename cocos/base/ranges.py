@@ -8,9 +8,12 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from numbers import Integral, Real
-from typing import Annotated, Any
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 from cocos.base.errors import InputError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Range:
@@ -97,3 +100,21 @@ def check(signature: inspect.Signature, given: Mapping[str, Any]) -> None:
         if allowed and not (optional and value is None) and not allowed.holds(value):
             words = allowed.words if allowed.words.startswith(("a ", "one of")) else f"a number {allowed.words}"
             raise InputError(f"{name.replace('_', ' ')}: {value!r}, expected {words}{', or none' * optional}")
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function: a value that is out of the range of its parameter is refused before it runs.
+
+    Examples:
+        >>> from cocos.base import ranges
+        >>> ranges.checked(lambda x: x)(3)
+        3
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def within(*args: P.args, **given: P.kwargs) -> R:
+        check(signature, {**dict(zip(signature.parameters, args, strict=False)), **given})
+        return function(*args, **given)
+
+    return within

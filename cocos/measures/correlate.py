@@ -1,7 +1,10 @@
 """Do runs with more contributing negatives retrieve better, and does it hold at every level?"""
 
-import math
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +12,28 @@ import numpy as np
 import xarray as xr
 
 from cocos import results
-from cocos.base.errors import InputError
+from cocos.base import ranges
+from cocos.base.errors import InputError, nearest
 from cocos.counting import statistics
-from cocos.measures import _columns, _gathered
-from cocos.measures._columns import RunColumn
-from cocos.results import correlation, records
-from cocos.results.correlation import Association, Beyond, Quadratic
+from cocos.results import correlation, records, several
+from cocos.results.correlation import Permutations, Resamples, Seed
+from cocos.results.summaries import plain
 
 # Numbers that are correlated, and the one that they are correlated with, unless others are named.
 DEFAULT_X = ("contributing", "effective", "idle", "hardest_share")  # or, where the unit is unknown, `records.BY_PUSH`
 DEFAULT_Y = ("rsum", "r1", "rsum_val", "r1_val", "rsum_train", "r1_train")
 # Endings of numbers that were not measured on the test split.
 NOT_TEST = ("_val", "_train", "_dev")
+# Coordinates along the runs that a table has at least.
+TABLE_COORDINATES = ("family", "config")
+# Separates the name of a variable from a value of its further dim, as in `ruler_idle:triplet_sh`.
+PART_SIGN = ":"
+# The parts of a name that say the seed, like `seed3` or `seed=3`, and the checkpoint, like `epoch_3` or `step=100`.
+SEED_IN_NAME = re.compile(r"(?:^|(?<=[\W_]))seed[=_-]?(\d+)(?=$|[\W_])", re.IGNORECASE)
+STEP_IN_NAME = re.compile(r"(?:^|(?<=[\W_]))(?:epoch|step|iter|checkpoint|ckpt)[=_-]?(\d+)(?=$|[\W_])", re.IGNORECASE)
+# Files that a message names.
+MOST_FILES = 3
+# Of every x and level: long name and units of the fields of `cocos.correlation.Association`.
 ASSOCIATION_LABELS = {
     "rho": ("rank correlation", "1"),
     "low": ("lower end of its interval", "1"),
@@ -33,7 +46,9 @@ ASSOCIATION_LABELS = {
     "undefined": ("why there is no correlation", ""),
     "without": ("blocks left out, with their reasons", ""),
 }
+# Of every x, `quadratic_` before the name: fields of `cocos.correlation.Quadratic`, of which `r2` has three.
 QUADRATIC_LABELS = {
+    "log": ("whether the parabola is in log x", ""),
     "curvature": ("coefficient of the square", ""),
     "low": ("lower end of its interval", ""),
     "high": ("upper end of its interval", ""),
@@ -50,22 +65,24 @@ QUADRATIC_LABELS = {
     "number": ("settings", "settings"),
     "undefined": ("why there is no parabola", ""),
 }
+# Of every x and baseline, `beyond_` before the name: place in `cocos.correlation.Beyond`, long name and units.
 BEYOND_LABELS = {
-    "partial": ("rank correlation given the baseline", "1"),
-    "partial_low": ("lower end of its interval", "1"),
-    "partial_high": ("upper end of its interval", "1"),
-    "partial_p": ("its p-value", "1"),
-    "x_alone": ("rank correlation of x, same settings", "1"),
-    "baseline_alone": ("rank correlation of the baseline", "1"),
-    "difference": ("size of that of x less that of the baseline", "1"),
-    "difference_low": ("lower end of its interval", "1"),
-    "difference_high": ("upper end of its interval", "1"),
-    "difference_p": ("its p-value", "1"),
-    "number": ("settings", "settings"),
-    "undefined": ("why there is no comparison", ""),
+    "partial": ("partial.rho", "rank correlation given the baseline", "1"),
+    "partial_low": ("partial.low", "lower end of its interval", "1"),
+    "partial_high": ("partial.high", "upper end of its interval", "1"),
+    "partial_p": ("partial.p", "its p-value", "1"),
+    "x_alone": ("x", "rank correlation of x, same settings", "1"),
+    "baseline_alone": ("baseline", "rank correlation of the baseline", "1"),
+    "difference": ("difference", "size of that of x less that of the baseline", "1"),
+    "difference_low": ("low", "lower end of its interval", "1"),
+    "difference_high": ("high", "upper end of its interval", "1"),
+    "difference_p": ("p", "its p-value", "1"),
+    "number": ("partial.number", "settings", "settings"),
+    "undefined": ("partial.undefined", "why there is no comparison", ""),
 }
 
 
+@ranges.checked
 def correlate(
     runs: xr.Dataset | Sequence[Path | str],
     x: Sequence[str] | str | None = None,
@@ -76,10 +93,10 @@ def correlate(
     where: Sequence[str] = (),
     baseline: Sequence[str] | str = (),
     holm: bool = True,
-    permutations: int = 10_000,
-    resamples: int = 10_000,
-    level: float = 0.95,
-    seed: int = 0,
+    permutations: Permutations = 10_000,
+    resamples: Resamples = 10_000,
+    level: ranges.Level = 0.95,
+    seed: Seed = 0,
 ) -> xr.Dataset:
     """Correlate numbers of many runs with their recall, at every level side by side.
 
@@ -118,35 +135,34 @@ def correlate(
         >>> round(float(data["rho"].sel(x="contributing", level="settings")), 2)
         0.77
     """
-    table, notes = _gathered.table(runs) if not isinstance(runs, xr.Dataset) else (runs, [])
-    for name in _gathered.TABLE_COORDINATES:
+    table, notes = (runs, []) if isinstance(runs, xr.Dataset) else _gathered(runs)
+    for name in TABLE_COORDINATES:
         if name not in table.coords:
             raise InputError(
                 f"a table of runs without the coordinate {name!r}; cocos.results.concat(..., {name}=[...])"
             )
-    table = _columns.chosen(table, where)
+    table = _chosen(table, where)
     if table.sizes["run"] < 2:
         raise InputError(f"{table.sizes['run']} run, expected several: its checkpoints are shown by cocos run")
     target = _target(table, y, notes)
     asked = _asked(table, x, target)
-    bases = [
-        _columns.column(table, each, "--baseline") for each in ([baseline] if isinstance(baseline, str) else baseline)
-    ]
-    families = _columns.names_along_run(table, family, "--family")
-    configs = _columns.names_along_run(table, config, "--config")
-    drawing = {"permutations": permutations, "resamples": resamples, "level": level, "seed": seed}
-    found = [_levels(each, target, families, configs, drawing) for each in asked]
-    _refuse_undefined(asked, found, target)
-    curved = [_curve(each, target, families, configs, drawing) for each in asked]
-    above = [[_beyond(each, base, target, families, configs, drawing) for base in bases] for each in asked]
-    variables = _variables(asked, found, curved, holm) | _baselines(bases, above) | _points(asked, target, table)
-    variables |= {"family": ("run", families), "config": ("run", configs)}
+    bases = [_column(table, each, "--baseline") for each in ([baseline] if isinstance(baseline, str) else baseline)]
+    owners = {"family": _text(table, family, "--family"), "config": _text(table, config, "--config")}
+    drawing = {"resamples": resamples, "level": level, "seed": seed}
+    tests = {"permutations": permutations} | drawing
+    found = [_levels(each, target, **owners, **tests) for each in asked]
+    if all(each.undefined for levels in found for each in levels.values()):
+        reason = found[0]["pooled"].undefined
+        raise InputError(f"no correlation of {', '.join(each.name for each in asked)} with {target.name}: {reason}")
+    variables = _of_levels(asked, found, holm) | _parabolas(asked, target, owners, drawing)
+    variables |= _beyond(asked, bases, target, owners, tests) | _points(asked, target, table)
+    variables |= {name: ("run", values) for name, values in owners.items()}
     variables |= {"seed": ("run", table["seed"].values)} if "seed" in table.coords else {}
     attrs = results.versions() | {
         "title": f"{target.name} of {table.sizes['run']} runs",
         **{"y": target.name, "y_label": target.label, "y_units": target.units},
         **{"family_name": family, "config_name": config, "baselines": "\n".join(each.name for each in bases)},
-        **drawing,
+        **tests,
         "holm": int(holm),
         "notes": "\n".join(notes),
     }
@@ -154,16 +170,86 @@ def correlate(
     return made.set_coords([name for name in ("family", "config", "seed") if name in made])
 
 
+@dataclass(frozen=True, eq=False)
+class RunColumn:
+    """A number of every run: (runs,), or (runs, checkpoints); NaN where there is none."""
+
+    name: str
+    values: np.ndarray
+    label: str
+    units: str
+
+    @property
+    def known(self) -> bool:
+        """Whether it is finite in any run."""
+        return bool(np.isfinite(self.values).any())
+
+    @property
+    def last(self) -> np.ndarray:
+        """The last finite number of each run."""
+        return self.at(np.isfinite(self.values))
+
+    def at(self, there: np.ndarray) -> np.ndarray:
+        """The numbers of the runs at the last checkpoint where `there` is true, (runs,)."""
+        if self.values.ndim == 1:
+            return self.values
+        place = self.values.shape[1] - 1 - np.argmax(there[:, ::-1], axis=1)
+        return self.values[np.arange(len(self.values)), place]
+
+
+def _known(table: xr.Dataset) -> list[str]:
+    """Names of the numbers of a table: its variables, and coordinates that are numbers, along the runs."""
+    both = table.variables.items()
+    return [str(key) for key, each in both if "run" in each.dims and each.dtype.kind in "fiub"]
+
+
+def _further(values: xr.DataArray) -> list[str]:
+    return [str(dim) for dim in values.dims if dim not in ("run", "step")]
+
+
+def _expanded(table: xr.Dataset, name: str) -> list[str]:
+    """The name, or one name for each value of the further dim that it leaves open."""
+    rest = [dim for dim in _further(table[name]) if dim != "direction"] if name in table.variables else []
+    return [f"{name}{PART_SIGN}{part}" for part in table[rest[0]].values] if len(rest) == 1 else [name]
+
+
+def _column(table: xr.Dataset, name: str, option: str) -> RunColumn:
+    """A number by its name; the mean of the directions, unless one is named as in `R@1:i2t`."""
+    base, _, part = name.partition(PART_SIGN)
+    names = _known(table)
+    if base not in names:
+        raise InputError(f"{option}: {nearest('number of the runs', base, names)}")
+    values = table[base]
+    rest = _further(values)
+    if part:
+        own = [dim for dim in rest if dim in table.coords and part in table[dim].values.astype(str)]
+        if not own:
+            parts = [str(each) for dim in rest if dim in table.coords for each in table[dim].values]
+            raise InputError(f"{option} {name}: {nearest('part of ' + base, part, parts)}")
+        values = values.isel({own[0]: int(np.flatnonzero(table[own[0]].values.astype(str) == part)[0])})
+        rest.remove(own[0])
+    if "direction" in rest:
+        values = values.mean("direction", keep_attrs=True)
+        rest.remove("direction")
+    if rest:
+        at = ", ".join(map(str, table[rest[0]].values[:5])) if rest[0] in table.coords else ""
+        raise InputError(
+            f"{option} {name}: it has a number for each {rest[0]}; write {name}{PART_SIGN} and one of {at}"
+        )
+    array = values.transpose("run", ...).values.astype(np.float64)
+    return RunColumn(name, array, str(values.attrs.get("long_name", base)), str(values.attrs.get("units", "")))
+
+
 def _target(table: xr.Dataset, y: str | None, notes: list[str]) -> RunColumn:
     """The number that is predicted; a note says where it is not of the test split."""
-    names = _columns.known(table)
-    there = [name for name in DEFAULT_Y if name in names and _columns.column(table, name, "--y").known]
+    names = _known(table)
+    there = [name for name in DEFAULT_Y if name in names and _column(table, name, "--y").known]
     if y is None and not there:
         raise InputError(
             f"none of the {table.sizes['run']} runs has recall: count with --metrics, give the results of cocos "
             "evaluate of the same checkpoints as well, or name another number with --y"
         )
-    made = _columns.column(table, y or there[0], "--y")
+    made = _column(table, y or there[0], "--y")
     if y is None and made.name.endswith(NOT_TEST):
         notes.append(f"{made.name} is not of the test split: no run has that")
     return made
@@ -173,91 +259,68 @@ def _asked(table: xr.Dataset, x: Sequence[str] | str | None, target: RunColumn) 
     """The numbers that are correlated."""
     names = [x] if isinstance(x, str) else list(x or ())
     if not names:
-        every = (column for name in DEFAULT_X for column in _columns.expanded(table, name))
-        named = ((name, records.BY_PUSH.get(name)) for name in every)
-        names = [found for each in named if (found := next((name for name in each if _there(table, name)), None))]
-        names = names or [name for key in DEFAULT_X[:2] for name in _columns.expanded(table, f"ruler_{key}")]
-    names = [each for name in dict.fromkeys(names) for each in _columns.expanded(table, name)]
+        known = _known(table)
+
+        def there(name: str | None) -> bool:
+            return name is not None and name in known and _column(table, name, "--x").known
+
+        every = [each for name in DEFAULT_X for each in _expanded(table, name)]
+        either = [name if there(name) else records.BY_PUSH.get(name) for name in every]
+        names = [name for name in either if there(name)] or [f"ruler_{key}" for key in DEFAULT_X[:2]]
+    names = [each for name in dict.fromkeys(names) for each in _expanded(table, name)]
     if target.name in names:
         raise InputError(f"--x {target.name}: it is y as well; name another number of the runs")
-    return [_columns.column(table, name, "--x") for name in names]
+    return [_column(table, name, "--x") for name in names]
 
 
-def _there(table: xr.Dataset, name: str | None) -> bool:
-    """Whether any run has a number."""
-    return name in _columns.known(table) and _columns.column(table, str(name), "--x").known > 0
+def _text(table: xr.Dataset, names: str, option: str) -> np.ndarray:
+    """Text of a coordinate along the runs, or of several joined, as in `family,batch_size`."""
+    parts = []
+    for name in map(str.strip, names.split(",")):
+        there = [str(key) for key in table.coords if table[key].dims == ("run",)]
+        if name not in there:
+            raise InputError(f"{option}: {nearest('coordinate of the runs', name, there)}")
+        parts.append([f"{each:g}" if isinstance(each, float) else str(each) for each in table[name].values])
+    return np.array([", ".join(each) for each in zip(*parts, strict=True)])
 
 
-def _aligned(one: RunColumn, other: RunColumn) -> tuple[np.ndarray, np.ndarray]:
-    """Both over the checkpoints; at the last one of each run where only one of them has checkpoints."""
-    if one.values.ndim == other.values.ndim:
-        return one.values, other.values
-    return _last(one.values), _last(other.values)
+def _chosen(table: xr.Dataset, where: Sequence[str]) -> xr.Dataset:
+    """The runs in which coordinates have given values, like `batch_size=128`; several values are joined by commas."""
+    for each in where:
+        name, sign, text = (part.strip() for part in each.partition("="))
+        if not (name and sign and text):
+            raise InputError(f"--where {each!r}: write it as NAME=VALUE, like batch_size=128")
+        values, wanted = _text(table, name, "--where"), [part.strip() for part in text.split(",")]
+        own = np.isin(values, wanted)
+        if table[name].dtype.kind in "fiu":
+            try:
+                own = np.isin(table[name].values.astype(float), [float(part) for part in wanted])
+            except ValueError:
+                raise InputError(f"--where {each!r}: {name} is a number, like {values[0]}") from None
+        if not own.any():
+            some = ", ".join(dict.fromkeys(values.tolist()))
+            raise InputError(f"--where {each!r}: no run has it; {name} is one of {some[:200]}")
+        table = table.isel(run=np.flatnonzero(own))
+    return table
 
 
-def _last(values: np.ndarray) -> np.ndarray:
-    """The last finite number of each run."""
-    if values.ndim == 1:
-        return values
-    at = values.shape[1] - 1 - np.argmax(np.isfinite(values)[:, ::-1], axis=1)
-    return values[np.arange(len(values)), at]
+def _levels(x: RunColumn, y: RunColumn, **options: Any) -> dict[str, correlation.Association]:
+    """All levels, of the checkpoints; of the last one of each run where only one of the two has checkpoints."""
+    both = (x.values, y.values) if x.values.ndim == y.values.ndim else (x.last, y.last)
+    return correlation.levels(*both, names=(x.name, y.name), **options)
 
 
-def _levels(
-    x: RunColumn, y: RunColumn, families: np.ndarray, configs: np.ndarray, drawing: dict[str, Any]
-) -> dict[str, Association]:
-    one, other = _aligned(x, y)
-    return correlation.levels(one, other, family=families, config=configs, names=(x.name, y.name), **drawing)
-
-
-def _refuse_undefined(asked: Sequence[RunColumn], found: Sequence[dict[str, Association]], target: RunColumn) -> None:
-    """Refuse numbers of which none has a correlation at any level."""
-    if all(each.undefined for levels in found for each in levels.values()):
-        reason = found[0]["pooled"].undefined
-        raise InputError(f"no correlation of {', '.join(each.name for each in asked)} with {target.name}: {reason}")
-
-
-def _at_settings(
-    columns: Sequence[RunColumn], families: np.ndarray, configs: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _at_settings(columns: Sequence[RunColumn], family: np.ndarray, config: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means over seeds at the last checkpoint that the first or second number has, and the family of each setting."""
-    values = [each.values for each in columns]
-    if all(each.ndim == 2 for each in values):
-        there = np.isfinite(values[0]) | np.isfinite(values[1])
-        at = there.shape[1] - 1 - np.argmax(there[:, ::-1], axis=1)
-        values = [each[np.arange(len(each)), at] for each in values]
-    return correlation.means(np.stack([_last(each) for each in values]), configs, families)
+    values = [each.last for each in columns]
+    if all(each.values.ndim == 2 for each in columns):
+        there = np.isfinite(columns[0].values) | np.isfinite(columns[1].values)
+        values = [each.at(there) for each in columns]
+    return correlation.means(np.stack(values), config, family)
 
 
-def _curve(
-    x: RunColumn, y: RunColumn, families: np.ndarray, configs: np.ndarray, drawing: dict[str, Any]
-) -> tuple[Quadratic, bool]:
-    """The parabola over settings, and whether it is in the log of x."""
-    (one, other), owners = _at_settings((x, y), families, configs)
-    log = bool((one[np.isfinite(one)] > 0).all())
-    options = {key: value for key, value in drawing.items() if key != "permutations"}
-    names = (f"log {x.name}" if log else x.name, y.name)
-    return correlation.quadratic(np.log(one) if log else one, other, owners, names=names, **options), log
-
-
-def _beyond(
-    x: RunColumn, base: RunColumn, y: RunColumn, families: np.ndarray, configs: np.ndarray, drawing: dict[str, Any]
-) -> Beyond:
-    (one, other, target), owners = _at_settings((x, base, y), families, configs)
-    return correlation.beyond(one, other, target, owners, names=(x.name, base.name, y.name), **drawing)
-
-
-def _said(pairs: Sequence[tuple[str, str]]) -> str:
-    return "\n".join(f"{name}: {reason}" for name, reason in pairs)
-
-
-def _variables(
-    asked: Sequence[RunColumn],
-    found: Sequence[dict[str, Association]],
-    curved: Sequence[tuple[Quadratic, bool]],
-    holm: bool,
-) -> dict[str, tuple]:
-    """Variables over x and level, and those of the parabolas over x."""
+def _of_levels(asked: Sequence[RunColumn], found: Sequence[Mapping], holm: bool) -> dict[str, tuple]:
+    """Variables over x and level."""
     made: dict[str, tuple] = {
         "x": ("x", [each.name for each in asked], "number of the runs"),
         "x_label": ("x", [each.label for each in asked], "meaning of x"),
@@ -266,42 +329,46 @@ def _variables(
     }
     for name, about in ASSOCIATION_LABELS.items():
         cells = [[getattr(each, name) for each in levels.values()] for levels in found]
-        cells = [[_said(each) for each in row] for row in cells] if name == "without" else cells
+        if name == "without":
+            cells = [["\n".join(map(": ".join, each)) for each in row] for row in cells]
         made[name] = (("x", "level"), np.array(cells), *about)
-    p = [levels["settings"].p for levels in found]
-    known = [place for place, value in enumerate(p) if math.isfinite(value)]
-    adjusted = dict(zip(known, (statistics.holm if holm else list)([p[place] for place in known]), strict=True))
-    values = [adjusted.get(place, math.nan) for place in range(len(p))]
-    made["p_holm"] = ("x", values, "p-value between settings" + ", adjusted for the number of x (Holm)" * holm, "1")
-    made["quadratic_log"] = ("x", [log for _, log in curved], "whether the parabola is in log x", "")
-    for name, about in QUADRATIC_LABELS.items():
-        place = {"r2_blocks": 0, "r2_linear": 1, "r2_quadratic": 2}.get(name)
-        cells = [each.r2[place] if place is not None else getattr(each, name) for each, _ in curved]
-        made[f"quadratic_{name}"] = ("x", np.array(cells), *about)
+    p = np.array([levels["settings"].p for levels in found])
+    if holm:
+        p[np.isfinite(p)] = statistics.holm(p[np.isfinite(p)].tolist())
+    made["p_holm"] = ("x", p, "p-value between settings" + ", adjusted for the number of x (Holm)" * holm, "1")
     return made
 
 
-def _baselines(bases: Sequence[RunColumn], above: Sequence[Sequence[Beyond]]) -> dict[str, tuple]:
+def _parabolas(asked: Sequence[RunColumn], y: RunColumn, owners: dict, drawing: dict) -> dict[str, tuple]:
+    """Variables over x of the parabolas over settings, in the log of x where x is above 0."""
+    found = []
+    for x in asked:
+        (one, other), blocks = _at_settings((x, y), **owners)
+        log = bool((one[np.isfinite(one)] > 0).all())
+        names = f"log {x.name}" if log else x.name, y.name
+        made = vars(correlation.quadratic(np.log(one) if log else one, other, blocks, names=names, **drawing))
+        r2 = dict(zip(("r2_blocks", "r2_linear", "r2_quadratic"), made["r2"], strict=True))
+        found.append(made | r2 | {"log": log})
+    return {
+        f"quadratic_{name}": ("x", np.array([each[name] for each in found]), *about)
+        for name, about in QUADRATIC_LABELS.items()
+    }
+
+
+def _beyond(
+    asked: Sequence[RunColumn], bases: Sequence[RunColumn], y: RunColumn, owners: dict, tests: dict
+) -> dict[str, tuple]:
     """Variables over x and baseline; none without a baseline."""
     if not bases:
         return {}
+    found = []
+    for x, base in ((x, base) for x in asked for base in bases):
+        columns, blocks = _at_settings((x, base, y), **owners)
+        found.append(correlation.beyond(*columns, blocks, names=(x.name, base.name, y.name), **tests))
     made: dict[str, tuple] = {"baseline": ("baseline", [each.name for each in bases], "number that x is to surpass")}
-    kinds = {
-        "partial": lambda each: each.partial.rho,
-        "partial_low": lambda each: each.partial.low,
-        "partial_high": lambda each: each.partial.high,
-        "partial_p": lambda each: each.partial.p,
-        "x_alone": lambda each: each.x,
-        "baseline_alone": lambda each: each.baseline,
-        "difference": lambda each: each.difference,
-        "difference_low": lambda each: each.low,
-        "difference_high": lambda each: each.high,
-        "difference_p": lambda each: each.p,
-        "number": lambda each: each.partial.number,
-        "undefined": lambda each: each.partial.undefined,
-    }
-    for name, about in BEYOND_LABELS.items():
-        made[f"beyond_{name}"] = (("x", "baseline"), np.array([[kinds[name](e) for e in row] for row in above]), *about)
+    for name, (place, *about) in BEYOND_LABELS.items():
+        cells = np.array(list(map(attrgetter(place), found))).reshape(len(asked), len(bases))
+        made[f"beyond_{name}"] = (("x", "baseline"), cells, *about)
     return made
 
 
@@ -330,16 +397,13 @@ def document(data: xr.Dataset) -> dict[str, Any]:
         one = data.sel(x=name)
         levels = {}
         for level, (varies, unit) in correlation.LEVELS.items():
-            each = one.sel(level=level)
-            levels[level] = {"varies": varies, "unit": unit} | {
-                key: _plain(each[key]) for key in ASSOCIATION_LABELS if key != "without"
-            }
-            levels[level]["without"] = [line for line in str(each["without"].item()).splitlines() if line]
-        entry = {"label": str(one["x_label"].item()), "levels": levels, "p_holm": _plain(one["p_holm"])}
-        entry["quadratic"] = {key: _plain(one[f"quadratic_{key}"]) for key in ("log", *QUADRATIC_LABELS)}
+            cells = {key: plain(one[key].sel(level=level)) for key in ASSOCIATION_LABELS}
+            levels[level] = {"varies": varies, "unit": unit} | cells | {"without": cells["without"].splitlines()}
+        entry = {"label": str(one["x_label"].item()), "levels": levels, "p_holm": plain(one["p_holm"])}
+        entry["quadratic"] = {key: plain(one[f"quadratic_{key}"]) for key in QUADRATIC_LABELS}
         if "baseline" in data.dims:
             entry["beyond"] = {
-                str(base): {key: _plain(one[f"beyond_{key}"].sel(baseline=base)) for key in BEYOND_LABELS}
+                str(base): {key: plain(one[f"beyond_{key}"].sel(baseline=base)) for key in BEYOND_LABELS}
                 for base in data["baseline"].values
             }
         found[str(name)] = entry
@@ -357,9 +421,152 @@ def document(data: xr.Dataset) -> dict[str, Any]:
     }
 
 
-def _plain(value: xr.DataArray) -> float | int | bool | str | None:
-    """A value as JSON represents it."""
-    one = value.item()
-    if isinstance(one, float):
-        return one if math.isfinite(one) else None
-    return one
+def _gathered(files: Sequence[Path | str]) -> tuple[xr.Dataset, list[str]]:
+    """Read results, stores and tables of runs into one table, and say in notes how they were put together.
+
+    Results that are no table get their coordinates from their names: files whose names differ only in a part like
+    `seed3` are seeds of one setting, those that differ in one like `epoch_3` are checkpoints of one run, all others are
+    settings of their own; the family is the loss that is counted, and `folder` the folder. An evaluation joins the
+    count of the same checkpoint (sha256). A count of several losses is one run with the dim `ruler`, and the variables
+    are called `ruler_contributing` and so on.
+    """
+    paths = [Path(each) for each in files]
+    tables, rows, notes = [], [], []
+    for path, name in zip(paths, _names(paths), strict=True):
+        data = results.open(path)
+        if "run" in data.dims:
+            for key in TABLE_COORDINATES:
+                if key not in data.coords or data[key].dims != ("run",):
+                    raise InputError(
+                        f"{path}: a table of runs without the coordinate {key!r} along run; concat(..., {key}=[...])"
+                    )
+            tables.append(data)
+            continue
+        try:
+            one = _row(data)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        one = one.assign_coords(file=name, folder=path.resolve().parent.name, bare=_without(name, SEED_IN_NAME))
+        seed = SEED_IN_NAME.search(name)
+        rows.append(one.assign_coords(seed=int(seed[1])) if seed else one)
+    counts, joined = _evaluated(rows)
+    if joined:
+        notes.append(f"{joined} evaluations belong to the counts of the same checkpoints")
+    counts, checkpoints = _checkpoints_joined(counts)
+    if checkpoints:
+        notes.append(f"{checkpoints} files are checkpoints of the same runs, by the numbers in their names")
+    if counts:
+        tables.append(_settings(counts))
+        several_seeds = sum(number > 1 for number in Counter(tables[-1]["config"].values.tolist()).values())
+        if several_seeds:
+            notes.append(f"{several_seeds} settings have several seeds, by the names of their files")
+    if not tables:
+        raise InputError(
+            f"{paths[0]}: recall alone, expected counts as well: cocos count --metrics --out, or cocos run"
+        )
+    return results.concat(tables), notes
+
+
+def _coordinate(row: xr.Dataset, name: str) -> str:
+    """Text of a coordinate of one run; empty without it."""
+    return str(row.coords[name].values) if name in row.coords else ""
+
+
+def _row(data: xr.Dataset) -> xr.Dataset:
+    """One run of a result; a count of several losses is one with the dim `ruler`."""
+    if "loss" not in data.dims:
+        return results.row(data)
+    losses = several.each(data)
+    parts = {label: results.row(one) for label, one in losses.items()}
+    first, single = next(iter(parts.values())), next(iter(losses.values()))
+    metrics = ("r1", *(str(key) for key, each in single.data_vars.items() if set(each.dims) <= {"direction"}))
+    alike = [key for key in first if all(each[key].variable.equals(first[key].variable) for each in parts.values())]
+    shared = [key for key in alike if str(key).startswith(metrics)]
+    own = [each.drop_vars([*shared, "family", "config"]) for each in parts.values()]
+    ruled = xr.concat(own, xr.Variable("ruler", list(parts)), coords="different", compat="equals", join="outer")
+    made = ruled.rename({key: f"ruler_{key}" for key in ruled.data_vars}).assign(first[shared].data_vars)
+    return made.assign_coords(family="all losses", config="")
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The shortest last parts of the paths, without suffixes, that tell all of them apart."""
+    whole = [each.resolve().with_suffix("") for each in paths]
+    for path, number in Counter(each.resolve() for each in paths).items():
+        if number > 1:
+            raise InputError(f"{path.name} is named {number} times; name each file once")
+    for number in range(1, max(len(each.parts) for each in whole) + 1):
+        names = ["/".join(each.parts[-number:]) for each in whole]
+        if len(set(names)) == len(names):
+            return names
+    return [str(each) for each in paths]  # they differ in their suffixes alone
+
+
+def _without(name: str, part: re.Pattern[str]) -> str:
+    """A name without a part of it, such as the seed; the same where nothing else is in it."""
+    made = re.sub(r"([\W_])[\W_]+", r"\1", part.sub("", name))
+    return made.strip("/_-. ,=") or ("run" if part.search(name) else name)
+
+
+def _checkpoints_joined(rows: Sequence[xr.Dataset]) -> tuple[list[xr.Dataset], int]:
+    """Join counts whose names differ only in a step into runs with checkpoints, and tell how many were joined."""
+    groups: dict[tuple[str, ...], dict[int, xr.Dataset]] = {}
+    for place, each in enumerate(rows):
+        found = STEP_IN_NAME.search(_coordinate(each, "file"))
+        step, key = 0, (str(place),)
+        if found and "step" not in each.dims:
+            step = int(found[1])
+            bare = _without(_coordinate(each, "bare"), STEP_IN_NAME)
+            same = bare, _coordinate(each, "config"), _coordinate(each, "seed")
+            key = key if step in groups.get(same, {}) else same
+        groups.setdefault(key, {})[step] = each
+    made, joined = [], 0
+    for key, steps in groups.items():
+        if len(steps) == 1:
+            made += steps.values()
+            continue
+        joined += len(steps)
+        parts = [steps[step].drop_vars(["sha256", "file", "bare"], errors="ignore") for step in sorted(steps)]
+        axis = xr.Variable("step", sorted(steps))
+        whole_run = xr.concat(parts, axis, data_vars="all", coords="different", compat="equals", join="outer")
+        made.append(whole_run.assign_coords(file=key[0], bare=key[0]))
+    return made, joined
+
+
+def _evaluated(rows: Sequence[xr.Dataset]) -> tuple[list[xr.Dataset], int]:
+    """Runs with the metrics of evaluations of the same checkpoint, and the number of evaluations."""
+    counts = [each for each in rows if "family" in each.coords]
+    others = [each for each in rows if "family" not in each.coords] if counts else []
+    places: dict[str, int] = {}
+    for place, each in enumerate(counts):
+        if (sha := _coordinate(each, "sha256")) in places:
+            first, second = (_coordinate(one, "file") for one in (counts[places[sha]], each))
+            raise InputError(
+                f"{first} and {second} count the same checkpoint: one model is one unit, with one recall; give one "
+                "count of each model, or count several losses in one file (cocos count --loss A --loss B)"
+            )
+        if sha:
+            places[sha] = place
+    if lost := [_coordinate(each, "file") for each in others if _coordinate(each, "sha256") not in places]:
+        more = f" and {len(lost) - MOST_FILES} more" if len(lost) > MOST_FILES else ""
+        raise InputError(f"{', '.join(lost[:MOST_FILES])}{more}: no count of the same checkpoint (sha256) is given")
+    for each in others:
+        place = places[_coordinate(each, "sha256")]
+        new = {key: values for key, values in each.data_vars.items() if key not in counts[place]}
+        own = xr.Dataset(new).drop_vars(list(each.coords.keys() - {"direction"}), errors="ignore")
+        counts[place] = counts[place].assign(own.data_vars)
+    return counts, len(others)
+
+
+def _settings(rows: Sequence[xr.Dataset]) -> xr.Dataset:
+    """A table of results, whose settings are their names without the seed, and with the loss where this is needed."""
+    owners: dict[str, set[str]] = {}
+    for each in rows:
+        owners.setdefault(_coordinate(each, "bare"), set()).add(_coordinate(each, "config"))
+    bare = [_coordinate(each, "bare") for each in rows]
+    config = [
+        name if len(owners[name]) == 1 else f"{name}: {_coordinate(each, 'config')}"
+        for name, each in zip(bare, rows, strict=True)
+    ]
+    made = results.concat([each.drop_vars("bare") for each in rows], config=config)
+    seeds = made["seed"].values if "seed" in made.coords else np.full(len(rows), np.nan)
+    return made.drop_vars("seed", errors="ignore") if np.isnan(seeds.astype(float)).any() else made
