@@ -12,8 +12,8 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 
 from cocos.base.errors import InputError
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Options = ParamSpec("Options")
+Result = TypeVar("Result")
 
 
 class Range:
@@ -102,7 +102,7 @@ def check(signature: inspect.Signature, given: Mapping[str, Any]) -> None:
             raise InputError(f"{name.replace('_', ' ')}: {value!r}, expected {words}{', or none' * optional}")
 
 
-def checked(function: Callable[P, R]) -> Callable[P, R]:
+def checked(function: Callable[Options, Result]) -> Callable[Options, Result]:
     """Decorate a function: a value that is out of the range of its parameter is refused before it runs.
 
     Examples:
@@ -113,7 +113,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def within(*args: P.args, **given: P.kwargs) -> R:
+    def within(*args: Options.args, **given: Options.kwargs) -> Result:
         check(signature, {**dict(zip(signature.parameters, args, strict=False)), **given})
         return function(*args, **given)
 

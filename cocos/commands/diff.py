@@ -21,14 +21,14 @@ RESULT_SUFFIXES = (".nc", ".jsonl")
 def _read(file: Path, step: int | None, name: str) -> "xr.Dataset":
     """Read a result or a store, or the queries of one checkpoint of a run."""
     from cocos import measures, results
-    from cocos.measures import _paired_steps
+    from cocos.measures.diff import at_step, step_axis
 
     data = measures.run(file) if file.suffix == ".jsonl" else results.open(file)
     if step is None:
         return data
-    if _paired_steps.axis(data) is None:
+    if step_axis(data) is None:
         raise InputError(f"--step: {file} is of no run; leave it out")
-    return _paired_steps.at_step(data, step, name)
+    return at_step(data, step, name)
 
 
 def _results(

@@ -1,27 +1,51 @@
 """Which queries changed from one result to another, and who pushes them now?"""
 
+import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Unpack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Unpack
 
 import numpy as np
+import torch
 import xarray as xr
 
-from cocos import results
+from cocos import engine, losses, results
 from cocos.base.errors import InputError, nearest
-from cocos.base.ranges import Level
+from cocos.base.ranges import Level, whole
 from cocos.checkpoints import Checkpoint
+from cocos.checkpoints.data import AnnotatedRows, Items
 from cocos.counting import health, statistics
 from cocos.embeddings import Embeddings
-from cocos.engine.sampling import Sampling, sampled, whole_number
-from cocos.measures import _changed, _paired_queries, _paired_steps
-from cocos.measures._paired_queries import COMPARED, QueryTable
-from cocos.results import summaries
+from cocos.engine import readers, retrieval
+from cocos.engine.prepared import embedded
+from cocos.engine.sampling import Sampling, sampled
+from cocos.measures import _best_ranks, _history
+from cocos.measures.contributors import contributors
+from cocos.measures.count import count
+from cocos.measures.retrievals import retrievals
+from cocos.monitor import detectors as shelf
+from cocos.results import records, summaries
 
+# Values of queries: long name and units, in the order in which they are listed.
+COMPARED = {
+    **{f"R@{k}": (f"queries with a positive among the first {k}", "%") for k in retrieval.RECALLS},
+    "MRR": ("reciprocal rank of the best positive", "%"),
+    "contributing": ("contributing negatives", "candidates"),
+    "idle": ("queries without any contributing negative", "%"),
+    "relative": ("negatives with a part above eps of the query's own push", "candidates"),
+    "effective": ("effective number of negatives, of queries with any push", "candidates"),
+    "n90": ("negatives that hold 90 % of the push, of queries with any push", "candidates"),
+    "hardest_share": ("part of the push on the heaviest negative, of queries with any push", "1"),
+    "weight_above": ("summed share of the negatives above eps", "share"),
+    "weight_positive": ("summed share of the positives", "share"),
+}
+# Statistics of the spread of the push, which a query without any push does not have.
+OF_PUSHED = ("effective", "n90", "hardest_share")
 # Values by which the queries that changed most are chosen, the first that both results have.
 CHANGE_BY = ("MRR", "contributing", "relative")
-STATED = {
-    "mean": ("mean over the paired queries", ""),
+# Of every direction and value, and of every version where there is one: long name and units.
+PAIRED_LABELS = {
     "difference": ("mean of the paired differences, second less first", ""),
     "low": ("lower end of its confidence interval", ""),
     "high": ("upper end of its confidence interval", ""),
@@ -31,9 +55,50 @@ STATED = {
     "groups": ("groups of those queries, within which they may depend on each other", "groups"),
     "increased": ("queries whose value is larger in the second", "queries"),
     "decreased": ("queries whose value is smaller in the second", "queries"),
-    "value": ("value of a query", ""),
-    "query_index": ("row of the query in the embeddings", "1"),
+    "mean": ("mean over the paired queries", ""),
 }
+STEP_LABELS = {
+    "difference": ("mean of the differences at the same steps, second less first", ""),
+    "low": ("lower end of its confidence interval", ""),
+    "high": ("upper end of its confidence interval", ""),
+    "p": ("p-value of the t-test over blocks of steps", "1"),
+    "p_holm": ("p-value adjusted for the number of tests (Holm)", "1"),
+    "pairs": ("steps at which both have a value", "steps"),
+    "groups": ("blocks of consecutive steps", "blocks"),
+    "since": ("first step from which on the difference keeps its sign", "steps"),
+    "mean": ("mean over the common steps", ""),
+    "last": ("value at the last common step", ""),
+}
+# Of every query that changed, version and place.
+LISTED_LABELS = {
+    "pusher": ("row of each of the heaviest negatives of the query", "1"),
+    "pusher_part": ("its part of the query's push", "1"),
+    "nearest": ("row of each candidate in order of score", "1"),
+    "nearest_positive": ("whether it is a positive", "1"),
+}
+# Settings in which two results may differ, and the words for them.
+COUNT_SETTINGS = {
+    "loss_repr": "the loss",
+    "convention": "the convention",
+    "batch_size": "the batch size",
+    "sample": "the way of drawing",
+    "copies": "the copies of rows in a batch",
+    "same_group": "the treatment of rows of one group",
+    "seed": "the seed",
+    "k": "the cut-offs",
+    "folds": "the number of folds",
+}
+# Settings in which two results may not differ.
+SAME_SETTINGS = {"eps": "eps", "share": "shares of a", "unit": "the unit", "metric": "the metric"}
+# Numbers of a run that are compared: what a monitor records, save how it was recorded, and some of retrieval.
+HOW_RECORDED = ("alarm", "overhead", "queries", "candidates", "positives")
+RETRIEVAL = ("R@1", "R@5", "R@10", "MRR", "mAP@R", "median_rank", "rsum", "dtp")
+# Name of the direction of numbers that have none.
+WHOLE = "run"
+# Smallest number of common steps with an interval, and largest number of blocks that they are cut into.
+FEWEST_STEPS, MOST_BLOCKS = 20, 20
+# Characters of a name in a result.
+ROW_NAME_CHARACTERS = 200
 
 
 @sampled(without=["batches"], dtype=None, same_group=None)
@@ -45,8 +110,8 @@ def diff(
     *,
     names: Sequence[str] = ("A", "B"),
     by: str | None = None,
-    changed: int = 5,
-    top: int = 3,
+    changed: Annotated[int, whole(0, 1000)] = 5,
+    top: Annotated[int, whole(1, 100)] = 3,
     level: Level = 0.95,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
@@ -93,65 +158,47 @@ def diff(
         >>> bool(data["high"].sel(direction="q2c", metric="R@1") < 0)
         True
     """
-    names = _checked(names, changed, top, level)
+    names = _checked(names)
     opened = [isinstance(each, xr.Dataset) for each in (first, second)]
     if any(opened) and not all(opened):
         raise InputError(f"{names[opened.index(False)]}: no result, and {names[opened.index(True)]} is one; give two")
-    known = None if all(opened) else _changed.counted((first, second), loss, eps, names, sampling)
+    known = None if all(opened) else CountedAlike.of((first, second), loss, eps, names, sampling)
     pair: tuple[xr.Dataset, xr.Dataset] = known.counts if known else (first, second)  # type: ignore[assignment]
-    runs = [_paired_steps.axis(each) is not None for each in pair]
-    if any(runs) and not all(runs):
+    attrs = {key: value for key, value in pair[1].attrs.items() if pair[0].attrs.get(key) == value}
+    kept = (*summaries.OPTIONS, "loss", "loss_repr", "share", "gradient", "unit")
+    attrs = {key: attrs[key] for key in kept if key in attrs} | results.versions() | {"level": level}
+    runs = [step_axis(each) is not None for each in pair]
+    if all(runs):
+        notes = _comparable(*pair, names)
+        variables, more = _of_steps(pair, names, level)
+        attrs |= {"title": "Difference step by step"}
+    elif any(runs):
         raise InputError(
             f"{names[runs.index(True)]} is a run and {names[runs.index(False)]} is none: give two of a kind"
         )
-    if all(runs):
-        return _of_runs(pair, names, level)
-    both = [] if known else [_paired_queries.tables(each, name) for each, name in zip(pair, names, strict=True)]
-    notes = [*_collapsed(pair, names), *_paired_queries.comparable(*pair, names)]
-    both = [known.tables(k) for k in range(2)] if known else both
-    sides = _paired_queries.same_data(both[0], both[1], names)
-    matched = {side: _paired_queries.matched(both[0][side], both[1][side]) for side in sides}
-    for side in sides:
-        notes += _about(side, (both[0][side], both[1][side]), matched[side], names)
-    variables, said = _compared(matched, level)
-    by = _by(by, variables["metric"][1])
-    variables |= _changed.most(matched, by, changed)
-    if known:
-        variables |= known.listed(variables["changed_index"][1], sides, top)
-    variables |= {"direction": ("direction", sides), "version": ("version", list(names))}
-    attrs = _attrs(pair) | {"title": "Difference query by query", "by": by, "level": level}
-    return results.labelled(variables, attrs | {"notes": "\n".join([*notes, *said])})
-
-
-def _collapsed(pair: Sequence[xr.Dataset], names: Sequence[str]) -> list[str]:
-    """The warnings that stand beside each of the two."""
-    return [
-        f"{name}: {line}"
-        for data, name in zip(pair, names, strict=True)
-        for line in health.warnings(data.attrs.get("notes", ""))
-    ]
-
-
-def _attrs(pair: Sequence[xr.Dataset]) -> dict:
-    """Versions, and the options that both results have."""
-    attrs = {key: value for key, value in pair[1].attrs.items() if pair[0].attrs.get(key) == value}
-    kept = (*summaries.OPTIONS, "loss", "loss_repr", "share", "gradient", "unit")
-    return {key: attrs[key] for key in kept if key in attrs} | results.versions()
-
-
-def _of_runs(pair: tuple[xr.Dataset, xr.Dataset], names: tuple[str, str], level: float) -> xr.Dataset:
-    """Compare two runs at the steps that both have."""
-    notes = _paired_queries.comparable(*pair, names)
-    variables, said = _paired_steps.compared(pair, names, level)
+    else:
+        both = [] if known else [tables(each, name) for each, name in zip(pair, names, strict=True)]
+        notes = [
+            f"{name}: {line}"
+            for data, name in zip(pair, names, strict=True)
+            for line in health.warnings(data.attrs.get("notes", ""))
+        ]
+        notes += _comparable(*pair, names)
+        both = [known.tables(k) for k in range(2)] if known else both
+        matched, said = _matched(both[0], both[1], names)
+        variables, more = _of_queries(matched, level)
+        by = _by(by, variables["metric"][1])
+        variables |= _changed(matched, by, changed)
+        if known:
+            variables |= known.listed(variables["changed_index"][1], list(matched), top)
+        attrs |= {"title": "Difference query by query", "by": by}
+        notes += said
     variables["version"] = ("version", list(names))
-    attrs = _attrs(pair) | {"title": "Difference step by step", "level": level, "notes": "\n".join([*notes, *said])}
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs | {"notes": "\n".join([*notes, *more])})
 
 
-def _checked(names: Sequence[str], changed: int, top: int, level: float) -> tuple[str, str]:
+def _checked(names: Sequence[str]) -> tuple[str, str]:
     """Two different names."""
-    whole_number("changed", changed, 0, 1000)
-    whole_number("top", top, 1, 100)
     if len(names) != 2 or names[0] == names[1]:
         raise InputError(f"names: {list(names)}, expected two different ones")
     return str(names[0]), str(names[1])
@@ -166,66 +213,514 @@ def _by(by: str | None, known: Sequence[str]) -> str:
     return by or next(name for name in (*CHANGE_BY, *known) if name in known)
 
 
-def _about(side: str, both: Sequence[QueryTable], matched: Sequence[QueryTable], names: Sequence[str]) -> list[str]:
-    """Notes on queries that are in one result alone, and on batches that differ."""
-    paired, notes = len(matched[0].row), []
-    for table, name in zip(both, names, strict=True):
-        if alone := len(table.row) - paired:
-            notes.append(f"{side}: {alone} queries are in {name} alone and left out")
-    if not np.array_equal(both[0].draws, both[1].draws):
-        notes.append(f"{side}: the batches differ, so that a query has other negatives, which adds noise to its change")
+def _comparable(first: xr.Dataset, second: xr.Dataset, names: tuple[str, str]) -> list[str]:
+    """Refuse results that measure different things, and return notes on settings that differ."""
+    one, other = first.attrs, second.attrs
+    if one.get("loss") != other.get("loss"):
+        raise InputError(
+            f"{names[0]} is of {one.get('loss', 'no loss')} and {names[1]} of {other.get('loss', 'no loss')}: a share "
+            "means something else for each loss; count both under one loss (--loss)"
+        )
+    for key, words in SAME_SETTINGS.items():
+        if one.get(key) != other.get(key):
+            raise InputError(
+                f"{names[0]} has {words} {one.get(key)} and {names[1]} has {words} {other.get(key)}: count both alike"
+            )
+    sizes = [json.loads(each.get("health", "{}")).get("sides", {}) for each in (one, other)]
+    said = [" and ".join(f"{int(each['rows'])} {name} rows" for name, each in sides.items()) for sides in sizes]
+    if all(sizes) and said[0] != said[1]:
+        raise InputError(f"{names[0]} has {said[0]} and {names[1]} has {said[1]}: compare results of the same data")
+    notes = [
+        f"{words} differs, {one[key]} in {names[0]} and {other[key]} in {names[1]}: part of a change is its"
+        for key, words in COUNT_SETTINGS.items()
+        if key in one and key in other and one[key] != other[key]
+    ]
+    same = one.get("checkpoint_sha256") and one["checkpoint_sha256"] == other.get("checkpoint_sha256")
+    if same and not notes and one.get("split") == other.get("split"):
+        raise InputError(
+            f"{names[0]} and {names[1]} are of the same file (sha256 {one['checkpoint_sha256'][:12]}), measured alike: "
+            "no query can differ; name two checkpoints"
+        )
     return notes
 
 
-def _compared(matched: Mapping[str, Sequence[QueryTable]], level: float) -> tuple[dict[str, tuple], list[str]]:
-    """Variables of the comparison, as `results.labelled` takes them, and notes on metrics without an interval."""
-    metrics = [name for name in COMPARED if any(name in both[0].values.keys() & both[1].values.keys()
-                                                for both in matched.values())]  # fmt: skip
-    shape, width = (len(matched), len(metrics)), max(len(both[0].row) for both in matched.values())
-    found = {name: np.full(shape, np.nan) for name in STATED if name not in {"mean", "value", "query_index"}}
-    found |= {"mean": np.full((*shape, 2), np.nan), "value": np.full((*shape, 2, width), np.nan)}
-    found["query_index"] = np.full((len(matched), width), -1, dtype=np.int64)
-    without: dict[str, list[str]] = {}
-    for s, (side, both) in enumerate(matched.items()):
-        found["query_index"][s, : len(both[0].row)] = both[0].row
-        for m, name in enumerate(metrics):
-            if not all(name in table.values for table in both):
-                continue
-            found["value"][s, m, :, : len(both[0].row)] = [table.values[name] for table in both]
-            entry, note = _one(both, name, level)
-            for key, value in entry.items():
-                found[key][s, m] = value
-            if note:
-                without[note] = [*without.get(note, []), f"{side} {name}"]
+@dataclass(frozen=True, eq=False)
+class QueryTable:
+    """Values of the queries of one direction, in ascending order of their rows.
+
+    Args:
+        row: (n,) row of the query in the embeddings.
+        group: (n,) its group; None where the result has none.
+        values: name -> (n,), NaN where a query has no value.
+        draws: (m,) rows in the order in which batches drew them.
+    """
+
+    row: np.ndarray
+    group: np.ndarray | None
+    values: Mapping[str, np.ndarray]
+    draws: np.ndarray
+
+    def at(self, places: np.ndarray) -> "QueryTable":
+        """Some of the queries."""
+        group = None if self.group is None else self.group[places]
+        return QueryTable(self.row[places], group, {key: each[places] for key, each in self.values.items()}, self.draws)
+
+    def ranked(self, ranks: "QueryTable") -> "QueryTable":
+        """These counts of some queries beside the ranks of all."""
+        values = dict(ranks.values)
+        for name, each in self.values.items():
+            values[name] = np.full(len(ranks.row), np.nan)
+            values[name][self.row] = each
+        group = ranks.group
+        if group is None and self.group is not None:
+            group = -1 - np.arange(len(ranks.row))  # a row that was never drawn is a group of its own
+            group[self.row] = self.group
+        return QueryTable(ranks.row, group, values, self.draws)
+
+
+def tables(data: xr.Dataset, name: str) -> dict[str, QueryTable]:
+    """The queries of each direction of a result that has any, a query that was drawn several times by its mean.
+
+    Args:
+        data: of `cocos.measures.count`, `evaluate` or `retrievals`.
+        name: of the result, for the message.
+
+    Raises:
+        InputError: a count of several losses, or a result without values of queries.
+    """
+    if "loss" in data.dims:
+        raise InputError(
+            f"{name}: it is of {data.sizes['loss']} losses; give one, as cocos.several.each(data) has them"
+        )
+    if "query_index" not in data or not {"contributing", "contributing_per_query", "best_rank"} & set(data.data_vars):
+        raise InputError(
+            f"{name}: {data.attrs.get('title', 'a Dataset')} has no values of single queries; give results of cocos "
+            "count --out or cocos evaluate --out, or the files of embeddings themselves"
+        )
+    if "direction" not in data.dims:
+        data = data.expand_dims(direction=[str(data.attrs.get("direction", "q2c"))])
+    found = {str(side): _table(data.sel(direction=side)) for side in data["direction"].values}
+    if "row" in data.dims:  # of a checkpoint of a run, whose ranks may be of another split
+        same = int(data["rows"]) == int(data["evaluated"])
+        for side, table in list(found.items()):
+            rank = data["best_rank"].sel(direction=side).values.astype(np.float64)
+            ranks = QueryTable(np.arange(len(rank)), None, _with_ranks({"best_rank": rank}), table.draws)
+            found |= {side: table.ranked(ranks)} if same else {f"{side}, evaluated": ranks}
+    return found
+
+
+def _table(one: xr.Dataset) -> QueryTable:
+    """The queries of one direction."""
+    drawn = one["query_index"].values.ravel()
+    there = np.isfinite(drawn)
+    draws = drawn[there].astype(np.int64)
+    row, place, number = np.unique(draws, return_inverse=True, return_counts=True)
+    found = {key: np.bincount(place, each.ravel()[there], len(row)) / number for key, each in values_of(one).items()}
+    group = None
+    if "query_group" in one:
+        group = np.zeros(len(row), dtype=np.int64)
+        group[place] = one["query_group"].values.ravel()[there]
+    return QueryTable(row, group, found, draws)
+
+
+def values_of(one: xr.Dataset, more: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """Values of `COMPARED` and `more` that the result of one direction has, and `best_rank`; of an idle spread, NaN."""
+    shape = one["query_index"].dims
+    found = {str(name).removesuffix("_per_query"): one[name] for name in one if one[name].dims == shape}
+    found = {name: each.values.astype(np.float64) for name, each in found.items()}
+    if "best_rank" in found:
+        found = _with_ranks(found)
+    if "contributing" in found:
+        found["idle"] = np.where(np.isfinite(found["contributing"]), 100.0 * (found["contributing"] == 0), np.nan)
+        if np.isnan(found["contributing"]).all():  # of a loss of unknown unit
+            found = {name: each for name, each in found.items() if name not in (*statistics.BY_SHARE, "idle")}
+    for name in OF_PUSHED:
+        if name in found:
+            found[name] = np.where(found[name] > 0, found[name], np.nan)
+    return {name: each for name, each in found.items() if name in {*COMPARED, *more, "best_rank"}}
+
+
+def _with_ranks(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Add the recall and the reciprocal rank of each query, in percent, to its `best_rank`, NaN for none."""
+    rank = values["best_rank"]
+    recalls = {f"R@{k}": np.where(np.isfinite(rank), 100.0 * (rank <= k), np.nan) for k in retrieval.RECALLS}
+    return values | recalls | {"MRR": 100 / rank}
+
+
+# The same queries of both results, by direction.
+Matched = Mapping[str, tuple[QueryTable, QueryTable]]
+
+
+def _matched(
+    first: Mapping[str, QueryTable], second: Mapping[str, QueryTable], names: tuple[str, str]
+) -> tuple[Matched, list[str]]:
+    """The queries that are in both, in the same order, and notes; results of different data are refused."""
+    sides = [side for side in first if side in second]
+    if not sides:
+        raise InputError(
+            f"{names[0]} has the directions {', '.join(first)} and {names[1]} has {', '.join(second)}: results of the "
+            "same data share a direction"
+        )
+    found, notes = {}, []
+    for side in sides:
+        both = first[side], second[side]
+        _, *places = np.intersect1d(both[0].row, both[1].row, assume_unique=True, return_indices=True)
+        one, other = found[side] = both[0].at(places[0]), both[1].at(places[1])
+        if not len(one.row):
+            raise InputError(
+                f"{side}: {names[0]} and {names[1]} have no query in common; compare results of the same data"
+            )
+        if one.group is not None and other.group is not None and not _alike(one.group, other.group):
+            raise InputError(
+                f"{side}: the queries of {names[0]} and {names[1]} belong to different groups, so they are not the "
+                "same queries; compare results of the same data, rows in the same order"
+            )
+        for table, name in zip(both, names, strict=True):
+            if alone := len(table.row) - len(one.row):
+                notes.append(f"{side}: {alone} queries are in {name} alone and left out")
+        if not np.array_equal(both[0].draws, both[1].draws):
+            notes.append(
+                f"{side}: the batches differ, so that a query has other negatives, which adds noise to its change"
+            )
+    return found, notes
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays of ids, (n,), group their rows alike."""
+    both = len(np.unique(np.stack([one, other]), axis=1)[0])
+    return both == len(np.unique(one)) == len(np.unique(other))
+
+
+def _variables(
+    entries: Iterable[tuple[tuple[int, int], dict]], shape: tuple[int, int], labels: Mapping[str, tuple]
+) -> dict[str, tuple]:
+    """Variables over direction and metric, and those of both versions, of the entries at (direction, metric)."""
+    found = {name: np.full((*shape, 2) if name in {"mean", "last"} else shape, np.nan) for name in labels}
+    for place, entry in entries:
+        for name, value in entry.items():
+            found[name][place] = value
     tested = np.isfinite(found["p"])
     found["p_holm"][tested] = statistics.holm(found["p"][tested].tolist())
-    dims = {"mean": ("direction", "metric", "version"), "value": ("direction", "metric", "version", "query")}
-    dims["query_index"] = ("direction", "query")
-    variables = {name: (dims.get(name, ("direction", "metric")), each, *STATED[name]) for name, each in found.items()}
-    notes = [f"no interval, {reason}: {', '.join(which)}" for reason, which in without.items()]
-    return variables | {"metric": ("metric", metrics)}, notes
+    dims = ("direction", "metric", "version")
+    return {name: (dims[: each.ndim], each, *labels[name]) for name, each in found.items()}
 
 
-def _one(both: Sequence[QueryTable], name: str, level: float) -> tuple[dict, str]:
-    """The entries of one metric of one direction, and a note where it has no interval."""
+def _of_queries(matched: Matched, level: float) -> tuple[dict[str, tuple], list[str]]:
+    """Variables of the comparison, as `results.labelled` takes them, and notes on metrics without an interval."""
+    known = [one.values.keys() & other.values.keys() for one, other in matched.values()]
+    metrics = [name for name in COMPARED if any(name in each for each in known)]
+    width = max(len(one.row) for one, _ in matched.values())
+    value = np.full((len(matched), len(metrics), 2, width), np.nan)
+    rows = np.full((len(matched), width), -1, dtype=np.int64)
+    entries, without = [], {}
+    for s, (side, both) in enumerate(matched.items()):
+        rows[s, : len(both[0].row)] = both[0].row
+        for m, name in enumerate(metrics):
+            if name in known[s]:
+                value[s, m, :, : len(both[0].row)] = [table.values[name] for table in both]
+                entry, reason = _of_metric(both, name, level)
+                entries.append(((s, m), entry))
+                without.setdefault(reason, []).append(f"{side} {name}")
+    without.pop("", None)
+    variables = _variables(entries, value.shape[:2], PAIRED_LABELS) | {
+        "value": (("direction", "metric", "version", "query"), value, "value of a query", ""),
+        "query_index": (("direction", "query"), rows, "row of the query in the embeddings", "1"),
+        "metric": ("metric", metrics),
+        "direction": ("direction", list(matched)),
+    }
+    return variables, [f"no interval, {reason}: {', '.join(which)}" for reason, which in without.items()]
+
+
+def _of_metric(both: tuple[QueryTable, QueryTable], name: str, level: float) -> tuple[dict[str, Any], str]:
+    """The entries of one metric of one direction, and why it has no interval, or nothing."""
     one, other = (table.values[name] for table in both)
     there = np.isfinite(one) & np.isfinite(other)
     number, one, other = int(there.sum()), one[there], other[there]
-    entry: dict = {"pairs": number}
     if not number:
-        return entry, f"for none of the {len(there)} queries has a value in both (n = 0)"
+        return {"pairs": number}, f"for none of the {len(there)} queries has a value in both (n = 0)"
     away = other - one
-    entry |= {"mean": [one.mean(), other.mean()], "difference": away.mean()}
-    entry |= {"increased": (away > 0).sum(), "decreased": (away < 0).sum()}
     group = both[0].group if both[0].group is not None else both[1].group
     group = np.arange(number) if group is None else group[there]
-    entry["groups"] = len(np.unique(group))
+    entry = {
+        "pairs": number,
+        "groups": len(np.unique(group)),
+        "mean": [one.mean(), other.mean()],
+        "difference": away.mean(),
+        "increased": (away > 0).sum(),
+        "decreased": (away < 0).sum(),
+    }
     if entry["groups"] < 2:
         return entry, f"for n = {number}, of one group"
     if np.ptp(away) == 0:
         return entry, f"for all n = {number} differences are {away[0]:g}"
     test = statistics.paired(other, one, level, groups=group)
     return entry | {"low": test.low, "high": test.high, "p": test.p}, ""
+
+
+def _changed(matched: Matched, by: str, changed: int) -> dict[str, tuple]:
+    """Variables of the queries whose value changed most, largest change first."""
+    rows = np.full((len(matched), changed), -1, dtype=np.int64)
+    values, best = np.full((2, len(matched), changed, 2), np.nan)
+    for s, (one, other) in enumerate(matched.values()):
+        if by not in one.values or by not in other.values:
+            continue
+        away = np.nan_to_num(np.abs(other.values[by] - one.values[by]), nan=0.0)
+        order = np.argsort(-away, kind="stable")[:changed]
+        order = order[away[order] > 0]
+        rows[s, : len(order)] = one.row[order]
+        for key, found in ((by, values), ("best_rank", best)):
+            if key in one.values and key in other.values:
+                found[s, : len(order)] = np.stack([one.values[key][order], other.values[key][order]], axis=1)
+    dims = ("direction", "changed", "version")
+    return ({"best_rank": (dims, best, "rank of its best positive", "rank")} if np.isfinite(best).any() else {}) | {
+        "changed_index": (dims[:2], rows, "row of a query that changed most", "1"),
+        "changed_value": (dims, values, f"its {by}", ""),
+        "changed": ("changed", range(1, changed + 1), "place by change", "1"),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class CountedAlike:
+    """Two sets of embeddings of the same data, counted alike.
+
+    Args:
+        embeddings: of both.
+        losses: of each.
+        counts: of each, by `cocos.measures.count`.
+        items: names of their rows, or None.
+        eps: smallest share that contributes.
+        sampling: options of the batches.
+    """
+
+    embeddings: tuple[Embeddings, ...]
+    losses: tuple
+    counts: tuple[xr.Dataset, ...]
+    items: tuple[Items | None, ...]
+    eps: float
+    sampling: Sampling
+
+    @classmethod
+    def of(cls, given: Sequence, loss, eps: float, names: Sequence[str], sampling: Sampling) -> "CountedAlike":
+        """Encode and count two sets of embeddings."""
+        if given[0] is given[1]:
+            raise InputError(f"{names[0]} and {names[1]} are the same: no query can differ; give two checkpoints")
+        used, items, seen = [], [], []
+        for each, wanted in zip(given, loss if isinstance(loss, tuple) else (loss, loss), strict=True):
+            checkpoint = each if isinstance(each, Checkpoint) else None
+            named = wanted is None or isinstance(wanted, str)
+            one = checkpoint.loss(wanted)[0] if named and checkpoint else wanted or "ntxent"
+            used.append(losses.of(losses.load(one) if isinstance(one, str) else one))
+            seen.append(embedded(each, sampling["split"], sampling["device"], sampling["progress"]))
+            known = checkpoint.items(sampling["split"]) if checkpoint else None
+            items.append(known or (AnnotatedRows(seen[-1]) if seen[-1].names else None))
+        _same_names(seen, names)
+        counts = []
+        for each, embeddings, one in zip(given, seen, used, strict=True):
+            data = count(embeddings, one, eps, **sampling)
+            counts.append(data.assign_attrs(each.identity() if isinstance(each, Checkpoint) else {}))
+        return cls(tuple(seen), tuple(used), tuple(counts), tuple(items), eps, sampling)
+
+    def tables(self, version: int) -> dict[str, QueryTable]:
+        """Counts and ranks of the queries of one of the two."""
+        embeddings, found = self.embeddings[version], {}
+        counted = tables(self.counts[version], "")
+        (ranks,) = engine.run(engine.view(embeddings, metric=self.losses[version].metric), [readers.Ranks()])
+        groups = (embeddings.groups.query, embeddings.groups.candidate)
+        for name, ranked, group in zip(embeddings.directions, ranks, groups, strict=False):
+            rows = torch.arange(len(group))
+            values = _with_ranks({"best_rank": _best_ranks.best(len(group), rows, ranked).numpy()})
+            found[name] = counted[name].ranked(QueryTable(rows.numpy(), group.numpy(), values, rows.numpy()))
+        return found
+
+    def listed(self, rows: np.ndarray, sides: Sequence[str], top: int) -> dict[str, tuple]:
+        """Variables of who pushes the queries of some rows, (direction, changed), and who is nearest, in both."""
+        shape = (*rows.shape, 2, top)
+        found = {
+            "pusher": np.full(shape, -1, dtype=np.int64),
+            "pusher_part": np.full(shape, np.nan),
+            "nearest": np.full(shape, -1, dtype=np.int64),
+            "nearest_positive": np.zeros(shape, bool),
+        }
+        names = {name: np.full(shape, "", dtype=object) for name in ("pusher", "nearest")}
+        asked = np.full(rows.shape, "", dtype=object)
+        for s, version in np.ndindex(len(sides), 2):
+            there = rows[s][rows[s] >= 0]
+            if not len(there):
+                continue
+            embeddings, loss, side = self.embeddings[version], self.losses[version], sides[s]
+            near = retrievals(embeddings, loss, queries=there.tolist(), k=top, direction=side)
+            found["nearest"][s, : len(there), version, : near.sizes["rank"]] = near["candidate"]
+            found["nearest_positive"][s, : len(there), version, : near.sizes["rank"]] = near["positive"]
+            for c, row in enumerate(there.tolist()):
+                heaviest, part = self._pushers(version, side, row, top)
+                found["pusher"][s, c, version, : len(heaviest)] = heaviest
+                found["pusher_part"][s, c, version, : len(heaviest)] = part
+            items = self.items[version]
+            query, candidate = items.texts(side) if items else (None, None)
+            if query is not None and candidate is not None:
+                asked[s] = _names(query, rows[s])
+                for name, each in names.items():
+                    each[s, :, version] = _names(candidate, found[name][s, :, version])
+        dims = ("direction", "changed", "version", "place")
+        variables = {name: (dims, each, *LISTED_LABELS[name]) for name, each in found.items()}
+        if any(self.items):
+            variables |= {f"{name}_name": (dims, each.astype(str), "name of that row") for name, each in names.items()}
+            variables["changed_name"] = (dims[:2], asked.astype(str), "name of the query")
+        return variables | {"place": ("place", range(1, top + 1), "place by weight, or by score", "1")}
+
+    def _pushers(self, version: int, side: str, row: int, top: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and parts of the heaviest negatives of a query, none where no batch contains it."""
+        if not (self.counts[version]["query_index"].sel(direction=side) == row).any():
+            return np.zeros(0, dtype=np.int64), np.zeros(0)
+        options: dict[str, Any] = {key: each for key, each in self.sampling.items() if key not in {"progress", "split"}}
+        options |= {"dtype": "float64", "same_group": options["same_group"] or "ignore"}
+        found = contributors(self.embeddings[version], self.losses[version], self.eps, row=row, direction=side,
+                             top=None, **options)  # fmt: skip
+        pushes = (~found["positive"].values) & (found["weight"].values > 0)
+        rows, place = np.unique(found["candidate_index"].values[pushes], return_inverse=True)
+        part = np.bincount(place, found["part"].values[pushes], len(rows))  # a batch may contain a row several times
+        order = np.argsort(-part, kind="stable")[:top]
+        return rows[order], part[order]
+
+
+def _names(of_row, rows: np.ndarray) -> np.ndarray:
+    """Names of rows, of the same shape; empty where there is none."""
+    names = [_short(of_row(row)) if row >= 0 else "" for row in rows.ravel().tolist()]
+    return np.array(names, dtype=object).reshape(rows.shape)
+
+
+def _short(text: str) -> str:
+    """A name on one line, of bounded length."""
+    text = " ".join(text.split())
+    return text if len(text) <= ROW_NAME_CHARACTERS else f"{text[: ROW_NAME_CHARACTERS - 1]}…"
+
+
+def _same_names(seen: Sequence[Embeddings], names: Sequence[str]) -> None:
+    """Refuse embeddings whose rows have other names."""
+    for side, which in enumerate(("query", "candidate")):
+        first, second = (each.names and each.names[side] for each in seen)
+        if not (first and second) or len(first) != len(second):
+            continue
+        for row, (one, other) in enumerate(zip(first, second, strict=True)):
+            if one != other:
+                raise InputError(
+                    f"{which} row {row} is {_short(one)[:60]!r} in {names[0]} and {_short(other)[:60]!r} in "
+                    f"{names[1]}: compare embeddings of the same data, rows in the same order"
+                )
+
+
+def step_axis(data: xr.Dataset) -> str | None:
+    """Name of the dimension of steps of a run; None of any other Dataset."""
+    return next((name for name in ("checkpoint", "step") if name in data.dims and name in data.coords), None)
+
+
+def at_step(data: xr.Dataset, step: int, name: str) -> xr.Dataset:
+    """The queries of a run, of `cocos.measures.run`, at one of its checkpoints.
+
+    Raises:
+        InputError: a run without queries, or without this checkpoint.
+    """
+    if "query_index" not in data:
+        raise InputError(
+            f"--step: {name} has records of batches and no queries; give runs of cocos run --out, or files"
+        )
+    found = data["checkpoint"].values
+    if step not in found:
+        raise InputError(f"--step {step}: {name} has checkpoints at the steps {', '.join(map(str, found.tolist()))}")
+    one = data.sel(checkpoint=step)
+    own = {"checkpoint_sha256": str(one["sha256"].item()), "loss_repr": str(one["loss_repr"].item())}
+    own["checkpoint_path"] = str(one["file"].item())
+    return one.drop_vars("checkpoint").assign_attrs(own)
+
+
+def _by_step(data: xr.Dataset) -> xr.Dataset:
+    """Numbers of a run over (step, direction), those without a direction in one of their own; steps once each."""
+    name = step_axis(data)
+    if "width" in data.dims:
+        data = data.isel(width=int(data["width"].values.argmax()))
+    shapes = ({name}, {name, "direction"})
+    sides = [*map(str, data["direction"].values), WHOLE] if "direction" in data.dims else [WHOLE]
+    found = {}
+    for key in (*records.DIRECTION_METRICS, *RETRIEVAL, *records.STEP_METRICS):
+        if (
+            key in HOW_RECORDED
+            or key not in data
+            or data[key].dtype.kind not in "fiu"
+            or set(data[key].dims) not in shapes
+        ):
+            continue
+        each = data[key].astype(np.float64)
+        each = each if "direction" in each.dims else each.expand_dims(direction=[WHOLE])
+        found[key] = each.reindex(direction=sides)
+    made = xr.Dataset(found).rename({name: "step"} if name != "step" else {})
+    return made.groupby("step").mean() if len(set(made["step"].values.tolist())) < made.sizes["step"] else made
+
+
+def _of_steps(pair: Sequence[xr.Dataset], names: Sequence[str], level: float) -> tuple[dict[str, tuple], list[str]]:
+    """Variables of the comparison of two runs at the steps that both have, and notes."""
+    both = one, other = [_by_step(data) for data in pair]
+    steps = np.intersect1d(one["step"].values, other["step"].values)
+    metrics = [str(key) for key in one if key in other]
+    sides = [side for side in one["direction"].values.tolist() if side in other["direction"].values.tolist()]
+    if not len(steps) or not metrics:
+        some = [
+            f"{name} has {each.sizes['step']} steps from {each['step'].values[0]} to {each['step'].values[-1]}"
+            for name, each in zip(names, both, strict=True)
+            if each.sizes["step"]
+        ]
+        raise InputError(
+            f"no step is in both runs: {' and '.join(some) or 'one has none'}; give runs with common steps"
+        )
+    seen = [each[metrics].sel(step=steps, direction=sides).to_array("metric") for each in both]
+    first, second = (each.transpose("direction", "metric", "step").values for each in seen)
+    shape = first.shape[:2]
+    entries = [(at, _of_number(steps, first[at], second[at], level)) for at in np.ndindex(shape)]
+    value = np.stack([first, second], axis=2)
+    variables = _variables(entries, shape, STEP_LABELS) | {
+        "value": (("direction", "metric", "version", "step"), value, "value at a step", ""),
+        "metric": ("metric", metrics),
+        "direction": ("direction", sides),
+        "step": ("step", steps, "training step", "steps"),
+    }
+    return variables, list(_notes_of_runs(pair, both, len(steps), names))
+
+
+def _of_number(steps: np.ndarray, one: np.ndarray, other: np.ndarray, level: float) -> dict[str, Any]:
+    """The entries of one number of one direction."""
+    there = np.isfinite(one) & np.isfinite(other)
+    steps, one, other = steps[there], one[there], other[there]
+    entry: dict[str, Any] = {"pairs": len(steps)}
+    if not len(steps):
+        return entry
+    away = other - one
+    entry |= {"mean": [one.mean(), other.mean()], "last": [one[-1], other[-1]], "difference": away.mean()}
+    if away[-1] != 0:
+        entry["since"] = steps[np.flatnonzero(np.sign(away) != np.sign(away[-1])).max(initial=-1) + 1]
+    if len(steps) < FEWEST_STEPS or np.ptp(away) == 0:
+        return entry
+    blocks = min(MOST_BLOCKS, round(len(steps) ** 0.5))
+    test = statistics.paired(other, one, level, groups=np.arange(len(steps)) * blocks // len(steps))
+    return entry | {"low": test.low, "high": test.high, "p": test.p, "groups": blocks}
+
+
+def _notes_of_runs(
+    pair: Sequence[xr.Dataset], plain: Sequence[xr.Dataset], common: int, names: Sequence[str]
+) -> Iterator[str]:
+    """Notes on steps that one run alone has, on few steps, and on what the detectors say of each run."""
+    for each, name in zip(plain, names, strict=True):
+        if alone := each.sizes["step"] - common:
+            yield f"{alone} of the {each.sizes['step']} steps of {name} are not in the other run and left out"
+    if common < FEWEST_STEPS:
+        yield f"no intervals: {common} common steps, fewer than {FEWEST_STEPS}; --step compares queries at one of them"
+    for data, name in zip(pair, names, strict=True):
+        fired = _history.episodes(data)
+        for each in fired:
+            several = f"steps {each['first']} to {each['last']}, {each['times']} times"
+            when = f"step {each['first']}" if each["times"] == 1 else several
+            yield f"{name}, {when}: {each['sentence']}"
+        if not fired and "alarms" in data.attrs:
+            watched = json.loads(data.attrs.get("watching", "{}"))
+            yield f"{name}: no detector fires" + (f": {shelf.summary(watched)}" if watched else "")
 
 
 def document(data: xr.Dataset) -> dict:
@@ -244,7 +739,14 @@ def document(data: xr.Dataset) -> dict:
                 entries[str(metric)] = entry
         directions[str(side)] = {"metrics": entries}
         if "changed" in data.dims:
-            directions[str(side)]["changed"] = _changed.document(one)
+            queries = [one.isel(changed=place) for place in range(one.sizes["changed"])]
+            directions[str(side)]["changed"] = [
+                {"row": int(each["changed_index"])}
+                | ({"name": str(each["changed_name"].item())} if "changed_name" in each else {})
+                | {name: _version(each.isel(version=version)) for version, name in enumerate(names)}
+                for each in queries
+                if each["changed_index"] >= 0
+            ]
     return {
         "cocos": data.attrs["cocos"],
         "names": names,
@@ -254,6 +756,21 @@ def document(data: xr.Dataset) -> dict:
         "notes": [line for line in data.attrs["notes"].splitlines() if line],
         "directions": directions,
     }
+
+
+def _version(query: xr.Dataset) -> dict:
+    """One of the two versions of a query that changed, for the JSON document."""
+    entry: dict = {"value": float(query["changed_value"])}
+    if "best_rank" in query:
+        entry["best_rank"] = float(query["best_rank"])
+    for name, more in (("pusher", "part"), ("nearest", "positive")) if "pusher" in query else ():
+        entry[name] = [
+            {"row": int(row), more: query[f"{name}_{more}"].values[k].item()}
+            | ({"name": str(query[f"{name}_name"].values[k])} if f"{name}_name" in query else {})
+            for k, row in enumerate(query[name].values)
+            if row >= 0
+        ]
+    return entry
 
 
 def _plain(value: xr.DataArray) -> float | int | None:

@@ -15,19 +15,20 @@ from cocos.counting import statistics
 from cocos.embeddings import Embeddings
 from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Sampling, sampled, within
-from cocos.measures import _paired_queries, _variants
+from cocos.measures import _variants
 from cocos.measures._variants import Variant
 from cocos.measures.count import count
+from cocos.measures.diff import COMPARED, values_of
 from cocos.results import several
 
 # What a replay reports of every query: long name and units.
 REPLAYED = {
-    "contributing": _paired_queries.COMPARED["contributing"],
-    "idle": _paired_queries.COMPARED["idle"],
-    "relative": _paired_queries.COMPARED["relative"],
-    "effective": _paired_queries.COMPARED["effective"],
+    "contributing": COMPARED["contributing"],
+    "idle": COMPARED["idle"],
+    "relative": COMPARED["relative"],
+    "effective": COMPARED["effective"],
     "push": ("total weight above zero", "weight"),
-    "hardest_share": _paired_queries.COMPARED["hardest_share"],
+    "hardest_share": COMPARED["hardest_share"],
 }
 REPLAY_LABELS = {
     "mean": ("mean over the queries that have a value", ""),
@@ -156,7 +157,7 @@ class _Draws:
         """The draws of one direction of a count."""
         drawn = one["query_index"].values.ravel()
         there = np.isfinite(drawn)
-        known = _paired_queries.values_of(one, more=("push",))
+        known = values_of(one, more=("push",))
         none = np.full(drawn.shape, np.nan)  # of a loss of unknown unit
         values = {name: known.get(name, none).ravel()[there] for name in REPLAYED}
         group = one["query_group"].values.ravel()[there].astype(np.int64)

@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from cocos.base.errors import InputError, nearest
-from cocos.measures._paired_queries import COMPARED
+from cocos.measures.diff import COMPARED
 from cocos.plots._labels import SIDE_LENGTH, STYLES, below, palette, series
 from cocos.plots._wording import listed, plain
 

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from cocos import results
-from cocos.measures._paired_queries import COMPARED
+from cocos.measures.diff import COMPARED
 from cocos.reports import terminal
 from cocos.reports.layout import Table
 from cocos.results import records
