@@ -23,7 +23,7 @@ from cocos.base.errors import InputError
 from cocos.commands import app
 from cocos.counting import weights
 from cocos.embeddings import batches, marks, scores
-from cocos.measures import _suspicions
+from cocos.measures.audit import suspicions
 from cocos.reports import audit as report
 
 SIZE = 12
@@ -256,11 +256,11 @@ def test_a_guide_suspects_what_it_scores_at_or_above_the_positive():
 
 
 def test_rules_that_the_data_allow_are_the_usual_ones():
-    assert _suspicions.chosen(None, questions()) == ("group", "text", "near", "neighbours")
+    assert suspicions(None, questions()) == ("group", "text", "near", "neighbours")
     bare = Embeddings(torch.randn(4, 3), torch.randn(4, 3))
-    assert _suspicions.chosen(None, bare) == ("group", "neighbours")
+    assert suspicions(None, bare) == ("group", "neighbours")
     taught = Embeddings(torch.randn(4, 3), torch.randn(4, 3), teacher=torch.rand(4, 4))
-    assert _suspicions.chosen(None, taught) == ("group", "guide", "neighbours")
+    assert suspicions(None, taught) == ("group", "guide", "neighbours")
 
 
 def test_marks_of_the_rows_are_rules_and_known_positives():
@@ -336,7 +336,7 @@ def test_labelled_sets_proxies_and_distances():
         ({"filters": {"selfie": []}}, "unknown filter 'selfie': did you mean 'self'"),
         ({"filters": {"percent": [1.5]}}, "percent must be"),
         ({"against": ["near"], "rules": ["group"]}, "against: unknown rule 'near'"),
-        ({"near": 0}, "near: 0, expected a similarity"),
+        ({"near": 0}, "near: 0, expected a number above 0 and at most 1"),
         ({"neighbours": 0}, "neighbours: 0, expected a whole number"),
         ({"only": "i2t"}, "unknown direction 'i2t'"),
         ({"loss": "triplet", "filters": {"factor": []}}, "filter factor: it weakens the logits of a softmax"),
@@ -551,7 +551,7 @@ def test_the_picture_has_the_push_that_is_known_and_the_push_that_is_not():
         (["--out", "missing/list.csv"], "there is no folder missing"),
         (["--labels", "none.csv"], "none.csv"),
         (["--top", "-1"], "top: -1, expected a whole number of at least 0"),
-        (["--near", "2"], "expected a similarity above 0"),
+        (["--near", "2"], "expected a number above 0"),
         (["--batch-size", "1"], "batch size: 1, expected at least 2"),
     ],
 )

@@ -64,5 +64,5 @@ def test_no_texts_have_no_pairs():
 
 @pytest.mark.parametrize("least", [0, -1, 1.1, float("nan"), "0.8"])
 def test_a_bound_out_of_range_is_refused(least):
-    with pytest.raises(InputError, match="expected a similarity above 0 and up to 1"):
+    with pytest.raises(InputError, match="expected a number above 0 and at most 1"):
         likeness.near(["a", "b"], least)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from cocos.base.errors import InputError
+from cocos.base import ranges
 
 if TYPE_CHECKING:
     from scipy import sparse
 
-__all__ = ["check", "cut", "near", "normal", "numbered", "pieces", "similarity"]
+__all__ = ["cut", "near", "normal", "numbered", "pieces", "similarity"]
 
 # Everything that is no letter or digit in any script, and the underscore.
 BETWEEN_WORDS = re.compile(r"[\W_]+")
@@ -100,17 +100,8 @@ def cut(texts: Iterable[str]) -> int:
     return sum(len(text) >= CUT_CHARACTERS and text.endswith("…") for text in texts)
 
 
-def check(least: float) -> None:
-    """Refuse a bound of `near` that no similarity has.
-
-    Raises:
-        InputError: naming it.
-    """
-    if not (isinstance(least, int | float) and 0 < least <= 1):
-        raise InputError(f"near: {least!r}, expected a similarity above 0 and up to 1, like 0.8")
-
-
-def near(texts: Sequence[str], least: float = 0.8) -> tuple[npt.NDArray[np.int64], npt.NDArray]:
+@ranges.checked
+def near(texts: Sequence[str], least: ranges.Fraction = 0.8) -> tuple[npt.NDArray[np.int64], npt.NDArray]:
     r"""Find all pairs of texts with a Jaccard similarity of their pieces of at least a bound; none is missed.
 
     Two sets whose similarity is t or more share one of the :math:`|A| - \lceil t |A| \rceil + 1` rarest pieces of A,
@@ -133,7 +124,6 @@ def near(texts: Sequence[str], least: float = 0.8) -> tuple[npt.NDArray[np.int64
         >>> cocos.likeness.near(said, 0.8)[0].tolist()
         [[0, 1]]
     """
-    check(least)
     held = pieces(texts)
     found = [np.zeros((0, 2), dtype=np.int64)]
     found += [np.stack(pair, axis=1) for pair in _candidates(held, least)]

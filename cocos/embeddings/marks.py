@@ -132,7 +132,13 @@ def of(name: str, given: Any, queries: int, candidates: int) -> Mark:
         raise InputError(
             f"{about}: {pair} in {rows(wrong)}, expected rows of {queries} queries, {candidates} candidates"
         )
-    return Mark(name, (name,), partial(_listed, found, candidates), partial(_listed, found.flip(1), queries))
+    there, back = (found @ torch.tensor(factors) for factors in ((candidates, 1), (1, queries)))
+    return Mark(
+        name,
+        (name,),
+        partial(_listed, there.sort().values, candidates),
+        partial(_listed, back.sort().values, queries),
+    )
 
 
 def _sources(name: str, given: Mapping[str, Any], sizes: Mapping[str, int]) -> Mark:
@@ -162,10 +168,17 @@ def _entries(matrix: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
     return torch.where(matrix[query][:, candidate], 0, UNMARKED)
 
 
-def _listed(listed: Tensor, width: int, query: Tensor, candidate: Tensor) -> Tensor:
-    """0 where the pair of rows is listed, (n, 2), of `width` rows of the side that is asked."""
-    keys = query[:, None] * width + candidate
-    return torch.where(torch.isin(keys, listed[:, 0] * width + listed[:, 1]), 0, UNMARKED)
+def _listed(keys: Tensor, width: int, query: Tensor, candidate: Tensor) -> Tensor:
+    """0 where row of the query * width + row of the candidate is among the sorted keys."""
+    return torch.where(within(query[:, None] * width + candidate, keys), 0, UNMARKED)
+
+
+def within(values: Tensor, known: Tensor) -> Tensor:
+    """Whether values are among sorted ones."""
+    if not len(known):
+        return torch.zeros_like(values, dtype=torch.bool)
+    place = torch.searchsorted(known, values).clamp(max=len(known) - 1)
+    return known[place] == values
 
 
 def _own(kinds: Tensor, query: Tensor, candidate: Tensor) -> Tensor:

@@ -1,32 +1,92 @@
 """Which negatives are suspected of being positives, and how much of the push do they receive?"""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Unpack
+from typing import Annotated, Any, Unpack
 
+import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, results
+from cocos import engine, losses, results
 from cocos.base.errors import InputError, nearest
+from cocos.base.ranges import Fraction, whole
+from cocos.base.writing import text_of
 from cocos.checkpoints import Checkpoint
+from cocos.checkpoints.tables import Columns, missing, read
+from cocos.counting import statistics
 from cocos.embeddings import Embeddings, likeness
 from cocos.embeddings.batches import Batch
+from cocos.embeddings.marks import UNMARKED, Mark, of, within
 from cocos.embeddings.scores import Pairs
-from cocos.engine import devices
+from cocos.embeddings.sources import OWN_HARD
+from cocos.engine import devices, readers
 from cocos.engine.prepared import Run, prepare
-from cocos.engine.sampling import Sampling, sampled, whole_number
-from cocos.measures import _audited, _labels_given, _replay, _suspicions
-from cocos.measures._audited import ANY_RULE, Tallies
+from cocos.engine.sampling import Sampling, sampled
+from cocos.measures import _marked, _replay
+from cocos.measures._replay import FilterTrial
 from cocos.results import summaries
 from cocos.results.summaries import plain
 
+# What each rule says of a query and its negative.
+SUSPICIONS = {
+    "group": "they share a group",
+    "text": "they, or rows of their groups on one side, have the same text up to spelling",
+    "near": "they, or rows of their groups on one side, have nearly the same text",
+    "guide": "the guide scores the negative at or above the positive",
+    "neighbours": "each is among the nearest rows of the other in the whole set",
+}
+# Rules that say of a pair that it belongs together, and do not guess it from a model.
+LABEL_RULES = ("group", "text")
+# Rule of the pairs that are labelled as belonging together, and name of the mark on those that are not.
+LABELLED_RULE, DENIED = "labelled", "labelled 0"
+LABELLED_COLUMNS = ("query", "candidate", "label")
+# Spellings of a label: the pair belongs together, or does not.
+YES, NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 # Suspected pairs in the JSON document, the largest push first; a list (--out) has all of them.
 MOST_LISTED = 100
-# Name of the mark on pairs that are labelled as not belonging together.
-DENIED = "labelled 0"
+# The rule of a pair that any rule suspects.
+ANY_RULE = "any rule"
+# Of every direction and rule: long name and units.
+AUDIT_LABELS = {
+    "suspects": ("suspected negatives that are drawn", "pairs"),
+    "share": ("part of the negatives that is suspected", "1"),
+    "push_share": ("part of the push on suspected negatives", "1"),
+    "placebo": ("part of the push on as many random negatives", "1"),
+    "enrichment": ("part of the push over part of the negatives", "1"),
+    "push": ("summed weight above zero on suspected negatives", "weight"),
+    "met": ("part of the queries that have a suspected negative", "1"),
+}
+# Of every pair of rules.
+OVERLAP_LABELS = {
+    "overlap": ("negatives that both rules suspect", "pairs"),
+    "overlap_push": ("part of the push on negatives that both rules suspect", "1"),
+}
+# Of every suspected pair of rows.
+SUSPECT_LABELS = {
+    "query_index": ("row of the query in the embeddings", "1"),
+    "candidate_index": ("row of the candidate in the embeddings", "1"),
+    "pair_push": ("weight above zero on the pair, summed over the batches and directions", "weight"),
+    "pair_part": ("part of the push of its query, mean over the times that it was drawn", "1"),
+    "drawn": ("times that the pair was drawn as a query with a negative", "1"),
+    "score": ("score", "score"),
+    "guide_score": ("score of the guide", "score"),
+    "own_hard": ("times that the candidate was drawn as a hard negative of the query itself", "1"),
+}
+# Of every filter and threshold.
+FILTER_LABELS = {
+    "filter_share": ("part of the negatives that the filter suspects", "1"),
+    "filter_push": ("part of the push on them", "1"),
+    "filter_left": ("part of the push that they keep", "1"),
+    "precision": ("part of them that is known to be positive", "1"),
+    "recall": ("part of the known ones that the filter suspects", "1"),
+    "push_precision": ("part of their push that is on known ones", "1"),
+    "push_recall": ("part of the push on known ones that the filter removes", "1"),
+    "emptied": ("part of the queries that are left without any negative", "1"),
+    "below_zero": ("queries whose positive scores below 0, so that `percent` keeps negatives above it", "queries"),
+}
 
 
 @sampled(same_group="negative")
@@ -38,8 +98,8 @@ def audit(
     rules: Sequence[str] | None = None,
     filters: Mapping[str, Sequence[float]] | None = None,
     against: Sequence[str] | None = None,
-    near: float = 0.7,
-    neighbours: int = 1,
+    near: Fraction = 0.7,
+    neighbours: Annotated[int, whole(1, 1000)] = 1,
     labels: Path | str | Sequence | None = None,
     only: str | None = None,
     **sampling: Unpack[Sampling],
@@ -89,10 +149,8 @@ def audit(
         >>> data["suspects"].sel(rule="group").values, data["query_index"].values, data["candidate_index"].values
         (array([2]), array([0, 1]), array([0, 0]))
     """
-    likeness.check(near)
-    whole_number("neighbours", neighbours, 1, 1000)
     run = _prepared(embeddings, loss, sampling)
-    chosen = _suspicions.chosen(rules, run.embeddings)
+    chosen = suspicions(rules, run.embeddings)
     trials = _replay.trials(
         filters,
         taught=run.embeddings.teacher is not None,
@@ -100,19 +158,27 @@ def audit(
         scale=losses.traits(run.loss).softmax_scale,
     )
     report = sampling["progress"] and sampling["progress"]("comparing rows")
-    judged, denied = _labels_given.given(labels, run.embeddings)
-    own = (run.embeddings.marks or {}) | judged
-    marks = own | _suspicions.marks(run.embeddings, chosen, run.loss.metric, near, neighbours)
+    judged = _labelled(labels, run.embeddings)
+    own = dict(run.embeddings.marks or {}) | judged
+    denied = {DENIED: own.pop(DENIED)} if DENIED in judged else {}
+    marks = own | _marks(run.embeddings, chosen, run.loss.metric, near, neighbours)
     if report:
         report(1, 1)
-    marked = [label for mark in own.values() for label in mark.labels]
-    names = _suspicions.ordered([*chosen, *marked])
-    known = _known(against, names, marked)
-    run = replace(run, embeddings=run.embeddings.marked(marks | ({DENIED: denied} if denied else {})))
-    sides = run.sides if only is None else (run.side(only),)
+    labelled = [label for mark in own.values() for label in mark.labels]
+    every = [*chosen, *labelled]
+    names = [name for name in SUSPICIONS if name in every] + [name for name in every if name not in SUSPICIONS]
+    if against is None:
+        known = [name for name in names if name in (*LABEL_RULES, *labelled)]
+    else:
+        known = list(dict.fromkeys(against))
+        for name in known:
+            if name not in names:
+                raise InputError(f"against: {nearest('rule', name, names)}")
+    run = replace(run, embeddings=run.embeddings.marked(marks | denied))
     found = {}
-    for name, side, second in sides:
-        found[name] = _tallied(run, side, second, names, known, trials, sampling["progress"])
+    for name, side, second in run.sides if only is None else (run.side(only),):
+        found[name] = Tallies([*names, ANY_RULE], trials, known)
+        found[name].add_batches(run, side, second, sampling["progress"])
     attrs = run.provenance(
         title=f"Suspected false negatives, {losses.name_of(run.loss)}",
         batches=len(run.plan.batches),
@@ -121,9 +187,9 @@ def audit(
         against=", ".join(known),
         asks=run.embeddings.directions[0],
         notes="\n".join([*run.notes, *_cut(run.embeddings, chosen)]),
-        known=int(sum(each.labels[0] for each in found.values())),
+        known=int(sum(each.known_negatives[0] for each in found.values())),
     )
-    return results.labelled(_audited.variables(found, len(run.embeddings.candidate)), attrs)
+    return results.labelled(_variables(found, len(run.embeddings.candidate)), attrs)
 
 
 def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling) -> Run:
@@ -149,43 +215,410 @@ def _cut(embeddings: Embeddings, chosen: Sequence[str]) -> list[str]:
     return [f"{number} texts were cut to {most} characters, and are compared by these"] if number else []
 
 
-def _known(against: Sequence[str] | None, names: Sequence[str], labels: Sequence[str]) -> list[str]:
-    """The rules whose suspects are taken as known positives."""
-    if against is None:
-        return [name for name in names if name in (*_suspicions.LABEL_RULES, *labels)]
-    for name in against:
-        if name not in names:
-            raise InputError(f"against: {nearest('rule', name, names)}")
-    return list(dict.fromkeys(against))
+def suspicions(names: Sequence[str] | None, embeddings: Embeddings) -> tuple[str, ...]:
+    """The rules that are asked for; None: all that the embeddings allow.
+
+    Raises:
+        InputError: an unknown rule, one that the embeddings do not allow, or none.
+    """
+    lacking = {}
+    if not any(embeddings.names or ()):
+        why = (
+            "the rows have no names, which are their texts; give query_name and candidate_name in the file, or --names"
+        )
+        lacking |= {"text": why, "near": why}
+    if embeddings.teacher is None:
+        lacking["guide"] = (
+            "there are no scores of a guide; give teacher (queries, candidates), or guide_query and guide_candidate"
+        )
+    if embeddings.candidate_variance is not None:
+        lacking["neighbours"] = "candidates that are distributions have no nearest queries"
+    if names is None:
+        return tuple(name for name in SUSPICIONS if name not in lacking)
+    for name in names:
+        if name not in SUSPICIONS:
+            raise InputError(nearest("rule", name, SUSPICIONS))
+        if name in lacking:
+            raise InputError(f"rule {name}: {lacking[name]}")
+    if not names:
+        raise InputError(f"rules: none is given, expected some of {', '.join(SUSPICIONS)}")
+    return tuple(dict.fromkeys(names))
 
 
-def _blocks(run: Run, side: Embeddings, second: bool) -> Iterator[tuple[int, Batch, int, Pairs, Tensor]]:
-    """Yield the blocks of all batches of a direction: number and batch, first query, pairs and weights."""
-    for number, batch in enumerate(run.plan.batches):
-        seen, start = batch.flip() if second else batch, 0
-        for pairs, weights, _ in run.blocks(side, seen, whole=False):
-            yield number, run.seen(seen), start, pairs, weights
-            start += len(pairs.scores)
+def _marks(embeddings: Embeddings, rules: Sequence[str], metric: str, near: float, neighbours: int) -> dict[str, Mark]:
+    """Marks of the rules that depend on rows alone: all but `guide`."""
+    made, sizes = {}, (len(embeddings.query), len(embeddings.candidate))
+    if "group" in rules:
+        made["group"] = of("group", (embeddings.groups.query, embeddings.groups.candidate), *sizes)
+    if {"text", "near"} & set(rules):
+        own, close = _shared_texts(embeddings, near if "near" in rules else None)
+        for name, shared in (("text", own), ("near", close)):
+            if name in rules and shared is not None:
+                made[name] = Mark(name, (name,), shared.there, shared.back)
+    if "neighbours" in rules:
+        made["neighbours"] = of("neighbours", _mutual(embeddings, metric, neighbours), *sizes)
+    return made
 
 
-def _tallied(run: Run, side: Embeddings, second: bool, names, known, trials, progress) -> Tallies:
-    """Sum up the batches of one direction."""
-    report = progress and progress("auditing")
-    tallies = Tallies([*names, ANY_RULE], trials)
-    random = torch.Generator().manual_seed(run.seed)
-    asked = [name for name in names if name in _suspicions.SUSPICIONS]
-    for number, batch, start, pairs, weights in _blocks(run, side, second):
-        found = _suspicions.masks(side, batch, pairs, start, side.marks or {}, asked)
-        denied = found.pop(DENIED, None)
-        if denied is not None:
+@dataclass(frozen=True, eq=False)
+class SharedTexts:
+    """Texts that the groups of two rows share on one side.
+
+    Args:
+        groups: number of the group of each row, (Q,) and (C,).
+        texts: number of the text of each row, (Q,) and (C,), -1 for none.
+        number: of the texts.
+        known: sorted group * number + text, of the texts of the queries of each group and of its candidates.
+        across: sorted text * number + text, of a query and a candidate that are alike themselves.
+    """
+
+    groups: tuple[Tensor, Tensor]
+    texts: tuple[Tensor, Tensor]
+    number: int
+    known: tuple[Tensor, Tensor]
+    across: Tensor
+
+    def there(self, query: Tensor, candidate: Tensor) -> Tensor:
+        """0 where texts are shared, -1 elsewhere, (q, c)."""
+        group, text = (
+            [each[side][index] for side, index in enumerate((query, candidate))] for each in (self.groups, self.texts)
+        )
+        of_candidate = group[0][:, None] * self.number + text[1]
+        of_query = group[1] * self.number + text[0][:, None]
+        found = (within(of_candidate, self.known[1]) & (text[1] >= 0)) | (
+            within(of_query, self.known[0]) & (text[0][:, None] >= 0)
+        )
+        there = (text[0][:, None] >= 0) & (text[1] >= 0)
+        found |= within(text[0][:, None] * self.number + text[1], self.across) & there
+        return torch.where(found, 0, UNMARKED)
+
+    def back(self, candidate: Tensor, query: Tensor) -> Tensor:
+        """The same where the candidates ask, (c, q)."""
+        return self.there(query, candidate).T
+
+
+def _shared_texts(embeddings: Embeddings, near: float | None) -> tuple[SharedTexts, SharedTexts | None]:
+    """The texts that groups share: equal ones, and those that are near to each other and not equal.
+
+    A negative is suspected where its text is that of some positive of the query, or where the query's text is that of a
+    query that the negative belongs to, or that of the negative itself.
+    """
+    said = tuple(embeddings.names or (None, None))
+    sizes = len(embeddings.query), len(embeddings.candidate)
+    texts = [text for names, size in zip(said, sizes, strict=True) for text in (names or [""] * size)]
+    place = torch.from_numpy(likeness.numbered(texts))
+    own = place[: sizes[0]], place[sizes[0] :]
+    number = max(int(place.max()) + 1, 1)
+    groups = embeddings.groups.query, embeddings.groups.candidate
+    held = [_keys(group, text, number) for group, text in zip(groups, own, strict=True)]
+    whole = SharedTexts(groups, own, number, tuple(held), torch.arange(number) * (number + 1))
+    if near is None:
+        return whole, None
+    first: dict[int, str] = {}
+    for text, where in zip(texts, place.tolist(), strict=True):
+        first.setdefault(where, text)
+    found = torch.from_numpy(likeness.near([first.get(each, "") for each in range(number)], near)[0])
+    close = tuple(_close(keys, found, number) for keys in held)
+    across = torch.cat([found, found.flip(1)]) @ torch.tensor([number, 1])
+    return whole, SharedTexts(groups, own, number, close, across.sort().values)
+
+
+def _keys(group: Tensor, text: Tensor, number: int) -> Tensor:
+    """Group and text of the rows of one side as sorted numbers, group * number + text."""
+    there = text >= 0
+    return (group[there] * number + text[there]).unique()
+
+
+def _close(keys: Tensor, near: Tensor, number: int) -> Tensor:
+    """Groups with the texts that are near to one of theirs, as sorted numbers, without their own texts.
+
+    Args:
+        keys: sorted group * number + text.
+        near: (p, 2) pairs of texts.
+        number: of texts.
+    """
+    both = torch.cat([near, near.flip(1)])
+    both = both[both[:, 0].argsort(stable=True)]
+    begin = torch.searchsorted(both[:, 0].contiguous(), torch.arange(number + 1))
+    text = keys % number
+    many = (begin[1:] - begin[:-1])[text]
+    place = torch.repeat_interleave(begin[text] - (many.cumsum(0) - many), many) + torch.arange(int(many.sum()))
+    found = (torch.repeat_interleave(keys - text, many) + both[place, 1]).unique()
+    return found[~within(found, keys)]
+
+
+def _mutual(embeddings: Embeddings, metric: str, number: int) -> Tensor:
+    """Pairs of rows of different groups of which each is among the nearest of the other, positives included, (n, 2)."""
+    nearest_of = []
+    sizes = len(embeddings.query), len(embeddings.candidate)
+    for side in (embeddings.single(embeddings.directions[0]), embeddings.flip().single("back")):
+        index = [torch.arange(len(rows), device=rows.device) for rows in (side.query, side.candidate)]
+        seen = engine.view(side, Batch(*index, paired=False), metric=metric, product="float64")
+        (found,) = engine.run(seen, [readers.Neighbours(min(number, len(index[1])))])
+        nearest_of.append(found.candidate.cpu())
+    keys = []
+    for asks, found in enumerate(nearest_of):
+        row = torch.arange(len(found))[:, None].expand_as(found)[found >= 0]
+        other = found[found >= 0]
+        keys.append(row * sizes[1] + other if asks == 0 else other * sizes[1] + row)
+    both = keys[0][torch.isin(keys[0], keys[1])]
+    pairs = torch.stack([both // sizes[1], both % sizes[1]], dim=1)
+    groups = embeddings.groups
+    return pairs[groups.query[pairs[:, 0]] != groups.candidate[pairs[:, 1]]]
+
+
+def _labelled(labels: Path | str | Sequence | None, embeddings: Embeddings) -> dict[str, Mark]:
+    """Marks of the pairs that a person has labelled, `LABELLED_RULE` and `DENIED`; none of pairs without a label.
+
+    Args:
+        labels: path of a list with columns query, candidate and label (1, 0 or empty), or rows of these.
+        embeddings: whose rows are named, as the first direction has them.
+    """
+    pairs: dict[str, list[list[int]]] = {LABELLED_RULE: [], DENIED: []}
+    for where, query, candidate, label in () if labels is None else _labelled_rows(labels):
+        said = "" if label is None or missing(label) else text_of(str(label).strip()).lower()
+        if said and said not in (*YES, *NO):
+            raise InputError(f"{where}: label {str(label)[:40]!r}, expected 1, 0 or nothing")
+        if said:
+            pairs[LABELLED_RULE if said in YES else DENIED].append([_row(where, query), _row(where, candidate)])
+    if labels is not None and not any(pairs.values()):
+        raise InputError("labels: no pair has a label; write 1 beside pairs that belong together, and 0 beside others")
+    sizes = len(embeddings.query), len(embeddings.candidate)
+    return {
+        name: replace(of(LABELLED_RULE, rows, *sizes), name=name, kinds=(name,)) for name, rows in pairs.items() if rows
+    }
+
+
+def _labelled_rows(labels: Path | str | Sequence) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Yield place, query, candidate and label of every row."""
+    if isinstance(labels, str | Path):
+        table: Columns = read(Path(labels))
+        if lacking := [name for name in LABELLED_COLUMNS if name not in table.names]:
+            raise InputError(
+                f"labels {labels}: there is no column {lacking[0]}, expected {', '.join(LABELLED_COLUMNS)}"
+            )
+        for row, values in enumerate(zip(*map(table.column, LABELLED_COLUMNS), strict=True)):
+            yield (f"labels {labels}, {table.line(row)}", *values)
+        return
+    try:
+        triples = [(query, candidate, label) for query, candidate, label in (map(int, each) for each in labels)]
+    except (TypeError, ValueError):
+        raise InputError("labels: expected rows of a query, a candidate and a label, 1 or 0") from None
+    for row, triple in enumerate(triples):
+        yield (f"labels, row {row}", *triple)
+
+
+def _row(where: str, value: Any) -> int:
+    """A row number as a table has it."""
+    text = text_of(str(value).strip())
+    if not text.isdecimal() or len(text) > 15:
+        raise InputError(f"{where}: row {text[:40]!r}, expected the number of a row")
+    return int(text)
+
+
+@dataclass(eq=False)
+class Tallies:
+    """Sums over the batches of one direction.
+
+    Args:
+        rules: labels, the last one for any rule.
+        trials: filters.
+        known: rules whose suspects are known to be positives.
+        blocks: of each block, statistics of its queries by name, (q,) each.
+        overlap: (2, R, R) pairs that two rules suspect, and their push.
+        filters: (T, S) sums of each filter.
+        known_negatives: number of negatives that are known to be positives, and their push.
+        suspects: of each block, columns of its suspected pairs by name, (n,) each.
+    """
+
+    rules: Sequence[str]
+    trials: Sequence[FilterTrial]
+    known: Sequence[str]
+    blocks: list[dict[str, Tensor]] = field(default_factory=list)
+    overlap: np.ndarray = field(init=False)
+    filters: np.ndarray = field(init=False)
+    known_negatives: np.ndarray = field(default_factory=lambda: np.zeros(2))
+    suspects: list[dict[str, Tensor]] = field(default_factory=list)
+
+    def __post_init__(self):
+        self.overlap = np.zeros((2, len(self.rules), len(self.rules)))
+        self.filters = np.zeros((len(self.trials), len(_replay.SUMS_OF_FILTERS)))
+
+    def add_batches(self, run: Run, side: Embeddings, second: bool, progress) -> None:
+        """Add all batches, `second` where the candidates ask."""
+        report, random = progress and progress("auditing"), torch.Generator().manual_seed(run.seed)
+        for number, drawn in enumerate(run.plan.batches):
+            batch, start = drawn.flip() if second else drawn, 0
+            seen = run.seen(batch)
+            for pairs, weights, _ in run.blocks(side, batch, whole=False):
+                query = seen.query_index[start : start + len(pairs.scores)]
+                columns = self.add(pairs, weights, self._found(side, seen, pairs, query), random)
+                rows = query[columns.pop("row")], seen.candidate_index[columns.pop("column")]
+                rows = rows[::-1] if second else rows
+                self.suspects.append(columns | dict(zip(("query_index", "candidate_index"), rows, strict=True)))
+                start += len(pairs.scores)
+            if report:
+                report(number + 1, len(run.plan.batches))
+
+    def _found(self, side: Embeddings, batch: Batch, pairs: Pairs, query: Tensor) -> dict[str, Tensor]:
+        """Suspected negatives of a block of a batch by each rule, (q, C) bool.
+
+        Columns behind the candidates of the batch, of a loss with further directions, are not suspected.
+        """
+        found, width = {}, len(batch.candidate_index)
+        negative = pairs.negative[:, :width]
+        for mark in (side.marks or {}).values():
+            kinds = mark.pairs(query, batch.candidate_index)
+            for place, label in enumerate(mark.labels):
+                found[label] = torch.zeros_like(pairs.negative)
+                if kinds is not None:
+                    found[label][:, :width] = (kinds.to(negative.device) == place) & negative
+        if "guide" in self.rules and "guide" not in found:
+            found["guide"] = guided(pairs) & (torch.arange(pairs.scores.shape[1], device=negative.device) < width)
+        if (denied := found.pop(DENIED, None)) is not None:
             found = {name: mask & ~denied for name, mask in found.items()}
-        tallies.add(pairs, weights, {name: found[name] for name in names}, known, random)
-        suspects = tallies.suspects[-1]
-        rows = batch.query_index[start:][suspects.pop("row")], batch.candidate_index[suspects.pop("column")]
-        suspects |= dict(zip(("query_index", "candidate_index"), rows[::-1] if second else rows, strict=True))
-        if report:
-            report(number + 1, len(run.plan.batches))
-    return tallies
+        return {name: found[name] for name in self.rules[:-1]}
+
+    def add(
+        self, pairs: Pairs, weights: Tensor, found: Mapping[str, Tensor], random: torch.Generator
+    ) -> dict[str, Tensor]:
+        """Add the queries of a block, and return columns of their suspected pairs.
+
+        Args:
+            pairs: of these queries.
+            weights: (q, C).
+            found: of every rule but the last one, the suspected negatives, (q, C) bool.
+            random: generator of the random negatives.
+        """
+        part, push = statistics.spread(weights, pairs), statistics.push_of_negatives(weights, pairs)
+        every = torch.stack([*found.values(), torch.zeros_like(pairs.negative)])
+        every[-1] = every.any(dim=0)
+        masks = [(mask, statistics.as_many(mask, pairs.negative, random)) for mask in every]
+        self.blocks.append(_marked.of_block(push, masks) | {"negatives": pairs.negative.sum(dim=1)})
+        at = row, column = every[-1].nonzero(as_tuple=True)
+        hits = every[:, row, column].double()
+        self.overlap += torch.stack([hits @ hits.T, (hits * push[at]) @ hits.T]).cpu().numpy()
+        known = torch.stack([found[name] for name in self.known] or [torch.zeros_like(pairs.negative)]).any(dim=0)
+        self.known_negatives += [float(known.sum()), float(torch.where(known, push, 0).sum())]
+        for place, trial in enumerate(self.trials):
+            self.filters[place] += _replay.sums(trial, pairs, push, known)
+        return {
+            "row": row,
+            "column": column,
+            "push": push[at],
+            "part": part[at],
+            "score": pairs.scores[at],
+            "guide": torch.full_like(push[at], torch.nan) if pairs.teacher is None else pairs.teacher[at],
+            "own_hard": torch.zeros_like(row) if pairs.source is None else pairs.source[at] == OWN_HARD,
+            "rules": every[:-1, row, column].T,
+        }
+
+    def of_rules(self) -> dict[str, np.ndarray]:
+        """The entries of `AUDIT_LABELS`, (R,) each, and of `OVERLAP_LABELS`, (R, R)."""
+        plain, marked = self._per_query()
+        parts = _marked.parts(marked, plain["negatives"], plain["negative_push"], -1)
+        suspects = marked["marked_negatives"]
+        return {
+            "suspects": suspects.sum(axis=1).astype(np.int64),
+            "share": parts["marked_share"],
+            "push_share": parts["marked_push"],
+            "placebo": parts["placebo_push"],
+            "enrichment": parts["enrichment"],
+            "push": self.overlap[1].diagonal().copy(),
+            "met": (suspects > 0).mean(axis=1),
+            "overlap": self.overlap[0].astype(np.int64),
+            "overlap_push": _over(self.overlap[1], float(plain["negative_push"].sum())),
+        }
+
+    def of_filters(self) -> dict[str, np.ndarray]:
+        """The entries of `FILTER_LABELS`, (T,) each."""
+        plain, _ = self._per_query()
+        pushed = float(plain["negative_push"].sum())
+        sums = dict(zip(_replay.SUMS_OF_FILTERS, self.filters.T, strict=True))
+        known, known_push = self.known_negatives
+        return {
+            "filter_share": _over(sums["masked"], plain["negatives"].sum()),
+            "filter_push": _over(sums["masked_push"], pushed),
+            "filter_left": _over(sums["left_push"], pushed),
+            "precision": _over(sums["right"], sums["masked"] if known else 0),
+            "recall": _over(sums["right"], known),
+            "push_precision": _over(sums["right_push"], sums["masked_push"] if known else 0),
+            "push_recall": _over(sums["right_push"], known_push),
+            "emptied": _over(sums["emptied"], float(len(plain["negatives"]))),
+            "below_zero": sums["below_zero"],
+        }
+
+    def _per_query(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Statistics of the queries of all blocks: (Q,), and (R, Q) of the rules."""
+        whole = {
+            name: torch.cat([block[name] for block in self.blocks]).cpu().double().numpy() for name in self.blocks[0]
+        }
+        return _marked.taken(whole, len(self.rules))
+
+
+def guided(pairs: Pairs) -> Tensor:
+    """Negatives that the guide scores at or above the best positive, (Q, C) bool."""
+    teacher: Any = pairs.teacher
+    best = teacher.masked_fill(~pairs.positive | teacher.isnan(), -torch.inf).amax(dim=1, keepdim=True)
+    return pairs.negative & (teacher >= best) & best.isfinite()
+
+
+def _over(values: np.ndarray, total: np.ndarray | float) -> np.ndarray:
+    """Quotients; NaN where the total is 0."""
+    total = np.broadcast_to(np.asarray(total, dtype=np.float64), values.shape)
+    return np.divide(values, total, out=np.full(values.shape, np.nan), where=total > 0)
+
+
+def _variables(found: Mapping[str, Tallies], width: int) -> dict[str, tuple]:
+    """Variables of the sums of every direction; `width`: number of candidates of the first direction."""
+    first = next(iter(found.values()))
+    names, trials = list(first.rules), first.trials
+    made: dict[str, tuple] = {
+        "direction": ("direction", list(found)),
+        "rule": ("rule", names, "rule that suspects a negative"),
+        "other_rule": ("other_rule", names, "another rule"),
+        "suspicion": ("suspicion", names[:-1], "rule that suspects a pair"),
+    }
+    by_rule = [each.of_rules() for each in found.values()]
+    for labels, dims in ((AUDIT_LABELS, ("rule",)), (OVERLAP_LABELS, ("rule", "other_rule"))):
+        for name, about in labels.items():
+            made[name] = (("direction", *dims), np.stack([each[name] for each in by_rule]), *about)
+    if trials:
+        labels = [f"{trial.filter} {trial.threshold:g}" for trial in trials]
+        made["filter"] = ("filter", labels, "filter and its threshold")
+        made["published"] = ("filter", [trial.published for trial in trials], "whether it is the published threshold")
+        by_filter = [each.of_filters() for each in found.values()]
+        for name, about in FILTER_LABELS.items():
+            made[name] = (("direction", "filter"), np.stack([each[name] for each in by_filter]), *about)
+    listed = _listed([part for each in found.values() for part in each.suspects], width)
+    for name, about in SUSPECT_LABELS.items():
+        made[name] = ("pair", listed[name], *about)
+    return made | {"suspected": (("pair", "suspicion"), listed["rules"], "whether the rule suspects the pair", "1")}
+
+
+def _listed(parts: Sequence[Mapping[str, Tensor]], width: int) -> dict[str, np.ndarray]:
+    """Sum up the suspected pairs over the times that they were drawn: columns, the largest push first."""
+    whole = {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
+    keys = whole["query_index"] * width + whole["candidate_index"]
+    unique, place = keys.unique(return_inverse=True)
+
+    def total(values: Tensor) -> Tensor:
+        return torch.zeros(len(unique), *values.shape[1:], dtype=torch.float64).index_add_(0, place, values.double())
+
+    drawn, push = total(torch.ones(len(keys))), total(whole["push"])
+    order = push.argsort(descending=True, stable=True)
+    made = {
+        "query_index": unique // width,
+        "candidate_index": unique % width,
+        "pair_push": push,
+        "pair_part": total(whole["part"]) / drawn,
+        "drawn": drawn.long(),
+        "score": total(whole["score"]) / drawn,
+        "guide_score": total(whole["guide"]) / drawn,
+        "own_hard": total(whole["own_hard"]).long(),
+        "rules": total(whole["rules"]) > 0,
+    }
+    return {name: values[order].numpy() for name, values in made.items()}
 
 
 def document(data: xr.Dataset) -> dict:
@@ -195,7 +628,7 @@ def document(data: xr.Dataset) -> dict:
         one = data.sel(direction=name)
         directions[name] = {
             "rules": {
-                str(rule): {key: plain(one[key].sel(rule=rule)) for key in _audited.AUDIT_LABELS}
+                str(rule): {key: plain(one[key].sel(rule=rule)) for key in AUDIT_LABELS}
                 | {
                     "overlap": {
                         str(other): plain(one["overlap"].sel(rule=rule, other_rule=other))
@@ -206,7 +639,7 @@ def document(data: xr.Dataset) -> dict:
                 for rule in data["rule"].values
             },
             "filters": {
-                str(label): {key: plain(one[key].sel(filter=label)) for key in _audited.FILTER_LABELS}
+                str(label): {key: plain(one[key].sel(filter=label)) for key in FILTER_LABELS}
                 | {"published": bool(one["published"].sel(filter=label))}
                 for label in (data["filter"].values if "filter" in data.coords else ())
             },
@@ -223,6 +656,6 @@ def document(data: xr.Dataset) -> dict:
 
 def _pair(one: xr.Dataset) -> dict:
     """One suspected pair as plain data."""
-    entry = {key: plain(one[key]) for key in _audited.SUSPECT_LABELS}
+    entry = {key: plain(one[key]) for key in SUSPECT_LABELS}
     rules = [str(name) for name in one["suspicion"].values[one["suspected"].values]]
     return {"query": entry.pop("query_index"), "candidate": entry.pop("candidate_index"), **entry, "rules": rules}
