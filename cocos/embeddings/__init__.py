@@ -372,22 +372,16 @@ class Embeddings:
 
     def rows(self, query_index: Tensor, candidate_index: Tensor) -> "Embeddings":
         """Select queries and candidates by their row numbers, without a second check."""
-        part, variance = object.__new__(Embeddings), self.candidate_variance
-        part._set(
-            query=self.query[query_index],
-            candidate=self.candidate[candidate_index],
-            query_group=self.query_group[query_index],
-            candidate_group=self.candidate_group[candidate_index],
-            directions=self.directions,
-            shared=self.shared and torch.equal(query_index, candidate_index),
-            candidate_variance=None if variance is None else variance[candidate_index],
-            names=None,
-            negatives=None,
-            pictures=None,
-            candidate_negatives=None,
-            notes=(),
-            marks={},
-            teacher=self.teacher and self.teacher.rows(query_index, candidate_index),
-            grades=None if self.grades is None else self.grades[query_index],
-        )
-        return part
+        variance = self.candidate_variance
+        return self._alike({
+            "query": self.query[query_index],
+            "candidate": self.candidate[candidate_index],
+            "query_group": self.query_group[query_index],
+            "candidate_group": self.candidate_group[candidate_index],
+            "shared": self.shared and torch.equal(query_index, candidate_index),
+            "candidate_variance": None if variance is None else variance[candidate_index],
+            "teacher": self.teacher and self.teacher.rows(query_index, candidate_index),
+            "grades": None if self.grades is None else self.grades[query_index],
+            **dict.fromkeys(("names", "pictures", "negatives", "candidate_negatives")),
+            **{"notes": (), "mapped": (), "marks": {}, "_kept": {}},
+        })

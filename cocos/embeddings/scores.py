@@ -1,6 +1,6 @@
 """Scores of queries and candidates, and which pairs are positive. Higher is closer, always."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -175,49 +175,49 @@ class Pairs:
         """
         if self.embeddings is None:
             raise TypeError("pairs.embeddings is None: give the rows that were scored, as cocos.scores.pairs does")
-        other, turned = object.__new__(Pairs), self.embeddings.flip()
-        masks = {name: each.T.contiguous() for name in PAIRWISE if (each := getattr(self, name)) is not None}
+        turned = self.embeddings.flip()
         norms = {"query_norm": self.candidate_norm, "candidate_norm": self.query_norm}
-        other.__dict__.update(self.__dict__ | masks | norms, embeddings=turned, candidate_group=turned.candidate_group)
-        return other
+        beside = {"embeddings": turned, "candidate_group": turned.candidate_group} | norms
+        return self._alike(self._pairwise(lambda each: each.T.contiguous()) | beside)
 
     def first(self, number: int) -> "Pairs":
         """The same pairs of the first queries, with all of their candidates; not checked again."""
         if len(self.scores) <= number:
             return self
-        other = object.__new__(Pairs)
-        cut = {name: each[:number] for name in PAIRWISE if (each := getattr(self, name)) is not None}
+        cut = self._pairwise(lambda each: each[:number])
         cut["query_norm"] = None if self.query_norm is None else self.query_norm[:number]
         if self.embeddings is not None:
             sizes = (number, len(self.embeddings.candidate))
             query, candidate = (torch.arange(size, device=self.scores.device) for size in sizes)
             cut["embeddings"] = self.embeddings.rows(query, candidate)
-        other.__dict__.update(self.__dict__ | cut)
-        return other
+        return self._alike(cut)
 
     def narrow(self) -> "Pairs":
         """The candidates of the batch alone, without the columns of further directions; not checked again."""
         if self.embeddings is None or len(self.embeddings.candidate) == self.scores.shape[1]:
             return self
-        number, other = len(self.embeddings.candidate), object.__new__(Pairs)
-        cut = {name: each[:, :number] for name in PAIRWISE if (each := getattr(self, name)) is not None}
+        number = len(self.embeddings.candidate)
         ends = {name: getattr(self, name)[:number] for name in ("candidate_group", "candidate_norm")}
-        other.__dict__.update(self.__dict__ | cut | ends)
-        return other
+        return self._alike(self._pairwise(lambda each: each[:, :number]) | ends)
 
     def with_scores(self, scores: Tensor, query_norm: Tensor | None = None) -> "Pairs":
         """The same pairs with other scores (and query norms), of the same shape; not checked, for torch.func."""
-        other = object.__new__(Pairs)
-        other.__dict__.update(self.__dict__, scores=scores)
-        if query_norm is not None:
-            other.__dict__["query_norm"] = query_norm
-        return other
+        return self._alike({"scores": scores} | ({} if query_norm is None else {"query_norm": query_norm}))
 
     def with_negative(self, negative: Tensor) -> "Pairs":
         """The same pairs of which other pairs are negative, (Q, C) bool; not checked, for torch.func."""
+        return self._alike({"negative": negative})
+
+    def _alike(self, values: dict[str, Any]) -> "Pairs":
+        """Replace some fields without a second check."""
         other = object.__new__(Pairs)
-        other.__dict__.update(self.__dict__, negative=negative)
+        other.__dict__.update(self.__dict__ | values)
         return other
+
+    def _pairwise(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """The fields with an entry for each pair, changed."""
+        names = ("scores", "positive", "negative", "teacher", "source")
+        return {name: change(each) for name in names if (each := getattr(self, name)) is not None}
 
     def cross_entropy(self, logits: Tensor, negative: Tensor | None = None) -> Tensor:
         r"""Cross-entropy of each positive against all negatives, summed over the positives of a query, (Q,), in nats.
@@ -272,8 +272,6 @@ class Pairs:
 
 
 SAME_GROUP = ("ignore", "negative")
-# Fields of `Pairs` with an entry for each pair.
-PAIRWISE = ("scores", "positive", "negative", "teacher", "source")
 
 
 def pairs(
@@ -338,6 +336,7 @@ def pairs(
     elif embeddings.shared:
         positive = same & (query_index[:, None] != batch.candidate_index[None, :])
     variance, teacher = (part.candidate_variance,) if metric == "mahalanobis" else (), embeddings.teacher
+    sourced = batch.extra > 0 or embeddings.negatives is not None
     found = Pairs(
         METRICS[metric](part.query, part.candidate, *variance),
         positive,
@@ -347,18 +346,13 @@ def pairs(
         candidate_norm=length(part.candidate),
         embeddings=part,
         teacher=teacher and teacher.scores("query", query_index, "candidate", batch.candidate_index),
-        source=sources.of_candidates(embeddings, batch, query_index) if _sourced(embeddings, batch) else None,
+        source=sources.of_candidates(embeddings, batch, query_index) if sourced else None,
     )
     if len(directions) == 1:
         return found
     apart = batch.paired and same_group == "negative"
     blocks = sources.others(embeddings, batch, query_index, positive, directions, METRICS[metric], apart=apart)
     return _beside(found, blocks)
-
-
-def _sourced(embeddings: Embeddings, batch: Batch) -> bool:
-    """Whether candidates of a batch come from more than one source."""
-    return batch.extra > 0 or embeddings.negatives is not None
 
 
 def _beside(pairs: Pairs, blocks: Sequence[sources.Block]) -> Pairs:

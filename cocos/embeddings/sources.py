@@ -15,11 +15,56 @@ from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 
-__all__ = ["DIRECTIONS", "SOURCES", "Block", "check", "of_candidates", "others"]
+__all__ = ["DIRECTIONS", "SOURCES", "TABLE", "Block", "check", "of_candidates", "others"]
 
-SOURCES = ("in-batch", "own hard", "others' hard", "query-query", "candidate-query", "candidate-candidate")
-DIRECTIONS = ("query-candidate", "query-query", "candidate-query", "candidate-candidate")
-IN_BATCH, OWN_HARD, OTHERS_HARD = range(3)
+
+@dataclass(frozen=True)
+class NegativeSource:
+    """A row of the table of sources.
+
+    Args:
+        name: of the source; of one that is no candidate of the batch, that of its direction.
+        asking: side of the row that is scored: the query, or its positive.
+        asked: side of the rows that it is scored with.
+        label: words for these rows, in the plural.
+
+    Examples:
+        >>> cocos.sources.TABLE[1].key, cocos.sources.TABLE[1].direction
+        ('own_hard', 'query-candidate')
+    """
+
+    name: str
+    asking: str
+    asked: str
+    label: str
+
+    @property
+    def key(self) -> str:
+        """The name as part of the name of a variable."""
+        return self.name.replace("'", "").replace(" ", "_").replace("-", "_")
+
+    @property
+    def direction(self) -> str:
+        """The direction whose columns come from this source."""
+        return f"{self.asking}-{self.asked}"
+
+
+# The table of sources, of which the place of a row is the number of the source. Names, keys of records, directions and
+# labels follow from it; how its columns are scored, from the two sides in `others`.
+TABLE = (
+    NegativeSource("in-batch", "query", "candidate", "negatives of the batch"),
+    NegativeSource("own hard", "query", "candidate", "own hard negatives"),
+    NegativeSource("others' hard", "query", "candidate", "hard negatives of other queries"),
+    NegativeSource("query-query", "query", "query", "other queries"),
+    NegativeSource("candidate-query", "candidate", "query", "other queries of the positive"),
+    NegativeSource("candidate-candidate", "candidate", "candidate", "candidates near the positive"),
+)
+SOURCES = tuple(each.name for each in TABLE)
+# Places of the sources in the table.
+IN_BATCH, OWN_HARD, OTHERS_HARD, QUERY_QUERY, CANDIDATE_QUERY, CANDIDATE_CANDIDATE = range(len(TABLE))
+DIRECTIONS = tuple(dict.fromkeys(each.direction for each in TABLE))
+# Places of the sources whose columns the positive of a query asks for.
+OF_THE_POSITIVE = tuple(place for place, each in enumerate(TABLE) if each.asking == "candidate")
 Score = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -116,11 +161,11 @@ def others(
     matrices = {"query": embeddings.query, "candidate": embeddings.candidate}
     listed = {"query": batch.flip().partners, "candidate": batch.candidate_index}
     found = []
-    for name in directions[1:]:
-        asking, asked = name.split("-")
+    for place in map(SOURCES.index, directions[1:]):
+        asking, asked = TABLE[place].asking, TABLE[place].asked
         asks = query_index if asking == "query" else partner
         own = (asks if asking == asked else query_index)[:, None] == listed[asked]
-        again = own & known if name == "candidate-query" else torch.zeros_like(own)
+        again = own & known if place == CANDIDATE_QUERY else torch.zeros_like(own)
         if not apart:
             own = own | (ids[asking][asks][:, None] == ids[asked][listed[asked]])
         if asking == asked == "candidate":
@@ -132,7 +177,7 @@ def others(
                 score(matrices[asking][asks], rows),
                 again,
                 negative,
-                DIRECTIONS.index(name) + OTHERS_HARD,
+                place,
                 ids[asked][listed[asked]],
                 rows,
                 teacher and teacher.scores(asking, asks, asked, listed[asked]),
