@@ -64,15 +64,15 @@ def wide(monkeypatch):
 @pytest.fixture(scope="session")
 def regimes():
     """Name of each regime, and (metric, seed) -> its Pairs, which are built once."""
-    from cocos.measures import _regimes
+    from cocos.embeddings import regimes
 
-    built = functools.cache(_regimes.build)
-    return [(name, functools.partial(built, name)) for name in _regimes.SYNTHETIC_REGIMES]
+    built = functools.cache(regimes.build)
+    return [(name, functools.partial(built, name)) for name in regimes.SYNTHETIC_REGIMES]
 
 
 @pytest.fixture
 def random_pairs():
     """Pairs of the random regime."""
-    from cocos.measures import _regimes
+    from cocos.embeddings import regimes
 
-    return lambda metric="cosine", seed=0: _regimes.build("random", metric, seed)
+    return lambda metric="cosine", seed=0: regimes.build("random", metric, seed)

@@ -60,7 +60,7 @@ def cut(monkeypatch, small):
     monkeypatch.setattr("cocos.engine.parts.PART_STEP", 2)
     monkeypatch.setattr(lines, "WEIGHED_AT_ONCE", 70)
     if small:
-        for module in ("cocos.measures._passes", "cocos.engine.readers.lines"):
+        for module in ("cocos.engine.prepared", "cocos.engine.readers.lines"):
             monkeypatch.setattr(f"{module}.LINES_TILE", 300)
 
 

@@ -12,9 +12,8 @@ import cocos
 from cocos import Embeddings, Pairs, engine, losses, measures
 from cocos.base import docstrings
 from cocos.commands import app
-from cocos.embeddings import scores
+from cocos.embeddings import regimes, scores
 from cocos.engine import readers
-from cocos.measures import _regimes
 
 
 def one(positive, *negatives):
@@ -42,7 +41,7 @@ def test_dcl_is_the_limit_of_ntxent_with_a_vanishing_positive():
 
 
 def test_dclw_with_a_large_sigma_is_dcl():
-    pairs = _regimes.build("random", seed=1)
+    pairs = regimes.build("random", seed=1)
     wide = losses.load("dclw", {"sigma": 1e9})
     torch.testing.assert_close(wide.weight(pairs), losses.load("dcl").weight(pairs), rtol=1e-7, atol=1e-7)
     torch.testing.assert_close(wide(pairs), losses.load("dcl")(pairs), rtol=1e-7, atol=1e-7)
@@ -78,7 +77,7 @@ def test_dclw_pushes_the_positive_that_is_far_above_the_others():
 
 
 def test_hcl_without_a_prior_and_without_hardness_is_ntxent():
-    pairs = _regimes.build("random", seed=2)
+    pairs = regimes.build("random", seed=2)
     plain = losses.load("hcl", {"beta": 0, "prior": 0, "temperature": 0.1})
     torch.testing.assert_close(plain.weight(pairs), losses.load("ntxent").weight(pairs))
     assert plain.equals() == (("ntxent", {"temperature": 0.1}, "always"),) and losses.load("hcl").equals() == ()
@@ -140,7 +139,7 @@ def test_count_says_how_many_queries_of_hcl_are_on_the_clamp(tmp_path):
 
 
 def test_rince_towards_zero_is_infonce_and_at_one_symmetric():
-    pairs = _regimes.build("random", seed=3)
+    pairs = regimes.build("random", seed=3)
     near = losses.load("rince", {"q": 1e-6, "lam": 1})
     torch.testing.assert_close(near.weight(pairs), losses.load("ntxent").weight(pairs), rtol=1e-4, atol=1e-4)
     symmetric = losses.load("rince", {"q": 1, "lam": 0.25, "temperature": 1}).weight(one(0.3, 0.5))

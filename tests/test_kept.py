@@ -12,7 +12,7 @@ import cocos
 from cocos import InputError, Pairs, losses
 from cocos.commands import app
 from cocos.counting import weights
-from cocos.measures import _regimes
+from cocos.embeddings import regimes
 
 NAMES = [name for name in losses.names() if losses.load(name).couples != "candidate"]
 REGIMES = ("random", "ties", "empty rows", "tiny")
@@ -46,7 +46,7 @@ def test_a_loss_of_some_negatives_is_the_loss_of_the_reduced_pairs(name):
     inner = losses.load(name)
     for regime in REGIMES:
         for seed in range(3):
-            pairs = _regimes.build(regime, inner.metric, seed)
+            pairs = regimes.build(regime, inner.metric, seed)
             for k in (1, 3):
                 top, drawn = losses.top_k(inner, k), losses.random_k(inner, k, seed)
                 choice = {top: hardest(pairs, k), drawn: drawn.negatives(pairs)}
@@ -66,7 +66,7 @@ def test_a_loss_of_some_negatives_is_the_loss_of_the_reduced_pairs(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_gradient_is_autograds(name):
     inner = losses.load(name)
-    pairs = _regimes.build("random", inner.metric, 1)
+    pairs = regimes.build("random", inner.metric, 1)
     for loss in (
         losses.top_k(inner, 3),
         losses.random_k(inner, 3),
@@ -86,7 +86,7 @@ def test_the_gradient_is_autograds(name):
 def test_the_hardest_of_the_triplet_loss_is_triplet_sh_and_all_of_nt_xent_are_nt_xent():
     for regime in REGIMES:
         for seed in range(4):
-            pairs = _regimes.build(regime, "cosine", seed)
+            pairs = regimes.build(regime, "cosine", seed)
             columns = pairs.scores.shape[1]
             for one, other in (
                 (losses.top_k("triplet", 1), losses.load("triplet_sh")),
@@ -100,7 +100,7 @@ def test_the_hardest_of_the_triplet_loss_is_triplet_sh_and_all_of_nt_xent_are_nt
 
 
 def test_half_of_the_negatives_are_kept_by_stochastic_negative_mining_too():
-    scores = _regimes.build("random", "cosine", 1).scores
+    scores = regimes.build("random", "cosine", 1).scores
     pairs = Pairs(scores, torch.eye(*scores.shape, dtype=torch.bool))  # one positive a query, so as many negatives each
     k = (scores.shape[1] - 1) // 2
     one, other = losses.top_k(losses.load("sampled_softmax"), k), losses.load("snm", {"fraction": 0.5})
@@ -109,7 +109,7 @@ def test_half_of_the_negatives_are_kept_by_stochastic_negative_mining_too():
 
 def test_semi_hard_negatives_within_the_margin_of_the_triplet_loss_are_all_that_it_pushes_below_the_positive():
     for seed in range(4):
-        pairs = _regimes.build("random", "cosine", seed)
+        pairs = regimes.build("random", "cosine", seed)
         triplet = losses.load("triplet", {"margin": 0.2})
         bounded, free = losses.semi_hard(triplet, 0.2), losses.semi_hard(triplet)
         one = Pairs(pairs.scores, torch.eye(*pairs.scores.shape, dtype=torch.bool))  # one positive a query
@@ -179,7 +179,7 @@ def test_a_spelling_is_read_and_written(spelling, given, name, parameters):
 
 
 def test_a_sum_in_parentheses_is_a_sum_of_choices():
-    pairs = _regimes.build("random", "cosine", 1)
+    pairs = regimes.build("random", "cosine", 1)
     one = losses.load("top_k(triplet+0.5*ntxent)", {"k": 2})
     other = losses.load("top_k(triplet)+0.5*top_k(ntxent)", {"top_k(triplet).k": 2, "top_k(ntxent).k": 2})
     assert torch.allclose(one(pairs), other(pairs)) and torch.allclose(one.weight(pairs), other.weight(pairs))
@@ -229,7 +229,7 @@ def test_a_function_of_yours_keeps_its_hardest_negatives():
     def softest(scores, positive, negative):
         return (scores * negative).sum(dim=1)
 
-    pairs = _regimes.build("random", "cosine", 1)
+    pairs = regimes.build("random", "cosine", 1)
     assert torch.equal(losses.top_k(softest, 2).weight(pairs) > 0, hardest(pairs, 2))
 
 

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 import oracles
 from cocos import Embeddings, InputError, Pairs, losses
 from cocos.counting import weights
-from cocos.embeddings import scores
-from cocos.measures import _regimes
+from cocos.embeddings import regimes, scores
 
 NAMES = (
     "normalized_softmax",
@@ -66,7 +65,7 @@ def raw(pairs_of, seed=0, queries=6, classes=5):
 def gradient(loss, seed, unit):
     """∂ Σ loss / ∂ raw queries and candidates of the random regime; `unit` makes all of them unit vectors first."""
     prepared = F.normalize if unit else torch.clone
-    given = _regimes.embeddings("random", seed)
+    given = regimes.embeddings("random", seed)
     given = dataclasses.replace(given, query=prepared(given.query), candidate=prepared(given.candidate))
     pairs, score = scores.pairs(given, metric=loss.metric), scores.METRICS[loss.metric]
 
@@ -601,7 +600,7 @@ def test_peers_speak_their_own_language():
 def test_nothing_to_tell_apart_and_all_of_one_kind():
     for name in NAMES:
         loss = losses.load(name)
-        pairs = _regimes.build("random", loss.metric, 3)
+        pairs = regimes.build("random", loss.metric, 3)
         none = torch.zeros_like(pairs.positive)
         empty = dataclasses.replace(pairs, positive=none, negative=none)
         assert (loss(empty) == 0).all() and (loss.weight(empty) == 0).all()

@@ -9,8 +9,7 @@ import torch
 import taught
 from cocos import Embeddings, Pairs, losses
 from cocos.counting import weights
-from cocos.embeddings import scores
-from cocos.measures import _regimes
+from cocos.embeddings import regimes, scores
 
 NAMES = losses.names()
 COLD = [name for name in NAMES if "temperature" in {f.name for f in dataclasses.fields(losses.load(name))}]
@@ -65,7 +64,7 @@ def test_equal_embeddings_have_finite_weights(name):
 def test_a_temperature_of_five_thousandths_keeps_the_hardest_pair(name):
     loss = losses.load(name, {"temperature": 0.005})
     for dtype in (torch.float32, torch.float64):
-        pairs = _regimes.build("anti-aligned", loss.metric, 3)
+        pairs = regimes.build("anti-aligned", loss.metric, 3)
         same = dataclasses.replace(pairs, scores=pairs.scores.to(dtype))
         weight = weigh(loss, same)
         assert weight.isfinite().all()
@@ -76,7 +75,7 @@ def test_a_temperature_of_five_thousandths_keeps_the_hardest_pair(name):
 @pytest.mark.parametrize("name", HOT)
 def test_a_scale_of_two_hundred_keeps_the_hardest_pair(name):
     loss = losses.load(name, {"scale": 200.0})
-    pairs = _regimes.build("anti-aligned", loss.metric, 3)
+    pairs = regimes.build("anti-aligned", loss.metric, 3)
     single = dataclasses.replace(
         pairs, scores=pairs.scores.float(), query_norm=pairs.query_norm.float(),
         candidate_norm=pairs.candidate_norm.float(),
@@ -97,7 +96,7 @@ def test_one_candidate_and_one_query(name, positive):
 @pytest.mark.parametrize("name", NAMES)
 def test_duplicated_negatives_weigh_the_same_or_one_of_them_has_it_all(name):
     loss = losses.load(name)
-    pairs = _regimes.build("random", loss.metric, 3)
+    pairs = regimes.build("random", loss.metric, 3)
     columns = torch.tensor([*range(pairs.scores.shape[1]), pairs.scores.shape[1] - 1])
     twice = Pairs(
         pairs.scores[:, columns],

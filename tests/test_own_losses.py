@@ -15,8 +15,7 @@ from cocos import Embeddings, InputError, losses, measures, results
 from cocos.base.errors import Unfit
 from cocos.commands import app
 from cocos.counting import weights
-from cocos.embeddings import scores
-from cocos.measures import _regimes
+from cocos.embeddings import regimes, scores
 from cocos.reports import table
 from cocos.reports.latex import latex
 
@@ -618,7 +617,7 @@ def test_one_set_is_not_two_sides(own):
     with pytest.raises(InputError, match="query i must match candidate i"):
         measures.count(labelled(), own("VSE"))
     with pytest.raises(InputError, match="these pairs are scores alone"):
-        own("SupCon").weight(_regimes.build("ties"))
+        own("SupCon").weight(regimes.build("ties"))
     assert own("VSE")(matched(two_sided())).isfinite().all()
     with pytest.raises(Unfit, match="query i must match candidate i"):
         own("VSE")(pairs_of(labelled()))

@@ -8,8 +8,7 @@ import torch
 
 from cocos import Embeddings, Pairs, losses
 from cocos.counting import weights
-from cocos.embeddings import scores
-from cocos.measures import _regimes
+from cocos.embeddings import regimes, scores
 
 ON_DISTANCES = (
     "contrastive",
@@ -142,7 +141,7 @@ def test_hadsell_pushes_hardest_at_distance_zero():
 
 def test_squared_triplets_have_half_the_margin_on_cosines():
     """On unit vectors d² = 2 - 2s, so [2α + d_p² - d_n²] is twice [α - s_p + s_n], with the same triplets."""
-    cosines = _regimes.build("random", "cosine", 2)
+    cosines = regimes.build("random", "cosine", 2)
     squares = cosines.with_scores(2 * cosines.scores - 2)
     on_cosines, on_squares = losses.load("triplet", {"margin": 0.3}), losses.load("triplet_squared", {"margin": 0.6})
     assert torch.equal(on_squares.weight(squares), on_cosines.weight(cosines))
@@ -150,7 +149,7 @@ def test_squared_triplets_have_half_the_margin_on_cosines():
 
 
 def test_n_pair_is_ntxent_at_temperature_one():
-    pairs = _regimes.build("random", "dot", 0)
+    pairs = regimes.build("random", "dot", 0)
     assert torch.equal(losses.load("n_pair").weight(pairs), losses.load("ntxent", {"temperature": 1}).weight(pairs))
 
 
@@ -163,8 +162,8 @@ def test_a_sharp_sgsl_meets_the_hardest_negative_only():
 
 def test_lifted_pushes_as_much_as_it_pulls_over_a_batch():
     loss, far = losses.load("lifted_structure"), 0.0
-    for regime in _regimes.SYNTHETIC_REGIMES:
-        weight = loss.weight(_regimes.build(regime, "euclidean"))
+    for regime in regimes.SYNTHETIC_REGIMES:
+        weight = loss.weight(regimes.build(regime, "euclidean"))
         assert abs(weight.sum()) <= 1e-12 * max(1, weight.abs().sum())
         far = max(far, (weight.sum(dim=1).abs().max() / weight.abs().max().clamp(min=1)).item())
     assert far > 0.1  # and not for each query
@@ -178,7 +177,7 @@ def beside(pairs):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_lifted_rows_and_columns_give_the_embeddings_of_one_set_the_same_gradient(seed):
-    loss, pairs = losses.load("lifted_structure"), _regimes.labelled("euclidean", seed)
+    loss, pairs = losses.load("lifted_structure"), regimes.labelled("euclidean", seed)
     rows, columns = loss.weight(pairs), loss.weight(beside(pairs))[:, :-1]
     near(loss(beside(pairs)), loss(pairs))
     assert (rows - columns).abs().max() > 1e-3
@@ -197,7 +196,7 @@ def test_a_lifted_pair_without_any_negative_contributes_nothing():
 
 
 def test_an_active_generalized_lifted_query_pulls_and_pushes_with_one():
-    loss, pairs = losses.load("generalized_lifted"), _regimes.build("random", "euclidean")
+    loss, pairs = losses.load("generalized_lifted"), regimes.build("random", "euclidean")
     weight, active = loss.weight(pairs), loss(pairs) > 0
     assert active.any()
     near(weight.clamp(min=0).sum(dim=1), active.double())
@@ -221,8 +220,8 @@ def test_mined_out_pairs_weigh_nothing_and_kept_ones_hardly_anything_at_times():
 
 
 def test_multi_similarity_pulls_and_pushes_less_than_one():
-    for regime in _regimes.SYNTHETIC_REGIMES:
-        weight = losses.load("multi_similarity").weight(_regimes.build(regime))
+    for regime in regimes.SYNTHETIC_REGIMES:
+        weight = losses.load("multi_similarity").weight(regimes.build(regime))
         assert (weight.clamp(min=0).sum(dim=1) <= 1 + 1e-12).all() and (weight.clamp(max=0).sum(dim=1) >= -1).all()
 
 
@@ -235,7 +234,7 @@ def test_the_heaviest_negative_of_circle_need_not_be_the_most_similar():
 
 
 def test_detached_paces_of_circle_are_not_the_derivative():
-    pairs = _regimes.build("random", "cosine", 2)
+    pairs = regimes.build("random", "cosine", 2)
     held, free = (losses.load("circle", {"detach": value}) for value in (True, False))
     assert torch.equal(held(pairs), free(pairs))
     assert (held.gradient, free.gradient) == ("stop_gradient", "exact")
@@ -249,7 +248,7 @@ def test_detached_paces_of_circle_are_not_the_derivative():
 
 
 def test_candidates_of_proxy_anchor_meet_in_their_numbers_only():
-    loss, pairs = losses.load("proxy_anchor"), _regimes.build("random", "cosine", 1)
+    loss, pairs = losses.load("proxy_anchor"), regimes.build("random", "cosine", 1)
     before = loss.weight(pairs)
     moved = pairs.with_scores(torch.cat([pairs.scores[:, :1] + 0.3, pairs.scores[:, 1:]], dim=1))
     assert torch.equal(loss.weight(moved)[:, 1:], before[:, 1:])
@@ -260,7 +259,7 @@ def test_candidates_of_proxy_anchor_meet_in_their_numbers_only():
 
 
 def test_proxy_anchor_is_the_sum_over_its_candidates():
-    loss, pairs = losses.load("proxy_anchor", {"alpha": 2.0, "margin": 0.5}), _regimes.build("random", "cosine", 0)
+    loss, pairs = losses.load("proxy_anchor", {"alpha": 2.0, "margin": 0.5}), regimes.build("random", "cosine", 0)
     pull = (1 + torch.where(pairs.positive, (-2 * (pairs.scores - 0.5)).exp(), 0).sum(dim=0)).log()
     push = (1 + torch.where(pairs.negative, (2 * (pairs.scores + 0.5)).exp(), 0).sum(dim=0)).log()
     near(loss(pairs).sum(), pull.sum() / 21 + push.sum() / 25)
@@ -285,7 +284,7 @@ def test_the_spread_of_cbml_reaches_every_pair_and_pulls_low_negatives():
 
 
 def test_lifted_rows_need_no_symmetry_and_run_under_vmap_and_jacrev():
-    loss, pairs = losses.load("lifted_structure"), _regimes.labelled("euclidean", 1)
+    loss, pairs = losses.load("lifted_structure"), regimes.labelled("euclidean", 1)
     skew = torch.linspace(0, 1, pairs.scores.numel(), dtype=torch.float64).view_as(pairs.scores)
     both = torch.stack([pairs.scores, pairs.scores - skew])
     for each in (loss, loss.weight):

@@ -7,7 +7,7 @@ import torch
 
 from cocos import Pairs, losses
 from cocos.counting import weights
-from cocos.measures import _regimes
+from cocos.embeddings import regimes
 from oracles import ranking
 
 SMOOTH = ("fastap", "listwise_ap", "recall_at_k", "sup_ap")
@@ -37,7 +37,7 @@ def test_a_histogram_counted_by_hand(name):
 def test_fastap_is_listwise_ap_with_one_more_centre(bins):
     """On unit vectors d² = 2 - 2s, so that a weight on s is twice the weight on -d²."""
     one, other = losses.load("fastap", {"bins": bins}), losses.load("listwise_ap", {"bins": bins + 1})
-    squares, cosines = (_regimes.labelled(loss.metric, seed=1) for loss in (one, other))
+    squares, cosines = (regimes.labelled(loss.metric, seed=1) for loss in (one, other))
     assert torch.allclose(one(squares), other(cosines), rtol=0, atol=1e-12)
     assert torch.allclose(2 * one.weight(squares), other.weight(cosines), rtol=0, atol=1e-9)
     assert one.equals()[0] == ("listwise_ap", {"bins": bins + 1, "low": -1.0, "high": 1.0}, "unit vectors")
@@ -111,7 +111,7 @@ def test_of_tied_positives_each_stands_above_the_other_in_sup_ap():
 
 @pytest.mark.parametrize("seed", range(8))
 def test_sup_ap_bounds_the_true_average_precision(seed):
-    pairs = _regimes.build("random", "cosine", seed)
+    pairs = regimes.build("random", "cosine", seed)
     for offset in (1.44, None):
         assert (losses.load("sup_ap", {"offset": offset})(pairs) >= losses.load("blackbox_ap")(pairs) - 1e-12).all()
 
@@ -134,7 +134,7 @@ def test_candidates_far_below_change_nothing(name):
 @pytest.mark.parametrize("lam", (0.1, 0.5, 4.0))
 @pytest.mark.parametrize("seed", range(4))
 def test_the_weights_of_blackbox_ap_are_made_up_by_its_backward_pass(lam, seed):
-    loss, pairs = losses.load("blackbox_ap", {"lam": lam}), _regimes.build("random", "cosine", seed)
+    loss, pairs = losses.load("blackbox_ap", {"lam": lam}), regimes.build("random", "cosine", seed)
     weight = loss.weight(pairs)
     assert loss.gradient == "pseudo" and weight.abs().max() > 0
     assert (weights.finite_difference(loss, pairs) == 0).all()
@@ -145,7 +145,7 @@ def test_the_weights_of_blackbox_ap_are_made_up_by_its_backward_pass(lam, seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_blackbox_ap_lets_positives_pass_negatives(seed):
-    loss, pairs = losses.load("blackbox_ap", {"lam": 0.1}), _regimes.build("random", "cosine", seed)
+    loss, pairs = losses.load("blackbox_ap", {"lam": 0.1}), regimes.build("random", "cosine", seed)
     weight = loss.weight(pairs)
     places = weight * loss.lam * pairs.scores.shape[1]
     assert torch.allclose(places, places.round(), rtol=0, atol=1e-9)
@@ -158,7 +158,7 @@ def test_blackbox_ap_lets_positives_pass_negatives(seed):
 
 def test_blackbox_ap_under_a_mean_moves_the_scores_less():
     """A gradient divided by Q queries moves them Q times less, as λ/Q would."""
-    loss, pairs = losses.load("blackbox_ap"), _regimes.build("random", "cosine", 2)
+    loss, pairs = losses.load("blackbox_ap"), regimes.build("random", "cosine", 2)
     queries = len(pairs.scores)
     mean = torch.func.grad(lambda scores: loss(pairs.with_scores(scores)).mean())(pairs.scores)
     less = losses.load("blackbox_ap", {"lam": loss.lam / queries}).weight(pairs) / queries
@@ -167,7 +167,7 @@ def test_blackbox_ap_under_a_mean_moves_the_scores_less():
 
 
 def test_blackbox_ap_takes_its_margin_before_it_ranks():
-    pairs = _regimes.build("random", "cosine", 0)
+    pairs = regimes.build("random", "cosine", 0)
     moved = pairs.with_scores(torch.where(pairs.positive, pairs.scores - 0.1, pairs.scores + 0.1))
     plain, wide = losses.load("blackbox_ap"), losses.load("blackbox_ap", {"margin": 0.2})
     assert torch.equal(wide(pairs), plain(moved)) and not torch.equal(wide(pairs), plain(pairs))
@@ -177,7 +177,7 @@ def test_blackbox_ap_takes_its_margin_before_it_ranks():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_contextual_has_a_made_up_gradient_and_claims_no_closed_form(seed):
-    loss, pairs = losses.load("contextual"), _regimes.labelled(seed=seed)
+    loss, pairs = losses.load("contextual"), regimes.labelled(seed=seed)
     weight = weights.autograd(loss, pairs)
     assert loss.gradient == "pseudo" and not hasattr(loss, "weight")
     assert weight.abs().max() > 0.1 and (weight.abs() <= loss.unit(pairs) * pairs.scores.shape[0]).all()
@@ -202,7 +202,7 @@ def test_contextual_counts_a_rectangle_by_hand():
 
 @pytest.mark.parametrize("k", (2, 3, 5, 50))
 def test_contextual_follows_its_samples(k):
-    loss, pairs = losses.load("contextual", {"k": k, "eps": 0.2}), _regimes.labelled(seed=2)
+    loss, pairs = losses.load("contextual", {"k": k, "eps": 0.2}), regimes.labelled(seed=2)
     order = torch.randperm(11, generator=torch.Generator().manual_seed(1))
     masks = (mask[order][:, order] for mask in (pairs.positive, pairs.negative))
     assert torch.allclose(loss(Pairs(pairs.scores[order][:, order], *masks)), loss(pairs)[order], atol=1e-12)
@@ -211,7 +211,7 @@ def test_contextual_follows_its_samples(k):
 
 @pytest.mark.parametrize("rows", (9, 11))
 def test_a_pair_in_neither_mask_takes_no_part_in_contextual(rows):
-    loss, pairs = losses.load("contextual"), _regimes.labelled(seed=2)
+    loss, pairs = losses.load("contextual"), regimes.labelled(seed=2)
     part = torch.ones_like(pairs.positive)
     part[0, 4:7] = part[3, :5] = part[8, 10] = False
     masked = Pairs(pairs.scores[:rows], (pairs.positive & part)[:rows], (pairs.negative & part)[:rows])
@@ -225,7 +225,7 @@ def test_a_pair_in_neither_mask_takes_no_part_in_contextual(rows):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_dtype_is_kept(name, dtype):
     loss = losses.load(name)
-    pairs = _regimes.labelled(loss.metric, seed=1)
+    pairs = regimes.labelled(loss.metric, seed=1)
     pairs = pairs.with_scores(pairs.scores.to(dtype))
     assert loss(pairs).dtype == loss.unit(pairs).dtype == weights.autograd(loss, pairs).dtype == dtype
     if name != "contextual":

@@ -8,7 +8,7 @@ import torch
 import cocos
 import taught
 from cocos import InputError, Pairs, losses
-from cocos.measures import _regimes
+from cocos.embeddings import regimes
 
 EXTERNAL = """
 import torch
@@ -36,7 +36,7 @@ def test_tensors_give_the_value_and_the_gradient_of_pairs(name, tmp_path, monkey
     (tmp_path / "mine.py").write_text(EXTERNAL)
     monkeypatch.chdir(tmp_path)
     loss = losses.load(name)
-    pairs = _regimes.build("random", loss.metric, 1)
+    pairs = regimes.build("random", loss.metric, 1)
     takes_part = torch.arange(pairs.scores.shape[1]) % 5 > 0
     pairs = dataclasses.replace(pairs, negative=pairs.negative & takes_part)
     beside = {key: getattr(pairs, key) for key in BESIDE}
@@ -57,7 +57,7 @@ def test_tensors_give_the_value_and_the_gradient_of_pairs(name, tmp_path, monkey
 @pytest.mark.parametrize("name", ["ntxent", "magface", "triplet+0.5*ntxent"])
 def test_torch_func_differentiates_the_call_with_tensors(name):
     loss = losses.load(name)
-    pairs = _regimes.build("random", loss.metric, 1)
+    pairs = regimes.build("random", loss.metric, 1)
     found = torch.func.grad(lambda s: loss(s, pairs.positive, pairs.negative, query_norm=pairs.query_norm).sum())
     assert torch.allclose(found(pairs.scores), cocos.weights.autograd(loss, pairs))
 
@@ -65,7 +65,7 @@ def test_torch_func_differentiates_the_call_with_tensors(name):
 def test_norms_and_groups_beside_the_scores_are_read():
     for name, key in (("magface", "query_norm"), ("softtriple", "candidate_group")):
         loss = losses.load(name)
-        pairs = _regimes.build("random", loss.metric, 1)
+        pairs = regimes.build("random", loss.metric, 1)
         beside = {key: torch.full_like(pairs.query_norm, 60) if key == "query_norm" else pairs.candidate_group // 2}
         plain = dataclasses.replace(pairs, candidate_group=None, query_norm=None)
         found = loss(pairs.scores, pairs.positive, pairs.negative, **beside)

@@ -25,7 +25,8 @@ from cocos.embeddings.scores import Pairs
 from cocos.embeddings.similarities import SYMMETRIC
 from cocos.engine import devices, readers
 from cocos.engine.readers import columns
-from cocos.engine.sampling import DEFAULTS, Progress, Sampling, copies, refuse_options
+from cocos.engine.readers.lines import LINES_TILE
+from cocos.engine.sampling import DEFAULTS, Progress, Sampling, copies, refuse_options, within
 
 SCORE_TYPES = {"float32": torch.float32, "float64": torch.float64}
 # Scores from which several threads of PyTorch save more time than they spend waiting (measured).
@@ -280,6 +281,36 @@ def _copies(index: Sequence[Tensor]) -> list[int]:
     block = np.repeat(np.arange(len(sizes)), sizes)
     distinct = np.unique(block * (int(rows.max()) + 1) + rows) // (int(rows.max()) + 1)
     return (sizes - np.bincount(distinct, minlength=len(sizes))).tolist()
+
+
+def passes(
+    run: Run,
+    readers: Callable[[engine.View], Sequence[Sequence]],
+    report: Callable[[int, int], None] | None,
+    *,
+    lines: Callable | None = None,
+) -> Iterator[tuple[list[str], list[list[Tensor]], list]]:
+    """Run readers over the batches, stack by stack.
+
+    Readers are made for each view, in groups; a group is one run of the engine. Readers of whole lines need `lines`,
+    which gives the tiles of a view.
+
+    Yields:
+        The directions of a view; the query rows of each batch; and the result of each reader.
+    """
+    run.embeddings.unchanged()
+    made = []
+    for stack in run.stacks():
+        large = max(math.prod(batch.sizes) for batch in stack) > LINES_TILE
+        made += run.views(stack, apart=lines is not None and large)
+    for done, (make, names, asking) in enumerate(made):
+        view, found = make(), []
+        groups = readers(view)
+        for place, group in enumerate(groups):
+            shown = within(report, done * len(groups) + place, len(made) * len(groups))
+            found += engine.run(view, group, tile=lines and lines(view), progress=shown)
+        yield names, asking, found
+    run.embeddings.unchanged()
 
 
 def threads(number: int) -> contextlib.AbstractContextManager:

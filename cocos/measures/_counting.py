@@ -15,12 +15,11 @@ from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import Pairs
 from cocos.engine import readers
 from cocos.engine.columns import columns
-from cocos.engine.prepared import OUT_OF_RANGE, Run, threads
+from cocos.engine.prepared import OUT_OF_RANGE, Run, passes, threads
 from cocos.engine.readers.columns import ColumnsReader
 from cocos.engine.sampling import within
 from cocos.measures import _marked, _sourced
 from cocos.measures._marked import MarkedBatch
-from cocos.measures._passes import passes
 
 # Relative difference of a share and eps that rounding can turn.
 EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}

@@ -10,8 +10,7 @@ from cocos import losses
 from cocos.base.errors import InputError
 from cocos.counting import statistics
 from cocos.engine import readers
-from cocos.engine.prepared import OUT_OF_RANGE, Run
-from cocos.measures._passes import passes
+from cocos.engine.prepared import OUT_OF_RANGE, Run, passes
 
 # Losses that one pass reads: each reader notes up to 16 MiB a thread.
 VALUES_IN_A_PASS = 11

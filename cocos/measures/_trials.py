@@ -9,10 +9,9 @@ from torch import Tensor
 
 from cocos import losses
 from cocos.counting import weights
-from cocos.embeddings import Embeddings, scores
+from cocos.embeddings import Embeddings, regimes, scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import DIRECTIONS
-from cocos.measures import _regimes
 
 TRIED_DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 # Seeds of each regime.
@@ -72,7 +71,7 @@ def fits(loss, trial: Trial) -> bool:
 
 def square(seed: int, metric: str, directions: Sequence[str] = DIRECTIONS[:1]) -> Pairs:
     """As many candidates as queries, one positive each: the shape of batch that a careless loss is right for."""
-    given = _regimes.embeddings("random", 2 * seed + 1)
+    given = regimes.embeddings("random", 2 * seed + 1)
     own = given.rows(torch.arange(len(given.query)), torch.arange(len(given.query)))
     return scores.pairs(own, metric=metric, directions=directions)
 
@@ -80,19 +79,19 @@ def square(seed: int, metric: str, directions: Sequence[str] = DIRECTIONS[:1]) -
 def synthetic(loss) -> Iterator[Trial]:
     """The nine regimes, a square batch and a labelled set, four seeds each."""
     metric = loss.metric
-    for name in _regimes.SYNTHETIC_REGIMES:
+    for name in regimes.SYNTHETIC_REGIMES:
         for seed in SEEDS:
             smooth = name in {"random", "anti-aligned"}
-            yield Trial(f"{name} {seed}", _regimes.build(name, metric, seed), smooth)
+            yield Trial(f"{name} {seed}", regimes.build(name, metric, seed), smooth)
     for seed in SEEDS:
         yield Trial(f"square {seed}", square(seed, metric, losses.traits(loss).directions))
         # A labelled matrix is symmetric: scores come in equal pairs, which is a kink for losses that choose among them.
-        yield Trial(f"labelled {seed}", _regimes.labelled(metric, seed), smooth=reads_embeddings(loss))
+        yield Trial(f"labelled {seed}", regimes.labelled(metric, seed), smooth=reads_embeddings(loss))
 
 
 def hardest(metric: str) -> Pairs:
     """Each query beside its opposite, which is its positive, and beside itself, which is a negative."""
-    query = _regimes.embeddings("random", 3).query
+    query = regimes.embeddings("random", 3).query
     group = torch.arange(2 * len(query))
     sides = query, torch.cat([-query, query])
     level = query.new_zeros(len(query), len(group))  # a teacher that is undecided
@@ -229,9 +228,9 @@ def parity(loss) -> tuple[float, float, str] | None:
     theirs = losses.load(f"pml:{name}", PEER_DISTANCES[loss.metric] | arguments)
     value_gap = gradient_gap = 0.0
     if setting == "labelled":
-        inputs = [_regimes.labelled(loss.metric, seed) for seed in PEER_SEEDS]
+        inputs = [regimes.labelled(loss.metric, seed) for seed in PEER_SEEDS]
     else:
-        inputs = [scores.pairs(_regimes.embeddings("random", seed), metric=loss.metric) for seed in PEER_SEEDS]
+        inputs = [scores.pairs(regimes.embeddings("random", seed), metric=loss.metric) for seed in PEER_SEEDS]
     for pairs in inputs:
         (a, ours), (b, other) = (embedding_gradient(each, pairs) for each in (loss, theirs))
         if arguments.get("distance.normalize_embeddings"):  # it divides unit rows by their norms once more

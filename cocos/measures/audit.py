@@ -16,7 +16,8 @@ from cocos.base.ranges import Fraction, whole
 from cocos.base.writing import text_of
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.tables import Columns, missing, read
-from cocos.counting import statistics
+from cocos.counting import filter_rules, statistics
+from cocos.counting.filter_rules import FilterTrial
 from cocos.embeddings import Embeddings, likeness
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.marks import UNMARKED, Mark, of, within
@@ -25,8 +26,7 @@ from cocos.embeddings.sources import OWN_HARD
 from cocos.engine import devices, readers
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled
-from cocos.measures import _marked, _replay
-from cocos.measures._replay import FilterTrial
+from cocos.measures import _marked
 from cocos.results import summaries
 from cocos.results.summaries import plain
 
@@ -151,7 +151,7 @@ def audit(
     """
     run = _prepared(embeddings, loss, sampling)
     chosen = suspicions(rules, run.embeddings)
-    trials = _replay.trials(
+    trials = filter_rules.trials(
         filters,
         taught=run.embeddings.teacher is not None,
         metric=run.loss.metric,
@@ -442,7 +442,7 @@ class Tallies:
 
     def __post_init__(self):
         self.overlap = np.zeros((2, len(self.rules), len(self.rules)))
-        self.filters = np.zeros((len(self.trials), len(_replay.SUMS_OF_FILTERS)))
+        self.filters = np.zeros((len(self.trials), len(filter_rules.SUMS_OF_FILTERS)))
 
     def add_batches(self, run: Run, side: Embeddings, second: bool, progress) -> None:
         """Add all batches, `second` where the candidates ask."""
@@ -501,7 +501,7 @@ class Tallies:
         known = torch.stack([found[name] for name in self.known] or [torch.zeros_like(pairs.negative)]).any(dim=0)
         self.known_negatives += [float(known.sum()), float(torch.where(known, push, 0).sum())]
         for place, trial in enumerate(self.trials):
-            self.filters[place] += _replay.sums(trial, pairs, push, known)
+            self.filters[place] += filter_rules.sums(trial, pairs, push, known)
         return {
             "row": row,
             "column": column,
@@ -534,7 +534,7 @@ class Tallies:
         """The entries of `FILTER_LABELS`, (T,) each."""
         plain, _ = self._per_query()
         pushed = float(plain["negative_push"].sum())
-        sums = dict(zip(_replay.SUMS_OF_FILTERS, self.filters.T, strict=True))
+        sums = dict(zip(filter_rules.SUMS_OF_FILTERS, self.filters.T, strict=True))
         known, known_push = self.known_negatives
         return {
             "filter_share": _over(sums["masked"], plain["negatives"].sum()),

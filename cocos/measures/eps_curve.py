@@ -13,10 +13,9 @@ from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import Tally, Tile, View, devices
-from cocos.engine.prepared import Run, prepare
+from cocos.engine.prepared import Run, passes, prepare
 from cocos.engine.readers.lines import Lines
 from cocos.engine.sampling import Sampling, ladder, sampled
-from cocos.measures._passes import passes
 
 # Lowest bits of a share that the grid drops: 2**(52 - CELL_BITS) cells from a number to its double.
 CELL_BITS = 44

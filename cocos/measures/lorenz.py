@@ -15,11 +15,10 @@ from cocos.counting import statistics
 from cocos.embeddings import Embeddings
 from cocos.engine import Tally, Tile, View, devices
 from cocos.engine.parts import zeros
-from cocos.engine.prepared import Run, prepare
+from cocos.engine.prepared import Run, passes, prepare
 from cocos.engine.primitives.kth import ascending
 from cocos.engine.readers.lines import Lines
 from cocos.engine.sampling import Sampling, sampled, whole_number
-from cocos.measures._passes import passes
 
 # Quantiles over the queries, at each place of the curve.
 QUERY_BAND = (0.05, 0.95)

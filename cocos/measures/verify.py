@@ -14,10 +14,10 @@ from cocos import losses, results
 from cocos.base.errors import InputError, Unfit
 from cocos.checkpoints import Checkpoint
 from cocos.counting import health, weights
-from cocos.embeddings import Embeddings
+from cocos.embeddings import Embeddings, regimes
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled
-from cocos.measures import _regimes, _trials
+from cocos.measures import _trials
 from cocos.measures._trials import TRIED_DTYPES, Trial
 from cocos.measures._verdict import TrialResult, faults_of, notes_of, saturation, verdict_of
 
@@ -106,7 +106,7 @@ def _synthetic(loss) -> tuple[losses.Loss, list[Trial]]:
     try:  # where the code of others keeps its scores shows with the first batch
         loss = weights.bound(loss, _trials.square(0, loss.metric, losses.traits(loss).directions))
     except Unfit:
-        loss = weights.bound(loss, _regimes.labelled(loss.metric))
+        loss = weights.bound(loss, regimes.labelled(loss.metric))
     return loss, [trial for trial in _trials.synthetic(loss) if _trials.fits(loss, trial)]
 
 
