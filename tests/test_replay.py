@@ -20,8 +20,8 @@ from cocos import Embeddings, InputError, losses, measures, plots, results
 from cocos.commands import app
 from cocos.counting import weights
 from cocos.embeddings import batches, scores
-from cocos.measures import _variants
-from cocos.measures.replay import REPLAYED, _Draws
+from cocos.engine.settings import Setting
+from cocos.measures.replay import REPLAYED, _paired
 from cocos.plots.replay import title
 from cocos.reports import table
 
@@ -219,11 +219,11 @@ def test_every_loss_has_the_batches_of_the_loss_as_it_is():
 
 def test_draws_are_paired_in_their_order_only_where_they_are_the_same():
     values = {name: np.array([1.0, 2.0, 4.0]) for name in REPLAYED}
-    one = _Draws(np.array([0, 1, 2]), np.array([0, 1, 2]), values)
-    other = _Draws(np.array([2, 0, 0]), np.array([2, 0, 0]), values)
-    before, after = one.paired(other)
-    assert before.row.tolist() == after.row.tolist() == [0, 2]
-    assert before.values["push"].tolist() == [1, 4] and after.values["push"].tolist() == [3, 1]
+    one = {"index": np.array([0, 1, 2]), "group": np.array([0, 1, 2]), **values}
+    other = {"index": np.array([2, 0, 0]), "group": np.array([2, 0, 0]), **values}
+    before, after = _paired(one, other)
+    assert before["index"].tolist() == after["index"].tolist() == [0, 2]
+    assert before["push"].tolist() == [1, 4] and after["push"].tolist() == [3, 1]
 
 
 def test_the_table_states_the_change_and_what_it_cannot_say(file):
@@ -311,4 +311,4 @@ def test_further_wrong_options_are_one_sentence(file):
         done = call("replay", file, option, value)
         assert done.exit_code == 2 and said in done.stderr
     with pytest.raises(InputError, match="expected at most 60"):
-        _variants.made(losses.load("ntxent"), 0.01, 8, {"temperature": [k / 100 for k in range(1, 62)]}, losses.load)
+        Setting(losses.load("ntxent"), 0.01, 8).all({"temperature": [k / 100 for k in range(1, 62)]}, losses.load)

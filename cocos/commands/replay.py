@@ -58,11 +58,11 @@ def replay(
 ):
     """Replay the same batches with another temperature, margin, batch size, mining rule or loss: a what-if."""
     from cocos import measures
-    from cocos.measures import _variants
+    from cocos.engine import settings
     from cocos.reports import plot_kinds
 
     figure = checked(out, file, source.data, figures=True)
-    asked = _variants.read(what) if what else None
+    asked = settings.read(what) if what else None
     frozen, chosen, origin = opened(file, loss, named_values(param), source)
     with progress() as start:
         found = measures.replay(

@@ -1,7 +1,6 @@
 """What would another temperature, margin, batch size, mining rule or loss do on the same embeddings?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
@@ -13,13 +12,13 @@ from cocos.base.ranges import Level
 from cocos.checkpoints import Checkpoint
 from cocos.counting import statistics
 from cocos.embeddings import Embeddings
+from cocos.engine import settings
 from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Sampling, sampled, within
-from cocos.measures import _variants
-from cocos.measures._variants import Variant
+from cocos.engine.settings import Setting
 from cocos.measures.count import count
 from cocos.measures.diff import COMPARED, values_of
-from cocos.results import several
+from cocos.results import several, summaries
 
 # What a replay reports of every query: long name and units.
 REPLAYED = {
@@ -41,11 +40,25 @@ REPLAY_LABELS = {
     "pairs": ("queries that have a value in both", "queries"),
     "groups": ("groups of those queries, within which they may depend on each other", "groups"),
 }
+# Of each variant: its value, long name and units.
+VARIANT_LABELS: dict[str, tuple] = {
+    "variant": (lambda each: each.label, "setting"),
+    "changed": (lambda each: each.changed, "what is changed"),
+    "setting": (lambda each: each.value, "its value"),
+    "loss_repr": (lambda each: repr(each.loss), "loss with its parameters"),
+    "loss_name": (lambda each: losses.name_of(each.loss), "name of the loss"),
+    "eps": (lambda each: each.eps, "smallest share that contributes", "share"),
+    "batch_size": (lambda each: str(each.batch_size), "rows of a batch"),
+}
 # What a replay cannot say.
 FROZEN = (
     "The embeddings are frozen: in a training, another setting would have moved them, and these numbers with them. A "
     "replay says what the gradient at this checkpoint would be, not which setting trains better."
 )
+
+
+# Row, group and values of the queries of one direction, (n,) each, NaN where a query has no value.
+Draws = dict[str, np.ndarray]
 
 
 @sampled(dtype=None, same_group=None)
@@ -103,28 +116,30 @@ def replay(
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     load = (lambda name: checkpoint.loss(name)[0]) if checkpoint else losses.load
     base = load(loss) if isinstance(loss, str) else losses.of(loss)
-    said = (_variants.read(what), []) if what is not None else _variants.usual(base, sampling["batch_size"])
-    variants = _variants.made(base, eps, sampling["batch_size"], said[0], load)
+    asked, left = (settings.read(what), []) if what is not None else settings.usual(base, sampling["batch_size"])
+    variants = Setting(base, eps, sampling["batch_size"]).all(asked, load)
     rows = embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"])
     if sampling["sample"] is None and not rows.shared:
         sampling["sample"] = base.sample
     counts = _counted(rows, variants, sampling)
     variables, notes = _compared(variants, counts, level)
-    first = counts[0]
-    if first.attrs["share"] == "unknown":
-        by = "relative" if by in {"contributing", "idle"} else by
-    notes = [*filter(None, first.attrs["notes"].splitlines()), *said[1], *_other_notes(variants, counts), *notes]
-    attrs = first.attrs | (checkpoint.identity() | {"split": sampling["split"]} if checkpoint else {})
+    first = counts[0].attrs
+    known = [*filter(None, first["notes"].splitlines()), *left]
+    for each, data in zip(variants, counts, strict=True):
+        lines = data.attrs["notes"].splitlines()
+        known += [f"{each.label}: {line}" for line in lines if line and line not in first["notes"].splitlines()]
+    attrs = first | (checkpoint.identity() | {"split": sampling["split"]} if checkpoint else {})
     for key in ("health", "footnotes", "undrawn", "convention"):
         attrs.pop(key, None)
+    by = "relative" if first["share"] == "unknown" and by in {"contributing", "idle"} else by
     attrs |= {"title": f"Replay of {losses.name_of(base)}", "by": by, "level": level, "frozen": FROZEN}
-    attrs |= {"batches": first.sizes["batch"], "notes": "\n".join(dict.fromkeys(notes))}
+    attrs |= {"batches": counts[0].sizes["batch"], "notes": "\n".join(dict.fromkeys([*known, *notes]))}
     return results.labelled(variables, attrs)
 
 
-def _counted(embeddings: Embeddings, variants: Sequence[Variant], sampling: Sampling) -> list[xr.Dataset]:
+def _counted(embeddings: Embeddings, variants: Sequence[Setting], sampling: Sampling) -> list[xr.Dataset]:
     """Counts of each variant; those of one eps, batch size and number of directions are counted together."""
-    groups: dict[tuple[float, int | str, bool], list[Variant]] = {}
+    groups: dict[tuple[float, int | str, bool], list[Setting]] = {}
     for each in variants:
         alone = losses.traits(each.loss).one_way(embeddings)
         groups.setdefault((each.eps, each.batch_size, alone), []).append(each)
@@ -138,152 +153,104 @@ def _counted(embeddings: Embeddings, variants: Sequence[Variant], sampling: Samp
     return [found[each.label] for each in variants]
 
 
-@dataclass(frozen=True, eq=False)
-class _Draws:
-    """Values of the queries of one direction in the order in which batches drew them.
+def _draws(one: xr.Dataset) -> Draws:
+    """The row of each query of one direction, its group and its values, in the order in which batches drew them."""
+    drawn = one["query_index"].values.ravel()
+    there = np.isfinite(drawn)
+    known, none = values_of(one, more=("push",)), np.full(drawn.shape, np.nan)
+    found = {name: known.get(name, none).ravel()[there] for name in REPLAYED}
+    return {name: one[f"query_{name}"].values.ravel()[there].astype(np.int64) for name in ("index", "group")} | found
 
-    Args:
-        row: (n,) row of the query in the embeddings.
-        group: (n,) its group.
-        values: name -> (n,), NaN where a query has no value.
-    """
 
-    row: np.ndarray
-    group: np.ndarray
-    values: Mapping[str, np.ndarray]
+def _by_row(draws: Draws) -> Draws:
+    """Every query once, in ascending order of rows, by its mean over the draws that have a value."""
+    row, first, place = np.unique(draws["index"], return_index=True, return_inverse=True)
+    found = {"index": row, "group": draws["group"][first]}
+    for name in REPLAYED:
+        there = np.isfinite(draws[name])
+        total = np.bincount(place[there], draws[name][there], len(row))
+        number = np.bincount(place[there], minlength=len(row))
+        found[name] = np.divide(total, number, out=np.full(len(row), np.nan), where=number > 0)
+    return found
 
-    @classmethod
-    def of(cls, one: xr.Dataset) -> "_Draws":
-        """The draws of one direction of a count."""
-        drawn = one["query_index"].values.ravel()
-        there = np.isfinite(drawn)
-        known = values_of(one, more=("push",))
-        none = np.full(drawn.shape, np.nan)  # of a loss of unknown unit
-        values = {name: known.get(name, none).ravel()[there] for name in REPLAYED}
-        group = one["query_group"].values.ravel()[there].astype(np.int64)
-        return cls(drawn[there].astype(np.int64), group, values)
 
-    def by_row(self) -> "_Draws":
-        """Every query once, in ascending order of rows, by its mean over the draws that have a value."""
-        row, first, place = np.unique(self.row, return_index=True, return_inverse=True)
-        values = {}
-        for name, each in self.values.items():
-            there = np.isfinite(each)
-            total = np.bincount(place[there], each[there], len(row))
-            number = np.bincount(place[there], minlength=len(row))
-            values[name] = np.divide(total, number, out=np.full(len(row), np.nan), where=number > 0)
-        return _Draws(row, self.group[first], values)
+def _paired(one: Draws, other: Draws) -> list[Draws]:
+    """The same queries of both: draw by draw where the batches are alike, else the rows that both have."""
+    if np.array_equal(one["index"], other["index"]):
+        return [one, other]
+    both = _by_row(one), _by_row(other)
+    _, *places = np.intersect1d(*(each["index"] for each in both), assume_unique=True, return_indices=True)
+    return [{name: values[at] for name, values in each.items()} for each, at in zip(both, places, strict=True)]
 
-    def at(self, places: np.ndarray) -> "_Draws":
-        """Some of the draws."""
-        return _Draws(self.row[places], self.group[places], {key: each[places] for key, each in self.values.items()})
 
-    def paired(self, other: "_Draws") -> tuple["_Draws", "_Draws"]:
-        """The same queries of both: draw by draw where the batches are alike, else the rows that both have."""
-        if np.array_equal(self.row, other.row):
-            return self, other
-        one, two = self.by_row(), other.by_row()
-        _, *places = np.intersect1d(one.row, two.row, assume_unique=True, return_indices=True)
-        return one.at(places[0]), two.at(places[1])
-
-    def difference(self, base: "_Draws", name: str, level: float) -> dict[str, float]:
-        """The paired difference of one value; no interval where all differences are equal or there is one group."""
-        one, two = base.values[name], self.values[name]
-        there = np.isfinite(one) & np.isfinite(two)
-        one, two, group = one[there], two[there], self.group[there]
-        found: dict[str, float] = {"pairs": len(one), "groups": len(np.unique(group))}
-        if not len(one):
-            return found
-        found |= {"base": float(one.mean()), "difference": float((two - one).mean())}
-        if found["groups"] < 2 or np.ptp(two - one) == 0:
-            return found
-        test = statistics.paired(two, one, level, groups=group)
-        return found | {"low": test.low, "high": test.high, "p": test.p}
+def _difference(base: np.ndarray, values: np.ndarray, group: np.ndarray, level: float) -> dict[str, float]:
+    """The paired difference of one value; no interval where all differences are equal or there is one group."""
+    there = np.isfinite(base) & np.isfinite(values)
+    base, values, group = base[there], values[there], group[there]
+    found: dict[str, float] = {"pairs": len(base), "groups": len(np.unique(group))}
+    if len(base):
+        found |= {"base": float(base.mean()), "difference": float((values - base).mean())}
+    if found["groups"] < 2 or np.ptp(values - base) == 0:
+        return found
+    test = statistics.paired(values, base, level, groups=group)
+    return found | {"low": test.low, "high": test.high, "p": test.p}
 
 
 def _compared(
-    variants: Sequence[Variant], counts: Sequence[xr.Dataset], level: float
+    variants: Sequence[Setting], counts: Sequence[xr.Dataset], level: float
 ) -> tuple[dict[str, tuple], list[str]]:
     """Variables of the comparison with the first variant, as `results.labelled` takes them, and notes."""
     sides = [str(name) for name in counts[0]["direction"].values]
     found = {name: np.full((len(sides), len(variants), len(REPLAYED)), np.nan) for name in REPLAY_LABELS}
-    apart = {}
+    notes = []
     for s, side in enumerate(sides):
-        first = _Draws.of(counts[0].sel(direction=side))
-        for v, data in enumerate(counts):
+        first = _draws(counts[0].sel(direction=side))
+        for v, (variant, data) in enumerate(zip(variants, counts, strict=True)):
             if side not in data["direction"].values:
-                apart[f"{variants[v].label}: this loss has no direction {side}; it asks from the queries alone"] = v
+                notes.append(f"{variant.label}: this loss has no direction {side}; it asks from the queries alone")
                 continue
-            own = _Draws.of(data.sel(direction=side))
-            one, other = first.paired(own)
-            if not np.array_equal(own.row, first.row) and variants[v].batch_size == variants[0].batch_size:
-                apart[f"{variants[v].label}: this loss draws other batches, which adds noise to its differences"] = v
-            for m, (name, values) in enumerate(own.values.items()):
-                found["mean"][s, v, m] = np.nanmean(values) if np.isfinite(values).any() else np.nan
-                for key, value in other.difference(one, name, level).items():
+            own = _draws(data.sel(direction=side))
+            one, other = _paired(first, own)
+            if not np.array_equal(own["index"], first["index"]) and variant.batch_size == variants[0].batch_size:
+                notes.append(f"{variant.label}: this loss draws other batches, which adds noise to its differences")
+            for m, name in enumerate(REPLAYED):
+                found["mean"][s, v, m] = np.nanmean(own[name]) if np.isfinite(own[name]).any() else np.nan
+                for key, value in _difference(one[name], other[name], one["group"], level).items():
                     found[key][s, v, m] = value
     tested = np.isfinite(found["p"])
     found["p_holm"][tested] = statistics.holm(found["p"][tested].tolist())
+    doubts = [int(data["uncertain"].sum()) if "uncertain" in data else 0 for data in counts]
+    if any(doubts):
+        worst = int(np.argmax(doubts))
+        notes.append(
+            f"up to {doubts[worst]} negatives of all batches and directions ({variants[worst].label}) are so near to "
+            "eps that they may count or not"
+        )
     dims = ("direction", "variant", "metric")
     variables: dict[str, tuple] = {name: (dims, each, *REPLAY_LABELS[name]) for name, each in found.items()}
-    variables["direction"] = ("direction", sides)
-    variables["variant"] = ("variant", [each.label for each in variants], "setting")
-    variables["metric"] = ("metric", list(REPLAYED))
-    variables["changed"] = ("variant", [each.changed for each in variants], "what is changed")
-    variables["setting"] = ("variant", [each.setting for each in variants], "its value")
-    variables["loss_repr"] = ("variant", [repr(each.loss) for each in variants], "loss with its parameters")
-    variables["loss_name"] = ("variant", [losses.name_of(each.loss) for each in variants], "name of the loss")
-    variables["eps"] = ("variant", [each.eps for each in variants], "smallest share that contributes", "share")
-    variables["batch_size"] = ("variant", [str(each.batch_size) for each in variants], "rows of a batch")
-    return variables, [*apart, *_uncertain(variants, counts)]
-
-
-def _uncertain(variants: Sequence[Variant], counts: Sequence[xr.Dataset]) -> list[str]:
-    """A note on negatives that are too near eps to tell."""
-    doubts = [int(data["uncertain"].sum()) if "uncertain" in data else 0 for data in counts]
-    if not any(doubts):
-        return []
-    worst = int(np.argmax(doubts))
-    return [
-        f"up to {doubts[worst]} negatives of all batches and directions ({variants[worst].label}) are so near to eps "
-        "that they may count or not"
-    ]
-
-
-def _other_notes(variants: Sequence[Variant], counts: Sequence[xr.Dataset]) -> list[str]:
-    """Notes that a variant has and the setting as it is has not."""
-    known = set(counts[0].attrs["notes"].splitlines())
-    return [
-        f"{each.label}: {line}"
-        for each, data in zip(variants, counts, strict=True)
-        for line in data.attrs["notes"].splitlines()
-        if line and line not in known
-    ]
+    variables["direction"], variables["metric"] = ("direction", sides), ("metric", list(REPLAYED))
+    for name, (of, *about) in VARIANT_LABELS.items():
+        variables[name] = ("variant", [of(each) for each in variants], *about)
+    return variables, notes
 
 
 def document(data: xr.Dataset) -> dict:
     """Make the JSON document of `cocos replay --json`."""
     attrs, directions = data.attrs, {}
-
-    def entry(one: xr.Dataset) -> dict:
-        values = {str(key): float(one[key]) for key in REPLAY_LABELS}
-        found: dict[str, float | None] = {key: each if np.isfinite(each) else None for key, each in values.items()}
-        return found | {key: int(np.nan_to_num(values[key])) for key in ("pairs", "groups")}
-
     for side in data["direction"].values:
-        rows = []
+        rows = directions[str(side)] = []
         for place in range(data.sizes["variant"]):
             one = data.sel(direction=side).isel(variant=place)
             about = {key: str(one[key].item()) for key in ("variant", "changed", "setting")}
             about |= {"loss": str(one["loss_repr"].item()), "eps": float(one["eps"])}
-            about["batch_size"] = str(one["batch_size"].item())
-            metrics = {str(name): entry(one.sel(metric=name)) for name in data["metric"].values}
-            rows.append(about | {"metrics": metrics})
-        directions[str(side)] = rows
+            metrics = {}
+            for name in data["metric"].values:
+                values = {key: summaries.plain(one[key].sel(metric=name)) for key in REPLAY_LABELS}
+                metrics[str(name)] = values | {key: int(values[key] or 0) for key in ("pairs", "groups")}
+            rows.append(about | {"batch_size": str(one["batch_size"].item()), "metrics": metrics})
     return {
         **results.about(attrs),
-        "frozen": attrs["frozen"],
-        "by": attrs["by"],
+        **{key: attrs[key] for key in ("frozen", "by")},
         "level": float(attrs["level"]),
         "batches": int(attrs["batches"]),
         "seed": int(attrs["seed"]),

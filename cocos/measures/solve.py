@@ -13,7 +13,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import devices
 from cocos.engine.prepared import prepare
 from cocos.engine.sampling import Sampling, sampled
-from cocos.measures import _other_values
+from cocos.engine.settings import Scored
 
 # Part of the negatives that share the push where no number is wanted: docs/study.md has its best one at 16 of 127.
 USUAL_PART = 1 / 8
@@ -83,14 +83,12 @@ def solve(
     usual = effective is None
     if effective is None:
         effective = max(1.0, float(round(USUAL_PART * (max(run.plan.batches[0].sizes) - 1))))
-    report = sampling["progress"] and sampling["progress"]("weighing")
-    places = [_other_values.SUMS.index(name) for name in ("effective", "pushed")]
+    report, scored = sampling["progress"] and sampling["progress"]("weighing"), Scored(run)
 
     @functools.cache
     def means(other) -> list[float]:
         """Mean of each direction, 0 without any push."""
-        sums = [each[places, 0].tolist() for each in _other_values.sums(run, [other], NO_EPS, None).values()]
-        return [total / pushed if pushed else 0.0 for total, pushed in sums]
+        return np.nan_to_num(scored.means([other], NO_EPS)["effective"][:, 0]).tolist()
 
     def mean_at(other) -> float:
         found = means(other)

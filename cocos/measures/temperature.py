@@ -2,30 +2,34 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
+import torch
 import xarray as xr
+from torch import Tensor
 
 from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
-from cocos.counting import equilibrium, sharpness
-from cocos.counting.equilibrium import Equilibrium
+from cocos.counting import equilibrium, sharpness, statistics
 from cocos.embeddings import Embeddings
-from cocos.embeddings.batches import Batch
 from cocos.engine import devices
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled
-from cocos.measures._rescored import Rescored, interval
+from cocos.engine.settings import Scored
 from cocos.measures.solve import solve
 
 # Batch sizes of a curve where none are given: those that the set fills, and then the whole set.
 BATCH_SIZES = (32, 128, 512, 2048)
 # Scores of one direction and one batch size that are weighed where no number of batches is given.
 USUAL_SCORES = 2**22
+# Standard errors on each side of a 95 % interval.
+NORMAL_95 = 1.959964
+# Relative step of the differences that give the curvature.
+CURVATURE_STEP = 1e-4
 STATES = {
     "settles": "settles",
     "clipped": "runs to the clip",
@@ -56,73 +60,125 @@ BIAS_LABELS = {
 WANTED_LABELS = {"wanted_temperature": ("temperature with the wanted effective number of negatives", "score")}
 
 
-def _found(scored: Rescored, clip: float, wanted: float | None, options: dict) -> dict[str, Any]:
+def _found(run: Run, clip: float, wanted: float | None, options: dict) -> dict[str, Any]:
     """Everything about one batch size."""
-    run = scored.run
+    scored = Scored(run)
+
+    def derivatives(loss: losses.Loss) -> dict[str, Tensor]:
+        """Derivatives of every query with respect to the scale, and the bias if any, (queries, ...), by direction."""
+        found: dict[str, list[Tensor]] = {name: [] for name, _, _ in run.sides}
+        for name, pairs, weight in scored.weighed(loss):
+            found[name].append(equilibrium.of_weights(weight, pairs, *equilibrium.values(loss)))
+        return {name: torch.cat(some) for name, some in found.items()}
 
     @functools.cache
-    def by_direction(loss: losses.Loss) -> dict[str, list[float]]:
-        return {name: each.mean(dim=0).tolist() for name, each in scored.derivatives(loss).items()}
+    def means(loss: losses.Loss) -> dict[str, list[float]]:
+        return {name: each.mean(dim=0).tolist() for name, each in derivatives(loss).items()}
 
     def pooled(loss: losses.Loss) -> list[float]:
-        return np.mean(list(by_direction(loss).values()), axis=0).tolist()
+        return np.mean(list(means(loss).values()), axis=0).tolist()
 
-    found, own = equilibrium.search(pooled, run.loss, clip=clip), scored.means(run.loss)
+    found, (own, push_over_pull) = equilibrium.search(pooled, run.loss, clip=clip), _spread(scored, run.loss)
     near = run.loss if found.loss is None else found.loss
-    sides = [
-        equilibrium.search(lambda loss, name=name: by_direction(loss)[name], near, clip=clip)
-        for name, _, _ in run.sides
-    ]
-    low, high = (math.nan, math.nan) if found.scale is None else interval(scored, replace(found, loss=_exact(found)))
+    sides = [equilibrium.search(lambda loss, name=name: means(loss)[name], near, clip=clip) for name in means(near)]
+    low, high = math.nan, math.nan
+    if found.loss is not None and found.scale is not None:  # beyond the clip as well
+        exact = equilibrium.at(found.loss, found.scale)
+        low, high = _interval(run, pooled, exact, derivatives(exact))
+    beaten, queries = _not_first(scored)
     numbers: dict[str, Any] = {
-        "equilibrium_scale": _nan(found.scale),
-        "equilibrium_temperature": _nan(found.temperature),
+        "equilibrium_scale": found.scale,
+        "equilibrium_temperature": found.temperature,
         "low": low,
         "high": high,
-        "held_temperature": math.nan if found.loss is None else 1 / equilibrium.values(found.loss)[0],
+        "held_temperature": None if found.loss is None else 1 / equilibrium.values(found.loss)[0],
         "state": found.state,
-        "effective": math.nan if found.loss is None else scored.means(found.loss)["effective"],
-        "effective_own": own["effective"],
+        "effective": None if found.loss is None else _spread(scored, found.loss)[0],
+        "effective_own": own,
         "slope_own": pooled(run.loss)[0],
-        "push_over_pull": own["push_over_pull"],
+        "push_over_pull": push_over_pull,
         "batches": len(run.plan.batches),
-        "direction_temperature": [_nan(each.temperature) for each in sides],
+        "direction_temperature": [math.nan if each.temperature is None else each.temperature for each in sides],
+        "not_first": list(beaten.values()),
+        "queries": list(queries.values()),
     }
-    numbers["not_first"], numbers["queries"] = zip(*scored.not_first().values(), strict=True)
-    if found.bias is not None or equilibrium.values(run.loss)[1] is not None:
-        numbers["equilibrium_bias"] = _nan(found.bias)
+    if equilibrium.values(run.loss)[1] is not None:
+        numbers["equilibrium_bias"] = found.bias
         numbers["balanced_bias"] = equilibrium.values(equilibrium.balanced(pooled, run.loss))[1]
     if wanted is not None:
-        numbers["wanted_temperature"] = _wanted(run, wanted, options)
-    return numbers
+        name, _ = equilibrium.names(run.loss)
+        given = {key: options[key] for key in ("same_group", "sample", "seed")} | {"batches": run.plan.batches}
+        try:
+            value = float(solve(run.embeddings, run.loss, effective=wanted, parameter=name, **given)["value"])
+            numbers["wanted_temperature"] = value ** -equilibrium.SCALE_POWERS[name.rpartition(".")[2]]
+        except InputError:  # no temperature gives it
+            numbers["wanted_temperature"] = None
+    return {name: math.nan if value is None else value for name, value in numbers.items()}
 
 
-def _exact(found: Equilibrium) -> losses.TrainingLoss | None:
-    """The loss at its equilibrium, beyond the clip as well."""
-    assert found.loss is not None and found.scale is not None
-    return equilibrium.at(found.loss, found.scale)
+def _spread(scored: Scored, loss: losses.Loss) -> tuple[float, float]:
+    """Effective number, mean over the queries with any push and then over the directions; and total push over pull."""
+    found: dict[str, list[Tensor]] = {name: [] for name, _, _ in scored.run.sides}
+    for name, pairs, weight in scored.weighed(loss):
+        effective = statistics.effective(statistics.spread(weight, pairs))
+        sums = [statistics.push(weight), statistics.pull(weight), effective, effective > 0]
+        found[name].append(torch.stack([each.double().sum() for each in sums]))
+    push, pull, effective, pushed = torch.stack([sum(some) for some in found.values()]).T.cpu()
+    return float((effective[pushed > 0] / pushed[pushed > 0]).mean()), float(push.sum() / pull.sum())
 
 
-def _nan(value: float | None) -> float:
-    return math.nan if value is None else value
+def _not_first(scored: Scored) -> tuple[dict[str, int], dict[str, int]]:
+    """Queries with a negative that scores as high as one of their positives, and all queries, by direction."""
+    beaten, queries = ({name: 0 for name, _, _ in scored.run.sides} for _ in range(2))
+    for sides in scored.batches():
+        for name, blocks in sides:
+            for pairs in blocks:
+                best = pairs.scores.masked_fill(~pairs.negative, -torch.inf).amax(dim=1)
+                worst = pairs.scores.masked_fill(~pairs.positive, torch.inf).amin(dim=1)
+                beaten[name] += int((best >= worst).sum())
+                queries[name] += len(best)
+    return beaten, queries
 
 
-def _wanted(run: Run, wanted: float, options: dict) -> float:
-    """Temperature at which the effective number is the wanted one; NaN where none gives it."""
-    name, _ = equilibrium.names(run.loss)
-    given = {key: options[key] for key in ("same_group", "sample", "seed")} | {"batches": run.plan.batches}
-    try:
-        found = solve(run.embeddings, run.loss, effective=wanted, parameter=name, **given)
-    except InputError:
-        return math.nan
-    return float(found["value"]) ** -equilibrium.SCALE_POWERS[name.rpartition(".")[2]]
+def _interval(
+    run: Run,
+    pooled: Callable[[losses.Loss], list[float]],
+    loss: losses.TrainingLoss,
+    derivatives: Mapping[str, Tensor],
+) -> tuple[float, float]:
+    """95 % interval of the temperature of an equilibrium, from the scatter of the queries; NaN for fewer than two.
 
-
-def _full(batches: Sequence[Batch], size: int) -> tuple[Batch, ...]:
-    """Batches with as many rows as were asked for, or with the most where none has; only these have the batch size."""
-    rows = [max(len(batch.query_index), len(batch.candidate_index) - batch.extra) for batch in batches]
-    least = min(size, max(rows))
-    return tuple(batch for batch, number in zip(batches, rows, strict=True) if number >= least)
+    With g_r the derivatives of the queries of row r, summed over directions, and H the curvature of the mean loss, the
+    equilibrium has the covariance H^-1 (sum g_r g_r') H^-1 / n^2 (a sandwich, as for any M-estimator), and the interval
+    is symmetric in the logarithm. In batches of pairs both directions of a pair are one row.
+    """
+    scale, bias = equilibrium.values(loss)
+    columns = []
+    for step in (CURVATURE_STEP * scale, 0.0), (0.0, CURVATURE_STEP):
+        if step[0] or bias is not None:
+            ends = [
+                pooled(equilibrium.at(loss, scale + sign * step[0], None if bias is None else bias + sign * step[1]))
+                for sign in (1, -1)
+            ]
+            columns.append(np.subtract(*ends) / (2 * max(step)))
+    curvature, sums = np.stack(columns, axis=1), dict[int, np.ndarray]()
+    offset = 0
+    for name, side, second in run.sides:
+        index = torch.cat([(batch.flip() if second else batch).query_index for batch in run.plan.batches]).cpu()
+        if run.plan.sample == "pairs" and len(run.sides) == 2:
+            rows = side.groups.query[index]
+        else:
+            rows, offset = index + offset, offset + len(side.query)
+        each = derivatives[name].cpu().numpy() / (len(rows) * len(run.sides))
+        for row, value in zip(rows.tolist(), each, strict=True):
+            sums[row] = sums.get(row, 0) + value
+    score = np.stack(list(sums.values()))
+    if len(score) < 2 or not np.isfinite(curvature).all() or np.linalg.matrix_rank(curvature) < len(curvature):
+        return math.nan, math.nan
+    inverse = np.linalg.inv(curvature)
+    error = math.sqrt((inverse @ (score.T @ score) @ inverse.T)[0, 0]) / scale
+    reach = math.exp(min(NORMAL_95 * error, math.log(equilibrium.REACH)))
+    return 1 / (scale * reach), reach / scale
 
 
 def _runs(embeddings: Embeddings | Checkpoint, loss, sizes: Sequence[int | str] | None, options: dict) -> list[Run]:
@@ -134,7 +190,9 @@ def _runs(embeddings: Embeddings | Checkpoint, loss, sizes: Sequence[int | str] 
         there = run.plan.batch_size
         if sizes is None and any(each.plan.batch_size == there for each in made):
             break
-        full = _full(run.plan.batches, there)
+        rows = [max(len(each.query_index), len(each.candidate_index) - each.extra) for each in run.plan.batches]
+        least = min(there, max(rows))  # only full batches have the batch size
+        full = tuple(batch for batch, number in zip(run.plan.batches, rows, strict=True) if number >= least)
         kept = full[: max(1, USUAL_SCORES // there**2)] if options["batches"] is None else full
         short = [note for note in run.plan.notes if note not in run.plan.undrawn] if sizes else []
         if len(kept) < len(full):
@@ -206,7 +264,7 @@ def temperature(
     report = sampling["progress"] and sampling["progress"]("weighing")
     columns = []
     for done, run in enumerate(runs):
-        columns.append(_found(Rescored(run), clip, effective, dict(sampling)))
+        columns.append(_found(run, clip, effective, dict(sampling)))
         if report:
             report(done + 1, len(runs))
     return _labelled(runs, columns, clip, effective)

@@ -1,8 +1,7 @@
 """What would another temperature do to the same embeddings?"""
 
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import xarray as xr
@@ -10,11 +9,12 @@ import xarray as xr
 from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
+from cocos.counting import sharpness
 from cocos.embeddings import Embeddings
 from cocos.engine import devices
 from cocos.engine.prepared import prepare
 from cocos.engine.sampling import Sampling, ladder, sampled
-from cocos.measures import _other_values
+from cocos.engine.settings import Scored
 
 # Parameters that divide or multiply the scores, with their units, in the order in which they are looked for.
 PARAMETERS = {"temperature": "score", "scale": "1 / score"}
@@ -32,9 +32,8 @@ CURVE_VALUES = 33
 
 def _parameter(loss) -> str:
     """Name of the parameter that divides or multiplies the scores of a loss."""
-    there = [field.name for field in fields(loss)] if is_dataclass(loss) else []
     for name in PARAMETERS:
-        if name in there:
+        if name in getattr(loss, "__dataclass_fields__", ()):
             return name
     known = ", ".join(losses.parameters(loss)) or "none that is known"
     raise InputError(
@@ -90,29 +89,20 @@ def temperature_curve(
     own = float(getattr(run.loss, parameter))
     if grid is None:
         grid = own * SPAN ** np.linspace(-1, 1, CURVE_VALUES)
-    given: Any = run.loss  # a dataclass, which the protocol of a loss cannot say
     try:
-        others = [replace(given, **{parameter: value}) for value in grid.tolist()]
+        others = [sharpness.changed(run.loss, parameter, value) for value in grid.tolist()]
     except ValueError as error:
         raise InputError(f"loss {losses.name_of(run.loss)}: {error}") from None
-    report = sampling["progress"] and sampling["progress"]("weighing")
-    directions = [name for name, _, _ in run.sides]
-    sums = _other_values.sums(run, others, eps, report)
-    effective, pushed, counted, idle, queries, uncertain = np.stack([each.numpy() for each in sums.values()], axis=1)
-    shape = effective.shape
-    curves = {
-        "effective": np.divide(effective, pushed, out=np.full(shape, np.nan), where=pushed > 0),
-        "contributing_all": counted / queries,
-        "idle_fraction": idle / queries,
-    }
-    variables = {name: (("direction", "value"), each, *TEMPERATURE_LABELS[name]) for name, each in curves.items()}
-    variables["direction"] = ("direction", directions)
+    found = Scored(run).means(others, eps, sampling["progress"] and sampling["progress"]("weighing"))
+    near = int(found["uncertain"].max())
+    variables = {name: (("direction", "value"), found[name], *about) for name, about in TEMPERATURE_LABELS.items()}
+    variables["direction"] = ("direction", [name for name, _, _ in run.sides])
     variables["value"] = ("value", grid, parameter, PARAMETERS[parameter])
     attrs = run.provenance(
         title=f"Negatives against the {parameter}, {losses.name_of(run.loss)}",
         parameter=parameter,
         own=own,
         batches=len(run.plan.batches),
-        notes="\n".join([*run.notes, *([NEAR_EPS.format(int(uncertain.max()))] if uncertain.any() else [])]),
+        notes="\n".join([*run.notes, *([NEAR_EPS.format(near)] if near else [])]),
     )
     return results.labelled(variables, attrs)

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from cocos import results
-from cocos.measures._variants import AS_IT_IS
+from cocos.engine.settings import AS_IT_IS
 from cocos.reports import summary
 from cocos.reports.layout import Step, Table
 

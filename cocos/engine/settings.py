@@ -1,0 +1,277 @@
+"""A statistic as a function of one setting: the settings, and what the same batches of the same scores say at each.
+
+A setting is a loss, an eps and a batch size. Losses that differ in a parameter read the same scores, which are computed
+once for all of them (`Scored`).
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cocos import losses
+from cocos.base.errors import InputError, nearest
+from cocos.counting import sharpness, statistics
+from cocos.embeddings.batches import WHOLE_SET, Batch
+from cocos.embeddings.scores import Pairs
+from cocos.engine import readers
+from cocos.engine.prepared import OUT_OF_RANGE, Run, passes
+
+# Label of the setting as it is.
+AS_IT_IS = "as it is"
+# Mining rules, which wrap the loss.
+MINING_RULES = ("top_k", "random_k", "skip_k", "semi_hard")
+# Settings beside the parameters of the loss and the mining rules.
+OTHER_THINGS = ("loss", "batch_size", "eps")
+# Largest number of settings beside the one as it is, each a row of a table.
+MOST_SETTINGS = 60
+# Negatives that the mining rules keep unless others are asked for: a power of two well below the batch of 128.
+USUAL_KEPT = 16  # negatives
+# Factors of the sharpness and of the batch size unless others are asked for.
+USUAL_FACTORS = (0.5, 2.0)  # times the value as it is
+# Losses that one pass reads: each reader notes up to 16 MiB a thread.
+LOSSES_IN_A_PASS = 11
+# Scores of both directions that stay in memory between two weighings: 128 MiB in float64.
+HELD_SCORES = 2**24
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a count, and what of it differs from the setting as it is.
+
+    Args:
+        loss: the loss.
+        eps: smallest share that contributes.
+        batch_size: rows of a batch, or `all`.
+        changed: name of what differs; empty: nothing.
+        value: its value, as text.
+    """
+
+    loss: losses.Loss
+    eps: float
+    batch_size: int | str
+    changed: str = ""
+    value: str = ""
+
+    @property
+    def label(self) -> str:
+        """Words for a row of a table."""
+        return f"{self.changed.replace('_size', ' size')} {self.value}".strip() or AS_IT_IS
+
+    def all(self, what: Mapping[str, Sequence[Any]], load: Callable[[str], losses.Loss]) -> list["Setting"]:
+        """This setting, and one for each value of `what`, which is as `read` gives it; `load` makes a loss of its name.
+
+        Raises:
+            InputError: a name or a value that cannot be, one that is given twice, or too many.
+        """
+        found = [self, *(self._changed(name, value, load) for name, values in what.items() for value in values)]
+        if len(found) > MOST_SETTINGS + 1:
+            raise InputError(f"what: {len(found) - 1} variants, expected at most {MOST_SETTINGS}")
+        labels = [each.label for each in found]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise InputError(f"what: {label} is given {labels.count(label)} times, expected once")
+        return found
+
+    def _changed(self, name: str, value: Any, load: Callable[[str], losses.Loss]) -> "Setting":
+        """The setting with one change."""
+        if name == "loss":
+            loss = load(value) if isinstance(value, str) else losses.of(value)
+            return replace(self, loss=loss, changed=name, value=losses.name_of(loss))
+        if name == "batch_size":
+            size = value if value == WHOLE_SET else int(_number(name, value, whole=True))
+            return replace(self, batch_size=size, changed=name, value=str(size))
+        if name == "eps":
+            eps = _number(name, value)
+            return replace(self, eps=eps, changed=name, value=_written(eps))
+        if name in MINING_RULES and name not in losses.parameters(self.loss):
+            value = None if str(value).lower() == "none" else value
+            if name == "semi_hard":
+                kept = losses.semi_hard(self.loss, None if value is None else _number(name, value))
+            else:
+                kept = getattr(losses, name)(self.loss, int(_number(name, value, whole=True)))
+            return replace(self, loss=kept, changed=name, value="" if value is None else _written(value))
+        return replace(self, loss=_with(self.loss, name, value), changed=name, value=_written(value))
+
+
+def read(what: str | Iterable[str] | Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Read what is to be changed: NAME=V1,V2 as text, several separated by spaces, or a mapping of names to values.
+
+    Raises:
+        InputError: a text that is no NAME=VALUE,VALUE, a name without a value, or one that is given twice.
+
+    Examples:
+        >>> from cocos.engine import settings
+        >>> settings.read("temperature=0.05,0.1 semi_hard")
+        {'temperature': ('0.05', '0.1'), 'semi_hard': (None,)}
+        >>> settings.read({"batch_size": 64})
+        {'batch_size': (64,)}
+    """
+    found: dict[str, tuple[Any, ...]] = {}
+    if isinstance(what, Mapping):
+        for name, values in what.items():
+            found[str(name)] = tuple(values) if isinstance(values, list | tuple) else (values,)
+            if not found[str(name)]:
+                raise InputError(f"what: {name} has no value; give one at least")
+        return found
+    for text in " ".join([what] if isinstance(what, str) else what).split():
+        name, sign, given = text.partition("=")
+        name, parts = name.replace("-", "_"), tuple(given.split(","))
+        if not name or (sign and not all(parts)) or (not sign and name != "semi_hard"):
+            raise InputError(f"what {text!r}: write it as NAME=VALUE,VALUE, like temperature=0.05,0.1 or top_k=16")
+        if name in found:
+            raise InputError(f"what: {name} is given twice; write its values together, separated by commas")
+        found[name] = parts if sign else (None,)
+    return found
+
+
+def usual(base: losses.Loss, batch_size: int | str) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
+    """What is changed by default, as `read` has it, and notes on what this loss does not have."""
+    found: dict[str, tuple[Any, ...]] = {}
+    notes = []
+    try:
+        name = sharpness.parameter_of(base)
+    except InputError as error:
+        notes.append(f"sharpness left as it is: {error}")
+    else:
+        if own := float(losses.parameters(base)[name]):
+            found[name] = tuple(factor * own for factor in USUAL_FACTORS)
+        else:
+            notes.append(f"sharpness left as it is: {name} is 0, and so are half and twice of it")
+    if isinstance(batch_size, Integral) and batch_size >= 8:
+        found["batch_size"] = tuple(int(factor * batch_size) for factor in USUAL_FACTORS)
+    try:
+        losses.top_k(base, USUAL_KEPT)
+        found |= {"top_k": (USUAL_KEPT,), "random_k": (USUAL_KEPT,), "semi_hard": (None,)}
+    except InputError as error:
+        notes.append(f"mining rules left out: {error}")
+    found["loss"] = tuple(other for other in ("ntxent", "triplet") if other != losses.name_of(base))
+    return found, notes
+
+
+def _with(loss: losses.Loss, name: str, value: Any) -> losses.Loss:
+    """The loss with another value of a parameter; a scale takes the place of a temperature."""
+    spelling = losses.name_of(loss)
+    known = losses.known(spelling)
+    words = {each.rpartition(".")[2] for each in known or ()}
+    if known is not None and name not in known | words:
+        raise InputError(nearest(f"thing to change of {spelling}", name, {*known, *OTHER_THINGS, *MINING_RULES}))
+    return losses.load(spelling, losses.parameters(loss) | losses.qualified(spelling, {name: value}))
+
+
+def _number(name: str, value: Any, *, whole: bool = False) -> float:
+    """A finite number."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(found) or (whole and found != int(found)):
+        raise InputError(f"what {name}={value}: expected a {'whole ' if math.isfinite(found) else ''}number")
+    return found
+
+
+def _written(value: Any) -> str:
+    """A value as text, a number to six digits."""
+    try:
+        return f"{float(value):g}"
+    except (TypeError, ValueError):
+        return str(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """The batches of a run, weighed by several losses of the same scores; they stay in memory while they fit."""
+
+    run: Run
+
+    @cached_property
+    def _held(self) -> list[list[tuple[str, list[Pairs]]]] | None:
+        total = sum(math.prod(batch.sizes) for batch in self.run.plan.batches) * len(self.run.sides)
+        if total > HELD_SCORES:
+            return None
+        return [[(name, list(blocks)) for name, blocks in self._of(batch)] for batch in self.run.plan.batches]
+
+    def _of(self, batch: Batch) -> Iterator[tuple[str, Iterable[Pairs]]]:
+        for (name, _, _), (_, blocks) in zip(self.run.sides, self.run.scored(batch, whole=False), strict=True):
+            yield name, blocks
+
+    def batches(self) -> Iterator[Iterable[tuple[str, Iterable[Pairs]]]]:
+        """Directions of each batch, with their Pairs in blocks of queries."""
+        return map(self._of, self.run.plan.batches) if self._held is None else iter(self._held)
+
+    def weighed(self, loss: losses.Loss) -> Iterator[tuple[str, Pairs, Tensor]]:
+        """Yield direction, Pairs and weights of some queries."""
+        run = replace(self.run, loss=loss)
+        for sides in self.batches():
+            for name, blocks in sides:
+                for pairs in blocks:
+                    yield name, pairs, run.weighed(pairs)[0]
+
+    def means(
+        self, others: Sequence[losses.Loss], eps: float, report: Callable[[int, int], None] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Weigh the batches by several losses of these scores, such as one with several values of a parameter.
+
+        Args:
+            others: the losses.
+            eps: smallest share that contributes.
+            report: called with (done, in all).
+
+        Returns:
+            Each (directions, losses): `effective`, mean over the queries with any push, NaN without one;
+            `contributing_all`, mean over all queries; `idle_fraction`; `uncertain`, candidates too near eps to tell.
+
+        Raises:
+            InputError: weights that leave the range of the dtype.
+        """
+        found: dict[str, Any] = {name: 0.0 for name, _, _ in self.run.sides}
+        for name, each in (self._passed if self.run.visited else self._summed)(others, eps, report):
+            found[name] = found[name] + each
+        effective, pushed, counted, idle, queries, uncertain = np.stack(list(found.values())).transpose(2, 0, 1)
+        return {
+            "effective": np.divide(effective, pushed, out=np.full(pushed.shape, np.nan), where=pushed > 0),
+            "contributing_all": counted / queries,
+            "idle_fraction": idle / queries,
+            "uncertain": uncertain,
+        }
+
+    def _summed(self, others: Sequence, eps: float, report: Callable | None) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield direction and `_sums`, (losses, sums), of each batch from its weights."""
+        runs = [replace(self.run, loss=loss) for loss in others]
+
+        def sums(run: Run, pairs: Pairs) -> list[float]:
+            weights, unit = run.weighed(pairs)
+            effective = statistics.effective(statistics.spread(weights, pairs))
+            return _sums(effective, statistics.contributing(weights.abs() / unit, pairs, eps))
+
+        for done, sides in enumerate(self.batches()):
+            for name, blocks in sides:
+                yield name, np.array([[sums(run, pairs) for run in runs] for pairs in blocks]).sum(axis=0)
+            if report:
+                report(done + 1, len(self.run.plan.batches))
+
+    def _passed(self, others: Sequence, eps: float, report: Callable | None) -> Iterator[tuple[str, np.ndarray]]:
+        """The same of each stack of batches, seen by a reader for each loss, some in one pass."""
+        every = [readers.of(loss, eps) for loss in others]
+        groups = [every[a : a + LOSSES_IN_A_PASS] for a in range(0, len(every), LOSSES_IN_A_PASS)]
+        for names, _, found in passes(self.run, lambda view: groups, report):
+            for k, name in enumerate(names):
+                for loss, sides in zip(others, found, strict=True):
+                    if not sides[k]["push"].isfinite().all():
+                        raise InputError(OUT_OF_RANGE.format(loss, "float64"))
+                keys = ("effective", "contributing", "uncertain")
+                yield name, np.array([_sums(*(sides[k][key] for key in keys)) for sides in found])
+
+
+def _sums(effective: Tensor, above: Tensor, uncertain: Tensor | None = None) -> list[float]:
+    """Sums over the queries: effective number, queries with any push, count, idle queries, queries, uncertain ones."""
+    idle = torch.where(above.isnan(), torch.nan, (above == 0).double())
+    pushed, whole = (effective > 0).sum(), effective.sum(dtype=torch.float64)
+    near = 0.0 if uncertain is None else uncertain.sum()
+    return [float(each) for each in (whole, pushed, above.sum(), idle.sum(), len(above), near)]
