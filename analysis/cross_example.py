@@ -19,7 +19,7 @@ from cocos.checkpoints.encoders.small_towers import pieces
 from cocos.commands import demo
 from cocos.counting.statistics import paired
 from cocos.embeddings import batches, scores
-from cocos.plots._forest import forest
+from cocos.plots.replay import forest
 
 PUBLISHED = (
     "Veit & Wilber 2020, arXiv:2011.08824, Fig. 4 (left: precision and recall; right: lines of 1,000 queries, their "

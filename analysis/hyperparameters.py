@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 import omniglot
 from cocos import losses, measures
 from cocos.counting.statistics import holm, paired
-from cocos.plots._forest import UNRESOLVED_GREY, forest
+from cocos.plots.replay import UNRESOLVED_GREY, forest
 from proxy_networks import one_thread, recall, trained
 
 PUBLISHED = "DeMoor & Prevost 2024, Figs. 6 (α), 7 (k1 and k2) and 8 (multiplier of Δ)"

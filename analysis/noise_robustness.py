@@ -16,7 +16,7 @@ from torch.nn.functional import conv2d
 import omniglot
 from cocos import losses
 from cocos.counting.statistics import paired
-from cocos.plots._forest import UNRESOLVED_GREY, forest
+from cocos.plots.replay import UNRESOLVED_GREY, forest
 from proxy_networks import one_thread, recall, trained
 
 PUBLISHED = "DeMoor & Prevost 2024, Table IV (R@1 on corrupted images of CUB-200)"

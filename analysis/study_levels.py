@@ -12,7 +12,7 @@ import seaborn as sns
 from matplotlib.lines import Line2D
 
 from analysis.study.findings import chosen
-from cocos.plots._forest import UNRESOLVED_GREY
+from cocos.plots.replay import UNRESOLVED_GREY
 from study_tables import (
     BATCH_SIZE,
     LOSSES,

@@ -11,7 +11,7 @@ import textwrap
 import seaborn as sns
 from matplotlib.lines import Line2D
 
-from cocos.plots._forest import UNRESOLVED_GREY
+from cocos.plots.replay import UNRESOLVED_GREY
 from study_tables import (
     LOSSES,
     SETS,

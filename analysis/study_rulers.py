@@ -11,7 +11,7 @@ import numpy as np
 import seaborn as sns
 from matplotlib.lines import Line2D
 
-from cocos.plots._forest import UNRESOLVED_GREY
+from cocos.plots.replay import UNRESOLVED_GREY
 from study_tables import SETS, findings, inputs, keys, numbers, resolved, row
 
 PUBLISHED = "none; Bleeker & de Rijke 2022 count each model by its own loss"

@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from analysis.study.findings import differences
 from cocos import results
 from cocos.counting.statistics import Difference
-from cocos.plots._forest import UNRESOLVED_GREY, forest
+from cocos.plots.replay import UNRESOLVED_GREY, forest
 
 STUDY = Path(__file__).parent / "study"
 SETS = ("captions", "emoji")

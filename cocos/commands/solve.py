@@ -1,5 +1,6 @@
 """`cocos solve`."""
 
+import inspect
 from typing import Annotated
 
 from typer import Option
@@ -32,11 +33,11 @@ def solve(
 ):
     """Find the temperature, scale or margin that gives a wanted effective number of negatives."""
     from cocos import measures
+    from cocos.base import ranges
     from cocos.counting import sharpness
 
     checked(out, file, source.data)
-    if effective is not None:
-        sharpness.check(effective, None, 0.5)
+    ranges.check(inspect.signature(measures.solve), {"effective": effective})
     frozen, chosen, origin = opened(file, loss, named_values(param), source)
     sharpness.parameter_of(chosen, parameter)
     with progress() as start:

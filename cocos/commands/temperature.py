@@ -1,6 +1,7 @@
 """`cocos temperature`."""
 
 import functools
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -73,13 +74,13 @@ def temperature(
     if width is not None and (out is None or out.suffix == ".nc"):
         raise InputError(f"--width {width}: there is no figure; name one with --out, like temperature.png")
     from cocos import measures, plots
-    from cocos.counting import equilibrium, sharpness
+    from cocos.base import ranges
+    from cocos.counting import equilibrium
     from cocos.reports import saving
 
     figure = checked(out, file, source.data, figures=True)
     saving.inches(width)
-    if effective is not None:
-        sharpness.check(effective, None, 0.5)
+    ranges.check(inspect.signature(measures.temperature), {"effective": effective, "clip": clip})
     frozen, chosen, origin = opened(file, loss, named_values(param), source)
     equilibrium.names(chosen)
     with progress() as start:

@@ -4,13 +4,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from numbers import Real
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from cocos import losses
+from cocos.base import ranges
 from cocos.base.errors import InputError
+from cocos.base.ranges import Range
 from cocos.counting import weights
 from cocos.counting.sharpness import REACH, bracketed, changed, refined
 from cocos.embeddings.scores import Pairs
@@ -33,8 +36,14 @@ BEYOND_CLIP = 10.0
 BIAS_REACH = 1e4
 # Mean derivative with respect to the scale, and to the bias where there is one, of a loss.
 Means = Callable[[losses.TrainingLoss], Sequence[float]]
-# The same at a scale and a bias, None without one.
-Slopes = Callable[[float, float | None], Sequence[float]]
+# Largest scale of a training.
+Clip = Annotated[
+    float,
+    Range(
+        "the largest scale that training allows: finite and above 0",
+        lambda value: isinstance(value, Real) and 0 < value < math.inf,
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -168,56 +177,22 @@ def _root(off: Callable[[float], float | None], start: float, ends: tuple[float,
     return place if place is not None and (width < WIDEST_TURN or abs(tried[place]) <= enough) else None
 
 
-def even_bias(slopes: Slopes, scale: float, bias: float | None) -> float | None:
-    """Bias at which push and pull are equal at a scale, sought from a first value; None without a bias."""
-    if bias is None:
-        return None
-    found = _root(lambda place: slopes(scale, place)[1] or None, bias, (bias - BIAS_REACH, bias + BIAS_REACH))
-    return bias if found is None else found
-
-
-def settled(
-    slopes: Slopes, scale: float, bias: float | None, clip: float = CLIP
-) -> tuple[str, float | None, float | None]:
-    """State, scale and bias at which mean slopes, as functions of scale and bias, are 0: see `search`.
-
-    The bias is that at the scale where training would hold it; the scale is None without an equilibrium.
+def even_bias(mean_at: Means, loss: losses.Loss, scale: float | None = None, near: float | None = None) -> float | None:
+    """Bias at which push and pull are equal, sought from a near one; None without a bias.
 
     Args:
-        slopes: mean derivatives with respect to scale and bias, at a scale and a bias.
-        scale: where the search starts.
-        bias: likewise; None: there is none.
-        clip: largest scale that training allows.
+        mean_at: mean derivatives with respect to scale and bias, at a loss.
+        loss: the loss.
+        scale: None: its own.
+        near: None: its own.
     """
-    near = bias
-
-    def off(place: float) -> float | None:
-        nonlocal near
-        near = even_bias(slopes, math.exp(place), near)
-        found = float(slopes(math.exp(place), near)[0])
-        return found if found and math.isfinite(found) else None
-
-    start = math.log(scale)
-    ends = start - math.log(REACH), max(start, math.log(clip)) + math.log(BEYOND_CLIP)
-    place = _root(off, start, ends)
-    if place is not None:
-        found = math.exp(place)
-        return "settles" if found <= clip else "clipped", found, even_bias(slopes, min(found, clip), near)
-    signs = [each for each in map(off, (start, ends[0], math.log(clip))) if each is not None]
-    if signs and signs[0] < 0:
-        return "grows", None, even_bias(slopes, clip, near)
-    return "falls" if signs else "flat", None, None
-
-
-def _of_losses(mean_at: Means, loss: losses.Loss) -> Slopes:
-    """Slopes at a scale and a bias, from those at a loss."""
-    return lambda scale, bias: mean_at(at(loss, scale, bias))
-
-
-def balanced(mean_at: Means, loss: losses.Loss) -> losses.TrainingLoss:
-    """The same loss with the bias at which push and pull are equal, while the scale stays; as it is without a bias."""
-    scale, bias = values(loss)
-    return at(loss, scale, even_bias(_of_losses(mean_at, loss), scale, bias))
+    own, bias = values(loss)
+    if bias is None:
+        return None
+    bias, scale = bias if near is None else near, own if scale is None else scale
+    ends = bias - BIAS_REACH, bias + BIAS_REACH
+    found = _root(lambda place: mean_at(at(loss, scale, place))[1] or None, bias, ends)
+    return bias if found is None else found
 
 
 def search(mean_at: Means, loss: losses.Loss, *, clip: float = CLIP) -> Equilibrium:
@@ -228,22 +203,39 @@ def search(mean_at: Means, loss: losses.Loss, *, clip: float = CLIP) -> Equilibr
     times the clip.
 
     Args:
-        mean_at: mean derivatives at a loss.
+        mean_at: mean derivatives with respect to scale and bias, at a loss.
         loss: its own values are where the search starts.
-        clip: largest scale that training allows.
+        clip: largest scale that training allows; the bias is that at the scale where training would hold it.
 
     Raises:
-        InputError: a clip that cannot be, or a loss without a scale.
+        InputError: a loss without a scale.
     """
-    if not 0 < clip < math.inf:
-        raise InputError(f"clip: {clip!r}, expected the largest scale that training allows: finite and above 0")
-    state, scale, bias = settled(_of_losses(mean_at, loss), *values(loss), clip)
-    if state in {"flat", "falls"}:
-        return Equilibrium(None, state, None, None)
-    return Equilibrium(at(loss, min(scale or clip, clip), bias), state, scale, bias)
+    scale, near = values(loss)
+
+    def off(place: float) -> float | None:
+        nonlocal near
+        near = even_bias(mean_at, loss, math.exp(place), near)
+        found = float(mean_at(at(loss, math.exp(place), near))[0])
+        return found if found and math.isfinite(found) else None
+
+    def held(state: str, scale: float | None) -> Equilibrium:
+        there = min(scale or clip, clip)
+        bias = even_bias(mean_at, loss, there, near)
+        return Equilibrium(at(loss, there, bias), state, scale, bias)
+
+    start = math.log(scale)
+    ends = start - math.log(REACH), max(start, math.log(clip)) + math.log(BEYOND_CLIP)
+    place = _root(off, start, ends)
+    if place is not None:
+        return held("settles" if math.exp(place) <= clip else "clipped", math.exp(place))
+    signs = [each for each in map(off, (start, ends[0], math.log(clip))) if each is not None]
+    if signs and signs[0] < 0:
+        return held("grows", None)
+    return Equilibrium(None, "falls" if signs else "flat", None, None)
 
 
-def solve(loss: Any, pairs: Pairs | Sequence[Pairs], *, clip: float = CLIP) -> Equilibrium:
+@ranges.checked
+def solve(loss: Any, pairs: Pairs | Sequence[Pairs], *, clip: Clip = CLIP) -> Equilibrium:
     r"""Find where a learned temperature, and bias, would settle if the scores stayed as they are.
 
     Gradient descent on the scale alone ends where :math:`\mathrm{mean}(\mathrm{E}_\pi[s] - s_p) = 0`: the expected

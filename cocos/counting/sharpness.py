@@ -4,10 +4,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from numbers import Real
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from cocos import losses
+from cocos.base import ranges
 from cocos.base.errors import InputError, nearest
+from cocos.base.ranges import Range
 from cocos.counting import statistics, weights
 from cocos.embeddings.scores import Pairs
 
@@ -40,6 +42,20 @@ CONSTANT = 1e-3
 REFINEMENTS = 40
 # Part of a bracket that an interpolated value keeps from its ends.
 KEPT_OFF = 0.05
+
+
+Effective = Annotated[
+    float,
+    Range(
+        "an effective number of negatives: finite and at least 1",
+        lambda value: isinstance(value, Real) and 1 <= value < math.inf,
+    ),
+]
+Bounds = Annotated[
+    tuple[float, float],
+    Range("two finite values above 0, the smaller one first", lambda ends: 0 < ends[0] < ends[1] < math.inf),
+]
+Tolerance = Annotated[float, Range("a part of the effective number between 0 and 1", lambda value: 0 < value < 1)]
 
 
 @dataclass(frozen=True)
@@ -77,29 +93,24 @@ def parameter_of(loss: losses.Loss, parameter: str | None = None) -> str:
         >>> cocos.sharpness.parameter_of(cocos.losses.load("circle"))
         'gamma'
     """
-    there = {
-        name: value
-        for name, value in losses.parameters(loss).items()
-        if isinstance(value, Real) and not isinstance(value, bool)
-    }
+    every = losses.parameters(loss).items()
+    there = [name for name, value in every if isinstance(value, Real) and not isinstance(value, bool)]
     name = losses.name_of(loss)
     if parameter is not None:
-        same = [each for each in there if each == parameter or each.rpartition(".")[2] == parameter]
+        same = [each for each in there if parameter in {each, each.rpartition(".")[2]}]
         if len(same) == 1:
             return same[0]
         raise InputError(nearest(f"parameter of {name}", parameter, there))
-    heads = {each.rpartition(".")[0]: each for each in there if each.rpartition(".")[2] in SHARPNESS}
-    if len(heads) > 1:
-        known = " or ".join(each for each in there if each.rpartition(".")[2] in SHARPNESS)
+    sharp = [each for each in there if each.rpartition(".")[2] in SHARPNESS]
+    if not sharp:
+        raise InputError(
+            f"loss {name}: it has no parameter that sets its sharpness ({', '.join(SHARPNESS)}); its parameters: "
+            f"{', '.join(there) or 'none'}"
+        )
+    if len({each.rpartition(".")[0] for each in sharp}) > 1:
+        known = " or ".join(sharp)
         raise InputError(f"loss {name}: several parameters set its sharpness; name the one to solve for: {known}")
-    for word in SHARPNESS:
-        for each in there:
-            if each.rpartition(".")[2] == word:
-                return each
-    raise InputError(
-        f"loss {name}: it has no parameter that sets its sharpness ({', '.join(SHARPNESS)}); its parameters: "
-        f"{', '.join(there) or 'none'}"
-    )
+    return min(sharp, key=lambda each: list(SHARPNESS).index(each.rpartition(".")[2]))
 
 
 def changed(loss: losses.Loss, parameter: str, value: float) -> losses.TrainingLoss:
@@ -115,33 +126,6 @@ def changed(loss: losses.Loss, parameter: str, value: float) -> losses.TrainingL
     if is_dataclass(loss) and parameter in loss.__dataclass_fields__:
         return cast(losses.TrainingLoss, replace(cast(Any, loss), **{parameter: value}))
     return losses.load(losses.name_of(loss), losses.parameters(loss) | {parameter: value})
-
-
-def _mean(loss: losses.Loss, pairs: Sequence[Pairs]) -> float:
-    """Effective number, mean over the queries with any push of each Pairs, then over the Pairs; 0 without any push."""
-    found = []
-    for each in pairs:
-        weight = weights.of(loss, each)
-        number = statistics.effective(statistics.spread(weight, each))
-        if not weight.isfinite().all():
-            raise InputError(f"the weights of {loss!r} leave the range of {each.scores.dtype}")
-        found.append((number.sum() / (number > 0).sum().clamp(min=1)).item())
-    pushed = [mean for mean in found if mean]
-    return sum(pushed) / len(pushed) if pushed else 0.0
-
-
-def check(effective: float, bounds: tuple[float, float] | None, tolerance: float) -> None:
-    """Refuse a number, bounds or a tolerance that cannot be.
-
-    Raises:
-        InputError: naming the number.
-    """
-    if not (isinstance(effective, Real) and 1 <= effective < math.inf):
-        raise InputError(f"effective: {effective!r}, expected an effective number of negatives: finite and at least 1")
-    if bounds is not None and not 0 < bounds[0] < bounds[1] < math.inf:
-        raise InputError(f"bounds: {bounds}, expected two finite values above 0, the smaller one first")
-    if not 0 < tolerance < 1:
-        raise InputError(f"tolerance: {tolerance!r}, expected a part of the effective number between 0 and 1")
 
 
 def search(
@@ -168,9 +152,8 @@ def search(
         tolerance: of the effective number.
 
     Raises:
-        InputError: a number that cannot be reached, or a loss or an option that cannot be used.
+        InputError: a number that cannot be reached, or a loss that cannot be used.
     """
-    check(effective, bounds, tolerance)
     name = parameter_of(loss, parameter)
     own = float(losses.parameters(loss)[name])
     own = own if own > 0 else ZERO_START
@@ -201,7 +184,15 @@ def search(
     least = min(tried, key=lambda value: abs(tried[value] - effective))
     if bracket is None and abs(tried[least] / effective - 1) > tolerance:
         if bounds is None:
-            raise InputError(_unreachable(loss, name, effective, tried))
+            low, high, spelled = min(tried.values()), max(tried.values()), losses.name_of(loss)
+            if high - low <= CONSTANT * high:
+                said = f"the effective number of {spelled} is {high:.4g} at any {name} on these scores"
+            else:
+                said = (
+                    f"{spelled} has {low:.4g} to {high:.4g} effective negatives on these scores, for {name} from "
+                    f"{min(tried):.3g} to {max(tried):.3g}; take a number between"
+                )
+            raise InputError(f"effective {effective:g}: {said}")
         ends = {value: side for value, side in zip(bounds, ("lower", "upper"), strict=True) if value in tried}
         end = min(ends, key=lambda value: abs(tried[value] - effective), default=least)
         return Solution(changed(loss, name, end), name, end, tried[end], ends.get(end, ""), tuple(tried.items()))
@@ -274,25 +265,15 @@ def refined(off: Offset, bracket: tuple[float, float, float, float], enough: flo
         other, at_other = place, found
 
 
-def _unreachable(loss: losses.Loss, name: str, effective: float, tried: dict[float, float]) -> str:
-    """The sentence for an effective number that no value gives."""
-    least, most, spelled = min(tried.values()), max(tried.values()), losses.name_of(loss)
-    if most - least <= CONSTANT * most:
-        return f"effective {effective:g}: the effective number of {spelled} is {most:.4g} at any {name} on these scores"
-    return (
-        f"effective {effective:g}: {spelled} has {least:.4g} to {most:.4g} effective negatives on these scores, for "
-        f"{name} from {min(tried):.3g} to {max(tried):.3g}; take a number between"
-    )
-
-
+@ranges.checked
 def solve(
     loss: Any,
     pairs: Pairs | Sequence[Pairs],
-    effective: float,
+    effective: Effective,
     *,
     parameter: str | None = None,
-    bounds: tuple[float, float] | None = None,
-    tolerance: float = 1e-3,
+    bounds: Bounds | None = None,
+    tolerance: Tolerance = 1e-3,
 ) -> Solution:
     """Find the temperature, scale or margin at which a loss has a wanted mean effective number of negatives.
 
@@ -327,5 +308,17 @@ def solve(
     if not still:
         raise InputError("pairs: none were given")
     chosen = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
-    options = {"parameter": parameter, "bounds": bounds, "tolerance": tolerance}
-    return search(lambda other: _mean(other, still), chosen, effective, **cast(Any, options))
+
+    def mean_at(other: losses.Loss) -> float:
+        """Mean over the queries with any push of each Pairs, then over the Pairs; 0 without any push."""
+        found = []
+        for each in still:
+            weight = weights.of(other, each)
+            number = statistics.effective(statistics.spread(weight, each))
+            if not weight.isfinite().all():
+                raise InputError(f"the weights of {other!r} leave the range of {each.scores.dtype}")
+            found.append((number.sum() / (number > 0).sum().clamp(min=1)).item())
+        pushed = [mean for mean in found if mean]
+        return sum(pushed) / len(pushed) if pushed else 0.0
+
+    return search(mean_at, chosen, effective, parameter=parameter, bounds=bounds, tolerance=tolerance)

@@ -36,10 +36,10 @@ def solve(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
     *,
-    effective: float | None = None,
+    effective: sharpness.Effective | None = None,
     parameter: str | None = None,
-    bounds: tuple[float, float] | None = None,
-    tolerance: float = 1e-3,
+    bounds: sharpness.Bounds | None = None,
+    tolerance: sharpness.Tolerance = 1e-3,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Find the temperature, scale or margin at which a loss has a wanted mean effective number of negatives.
@@ -76,7 +76,6 @@ def solve(
         >>> data["value"].item(), data["effective"].values.tolist()
         (0.1, [2.0, 2.0])
     """
-    sharpness.check(1.0 if effective is None else effective, bounds, tolerance)
     if not isinstance(loss, str):
         sharpness.parameter_of(losses.of(loss), parameter)
     run = prepare(embeddings, loss, visits=True, **sampling)

@@ -104,7 +104,7 @@ def _found(run: Run, clip: float, wanted: float | None, options: dict) -> dict[s
     }
     if equilibrium.values(run.loss)[1] is not None:
         numbers["equilibrium_bias"] = found.bias
-        numbers["balanced_bias"] = equilibrium.values(equilibrium.balanced(pooled, run.loss))[1]
+        numbers["balanced_bias"] = equilibrium.even_bias(pooled, run.loss)
     if wanted is not None:
         name, _ = equilibrium.names(run.loss)
         given = {key: options[key] for key in ("same_group", "sample", "seed")} | {"batches": run.plan.batches}
@@ -210,8 +210,8 @@ def temperature(
     loss="ntxent",
     batch_sizes: Sequence[int | str] | None = None,
     *,
-    effective: float | None = None,
-    clip: float = equilibrium.CLIP,
+    effective: sharpness.Effective | None = None,
+    clip: equilibrium.Clip = equilibrium.CLIP,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Find where a learned temperature, and SigLIP's bias, would settle on frozen embeddings, for each batch size.
@@ -255,8 +255,6 @@ def temperature(
     sizes = _sizes(batch_sizes)
     if not isinstance(loss, str):
         equilibrium.names(losses.of(loss))
-    if effective is not None:
-        sharpness.check(effective, None, 0.5)
     runs = _runs(embeddings, loss, sizes, dict(sampling))
     first = runs[0]
     _, side, _ = first.sides[0]

@@ -8,28 +8,14 @@ from cocos.engine.settings import AS_IT_IS
 from cocos.reports import summary
 from cocos.reports.layout import Step, Table
 
-# Metric of each column: heading, and digits behind the point.
+# Heading of the column of each metric, words for it in a sentence, and digits behind the point.
 REPLAY_COLUMNS = {
-    "contributing": ("count", 1),
-    "idle": ("idle %", 1),
-    "effective": ("eff.", 1),
-    "push": ("push", 2),
-    "hardest_share": ("hard", 2),
-}
-# Of a loss of unknown unit, by the part of the push.
-BY_PUSH_COLUMNS = {"relative": ("relative", 1)} | {
-    name: column for name, column in REPLAY_COLUMNS.items() if name not in {"contributing", "idle"}
-}
-# Digits behind the point of a value.
-REPLAY_DIGITS = {name: digits for name, (_, digits) in (REPLAY_COLUMNS | BY_PUSH_COLUMNS).items()}
-# Words for the value whose change the table shows.
-CHANGE_OF = {
-    "contributing": "count",
-    "idle": "idle %",
-    "relative": "relative count",
-    "effective": "effective",
-    "push": "push",
-    "hardest_share": "hardest",
+    "contributing": ("count", "count", 1),
+    "idle": ("idle %", "idle %", 1),
+    "relative": ("relative", "relative count", 1),
+    "effective": ("eff.", "effective", 1),
+    "push": ("push", "push", 2),
+    "hardest_share": ("hard", "hardest", 2),
 }
 
 
@@ -37,26 +23,25 @@ def table(data: xr.Dataset) -> Table:
     """Write a row for each variant of each direction: the means, and the paired change of one value."""
     by, level, rows = data.attrs["by"], float(data.attrs["level"]), []
     unknown = data.attrs.get("share") == "unknown"
-    shown = BY_PUSH_COLUMNS if unknown else REPLAY_COLUMNS
+    shown = [name for name in REPLAY_COLUMNS if name not in (("contributing", "idle") if unknown else ("relative",))]
     several = data.sizes["direction"] > 1
     for side in data["direction"].values:
         one = data.sel(direction=side)
         rows += [(f"{side}:", *[""] * (len(shown) + 1))] if several else []
         for label in one["variant"].values:
             each = one.sel(variant=label)
-            cells = [_mean(each, name, digits) for name, (_, digits) in shown.items()]
-            indent = "  " if several else ""
-            rows.append((f"{indent}{label}", *cells, _change(each.sel(metric=by), label == AS_IT_IS, by)))
-    columns = ("", *(head for head, _ in shown.values()), f"change of {CHANGE_OF[by]}")
+            change = "" if label == AS_IT_IS else _change(each.sel(metric=by), by)
+            rows.append((f"{'  ' * several}{label}", *(_mean(each, name) for name in shown), change))
+    columns = ("", *(REPLAY_COLUMNS[name][0] for name in shown), f"change of {REPLAY_COLUMNS[by][1]}")
     head = (*(_sentence(data.sel(direction=side)) for side in data["direction"].values), *summary.about(data))
+    counted = (
+        f"relative: negatives with {results.above(data.attrs)}"
+        if unknown
+        else (f"count: contributing negatives per query ({results.above(data.attrs)}); idle %: queries without any")
+    )
     notes = (
-        (
-            f"relative: negatives with {results.above(data.attrs)}; "
-            if unknown
-            else f"count: contributing negatives per query ({results.above(data.attrs)}); idle %: queries without any; "
-        )
-        + "eff.: effective number of negatives; push: weight above zero on them, in loss per score, so that it grows "
-        "with a scale; hard: part of the push on the heaviest. Change: mean and "
+        f"{counted}; eff.: effective number of negatives; push: weight above zero on them, in loss per score, so that "
+        "it grows with a scale; hard: part of the push on the heaviest. Change: mean and "
         f"{100 * level:g} % interval over the queries that have a value in both, {_numbers(data, by)}, not adjusted "
         "for the number of rows.",
         data.attrs["frozen"],
@@ -64,17 +49,15 @@ def table(data: xr.Dataset) -> Table:
     return Table(columns, tuple(rows), head, notes, least=("push",), typed=_next(data))
 
 
-def _mean(each: xr.Dataset, name: str, digits: int) -> str:
+def _mean(each: xr.Dataset, name: str) -> str:
     value = float(each["mean"].sel(metric=name))
-    return f"{value:.{digits}f}" if np.isfinite(value) else "none"
+    return f"{value:.{REPLAY_COLUMNS[name][2]}f}" if np.isfinite(value) else "none"
 
 
-def _change(one: xr.Dataset, base: bool, by: str) -> str:
-    """The difference with its interval; nothing for the setting as it is."""
-    if base:
-        return ""
+def _change(one: xr.Dataset, by: str) -> str:
+    """The difference with its interval."""
     mean, low, high = (float(one[key]) for key in ("difference", "low", "high"))
-    digits = REPLAY_DIGITS.get(by, 2)
+    digits = REPLAY_COLUMNS[by][2]
     if not np.isfinite(mean):
         return "none"
     if not np.isfinite(low):
@@ -87,30 +70,27 @@ def _numbers(data: xr.Dataset, by: str) -> str:
     found = []
     for side in data["direction"].values:
         numbers = data[["pairs", "groups"]].sel(direction=side, metric=by).isel(variant=slice(1, None)).fillna(0)
-        some, groups = numbers["pairs"].values, numbers["groups"].values
-        told = [f"{int(each.min())} to {int(each.max())}" if np.ptp(each) else f"{int(each[0])}"
-                for each in (some, groups)] if len(some) else ["0", "0"]  # fmt: skip
-        found.append(f"n = {told[0]}{'' if told[0] == told[1] else f' in {told[1]} groups'} ({side})")
+        pairs, groups = (
+            "0" if not len(each) else f"{int(each.min())} to {int(each.max())}" if np.ptp(each) else f"{int(each[0])}"
+            for each in (numbers["pairs"].values, numbers["groups"].values)
+        )
+        found.append(f"n = {pairs}{'' if pairs == groups else f' in {groups} groups'} ({side})")
     return ", ".join(found)
 
 
 def _sentence(one: xr.Dataset) -> str:
     """State the largest change of the value by which variants are compared."""
     by, side = one.attrs["by"], str(one["direction"].item())
-    each = one.sel(metric=by)
-    away = each["difference"].values.copy()
-    unresolved = ~((each["low"].values > 0) | (each["high"].values < 0))
-    away[unresolved] = np.nan
-    as_it_is = _mean(one.isel(variant=0), by, REPLAY_DIGITS.get(by, 2))
+    (_, words, digits), each = REPLAY_COLUMNS[by], one.sel(metric=by)
+    away = np.where((each["low"] > 0) | (each["high"] < 0), each["difference"], np.nan)
     if not np.isfinite(away).any():
-        return f"{side}: {CHANGE_OF[by]} {as_it_is} as it is; no change is resolved."
-    digits, most = REPLAY_DIGITS.get(by, 2), one.isel(variant=int(np.nanargmax(np.abs(away)))).sel(metric=by)
-    base, change, label = float(most["base"]), float(most["difference"]), most["variant"].item()
-    pairs = int(most["pairs"])
+        return f"{side}: {words} {_mean(one.isel(variant=0), by)} as it is; no change is resolved."
+    most = each.isel(variant=int(np.nanargmax(np.abs(away))))
+    base, change, pairs = float(most["base"]), float(most["difference"]), int(most["pairs"])
     every = int(one["pairs"].sel(metric=by if one.attrs.get("share") == "unknown" else "contributing").max())
     among = "" if pairs == every else f", over the {pairs} queries that have a value in both"
     values = f"from {base:.{digits}f} as it is to {base + change:.{digits}f}"
-    return f"{side}: the largest change of {CHANGE_OF[by]} is {values}, for {label}{among}."
+    return f"{side}: the largest change of {words} is {values}, for {most['variant'].item()}{among}."
 
 
 def _next(data: xr.Dataset) -> tuple[Step, ...]:
