@@ -3,7 +3,7 @@
 import torch
 from torch.nn.functional import normalize
 
-from cocos.monitor import _matches
+from cocos.monitor import directions
 
 
 def rows(number, seed):
@@ -20,7 +20,7 @@ def gathered(first, second, devices=2):
 
 
 def found(candidate, target, given=(ANCHOR, POSITIVE, NEGATIVE), query=ANCHOR):
-    return _matches.positives(normalize(query, dim=1), candidate, torch.as_tensor(target), given)
+    return directions.matches_of(normalize(query, dim=1), candidate, torch.as_tensor(target), given)
 
 
 def test_a_target_that_points_to_another_row_is_put_right():

@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import cocos
 from cocos import losses, results
 from cocos.base.errors import InputError
-from cocos.monitor import RANK_CALLS, _layout, _readings
-from cocos.monitor._seen import Seen
+from cocos.monitor import RANK_CALLS, directions, readings
+from cocos.monitor.calls import Seen
 from cocos.results import records
 
 # Seeds of the generators of tests.
@@ -112,7 +112,7 @@ def test_a_sample_of_many_candidates_is_near_all_of_them():
     rows = torch.randn(2000, 16, generator=draw) + 0.5
     eye = torch.eye(2000, dtype=torch.bool)
     seen = Seen("q2c", rows @ rows.T, rows @ rows.T, eye, ~eye, query=rows, candidate=rows)
-    found = _readings.geometry(seen, torch.Generator().manual_seed(0))
+    found = readings.geometry(seen, torch.Generator().manual_seed(0))
     unit = torch.nn.functional.normalize(rows)
     assert math.isclose(found["similarity"], (unit @ unit.T).mean(), abs_tol=0.02)
     assert found["alignment"] == 0 and found["duplicates"] == 0
@@ -129,7 +129,7 @@ def seen_of(value, scores, query=None, candidate=None, **more):
 
 
 def read(seen, eps=0.01):
-    return _readings.of([seen], eps, torch.Generator().manual_seed(0))
+    return readings.of([seen], eps, torch.Generator().manual_seed(0))
 
 
 def test_a_batch_of_several_blocks_is_read_as_one(monkeypatch):
@@ -141,7 +141,7 @@ def test_a_batch_of_several_blocks_is_read_as_one(monkeypatch):
         seen = Seen("q2c", scores, torch.randn(50, 70, generator=draw), positive, ~positive, unit=unit)
         whole = read(seen)["directions"]["q2c"]
         with monkeypatch.context() as patch:
-            patch.setattr(_readings, "CACHED_SCORES", 70 * 7)
+            patch.setattr(readings, "CACHED_SCORES", 70 * 7)
             parts = read(seen)["directions"]["q2c"]
         assert parts == pytest.approx(whole, rel=1e-5)
         pairs = cocos.Pairs(scores, positive)
@@ -277,18 +277,18 @@ def test_directions_that_share_operations_have_the_numbers_of_each_alone(sides):
     scores = 20 * sides[0] @ sides[1].T
     first, second = seen_of(loss, scores, *sides, **about), seen_of(loss, scores.T, *sides[::-1], **about)
     second = replace(second, direction="c2q", positive=first.positive, negative=first.negative)
-    both = _readings.of([first, second], 0.01, torch.Generator())
+    both = readings.of([first, second], 0.01, torch.Generator())
     for each in (first, second):
-        alone = _readings.of([each], 0.01, torch.Generator())["directions"][each.direction]
+        alone = readings.of([each], 0.01, torch.Generator())["directions"][each.direction]
         assert both["directions"][each.direction] == pytest.approx(alone, rel=1e-5)
 
 
 def test_masks_of_a_target_are_kept_until_it_changes():
     weights, target = torch.zeros(4, 4), torch.arange(4)
-    first, again = (_layout.find(weights, None, target=target) for _ in range(2))
+    first, again = (directions.layout_of(weights, None, target=target) for _ in range(2))
     assert again.positive is first.positive and again.negative is first.negative
     target[0] = 3  # in place
-    other = _layout.find(weights, None, target=target)
+    other = directions.layout_of(weights, None, target=target)
     assert other.positive.nonzero()[:, 1].tolist() == [3, 1, 2, 3] and torch.equal(other.negative, ~other.positive)
     assert first.positive.diagonal().all()
 
@@ -367,7 +367,7 @@ def test_errors_of_log_are_one_warning_and_the_numbers_are_kept(sides, caplog, t
 
 
 def test_errors_of_the_monitor_itself_are_one_warning(sides, caplog, monkeypatch):
-    monkeypatch.setattr(_readings, "of", lambda *_: 1 / 0)
+    monkeypatch.setattr(readings, "of", lambda *_: 1 / 0)
     monitor = cocos.Monitor("ntxent")
     monitor(*sides)
     monitor(*sides)
@@ -429,14 +429,14 @@ def test_the_budget_bounds_the_part_of_the_time(sides, monkeypatch, first, later
     now, cost = [0.0], [first]
     monitor = cocos.Monitor("ntxent", budget=2)
     monkeypatch.setattr("cocos.monitor.time.perf_counter", lambda: now[0])
-    work = _readings.of
+    work = readings.of
 
     def slow(*given):
         now[0] += cost[0]
         cost[0] = later
         return work(*given)
 
-    monkeypatch.setattr(_readings, "of", slow)
+    monkeypatch.setattr(readings, "of", slow)
     parts = []
     for _ in range(600):
         now[0] += 0.1
@@ -558,7 +558,7 @@ def test_a_monitor_of_a_module_is_silent_in_evaluation_and_takes_no_batch(sides)
 def test_an_error_of_a_reading_never_reaches_the_training(sides, monkeypatch, caplog):
     loss = Contrastive()
     monitor = cocos.Monitor(loss)
-    monkeypatch.setattr(_readings, "of", lambda *_: losses.load("nothing"))
+    monkeypatch.setattr(readings, "of", lambda *_: losses.load("nothing"))
     query = sides[0].clone().requires_grad_()
     for _ in range(3):
         loss(query, sides[1]).backward()

@@ -10,7 +10,7 @@ import cocos
 from cocos import losses, measures, plots
 from cocos.counting import equilibrium, statistics
 from cocos.embeddings.sources import DIRECTIONS, SOURCES
-from cocos.monitor import _settled
+from cocos.monitor import settled_scale
 from cocos.reports import table
 from cocos.results import records
 
@@ -253,7 +253,7 @@ def test_a_large_batch_is_sampled_and_nothing_global_is_drawn(monkeypatch):
     draw = torch.Generator().manual_seed(0)
     query = normalize(torch.randn(300, 16, generator=draw), dim=1)
     candidate = normalize(query + 0.35 * torch.randn(300, 16, generator=draw), dim=1)
-    monkeypatch.setattr(_settled, "SETTLED_SCORES", 300 * 150)
+    monkeypatch.setattr(settled_scale, "SETTLED_SCORES", 300 * 150)
     state = torch.random.get_rng_state()
     with cocos.Monitor("ntxent") as monitor:
         monitor(query, candidate)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import cocos
-from cocos.monitor import _tap
+from cocos.monitor import tap
 
 ROWS, WIDTH, TEMPERATURE, QUEUE = 24, 8, 0.1, 40
 EYE, TARGET = torch.eye(ROWS, dtype=torch.bool), torch.arange(ROWS)
@@ -42,7 +42,7 @@ def queue():
 def seen(loss, *given, times=1.0):
     """Directions of one call, as the tap delivers them."""
     found, reasons, module = [], [], Written(loss)
-    handle = _tap.attach(module, lambda: "token", lambda _, tapped: found.append(tapped), failed=reasons.append)
+    handle = tap.attach(module, lambda: "token", lambda _, tapped: found.append(tapped), failed=reasons.append)
     (times * module(*given)).backward()
     handle.remove()
     assert not reasons, reasons
@@ -53,7 +53,7 @@ def seen(loss, *given, times=1.0):
 def refused(loss, *given):
     """The reason for which a call is not read."""
     found, reasons, module = [], [], Written(loss)
-    handle = _tap.attach(module, lambda: "token", lambda _, tapped: found.append(tapped), failed=reasons.append)
+    handle = tap.attach(module, lambda: "token", lambda _, tapped: found.append(tapped), failed=reasons.append)
     module(*given).backward()
     handle.remove()
     assert not found and len(reasons) == 1, (found, reasons)

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 import cocos
 from benchmarks.families import FAMILIES, SHOWN, SupCon, family_records
-from cocos.monitor import _inputs, _losses, detectors
+from cocos.monitor import callbacks, calls, detectors
 
 SIZE, FEATURES, LATENT, EVERY, STEPS = 32, 24, 12, 5, 60
 # Part of the hidden numbers that are left out, as in MiniLM; copies of a row have cosines near 0.95 then, as there.
@@ -179,7 +179,7 @@ def test_a_frozen_tower_is_a_note_and_no_alarm():
 
 def test_parts_that_no_gradient_reaches_are_named_by_their_largest_modules():
     model = nn.ModuleDict({"image": nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), "text": nn.Linear(3, 3)})
-    unreached = _losses.Unreached(model)
+    unreached = callbacks.Unreached(model)
     assert unreached.numbers() == {}
     model["text"](torch.ones(1, 3)).sum().backward()
     unreached.look()
@@ -205,7 +205,7 @@ def test_rows_of_the_inputs_that_repeat_are_counted(batch, repeated):
             return {name: torch.tensor(each) for name, each in value.items()}
         return [tensors(each) if isinstance(each, dict) else torch.tensor(each) for each in value]
 
-    found = _inputs.repeated(tensors(batch))
+    found = calls.repeated(tensors(batch))
     assert (found if found is None else int(found)) == repeated
 
 

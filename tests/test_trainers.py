@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy, normalize
 import children
 import cocos
 from cocos.base.errors import InputError
-from cocos.monitor import _losses, detectors
+from cocos.monitor import callbacks, detectors
 
 LIBRARIES = ("lightning", "pytorch_lightning", "transformers", "sentence_transformers", "accelerate", "wandb")
 WORDS = "red green blue black white small large round square striped".split()
@@ -183,12 +183,12 @@ def test_lightning_is_told_which_module_is_the_loss(tmp_path, caplog):
             self.inner = Contrast()
 
     towers = lightning_training(tmp_path, 1, logger=False)[0]
-    assert _losses.only(towers) is towers.criterion
+    assert callbacks.only(towers) is towers.criterion
     towers.val_loss = pytest.importorskip("torchmetrics").MeanMetric()
-    assert _losses.only(towers) is towers.criterion
+    assert callbacks.only(towers) is towers.criterion
     towers.second_loss = Contrast()
     with pytest.raises(InputError, match=r"Towers has several \(criterion, second_loss\); name one"):
-        _losses.only(towers)
+        callbacks.only(towers)
     assert pickle.loads(pickle.dumps(MonitorCallback("criterion"))).monitor is None
     for loss, sentence in (("criterio", "'criterio' of Towers is NoneType"), (3, "int, expected a torch.nn.Module")):
         with pytest.raises(InputError, match=sentence):
@@ -562,7 +562,7 @@ def test_wrapped_modules(tmp_path):
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
         loss = torch.nn.parallel.DistributedDataParallel(Contrast())
-        assert _losses.unwrapped(torch.compile(loss)) is loss.module
+        assert callbacks.unwrapped(torch.compile(loss)) is loss.module
         with cocos.Monitor(loss) as outside:
             loss(rows(BATCH), rows(BATCH + 1)[1:]).backward()
         assert outside.records[0]["directions"]["q2c"]["queries"] == BATCH

@@ -12,20 +12,20 @@ from torch import nn
 from torch.testing import assert_close
 
 import children
-from cocos.monitor import _tap
+from cocos.monitor import tap
 from test_tap import ROWS, WIDTH, Clip, SigLip, SimClr, TripletHardest, embeddings, gradient, tapped
 
 
 @pytest.mark.parametrize("module", [Clip, SigLip, SimClr, TripletHardest])
 def test_a_training_is_the_same_bit_by_bit(module):
-    def train(tap):
+    def train(tapping):
         torch.manual_seed(0)
         towers, loss = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(2)]), module()
         parameters = [*towers.parameters(), *loss.parameters()]
         optimizer = torch.optim.Adam(parameters, lr=0.01)
         found, reasons = [], []
         handle = (
-            _tap.attach(loss, lambda: True, lambda *each: found.append(each), failed=reasons.append) if tap else None
+            tap.attach(loss, lambda: True, lambda *each: found.append(each), failed=reasons.append) if tapping else None
         )
         for step in range(100):
             rows = embeddings(seed=step)
@@ -43,7 +43,7 @@ def test_a_training_is_the_same_bit_by_bit(module):
 
 def watched(module, wanted=lambda: True):
     found, reasons = [], []
-    return found, reasons, _tap.attach(module, wanted, lambda *each: found.append(each), failed=reasons.append)
+    return found, reasons, tap.attach(module, wanted, lambda *each: found.append(each), failed=reasons.append)
 
 
 def test_under_autocast_with_a_scaled_loss():
@@ -112,7 +112,7 @@ def test_a_checkpointed_loss_is_left_alone(reentrant):
     torch.utils.checkpoint.checkpoint(module, a, b, use_reentrant=reentrant).backward()
     handle.remove()
     assert not found and len(asked) == (not reentrant)
-    assert set(reasons) <= {_tap.UNCALLED if reentrant else _tap.RECOMPUTED}
+    assert set(reasons) <= {tap.UNCALLED if reentrant else tap.RECOMPUTED}
     plain = [each.detach().clone().requires_grad_() for each in (a, b)]
     module(*plain).backward()
     assert torch.equal(a.grad, plain[0].grad)
@@ -200,7 +200,7 @@ def test_errors_of_the_tap_stay_in_it(place):
     reasons, module, (a, b) = [], Clip(), embeddings()
     calls = {"wanted": lambda: True, "deliver": lambda *_: None, "failed": reasons.append} | {place: breaks}
     calls |= {"deliver": breaks} if place == "failed" else {}
-    handle = _tap.attach(module, calls["wanted"], calls["deliver"], failed=calls["failed"])
+    handle = tap.attach(module, calls["wanted"], calls["deliver"], failed=calls["failed"])
     module(a, b).backward()
     handle.remove()
     plain = [each.detach().clone().requires_grad_() for each in (a, b)]
@@ -215,20 +215,20 @@ def test_a_compiled_loss_says_so():
     found, reasons, handle = watched(compiled)
     compiled(a, b).backward()
     handle.remove()
-    assert not found and reasons == [_tap.COMPILED]
+    assert not found and reasons == [tap.COMPILED]
     found, reasons, handle = watched(module)
     torch.compile(lambda *rows: 2 * module(*rows), backend="eager", fullgraph=True)(a, b).backward()
     handle.remove()
-    assert not found and reasons == [_tap.UNCALLED]
+    assert not found and reasons == [tap.UNCALLED]
 
 
 def test_rows_are_no_scores():
     reasons, rows = [], [*embeddings(), embeddings(seed=1)[0]]
     module = nn.TripletMarginLoss()
-    handle = _tap.attach(module, lambda: True, pytest.fail, failed=reasons.append)
+    handle = tap.attach(module, lambda: True, pytest.fail, failed=reasons.append)
     module(*rows).backward()
     handle.remove()
-    assert reasons == [_tap.UNSEEN]
+    assert reasons == [tap.UNSEEN]
 
 
 def test_products_between_dimensions_compare_no_rows():
@@ -237,10 +237,10 @@ def test_products_between_dimensions_compare_no_rows():
             return (a.T @ b / len(a) - torch.eye(WIDTH)).square().sum()
 
     reasons = []
-    handle = _tap.attach(Correlations(), lambda: True, pytest.fail, failed=reasons.append)
+    handle = tap.attach(Correlations(), lambda: True, pytest.fail, failed=reasons.append)
     handle._module(*embeddings()).backward()
     handle.remove()
-    assert reasons == [_tap.OVER_BATCH]
+    assert reasons == [tap.OVER_BATCH]
 
 
 PROCESS = """
@@ -248,7 +248,7 @@ import json, sys
 import torch
 import torch.distributed.nn
 import torch.nn.functional as F
-from cocos.monitor import _tap
+from cocos.monitor import tap
 
 rank, world, meet = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.distributed.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=world)
@@ -265,7 +265,7 @@ class Gathered(torch.nn.Module):
 generator, found, reasons = torch.Generator().manual_seed(0), [], []
 rows = [torch.randn(8, 5, generator=generator).chunk(world)[rank].requires_grad_() for _ in range(2)]
 module = Gathered()
-_tap.attach(module, lambda: True, lambda token, seen: found.append(seen), failed=reasons.append)
+tap.attach(module, lambda: True, lambda token, seen: found.append(seen), failed=reasons.append)
 module(*rows).backward()
 for each in found[0].by_width[0]:
     push, at = each.weights.clamp(min=0), each.positive.int().argmax(dim=1).tolist()

@@ -23,9 +23,7 @@ from cocos.measures import _known, _per_query
 from cocos.measures.count import count
 from cocos.measures.dtp import dtp
 from cocos.measures.evaluate import EVALUATED_SPLITS, ranked
-from cocos.monitor import _readings, _settled
-from cocos.monitor._named import Named
-from cocos.monitor._seen import Seen
+from cocos.monitor import readings
 from cocos.results import records
 
 # Options that the numbers of a checkpoint depend on, beside its bytes.
@@ -43,8 +41,6 @@ CHECKPOINT_TEXTS = {
 READ_BATCHES = 8
 # Rows of a batch of which the numbers of a record are read; of a larger batch, as many are drawn.
 READ_ROWS = 1024
-# Numbers of a record that are of all batches together.
-SETTLED = ("scale_slope", "equilibrium_scale", "bias", "equilibrium_bias")
 # Label of a quantity that a count has for every query: long name and units.
 ROW_LABELS = {
     "contributing_per_query": ("contributing negatives", "candidates"),
@@ -119,23 +115,18 @@ def _read(embeddings: Embeddings, sampling: Sampling) -> Sampling:
 
 def _record(run: Run) -> dict[str, Any]:
     """The record of a training batch, as `cocos.Monitor` has it: the mean over some of the largest batches."""
-    reader, generator, found = Named(run.loss), torch.Generator().manual_seed(run.seed), []
-    every: list[Seen] = []
     largest = max(batch.sizes for batch in run.plan.batches)
-    for batch in [each for each in run.plan.batches if each.sizes == largest][:READ_BATCHES]:
-        seen = []
-        for name, side, second in run.sides:
-            there = batch.flip() if second else batch
-            part, own = batches.alone(side, there)
-            seen.append(reader.of_pairs(name, _sourced(side, there, next(run.pairs(part, own, whole=True)))))
-        found.append(_readings.of(seen, run.eps or 0.0, generator))
-        every += seen
-    made = found[0] | _averaged(found, records.STEP_METRICS)
-    made = {name: value for name, value in made.items() if name not in SETTLED} | _settled.of(every, generator)
-    names = made["directions"]
-    made["directions"] = {
-        name: _averaged([each["directions"][name] for each in found], records.DIRECTION_METRICS) for name in names
-    }
+    some = [each for each in run.plan.batches if each.sizes == largest][:READ_BATCHES]
+    return readings.of_batches(run.loss, (_directions(run, each) for each in some), run.eps or 0.0, run.seed)
+
+
+def _directions(run: Run, batch: batches.Batch) -> list[tuple[str, Pairs]]:
+    """Names and pairs of the directions of a batch."""
+    made = []
+    for name, side, second in run.sides:
+        there = batch.flip() if second else batch
+        part, own = batches.alone(side, there)
+        made.append((name, _sourced(side, there, next(run.pairs(part, own, whole=True)))))
     return made
 
 
@@ -146,12 +137,6 @@ def _sourced(embeddings: Embeddings, batch: batches.Batch, pairs: Pairs) -> Pair
     own, source = sources.of_candidates(embeddings, batch, batch.query_index), pairs.source.clone()
     source[:, : own.shape[1]] = own
     return replace(pairs, source=source)
-
-
-def _averaged(found: list[dict[str, Any]], names: Mapping[str, object]) -> dict[str, float]:
-    """Mean of each number over the records that have it."""
-    held = {name: [each[name] for each in found if name in each] for name in names}
-    return {name: float(np.mean(values)) for name, values in held.items() if values}
 
 
 def _of_count(counted: xr.Dataset, record: dict[str, Any]) -> dict[str, dict[str, float]]:

@@ -1,14 +1,16 @@
 """Counts beside the loss curve: what the gradient of a loss does, read in the user's own training loop."""
 
+import inspect
 import logging
 import math
+import os
 import re
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,13 +19,12 @@ import xarray as xr
 
 from cocos import losses, results
 from cocos.base.errors import InputError
-from cocos.monitor import _inputs, _readings, _tap
+from cocos.monitor import calls, readings, tap
 from cocos.monitor import detectors as shelf
-from cocos.monitor._losses import Unreached
-from cocos.monitor._named import Named, embeddings_of
 from cocos.monitor._recognised import Reading, inner, recogniser
-from cocos.monitor._seen import Seen
-from cocos.monitor._surroundings import Hook, brief, caller, check, first, plain, world
+from cocos.monitor.callbacks import Unreached
+from cocos.monitor.calls import Named, Seen, embeddings_of
+from cocos.monitor.tap import Hook, brief, joined, rank, world
 from cocos.results import records
 
 __all__ = ["Monitor"]
@@ -45,6 +46,44 @@ BUDGET_MARGIN = 1.75
 MOST_WARNINGS = 20
 # Largest step that a store can hold.
 MOST_STEPS = 2**62
+
+
+def first() -> bool:
+    """Whether this process writes and logs: rank 0, also by the environment before the processes have joined."""
+    text = os.environ.get("RANK", "0")
+    return rank() == 0 if joined() or not text.isdecimal() else int(text) == 0
+
+
+def check(every: Any, eps: Any, budget: Any, **functions: Any) -> None:
+    """Refuse options that cannot be used."""
+    if isinstance(every, bool) or not isinstance(every, Integral) or every < 1:
+        raise InputError(f"every: {every!r}, expected a whole number of calls, at least 1")
+    if not isinstance(eps, Real) or not 0 <= float(eps) < math.inf:
+        raise InputError(f"eps: {eps!r}, expected a share: finite and at least 0")
+    if budget is not None and (not isinstance(budget, Real) or not 0 < float(budget) <= 100):
+        raise InputError(f"budget: {budget!r}, expected percent of the time, above 0 and at most 100")
+    expected = {"log": "of (dict, step), like wandb.log", "groups": "that returns the ids of the rows of a batch"}
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            words = expected.get(name, "that returns whether the next call is recorded")
+            raise InputError(f"{name}: {type(function).__name__}, expected a function {words}")
+
+
+def plain(alarm: dict[str, Any]) -> dict[str, Any]:
+    """An alarm whose numbers JSON has."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in alarm.items()
+    }
+
+
+def caller(log: Callable[..., object]) -> Callable[[dict[str, float], int], object]:
+    """Call `log` with the step as it takes it: by keyword where it has a parameter `step`, else as the second one."""
+    try:
+        parameters = inspect.signature(log).parameters
+    except (TypeError, ValueError):  # a function of C may have no signature
+        return log
+    named = "step" in parameters and parameters["step"].kind is not inspect.Parameter.POSITIONAL_ONLY
+    return (lambda numbers, step: log(numbers, step=step)) if named else log
 
 
 @dataclass(frozen=True)
@@ -149,7 +188,7 @@ class Monitor:
         elif groups is not None:
             raise InputError("groups: of a module only; a loss by its name is given them with each batch")
         if budget is not None:
-            _readings.warm()
+            readings.warm()
 
     def _attach(self, module: torch.nn.Module, groups: Callable[[], Any] | None) -> None:
         """Read the calls of a module: by their arguments where the module is recognised and no groups are given."""
@@ -157,7 +196,7 @@ class Monitor:
         if self._recogniser is not None:
             self._hooks.append(module.register_forward_pre_hook(Hook(self._enter), with_kwargs=True))
             self._hooks.append(module.register_forward_hook(Hook(self._exit), with_kwargs=True))
-        self._hooks.append(_tap.attach(module, self._tapped, self._deliver, groups=groups, failed=self._unread))
+        self._hooks.append(tap.attach(module, self._tapped, self._deliver, groups=groups, failed=self._unread))
 
     def _read(self, loss: Any) -> Named | None:
         """The loss that is computed on embeddings; None for a module, which is tapped."""
@@ -329,7 +368,7 @@ class Monitor:
         """The call that the tap reads, if it does."""
         return None if self._readable else self._begin()
 
-    def _deliver(self, call: _Call, tapped: _tap.Tapped) -> None:
+    def _deliver(self, call: _Call, tapped: tap.Tapped) -> None:
         """Record what the backward pass of a call showed."""
         if not self._closed:
             with self._measured(call, before=tapped.seconds), torch.no_grad():
@@ -387,14 +426,14 @@ class Monitor:
         run: dict[str, Any] = {"step": call.step, "call": call.number, "overhead": self.overhead, "world": world()}
         run |= {} if lost is None else {"lost": lost}
         inputs, self.inputs = self.inputs, None
-        repeated = _inputs.repeated(inputs) if repeated is None else repeated
+        repeated = calls.repeated(inputs) if repeated is None else repeated
         run |= {} if repeated is None else {"repeated_inputs": int(repeated)}
         run |= self._unreached.numbers() if self._unreached is not None else {}
         ranked = self._ranked is None or call.number - self._ranked >= RANK_CALLS
         self._ranked = call.number if ranked else self._ranked
         with torch.inference_mode():  # an operation takes less time than without gradients alone
             read = [
-                _readings.of(seen, self._eps, self._generator, self._near(seen[0].width), ranked) for seen in by_width
+                readings.of(seen, self._eps, self._generator, self._near(seen[0].width), ranked) for seen in by_width
             ]
         for numbers in read or [{"finite": False}]:
             for note in numbers.get("notes", ()):

@@ -13,9 +13,8 @@ from cocos import losses
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import Pairs, euclidean
 from cocos.losses.external import pml
-from cocos.monitor._named import Named, embeddings_of
-from cocos.monitor._products import without_gradient
-from cocos.monitor._seen import Seen
+from cocos.monitor.calls import Named, Seen, embeddings_of
+from cocos.monitor.products import without_gradient
 
 __all__ = ["Reading", "Recogniser", "inner", "recogniser"]
 

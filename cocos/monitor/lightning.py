@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from cocos.base.errors import InputError
-from cocos.monitor import Monitor, _losses
+from cocos.monitor import Monitor, callbacks
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -46,7 +46,7 @@ class MonitorCallback(Callback):
         self,
         loss: nn.Module | str | None = None,
         every: int = 50,
-        log: _losses.Log | None = None,
+        log: callbacks.Log | None = None,
         store: Path | str | None = None,
         eps: float = 0.01,
         budget: float | None = None,
@@ -58,7 +58,7 @@ class MonitorCallback(Callback):
         self.monitor: Monitor | None = None
         self._loss, self._every, self._log, self._store = loss, every, log, store
         self._eps, self._budget, self._detectors, self._groups = eps, budget, detectors, groups
-        self._due: _losses.Due | None = None
+        self._due: callbacks.Due | None = None
         self._kind = ""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -67,7 +67,7 @@ class MonitorCallback(Callback):
         Raises:
             InputError: there is no loss module, or several, or an option cannot be used.
         """
-        module = _losses.given(self._loss, pl_module) or _losses.only(pl_module)
+        module = callbacks.given(self._loss, pl_module) or callbacks.only(pl_module)
         if module is None:
             raise InputError(
                 f"loss: {type(pl_module).__name__} has no module whose name contains 'loss' or 'criterion'; make the "
@@ -78,9 +78,9 @@ class MonitorCallback(Callback):
             for logger in trainer.loggers:
                 logger.log_metrics(numbers, step=step)
 
-        self._due, self._kind = _losses.Due(self._every), type(module).__name__
+        self._due, self._kind = callbacks.Due(self._every), type(module).__name__
         self.monitor = Monitor(
-            _losses.unwrapped(module), self._every, _losses.logged(log, self._log), self._store, self._eps,
+            callbacks.unwrapped(module), self._every, callbacks.logged(log, self._log), self._store, self._eps,
             self._budget, detectors=self._detectors, groups=self._groups, due=self._due,
         )  # fmt: skip
 
@@ -101,7 +101,7 @@ class MonitorCallback(Callback):
         self._close()
         said = self._due.missed(self._kind, "MonitorCallback('head.criterion')") if self._due is not None else None
         if self.monitor is not None and trainer.is_global_zero:
-            logger.warning(said or _losses.closing(self.monitor))
+            logger.warning(said or callbacks.closing(self.monitor))
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Detach the monitor from a training that failed or was interrupted."""

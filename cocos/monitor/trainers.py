@@ -18,8 +18,8 @@ from transformers import (
 )
 
 from cocos.base.errors import InputError
-from cocos.monitor import Monitor, _losses
-from cocos.monitor._surroundings import Hook
+from cocos.monitor import Monitor, callbacks
+from cocos.monitor.tap import Hook
 
 __all__ = ["Watched", "watch"]
 
@@ -63,16 +63,14 @@ class Watched(TrainerCallback):
         self.monitors: dict[str, Monitor] = {}
         self._trainer, self._find, self._make, self._every = trainer, find, make, every
         self._modules: dict[str, nn.Module] = {}
-        self._due: dict[str, _losses.Due] = {}
+        self._due: dict[str, callbacks.Due] = {}
         self._fresh: dict[str, float] = {}
         self._hooks: list[Any] = []  # with a method `remove`
         self._attach()
-        callbacks, self._quiet = trainer.callback_handler.callbacks, _Quiet()
-        printers = [
-            place for place, each in enumerate(callbacks) if isinstance(each, PrinterCallback | ProgressCallback)
-        ]
-        callbacks.insert(min(printers, default=len(callbacks)), self._quiet)
-        callbacks.insert(0, self)  # ahead of the reporters, which read the same dict
+        present, self._quiet = trainer.callback_handler.callbacks, _Quiet()
+        printers = [place for place, each in enumerate(present) if isinstance(each, PrinterCallback | ProgressCallback)]
+        present.insert(min(printers, default=len(present)), self._quiet)
+        present.insert(0, self)  # ahead of the reporters, which read the same dict
 
     def _attach(self) -> None:
         """Attach a monitor to each module that has none; a trainer with `model_init` makes its model anew."""
@@ -80,7 +78,7 @@ class Watched(TrainerCallback):
             if self._modules.get(name) is not module:
                 if name in self.monitors:
                     self.monitors[name].close()
-                self._due[name] = _losses.Due(self._every)
+                self._due[name] = callbacks.Due(self._every)
                 self.monitors[name] = self._make(module, name, self._due[name], self._keep)
                 self._modules[name] = module
         for each in self._hooks:
@@ -181,13 +179,13 @@ class Watched(TrainerCallback):
         for name, module in self._modules.items():
             said = self._due[name].missed(type(module).__name__, "watch(trainer, loss=module)")
             if state.is_world_process_zero:
-                logger.warning(said or _losses.closing(self.monitors[name], name))
+                logger.warning(said or callbacks.closing(self.monitors[name], name))
 
 
 def watch(
     trainer: Trainer,
     every: int = 50,
-    log: _losses.Log | None = None,
+    log: callbacks.Log | None = None,
     store: Path | str | None = None,
     eps: float = 0.01,
     budget: float | None = None,
@@ -222,11 +220,11 @@ def watch(
         raise InputError(f"trainer: {type(trainer).__name__}, expected a transformers.Trainer")
     path = None if store is None else Path(store)
 
-    def make(module: nn.Module, name: str, due: _losses.Due, keep: _losses.Log) -> Monitor:
-        logged = _losses.logged(keep, log)
+    def make(module: nn.Module, name: str, due: callbacks.Due, keep: callbacks.Log) -> Monitor:
+        logged = callbacks.logged(keep, log)
         own = path.with_stem(f"{path.stem}-{name}") if path is not None and name else path
         return Monitor(
-            module, every, lambda numbers, step: logged(_losses.renamed(numbers, name), step), own, eps, budget,
+            module, every, lambda numbers, step: logged(callbacks.renamed(numbers, name), step), own, eps, budget,
             detectors=detectors, groups=groups, due=due,
         )  # fmt: skip
 
@@ -235,16 +233,16 @@ def watch(
 
 def _modules(trainer: Trainer, loss: nn.Module | str | None) -> dict[str, nn.Module]:
     """The modules that compute the losses of a trainer, by the names of their datasets; "" for the only one."""
-    asked = _losses.given(loss, trainer)
+    asked = callbacks.given(loss, trainer)
     own = getattr(trainer, "loss", None)
     if asked is None and isinstance(own, dict):
         names: dict[int, list[str]] = {}
         for name, each in own.items():
             names.setdefault(id(each), []).append(str(name))
         by_id = {id(each): each for each in own.values()}
-        return {"+".join(each): _losses.unwrapped(by_id[key]) for key, each in names.items()}
-    choices = (asked, own, getattr(trainer, "compute_loss_func", None), _losses.only(trainer), trainer.model)
+        return {"+".join(each): callbacks.unwrapped(by_id[key]) for key, each in names.items()}
+    choices = (asked, own, getattr(trainer, "compute_loss_func", None), callbacks.only(trainer), trainer.model)
     found = next((each for each in choices if isinstance(each, nn.Module)), None)
     if found is None:
         raise InputError("loss: the trainer has no model yet; give the module that computes the loss, loss=module")
-    return {"": _losses.unwrapped(found)}
+    return {"": callbacks.unwrapped(found)}

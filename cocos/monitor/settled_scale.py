@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cocos.counting.equilibrium import BEYOND_CLIP, CLIP, ROUNDINGS
-from cocos.monitor._seen import Seen
+from cocos.monitor.calls import Seen
 
 # Maximum number of scores of one direction that are weighed again and again: queries are drawn from more.
 SETTLED_SCORES = 2**16

@@ -1,5 +1,6 @@
 """Read ∂ loss / ∂ scores from the forward and backward pass of a module, which stay as they are."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -12,16 +13,14 @@ import torch
 from torch import Tensor, nn, overrides
 from torch.overrides import TorchFunctionMode
 
-from cocos.monitor import _directions, _given, _inputs, _pieces
-from cocos.monitor._flow import Flow, beside, flows
-from cocos.monitor._graph import Graph, gathered
-from cocos.monitor._layout import Unread
-from cocos.monitor._products import PairScores, Product, Products
-from cocos.monitor._seen import Seen
-from cocos.monitor._surroundings import Hook, brief, rank, world
+from cocos.monitor import calls, directions
+from cocos.monitor.calls import Seen
+from cocos.monitor.products import Flow, Graph, PairScores, Product, Products, beside, flows, gathered, given_scores
 
 __all__ = ["Handle", "Tapped", "attach"]
 
+# Number of letters of an error in a warning.
+MOST_LETTERS = 300
 # Backward passes after which one that ended in an error is forgotten.
 MOST_TASKS = 100
 # Maximum number of matrices of one process that are searched among the candidates of all.
@@ -35,6 +34,44 @@ UNCALLED = "no call of the loss was seen in training: none can be where it is co
 UNARRIVED = "no gradient arrived at the scores of the loss"
 OVER_BATCH = "it multiplies columns, as a cross-correlation over the batch does: it compares dimensions, and no rows"
 UNSEEN = "no matrix of scores of two sets of rows was found on the way to the loss"
+
+
+class Hook:
+    """A hook of a module that stays with it: in a copy or a pickle of the module it does nothing, without cocos too.
+
+    Args:
+        function: that is called.
+    """
+
+    def __init__(self, function: Callable[..., Any]):
+        self._function = function
+
+    def __call__(self, *given: Any) -> Any:
+        """Call the function."""
+        return self._function(*given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything and returns None
+
+
+def joined() -> bool:
+    """Whether this process has joined those that train together."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def world() -> int:
+    """Number of processes that train together."""
+    return torch.distributed.get_world_size() if joined() else 1
+
+
+def rank() -> int:
+    """Number of this process among those that train together."""
+    return torch.distributed.get_rank() if joined() else 0
+
+
+def brief(error: Exception) -> str:
+    """First line of an error, cut where it is long: an operator that is missing is followed by hundreds of lines."""
+    return next(iter(str(error).splitlines()), "")[:MOST_LETTERS]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +99,12 @@ class _Backward:
     pairs: list[tuple[PairScores, list[Tensor]]] = field(default_factory=list)
     upstream: list[Tensor] = field(default_factory=list)
 
-    def pieces(self) -> list[_pieces.Piece]:
+    def pieces(self) -> list[directions.Piece]:
         """The matrices that were read, with ∂ this tensor / ∂ scores."""
         precise = [each.to(torch.promote_types(each.dtype, torch.float32)) for each in self.upstream]
         means = [each.mean() if each.numel() > 1 else each.reshape(()) for each in precise]
         arrived = None if not means else means[0] if len(means) == 1 else torch.stack(means).mean()
-        return _pieces.of(self.read, self.pairs, arrived)
+        return directions.pieces_of(self.read, self.pairs, arrived)
 
 
 @dataclass(eq=False)
@@ -136,7 +173,7 @@ class _Look(TorchFunctionMode):
         ends = [*arguments, *self.products.across]
         graph, reached = _reached(roots, found, ends)
         if not reached and arrived is not None and not self.current.roots and not self.products.across:
-            found = self.products.apart or _given.products(self.current.arguments, roots)
+            found = self.products.apart or given_scores(self.current.arguments, roots)
             graph, reached = _reached(roots, found, ends)
         read = self._widest(graph, reached)
         joins = graph.joins()
@@ -293,7 +330,7 @@ class Handle:
         current.labels = [each for each in tensors if each.ndim == 1 and not each.is_floating_point()]
         current.given = [each.detach() for each in tensors if each.ndim == 2 and each.is_floating_point()]
         current.local = [] if world() > 1 else None
-        current.repeated = _inputs.repeated((args, kwargs), named=True)
+        current.repeated = calls.repeated((args, kwargs), named=True)
         self._watch = _Look(current, self._failed)
         self._watch.__enter__()
 
@@ -336,17 +373,17 @@ class Handle:
 
     def _finish(self, current: _Call) -> None:
         start = time.perf_counter()
-        with torch.inference_mode(), _pieces.remembered():
+        with torch.inference_mode(), directions.remembered():
             pieces = [piece for root in current.roots for piece in root.pieces()]
             current.roots.clear()
             if not pieces:
                 return
-            about = _directions.About(
+            about = directions.About(
                 current.groups, current.labels, current.value, rank(), current.given, current.local
             )
             try:
-                by_width, lost = _directions.of(pieces, about)
-            except Unread as error:
+                by_width, lost = directions.of(pieces, about)
+            except directions.Unread as error:
                 self._failed(str(error))
                 return
         current.seconds += time.perf_counter() - start

@@ -4,21 +4,23 @@ A mask is multiplied rather than selected by: on a CPU that takes a tenth of the
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OTHERS_HARD
 from cocos.losses.external import units
-from cocos.monitor import _inputs, _settled
-from cocos.monitor._seen import Seen
-from cocos.results.records import OF_CLASSES, SOURCE_KEYS, SOURCE_METRICS
+from cocos.monitor import settled_scale
+from cocos.monitor.calls import Named, Seen, equal_rows
+from cocos.results.records import DIRECTION_METRICS, OF_CLASSES, SOURCE_KEYS, SOURCE_METRICS, STEP_METRICS
 
 # Maximum number of candidates that are compared with each other: a sample is drawn from more.
 SAMPLED_ROWS = 256
@@ -53,6 +55,8 @@ EXACT_SUMS = 2**24
 # Sums over the queries of a direction whose means are numbers of a record.
 MEANS = ("relative", "contributing", "weight_positive", "weight_negative", "pulled_negatives", "pushed_positives",
          "positives")  # fmt: skip
+# Numbers of a record that are of all batches together.
+SETTLED = ("scale_slope", "equilibrium_scale", "bias", "equilibrium_bias")
 # Numbers of a direction that are complete as they are.
 COMPLETE = {"idle", "push_own", "pull_own", *(f"{name}_{key}" for name in SOURCE_METRICS for key in SOURCE_KEYS)}
 
@@ -146,9 +150,42 @@ def of(
         "notes": [*first.notes, *([ONE_SIDED.format(first.still)] if first.still else [])] or None,
         "finite": finite,
     }
-    settled = _settled.of(seen, generator, near) if finite else {}
+    settled = settled_scale.of(seen, generator, near) if finite else {}
     known = {name: value for name, value in about.items() if value is not None}
     return known | found | settled | {"directions": directions}
+
+
+def of_batches(
+    loss: Any, made: Iterable[Sequence[tuple[str, Pairs]]], eps: float = 0.0, seed: int = 0
+) -> dict[str, Any]:
+    """The record of several batches of a loss at rest: the mean of each number, and one equilibrium over all.
+
+    Args:
+        loss: of the shelf, or like one.
+        made: of each batch the names and pairs of its directions; batches of one size.
+        eps: smallest share that contributes.
+        seed: of the samples of rows.
+    """
+    reader, generator = Named(loss), torch.Generator().manual_seed(seed)
+    found, every = [], list[Seen]()
+    for batch in made:
+        seen = [reader.of_pairs(name, pairs) for name, pairs in batch]
+        found.append(of(seen, eps, generator))
+        every += seen
+    record = found[0] | _averaged(found, STEP_METRICS)
+    record = {name: value for name, value in record.items() if name not in SETTLED}
+    record |= settled_scale.of(every, generator)
+    record["directions"] = {
+        name: _averaged([each["directions"][name] for each in found], DIRECTION_METRICS)
+        for name in record["directions"]
+    }
+    return record
+
+
+def _averaged(found: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, float]:
+    """Mean of each number over the records that have it."""
+    held = {name: [each[name] for each in found if name in each] for name in names}
+    return {name: float(np.mean(values)) for name, values in held.items() if values}
 
 
 def _with_units(seen: Sequence[Seen]) -> list[Seen]:
@@ -458,7 +495,7 @@ def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True) -> 
     first, whole = _first(seen.positive), isinstance(some, slice)
     nearest, shortest = torch.stack(closest).tolist()
     known = whole and nearest <= NEAR < shortest  # rows without a near one have no equal one
-    found["duplicates"] = query.new_zeros(()) if known else _inputs.equal_rows(seen.candidate)  # type: ignore[arg-type]
+    found["duplicates"] = query.new_zeros(()) if known else equal_rows(seen.candidate)  # type: ignore[arg-type]
     matches = candidate if first.ordered else candidate[first.places]
     apart = (query - matches).square().sum(dim=1)
     found["alignment"] = (apart * first.known).sum() / first.known.sum()

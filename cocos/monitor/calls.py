@@ -1,5 +1,6 @@
-"""A loss of the shelf on the embeddings that a training loop gives: the weights of its closed form."""
+"""One call of a loss: its directions with scores and weights, and the rows of its inputs that repeat."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,64 @@ from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.similarities import SYMMETRIC
-from cocos.monitor._seen import Seen
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """One direction of one call of a loss: its scores, and the weights that the backward pass gave them.
+
+    Args:
+        direction: `q2c` or `c2q`, or `s2s` and `s2p` of a labelled set.
+        scores: (Q, C) as the loss computed them, detached.
+        weights: (Q, C) ∂ returned loss / ∂ scores.
+        positive: (Q, C) bool.
+        negative: (Q, C) bool.
+        unit: natural size of one weight, broadcastable to (Q, C); None: unknown, so that there are no shares.
+        share: kind of a share, as `cocos.results.share` names it; None: the unit is unknown.
+        query: (Q, D) rows that were scored, detached; None: unknown.
+        candidate: (C, D) likewise.
+        scale: factor from a cosine to what the loss reads; None: it is not one number.
+        stretch: factor from a cosine to a score, where `scale` is known.
+        bias: offset of what a sigmoid reads; None: unknown.
+        sources: (Q, C) int8, place of each candidate in `cocos.sources.SOURCES`; None: all are of the batch.
+        kind: `softmax`, `sigmoid` or `hinge`, from the functions that the loss called; None: unknown.
+        own: (C,) bool, candidates of this process where those of others were gathered; None: nothing was gathered.
+        value: the loss that was returned, ().
+        width: D of the product.
+        factor: gradient that arrived at the returned loss, (): the weights times it are the gradient of the scores, in
+            their dtype; None: 1.
+        source: `closed form` or `backward pass`.
+        apart: each query meets candidates of its own alone, so that others may repeat.
+        still: the side that gets no gradient while the other one does: `queries`, `candidates`, or neither.
+        notes: remarks for the user, one sentence each.
+        plain: the weights are those of a softmax with one positive of each query.
+        whole: every pair is in one of the masks; False: unknown.
+    """
+
+    direction: str
+    scores: Tensor
+    weights: Tensor
+    positive: Tensor
+    negative: Tensor
+    unit: Tensor | None = None
+    share: str | None = None
+    query: Tensor | None = None
+    candidate: Tensor | None = None
+    scale: float | None = None
+    stretch: float | None = None
+    bias: float | None = None
+    sources: Tensor | None = None
+    kind: str | None = None
+    own: Tensor | None = None
+    value: Tensor | None = None
+    width: int | None = None
+    factor: Tensor | None = None
+    source: str = "backward pass"
+    apart: bool = False
+    still: str = ""
+    notes: tuple[str, ...] = ()
+    plain: bool = False
+    whole: bool = False
 
 
 def _tensor(name: str, value: Any) -> Tensor:
@@ -124,3 +182,55 @@ class Named:
             width=part.query.shape[1] if part else None,
             source="closed form",
         )
+
+
+# Names of the inputs of networks, as Transformers and sentence-transformers have them, by their ends.
+NAMES = ("input_ids", "pixel_values", "input_values", "input_features")
+# Parts of the names of tensors beside them, in which rows repeat without a fault.
+BESIDE = ("mask", "type", "position", "label", "target", "offset", "index", "length")
+# Number of inputs that are compared: queries and candidates.
+SIDES = 2
+# Number of values of a row from which on some of them, evenly apart, are looked at first.
+MANY_VALUES = 4096
+
+
+def repeated(batch: Any, *, named: bool = False) -> Tensor | None:
+    """Rows of the inputs of a batch that equal an earlier one, of the side with most, (); None: there are no inputs.
+
+    Args:
+        batch: what a network or a loss is called with: tensors in lists, tuples and mappings, in any depth.
+        named: whether only tensors under the names of inputs count; else, where none has such a name, all of two
+            dimensions or more do.
+    """
+    found = [each for name, each in _leaves(batch, "") if name.endswith(NAMES)]
+    if not found and not named:
+        found = [each for name, each in _leaves(batch, "") if not any(part in name.lower() for part in BESIDE)]
+    sides = [each.detach() for each in found if each.ndim > 1 and len(each) > 1][:SIDES]
+    return torch.stack([equal_rows(each) for each in sides]).amax() if sides else None
+
+
+def _leaves(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+    """Yield every tensor of nested lists, tuples and mappings, with the name under which it stands."""
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _leaves(each, str(key))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _leaves(each, name)
+
+
+def equal_rows(rows: Tensor) -> Tensor:
+    """Number of rows that equal another one exactly and come after it, ().
+
+    Equal rows stand beside each other in the order of their projections on one line.
+
+    Args:
+        rows: (n, ...) of any dtype.
+    """
+    rows = rows.reshape(len(rows), -1)
+    some = rows[:, :: max(1, rows.shape[1] // MANY_VALUES)].float()
+    line = torch.linspace(1, 2, some.shape[1], device=rows.device, dtype=torch.float32).cos()
+    rows = rows[(some @ line).argsort()]
+    return (rows[1:] == rows[:-1]).all(dim=1).sum()
