@@ -19,7 +19,7 @@ from cocos import Embeddings, InputError, Pairs, losses, measures, plots
 from cocos.commands import app
 from cocos.counting import weights
 from cocos.embeddings import scores
-from cocos.measures import _distance_functions
+from cocos.measures.landscape import CurveSoftmax, parse
 from cocos.reports import saving
 
 TABLE_III = ("t", "t^2", "sqrt", "t^1.5", "0.97", "0.5", "1.1", "2")
@@ -36,7 +36,7 @@ def call(*arguments):
 @pytest.fixture
 def still(monkeypatch):
     """No descent, where only the picture is looked at."""
-    monkeypatch.setattr(sys.modules["cocos.measures._minima"], "descended", lambda *given: (None, "not looked for"))
+    monkeypatch.setattr(sys.modules["cocos.measures.landscape"], "descended", lambda *given: (None, "not looked for"))
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def distances():
 @pytest.mark.parametrize("f", TABLE_III)
 def test_a_softmax_of_named_functions_is_that_of_the_shelf(f, distances):
     for second in ("t", f):
-        mine = _distance_functions.CurveSoftmax(_distance_functions.parse(f), _distance_functions.parse(second), 0.7)
+        mine = CurveSoftmax(parse(f), parse(second), 0.7)
         other = losses.load("euclidean_softmax", {"f1": f, "f2": second, "scale": 0.7})
         torch.testing.assert_close(mine(distances), other(distances), rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(weights.autograd(mine, distances), other.weight(distances), rtol=1e-10, atol=1e-12)
@@ -59,7 +59,7 @@ def test_a_softmax_of_named_functions_is_that_of_the_shelf(f, distances):
 @pytest.mark.parametrize("delta", [1.0, 1.3])
 def test_a_softmax_of_the_warp_is_that_of_the_shelf(delta, distances):
     given = {"alpha": 4.0, "k1": 0.6, "k2": 1.4, "delta": delta}
-    mine = _distance_functions.CurveSoftmax(_distance_functions.parse("warp", **given), _distance_functions.parse("t"))
+    mine = CurveSoftmax(parse("warp", **given), parse("t"))
     other = losses.load("warped_softmax", given)
     torch.testing.assert_close(mine(distances), other(distances), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(weights.autograd(mine, distances), other.weight(distances), rtol=1e-10, atol=1e-12)
@@ -76,7 +76,7 @@ def test_an_expression_is_evaluated_and_its_slope_is_right():
          lambda x: x.log1p() * x.sqrt() + (-x).exp() - (x - 3).abs() + x.cos().tanh()),
         ("2^t", lambda x: 2.0**x),
     ):  # fmt: skip
-        curve = _distance_functions.parse(text)
+        curve = parse(text)
         torch.testing.assert_close(curve.value(t), value(t))
         step = 1e-6
         difference = (value(t + step) - value(t - step)) / (2 * step)
@@ -111,7 +111,7 @@ def test_an_expression_is_evaluated_and_its_slope_is_right():
 )
 def test_what_is_no_function_gets_a_sentence(text, sentence):
     with pytest.raises(InputError, match=sentence):
-        _distance_functions.parse(text, name="f1")
+        parse(text, name="f1")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from analysis.known_bugs import page, recreated
 from analysis.known_bugs.__main__ import app
 from analysis.known_bugs.bugs import BUGS, said
-from cocos.measures._rows_of_pairs import synthetic
+from cocos.engine.pair_gradients import synthetic
 
 PAGE = Path(__file__).parent.parent / "docs" / "library_bugs.md"
 

@@ -16,9 +16,8 @@ import cocos
 from cocos import measures
 from cocos.base.errors import InputError
 from cocos.commands import app
-from cocos.measures._compared import NEXT_STEPS
-from cocos.measures._rows_of_pairs import OWN_COORDINATE, synthetic
-from cocos.measures.same_gradient import TOLERANCES
+from cocos.engine.pair_gradients import OWN_COORDINATE, synthetic
+from cocos.measures.same_gradient import FORMS, NEXT_STEPS, TOLERANCES
 
 CPU = torch.device("cpu")
 HOUSE = Path(measures.__file__).parent
@@ -279,11 +278,13 @@ def test_an_answer_that_is_not_the_same_says_what_to_do_next(file):
     done = call("verify", "--same-as", "ntxent", "ntxent@accumulate=2", file, "--batch-size", 16)
     assert "next: train with cocos.losses.cached" in " ".join(done.stdout.split())
     assert "next:" not in call("verify", "--same-as", "ntxent", "ntxent", file).stdout
-    files = [(HOUSE / name).read_text("utf-8") for name in ("_same_verdict.py", "_another_temperature.py")]
-    code = ast.parse("\n".join(files))
-    made = [each for each in ast.walk(code) if isinstance(each, ast.Call) and ast.unparse(each.func) == "Outcome"]
-    last = [one.value for each in made for one in ast.walk(each.args[3]) if isinstance(one, ast.Constant)]
-    assert len(made) > 20 and set(last) - {"same", "other"} == NEXT_STEPS.keys()
+    assert {kind for kind, _ in FORMS.values()} - {"same", "other"} == NEXT_STEPS.keys()
+
+
+def test_every_sentence_is_said_somewhere():
+    code = ast.parse((HOUSE / "same_gradient.py").read_text("utf-8"))
+    said = [node.value for node in ast.walk(code) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    assert len(FORMS) > 25 and all(said.count(form) > 1 for form in FORMS)
 
 
 def test_the_dataset_is_saved(file, tmp_path):

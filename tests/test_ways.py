@@ -10,9 +10,8 @@ import children
 import cocos
 from cocos import measures
 from cocos.base.errors import InputError
-from cocos.measures._kinds_of_pairs import PAIR_KINDS, RowKinds
-from cocos.measures._rows_of_pairs import OWN_COORDINATE, PairRows, drawn, gradients, synthetic
-from cocos.measures._ways import way
+from cocos.engine.pair_gradients import OWN_COORDINATE, PAIR_KINDS, PairRows, RowKinds, drawn, gradients, synthetic
+from cocos.measures.same_gradient import way
 
 CPU = torch.device("cpu")
 

@@ -1,10 +1,15 @@
-"""What does a loss look like around its proxies, and where does it want an embedding to be?"""
+"""What does a loss look like around its proxies, and where does it want an embedding to be?
 
+Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656.
+"""
+
+import ast
 import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -12,18 +17,223 @@ import xarray as xr
 from torch import Tensor
 
 from cocos import losses, results
+from cocos.base import ranges
 from cocos.base.errors import InputError
+from cocos.base.ranges import Range, whole
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.scores import Pairs
-from cocos.engine.sampling import whole_number
-from cocos.measures import _minima, _narrow
-from cocos.measures._distance_functions import CurveSoftmax, parse
+from cocos.measures import _narrow
 from cocos.measures.weight_curve import MOST_POINTS
 
 # Margin of the picture around the proxies, in units of their largest distance.
 MARGIN = 0.75
 # Largest value that is drawn: its levels are differences and quantiles.
 HIGHEST = 1e100
+# Maximum number of characters of an expression.
+EXPRESSION_CHARACTERS = 200
+# Maximum depth of an expression.
+EXPRESSION_DEPTH = 20
+POWERS = {"t^2": 2.0, "sqrt": 0.5, "t^1.5": 1.5}
+TENSOR_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    "sqrt": torch.sqrt,
+    "exp": torch.exp,
+    "log": torch.log,
+    "log1p": torch.log1p,
+    "tanh": torch.tanh,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "abs": torch.abs,
+    "min": torch.minimum,
+    "max": torch.maximum,
+}
+BINARY_FUNCTIONS = {"min", "max"}
+BINARY_OPERATIONS: dict[type, Callable[[Tensor, Tensor], Tensor]] = {
+    ast.Add: torch.add,
+    ast.Sub: torch.sub,
+    ast.Mult: torch.mul,
+    ast.Div: torch.div,
+    ast.Pow: torch.pow,
+}
+# Points of the line on which a change of sign is searched for.
+AXIS_POINTS = 200_001
+# Distance from the own proxy at which the search for a minimum ends, in distances between the proxies.
+FARTHEST = 20.0
+# Points on the circle whose mean force a step of the descent follows.
+CIRCLE_POINTS = 8
+# Steps after which the circle is doubled if they led straight on, and halved otherwise.
+DESCENT_STEPS = 15
+# Rounds of such steps in which the circle stays above a twentieth of the distance.
+WIDE_ROUNDS = 40
+# Radius at which the descent ends, in units of the distance.
+SHORTEST_RADIUS = 1e-8
+# Extrema that are examined; cells and times that each is magnified.
+EXTREMA, ZOOM, ZOOMS = 40, 6, 8
+# Relative difference of two slopes that are equal.
+EQUAL_SLOPES = 1e-9
+# Starts of the descent relative to the own proxy, in units of the distance.
+STARTS = ((0.4, 0.3), (0.1, -0.5), (-0.4, 0.6), (-0.2, -0.1), (0.7, 0.05), (-0.8, -0.4))
+Distance = Annotated[float, Range("a finite number above 0", lambda number: 0 < number < math.inf)]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A function of a distance t ≥ 0, and the slope that a gradient sees.
+
+    Args:
+        name: as it is written.
+        value: of distances, element by element.
+        height: a function whose derivative is the slope; None: the value itself. They differ where a part of the value
+            is held constant, as in the warp.
+    """
+
+    name: str
+    value: Callable[[Tensor], Tensor] = field(repr=False, compare=False)
+    height: Callable[[Tensor], Tensor] | None = field(default=None, repr=False, compare=False)
+
+    def slope(self, distance: Tensor) -> Tensor:
+        """Derivative at each distance by torch.func, of the shape of `distance`."""
+        return torch.func.grad(lambda t: self.value(t).sum())(distance)
+
+
+def parse(
+    text: str,
+    *,
+    name: str = "f",
+    alpha: float = 3.0,
+    k1: float = 0.65,
+    k2: float = 1.5,
+    delta: float = 1.0,
+) -> Curve:
+    """The function that a text names.
+
+    Args:
+        text: `t`, `t^2`, `sqrt`, `t^1.5`, a number k for kt, `warp`, or an expression of t such as `t + 0.3*sin(t)`: of
+            numbers, t, + - * / ^, parentheses and the functions sqrt, exp, log, log1p, tanh, sin, cos, abs, min, max.
+        name: of the function, for the error.
+        alpha: of the warp, as are the next ones: its boundary.
+        k1: its slope inside.
+        k2: its slope outside.
+        delta: multiplier of the factor that is held constant.
+
+    Raises:
+        InputError: a text that is no function of t, or a parameter of the warp that is out of its range.
+    """
+    text = str(text).strip()
+    if text == "warp":
+        for what, value in (("alpha", alpha), ("delta", delta), ("k1", k1), ("k2", k2)):
+            bound = "of at least" if what in {"alpha", "delta"} else "above"
+            if not (math.isfinite(value) and (value > 0 or (value == 0 and bound != "above"))):
+                raise InputError(f"{what}: {value}, expected a finite number {bound} 0")
+        return Curve(
+            f"warp(alpha={alpha:g}, k1={k1:g}, k2={k2:g}, delta={delta:g})",
+            lambda t: torch.where(t < alpha, k1 * t + delta * (t - k1 * t).detach(), k2 * t + (1 - k2) * alpha),
+            lambda t: alpha + torch.where(t < alpha, k1, k2) * (t - alpha),
+        )
+    if text in POWERS:  # at distance 0 the value is 0, and no force has a direction
+        return Curve(text, lambda t: torch.where(t > 0, torch.where(t > 0, t, 1.0) ** POWERS[text], 0.0))
+    if len(text) > EXPRESSION_CHARACTERS:
+        raise InputError(f"{name}: {len(text)} characters, expected at most {EXPRESSION_CHARACTERS}")
+    try:
+        tree = ast.parse(text.replace("^", "**"), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise InputError(f"{name}: {text!r} is no expression of t, like t + 0.3*sin(t)") from None
+    value = _evaluated(tree, text, name)
+    if isinstance(tree, ast.Constant | ast.UnaryOp) and not _reads(tree):
+        factor = float(value(torch.zeros((), dtype=torch.float64)))
+        if not 0 < factor < math.inf:
+            raise InputError(f"{name}: {text!r}, expected a finite factor above 0")
+        return Curve("t" if factor == 1 else f"{factor:g}t", lambda t: factor * t)
+    if not _reads(tree):
+        raise InputError(f"{name}: {text!r} does not depend on t")
+    curve, distance = Curve(text, value), torch.logspace(-2, 2, 41, dtype=torch.float64)
+    for what, values in (("value", curve.value(distance)), ("slope", curve.slope(distance))):
+        if not values.isfinite().all():
+            at = float(distance[~values.isfinite()][0])
+            raise InputError(f"{name}: {text!r} has no finite {what} at t = {at:g}")
+    return curve
+
+
+def _reads(tree: ast.AST) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == "t" for node in ast.walk(tree))
+
+
+def _evaluated(tree: ast.expr, text: str, name: str) -> Callable[[Tensor], Tensor]:
+    """A function that evaluates the parts with torch; nothing of the text is ever run."""
+
+    def build(node: ast.expr, depth: int) -> Callable[[Tensor], Tensor]:
+        if depth > EXPRESSION_DEPTH:
+            raise InputError(f"{name}: {text!r} has more than {EXPRESSION_DEPTH} parts within parts")
+        match node:
+            case ast.Name(id="t"):
+                return lambda t: t
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool) and abs(number) < 1e9:
+                return lambda t: torch.full_like(t, float(number))
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
+                inner, factor = build(operand, depth + 1), -1.0 if isinstance(sign, ast.USub) else 1.0
+                return lambda t: factor * inner(t)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY_OPERATIONS:
+                first, second, apply = build(left, depth + 1), build(right, depth + 1), BINARY_OPERATIONS[type(op)]
+                if isinstance(op, ast.Pow) and not _reads(right):
+                    exponent = float(second(torch.zeros((), dtype=torch.float64)))
+                    return lambda t: first(t) ** exponent
+                return lambda t: apply(first(t), second(t))
+            case ast.Call(func=ast.Name(id=called), args=[*given], keywords=[]) if called in TENSOR_FUNCTIONS and len(
+                given
+            ) == 1 + (called in BINARY_FUNCTIONS):
+                parts, apply = [build(each, depth + 1) for each in given], TENSOR_FUNCTIONS[called]
+                return lambda t: apply(*(part(t) for part in parts))
+        what = ast.unparse(node)
+        raise InputError(
+            f"{name}: {what!r} in {text!r} is not allowed; expected numbers, t, + - * / ^, and the functions "
+            + ", ".join(TENSOR_FUNCTIONS)
+        )
+
+    return build(tree, 0)
+
+
+@dataclass(frozen=True)
+class CurveSoftmax:
+    r"""Cross-entropy of each positive against the negatives, on any functions of the distances: eq. 5 of the paper.
+
+    .. math:: \ell(d) = \sum_{p \in P} \log \left( 1 + \sum_{n \in N} e^{T (f_1(d_p) - f_2(d_n))} \right)
+
+    Args:
+        f1: of the distance to a positive.
+        f2: of the distance to a negative.
+        scale: T.
+
+    Source: DeMoor & Prevost 2024, eqs. 5-7.
+    """
+
+    f1: Curve
+    f2: Curve
+    scale: float = 1.0
+    metric: ClassVar[str] = "euclidean"
+    couples: ClassVar[str] = "query"
+    spelling: ClassVar[str] = "curves"
+
+    def __post_init__(self):
+        if not 0 < self.scale < math.inf:
+            raise InputError(f"scale: {self.scale}, expected a finite number above 0")
+
+    @property
+    def given(self) -> dict:
+        """The parameters, as text and numbers."""
+        return {"f1": self.f1.name, "f2": self.f2.name, "scale": self.scale}
+
+    @property
+    def gradient(self) -> str:
+        """Kind of the weights: see `cocos.losses.Loss`."""
+        return "stop_gradient" if self.f1.height or self.f2.height else "autograd"
+
+    def exponents(self, pairs: Pairs) -> Tensor:
+        """T times -f1 at the positives and -f2 at the negatives, (Q, C)."""
+        distance = -pairs.scores
+        return -self.scale * torch.where(pairs.positive, self.f1.value(distance), self.f2.value(distance))
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats."""
+        return pairs.cross_entropy(self.exponents(pairs))
 
 
 @dataclass(frozen=True)
@@ -40,6 +250,7 @@ class _Plane:
         return (points - self.origin) @ self.axes.T
 
 
+@ranges.checked
 def landscape(
     f1: str = "t",
     f2: str | None = None,
@@ -50,11 +261,11 @@ def landscape(
     k2: float = 1.5,
     delta: float = 1.0,
     scale: float = 1.0,
-    distance: float = 10.0,
-    proxies: int = 2,
+    distance: Distance = 10.0,
+    proxies: Annotated[int, whole(2, MOST_POINTS)] = 2,
     embeddings: Embeddings | None = None,
     rows: Sequence[int] = (0, 1, 2),
-    points: int = 161,
+    points: Annotated[int, whole(5, MOST_POINTS)] = 161,
 ) -> xr.Dataset:
     """The loss of an embedding at every position in the plane of two or more proxies, the first of which is its own.
 
@@ -63,7 +274,8 @@ def landscape(
     only knows the gradient ends.
 
     Args:
-        f1: function of the distance to the own proxy: see `cocos.measures._distance_functions.parse`.
+        f1: function of the distance to the own proxy: `t`, `t^2`, `sqrt`, `t^1.5`, a number, `warp`, or an expression
+            of t such as `t + 0.3*sin(t)`.
         f2: of the distance to the others; None: f1 itself, and t where f1 is the warp or a factor.
         loss: a loss of the shelf in their place, or its name.
         alpha: of the warp, as are the next three.
@@ -94,15 +306,13 @@ def landscape(
         >>> round(abs(float(data["found"][0] - data["proxy_x"][0])), 2)
         3.0
     """
-    whole_number("proxies", proxies, 2, MOST_POINTS)
-    whole_number("points", points, 5, MOST_POINTS)
-    if not 0 < distance < math.inf:
-        raise InputError(f"distance: {distance}, expected a finite number above 0")
     chosen = _chosen(f1, f2, loss, scale, alpha=alpha, k1=k1, k2=k2, delta=delta)
     corners, plane = _polygon(proxies, distance) if embeddings is None else _spanned(embeddings, rows)
     places = plane.coordinates(corners)
     size = float(torch.cdist(places, places).max())
-    x, y = _grid(places, size, points)
+    middle = (places.amin(dim=0) + places.amax(dim=0)) / 2  # of the picture: a square about the proxies
+    half = float((places - middle).abs().max()) + MARGIN * size
+    x, y = (torch.linspace(float(m) - half, float(m) + half, points, dtype=torch.float64) for m in middle)
     coordinates = torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1).reshape(-1, 2)
     value = _value(chosen, plane, corners)
     grid = (len(y), len(x))
@@ -118,31 +328,20 @@ def landscape(
         )
     about = {"proxies": len(corners), "distance": size, "points": points}
     falling = (_odds if isinstance(chosen, CurveSoftmax) else _value)(chosen, plane, corners)
-    found, state = _minima.descended(functools.partial(_force, falling), places, size)
+    found, state = descended(functools.partial(_force, falling), places, size)
     predicted, why = None, None
     if isinstance(chosen, CurveSoftmax):
         about |= {"f1": chosen.f1.name, "f2": chosen.f2.name, "scale": chosen.scale}
-        about |= _minima.lemma(chosen, _odds(_lifted(chosen), plane, corners), coordinates.reshape(*grid, 2), places)
+        about |= lemma(chosen, _odds(_lifted(chosen), plane, corners), coordinates.reshape(*grid, 2), places)
         if len(corners) == 2 and about["monotone"]:
-            predicted, why = _minima.predicted(chosen, places)
+            predicted, why = predicted_minimum(chosen, places)
         elif len(corners) == 2:
             why = "Proposition III.2 is for monotone functions"
-    attrs = _attributes(chosen, about, predicted, why, found, state)
+    what = f"f1 = {about['f1']}, f2 = {about['f2']}" if "f1" in about else repr(chosen)
+    attrs = results.provenance(chosen, title=f"Landscape of {what}", **about, found_as=state, predicted_as=why)
+    if predicted is not None and found is not None:
+        attrs["gap"] = float((predicted - found).norm())
     unit = "nats" if "in nats" in (inspect.getdoc(type(chosen).__call__) or "") else "1"
-    return _labelled(x, y, fields, places, predicted, found, attrs, unit)
-
-
-def _labelled(
-    x: Tensor,
-    y: Tensor,
-    fields: dict[str, Tensor],
-    places: Tensor,
-    predicted: Tensor | None,
-    found: Tensor | None,
-    attrs: dict,
-    unit: str,
-) -> xr.Dataset:
-    """Label the fields, (y, x), the proxies, and both minima, NaN where there is none."""
     none, cells, slope = np.full(2, np.nan), ("y", "x"), f"{unit} per unit of distance"
     variables = {
         "loss": (cells, fields["loss"], "loss of an embedding here", unit),
@@ -214,13 +413,6 @@ def _spanned(embeddings: Embeddings, rows: Sequence[int]) -> tuple[Tensor, _Plan
     return corners, _Plane(corners.mean(dim=0), axes)
 
 
-def _grid(places: Tensor, size: float, points: int) -> tuple[Tensor, Tensor]:
-    """Coordinates of the picture: a square about the proxies."""
-    middle = (places.amin(dim=0) + places.amax(dim=0)) / 2
-    half = float((places - middle).abs().max()) + MARGIN * size
-    return tuple(torch.linspace(float(m) - half, float(m) + half, points, dtype=torch.float64) for m in middle)
-
-
 def _pairs(chosen, plane: _Plane, corners: Tensor, coordinates: Tensor) -> Pairs:
     """Embeddings in the plane as queries of the first proxy's class; the zero vector, which no cosine has, is moved."""
     query = plane.points(coordinates)
@@ -256,15 +448,105 @@ def _odds(chosen: CurveSoftmax, plane: _Plane, corners: Tensor) -> Callable[[Ten
     return odds
 
 
-def _attributes(
-    chosen, about: dict, predicted: Tensor | None, why: str | None, found: Tensor | None, state: str
-) -> dict:
-    what = f"f1 = {about['f1']}, f2 = {about['f2']}" if "f1" in about else repr(chosen)
-    attrs = results.provenance(chosen, title=f"Landscape of {what}", **about)
-    attrs |= {"found_as": state} | ({"predicted_as": why} if why else {})
-    if predicted is not None and found is not None:
-        attrs["gap"] = float((predicted - found).norm())
-    return attrs
+def descended(force: Callable[[Tensor], Tensor], places: Tensor, size: float) -> tuple[Tensor | None, str]:
+    """Where a descent ends that only knows the force: from several places, with ever shorter steps.
+
+    A step follows the mean force on a small circle, so that it slides along a kink and does not stop there.
+    """
+    at = places[0] + size * torch.tensor(STARTS, dtype=places.dtype)
+    angle = torch.arange(CIRCLE_POINTS, dtype=places.dtype) * (2 * math.pi / CIRCLE_POINTS)
+    circle, radius = torch.stack([angle.cos(), angle.sin()], dim=1), at.new_full((len(at), 1), size / 20)
+    far, turn = torch.zeros(len(at), dtype=torch.bool), 0
+    while bool((~far & (radius[:, 0] > SHORTEST_RADIUS * size)).any()):
+        before, turn = at, turn + 1
+        for _ in range(DESCENT_STEPS):
+            here = force((at[:, None] + radius[:, None] * circle).reshape(-1, 2)).reshape(len(at), CIRCLE_POINTS, 2)
+            longest = here.norm(dim=2).amax(dim=1)[:, None]
+            at = at + radius * torch.where(longest > 0, here.mean(dim=1) / longest, 0)
+        straight = (at - before).norm(dim=1, keepdim=True) > 0.7 * DESCENT_STEPS * radius
+        least = size / 20 if turn < WIDE_ROUNDS else 0.0  # along a kink it gets ahead with long steps only
+        radius = torch.where(straight & (radius >= size / 20), 2 * radius, (radius / 2).clamp(min=least))
+        far = (at - places[0]).norm(dim=1) > FARTHEST * size
+    if bool(far.all()):
+        return None, "none: it runs away"
+    away = (at - places[0]).norm(dim=1)
+    if float(torch.cdist(at, at).max()) < 1e-4 * size:
+        return at.mean(dim=0), "a minimum"
+    ends = dict.fromkeys(f"{float(end):.4g}" for end in (away.min(), away.max()))
+    return None, f"no single one: the ends lie {' to '.join(ends)} from the own proxy"
+
+
+def predicted_minimum(chosen: CurveSoftmax, places: Tensor) -> tuple[Tensor | None, str]:
+    """The minimum by Proposition III.2, on the line through both proxies, and why it is there."""
+    size = float((places[0] - places[1]).norm())
+    behind = (places[0] - places[1]) / size
+
+    def excess(t: Tensor) -> Tensor:
+        return chosen.f1.slope(t) - chosen.f2.slope(t + size)
+
+    distance = torch.linspace(0, FARTHEST * size, AXIS_POINTS, dtype=places.dtype)[1:]
+    slope = excess(distance)
+    room = EQUAL_SLOPES * float(torch.maximum(slope.abs().max(), chosen.f2.slope(distance).abs().max()))
+    if bool((slope.abs() <= room).all()):
+        return None, "the slopes are equal: every point behind the own proxy is as good"
+    if slope[0] >= -room:
+        return places[0], "the slope of f1 is the larger one from the start: at the own proxy"
+    over = (slope > room).nonzero().flatten()
+    if not len(over):
+        return None, "the slope of f1 stays below that of f2: none, it runs away"
+    low, high = distance[over[0] - 1], distance[over[0]]
+    while high - low > 1e-12 * size:
+        middle = (low + high) / 2
+        low, high = (low, middle) if float(excess(middle[None])[0]) > room else (middle, high)
+    return places[0] + high * behind, f"the slope of f1 exceeds that of f2 from {float(high):.6g} behind the own proxy"
+
+
+def lemma(chosen: CurveSoftmax, value: Callable[[Tensor], Tensor], coordinates: Tensor, places: Tensor) -> dict:
+    """Lemma III.1: extrema lie on the line through both proxies alone where f1 and f2 are monotone."""
+    farthest = float(torch.cdist(coordinates.reshape(-1, 2), places).max())
+    distance = torch.linspace(0, farthest, 2001, dtype=places.dtype)[1:]
+    monotone = all(bool((f.slope(distance) > 0).all()) for f in (chosen.f1, chosen.f2))
+    about = {"monotone": int(monotone)}
+    if len(places) > 2:
+        return about
+    height = value(coordinates.reshape(-1, 2)).reshape(coordinates.shape[:2])
+    inner = height[1:-1, 1:-1]
+    around = torch.stack([
+        height[1 + a : height.shape[0] - 1 + a, 1 + b : height.shape[1] - 1 + b]
+        for a in (-1, 0, 1)
+        for b in (-1, 0, 1)
+        if a or b
+    ])
+    extreme = (inner > around.amax(dim=0)) | (inner < around.amin(dim=0))
+    along = (places[1] - places[0]) / (places[1] - places[0]).norm()
+    away = coordinates[1:-1, 1:-1] - places[0]
+    beside = (away[..., 0] * along[1] - away[..., 1] * along[0]).abs()
+    cell = float(coordinates[0, 1, 0] - coordinates[0, 0, 0])
+    candidates = coordinates[1:-1, 1:-1][extreme & (beside > 1.5 * cell)][:EXTREMA]
+    off = sum(_extreme(value, place, cell) for place in candidates)
+    kind = "f1 and f2 are monotone" if monotone else "f1 or f2 is not monotone"
+    where = f"{off} extrema off the line of the proxies" if off else "no extremum off the line of the proxies"
+    verdict = "as Lemma III.1 has it" if monotone == (off == 0) else "against Lemma III.1"
+    if not monotone and not off:
+        verdict = "Lemma III.1 promises nothing here"
+    return about | {"off_line": off, "lemma": f"{kind}; {where}: {verdict}"}
+
+
+def _extreme(value: Callable[[Tensor], Tensor], place: Tensor, cell: float) -> bool:
+    """Whether a point of a grid that is higher, or lower, than its neighbours is so on ever finer grids too."""
+    ends = torch.arange(-ZOOM, ZOOM + 1, dtype=place.dtype) / ZOOM
+    window = torch.stack(torch.meshgrid(ends, ends, indexing="xy"), dim=-1)
+    start, high = value(place[None]), None
+    for _ in range(ZOOMS):
+        around = value((place + 1.5 * cell * window).reshape(-1, 2)).reshape(window.shape[:2])
+        if high is None:
+            high = bool(start > around.median())
+        at = int((around if high else -around).argmax())
+        row, column = divmod(at, len(ends))
+        if {row, column} & {0, len(ends) - 1}:
+            return False
+        place, cell = place + 1.5 * cell * window[row, column], 1.5 * cell / ZOOM
+    return True
 
 
 def document(data: xr.Dataset) -> dict:

@@ -1,29 +1,33 @@
-"""Are two losses, or two ways of computing one, the same gradient: of every row, and of every pair?"""
+"""Are two losses, or two ways of computing one, the same gradient: of every row, and of every pair?
+
+What differs is an `Outcome`: its form and its numbers, found by the questions below; `FORMS` has the sentences.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 import xarray as xr
+from torch import Tensor
 
-from cocos import results
-from cocos.base.errors import InputError
+from cocos import losses, results
+from cocos.base import ranges
+from cocos.base.errors import InputError, nearest
+from cocos.base.ranges import Range, whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.encoders import device_of
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import cosine
-from cocos.engine.prepared import embedded
-from cocos.engine.sampling import Progress, whole_number
-from cocos.losses.external.sides import Sides
-from cocos.measures._compared import NEXT_STEPS, Compared, Outcome, by_kind
-from cocos.measures._kinds_of_pairs import ENDS, PAIR_KINDS, RowKinds, fit
-from cocos.measures._rows_of_pairs import (
+from cocos.engine.pair_gradients import (
+    ENDS,
     OWN_COORDINATE,
+    PAIR_KINDS,
     PairGradients,
     PairRows,
+    RowKinds,
     drawn,
     drawn_groups,
     gradients,
@@ -31,149 +35,965 @@ from cocos.measures._rows_of_pairs import (
     stretched,
     synthetic,
 )
-from cocos.measures._same_verdict import outcome
-from cocos.measures._ways import WAY_DTYPES, Way, way
+from cocos.engine.prepared import embedded
+from cocos.engine.sampling import Progress
+from cocos.losses.external.cached import Cached
+from cocos.losses.external.sides import Sides
+from cocos.measures.verify import TRIED_DTYPES
+from cocos.results.summaries import plain
 
 # Largest difference of gradients that are the same, in parts of the largest gradient of a row: what the rounding of a
 # dtype leaves at temperatures from 0.05 on.
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-# End of a verdict on losses of several positives that were compared with one.
-ONE_POSITIVE = "with one positive a query"
 # Hard negatives of a query of a synthetic batch.
 SYNTHETIC_HARD = 2
 # Largest distance of the length of a row from 1, if the rows are unit vectors.
 UNIT_LENGTH = 1e-3
 # Parameters by which a gradient may be multiplied.
 SCALING_PARAMETERS = ("temperature", "scale", "unit", "gamma")
+# Part of the largest number of a gradient below which another one is zero, or a structure is found in the difference.
+STRUCTURE = 1e-6
+# One query in so many may be pulled elsewhere without a shift of the targets.
+FEW = 16
+# Part of the weights that have the opposite sign in a loss that is upside down.
+MOSTLY = 0.99
+# Smallest cosine of two gradients that rounding alone sets apart.
+LIKE = 0.99
+# Part of the largest weight below which a weight says nothing on how often its column stands in a denominator.
+SEEN_PART = 1e-6
+# Largest difference of such a number from a whole one, in parts of it.
+WHOLE_NUMBERS = 1e-3
+# Part of the largest weight below which a weight says nothing on a temperature: in float64, and in narrower dtypes.
+SEEN_WEIGHT, SEEN_NARROW = 1e-8, 1e-3
+# Largest difference of the logarithm of a weight from a line, in parts of the line's range.
+STRAIGHT = 1e-2
+# Largest difference from the pull of a softmax at the other temperature, in parts of the largest pull.
+PULL_ERROR = 1e-2
+PairTolerance = Annotated[
+    float | None,
+    Range("a part of the largest gradient: at least 0, below 1", lambda part: part is None or 0 <= part < 1),
+]
+
+# ------------------------------------------------------------------------------------------------------------ in words
+
+# Form of an outcome -> its kind, and its sentence.
+FORMS = {
+    "same": ("same", "the same"),
+    "nan": ("nan", "{name} has a gradient that is NaN or infinite, in {where}"),
+    "idle": ("idle", "neither has a gradient on these rows, so nothing is compared"),
+    "none": ("none", "{name} has no gradient at all"),
+    "factor": ("factor", "the same up to a factor of {ratio}{guess}"),
+    "negative factor": ("sign", "the opposite: factor {ratio}, so that B pulls where A pushes (a sign?)"),
+    "opposite": (
+        "sign",
+        "the opposite: B pulls where A pushes and pushes where A pulls, ratio {ratio}, cosine {cosine}",
+    ),
+    "unit vectors": (
+        "normalised",
+        "{inner} on unit vectors: they differ along each row alone, which a model that normalises removes",
+    ),
+    "one normalises": (
+        "normalised",
+        "{inner} in its pairs, but not along each row: only one of them normalises",
+    ),
+    "exchanged": ("exchanged", "queries and candidates exchanged{beside}"),
+    "directions": ("directions", "{two} is the mean of both directions, {one} has only the queries ask{beside}"),
+    "last": ("last", "the last mini-batch alone has a gradient: queries {rows}, ratio {ratio}; 0 for queries {gone}"),
+    "some alone": ("rows", "some queries alone have a gradient: queries {rows}, ratio {ratio}; 0 for queries {gone}"),
+    "some rows": ("rows", "the same but for queries {rows}: ratio {ratio}{unlike}"),
+    "queries": ("queries", "the same up to a factor for each query, {least} to {most}"),
+    "misaligned": (
+        "misaligned",
+        "misaligned targets: queries {rows} are pulled to {to}, pushed from their own candidates; "
+        "ratio {ratio} of the pull on own candidates",
+    ),
+    "own positive": (
+        "own positive",
+        "the positive stands among the negatives of {whose}, {often}: ratio {ratio} of the pull",
+    ),
+    "blocks": (
+        "blocks",
+        "B has no pair across mini-batches of {size} rows: ratio 0 on {percent} of A's weights (accumulated, or not "
+        "gathered); its gradient has cosine {cosine} with A's and {length} of its length",
+    ),
+    "detached": (
+        "detached",
+        "queries have the same gradient, candidates have ratio {ratio} of what queries of other mini-batches of {size} "
+        "rows give them (gathered without gradient){elsewhere}",
+    ),
+    "across": (
+        "across",
+        "the same within mini-batches of {size} rows, across them ratio {ratio} (gathered in part without "
+        "gradient){elsewhere}",
+    ),
+    "left out": ("source", "B leaves out {kinds}: ratio 0, {percent} of A's weights; {inner}"),
+    "added": ("source", "B adds {kinds}: {percent} of B's weights; {inner}"),
+    "rest": ("source", "the rest is the same"),
+    "scaled rest": ("source", "the rest has a factor of {ratio}"),
+    "other rest": ("source", "the rest changes with it (ratio {ratio})"),
+    "source": ("source", "differ on {kinds} only: ratio {ratio}"),
+    "factors": ("factors", "each kind of pair has its own factor: {factors}"),
+    "temperature": (
+        "temperature",
+        "another temperature: B multiplies its scores by {slope} than A{temperatures}{pull}",
+    ),
+    "push": ("push", "the same pull, and {ratio} times the push; cosine {cosine}"),
+    "several positives": (
+        "positives",
+        "the same with one positive a query, but with several they differ: {inner}",
+    ),
+    "mean over positives": (
+        "positives",
+        "the same with one positive a query; with several B takes the mean over the positives in place of a "
+        "sum{beside}",
+    ),
+    "sum over positives": (
+        "positives",
+        "the same with one positive a query; with several B takes the sum over the positives in place of a "
+        "mean{beside}",
+    ),
+    "beyond": ("beyond", "the same on scores of the data, but at cosines from -1 to 1 they differ: {inner}"),
+    "clamp": (
+        "beyond",
+        "the same on scores of the data, but {name} has no gradient at some cosines {cosines} (a clamp?)",
+    ),
+    "rounding": (
+        "rounding",
+        "differ by {largest} of the largest gradient, by rounding: the tolerance is {tolerance}; cosine {near}",
+    ),
+    "unlike": ("other", "cosine {cosine}, ratio {ratio}"),
+    "other": (
+        "other",
+        "differ: cosine {cosine}, ratio {ratio}; the largest difference is {largest} of the largest gradient, in "
+        "{where}",
+    ),
+}
+# What to do next, by the kind of an outcome; none where they are the same, or where nothing is known.
+NEXT_STEPS = {
+    "nan": "look for a square root or a logarithm of 0, a norm of 0, or a row without a positive",
+    "idle": "take a larger batch or a file: a hinge may have nothing to do on these rows",
+    "none": "see whether it is detached, or idle on these rows, as a hinge may be; --seed draws others",
+    "factor": "divide the loss by the factor; Adam hides it, but gradient clipping and a second loss do not",
+    "sign": "minimise minus the loss, or exchange what is subtracted from what",
+    "normalised": "divide the rows by their norms before the loss if the model does not",
+    "exchanged": "exchange the first two arguments, or transpose the scores",
+    "directions": "average the loss over both directions, or over none",
+    "last": "go backward on every mini-batch, or return the sum of all of them",
+    "rows": "look at what is special to these queries: a mask, a mini-batch, a process",
+    "misaligned": "gather every column by itself, positives first, and start the targets at the process's first row",
+    "blocks": "train with cocos.losses.cached to have all negatives of the batch, or gather candidates with gradient",
+    "detached": "gather with gradient, as torch.distributed.nn.all_gather does",
+    "across": "gather with gradient, as torch.distributed.nn.all_gather does, where a loss is local",
+    "source": "look at which columns enter the denominator, and at what is detached there",
+    "factors": "look for a normaliser that counts positives and negatives apart",
+    "temperature": "look whether a logarithm of the scale is exponentiated, and whether both read unit vectors",
+    "push": "look whether negatives enter one sum or several",
+    "queries": "look for weights of the queries, and for a mean over some of their terms",
+    "positives": "look whether the loss is a sum or a mean over the positives, and which of them the denominator has",
+    "beyond": "look for a clamp or a cut of the scores, and for values that overflow",
+    "own positive": "leave the positive out where negatives are drawn or repeated",
+    "rounding": "compute the scores and the softmax in float32, or take a larger --tolerance if this is enough",
+}
+# What a factor may come from, with the number that says so.
+GUESSES = {
+    "accumulate": "{} mini-batches?",
+    "ranks": "world size {}?",
+    "parameter": "the {}?",
+    "queries": "mean against sum over {} queries?",
+    "pairs": "mean over pairs against sum over pairs?",
+    "mean": "mean against sum?",
+    "processes": "world size?",
+    "directions": "two directions?",
+}
+KIND_WORDS = {
+    "in-batch": "in-batch negatives",
+    "own hard": "own hard negatives",
+    "others' hard": "others' hard negatives",
+    "query-query": "query-query pairs",
+    "candidate-candidate": "candidate-candidate pairs",
+}
+# Rows to which a query is pulled, by the kind of pair that it makes with them.
+PULLED_TO = {
+    "in-batch": "candidates of other queries",
+    "own hard": "hard negatives of their own",
+    "others' hard": "hard negatives of other queries",
+    "query-query": "other queries",
+}
 
 
-def _batches(
-    embeddings: Embeddings | None, number: int, batches: int, losses: Sequence[Sides], seed: int, device: str | None
-) -> list[PairRows]:
-    """Batches to compare: those with hard negatives, if there are any, follow one without where both losses can."""
-    named = embeddings is None or embeddings.negatives is not None
-    hard, needed = all(loss.columns for loss in losses) and named, any(loss.needed for loss in losses)
-    made = []
-    for place in range(batches):
-        beside = hard and (needed or place % 2 == 1)
-        if embeddings is None:
-            made.append(synthetic(number, SYNTHETIC_HARD if beside else 0, seed + place, device_of(device or "cpu")))
-        else:
-            made.append(drawn(embeddings, number, beside, seed + place))
-    return made
+@dataclass(frozen=True)
+class Outcome:
+    """What was found.
 
-
-def _further(
-    embeddings: Embeddings | None, number: int, a: Way, b: Way, seed: int, device: torch.device, dtype: str
-) -> list[PairRows]:
-    """Batches that the data may not have: several positives of a query, and cosines over the whole range.
-
-    Ways that cut a batch keep no groups, losses of hard negatives or of annotations alone are not asked, and a narrow
-    dtype rounds cosines near 1 too much.
+    Args:
+        form: of `FORMS`.
+        ratio: the number in the sentence; NaN without one.
+        numbers: the others, by their names in the sentence.
+        same: whether the gradients agree, so that training with one is training with the other.
     """
-    found: list[PairRows | None] = []
-    if all(each.whole and each.loss.several == "groups" and not each.loss.needed for each in (a, b)):
-        made = grouped(number, seed, device) if embeddings is None else drawn_groups(embeddings, number, seed)
-        found.append(made)
-    if dtype == "float64" and not any(each.loss.needed or each.loss.reads for each in (a, b)):
-        found.append(stretched(number, seed, device))
-    return [each for each in found if each is not None]
+
+    form: str
+    ratio: float = math.nan
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    same: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Which question was answered, in one word."""
+        return FORMS[self.form][0]
+
+    @property
+    def sentence(self) -> str:
+        """The verdict."""
+        written = {name: _written(name, value) for name, value in self.numbers.items()}
+        return FORMS[self.form][1].format(ratio=number(self.ratio), **written)
 
 
-def _counts(a: Way, b: Way, number: int) -> tuple[tuple[float, str], ...]:
-    """Numbers that a factor between two losses may be, each with a word for it."""
-    found: list[tuple[float, str]] = []
-    for one in (a, b):
-        if one.way in {"ranks", "accumulate"}:
-            word = "world size" if one.way == "ranks" else "mini-batches"
-            found.append((
-                float(one.number),
-                f"{one.number} {word}?" if word == "mini-batches" else f"world size {one.number}?",
-            ))
-        for name in SCALING_PARAMETERS:
-            value = one.scaling.get(name)
-            if isinstance(value, int | float) and 0 < value < math.inf:
-                found.append((float(value), f"the {name}?"))
-    return (
-        *found,
-        (float(number), f"mean against sum over {number} queries?"),
-        (float(number**2), "mean over pairs against sum over pairs?"),
-    )
+def number(value: float) -> str:
+    """Write a ratio with two or three digits."""
+    return f"{value:.3g}" if abs(value) >= 100 or 0 < abs(value) < 0.01 else f"{round(value, 2) + 0.0:.2f}"
 
 
-def _compared(a: Way, b: Way, rows: PairRows, rounded: torch.dtype | None, tolerance: float) -> Compared:
-    """Gradients of both losses on a batch, and what the questions of the verdict need beside them."""
-    for each in (a, b):
-        each.fits(rows.number)
-    a, b = (replace(each, loss=replace(each.loss, beside=rows.beside)) for each in (a, b))
-    turned: list[PairGradients | None] = [None, None]
-    if not rows.hard and not a.loss.reads and not b.loss.reads:
-        other = PairRows(rows.candidate, rows.query, None)
-        order = torch.arange(2 * rows.number).roll(rows.number)
-        for place, each in enumerate((a, b)):
-            found = gradients(each.spelling, each, other, rounded)
-            turned[place] = PairGradients(found.value, found.rows[order.to(found.rows.device)], None)
-    norms = rows.matrix.norm(dim=1)
-    return Compared(
-        gradients(a.spelling, a, rows, rounded),
-        gradients(b.spelling, b, rows, rounded),
-        RowKinds(rows.number, rows.hard, rows.query.device),
-        tolerance,
-        turned[0],
-        turned[1],
-        bool(((norms - 1).abs() <= UNIT_LENGTH).all()),
-        _counts(a, b, rows.number),
-        (1 - OWN_COORDINATE**2) * cosine(rows.matrix, rows.matrix),
-        a.scale,
-        rounded is not None,
-        rows.beside.groups,
-        rows.beyond,
-    )
+def span(rows: Sequence[int], limit: int = 4) -> str:
+    """Write row numbers as ranges.
+
+    Examples:
+        >>> span([0, 1, 2, 5])
+        '0-2, 5'
+    """
+    found: list[list[int]] = []
+    for row in sorted(rows):
+        if found and row == found[-1][1] + 1:
+            found[-1][1] = row
+        else:
+            found.append([row, row])
+    text = [f"{a}" if a == b else f"{a}-{b}" for a, b in found]
+    more = f" and {len(text) - limit} more ranges" if len(text) > limit else ""
+    return ", ".join(text[:limit]) + more
 
 
-def _decided(
-    a: Way, b: Way, batches: list[PairRows], rounded: torch.dtype | None, room: float, progress: Progress | None
-) -> tuple[PairRows, Compared, Outcome]:
-    """The first batch on which they differ, or the last one of the data with a gradient, and its outcome."""
-    report = progress and progress("comparing gradients")
-    shown: tuple[PairRows, Compared, Outcome] | None = None
-    for place, rows in enumerate(batches):
-        both = _compared(a, b, rows, rounded, room)
-        found = outcome(both)
-        if report:
-            report(place + 1, len(batches))
-        further = rows.several or rows.beyond
-        if shown is None or (found.kind != "idle" and not (further and found.same)):
-            shown = rows, both, found
-        if not found.same and found.kind != "idle":
-            break
-    assert shown is not None  # there is a batch
-    return shown
+def _written(name: str, value: Any) -> str:
+    """Write a number of an outcome, by its name in the sentence; nothing for None."""
+    match name, value:
+        case _, None:
+            return "every query" if name == "whose" else ""
+        case _, Outcome():
+            return value.sentence
+        case "percent", _:
+            return f"{100 * value:.0f} %"
+        case "largest", _:
+            return f"{100 * value:.2g} %"
+        case "tolerance", _:
+            return f"{100 * value:g} %"
+        case "near", _:
+            return f"{value:.4f}"
+        case "beside", _:
+            return f", and a factor of {number(value)}"
+        case "elsewhere", _:
+            return f", and a factor of {number(value)} elsewhere"
+        case "guess", _:
+            return f" ({' '.join(GUESSES[kind].format(of) for kind, of in value)})" if value else ""
+        case "unlike", _:
+            return ", not the same in all of them" if value else ""
+        case "slope", _:
+            return f"{number(abs(value))} {'more' if value > 0 else 'less'}"
+        case "temperatures", (own, other):
+            return f" (temperature {own:.4g} in place of {other:.4g})"
+        case "pull", _:
+            return ", of the negatives alone" if math.isnan(value) else f", and the loss by {number(value)}"
+        case "often", (first, *more):
+            once = {1: "once", 2: "twice"}.get(first, f"{first} times")
+            return f"{first} to {more[-1]} times" if more else once
+        case "whose", _:
+            return f"queries {span(value)}"
+        case "to", _:
+            return PULLED_TO.get(value, "other rows")
+        case "kinds", _:
+            return " and ".join(KIND_WORDS.get(kind, kind) for kind in value)
+        case "factors", _:
+            return ", ".join(f"{kind} {number(ratio)}" for kind, ratio in value.items())
+        case "where", _:
+            return " and ".join(f"{end} {span(rows)}" for end, rows in value.items())
+        case "cosines", (above, below):
+            ends = [f"above {above:.2f}"] if above is not None else []
+            return " and ".join([*ends, *([f"below {below:.2f}"] if below is not None else [])])
+    return number(value) if isinstance(value, float) else span(value) if isinstance(value, list) else str(value)
 
 
-def _read_several(a: Way, b: Way) -> bool:
-    """Whether both take several positives of a query, and are not one loss that is computed in two ways."""
-    one, other = (each.spelling.partition("@")[0].strip() for each in (a, b))
-    alike = one == other and a.parameters == b.parameters
-    return bool(a.loss.several and b.loss.several) and not alike
+# ---------------------------------------------------------------------------------------------------- ways of computing
+
+# Ways of which a spelling has one at most, with the meaning of their number.
+WAYS = {
+    "cached": "gradient caching in chunks of so many rows",
+    "chunks": "chunks of so many queries, each against all candidates",
+    "ranks": "so many processes, whose gradients are averaged",
+    "accumulate": "so many mini-batches, whose gradients are averaged",
+}
+# Other options of a spelling: the field of `Way`, and its values. `gather` and `loss` are of `ranks`: what processes
+# gather, with or without its gradient, and of which queries each computes the loss.
+WAY_OPTIONS = {
+    "gather": ("gather", ("grad", "detached", "none")),
+    "loss": ("scope", ("local", "global")),
+    "reduction": ("reduction", ("mean", "sum")),
+    "dtype": ("dtype", tuple(TRIED_DTYPES)),
+}
+EXAMPLE = "ntxent, ntxent@temperature=0.05, ntxent@cached=32 or ntxent@ranks=2,gather=detached"
 
 
-def _dtypes(a: Way, b: Way) -> tuple[str, torch.dtype | None]:
-    """The narrowest dtype of the two, and the one to which the rows are rounded for both."""
-    own = [name for name, dtype in WAY_DTYPES.items() if dtype in {a.dtype, b.dtype}]
-    return (own[-1], WAY_DTYPES[own[-1]]) if own else ("float64", None)
+@dataclass(frozen=True, eq=False)
+class Way:
+    """A loss, and how it is computed.
+
+    Args:
+        spelling: as it was written.
+        loss: of one batch.
+        way: one of `WAYS`, or None: the whole batch at once.
+        number: of the way.
+        gather: of `ranks`: `grad`, `detached` or `none`.
+        scope: of `ranks`: `local` queries, or `global`.
+        reduction: `mean` over the queries, or `sum`.
+        dtype: name of that of the computation; None: that of the embeddings.
+        parameters: that were given to the loss.
+        scaling: parameters of the loss with their values, where they are known.
+        scale: factor of the scores in the softmax of the loss, where it is known.
+    """
+
+    spelling: str
+    loss: Sides
+    way: str | None = None
+    number: int = 1
+    gather: str = "grad"
+    scope: str = "local"
+    reduction: str = "mean"
+    dtype: str | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    scaling: dict[str, Any] = field(default_factory=dict)
+    scale: float | None = None
+
+    def __call__(self, query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Tensor:
+        """The loss whose gradient a step of the training has, ()."""
+        if self.dtype is not None:
+            query, candidate, negatives = (
+                None if each is None else each.to(TRIED_DTYPES[self.dtype]) for each in (query, candidate, negatives)
+            )
+        value = self._value(query, candidate, negatives)
+        return value * len(query) if self.reduction == "sum" else value
+
+    def _value(self, query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Tensor:
+        number, size = len(query), self.number if self.way == "chunks" else max(1, len(query) // self.number)
+        parts = [slice(start, min(start + size, number)) for start in range(0, number, size)]
+        if self.way == "cached":
+
+            def tower(rows: Tensor) -> Tensor:
+                return rows.clone()  # it leaves them as they are
+
+            hard = None if negatives is None else (tower, negatives.flatten(0, 1))
+            return Cached(self.loss, self.number)((tower, query), (tower, candidate), hard)
+        if self.way == "chunks":
+            means = [self.loss.block(rows, query[rows], candidate, negatives) * len(query[rows]) for rows in parts]
+            return torch.stack(means).sum() / number
+        if self.way in {"ranks", "accumulate"}:
+            return torch.stack([self._part(rows, query, candidate, negatives) for rows in parts]).mean()
+        return self.loss(query, candidate, negatives)
+
+    def _part(self, rows: slice, query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Tensor:
+        """The loss of a mini-batch, or of a process; DistributedDataParallel averages the gradients of these.
+
+        A process holds its own rows. What it gathers with gradients passes them back to the process whose rows they
+        are, where they are summed, as `torch.distributed.nn.all_gather` does; gathered rows that are detached pass back
+        nothing, but its own rows, which it puts in their place, do.
+        """
+        if self.way == "accumulate" or self.gather == "none":
+            return self.loss(query[rows], candidate[rows], None if negatives is None else negatives[rows])
+
+        def gathered(side: Tensor | None) -> Tensor | None:
+            if side is None or self.gather == "grad":
+                return side
+            return torch.cat([side[: rows.start].detach(), side[rows], side[rows.stop :].detach()])
+
+        own = query[rows]
+        query, candidate, negatives = (gathered(side) for side in (query, candidate, negatives))
+        if self.scope == "global":
+            return self.loss(query, candidate, negatives)
+        return self.loss.block(rows, own, candidate, negatives)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the loss sees the whole batch."""
+        return self.way in {None, "cached"}
+
+    def fits(self, number: int) -> None:
+        """Refuse a batch that does not divide into the mini-batches or processes.
+
+        Raises:
+            InputError: naming the spelling and the number.
+        """
+        if self.loss.reads and not self.whole:
+            raise InputError(
+                f"{self.spelling}: {self.way} cuts the batch, and its loss reads {' and '.join(self.loss.reads)} of "
+                "the whole batch; compare it whole, or cached"
+            )
+        if self.way in {"ranks", "accumulate"} and (number % self.number or number < 2 * self.number):
+            raise InputError(
+                f"{self.spelling}: {number} rows do not make {self.number} equal parts of at least 2; take a batch "
+                f"size that is a multiple of {self.number}"
+            )
 
 
+def way(given: Any, parameters: Mapping[str, Any] | None = None) -> Way:
+    """Read a loss and its way of computing.
+
+    Args:
+        given: `LOSS` or `LOSS@NAME=VALUE,...`, where a name is a way, one of its options, `dtype`, `reduction`, or a
+            parameter of the loss; or a loss or function itself.
+        parameters: of the loss, for those of them that it has.
+
+    Raises:
+        InputError: a name or value that is none, or options that do not go together.
+    """
+    if not isinstance(given, str):
+        loss = losses.sides(given)
+        return Way(loss.name, loss)
+    name, sign, text = given.strip().partition("@")
+    chosen = _options(given, text) if sign else {}
+    ways = [each for each in WAYS if each in chosen]
+    if len(ways) > 1:
+        raise InputError(f"{given}: {' and '.join(ways)} are given; one way of computing at a time")
+    if not name.strip():
+        raise InputError(f"{given!r}: no loss before @; write it like {EXAMPLE}")
+    own = {each: value for each, value in chosen.items() if each not in {*WAYS, *WAY_OPTIONS}}
+    known, shared = losses.known(name), dict(parameters or {})
+    if known is not None:
+        for each in own:
+            if each not in known:
+                raise InputError(nearest(f"way or parameter of {name}", each, {*known, *WAYS, *WAY_OPTIONS}))
+        shared = {each: value for each, value in shared.items() if each in known}
+    taken = shared | own
+    made: dict[str, Any] = {"parameters": taken}
+    loss = losses.sides(name, taken)
+    if losses.reader_of(name.strip()) is None:
+        closed = losses.load(name, taken)
+        made |= {"scaling": losses.parameters(closed), "scale": losses.traits(closed).softmax_scale}
+    for each, value in chosen.items():
+        if each in WAYS:
+            if not value.isdecimal() or not 1 <= int(value) <= 10**9:
+                raise InputError(f"{given}: {each}={value}, expected a whole number of at least 1: {WAYS[each]}")
+            made |= {"way": each, "number": int(value)}
+        elif each in WAY_OPTIONS:
+            place, values = WAY_OPTIONS[each]
+            if value not in values:
+                raise InputError(f"{given}: {each}={value}, expected one of {', '.join(values)}")
+            made[place] = value
+    if {"gather", "loss"} & chosen.keys() and "ranks" not in chosen:
+        raise InputError(f"{given}: gather and loss belong to ranks, like {name}@ranks=2,gather=detached")
+    if made.get("gather") == "none" and "loss" in chosen:
+        raise InputError(f"{given}: with gather=none each process has its own rows alone, so loss= has no meaning")
+    return Way(given, loss, **made)
+
+
+def _options(spelling: str, text: str) -> dict[str, str]:
+    """The options after `@`, by name."""
+    found: dict[str, str] = {}
+    for item in text.replace("@", ",").split(","):
+        name, sign, value = (part.strip() for part in item.partition("="))
+        if not (name and sign and value):
+            raise InputError(f"{spelling}: {item.strip()!r} after @, expected NAME=VALUE, like {EXAMPLE}")
+        if name in found:
+            raise InputError(f"{spelling}: {name} is given twice")
+        found[name] = value
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------- the comparison
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How far one set of numbers is a multiple of another.
+
+    Args:
+        ratio: least-squares factor of the second over the first; NaN where the first is zero and the second is not.
+        off: largest difference from that multiple, in the unit of the numbers.
+        size: largest number of the first.
+        other: largest number of the second.
+    """
+
+    ratio: float
+    off: float
+    size: float
+    other: float
+
+
+def fit(first: Tensor, second: Tensor, mask: Tensor | None = None) -> Fit:
+    """Fit one tensor, where a mask is set, as a multiple of another of the same shape.
+
+    Examples:
+        >>> found = fit(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 4.0, 0.0]), torch.tensor([True, True, False]))
+        >>> found.ratio, found.off
+        (2.0, 0.0)
+    """
+    if mask is not None:
+        first, second = first[mask], second[mask]
+    if not first.numel():
+        return Fit(1.0, 0.0, 0.0, 0.0)
+    size, other = float(first.abs().max()), float(second.abs().max())
+    if size == 0:
+        return Fit(1.0 if other == 0 else math.nan, other, size, other)
+    scaled = first / size
+    ratio = float((scaled * second).sum() / (scaled * first).sum())
+    return Fit(ratio, float((second - ratio * first).abs().max()), size, other)
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Two gradients of one batch.
+
+    Args:
+        first: of A.
+        second: of B.
+        layout: of the rows.
+        tolerance: largest difference of gradients that are the same, in parts of the largest number.
+        exchanged: gradients of A with queries and candidates exchanged, in the order of A's rows, or None.
+        returned: likewise of B.
+        unit_rows: whether all rows have length 1.
+        counts: numbers that a factor may be: value, kind of `GUESSES`, and what it says.
+        cosines: of all rows as their pairs were scored, (R, R).
+        scale: factor of A's scores in a softmax, where it is known.
+        narrow: whether one of them computes in a dtype that is narrower than float64.
+        groups: (N,) groups of the pairs, where queries have several positives, or None.
+        beyond: whether the cosines fill their range, whatever those of the data do.
+    """
+
+    first: PairGradients
+    second: PairGradients
+    layout: RowKinds
+    tolerance: float
+    exchanged: PairGradients | None
+    returned: PairGradients | None
+    unit_rows: bool
+    counts: tuple[tuple[float, str, Any], ...]
+    cosines: Tensor
+    scale: float | None
+    narrow: bool
+    groups: Tensor | None = None
+    beyond: bool = False
+
+    @property
+    def room(self) -> float:
+        """Tolerance of a structure."""
+        return max(self.tolerance, STRUCTURE)
+
+    @property
+    def pairs(self) -> tuple[Tensor, Tensor] | None:
+        """Both matrices of pairs; None where one of them is not known."""
+        a, b = self.first.pairs, self.second.pairs
+        return None if a is None or b is None else (a, b)
+
+    @property
+    def cosine(self) -> float:
+        """Cosine of both gradients."""
+        a, b = (each.rows.flatten() for each in (self.first, self.second))
+        return float(torch.nn.functional.cosine_similarity(a, b, dim=0))
+
+    @property
+    def rows(self) -> Fit:
+        """B's rows as a multiple of A's."""
+        return fit(self.first.rows, self.second.rows)
+
+    def close(self, found: Fit) -> bool:
+        """Whether a fit leaves nothing but rounding, in parts of the largest number of all pairs."""
+        a, b = (float(each.abs().max()) for each in self.pairs or ())
+        return found.off <= self.room * max(a, b / max(abs(found.ratio), 1e-9)) * max(abs(found.ratio), 1e-9)
+
+    def zero(self, values: Tensor, mask: Tensor) -> bool:
+        """Whether values are zero where a mask is set."""
+        return float(values[mask].abs().max()) <= self.room * float(values.abs().max())
+
+    def factor(self, ratio: float) -> float | None:
+        """A ratio, unless it is 1."""
+        return None if abs(ratio - 1) <= self.room else ratio
+
+    def guesses(self, ratio: float) -> list[tuple[str, Any]]:
+        """What a factor may come from: kinds of `GUESSES`, and what they say."""
+        room = 10 * self.room
+
+        def near(value: float) -> bool:
+            return abs(ratio / value - 1) <= room or abs(ratio * value - 1) <= room
+
+        found = list(dict.fromkeys((kind, of) for value, kind, of in self.counts if value != 1 and near(value)))
+        whole = round(max(ratio, 1 / ratio))
+        if not found and whole > 1 and near(whole):
+            found = [(kind, "") for kind in ("mean", "processes", *(["directions"] if whole == 2 else []))]
+        return found
+
+    def where(self, rows: Sequence[int]) -> dict[str, list[int]]:
+        """Row numbers by end."""
+        end = self.layout.end.tolist()
+        found = {
+            name: [row - self.layout.rows(place).start for row in rows if end[row] == place]
+            for place, name in enumerate(ENDS)
+        }
+        return {name: own for name, own in found.items() if own}
+
+    def by_kind(self) -> Iterator[tuple[int, int, Fit, float]]:
+        """Yield (end, kind of pair, fit, part of A's weights) for each kind of pair that one of them has."""
+        a, b = self.pairs or (self.cosines[:0], self.cosines[:0])
+        total = max(float(a.abs().sum()), 1e-300)
+        for end in range(len(ENDS) if len(a) else 0):
+            reached = (self.layout.end == end)[:, None].expand_as(a)
+            for kind in range(len(PAIR_KINDS)):
+                mask = reached & (self.layout.kind == kind)
+                if mask.any() and bool((a[mask] != 0).any() | (b[mask] != 0).any()):
+                    yield end, kind, fit(a, b, mask), float(a[mask].abs().sum()) / total
+
+
+def outcome(both: Compared) -> Outcome:
+    """Ask the questions in their order; the first that applies has the answer."""
+    if both.groups is not None or both.beyond:
+        found = _unusable(both) or _scaled(both) or _along_rows(both)
+        if found is not None and (found.same or found.kind == "idle"):
+            return found
+        return _several(both, found) if both.groups is not None else _beyond(both, found)
+    answers = (question(both) for question in QUESTIONS)
+    more = (question(both, *both.pairs) for question in PAIR_QUESTIONS if both.pairs is not None)
+    found = next(filter(None, answers), None) or next(filter(None, more), None)
+    return found or _otherwise(both)
+
+
+def _several(both: Compared, found: Outcome | None) -> Outcome:
+    """A difference that only queries with several positives have."""
+    assert both.groups is not None
+    positives = (both.groups[:, None] == both.groups[None, :]).sum(dim=1)
+    if both.pairs is not None and found is None:
+        mixed = both.layout.rows(0), both.layout.rows(1)  # how queries and candidates reach each other
+        a, b = (each[mixed[0], mixed[1]] for each in both.pairs)
+        for form, factor in (("mean over positives", 1 / positives), ("sum over positives", positives)):
+            scaled = fit(a * factor[:, None], b)
+            if both.close(scaled) and scaled.ratio > 0:
+                return Outcome(form, numbers={"beside": both.factor(scaled.ratio)})
+    return Outcome("several positives", both.rows.ratio, {"inner": found or _unlike(both)})
+
+
+def _unlike(both: Compared) -> Outcome:
+    return Outcome("unlike", both.rows.ratio, {"cosine": both.cosine})
+
+
+def _beyond(both: Compared, found: Outcome | None) -> Outcome:
+    """A difference that only scores outside of the range of the data have."""
+    if both.pairs is not None and found is None:
+        rows, columns = both.layout.rows(0), both.layout.rows(1)
+        cosines = both.cosines[rows, columns]
+        a, b = (each[rows, columns] for each in both.pairs)
+        for name, one, other in (("B", a, b), ("A", b, a)):
+            gone = (one.abs() > both.room * one.abs().max()) & (other.abs() <= both.room * other.abs().max())
+            if gone.any():
+                above, below = cosines[gone & (cosines > 0)], cosines[gone & (cosines < 0)]
+                ends = (float(above.min()) if len(above) else None), (float(below.max()) if len(below) else None)
+                return Outcome("clamp", 0.0 if name == "B" else math.inf, {"name": name, "cosines": ends})
+    return Outcome("beyond", both.rows.ratio, {"inner": found or _unlike(both)})
+
+
+def _unusable(both: Compared) -> Outcome | None:
+    for name, one in (("A", both.first), ("B", both.second)):
+        if not one.rows.isfinite().all():
+            bad = (~one.rows.isfinite()).any(dim=1).nonzero().flatten().tolist()
+            return Outcome("nan", numbers={"name": name, "where": both.where(bad)})
+    empty = [not one.rows.any() for one in (both.first, both.second)]
+    if all(empty):
+        return Outcome("idle")
+    if any(empty):
+        return Outcome("none", *((math.inf, {"name": "A"}) if empty[0] else (0.0, {"name": "B"})))
+    return None
+
+
+def _scaled(both: Compared) -> Outcome | None:
+    """The same, up to a factor or not."""
+    rows = both.rows
+    if rows.off > both.tolerance * max(rows.other, 1e-300):
+        return None
+    if both.pairs is not None:
+        pairs = fit(*both.pairs)
+        if pairs.off > both.tolerance * max(pairs.other, 1e-300) or abs(pairs.ratio - rows.ratio) > both.room:
+            return None
+    if abs(rows.ratio - 1) <= both.tolerance:
+        return Outcome("same", rows.ratio, same=True)
+    if rows.ratio < 0:
+        return Outcome("negative factor", rows.ratio)
+    return Outcome("factor", rows.ratio, {"guess": both.guesses(rows.ratio)})
+
+
+def _along_rows(both: Compared) -> Outcome | None:
+    """The same pair by pair; what differs points along the rows themselves, which normalising removes."""
+    if both.pairs is None:
+        return None
+    pairs = fit(*both.pairs)
+    if pairs.off > both.room * max(pairs.other, 1e-300):
+        return None
+    same = both.factor(pairs.ratio) is None
+    inner = Outcome("same") if same else Outcome("factor", pairs.ratio, {"guess": both.guesses(pairs.ratio)})
+    form = "unit vectors" if both.unit_rows else "one normalises"
+    return Outcome(form, pairs.ratio, {"inner": inner}, same and both.unit_rows)
+
+
+def _rounding(both: Compared) -> Outcome | None:
+    """A difference that is larger than the tolerance of a narrow dtype, and still small."""
+    rows = both.rows
+    off = float((both.second.rows - both.first.rows).abs().max()) / max(rows.size, 1e-300)
+    if not both.narrow or off > 10 * both.tolerance or both.cosine < LIKE:
+        return None
+    return Outcome("rounding", rows.ratio, {"largest": off, "tolerance": both.tolerance, "near": both.cosine})
+
+
+def _exchanged(both: Compared) -> Outcome | None:
+    """The other direction, or both directions."""
+    a, b = both.first.rows, both.second.rows
+    for own, other, mine, one, two in ((both.exchanged, b, a, "A", "B"), (both.returned, a, b, "B", "A")):
+        if own is None:
+            continue
+        for form, rows in (("exchanged", own.rows), ("directions", (own.rows + mine) / 2)):
+            found = fit(rows, other)
+            if found.off <= both.room * max(found.other, 1e-300) and found.ratio > 0:
+                return Outcome(form, found.ratio, {"one": one, "two": two, "beside": both.factor(found.ratio)})
+    return None
+
+
+def _opposite(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+    """A pull where the other one pushes."""
+    against = float(a[a * b < 0].abs().sum()) / max(float(a.abs().sum()), 1e-300)
+    return None if against < MOSTLY else Outcome("opposite", fit(a, b).ratio, {"cosine": both.cosine})
+
+
+def _mini_batch(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+    """A range of queries that alone has a gradient of its own."""
+    own, other = (each[both.layout.rows(0)].abs().amax(dim=1) for each in (a, b))
+    missing = (other <= both.room * other.max()) & (own > both.room * own.max())
+    left = (~missing).nonzero().flatten().tolist()
+    if not missing.any() or not left or left[-1] - left[0] + 1 != len(left):
+        return None
+    last = left[-1] == both.layout.number - 1 and len(left) < both.layout.number
+    gone = missing.nonzero().flatten().tolist()
+    return Outcome("last" if last else "some alone", fit(a[left], b[left]).ratio, {"rows": left, "gone": gone})
+
+
+def _misaligned(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+    """Queries that are pulled to other rows than their own candidates."""
+    number_, rows = both.layout.number, both.layout.rows(0)
+    a, b, own = a[rows], b[rows], torch.arange(both.layout.number, device=a.device)
+    pulled = a[own, number_ + own] < -both.room * a.abs().max()
+    target = b.argmin(dim=1)
+    elsewhere = (target != number_ + own) & (b.amin(dim=1) < 0) & (b[own, number_ + own] >= 0)
+    wrong = (pulled & elsewhere).nonzero().flatten()
+    if len(wrong) < max(2, number_ // FEW):
+        return None
+    kinds = both.layout.kind[wrong, target[wrong]].bincount(minlength=len(PAIR_KINDS))
+    kept = float(b[own, number_ + own].clamp(max=0).sum() / a[own, number_ + own].clamp(max=0).sum())
+    return Outcome("misaligned", kept, {"rows": wrong.tolist(), "to": PAIR_KINDS[int(kinds.argmax())]})
+
+
+def _own_positive(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+    """Queries whose positive stands in the denominator more than once: weights of a softmax with whole multiples.
+
+    With g the sum over the columns of A in parts of B's, B's negatives have m g times A's weight, with m the number of
+    times that a column stands there, and a positive of probability p has -1 + m g p in place of -1 + p.
+    """
+    total, rows, columns = both.layout.number, both.layout.rows(0), both.layout.rows(1)
+    a, b = a[rows, columns], b[rows, columns]
+    scale = both.scale or _steepness(both, a)
+    if scale is None:
+        return None
+    own = torch.eye(total, dtype=torch.bool, device=a.device)
+    whole = scale / total  # weight of all of the probability
+    seen = ~own & (a > SEEN_PART * a.max())
+    probability = 1 + a.diagonal() / whole
+    if not seen.any(dim=1).all() or not ((probability > 0) & (probability < 1)).all():
+        return None
+    ratios = torch.where(seen, b / torch.where(seen, a, 1), math.inf)
+    unit = ratios.amin(dim=1, keepdim=True)
+    if not (unit > 0).all():
+        return None
+    times = ratios / unit
+    own_times = (1 + b.diagonal() / whole) / (unit[:, 0] * probability)
+    wholes = torch.cat([times[seen], own_times])
+    if ((wholes - wholes.round()).abs() > WHOLE_NUMBERS * wholes).any() or (own_times.round() < 1).any():
+        return None
+    again = (own_times.round() > 1).nonzero().flatten()
+    if not len(again):
+        return None
+    often = sorted({int(each) - 1 for each in own_times[again].round()})
+    kept = float(b.diagonal()[again].sum() / a.diagonal()[again].sum())
+    return Outcome("own positive", kept, {"whose": None if len(again) == total else again.tolist(), "often": often})
+
+
+def _lines(x: Tensor, y: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
+    """Both less their means over the entries that are used in each row, 0 elsewhere."""
+    many = used.sum(dim=1, keepdim=True).clamp(min=1)
+    x, y = (torch.where(used, each - (each * used).sum(dim=1, keepdim=True) / many, 0) for each in (x, y))
+    return x, y
+
+
+def _steepness(both: Compared, a: Tensor) -> float | None:
+    """Scale of the scores in the softmax of A: the logarithm of a weight is linear in the score; None if it is not."""
+    used = (a > SEEN_PART * a.max()) & ~torch.eye(len(a), dtype=torch.bool, device=a.device)
+    logs = torch.where(used, torch.where(used, a, 1).log(), 0)
+    x, y = _lines(both.cosines[both.layout.rows(0), both.layout.rows(1)], logs, used)
+    if not float(x.square().sum()):
+        return None
+    slope = float((x * y).sum() / x.square().sum())
+    return slope if slope > 0 and float((y - slope * x).abs().max()) <= WHOLE_NUMBERS else None
+
+
+def _blocks(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+    """Pairs across mini-batches or processes."""
+    total = both.layout.number
+    sizes = [total // k for k in range(total // 2, 1, -1) if total % k == 0]
+    asked = *((_apart, size) for size in sizes), *((_detached, size) for size in reversed(sizes))
+    return next(filter(None, (ask(both, a, b, size) for ask, size in asked)), None)
+
+
+def _apart(both: Compared, a: Tensor, b: Tensor, size: int) -> Outcome | None:
+    """No pair across blocks of so many rows, and some within them."""
+    block = both.layout.pair // size
+    across, mixed = block[:, None] != block[None, :], both.layout.kind == PAIR_KINDS.index("in-batch")
+    if not both.zero(b, across) or both.zero(a, across) or both.zero(b, mixed & ~across):
+        return None
+    part = float(a[across].abs().sum() / a.abs().sum())
+    length = float(both.second.rows.norm() / both.first.rows.norm())
+    return Outcome("blocks", 0.0, {"size": size, "percent": part, "cosine": both.cosine, "length": length})
+
+
+def _detached(both: Compared, a: Tensor, b: Tensor, size: int) -> Outcome | None:
+    """The same within blocks of so many rows, and not across them."""
+    block = both.layout.pair // size
+    across = block[:, None] != block[None, :]
+    asking = (both.layout.end == 0)[:, None].expand_as(across)
+    here = fit(a, b, ~across)
+    if not both.close(here) or both.zero(a, across) or both.close(fit(a, b)):
+        return None
+    numbers = {"size": size, "elsewhere": both.factor(here.ratio)}
+    there = fit(a, b, across & asking)
+    if both.close(there) and abs(there.ratio - here.ratio) <= both.room:
+        return Outcome("detached", fit(a, b, across & ~asking).ratio, numbers)
+    return Outcome("across", fit(a, b, across).ratio, numbers)
+
+
+def _sources(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+    """Kinds of pairs that one of them leaves out, or that alone differ."""
+    off_diagonal = ~torch.eye(len(a), dtype=torch.bool, device=a.device)
+    masks = {name: both.layout.kind == place for place, name in enumerate(PAIR_KINDS)}
+    there = {name: mask & off_diagonal for name, mask in masks.items() if mask.any()}
+    for values, others, form, ratio in ((b, a, "left out", 0.0), (a, b, "added", math.inf)):
+        gone = [kind for kind, mask in there.items() if both.zero(values, mask) and not both.zero(others, mask)]
+        if gone:
+            part = sum(float(others[there[kind]].abs().sum()) for kind in gone) / float(others.abs().sum())
+            rest = fit(a, b, torch.stack([mask for kind, mask in there.items() if kind not in gone]).any(dim=0))
+            close = "rest" if both.factor(rest.ratio) is None else "scaled rest"
+            inner = Outcome(close if both.close(rest) else "other rest", rest.ratio)
+            return Outcome(form, ratio, {"kinds": gone, "percent": part, "inner": inner})
+    fits = {kind: fit(a, b, mask) for kind, mask in there.items() if not both.zero(a, mask)}
+    if len(fits) < 2 or not all(both.close(each) for each in fits.values()):
+        scale = both.room * float(a.abs().max())
+        apart = [kind for kind, mask in there.items() if float((b - a)[mask].abs().max()) > scale]
+        if len(apart) != 1:
+            return None
+        return Outcome("source", fit(a, b, there[apart[0]]).ratio, {"kinds": apart})
+    ratios = {kind: each.ratio for kind, each in fits.items()}
+    usual = sorted(ratios.values())[len(ratios) // 2]
+    apart = [kind for kind, ratio in ratios.items() if abs(ratio - usual) > 10 * both.room * max(abs(usual), 1)]
+    if len(apart) == 1 and abs(usual - 1) <= 10 * both.room:
+        return Outcome("source", ratios[apart[0]], {"kinds": apart})
+    return Outcome("factors", numbers={"factors": ratios})
+
+
+def _another_temperature(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+    """Say by how much B multiplies its scores more than A, where the weights of both are those of a softmax.
+
+    The logarithm of the ratio of two weights is then linear in the score, with the difference of both factors as its
+    slope.
+    """
+    rows = both.layout.rows(0)
+    a, b, kind, known = a[rows], b[rows], both.layout.kind[rows], both.scale
+    seen = SEEN_NARROW if both.narrow else SEEN_WEIGHT
+    least = seen * float(a.max()), seen * float(b.max())
+    used = (kind == PAIR_KINDS.index("in-batch")) & (a > least[0]) & (b > least[1])
+    x, y = _lines(both.cosines[rows], torch.where(used, b / torch.where(used, a, 1), 1).log(), used)
+    if not float(x.square().sum()) or int(used.sum()) < 4 * both.layout.number:
+        return None
+    slope = float((x * y).sum() / x.square().sum())
+    off = float((y - slope * x).abs().max())
+    if abs(slope) <= STRUCTURE or off > STRAIGHT * abs(slope) * float(x.abs().max()):
+        return None
+    if known is None or known + slope <= 0:
+        return Outcome("temperature", numbers={"slope": slope, "temperatures": None, "pull": None})
+    scale = known + slope  # what differs from the mean of cross-entropies at that scale
+    candidates, positive = kind < PAIR_KINDS.index("query-query"), kind == PAIR_KINDS.index("positives")
+    shares = (scale * both.cosines[rows]).masked_fill(~candidates, -math.inf).softmax(dim=1)
+    pull = fit((scale * (shares - 1) / both.layout.number)[positive], b[positive])
+    ratio = None if abs(pull.ratio - 1) <= PULL_ERROR else pull.ratio
+    numbers = {"slope": slope, "temperatures": (1 / scale, 1 / known)}
+    numbers["pull"] = math.nan if pull.off > PULL_ERROR * pull.other else ratio
+    return Outcome("temperature", scale / known, numbers)
+
+
+def _push(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+    """The same pull, and another push."""
+    rows = both.layout.rows(0)
+    a, b = a[rows], b[rows]
+    positive = both.layout.kind[rows] == PAIR_KINDS.index("positives")
+    pull = fit(a, b, positive)
+    once = torch.where(both.layout.kind[rows] == PAIR_KINDS.index("query-query"), 0.5, 1.0)  # both of its rows are here
+    before, after = (float((once * each.masked_fill(positive, 0).clamp(min=0)).sum()) for each in (a, b))
+    if not both.close(pull) or abs(pull.ratio - 1) > both.room or not before:
+        return None
+    return Outcome("push", after / before, {"cosine": both.cosine})
+
+
+def _some_rows(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+    """Some queries, or a factor for each query."""
+    a, b = a[both.layout.rows(0)], b[both.layout.rows(0)]
+    scale = both.room * float(a.abs().max())
+    fits = [fit(one, other) for one, other in zip(a, b, strict=True)]
+    apart = [row for row, each in enumerate(fits) if each.off > scale or abs(each.ratio - 1) * each.size > scale]
+    if not apart:
+        return None
+    together = fit(a[apart], b[apart])
+    alike = together.off <= scale
+    if alike or 2 * len(apart) <= both.layout.number:
+        return Outcome("some rows", together.ratio, {"rows": apart, "unlike": not alike})
+    if all(each.off <= scale for each in fits):
+        ratios = [each.ratio for each in fits if each.size > scale]
+        return Outcome("queries", numbers={"least": min(ratios), "most": max(ratios)})
+    return None
+
+
+def _otherwise(both: Compared) -> Outcome:
+    """A difference without a pattern that is known here."""
+    rows = both.rows
+    apart = (both.second.rows - rows.ratio * both.first.rows).abs().amax(dim=1)
+    largest, where = rows.off / max(rows.other, 1e-300), both.where([int(apart.argmax())])
+    return Outcome("other", rows.ratio, {"cosine": both.cosine, "largest": largest, "where": where})
+
+
+QUESTIONS: tuple[Callable[[Compared], Outcome | None], ...] = (_unusable, _scaled, _along_rows, _rounding, _exchanged)
+# Questions on the derivatives by single pairs, of A and of B.
+PAIR_QUESTIONS: tuple[Callable[[Compared, Tensor, Tensor], Outcome | None], ...] = (
+    *(_opposite, _mini_batch, _misaligned, _own_positive, _blocks, _sources, _another_temperature, _push, _some_rows),
+)
+
+
+# -------------------------------------------------------------------------------------------------------- the answer
+
+
+@ranges.checked
 def same_gradient(
     a: Any,
     b: Any,
     embeddings: Embeddings | Checkpoint | None = None,
     *,
     parameters: Mapping[str, Any] | None = None,
-    batch_size: int = 64,
-    batches: int = 2,
-    tolerance: float | None = None,
-    seed: int = 0,
+    batch_size: Annotated[int, whole(4)] = 64,
+    batches: Annotated[int, whole(1)] = 2,
+    tolerance: PairTolerance = None,
+    seed: Annotated[int, whole(0)] = 0,
     split: str = "train",
     device: str | None = None,
     progress: Progress | None = None,
@@ -216,28 +1036,45 @@ def same_gradient(
         >>> cocos.measures.same_gradient("ntxent", "ntxent@reduction=sum").attrs["verdict"]
         'the same up to a factor of 64.00 (mean against sum over 64 queries?)'
     """
-    for name, value, least in (("batch size", batch_size, 4), ("batches", batches, 1), ("seed", seed, 0)):
-        whole_number(name, value, least)
-    if tolerance is not None and not 0 <= tolerance < 1:
-        raise InputError(f"tolerance: {tolerance}, expected a part of the largest gradient: at least 0, below 1")
-    first, second = (way(each, dict(parameters or {})) for each in (a, b))
+    first, second = (way(each, parameters) for each in (a, b))
     for name in parameters or {}:
         if not any(name in each.parameters for each in (first, second)):
             raise InputError(f"parameter {name}: neither {first.spelling} nor {second.spelling} has it")
-    identity = {}
-    if isinstance(embeddings, Checkpoint):
-        identity = embeddings.identity() | {"split": split}
+    identity = embeddings.identity() | {"split": split} if isinstance(embeddings, Checkpoint) else {}
     given = None if embeddings is None else embedded(embeddings, split, device, progress)
     real = None if given is None else given.to(dtype=torch.float64)
-    dtype, rounded = _dtypes(first, second)
+    narrow = [name for name in TRIED_DTYPES if name in {first.dtype, second.dtype}]
+    dtype = narrow[-1] if narrow else "float64"
     room = TOLERANCES[dtype] if tolerance is None else tolerance
     drawn_ = _batches(real, batch_size, batches, (first.loss, second.loss), seed, device)
-    place, fewest = drawn_[0].query.device, min(batch_size, drawn_[0].number)
-    further = _further(real, fewest, first, second, seed + batches, place, dtype)
-    rows, both, found = _decided(first, second, [*drawn_, *further], rounded, room, progress)
-    if found.same and not any(each.several for each in further) and _read_several(first, second):
-        found = replace(found, verdict=f"{found.verdict}, {ONE_POSITIVE}")
-    notes = _notes(first, second, drawn_, rows, found, both, real, batch_size)
+    # Further batches, which the data may not have: several positives of a query, and cosines over the whole range. Ways
+    # that cut a batch keep no groups, losses of hard negatives or of annotations alone are not asked, and a narrow
+    # dtype rounds cosines near 1 too much.
+    place, fewest, next_seed = drawn_[0].query.device, min(batch_size, drawn_[0].number), seed + batches
+    further, several, plain = list[PairRows](), None, not any(each.loss.needed for each in (first, second))
+    if plain and all(each.whole and each.loss.several == "groups" for each in (first, second)):
+        several = grouped(fewest, next_seed, place) if real is None else drawn_groups(real, fewest, next_seed)
+        further += [] if several is None else [several]
+    if plain and dtype == "float64" and not any(each.loss.reads for each in (first, second)):
+        further.append(stretched(fewest, next_seed, place))
+    report, every = progress and progress("comparing gradients"), [*drawn_, *further]
+    shown: tuple[PairRows, Compared, Outcome] | None = None
+    for done, rows in enumerate(every):  # until they differ; the last one of the data with a gradient is shown
+        both = _compared(first, second, rows, TRIED_DTYPES[dtype] if narrow else None, room)
+        found = outcome(both)
+        if report:
+            report(done + 1, len(every))
+        if shown is None or (found.kind != "idle" and not ((rows.several or rows.beyond) and found.same)):
+            shown = rows, both, found
+        if not found.same and found.kind != "idle":
+            break
+    assert shown is not None  # there is a batch
+    rows, both, found = shown
+    verdict = found.sentence
+    one, other = (each.spelling.partition("@")[0].strip() for each in (first, second))
+    alike = one == other and first.parameters == second.parameters  # one loss, computed in two ways
+    if found.same and several is None and first.loss.several and second.loss.several and not alike:
+        verdict = f"{verdict}, with one positive a query"
     attrs = results.versions() | identity
     attrs |= {
         "title": f"Gradients of {first.spelling} and {second.spelling}",
@@ -249,99 +1086,133 @@ def same_gradient(
         "seed": seed,
         "dtype": dtype,
         "tolerance": room,
-        "notes": "\n".join(notes),
+        "notes": "\n".join(_notes(first, second, rows, found, both, real, batch_size, drawn_[0].hard)),
+        "verdict": verdict,
+        "same": int(found.same),
+        "found": found.kind,
+        "next": "" if found.same else NEXT_STEPS.get(found.kind, ""),
+        "ratio": found.ratio,
     }
-    return _dataset(both, found, attrs)
+    return _dataset(both, attrs)
+
+
+def _batches(
+    embeddings: Embeddings | None, number: int, batches: int, losses: Sequence[Sides], seed: int, device: str | None
+) -> list[PairRows]:
+    """Batches to compare: those with hard negatives, if there are any, follow one without where both losses can."""
+    named = embeddings is None or embeddings.negatives is not None
+    hard, needed = all(loss.columns for loss in losses) and named, any(loss.needed for loss in losses)
+    made = []
+    for place in range(batches):
+        beside = hard and (needed or place % 2 == 1)
+        if embeddings is None:
+            made.append(synthetic(number, SYNTHETIC_HARD if beside else 0, seed + place, device_of(device or "cpu")))
+        else:
+            made.append(drawn(embeddings, number, beside, seed + place))
+    return made
+
+
+def _compared(a: Way, b: Way, rows: PairRows, rounded: torch.dtype | None, tolerance: float) -> Compared:
+    """Gradients of both losses on a batch, and what the questions need beside them."""
+    for each in (a, b):
+        each.fits(rows.number)
+    a, b = (replace(each, loss=replace(each.loss, beside=rows.beside)) for each in (a, b))
+    turned: list[PairGradients | None] = [None, None]
+    if not rows.hard and not a.loss.reads and not b.loss.reads:
+        other = PairRows(rows.candidate, rows.query, None)
+        order = torch.arange(2 * rows.number).roll(rows.number)
+        for place, each in enumerate((a, b)):
+            found = gradients(each.spelling, each, other, rounded)
+            turned[place] = PairGradients(found.value, found.rows[order.to(found.rows.device)], None)
+    counts: list[tuple[float, str, Any]] = []
+    for one in (a, b):
+        counts += [(float(one.number), one.way, one.number)] if one.way in {"ranks", "accumulate"} else []
+        scales = ((name, one.scaling.get(name)) for name in SCALING_PARAMETERS)
+        counts += [
+            (float(value), "parameter", name)
+            for name, value in scales
+            if isinstance(value, int | float) and 0 < value < math.inf
+        ]
+    counts += [(float(rows.number), "queries", rows.number), (float(rows.number**2), "pairs", "")]
+    return Compared(
+        gradients(a.spelling, a, rows, rounded),
+        gradients(b.spelling, b, rows, rounded),
+        RowKinds(rows.number, rows.hard, rows.query.device),
+        tolerance,
+        turned[0],
+        turned[1],
+        bool(((rows.matrix.norm(dim=1) - 1).abs() <= UNIT_LENGTH).all()),
+        tuple(counts),
+        (1 - OWN_COORDINATE**2) * cosine(rows.matrix, rows.matrix),
+        a.scale,
+        rounded is not None,
+        rows.beside.groups,
+        rows.beyond,
+    )
 
 
 def _notes(
     a: Way,
     b: Way,
-    drawn_: list[PairRows],
     rows: PairRows,
     found: Outcome,
     both: Compared,
     real: Embeddings | None,
     batch_size: int,
-) -> list[str]:
+    hard_from_the_start: int,
+) -> Iterator[str]:
     """Sentences beside the verdict."""
-    notes = []
     lacking = [each.spelling for each in (a, b) if not each.loss.columns]
     if lacking and (real is None or real.negatives is not None):
         plural = "take" if len(lacking) > 1 else "takes"
-        notes.append(f"{' and '.join(lacking)} {plural} no hard negatives, so the batches have none")
+        yield f"{' and '.join(lacking)} {plural} no hard negatives, so the batches have none"
     if rows.number < batch_size:
-        notes.append(f"batches of {rows.number} pairs: there are no more groups with a query and a candidate")
+        yield f"batches of {rows.number} pairs: there are no more groups with a query and a candidate"
     if both.pairs is None:
-        notes.append("a loss depends on the width of the embeddings, so that single pairs are not compared, rows are")
-    if rows.hard and not found.same and not drawn_[0].hard:
-        notes.append("without hard negatives they are the same")
-    return notes
+        yield "a loss depends on the width of the embeddings, so that single pairs are not compared, rows are"
+    if rows.hard and not found.same and not hard_from_the_start:
+        yield "without hard negatives they are the same"
 
 
-def _dataset(both: Compared, found: Outcome, attrs: dict) -> xr.Dataset:
+def _dataset(both: Compared, attrs: dict) -> xr.Dataset:
     """Label the ratios by kind of pair and by row."""
-    shape = (len(ENDS), len(PAIR_KINDS))
-    ratio, gap, part = (np.full(shape, np.nan) for _ in range(3))
+    ratio, gap, part = (np.full((len(ENDS), len(PAIR_KINDS)), np.nan) for _ in range(3))
     scale = 1.0 if both.pairs is None else max(float(each.abs().max()) for each in both.pairs) or 1.0
-    for end, kind, each, share in by_kind(both):
-        place = ENDS.index(end), PAIR_KINDS.index(kind)
-        ratio[place], gap[place], part[place] = each.ratio, each.off / scale, share
-    fits = [fit(one, other) for one, other in zip(both.first.rows, both.second.rows, strict=True)]
+    for end, kind, each, share in both.by_kind():
+        ratio[end, kind], gap[end, kind], part[end, kind] = each.ratio, each.off / scale, share
     a, b = both.first.rows, both.second.rows
-    largest = max(float(a.abs().max()), 1e-300)
-    angle = float(torch.nn.functional.cosine_similarity(a.flatten(), b.flatten(), dim=0))
-    off = float((b - a).abs().max()) / largest
+    fits, largest = [fit(one, other) for one, other in zip(a, b, strict=True)], max(float(a.abs().max()), 1e-300)
+    places, of_a = ("end", "kind"), "gradient of B in parts of A's"
+    off = "largest difference from that ratio"
     variables = {
-        "ratio": (("end", "kind"), ratio, "gradient of B in parts of A's"),
-        "gap": (("end", "kind"), gap, "largest difference from that ratio", "largest weight"),
-        "part": (("end", "kind"), part, "part of A's weights"),
-        "row_ratio": ("row", [each.ratio for each in fits], "gradient of B in parts of A's"),
-        "row_gap": (
-            "row",
-            [each.off / largest for each in fits],
-            "largest difference from that ratio",
-            "largest gradient",
-        ),
+        "ratio": (places, ratio, of_a),
+        "gap": (places, gap, off, "largest weight"),
+        "part": (places, part, "part of A's weights"),
+        "row_ratio": ("row", [each.ratio for each in fits], of_a),
+        "row_gap": ("row", [each.off / largest for each in fits], off, "largest gradient"),
         "row_end": ("row", np.array(ENDS)[both.layout.end.cpu().numpy()], "kind of row"),
         "end": ("end", list(ENDS), "row that the gradient reaches"),
         "kind": ("kind", list(PAIR_KINDS), "kind of pair"),
     }
-    attrs |= {
-        "verdict": found.verdict,
-        "same": int(found.same),
-        "found": found.kind,
-        "next": "" if found.same else NEXT_STEPS.get(found.kind, ""),
-        "ratio": found.ratio,
-        "gap": off,
-        "cosine": angle,
-        "value_a": both.first.value,
-        "value_b": both.second.value,
-    }
-    return results.labelled(variables, attrs)
+    gap_of_rows = float((b - a).abs().max()) / largest
+    values = {"value_a": both.first.value, "value_b": both.second.value}
+    return results.labelled(variables, attrs | {"gap": gap_of_rows, "cosine": both.cosine} | values)
 
 
 def document(data: xr.Dataset) -> dict:
     """Make the JSON document; None for a number that does not exist."""
-
-    def number(value: Any) -> float | None:
-        return float(value) if np.isfinite(value) else None
-
     kinds = [
-        {
-            "reaches": str(end),
-            "kind": str(kind),
-            **{name: number(data[name].sel(end=end, kind=kind)) for name in ("ratio", "gap", "part")},
-        }
+        {"reaches": str(end), "kind": str(kind)}
+        | {name: plain(data[name].sel(end=end, kind=kind)) for name in ("ratio", "gap", "part")}
         for end in data["end"].values
         for kind in data["kind"].values
         if np.isfinite(data["part"].sel(end=end, kind=kind))
     ]
-    plain = ("a", "b", "verdict", "next", "found", "pairs", "hard_negatives", "batches", "seed", "dtype", "tolerance")
+    texts = ("a", "b", "verdict", "next", "found", "pairs", "hard_negatives", "batches", "seed", "dtype", "tolerance")
     return {
-        **{name: data.attrs[name] for name in plain},
+        **{name: data.attrs[name] for name in texts},
         "same": bool(data.attrs["same"]),
-        **{name: number(data.attrs[name]) for name in ("ratio", "gap", "cosine", "value_a", "value_b")},
+        **{name: plain(data.attrs[name]) for name in ("ratio", "gap", "cosine", "value_a", "value_b")},
         "kinds": kinds,
         "notes": data.attrs["notes"].splitlines(),
     }

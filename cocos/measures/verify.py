@@ -1,9 +1,15 @@
-"""Are the weights of a loss its gradient: in every regime, in every dtype, and on real batches?"""
+"""Are the weights of a loss its gradient: in every regime, in every dtype, and on real batches?
+
+A loss is tried on inputs (`Trial`); what is wrong, or worth a note, is a `Finding`, whose kind decides on the verdict.
+"""
 
 import contextlib
+import dataclasses
+import importlib.util
 import math
-from collections.abc import Iterator
-from typing import Unpack
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -14,15 +20,321 @@ from cocos import losses, results
 from cocos.base.errors import InputError, Unfit
 from cocos.checkpoints import Checkpoint
 from cocos.counting import health, weights
-from cocos.embeddings import Embeddings, regimes
+from cocos.embeddings import Embeddings, regimes, scores
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.sources import DIRECTIONS
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled
-from cocos.measures import _trials
-from cocos.measures._trials import TRIED_DTYPES, Trial
-from cocos.measures._verdict import TrialResult, faults_of, notes_of, saturation, verdict_of
+from cocos.results.summaries import plain
 
 # Gradients below this size are not compared.
 NEGLIGIBLE = 1e-9
+# Tolerance of the closed form against autograd in float64, relative to the largest weight.
+AUTOGRAD_TOLERANCE = 1e-9
+# Tolerance against finite differences, whose own error is about 1e-6.
+SLOPE_TOLERANCE = 1e-4
+# Tolerance against another loss.
+SAME_LOSS = 1e-6
+# Tolerance against shuffled rows and columns; code of others may compute in float32.
+SHUFFLED_TOLERANCE = 1e-5
+# A weight is dead that keeps less than DEAD of its size, where that is more than HEAVY of a unit.
+DEAD, HEAVY = 0.01, 0.01
+# Verdict on a loss without a fault, by the kind of its gradient.
+VERDICTS = {"exact": "exact", "stop_gradient": "stop-gradient", "pseudo": "pseudo", "autograd": "exact, by autograd"}
+TEMPERATURES = (0.2, 0.1, 0.07, 0.05, 0.02, 0.01, 0.005)
+COLD = ("temperature", "tau")
+HOT = ("scale", "gamma", "softmax_scale", "s", "la")
+TRIED_DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
+# Seeds of each regime.
+SEEDS = range(4)
+# Step of central differences in float64.
+STEP = 1e-6
+# Part of the value that rounding leaves in a central difference.
+NOISE = 1e-5
+# Step of differences of a loss that computes in float32, and the largest part of a weight that they are off by.
+FLOAT32_STEP, FLOAT32_ERROR = 1e-3, 0.05
+# Scores up to which each is moved by itself.
+MOVED_SCORES = 400
+# Random directions along which larger inputs are moved.
+TRIAL_DIRECTIONS = 8
+PEER_LIBRARY = "pytorch_metric_learning"
+PEER_LENGTH = {"distance": "LpDistance", "distance.normalize_embeddings": False, "distance.power": 1}
+PEER_DISTANCES = {
+    "cosine": {"distance": "CosineSimilarity"},
+    "dot": {"distance": "DotProductSimilarity", "distance.normalize_embeddings": False},
+    "euclidean": PEER_LENGTH,
+    "squared_euclidean": PEER_LENGTH | {"distance.power": 2},
+}
+# Seeds of labelled sets with unit embeddings, or of two sides with one positive a query.
+PEER_SEEDS = (1, 3)
+SATURATED = (
+    "{dtype} from {parameter} {value:g}: the largest weight of query {query} is {have:.3g} "
+    "where it should be {true:.3g}"
+)
+# Kind of a finding -> its sentence.
+FINDINGS = {
+    "broken": "fails on {number} of {inputs} inputs, as on {where}: {error}{square}",
+    "gap": "closed form and autograd differ by {off:.2g} of the largest weight on {where}",
+    "slope": "its gradient is not the derivative of its value: off by {off:.2g} of the largest weight on {where}; a "
+    "stopped gradient or a straight-through estimator does that",
+    "order": "its weights depend on the order of queries or candidates, as on {where}{square}",
+    "against": "differs from {other} by {off:.2g} of the largest gradient on {where}, any common factor aside{square}",
+    "range": "float32: NaN or infinite on {where}, where float64 is finite",
+    "peer": "differs from {other} by {off:.2g} of the largest gradient",
+    "saturated": f"saturated: {SATURATED}",
+    "held": "finite differences are off by {off:.2g} of the largest weight, by design: a part of the loss is held "
+    "fixed in training",
+    "held, flat": "finite differences in the scores agree, by design: a part of the loss is held fixed in training",
+    "pseudo": "finite differences are off by {off:.2g} of the largest weight: the gradient is made up",
+    "equal": "equal to {other} on {number} inputs",
+    "equal to a mean": "equal up to a mean over the queries to {other} on {number} inputs",
+    "equal to a factor": "equal up to a factor of {least:.4g} to {most:.4g} a batch (its reduction) to {other} on "
+    "{number} inputs",
+    "leaves the range": "{dtype}: it leaves the range on {number} of {inputs} inputs, as on {where}",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A fault of a loss, or a fact worth a note.
+
+    Args:
+        kind: of `FINDINGS`.
+        numbers: those of its sentence.
+    """
+
+    kind: str
+    numbers: Mapping[str, Any]
+
+    @property
+    def sentence(self) -> str:
+        """The finding in words."""
+        return FINDINGS[self.kind].format(**self.numbers)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One input.
+
+    Args:
+        name: regime and seed, or batch and direction.
+        pairs: in float64.
+        smooth: finite differences mean something: no score is on a kink on purpose.
+    """
+
+    name: str
+    pairs: Pairs
+    smooth: bool = True
+
+
+@dataclass(eq=False)
+class TrialResult:
+    """Result of one trial; NaN where a question does not apply."""
+
+    trial: Trial
+    largest: float = math.nan
+    gap: dict[str, float] = field(default_factory=dict)
+    error: dict[str, float] = field(default_factory=dict)
+    slope: float = math.nan
+    order: float = math.nan
+    against: float = math.nan
+    ratio: float = math.nan
+    gap_at: tuple[int, int] | None = None
+    slope_at: tuple[int, int] | None = None
+    broken: str = ""
+
+    def where(self, at: tuple[int, int] | None = None) -> str:
+        """Name of the input with its size, and of a pair of it."""
+        rows, columns = self.trial.pairs.scores.shape
+        return f"{self.trial.name} ({rows} x {columns}){f', query {at[0]}, candidate {at[1]}' if at else ''}"
+
+
+def reads_embeddings(loss) -> bool:
+    """The loss looks at embeddings and labels, not at scores."""
+    known = losses.traits(loss)
+    return known.reads == "embeddings" and not known.through_scores
+
+
+def fits(loss, trial: Trial) -> bool:
+    """Whether a loss can be tried on it: a loss that reads embeddings needs scores and masks that follow from them."""
+    beyond = trial.name.startswith("large norms") and loss.metric == "cosine"
+    if beyond and loss.gradient == "autograd":
+        return False  # these scores are far outside of -1 to 1, which code of others need not survive
+    if not reads_embeddings(loss):
+        return True
+    return trial.pairs.embeddings is not None and not trial.name.startswith("empty rows")
+
+
+def square(seed: int, metric: str, directions: Sequence[str] = DIRECTIONS[:1]) -> Pairs:
+    """As many candidates as queries, one positive each: the shape of batch that a careless loss is right for."""
+    given = regimes.embeddings("random", 2 * seed + 1)
+    own = given.rows(torch.arange(len(given.query)), torch.arange(len(given.query)))
+    return scores.pairs(own, metric=metric, directions=directions)
+
+
+def synthetic(loss) -> Iterator[Trial]:
+    """The nine regimes, a square batch and a labelled set, four seeds each."""
+    metric = loss.metric
+    for name in regimes.SYNTHETIC_REGIMES:
+        for seed in SEEDS:
+            smooth = name in {"random", "anti-aligned"}
+            yield Trial(f"{name} {seed}", regimes.build(name, metric, seed), smooth)
+    for seed in SEEDS:
+        yield Trial(f"square {seed}", square(seed, metric, losses.traits(loss).directions))
+        # A labelled matrix is symmetric: scores come in equal pairs, which is a kink for losses that choose among them.
+        yield Trial(f"labelled {seed}", regimes.labelled(metric, seed), smooth=reads_embeddings(loss))
+
+
+def hardest(metric: str) -> Pairs:
+    """Each query beside its opposite, which is its positive, and beside itself, which is a negative."""
+    query = regimes.embeddings("random", 3).query
+    group = torch.arange(2 * len(query))
+    sides = query, torch.cat([-query, query])
+    level = query.new_zeros(len(query), len(group))  # a teacher that is undecided
+    given = Embeddings(*sides, group[: len(query)], group, directions=("s2p",), teacher=level)
+    return scores.pairs(given, metric=metric)
+
+
+def cast(pairs: Pairs, dtype: torch.dtype) -> Pairs:
+    """The same pairs, rounded to another dtype."""
+    part = pairs.embeddings
+    return replace(
+        pairs,
+        scores=pairs.scores.to(dtype),
+        teacher=None if pairs.teacher is None else pairs.teacher.to(dtype),
+        query_norm=None if pairs.query_norm is None else pairs.query_norm.to(dtype),
+        candidate_norm=None if pairs.candidate_norm is None else pairs.candidate_norm.to(dtype),
+        embeddings=None if part is None else part.to(dtype=dtype),
+    )
+
+
+def moved(pairs: Pairs, metric: str, query: Tensor, candidate: Tensor) -> Pairs:
+    """The same pairs with other embeddings, and their scores; not checked, so that it works under torch.func."""
+    part = pairs.embeddings
+    other = object.__new__(Embeddings)
+    other.__dict__.update(part.__dict__, query=query, candidate=candidate)
+    variance = (part.candidate_variance,) if metric == "mahalanobis" else ()
+    result = pairs.with_scores(scores.METRICS[metric](query, candidate, *variance))
+    norms = {"query_norm": scores.length(query), "candidate_norm": scores.length(candidate)}
+    result.__dict__.update(norms, embeddings=other)
+    return result
+
+
+def embedding_gradient(loss, pairs: Pairs) -> tuple[Tensor, Tensor]:
+    """Σ loss, (), and its gradient with respect to the queries and the candidates, one below the other, by autograd.
+
+    In a labelled set, where both are the same rows, it is the gradient of the one matrix.
+    """
+    part = pairs.embeddings
+
+    base = [part.query] if part.shared else [part.query, part.candidate]
+    leaves = [rows.detach().clone().requires_grad_() for rows in base]  # code of others may refuse torch.func
+    total = loss(moved(pairs, loss.metric, leaves[0], leaves[-1])).sum()
+    return total.detach(), torch.cat(torch.autograd.grad(total, leaves))
+
+
+def permuted(pairs: Pairs, seed: int = 5, *, together: bool = False) -> tuple[Pairs, Tensor, Tensor]:
+    """The same pairs with queries and candidates in another order, and the two orders; `together`: in the same one."""
+    generator = torch.Generator().manual_seed(seed)
+    rows, columns = (torch.randperm(n, generator=generator).to(pairs.scores.device) for n in pairs.scores.shape)
+    part = pairs.embeddings
+    wide = part is not None and len(part.candidate) < len(columns)  # columns of further directions
+    if (part is not None and part.shared and not wide) or (together and len(rows) == len(columns)):
+        columns = rows
+    return (
+        replace(
+            pairs,
+            scores=pairs.scores[rows][:, columns],
+            positive=pairs.positive[rows][:, columns],
+            negative=pairs.negative[rows][:, columns],
+            teacher=None if pairs.teacher is None else pairs.teacher[rows][:, columns],
+            source=None if pairs.source is None else pairs.source[rows][:, columns],
+            candidate_group=None if pairs.candidate_group is None else pairs.candidate_group[columns],
+            query_norm=None if pairs.query_norm is None else pairs.query_norm[rows],
+            candidate_norm=None if pairs.candidate_norm is None else pairs.candidate_norm[columns],
+            embeddings=None if part is None or wide else part.rows(rows, columns),
+        ),
+        rows,
+        columns,
+    )
+
+
+def directional(loss, pairs: Pairs, weight: Tensor | None) -> float:
+    """Largest difference between a gradient and central differences along random directions.
+
+    Args:
+        loss: the loss.
+        pairs: in float64.
+        weight: ∂ Σ loss / ∂ score, against which the scores are moved; None: the embeddings are moved, against the
+            gradient that autograd gives for them.
+
+    Returns:
+        The difference in parts of the length of the gradient, the largest derivative that a direction could have.
+    """
+    part, generator = pairs.embeddings, torch.Generator().manual_seed(0)
+    if weight is None:
+        gradient, rows = embedding_gradient(loss, pairs)[1], len(part.query)
+        base = part.query if part.shared else torch.cat([part.query, part.candidate])
+
+        def value(vectors: Tensor) -> Tensor:
+            query, candidate = (vectors, vectors) if part.shared else (vectors[:rows], vectors[rows:])
+            return loss(moved(pairs, loss.metric, query, candidate)).sum()
+
+    else:
+        gradient, base = weight, pairs.scores
+
+        def value(scores: Tensor) -> Tensor:
+            return loss(pairs.with_scores(scores)).sum()
+
+    worst = 0.0
+    for _ in range(TRIAL_DIRECTIONS):
+        way = torch.randn(base.shape, generator=generator, dtype=torch.float64).to(base)
+        way = way / way.norm()
+        slope = (value(base + STEP * way) - value(base - STEP * way)) / (2 * STEP)
+        worst = max(worst, (slope - (gradient * way).sum()).abs().item())
+    return worst / max(gradient.norm().item(), 1e-3)
+
+
+def slopes(loss, pairs: Pairs, weight: Tensor, size: float) -> tuple[float, tuple[int, int] | None]:
+    """How far the weights are from finite differences, in parts of `size`, and at which pair where that is known."""
+    if reads_embeddings(loss):
+        return directional(loss, pairs, None), None
+    if pairs.scores.numel() > MOVED_SCORES:
+        return directional(loss, pairs, weight), None
+    value = loss(pairs)
+    single = value.dtype != torch.float64  # code of others may compute in float32, where only long steps tell
+    off = (weights.finite_difference(loss, pairs, FLOAT32_STEP if single else STEP) - weight).abs()
+    size = max(size, NOISE * max(1.0, value.abs().sum().item()))  # rounding error that a difference may keep
+    worst = off.max().item() / size
+    if single and worst < FLOAT32_ERROR:
+        return 0.0, None
+    return worst, divmod(int(off.argmax()), off.shape[1])
+
+
+def parity(loss) -> tuple[float, float, str] | None:
+    """Largest differences from the same loss of pytorch-metric-learning in value and embedding gradient, in float64.
+
+    Returns:
+        Both relative to their size, with the name of the peer; None where there is no peer.
+    """
+    peer = loss.peer() if isinstance(loss, losses.HasPeer) else None
+    if peer is None or importlib.util.find_spec(PEER_LIBRARY) is None:
+        return None
+    name, arguments, setting = peer
+    theirs = losses.load(f"pml:{name}", PEER_DISTANCES[loss.metric] | arguments)
+    value_gap = gradient_gap = 0.0
+    if setting == "labelled":
+        inputs = [regimes.labelled(loss.metric, seed) for seed in PEER_SEEDS]
+    else:
+        inputs = [scores.pairs(regimes.embeddings("random", seed), metric=loss.metric) for seed in PEER_SEEDS]
+    for pairs in inputs:
+        (a, ours), (b, other) = (embedding_gradient(each, pairs) for each in (loss, theirs))
+        if arguments.get("distance.normalize_embeddings"):  # it divides unit rows by their norms once more
+            ours, other = (g - (g * pairs.embeddings.query).sum(dim=1, keepdim=True) * pairs.embeddings.query
+                           for g in (ours, other))  # fmt: skip
+        value_gap = max(value_gap, ((a - b).abs() / a.abs().clamp(min=1)).item())
+        gradient_gap = max(gradient_gap, ((ours - other).abs().max() / ours.abs().max().clamp(min=1e-12)).item())
+    return value_gap, gradient_gap, repr(theirs)
 
 
 def _largest(values: Tensor) -> tuple[float, tuple[int, int]]:
@@ -30,40 +342,9 @@ def _largest(values: Tensor) -> tuple[float, tuple[int, int]]:
     return values.max().item(), divmod(int(values.argmax()), values.shape[1])
 
 
-def _dtypes(loss, pairs, size: float, found: TrialResult) -> None:
-    """Gap and error in every dtype that the loss can be computed in."""
-    closed = losses.has_closed_form(loss)
-    for name, dtype in TRIED_DTYPES.items():
-        try:
-            rounded = _trials.cast(pairs, dtype)
-            plain = weights.autograd(loss, rounded)
-            ours = loss.weight(rounded) if closed or losses.traits(loss).through_scores else plain
-        except (InputError, RuntimeError):
-            continue  # scores beyond the range of the dtype, or an operation that PyTorch does not have in it
-        exact = weights.of(loss, _trials.cast(rounded, torch.float64))
-        found.error[name] = _largest((ours.double() - exact).abs())[0] / size
-        if closed:
-            gap, at = _largest((ours.double() - plain.double()).abs())
-            found.gap[name] = gap / size
-            found.gap_at = at if name == "float64" else found.gap_at
-
-
-def _against(loss, other, pairs) -> tuple[float, float]:
-    """Distance from another loss up to a factor, and the factor: of the weights, or of the embeddings' gradients."""
-    if _trials.reads_embeddings(loss) or _trials.reads_embeddings(other):
-        ours, theirs = (_trials.embedding_gradient(each, pairs)[1] for each in (loss, other))
-    else:
-        own_twin = other is losses.traits(loss).twin and hasattr(loss, "twin_weight")
-        ours, theirs = weights.of(loss, pairs), loss.twin_weight(pairs) if own_twin else weights.of(other, pairs)
-    if max(ours.abs().max().item(), theirs.abs().max().item()) < NEGLIGIBLE:
-        return math.nan, math.nan
-    ratio = ((ours * theirs).sum() / theirs.square().sum().clamp(min=1e-300)).item()
-    return (ours - ratio * theirs).abs().max().item() / max(ours.abs().max().item(), 1e-12), ratio
-
-
 def _tried(loss, other, trial: Trial) -> TrialResult:
     """Put every question to one trial. An exception of the loss itself is an answer."""
-    found, pairs = TrialResult(trial), trial.pairs
+    found, pairs, known, closed = TrialResult(trial), trial.pairs, losses.traits(loss), losses.has_closed_form(loss)
     try:
         value, weight = loss(pairs), weights.of(loss, pairs)
         unit = loss.unit(pairs)
@@ -78,44 +359,164 @@ def _tried(loss, other, trial: Trial) -> TrialResult:
         return found
     found.largest = weight.abs().max().item()
     size = max(found.largest, unit.nan_to_num(1.0).min().item())
-    _dtypes(loss, pairs, size, found)
-    known = losses.traits(loss)  # whose columns have places of their own where there are more than candidates
+    for name, dtype in TRIED_DTYPES.items():
+        try:
+            rounded = cast(pairs, dtype)
+            by_autograd = weights.autograd(loss, rounded)
+            ours = loss.weight(rounded) if closed or known.through_scores else by_autograd
+        except (InputError, RuntimeError):
+            continue  # scores beyond the range of the dtype, or an operation that PyTorch does not have in it
+        exact = weights.of(loss, cast(rounded, torch.float64))
+        found.error[name] = _largest((ours.double() - exact).abs())[0] / size
+        if closed:
+            gap, at = _largest((ours.double() - by_autograd.double()).abs())
+            found.gap[name] = gap / size
+            found.gap_at = at if name == "float64" else found.gap_at
+    # A loss whose columns have places of their own knows no other order where there are more than candidates.
     fixed = (known.matching == "columns" or len(known.directions) > 1) and len(set(pairs.scores.shape)) > 1
     if not known.draws and not fixed:
-        found.order = _order(loss, pairs, weight) / size
+        shuffled, rows, columns = permuted(pairs, together=known.matching in {"rows", "columns"})
+        try:
+            found.order = (weights.of(loss, shuffled) - weight[rows][:, columns]).abs().max().item() / size
+        except Exception:
+            found.order = math.inf
     if trial.smooth:
         if not (known.graded and known.through_scores):  # the score of a pair stands in all rows and cannot move in one
-            found.slope, found.slope_at = _trials.slopes(loss, pairs, weight, size)
+            found.slope, found.slope_at = slopes(loss, pairs, weight, size)
         if other is not None:
             found.against, found.ratio = _against(loss, other, pairs)
     return found
 
 
-def _order(loss, pairs, weight: Tensor) -> float:
-    """Largest change of a weight when queries and candidates are in another order; inf where they cannot be."""
-    shuffled, rows, columns = _trials.permuted(pairs, together=losses.traits(loss).matching in {"rows", "columns"})
-    try:
-        return (weights.of(loss, shuffled) - weight[rows][:, columns]).abs().max().item()
-    except Exception:
-        return math.inf
+def _against(loss, other, pairs) -> tuple[float, float]:
+    """Distance from another loss up to a factor, and the factor: of the weights, or of the embeddings' gradients."""
+    if reads_embeddings(loss) or reads_embeddings(other):
+        ours, theirs = (embedding_gradient(each, pairs)[1] for each in (loss, other))
+    else:
+        own_twin = other is losses.traits(loss).twin and hasattr(loss, "twin_weight")
+        ours, theirs = weights.of(loss, pairs), loss.twin_weight(pairs) if own_twin else weights.of(other, pairs)
+    if max(ours.abs().max().item(), theirs.abs().max().item()) < NEGLIGIBLE:
+        return math.nan, math.nan
+    ratio = ((ours * theirs).sum() / theirs.square().sum().clamp(min=1e-300)).item()
+    return (ours - ratio * theirs).abs().max().item() / max(ours.abs().max().item(), 1e-12), ratio
 
 
-def _synthetic(loss) -> tuple[losses.Loss, list[Trial]]:
-    """A loss, bound if it must be, and the synthetic inputs that fit it."""
-    loss = losses.of(loss)
-    try:  # where the code of others keeps its scores shows with the first batch
-        loss = weights.bound(loss, _trials.square(0, loss.metric, losses.traits(loss).directions))
-    except Unfit:
-        loss = weights.bound(loss, regimes.labelled(loss.metric))
-    return loss, [trial for trial in _trials.synthetic(loss) if _trials.fits(loss, trial)]
+def saturation(loss, other) -> dict[str, Finding]:
+    """Dtypes in which some query's gradient dies, each with the highest temperature at which it does."""
+    found: dict[str, Finding] = {}
+    pairs, held = hardest(loss.metric), set()
+    if dataclasses.is_dataclass(loss):
+        held = {each.name for each in dataclasses.fields(loss)}
+    variants: list[tuple[str, float, Any]] = []
+    for name in (*COLD, *HOT):  # the loss at ever lower temperatures, by the first parameter that it has
+        values = [t if name in COLD else 1 / t for t in TEMPERATURES]
+        with contextlib.suppress(InputError, ValueError):
+            if name in held:
+                variants = [(name, value, replace(loss, **{name: value})) for value in values]
+            else:
+                given, own = losses.parameters(loss), losses.name_of(loss)
+                variants = [(name, value, losses.load(own, given | {name: value})) for value in values]
+            break
+    for name, value, variant in variants:
+        judge = variant
+        if other is not None and name in losses.parameters(other):
+            judge = losses.load(losses.name_of(other), losses.parameters(other) | {name: value})
+        for label, dtype in TRIED_DTYPES.items():
+            if label in found:
+                continue
+            rounded = cast(pairs, dtype)
+            try:
+                have = weights.of(variant, rounded).double().abs().amax(dim=1)
+            except (InputError, RuntimeError):
+                continue
+            exact = cast(rounded, torch.float64)
+            true = weights.of(judge, exact).abs().amax(dim=1)
+            heavy = true > HEAVY * judge.unit(exact).min()
+            holds = true <= torch.finfo(dtype).max  # a larger weight is not lost by the loss, but by the dtype
+            dead = heavy & holds & ~(have >= DEAD * true)
+            if dead.any():
+                q = int(dead.nonzero()[0])
+                numbers = {"query": q, "have": float(have[q]), "true": float(true[q])}
+                found[label] = Finding("saturated", {"dtype": label, "parameter": name, "value": value} | numbers)
+    return found
 
 
-def _real(run: Run) -> Iterator[Trial]:
-    """The batches of a run, every direction of each."""
-    for number, batch in enumerate(run.plan.batches):
-        for name, side, second in run.sides:
-            for pairs in run.pairs(side, batch.flip() if second else batch, whole=True):
-                yield Trial(f"batch {number} {name}", pairs)
+def _as_intended(other, founds: Sequence[TrialResult]) -> bool:
+    """Whether the loss equals another one that stops a gradient by design."""
+    compared = [each.against for each in founds if not math.isnan(each.against)]
+    return other is not None and other.gradient == "stop_gradient" and bool(compared) and max(compared) <= SAME_LOSS
+
+
+def faults_of(
+    loss,
+    other,
+    founds: Sequence[TrialResult],
+    saturated: Mapping[str, Finding],
+    compared: tuple[float, float, str] | None,
+) -> list[Finding]:
+    """Find what is wrong with a loss, each fault with its worst case."""
+    broken = [each for each in founds if each.broken]
+    whole = [each for each in founds if not each.broken]
+    faults: list[Finding] = []
+
+    def add(kind: str, wrong: list[TrialResult], name: str, at: str = "", **numbers) -> None:
+        """Note a fault by the largest of a number; by the first case where it has no size."""
+        if wrong:
+            worst = max(wrong, key=lambda each: _size(each, name)) if name else wrong[0]
+            numbers |= {"off": _size(worst, name)} if name else {}
+            faults.append(Finding(kind, {"where": worst.where(getattr(worst, at) if at else None)} | numbers))
+
+    def only_square(wrong: list[TrialResult], right: list[TrialResult]) -> str:
+        """Words for faults that only batches of one shape have."""
+        shapes = [each.trial.pairs.scores.shape for each in right if min(each.trial.pairs.scores.shape) > 1]
+        square = not any(len(set(each.trial.pairs.scores.shape)) == 1 for each in wrong)
+        square = square and bool(wrong and shapes) and all(rows == columns for rows, columns in shapes)
+        return "; it is right only for square batches" if square else ""
+
+    if broken:
+        about = {"number": len(broken), "inputs": len(founds), "error": broken[0].broken}
+        add("broken", broken, "", square=only_square(broken, whole), **about)
+    add("gap", [each for each in whole if _size(each, "gap") > AUTOGRAD_TOLERANCE], "gap", "gap_at")
+    if loss.gradient in {"exact", "autograd"} and not _as_intended(other, whole):
+        add("slope", [each for each in whole if each.slope > SLOPE_TOLERANCE], "slope", "slope_at")
+    mixed = [each for each in whole if each.order > SHUFFLED_TOLERANCE and each.trial.smooth]
+    add("order", mixed, "", square=only_square(mixed, [each for each in whole if each.order <= SHUFFLED_TOLERANCE]))
+    if apart := [each for each in whole if each.against > SAME_LOSS]:
+        square = only_square(apart, [each for each in whole if each.against <= SAME_LOSS])
+        add("against", apart, "against", square=square, other=losses.name_of(other))
+    add("range", [each for each in whole if math.isinf(each.error.get("float32", 0.0))], "")
+    if compared and max(compared[:2]) > SAME_LOSS:
+        faults.append(Finding("peer", {"other": compared[2], "off": max(compared[:2])}))
+    return faults + [saturated[dtype] for dtype in ("float64", "float32") if dtype in saturated]
+
+
+def _size(found: TrialResult, name: str) -> float:
+    return found.gap.get("float64", 0.0) if name == "gap" else getattr(found, name)
+
+
+def notes_of(loss, other, founds: Sequence[TrialResult], saturated: Mapping[str, Finding]) -> Iterator[Finding]:
+    """Yield findings that are no fault."""
+    whole = [each for each in founds if not each.broken]
+    bent = max((each.slope for each in whole if not math.isnan(each.slope)), default=0.0)
+    if loss.gradient == "stop_gradient" or _as_intended(other, whole):
+        yield Finding("held" if bent > SLOPE_TOLERANCE else "held, flat", {"off": bent})
+    if loss.gradient == "pseudo":
+        yield Finding("pseudo", {"off": bent})
+    compared = [each for each in whole if each.against <= SAME_LOSS]
+    if compared and other is not None:
+        factors = [each.ratio for each in compared]
+        mean = all(abs(each.ratio * each.trial.pairs.scores.shape[0] - 1) < SAME_LOSS for each in compared)
+        kind = "equal to a mean" if mean else "equal to a factor"
+        kind = "equal" if max(abs(k - 1) for k in factors) < SAME_LOSS else kind
+        numbers = {"least": min(factors), "most": max(factors)}
+        yield Finding(kind, {"other": losses.name_of(other), "number": len(compared)} | numbers)
+    yield from (saturated[dtype] for dtype in ("bfloat16", "float16") if dtype in saturated)
+    for dtype in ("bfloat16", "float16"):
+        over = [each.trial.name for each in whole if math.isinf(each.error.get(dtype, 0.0))]
+        over = [name for name in over if not name.startswith("large norms")]  # made to be beyond any range
+        if over:
+            about = {"dtype": dtype, "number": len(over), "inputs": len(whole), "where": over[0]}
+            yield Finding("leaves the range", about)
 
 
 @sampled(without=["same_group", "dtype"], batches=2)
@@ -155,7 +556,7 @@ def verify(
     if isinstance(loss, str):
         loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
     if isinstance(loss, losses.Layered):
-        weights.of(loss, _trials.square(0, loss.metric))  # refuses, and says what to verify
+        weights.of(loss, square(0, loss.metric))  # refuses, and says what to verify
     other = against
     if isinstance(against, str):
         shared = losses.parameters(losses.load(against)).keys() & losses.parameters(loss).keys()
@@ -182,57 +583,70 @@ def verify(
         raise InputError(
             f"loss {losses.name_of(loss)}: none of the inputs fits it; give a file of embeddings that does"
         )
-    saturated, compared = saturation(loss, other), _trials.parity(loss)
+    saturated, compared = saturation(loss, other), parity(loss)
     faults = faults_of(loss, other, founds, saturated, compared)
+    intended = _as_intended(other, [each for each in founds if not each.broken])
+    verdict = VERDICTS["stop_gradient" if intended else loss.gradient]
+    if kinds := {fault.kind for fault in faults}:
+        only = {"saturated": "saturated", "slope": "not the derivative of its value"}
+        verdict = only.get(*kinds, "wrong") if len(kinds) == 1 else "wrong"
     loud = "" if run is None else health.sentence(run.spread, health.called(run.embeddings))
+    notes = (note.sentence for note in notes_of(loss, other, founds, saturated))
     attrs = results.provenance(
         loss,
         title=f"Verification, {losses.name_of(loss)}",
         against=losses.name_of(other) if other is not None else None,
-        verdict=verdict_of(loss, other, founds, faults),
-        saturated="; ".join(saturated.values()),
+        verdict=verdict,
+        saturated="; ".join(SATURATED.format(**each.numbers) for each in saturated.values()),
         peer=compared[2] if compared else "",
         peer_value=compared[0] if compared else math.nan,
         peer_gradient=compared[1] if compared else math.nan,
-        faults="\n".join(faults),
-        notes="\n".join([*filter(None, [loud]), *notes_of(loss, other, founds, saturated)]),
+        faults="\n".join(fault.sentence for fault in faults),
+        notes="\n".join([*filter(None, [loud]), *notes]),
         **(checkpoint.identity() | {"split": sampling["split"]} if checkpoint else {}),
     )
-    return _dataset(founds, attrs)
-
-
-def _dataset(founds: list[TrialResult], attrs: dict) -> xr.Dataset:
-    """Label the results of the trials, (case, dtype) and (case,)."""
-    dtypes = {
-        name: np.array([[getattr(f, name).get(dtype, math.nan) for dtype in TRIED_DTYPES] for f in founds])
+    gap, error = (
+        np.array([[getattr(each, name).get(dtype, math.nan) for dtype in TRIED_DTYPES] for each in founds])
         for name in ("gap", "error")
-    }
-    off, slopes = "largest weight of the case", [f.slope for f in founds]
+    )
+    off, both = "largest weight of the case", ("case", "dtype")
     variables = {
-        "gap": (("case", "dtype"), dtypes["gap"], "closed form against autograd in the same dtype", off),
-        "error": (("case", "dtype"), dtypes["error"], "against float64 on the same rounded input", off),
-        "finite_difference": ("case", slopes, "gradient against central differences in float64", off),
-        "against": ("case", [f.against for f in founds], "against the other loss, a common factor aside", off),
-        "largest": ("case", [f.largest for f in founds], "largest weight", "weight"),
-        "case": ("case", np.array([f.trial.name for f in founds])),
+        "gap": (both, gap, "closed form against autograd in the same dtype", off),
+        "error": (both, error, "against float64 on the same rounded input", off),
+        "finite_difference": (
+            *("case", [each.slope for each in founds], "gradient against central differences in float64", off),
+        ),
+        "against": ("case", [each.against for each in founds], "against the other loss, a common factor aside", off),
+        "largest": ("case", [each.largest for each in founds], "largest weight", "weight"),
+        "case": ("case", np.array([each.trial.name for each in founds])),
         "dtype": ("dtype", np.array(list(TRIED_DTYPES))),
     }
     return results.labelled(variables, attrs)
 
 
-def _worst_case(values: xr.DataArray) -> str | None:
-    """Name of the case with the largest value; None where all are 0 or none is known."""
-    known = values.dropna("case")
-    return str(known["case"].values[known.values.argmax()]) if len(known) and float(known.max()) > 0 else None
+def _synthetic(loss) -> tuple[losses.Loss, list[Trial]]:
+    """A loss, bound if it must be, and the synthetic inputs that fit it."""
+    loss = losses.of(loss)
+    try:  # where the code of others keeps its scores shows with the first batch
+        loss = weights.bound(loss, square(0, loss.metric, losses.traits(loss).directions))
+    except Unfit:
+        loss = weights.bound(loss, regimes.labelled(loss.metric))
+    return loss, [trial for trial in synthetic(loss) if fits(loss, trial)]
+
+
+def _real(run: Run) -> Iterator[Trial]:
+    """The batches of a run, every direction of each."""
+    for number, batch in enumerate(run.plan.batches):
+        for name, side, second in run.sides:
+            for pairs in run.pairs(side, batch.flip() if second else batch, whole=True):
+                yield Trial(f"batch {number} {name}", pairs)
 
 
 def document(data: xr.Dataset) -> dict:
     """Make the JSON document of `verify`; None where a question does not apply."""
-
-    def number(value) -> float | None:
-        return float(value) if np.isfinite(value) else None
-
     worst = {name: data[name].where(np.isfinite(data[name])).max("case") for name in ("gap", "error")}
+    gaps = data["gap"].sel(dtype="float64").dropna("case")
+    some = len(gaps) and float(gaps.max()) > 0
     return {
         "loss": results.about_loss(data.attrs),
         "gradient": data.attrs["gradient"],
@@ -240,9 +654,9 @@ def document(data: xr.Dataset) -> dict:
         "faults": data.attrs["faults"].splitlines(),
         "notes": data.attrs["notes"].splitlines(),
         "cases": int(data.sizes["case"]),
-        **{name: {str(d): number(each.sel(dtype=d)) for d in data["dtype"].values} for name, each in worst.items()},
-        "gap_on": _worst_case(data["gap"].sel(dtype="float64")),
-        "finite_difference": number(data["finite_difference"].max()),
-        "peer": {name: number(data.attrs[f"peer_{name}"]) for name in ("value", "gradient")},
-        "largest": number(data["largest"].max()),
+        **{name: {str(d): plain(each.sel(dtype=d)) for d in data["dtype"].values} for name, each in worst.items()},
+        "gap_on": str(gaps["case"].values[gaps.values.argmax()]) if some else None,
+        "finite_difference": plain(data["finite_difference"].max()),
+        "peer": {name: plain(data.attrs[f"peer_{name}"]) for name in ("value", "gradient")},
+        "largest": plain(data["largest"].max()),
     }

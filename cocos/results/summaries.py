@@ -46,7 +46,7 @@ def places(size: int) -> np.ndarray:
 
 def plain(value) -> float | int | bool | None:
     """A number as JSON represents it; None where it is not finite."""
-    value = value.item()
+    value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 

@@ -1,11 +1,11 @@
-"""Gradients of a loss of one batch: of every row, and of every row along every other one."""
+"""Gradients of a loss of one batch of pairs: of every row, and of every row along every other one."""
 
 import math
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -29,6 +29,11 @@ GROUP_SIZES = (1, 2, 3, 4)
 CLOSE_ROWS, CLOSE_NOISE = 4, (0.02, 1.0)
 # Smallest number of pairs in which rows, mini-batches and processes can be told apart.
 FEWEST_PAIRS = 4
+# Kinds of rows that a gradient reaches.
+ENDS = ("queries", "candidates", "hard negatives")
+# Kinds of pairs: a query and its candidate, and the sources of negatives.
+PAIR_KINDS = ("positives", "in-batch", "own hard", "others' hard", "query-query", "candidate-candidate")
+
 Call = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
@@ -92,6 +97,43 @@ class PairGradients:
     value: float
     rows: Tensor
     pairs: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class RowKinds:
+    """Kinds of the rows of a batch, and of its pairs: `number` queries, their candidates, `hard` negatives of each."""
+
+    number: int
+    hard: int
+    device: torch.device
+
+    @cached_property
+    def end(self) -> Tensor:
+        """Index into `ENDS` of each row, (R,)."""
+        sizes = torch.tensor([self.number, self.number, self.number * self.hard])
+        return torch.repeat_interleave(torch.arange(3), sizes).to(self.device)
+
+    @cached_property
+    def pair(self) -> Tensor:
+        """Number of the pair that each row belongs to, (R,)."""
+        own = torch.arange(self.number)
+        return torch.cat([own, own, own.repeat_interleave(self.hard)]).to(self.device)
+
+    @cached_property
+    def kind(self) -> Tensor:
+        """Index into `PAIR_KINDS` of each pair of rows, (R, R), symmetric."""
+        query = self.end == 0
+        own = self.pair[:, None] == self.pair[None, :]
+        hard = (self.end[:, None] == 2) | (self.end[None, :] == 2)
+        mixed = query[:, None] != query[None, :]
+        kind = torch.where(query[:, None] & query[None, :], 4, 5)
+        crossed = torch.where(hard, torch.where(own, 2, 3), torch.where(own, 0, 1))
+        return torch.where(mixed, crossed, kind)
+
+    def rows(self, end: int) -> slice:
+        """Rows of one end."""
+        sizes = (0, self.number, 2 * self.number, (2 + self.hard) * self.number)
+        return slice(sizes[end], sizes[end + 1])
 
 
 @contextmanager
@@ -242,7 +284,7 @@ def drawn(embeddings: Embeddings, number: int, hard: bool, seed: int) -> PairRow
         hard: whether the hard negatives that queries name are drawn with them.
         seed: for drawing.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator, named = torch.Generator().manual_seed(seed), embeddings.negatives
     asking, asked = (group.cpu() for group in (embeddings.query_group, embeddings.candidate_group))
     place: dict[int, list[int]] = {}
     for row in torch.randperm(len(asked), generator=generator).tolist():
@@ -251,7 +293,8 @@ def drawn(embeddings: Embeddings, number: int, hard: bool, seed: int) -> PairRow
     for row in torch.randperm(len(asking), generator=generator).tolist():
         group = int(asking[row])
         others = [each for each in place.get(group, []) if not (embeddings.shared and each == row)]
-        if group not in seen and others and (not hard or _all_named(embeddings, row)):
+        whole = not hard or named.is_floating_point() or bool((named[row] >= 0).all())
+        if group not in seen and others and whole:
             seen.add(group)
             pairs.append((row, others[0]))
         if len(pairs) == number:
@@ -261,31 +304,16 @@ def drawn(embeddings: Embeddings, number: int, hard: bool, seed: int) -> PairRow
             f"{len(pairs)} groups have a query and a candidate of its own, expected at least {FEWEST_PAIRS}"
         )
     rows, columns = (torch.tensor(each, device=embeddings.query.device) for each in zip(*pairs, strict=True))
-    negatives = _negatives(embeddings, rows) if hard else None
+    negatives = None
+    if hard:
+        negatives = named[rows] if named.is_floating_point() else embeddings.candidate[named[rows]]
     found = PairRows(embeddings.query[rows], embeddings.candidate[columns], negatives)
-    found = replace(found, beside=_beside(embeddings, rows, columns, hard))
+    teacher = embeddings.teacher
+    if teacher is not None:
+        every = torch.cat([columns, named[rows].flatten()]) if hard else columns
+        teacher = teacher.rows(rows, every)
+    grades = None if embeddings.grades is None else embeddings.grades[rows]
+    found = replace(found, beside=Annotations(grades, teacher))
     if not bool((found.matrix != 0).any(dim=1).all()):
         raise InputError("a row that was drawn is a zero vector, which has no direction; remove it")
     return found
-
-
-def _beside(embeddings: Embeddings, rows: Tensor, columns: Tensor, hard: bool) -> Annotations:
-    """Grades and scores of a teacher, of the pairs that were drawn."""
-    grades = None if embeddings.grades is None else embeddings.grades[rows]
-    if embeddings.teacher is None:
-        return Annotations(grades)
-    named: Any = embeddings.negatives
-    every = torch.cat([columns, named[rows].flatten()]) if hard else columns
-    return Annotations(grades, embeddings.teacher.rows(rows, every))
-
-
-def _all_named(embeddings: Embeddings, row: int) -> bool:
-    """Whether a query has all of its hard negatives."""
-    named: Any = embeddings.negatives
-    return named.is_floating_point() or bool((named[row] >= 0).all())
-
-
-def _negatives(embeddings: Embeddings, rows: Tensor) -> Tensor:
-    """Hard negatives of some queries, (N, K, D)."""
-    named: Any = embeddings.negatives
-    return named[rows] if named.is_floating_point() else embeddings.candidate[named[rows]]
