@@ -24,7 +24,7 @@ from cocos.counting import weights as weighing
 from cocos.embeddings import regimes, scores
 from cocos.embeddings.batches import plan
 from cocos.engine import prepared
-from cocos.measures.decomposition import STATISTICS
+from cocos.measures.decomposition import GRADIENT_LABELS
 from cocos.reports import table
 
 NAMES = losses.names()
@@ -624,7 +624,7 @@ def test_the_command_says_what_the_measure_found(file, tmp_path):
     assert set(document["directions"]["q2c"]["cancellation"]) == {"mean", "std"}
     np.testing.assert_array_equal(results.open(out)["net_norm"], expected["net_norm"])
     text = call(file, *options).stdout
-    for key, (label, _) in STATISTICS.items():
+    for key, (label, _) in GRADIENT_LABELS.items():
         assert (label in text) == (key in expected), key
     assert "q2c: " in text and " of pull and push cancels; the normalisation takes " in text
     assert call(file, "--loss", "n_pair", "--batch-size", 16).stdout.count("normalisation") == 0

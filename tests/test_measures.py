@@ -24,7 +24,7 @@ from cocos.embeddings import scores
 from cocos.embeddings.batches import Batch, plan
 from cocos.engine import prepared
 from cocos.engine.sampling import Sampling, meanings
-from cocos.measures import _per_query
+from cocos.measures.count import bins
 from cocos.plots import _labels
 from cocos.plots._wording import percent
 from cocos.plots.count import title as title_of_count
@@ -348,7 +348,7 @@ def test_plots_draw_the_dataset(embeddings):
     ax = plots.count([data, other], ax=axes[0])
     said = [text.get_text() for text in ax.texts]
     most = max(float(each["contributing"].max()) for each in (data, other))
-    upper = _per_query.bins(most)
+    upper = bins(most)
     high = {}
     for row, each in enumerate((data, other)):
         for direction, sign in (("q2c", 1), ("c2q", -1)):

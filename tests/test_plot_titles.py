@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import Embeddings, InputError, losses, measures, plots
 from cocos.commands import app
-from cocos.measures import _per_query
+from cocos.measures.count import bins
 from cocos.plots import _labels, _wording
 from cocos.plots.count import title as title_of_count
 from cocos.reports import plot_kinds, saving
@@ -84,7 +84,7 @@ def test_what_is_not_nothing_is_never_shown_as_nothing(part, said):
 
 def test_bins_of_counts_hold_all_of_them():
     for most in (0, 1, 7, 127, 201, 12_484, 3_000_000):
-        upper = _per_query.bins(most)
+        upper = bins(most)
         assert upper[0] == 0 and upper[-1] >= most and (np.diff(upper) > 0).all() and len(upper) <= 16
 
 

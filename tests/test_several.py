@@ -12,8 +12,8 @@ import cocos
 from cocos import Embeddings, losses, measures, results
 from cocos.base.errors import InputError
 from cocos.commands import app
+from cocos.counting import health
 from cocos.engine import prepared
-from cocos.measures import _felt
 from cocos.reports import table
 from cocos.reports.latex import latex
 from cocos.results import several
@@ -123,7 +123,7 @@ def calls(monkeypatch):
     counted(prepared.batches, "plan", "plan")
     counted(prepared.engine, "view", "view")
     counted(prepared.scores, "pairs", "pairs")
-    counted(_felt.health, "side", "side")
+    counted(health, "side", "side")
     return made
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from cocos import Embeddings, losses, measures, reports
 from cocos.commands import app
-from cocos.counting import health, verdicts
+from cocos.counting import health, statistics, verdicts
 from cocos.monitor.detectors.whole_batch import WholeBatch
 from cocos.reports import count as report
 
@@ -106,7 +106,7 @@ def test_definitions_are_asked_for(tmp_path, monkeypatch):
     assert short[:5] == long[:5] and len(long) > len(short) + 20
     assert short[5].startswith("next: cocos audit ") or short[6].startswith("next: cocos audit ")
     assert not any(line.startswith("health") for line in short) and any(line.startswith("health") for line in long)
-    labels = [label for _, label, _, _ in report.COUNT_ROWS[:4]]
+    labels = [each.row for each in list(statistics.BATCH_NUMBERS.values())[:4]]
     assert all(any(line.startswith(f"{label}: ") for line in long) for label in labels)
     blank = [place for place, line in enumerate(short) if not line]
     assert len(short) - blank[-1] - 1 <= 5  # provenance in three lines of 80 columns, and the mark

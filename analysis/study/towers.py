@@ -20,9 +20,9 @@ from analysis.study.runner import RESULTS
 from cocos import losses, measures, results
 from cocos.checkpoints import encoders
 from cocos.checkpoints.data import emoji_captions
+from cocos.counting.statistics import BATCH_NUMBERS
 from cocos.embeddings import batches
 from cocos.engine import retrieval
-from cocos.measures.count import BATCH_LABELS
 
 __all__ = ["main"]
 
@@ -122,7 +122,7 @@ def table(rows: dict[tuple[str, float, int], dict]) -> xr.Dataset:
     variables["r1"] = ("run", variables["R@1"][1].mean(axis=1), "R@1, mean of both directions", "%")
     dims = ("run", "convention", "direction")
     for name in COUNTS:
-        long_name, units = BATCH_LABELS[name]
+        long_name, units = BATCH_NUMBERS[name].about
         variables[name] = (dims, _array(every, name, "mean"), long_name, units)
         if name in PUBLISHED_COUNTS:
             over = f"{long_name}: deviation over the batches of a run"

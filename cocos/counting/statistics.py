@@ -5,7 +5,12 @@ the sum of the weights above zero on its negatives; a negative that is pulled ha
 (Q,). Those that describe how the push is spread over the negatives (`effective`, `participation`, `n90`,
 `hardest_share`) do not depend on eps, and are 0 for a query whose negatives are not pushed; otherwise
 they are at least 1, except the last.
+
+`STATISTICS` has one row a statistic: its name, label and units, the numbers that a batch has of it, and where tables
+show these. A statistic that a loss computes itself is counted, averaged, saved and shown once it has a row there.
 """
+
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,9 +21,13 @@ from cocos.embeddings.sources import SOURCES
 
 __all__ = [
     "BY_SHARE",
-    "SOURCES_BY_UNIT",
+    "BATCH_NUMBERS",
+    "OF_SOURCES",
     "SOURCE_STATISTICS",
+    "STATISTICS",
     "Difference",
+    "Number",
+    "Statistic",
     "as_many",
     "by_source",
     "contributing",
@@ -26,6 +35,7 @@ __all__ = [
     "hardest_share",
     "holm",
     "n90",
+    "names",
     "paired",
     "participation",
     "per_query",
@@ -41,19 +51,232 @@ __all__ = [
     "weight_positive",
 ]
 
+# Queries of which a mean is taken, and how a label says so.
+AVERAGED_OVER = {
+    "all": "mean over all queries",
+    "any": "mean over the queries with at least one",
+    "pushed": "mean over the queries with any push",
+}
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number that a batch, or a whole count, has of a statistic of its queries.
+
+    Args:
+        name: in a Dataset and in a JSON document; empty: that of the statistic.
+        label: empty: that of the statistic, with the queries of the mean.
+        units: empty: those of the statistic.
+        how: `mean`, or `sum`, which is of one batch and averaged over the full ones.
+        over: queries of which the mean is taken: `all`, `any`, for which the statistic is above 0, or `pushed`.
+        value: a query counts as 1 where the statistic has this value, and as 0 elsewhere; None: by the statistic.
+        by: statistic by which the queries of a mean are weighed, which makes it a ratio of sums.
+        symbol: of the published tables.
+        row: label in the table of `cocos count`, with places for `batch` and `percent`; empty: it has no row.
+        words: its definition, for `--explain`.
+        column: heading in the table of several losses; empty: it has no column.
+        scale: factor in tables, 100 for percent.
+        record: name in a record of `cocos.Monitor`; empty: it is not recorded.
+        of: name of the statistic, which fills it in.
+    """
+
+    name: str = ""
+    label: str = ""
+    units: str = ""
+    how: str = "mean"
+    over: str = "all"
+    value: float | None = None
+    by: str = ""
+    symbol: str = ""
+    row: str = ""
+    words: str = ""
+    column: str = ""
+    scale: float = 1
+    record: str = ""
+    of: str = ""
+
+    @property
+    def about(self) -> tuple[str, str]:
+        """Long name and units."""
+        return f"{self.label} ({self.symbol})" if self.symbol else self.label, self.units
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A statistic of each query, and the numbers that a batch has of it.
+
+    Args:
+        name: in the records of a count.
+        label: for people.
+        units: of its values.
+        numbers: of a batch; none: it is there for single queries alone.
+        by_unit: it is by the natural unit of the loss, and NaN where that is not known.
+        own: a loss computes it beside the others (`cocos.losses.ExtraStatistics`, `Filters`).
+        rare: a table shows it only where it is not 0.
+        asked: it is computed only where it is asked for.
+    """
+
+    name: str
+    label: str
+    units: str = "candidates"
+    numbers: tuple[Number, ...] = ()
+    by_unit: bool = False
+    own: bool = False
+    rare: bool = False
+    asked: bool = False
+
+    def __post_init__(self):
+        """Fill in what a number has of its statistic."""
+        made = (
+            replace(
+                each,
+                name=each.name or self.name,
+                label=each.label or f"{self.label}, {AVERAGED_OVER[each.over]}",
+                units=each.units or self.units,
+                of=self.name,
+            )
+            for each in self.numbers
+        )
+        object.__setattr__(self, "numbers", tuple(made))
+
+    @property
+    def variable(self) -> str:
+        """Its name in a Dataset, where the plain one is of the number of a batch."""
+        return f"{self.name}_per_query" if self.numbers and self.name != "contributing" else self.name
+
+    @property
+    def about(self) -> tuple[str, str]:
+        """Label and units."""
+        return self.label, self.units
+
+
+# Every statistic of a query, in the order of the table of `cocos count`. All else follows from these rows: Datasets,
+# JSON, tables, records, comparisons.
+STATISTICS = (
+    Statistic("contributing", "contributing negatives", by_unit=True, numbers=(
+        Number("contributing_all", row="contributing negatives per query", column="contributing",
+               words="negatives above eps, mean over all queries", record="contributing"),
+        Number("contributing_mean", over="any", symbol="C^A", row="of the queries with any (C^A)", column="C^A",
+               words="the same over the queries that have at least one (C^q)"),
+        Number("idle_fraction", "part of the queries without any contributing negative", "1", value=0,
+               row="queries without any, %", column="none %", scale=100,
+               words="queries of which no negative is above eps"),
+        Number("idle_pull", "part of the pull that the queries without any contributing negative hold", "1", value=0,
+               by="pull", row="part of the pull that they hold, %", column="their pull %", scale=100,
+               words="sum of their pull over that of all queries: they still move, where it is not 0"),
+        Number("contributing_sum", "contributing negatives, sum over the batch", how="sum", symbol="C^B",
+               row="full batch of {batch}: contributing (C^B)", words="mean over the full batches"),
+        Number("idle", "queries without any contributing negative", "queries", how="sum", value=0, symbol="C^0",
+               row="full batch of {batch}: queries without any (C^0)", words="mean over the full batches",
+               record="idle"),
+    )),
+    Statistic("relative", "negatives with a part above eps of the query's own push", numbers=(
+        Number(row="negatives with more than {percent} of the push", record="relative",
+               words="negatives with more than eps of the query's own push, the sum of its weights above zero; it "
+               "compares losses of any kind"),
+    )),
+    Statistic("effective", "effective number of negatives", numbers=(
+        Number(over="pushed", row="effective number of negatives", column="effective", record="effective",
+               words="exp of the entropy of the push, free of any threshold; over the queries with any push, and so "
+               "are the rows below on the push"),
+    )),
+    Statistic("participation", "participation ratio of the negatives", numbers=(
+        Number(over="pushed", row="participation ratio of the negatives",
+               words="1 over the sum of squared parts of the push"),
+    )),
+    Statistic("n90", "negatives that hold 90 % of the push", asked=True, numbers=(
+        Number(over="pushed", row="negatives that carry 90 % of the push", column="n90",
+               words="fewest negatives with 90 % of the push"),
+    )),
+    Statistic("hardest_share", "part of the push on the heaviest negative", "1", numbers=(
+        Number(over="pushed", row="part of the push on the heaviest negative", column="heaviest",
+               words="largest part of the query's own push, 0 to 1", record="hardest_share"),
+    )),
+    Statistic("weight_above", "summed share of the negatives above eps", "share", by_unit=True, numbers=(
+        Number("", "share of the negatives above eps, mean over the queries", symbol="W^{qv-}", column="W-",
+               row="share of the negatives above eps (W-)", words="summed |weight| / unit of these negatives"),
+    )),
+    Statistic("weight_below", "summed share of the negatives not above eps", "share", by_unit=True, numbers=(
+        Number("", "share of the negatives not above eps, mean over the queries",
+               row="share of the negatives not above eps", words="the same of the negatives that the count leaves out"),
+    )),
+    Statistic("weight_positive", "summed share of the positives", "share", by_unit=True, numbers=(
+        Number("", "share of the positives, mean over all queries", symbol="W^{qv+}", column="W+",
+               row="share of the positives (W+)", words="the same of the positives: 1 - p(match) for one softmax",
+               record="weight_positive"),
+    )),
+    Statistic("eq7", "count of Eq. 7", "pairs per positive", own=True, numbers=(
+        Number("eq7_mean", over="any", symbol="C^q", row="Eq. 7 count, queries with any (C^q)",
+               words="pairs of a positive and a candidate above it"),
+        Number("eq7_sum", "count of Eq. 7, sum over the batch", how="sum", row="full batch of {batch}: Eq. 7 count",
+               words="mean over the full batches"),
+        Number("eq7_idle", "queries without any count of Eq. 7", "queries", how="sum", value=0, symbol="C^0",
+               row="full batch of {batch}: Eq. 7 count of 0", words="mean over the full batches"),
+    )),
+    Statistic("clamped", "part of the positives on the clamp (HCL), for which nothing is pushed", "1", own=True,
+              numbers=(
+        Number("", "queries with all positives on the clamp (HCL), which push nothing", "queries", how="sum", value=1,
+               row="full batch of {batch}: queries on the clamp", words="they push nothing"),
+    )),
+    Statistic("pulled_negatives", "contributing negatives that are pulled", by_unit=True, rare=True, numbers=(
+        Number(row="contributing negatives that are pulled"),
+    )),
+    Statistic("pushed_positives", "positives that are pushed, with a share above eps", by_unit=True, rare=True,
+              numbers=(
+        Number(row="positives that are pushed"),
+    )),
+    Statistic("masked", "negatives that the filter of the loss suspects", own=True, rare=True, numbers=(
+        Number(row="negatives that the filter suspects"),
+    )),
+    Statistic("masked_push", "their part of the query's push without the filter", "1", own=True, rare=True, numbers=(
+        Number("", "their part of the push without the filter", by="unfiltered_push", scale=100,
+               row="their part of the push without the filter, %"),
+    )),
+    Statistic("below_zero", "whether the positive scores below 0, so that `percent` keeps negatives above it", "1",
+              own=True, numbers=(
+        Number("", "part of the queries whose positive scores below 0: `percent` keeps negatives above it"),
+    )),
+    Statistic("relative_uncertain", "candidates whose part of the push is too near eps to tell"),
+    Statistic("uncertain", "candidates too near eps to tell: the count is uncertain by this number"),
+    Statistic("unfiltered_push", "total weight above zero of the negatives without the filter", "weight", own=True),
+    Statistic("negative_push", "total weight above zero of the negatives", "weight"),
+    Statistic("push", "total weight above zero", "weight"),
+    Statistic("pull", "total weight below zero", "weight"),
+    Statistic("negatives", "negatives in the batch"),
+)  # fmt: skip
+# Statistics of a query and a source of candidates; its `push` is a part of all push in the numbers.
+OF_SOURCES = (
+    Statistic("source_negatives", "negatives of the source", numbers=(
+        Number("negatives", row="negatives per query"),
+    )),
+    Statistic("source_contributing", "contributing negatives of the source", by_unit=True, numbers=(
+        Number("contributing", row="contributing negatives"),
+    )),
+    Statistic("source_pulled", "contributing negatives of the source that are pulled", by_unit=True, rare=True,
+              numbers=(
+        Number("pulled", row="contributing negatives that are pulled"),
+    )),
+    Statistic("source_push", "total weight above zero of the negatives of the source", "weight", numbers=(
+        Number("push", "part of the push", "1", row="part of the push, %", scale=100),
+    )),
+)  # fmt: skip
+# Statistics by their names.
+BY_NAME = {each.name: each for each in STATISTICS}
+# Numbers of a batch by their names.
+BATCH_NUMBERS = {number.name: number for each in STATISTICS for number in each.numbers}
 # Statistics by the natural unit of a loss, NaN where it is not known.
-BY_SHARE = (
-    "contributing",
-    "weight_above",
-    "weight_below",
-    "weight_positive",
-    "pulled_negatives",
-    "pushed_positives",
-)
-# Statistics of each source: its negatives, those that contribute, those of them that are pulled, and its push.
-SOURCE_STATISTICS = ("source_negatives", "source_contributing", "source_pulled", "source_push")
-# Those of them by the unit of a loss.
-SOURCES_BY_UNIT = SOURCE_STATISTICS[1:3]
+BY_SHARE = tuple(each.name for each in (*STATISTICS, *OF_SOURCES) if each.by_unit)
+SOURCE_STATISTICS = tuple(each.name for each in OF_SOURCES)
+
+
+def names(over: str) -> tuple[str, ...]:
+    """Names of the statistics with a mean over some of the queries: `all`, `any` or `pushed`.
+
+    Examples:
+        >>> cocos.statistics.names("any")
+        ('contributing', 'eq7')
+    """
+    return tuple(each.name for each in STATISTICS if any(number.over == over for number in each.numbers))
 
 
 def _by_unit(values: Tensor, share: Tensor) -> Tensor:
@@ -181,7 +404,7 @@ def by_source(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) ->
         for own, values in zip(found.values(), every, strict=True):
             own.append(values)
     made = {name: torch.stack(values, dim=1) for name, values in found.items()}
-    return made | {name: _by_unit(made[name].T, share).T for name in SOURCES_BY_UNIT}
+    return made | {name: _by_unit(made[name].T, share).T for name in SOURCE_STATISTICS if name in BY_SHARE}
 
 
 def push(weights: Tensor) -> Tensor:

@@ -6,10 +6,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from cocos.base.errors import InputError
 from cocos.embeddings.scores import Pairs
-from cocos.losses import Bindable, Loss, UnitOfWeights, has_closed_form, has_weight, traits
+from cocos.embeddings.sources import DIRECTIONS
+from cocos.losses import Bindable, Loss, UnitOfWeights, has_closed_form, has_weight, name_of, traits
 
-__all__ = ["analytic", "autograd", "autograd_radial", "bound", "finite_difference", "gap", "of", "unit"]
+__all__ = ["analytic", "autograd", "autograd_radial", "bound", "check_pairs", "finite_difference", "gap", "of", "unit"]
 
 
 def analytic(loss: Loss, pairs: Pairs) -> Tensor:
@@ -151,3 +153,29 @@ def gap(loss: Loss, pairs: Pairs) -> float:
         True
     """
     return (analytic(loss, pairs) - autograd(loss, pairs)).abs().max().item()
+
+
+def check_pairs(loss: Loss, measure: str, *, teacher: bool = True, graded: bool = False) -> None:
+    """Refuse a loss that reads more than the scores of queries with candidates, for measures that place each weight.
+
+    Args:
+        loss: the loss.
+        measure: its name, for the message.
+        teacher: whether the measure has the scores of a teacher, where the embeddings have them.
+        graded: whether the embeddings have grades, so that a weight may be of the score of a graded pair.
+
+    Raises:
+        InputError: naming what else it reads.
+
+    Examples:
+        >>> cocos.weights.check_pairs(cocos.losses.load("ntxent"), "decomposition")
+    """
+    read = traits(loss)
+    further = [f"{name} scores" for name in read.directions if name != DIRECTIONS[0]]
+    further += [] if teacher else [f"the {name}" for name in read.requires]
+    further += ["the scores of other graded pairs"] if graded and read.graded else []
+    if further:
+        raise InputError(
+            f"loss {name_of(loss)}: it also reads {' and '.join(further)}, for which {measure} has no place; "
+            "cocos count can count it"
+        )

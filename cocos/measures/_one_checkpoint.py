@@ -13,13 +13,15 @@ import xarray as xr
 import cocos
 from cocos import losses, results
 from cocos.checkpoints import Checkpoint
+from cocos.counting import averages
+from cocos.counting.statistics import BY_NAME
 from cocos.embeddings import Embeddings, batches, scores, sources
 from cocos.embeddings.scores import Pairs
 from cocos.engine import retrieval
 from cocos.engine.prepared import Run, embedded, prepare
 from cocos.engine.readers import PositiveRanks
 from cocos.engine.sampling import Progress, Sampling
-from cocos.measures import _known, _per_query
+from cocos.measures import _known
 from cocos.measures.count import count
 from cocos.measures.dtp import dtp
 from cocos.measures.evaluate import EVALUATED_SPLITS, ranked
@@ -41,12 +43,8 @@ CHECKPOINT_TEXTS = {
 READ_BATCHES = 8
 # Rows of a batch of which the numbers of a record are read; of a larger batch, as many are drawn.
 READ_ROWS = 1024
-# Label of a quantity that a count has for every query: long name and units.
-ROW_LABELS = {
-    "contributing_per_query": ("contributing negatives", "candidates"),
-    "effective_per_query": ("effective number of negatives (exp of entropy)", "candidates"),
-    "best_rank": ("rank of the best positive of a row that asks", "rank"),
-}
+# Label of the rank of a row that asks: long name and units.
+RANK_LABEL = ("rank of the best positive of a row that asks", "rank")
 DISTANCE_LABELS = {
     "dtp": ("distance to the own proxy, mean over classes", "distance"),
     "dtp_low": ("distance to the own proxy, 5th percentile of the classes", "distance"),
@@ -85,10 +83,10 @@ def _measured(
             made[name] = ("direction", [directions[side].get(name, np.nan) for side in names], *label)
     made |= {name: ((), record[name], *label) for name, label in records.STEP_METRICS.items() if name in record}
     for name in ("contributing", "effective"):
-        dims, values = ("direction", "batch", "query"), counted[name if name == "contributing" else f"{name}_per_query"]
-        made[f"{name}_per_query"] = (dims, values.values.astype(np.float32), *ROW_LABELS[f"{name}_per_query"])
+        values = counted[BY_NAME[name].variable].values.astype(np.float32)
+        made[f"{name}_per_query"] = (averages.QUERY_DIMS, values, *BY_NAME[name].about)
     for name in ("query_index", "query_group"):
-        made[name] = (("direction", "batch", "query"), counted[name].values, *_per_query.SHARED_LABELS[name])
+        made[name] = (averages.QUERY_DIMS, counted[name].values, *averages.DRAWN_LABELS[name])
     made |= _of_ranks(held_out, loss.metric if loss.metric in scores.METRICS else "cosine", ks)
     if embeddings.proxies:
         found = dtp({"run": [embeddings]})
@@ -144,7 +142,7 @@ def _of_count(counted: xr.Dataset, record: dict[str, Any]) -> dict[str, dict[str
 
     What a batch has is the mean over the full batches. A loss of smaller batches than those counted is left out.
     """
-    made, full = {}, _per_query.full_batches(counted)
+    made, full = {}, averages.full_batches(counted)
     for name, own in record["directions"].items():
         one = counted.sel(direction=name)
         every = ~np.isnan(one["negatives"].values)
@@ -172,7 +170,7 @@ def _mean(one: xr.Dataset, names: tuple[str, ...], where: np.ndarray) -> float:
     """Mean over the queries in a mask of a sum of statistics; NaN where the count lacks one."""
     if any(name not in one for name in names):
         return np.nan
-    return float(_per_query.mean(sum(one[name].values for name in names), where, (0, 1)))
+    return float(averages.mean(sum(one[name].values for name in names), where, (0, 1)))
 
 
 def _of_ranks(embeddings: Embeddings, metric: str, ks: tuple[int, ...]) -> dict[str, tuple]:
@@ -187,7 +185,7 @@ def _of_ranks(embeddings: Embeddings, metric: str, ks: tuple[int, ...]) -> dict[
     whole = np.full((len(best), max(map(len, best))), np.nan, dtype=np.float32)
     for row, values in zip(whole, best, strict=True):
         row[: len(values)] = values
-    return made | {"best_rank": (("direction", "row"), whole, *ROW_LABELS["best_rank"])}
+    return made | {"best_rank": (("direction", "row"), whole, *RANK_LABEL)}
 
 
 def _best(embeddings: Embeddings, found: dict[str, tuple[torch.Tensor, PositiveRanks]]) -> Iterator[np.ndarray]:

@@ -16,8 +16,9 @@ from cocos.base.ranges import Fraction, whole
 from cocos.base.writing import text_of
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.tables import Columns, missing, read
-from cocos.counting import filter_rules, statistics
+from cocos.counting import filter_rules, marked, statistics
 from cocos.counting.filter_rules import FilterTrial
+from cocos.counting.marked import MARKED_LABELS
 from cocos.embeddings import Embeddings, likeness
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.marks import UNMARKED, Mark, of, within
@@ -26,7 +27,6 @@ from cocos.embeddings.sources import OWN_HARD
 from cocos.engine import devices, readers
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled
-from cocos.measures import _marked
 from cocos.results import summaries
 from cocos.results.summaries import plain
 
@@ -494,7 +494,7 @@ class Tallies:
         every = torch.stack([*found.values(), torch.zeros_like(pairs.negative)])
         every[-1] = every.any(dim=0)
         masks = [(mask, statistics.as_many(mask, pairs.negative, random)) for mask in every]
-        self.blocks.append(_marked.of_block(push, masks) | {"negatives": pairs.negative.sum(dim=1)})
+        self.blocks.append(marked.of_block(push, masks) | {"negatives": pairs.negative.sum(dim=1)})
         at = row, column = every[-1].nonzero(as_tuple=True)
         hits = every[:, row, column].double()
         self.overlap += torch.stack([hits @ hits.T, (hits * push[at]) @ hits.T]).cpu().numpy()
@@ -515,9 +515,10 @@ class Tallies:
 
     def of_rules(self) -> dict[str, np.ndarray]:
         """The entries of `AUDIT_LABELS`, (R,) each, and of `OVERLAP_LABELS`, (R, R)."""
-        plain, marked = self._per_query()
-        parts = _marked.parts(marked, plain["negatives"], plain["negative_push"], -1)
-        suspects = marked["marked_negatives"]
+        values = self._per_query()
+        kinds = {name: np.ascontiguousarray(values[name].T) for name in MARKED_LABELS}
+        parts = marked.parts(kinds, values["negatives"], values["negative_push"], -1)
+        suspects = kinds["marked_negatives"]
         return {
             "suspects": suspects.sum(axis=1).astype(np.int64),
             "share": parts["marked_share"],
@@ -527,33 +528,32 @@ class Tallies:
             "push": self.overlap[1].diagonal().copy(),
             "met": (suspects > 0).mean(axis=1),
             "overlap": self.overlap[0].astype(np.int64),
-            "overlap_push": _over(self.overlap[1], float(plain["negative_push"].sum())),
+            "overlap_push": _over(self.overlap[1], float(values["negative_push"].sum())),
         }
 
     def of_filters(self) -> dict[str, np.ndarray]:
         """The entries of `FILTER_LABELS`, (T,) each."""
-        plain, _ = self._per_query()
-        pushed = float(plain["negative_push"].sum())
+        values = self._per_query()
+        pushed = float(values["negative_push"].sum())
         sums = dict(zip(filter_rules.SUMS_OF_FILTERS, self.filters.T, strict=True))
         known, known_push = self.known_negatives
         return {
-            "filter_share": _over(sums["masked"], plain["negatives"].sum()),
+            "filter_share": _over(sums["masked"], values["negatives"].sum()),
             "filter_push": _over(sums["masked_push"], pushed),
             "filter_left": _over(sums["left_push"], pushed),
             "precision": _over(sums["right"], sums["masked"] if known else 0),
             "recall": _over(sums["right"], known),
             "push_precision": _over(sums["right_push"], sums["masked_push"] if known else 0),
             "push_recall": _over(sums["right_push"], known_push),
-            "emptied": _over(sums["emptied"], float(len(plain["negatives"]))),
+            "emptied": _over(sums["emptied"], float(len(values["negatives"]))),
             "below_zero": sums["below_zero"],
         }
 
-    def _per_query(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Statistics of the queries of all blocks: (Q,), and (R, Q) of the rules."""
-        whole = {
+    def _per_query(self) -> dict[str, np.ndarray]:
+        """Statistics of the queries of all blocks: (Q,), and (Q, R) of the rules."""
+        return {
             name: torch.cat([block[name] for block in self.blocks]).cpu().double().numpy() for name in self.blocks[0]
         }
-        return _marked.taken(whole, len(self.rules))
 
 
 def guided(pairs: Pairs) -> Tensor:

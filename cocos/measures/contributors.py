@@ -13,12 +13,12 @@ from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.counting import health, statistics
+from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import Pairs
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled, whole_number
-from cocos.measures import _narrow
 
 # Whole numbers of one query, which stand in the attributes.
 QUERY_TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")
@@ -160,7 +160,7 @@ def contributors(
     if row is not None and not isinstance(row, Integral):
         raise InputError(f"row: {row!r}, expected a whole number")
     run = prepare(embeddings, loss, eps=eps, **sampling)
-    _narrow.check(run.loss, "contributors")
+    check_pairs(run.loss, "contributors")
     direction, side, second = run.side(direction)
     row = _middle(run, side, second) if row is None else row
     if not 0 <= row < len(side.query):

@@ -1,11 +1,12 @@
 """How many negatives contribute to the gradient of each query?"""
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Unpack
 
 import numpy as np
+import torch
 import xarray as xr
 from torch import Tensor
 
@@ -13,15 +14,21 @@ from cocos import engine, losses, results
 from cocos.base import processes
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
-from cocos.counting import conventions, statistics, verdicts
+from cocos.counting import averages, conventions, marked, statistics, verdicts, weights
+from cocos.counting.marked import MARKED_LABELS, MARKED_PARTS, MarkedBatch
+from cocos.counting.statistics import BATCH_NUMBERS, OF_SOURCES, SOURCE_STATISTICS, STATISTICS
 from cocos.embeddings import Embeddings
-from cocos.engine import devices, fused, retrieval
-from cocos.engine.prepared import Run, prepare_all
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.sources import SOURCES
+from cocos.engine import devices, fused, readers, retrieval
+from cocos.engine.columns import columns
+from cocos.engine.prepared import OUT_OF_RANGE, Run, passes, prepare_all, threads
+from cocos.engine.readers.columns import ColumnsReader
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
-from cocos.engine.sampling import Progress, Sampling, sampled
-from cocos.measures import _felt, _marked, _per_query, _sourced
-from cocos.measures._counting import Counting, QueryRecords
+from cocos.engine.sampling import Progress, Sampling, sampled, within
+from cocos.measures.health import reports
 from cocos.results import several
 
 FLOAT32_COUNTS = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
@@ -30,106 +37,10 @@ CHANGED_FORM = (
     "(-p unit= gives it)"
 )
 NO_KERNEL = "no compiled kernel, so that PyTorch reads the scores, several times as slowly: {}"
-QUERY_LABELS = {
-    "contributing": ("contributing negatives", "candidates"),
-    "relative_per_query": ("negatives with a part above eps of the query's own push", "candidates"),
-    "relative_uncertain": ("candidates whose part of the push is too near eps to tell", "candidates"),
-    "uncertain": ("candidates too near eps to tell: the count is uncertain by this number", "candidates"),
-    "weight_above_per_query": ("summed share of the negatives above eps", "share"),
-    "weight_below_per_query": ("summed share of the negatives not above eps", "share"),
-    "weight_positive_per_query": ("summed share of the positives", "share"),
-    "pulled_negatives_per_query": ("contributing negatives that are pulled", "candidates"),
-    "pushed_positives_per_query": ("positives that are pushed, with a share above eps", "candidates"),
-    "masked_per_query": ("negatives that the filter of the loss suspects", "candidates"),
-    "below_zero_per_query": ("whether the positive scores below 0, so that `percent` keeps negatives above it", "1"),
-    "masked_push_per_query": ("their part of the query's push without the filter", "1"),
-    "unfiltered_push": ("total weight above zero of the negatives without the filter", "weight"),
-    "negative_push": ("total weight above zero of the negatives", "weight"),
-    "push": ("total weight above zero", "weight"),
-    "pull": ("total weight below zero", "weight"),
-    "effective_per_query": ("effective number of negatives (exp of entropy)", "candidates"),
-    "participation_per_query": ("participation ratio of the negatives", "candidates"),
-    "n90_per_query": ("negatives that hold 90 % of the push", "candidates"),
-    "hardest_share_per_query": ("part of the push that the heaviest negative holds", "1"),
-    "eq7_per_query": ("count of Eq. 7 (SmoothAP)", "pairs per positive"),
-    "clamped_per_query": ("part of the positives on the clamp (HCL), for which nothing is pushed", "1"),
-}
-BATCH_LABELS = {
-    "contributing_mean": ("contributing negatives, mean over the queries with at least one (C^A)", "candidates"),
-    "contributing_sum": ("contributing negatives, sum over the batch (C^B)", "candidates"),
-    "contributing_all": ("contributing negatives, mean over all queries", "candidates"),
-    "idle": ("queries without any contributing negative (C^0)", "queries"),
-    "idle_fraction": ("part of the queries without any contributing negative", "1"),
-    "idle_pull": ("part of the pull that the queries without any contributing negative hold", "1"),
-    "relative": ("negatives with a part above eps of the query's own push, mean over all queries", "candidates"),
-    "weight_above": ("share of the negatives above eps, mean over the queries (W^{qv-})", "share"),
-    "weight_below": ("share of the negatives not above eps, mean over the queries", "share"),
-    "weight_positive": ("share of the positives, mean over the queries (W^{qv+})", "share"),
-    "pulled_negatives": ("contributing negatives that are pulled, mean over all queries", "candidates"),
-    "pushed_positives": ("positives that are pushed, with a share above eps, mean over all queries", "candidates"),
-    "masked": ("negatives that the filter of the loss suspects, mean over all queries", "candidates"),
-    "below_zero": ("part of the queries whose positive scores below 0: `percent` keeps negatives above it", "1"),
-    "masked_push": ("their part of the push without the filter", "1"),
-    "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
-    "participation": ("participation ratio, mean over the queries with any push", "candidates"),
-    "n90": ("negatives that hold 90 % of the push, mean over the queries with any push", "candidates"),
-    "hardest_share": ("part of the push on the heaviest negative, mean over the queries with any push", "1"),
-    "eq7_mean": ("count of Eq. 7, mean over the queries with at least one (C^q)", "pairs per positive"),
-    "eq7_sum": ("count of Eq. 7, sum over the batch", "pairs per positive"),
-    "eq7_idle": ("queries without any count of Eq. 7 (C^0)", "queries"),
-    "clamped": ("queries with all positives on the clamp (HCL), which push nothing", "queries"),
-}
-# Statistics of the spread of the push, averaged over the queries with any.
-PUSH_SPREAD = ("effective", "participation", "n90", "hardest_share")
-# Statistics that are averaged over all queries; those that a loss does not have, or an older file, are left out.
-OVER_ALL_QUERIES = (
-    "relative",
-    "weight_above",
-    "weight_below",
-    "weight_positive",
-    "pulled_negatives",
-    "pushed_positives",
-    "masked",
-    "below_zero",
-)
-# Statistics that a batch has, and no query by itself.
-OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle", "clamped")
-
-
-def _everything(run: Run) -> bool:
-    """One batch is visited that asks every query for all of its positives: metrics can be read from the same pass."""
-    if not run.visited or len(run.plan.batches) > 1 or not run.plan.batches[0].square:
-        return False
-    (batch,), embeddings = run.plan.batches, run.embeddings
-    groups = (embeddings.query_group, embeddings.candidate_group)
-    single = all(len(group.unique()) == len(group) for group in groups)
-    sizes = (len(batch.query_index), len(batch.candidate_index))
-    whole = sizes == (len(embeddings.query), len(embeddings.candidate))
-    return whole and (single or not batch.paired or run.same_group == "positive")
-
-
-def _metrics_of(run: Run, found: list, progress: Progress | None) -> dict[str, tuple]:
-    """Label the retrieval metrics of the whole set, from the same pass as the counts or from one of their own."""
-    if not found:
-        view = engine.view(run.embeddings, metric=run.loss.metric, product=run.dtype)
-        found[:] = engine.run(view, [Ranks(), PrecisionRecall()], progress=progress and progress("ranking"))
-    ranked, curve = found
-    names = run.embeddings.directions
-    metrics = {name: retrieval.metrics(each) for name, each in zip(names, ranked, strict=True)}
-    singles = {"PR-AUC": retrieval.average_precision(curve.score, curve.negatives)}
-    if len(names) > 1:
-        singles["rsum"] = retrieval.rsum(*metrics.values())
-    made = {name: ("direction", [each[name] for each in metrics.values()]) for name in metrics[names[0]]}
-    made |= {name: ((), value) for name, value in singles.items()}
-    return {name: (*about, *retrieval.label(name)) for name, about in made.items()}
-
-
-def _notes(run: Run) -> list[str]:
-    """How exact the counts are, and how they were made."""
-    if not run.visited:
-        return [FLOAT32_COUNTS] if run.dtype == "float32" else []
-    reason = "" if devices.ahead(run.embeddings.query.device) else fused.kernel_reason()
-    return [NO_KERNEL.format(reason)] if reason else []
+# Relative difference of a share and eps that rounding can turn.
+EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
+# Largest count of each bin: 0 alone, then in even steps of the logarithm; the second where the first is too fine.
+LADDERS = ((0, 1, 2, 5, 10, 20, 50, 100, 200), (0, 1, *(f * 10**n for n in range(9) for f in (3, 10))))
 
 
 @devices.threads(1)
@@ -200,29 +111,31 @@ def count(
     sampling["copies"] = conventions.copies(convention, sampling["copies"])
     keep = {"visits": standard and not n90, "whole": not standard, "marks": True}
     runs = prepare_all(embeddings, asked, eps=eps, **keep, **sampling)
-    _same_sides(runs)
+    _check(runs, convention)
     names = [] if single else several.labels(loss, [repr(run.loss) for run in runs])
-    counted = _counted(runs, Counting(eps, convention, n90, _more if metrics else lambda _: ()), sampling["progress"])
-    alike = {id(run.plan.batches): run for run in runs}
-    pairs = {key: run.same_group_pairs() for key, run in alike.items()}
-    repeated = {key: run.repeated() for key, run in alike.items()}
+    progress = sampling["progress"]
+    counted = Counting(eps, convention, n90, metrics).each(runs, progress and progress("counting"))
+    alike = {id(run.plan.batches): (run.same_group_pairs(), run.repeated()) for run in runs}
     labels = [label for mark in runs[0].embeddings.marks.values() for label in mark.labels]
     parts, seen = [], {}
     for run, found in zip(runs, counted, strict=True):
-        own = {"same_group_pairs": pairs[id(run.plan.batches)], "repeated": repeated[id(run.plan.batches)]}
-        parts.append(variables(found.records, **own, zero_when_idle=not standard, sizes=found.sizes, marks=labels))
+        pairs, repeated = alike[id(run.plan.batches)]
+        own = {"repeated": repeated, "zero_when_idle": not standard, "sizes": found.sizes, "marks": labels}
+        parts.append(variables(found.records, pairs, **own))
         if metrics:
-            others = found.others or seen.setdefault((run.loss.metric, run.dtype, id(run.embeddings)), [])
-            parts[-1] |= _metrics_of(run, others, sampling["progress"])
+            key = run.loss.metric, run.dtype, id(run.embeddings)
+            ranked = found.others or seen.get(key) or _ranked(run, progress)
+            seen.setdefault(key, ranked)
+            parts[-1] |= _metrics_of(run, *ranked)
     known = [not np.isnan(part["idle"][1]).any() for part in parts]
-    attrs = [_attrs(*each, convention) for each in zip(runs, known, _felt.reports(runs), strict=True)]
+    attrs = [_attrs(*each, convention) for each in zip(runs, known, reports(runs), strict=True)]
     if single:
         return results.labelled(parts[0], attrs[0])
-    return several.stacked(_sourced.aligned(parts), attrs, names, f"Contributing negatives, {len(runs)} losses")
+    return several.stacked(_same_sources(parts), attrs, names, f"Contributing negatives, {len(runs)} losses")
 
 
-def _same_sides(runs: Sequence[Run]) -> None:
-    """Refuse losses of which one asks from the queries alone and another in both directions, which no Dataset holds."""
+def _check(runs: Sequence[Run], convention: str) -> None:
+    """Refuse batches that a published counter does not know, and losses whose directions no Dataset holds together."""
     first, sides = runs[0], [name for name, _, _ in runs[0].sides]
     for run in runs:
         own = [name for name, _, _ in run.sides]
@@ -231,107 +144,251 @@ def _same_sides(runs: Sequence[Run]) -> None:
                 f"loss: {losses.name_of(first.loss)} asks in {' and '.join(sides)}, {losses.name_of(run.loss)} in "
                 f"{' and '.join(own)}; count them one by one"
             )
-
-
-def _more(run: Run) -> list:
-    """Readers of the retrieval metrics, where the pass of the counts sees all that they need."""
-    return [Ranks(), PrecisionRecall()] if _everything(run) else []
-
-
-def _counted(runs: Sequence[Run], counting: Counting, progress: Progress | None) -> list[QueryRecords]:
-    """Check the runs, count for each, and add the groups of the queries."""
-    report = progress and progress("counting")
-    for run in runs:
-        conventions.check_sample(counting.convention, run.loss, run.plan.sample, len(run.sides))
+        conventions.check_sample(convention, run.loss, run.plan.sample, len(sides))
     for embeddings in {id(run.embeddings): run.embeddings for run in runs}.values():
         processes.alike("the embeddings", embeddings.query, embeddings.candidate)
-        embeddings.unchanged()
-    found = counting.each(runs, report)
-    for run, counted in zip(runs, found, strict=True):
-        run.embeddings.unchanged()
-        for name, side, _ in run.sides:
-            for part in counted.records[name]:
-                part["query_group"] = side.groups.query[part["query_index"].cpu()]
-    return found
 
 
-def _attrs(run: Run, known: bool, health: dict, convention: str) -> dict:
+def _everything(run: Run) -> bool:
+    """One batch is visited that asks every query for all of its positives: metrics can be read from the same pass."""
+    if not run.visited or len(run.plan.batches) > 1 or not run.plan.batches[0].square:
+        return False
+    (batch,), embeddings = run.plan.batches, run.embeddings
+    groups = (embeddings.query_group, embeddings.candidate_group)
+    single = all(len(group.unique()) == len(group) for group in groups)
+    sizes = (len(batch.query_index), len(batch.candidate_index))
+    whole = sizes == (len(embeddings.query), len(embeddings.candidate))
+    return whole and (single or not batch.paired or run.same_group == "positive")
+
+
+def _ranked(run: Run, progress: Progress | None) -> list:
+    """Ranks and precisions of the whole set, in a pass of their own."""
+    view = engine.view(run.embeddings, metric=run.loss.metric, product=run.dtype)
+    return engine.run(view, [Ranks(), PrecisionRecall()], progress=progress and progress("ranking"))
+
+
+def _metrics_of(run: Run, ranked: Sequence, curve) -> dict[str, tuple]:
+    """Label the retrieval metrics of the whole set."""
+    names = run.embeddings.directions
+    metrics = {name: retrieval.metrics(each) for name, each in zip(names, ranked, strict=True)}
+    singles = {"PR-AUC": retrieval.average_precision(curve.score, curve.negatives)}
+    if len(names) > 1:
+        singles["rsum"] = retrieval.rsum(*metrics.values())
+    made = {name: ("direction", [each[name] for each in metrics.values()]) for name in metrics[names[0]]}
+    made |= {name: ((), value) for name, value in singles.items()}
+    return {name: (*about, *retrieval.label(name)) for name, about in made.items()}
+
+
+def _attrs(run: Run, known: bool, found: dict, convention: str) -> dict:
     """Attributes of the counts of one loss; of one whose unit is not known in all batches, that it is unknown."""
-    measured = results.share(run.loss) != "unknown"
-    lost = {} if known or not measured else {"share": "unknown", "unit": "unknown"}
+    lost = {} if known or results.share(run.loss) == "unknown" else {"share": "unknown", "unit": "unknown"}
+    notes = [line for line in run.notes if line not in run.plan.undrawn]
+    if not run.visited:
+        notes += [FLOAT32_COUNTS] if run.dtype == "float32" else []
+    elif reason := "" if devices.ahead(run.embeddings.query.device) else fused.kernel_reason():
+        notes.append(NO_KERNEL.format(reason))
+    notes += [CHANGED_FORM] if lost else []
+    footnotes = conventions.footnotes(run.loss, convention, directions=len(run.sides))
     return run.provenance(
         **lost,
         title=f"Contributing negatives, {losses.name_of(run.loss)}",
         convention=convention,
-        notes="\n".join([
-            *(line for line in run.notes if line not in run.plan.undrawn),
-            *_notes(run),
-            *([CHANGED_FORM] if lost else []),
-        ]),
+        notes="\n".join(notes),
         undrawn="\n".join(run.plan.undrawn),
-        footnotes="\n".join([
-            *run.plan.undrawn,
-            *conventions.footnotes(run.loss, convention, directions=len(run.sides)),
-        ]),
-        health=json.dumps(health),
+        footnotes="\n".join([*run.plan.undrawn, *footnotes]),
+        health=json.dumps(found),
     )
 
 
-def _there(values: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Which places of the arrays are those of a query, where a batch may have fewer than the largest one."""
-    return ~np.isnan(values.get("negatives", values["contributing"]))
+@dataclass(frozen=True)
+class QueryRecords:
+    """Statistics of every query, in the order of the batches, and results of further readers.
 
-
-def _without_unit(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays with no statistic by the unit of the loss, where it is unknown in any batch."""
-    if not np.isnan(values["contributing"][_there(values)]).any():
-        return dict(values)
-    gone = [name for name in values if name.split("/")[0] in (*statistics.BY_SHARE, *statistics.SOURCES_BY_UNIT)]
-    return dict(values) | {name: np.full(values[name].shape, np.nan) for name in gone}
-
-
-def _statistics(values: Mapping[str, np.ndarray], axis, *, zero_when_idle: bool = False) -> dict[str, np.ndarray]:
-    """The entries of `BATCH_LABELS` over some axes of queries; a mean over no query is missing, or 0 as published.
-
-    Entries by the unit of the loss are missing where it is unknown.
+    Args:
+        records: direction -> one entry a batch, or a stack of batches -> statistic -> (queries of all of them, ...).
+        sizes: direction -> queries of every batch, in the order of the entries.
+        others: results of `Ranks` and `PrecisionRecall`, where the same pass has read them.
     """
-    counted, every = values["contributing"], _there(values)
-    none = np.where(np.isnan(counted), np.nan, counted == 0)  # queries without any contributing negative
-    known = not np.isnan(counted[every]).any()
-    sums = {"contributing_sum": np.where(every, counted, 0).sum(axis=axis), "idle": (counted == 0).sum(axis=axis)}
-    result = {key: each if known else np.full(np.shape(each), np.nan) for key, each in sums.items()}
-    result |= {
-        "contributing_mean": _per_query.mean(counted, counted > 0, axis),
-        "contributing_all": _per_query.mean(counted, every, axis),
-        "idle_fraction": _per_query.mean(none, every, axis),
-    }
-    if "pull" in values:  # a ratio of sums; queries are weighed by their pull
-        largest = np.max(values["pull"], where=every & np.isfinite(values["pull"]), initial=0.0)
-        pull = values["pull"] / (largest or 1)  # so that no sum overflows
-        whole = np.where(every & known, pull, 0).sum(axis=axis)
-        idle = np.where(counted == 0, pull, 0).sum(axis=axis)
-        result["idle_pull"] = np.divide(idle, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
-    for name in OVER_ALL_QUERIES:
-        if f"{name}_per_query" in values:
-            result[name] = _per_query.mean(values[f"{name}_per_query"], every, axis)
-    for name in PUSH_SPREAD:
-        if f"{name}_per_query" in values:  # n90 is there where it was asked for
-            result[name] = _per_query.mean(values[f"{name}_per_query"], values["effective_per_query"] > 0, axis)
-    if "unfiltered_push" in values:  # a ratio of sums; older files have means over the queries, which they keep
-        push = np.where(every, values["unfiltered_push"], 0)
-        held, total = (np.nansum(each, axis=axis) for each in (values["masked_push_per_query"] * push, push))
-        result["masked_push"] = np.divide(held, total, out=np.full(np.shape(total), np.nan), where=total > 0)
-    elif "masked_push_per_query" in values:
-        result["masked_push"] = _per_query.mean(values["masked_push_per_query"], every, axis)
-    if "eq7_per_query" in values:
-        eq7 = values["eq7_per_query"]
-        found = _per_query.mean(eq7, eq7 > 0, axis)
-        result["eq7_mean"] = np.nan_to_num(found, nan=0.0) if zero_when_idle else found
-        result["eq7_sum"] = np.where(np.isnan(eq7), 0, eq7).sum(axis=axis)
-        result["eq7_idle"] = (eq7 == 0).sum(axis=axis)
-    if "clamped_per_query" in values:
-        result["clamped"] = (values["clamped_per_query"] == 1).sum(axis=axis)
-    return result
+
+    records: dict[str, list[dict]]
+    sizes: dict[str, list[int]]
+    others: list = field(default_factory=list)
+
+    def add(self, name: str, part: dict[str, Tensor], index: Sequence[Tensor]) -> None:
+        """Add the batches of a stack, of which `index` are the rows that ask."""
+        self.records[name].append(part | {"query_index": torch.cat(list(index))})
+        self.sizes[name].extend(len(rows) for rows in index)
+
+    def sorted(self, visited: list[int]) -> "QueryRecords":
+        """The same in the order of the batches, of which these are the places in the order of the entries."""
+        if visited == list(range(len(visited))):
+            return self
+        back, records, sizes = np.argsort(visited), {}, {}
+        for name, entries in self.records.items():
+            own = np.array(self.sizes[name])
+            sizes[name] = own[back].tolist()
+            start = torch.from_numpy(
+                np.repeat((own.cumsum() - own)[back] - (own[back].cumsum() - own[back]), own[back])
+            )
+            rows = start + torch.arange(len(start))
+            flat = {key: torch.cat([entry[key] for entry in entries]) for key in entries[0]}
+            records[name] = [{key: values[rows.to(values.device)] for key, values in flat.items()}]
+        return QueryRecords(records, sizes, self.others)
+
+
+@dataclass(frozen=True)
+class Counting:
+    """What is counted: scores are held in memory, visited tile by tile, or visited by their sources.
+
+    Args:
+        eps: smallest share that contributes.
+        convention: `standard` or `ecir2022`.
+        n90: whether the pushes of every query are sorted.
+        metrics: whether ranks are read from the same pass, where it sees all that they need.
+    """
+
+    eps: float
+    convention: str
+    n90: bool
+    metrics: bool
+
+    def published(self, run: Run) -> bool:
+        """Whether a published counter is repeated, which reads whole batches."""
+        return self.convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
+
+    def each(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
+        """Count for each run; runs that read the same scores share them."""
+        groups: dict[tuple, list[int]] = {}
+        for place, run in enumerate(runs):
+            run.embeddings.unchanged()
+            groups.setdefault(self._key(run), []).append(place)
+        found: dict[int, QueryRecords] = {}
+        for done, places in enumerate(groups.values()):
+            some, shown = [runs[place] for place in places], within(report, done, len(groups))
+            if not some[0].visited:
+                counted = self._held(some, shown)
+            elif _by_source(some[0]):
+                counted = self._columned(some, shown)
+            else:
+                counted = self._visited(some, shown)
+            found.update(zip(places, counted, strict=True))
+        for place, run in enumerate(runs):
+            run.embeddings.unchanged()
+            for name, side, _ in run.sides:
+                for part in found[place].records[name]:
+                    part["query_group"] = side.groups.query[part["query_index"].cpu()]
+        return [found[place] for place in range(len(runs))]
+
+    def _key(self, run: Run) -> tuple:
+        """All that the scores of a run depend on; of scores that are held, the blocks in which they are read too."""
+        blocks = None if run.visited else (run.loss.couples == "query", self.published(run))
+        traits = losses.traits(run.loss)
+        seen = (run.loss.metric, run.same_group, run.dtype, id(run.embeddings), id(run.plan.batches))
+        seen += (traits.directions, traits.graded, run.loss if run.visited and _by_source(run) else None)
+        return *seen, run.visited, blocks
+
+    def _of_block(self, run: Run, pairs: Pairs, second: bool, masks: Sequence) -> dict[str, Tensor]:
+        """Statistics of the queries of some pairs, (queries, ...); `masks` are those of the marked negatives."""
+        found, standard = run.weighed(pairs)
+        whole = losses.traits(run.loss).hinge is not None  # whole numbers are above eps or not
+        unit = standard if self.convention == "standard" else conventions.unit(run.loss, pairs, standard)
+        part = statistics.per_query(found, unit, pairs, self.eps, equal=0 if whole else EQUAL_SHARES[run.dtype])
+        part["negatives"] = pairs.negative.sum(dim=1)
+        if self.n90:
+            part["n90"] = statistics.n90(statistics.spread(found, pairs))
+        if whole:
+            part["relative_uncertain"] = torch.zeros_like(part["negatives"])
+        if isinstance(run.loss, losses.ExtraStatistics):
+            part |= run.loss.extra(pairs, self.eps)
+        if isinstance(run.loss, losses.Filters) and run.loss.filter != "none":
+            part |= _masked(run.loss, pairs)
+        if self.published(run):
+            share = found.abs() / unit
+            part = conventions.as_published(run.loss, pairs, share, part, second=second, eps=self.eps)
+        if _by_source(run):
+            part |= statistics.by_source(found, unit, pairs, self.eps)
+        return part | (marked.of_block(statistics.push_of_negatives(found, pairs), masks) if masks else {})
+
+    def _of_batch(
+        self, runs: Sequence[Run], blocks: Iterable[Pairs], second: bool, marked: MarkedBatch | None
+    ) -> Iterator[dict[str, Tensor]]:
+        """Yield the statistics of every query of one batch for each run, from the blocks of its pairs."""
+        parts: list[list[dict[str, Tensor]]] = [[] for _ in runs]
+        start = 0
+        for pairs in blocks:
+            masks = list(marked.masks(pairs, start)) if marked else []
+            start += len(pairs.scores)
+            for run, own in zip(runs, parts, strict=True):
+                own.append(self._of_block(run, pairs, second, masks))
+        for own in parts:
+            yield {name: torch.cat([part[name] for part in own]) for name in own[0]}
+
+    def _held(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
+        """Count batch by batch, the scores of each in memory; each process takes some of the batches."""
+        first, sides = runs[0], runs[0].sides
+        share: Sequence[tuple[int, Batch]] = processes.mine(tuple(enumerate(first.plan.batches)))
+        records: list[dict[str, list[dict]]] = [{name: [] for name, _, _ in sides} for _ in runs]
+        for done, (number, batch) in enumerate(share):
+            with threads(len(batch.query_index) * len(batch.candidate_index)):
+                seen = first.scored(batch, whole=self.published(first))
+                for (name, side, _), (second, blocks) in zip(sides, seen, strict=True):
+                    own = batch.flip() if second else batch
+                    marked = MarkedBatch.of(side, own, first.seed, number)
+                    every = self._of_batch(runs, blocks, second, marked)
+                    for record, found in zip(records, every, strict=True):
+                        record[name].append(found | {"query_index": own.query_index})
+            if report:
+                report(done + 1, len(share))
+        collected = [{name: processes.collect(parts) for name, parts in own.items()} for own in records]
+        return [
+            QueryRecords(own, {name: [len(each["push"]) for each in parts] for name, parts in own.items()})
+            for own in collected
+        ]
+
+    def _visited(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
+        """Count stack by stack in passes that store no score matrix; all processes share the parts of each stack."""
+        first, names = runs[0], [name for name, _, _ in runs[0].sides]
+        others: list = []
+        found = [QueryRecords({name: [] for name in names}, {name: [] for name in names}, others) for _ in runs]
+        counting = [readers.of(run.loss, self.eps, relative=True) for run in runs]
+        ranking = [Ranks(), PrecisionRecall()] if self.metrics and _everything(first) else []
+        for directions, asking, read in passes(first, lambda view: [[*counting, *ranking]], report):
+            others[:] = read[len(runs) :]
+            for run, own, sides in zip(runs, found, read, strict=False):
+                for name, part, index in zip(directions, sides, asking, strict=True):
+                    if not part["push"].isfinite().all():
+                        raise InputError(OUT_OF_RANGE.format(run.loss, "float64"))
+                    pushes_all = {"pulled_negatives": torch.zeros_like(part["contributing"])}  # as all with a reader do
+                    own.add(name, pushes_all | part, index)
+        return [own.sorted(first.visited_order) for own in found]
+
+    def _columned(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
+        """Count candidates by their source, stack by stack and direction by direction; no score matrix is stored."""
+        (run,) = runs
+        reader, directions = ColumnsReader(run.loss, self.eps), losses.traits(run.loss).directions
+        found = QueryRecords({name: [] for name, _, _ in run.sides}, {name: [] for name, _, _ in run.sides})
+        made = [(stack, side) for stack in run.stacks() for side in run.sides]
+        for done, (stack, (name, side, second)) in enumerate(made):
+            own = [batch.flip() if second else batch for batch in stack]
+            options = run.seen_as(own) | {"directions": directions, "once": reader.alike}
+            part = reader.read(columns(side, own, **options), within(report, done, len(made)))
+            found.add(name, part, [batch.query_index for batch in own])
+        return [found.sorted(run.visited_order)]
+
+
+def _by_source(run: Run) -> bool:
+    """Whether candidates come from more than one source, in some direction."""
+    own, embeddings = losses.traits(run.loss), run.embeddings
+    named = embeddings.negatives is not None or embeddings.candidate_negatives is not None
+    return named or len(own.directions) > 1
+
+
+def _masked(loss: losses.Filters, pairs: Pairs) -> dict[str, Tensor]:
+    """Negatives that the filter suspects, their part of the query's push without it, and that push, (queries,) each."""
+    suspected, push = loss.masked(pairs), statistics.push_of_negatives(weights.of(loss.unfiltered(), pairs), pairs)
+    total, held = push.sum(dim=1), torch.where(suspected, push, 0).sum(dim=1)
+    part = held / torch.where(total > 0, total, 1)
+    return {"masked": suspected.sum(dim=1), "masked_push": part, "unfiltered_push": total}
 
 
 def variables(
@@ -346,30 +403,153 @@ def variables(
     """Variables of the counts of one loss, as `cocos.results.labelled` takes them.
 
     Args:
-        records: direction -> one entry a batch, or a stack of batches -> statistic -> (queries of all of them,).
+        records: direction -> one entry a batch, or a stack of batches -> statistic -> (queries of all of them, ...).
         same_group_pairs: of every batch, unordered pairs of rows that are of one group.
         repeated: direction -> of every batch, copies of candidates among its pairs as drawn; None: not known.
         zero_when_idle: `eq7_mean` of a batch without any count is 0 (as published) instead of missing.
         sizes: direction -> queries of every batch, in the order of the entries; None: each entry is one batch.
-        marks: labels of the kinds of marked candidates, whose shares are in the records.
+        marks: labels of the kinds of marked candidates, whose statistics are in the records.
 
     Returns:
         Per query, dims (direction, batch, query): `contributing` and its kin, NaN where a batch has fewer queries than
-        the largest one. Per batch, dims (direction, batch): the entries of the published tables.
+        the largest one. Per batch, dims (direction, batch): the entries of the published tables. With the dimension
+        `mark` or `source` in front, those of marked candidates and of each source.
     """
-    values, sourced = _sourced.taken(_without_unit(_per_query.arrays(records, sizes)))
-    values, marked = _marked.taken(values, len(marks))
-    values = {
-        name if name in QUERY_LABELS.keys() | _per_query.SHARED_LABELS.keys() else f"{name}_per_query": array
-        for name, array in values.items()
-    }
-    values |= _statistics(values, 2, zero_when_idle=zero_when_idle)
-    values["queries"] = _there(values).sum(axis=2)
+    found = averages.known(averages.arrays(records, sizes))
+    kinds, sources = (
+        {name: np.ascontiguousarray(np.moveaxis(found.pop(name), -1, 0)) for name in names if name in found}
+        for names in (MARKED_LABELS, SOURCE_STATISTICS)
+    )
+    called = {each.name: each.variable for each in STATISTICS} | {name: name for name in averages.DRAWN_LABELS}
+    values = {called.get(name, f"{name}_per_query"): array for name, array in found.items()}
+    values |= averages.of_batches(values, 2)
+    if zero_when_idle and "eq7_mean" in values:
+        values["eq7_mean"] = np.nan_to_num(values["eq7_mean"], nan=0.0)
+    values["queries"] = averages.present(values).sum(axis=2)
     values["same_group_pairs"] = np.asarray(same_group_pairs, dtype=np.int64)
     if repeated is not None:
         values["repeated"] = np.asarray([repeated[name] for name in records], dtype=np.int64)
-    made = _per_query.variables(values, QUERY_LABELS | BATCH_LABELS, list(records))
-    return made | _marked.variables(marked, values, marks) | _sourced.variables(sourced)
+    made = averages.variables(values, list(records))
+    if kinds:
+        parts = marked.parts(kinds, values["negatives"], values["negative_push"], -1)
+        dims = ("mark", *averages.QUERY_DIMS)
+        made["mark"] = ("mark", list(marks), "mark on candidates")
+        made |= {name: (dims, kinds[name], *about) for name, about in MARKED_LABELS.items()}
+        made |= {each.name: (dims[:3], parts[each.name], *each.about) for each in MARKED_PARTS.values()}
+    if sources:
+        there = np.nansum(sources["source_negatives"], axis=(1, 2, 3)) > 0
+        some = [name for name, any_ in zip(SOURCES, there, strict=True) if any_]
+        made["source"] = ("source", some, "where candidates come from")
+        dims = ("source", *averages.QUERY_DIMS)
+        made |= {each.name: (dims, sources[each.name][there], *each.about) for each in OF_SOURCES}
+    return made
+
+
+def _same_sources(parts: Sequence[dict[str, tuple]]) -> list[dict[str, tuple]]:
+    """Give the variables of several losses the sources of all of them: of one that a loss lacks it has no negatives."""
+    own = [list(part["source"][1]) if "source" in part else [] for part in parts]
+    every = [name for name in SOURCES if any(name in labels for labels in own)]
+    made = []
+    for part, labels in zip(parts, own, strict=True):
+        found = dict(part)
+        for name in SOURCE_STATISTICS if labels else ():
+            dims, values, *about = part[name]
+            none = np.where(np.isnan(np.asarray(values[0], dtype=float)), np.nan, 0)
+            rows = [values[labels.index(label)] if label in labels else none for label in every]
+            found[name] = (dims, np.stack(rows), *about)
+        made.append(found | ({"source": ("source", every, *part["source"][2:])} if labels else {}))
+    return made
+
+
+def document(data: xr.Dataset) -> dict:
+    """The counts of a Dataset as the JSON document of `cocos count --json`; of several losses, a list of documents.
+
+    The mean of what a query has is over all queries drawn, so that a batch weighs what it holds; the mean of what a
+    batch has, and every deviation, is over the full batches alone. In the convention `ecir2022` both are over batches.
+    `n90` is None unless it was asked for. `batch_queries` is what `idle` is counted of: queries of a batch, of the mean
+    one where they differ.
+    """
+    if "loss" in data.dims:
+        every = [{"label": name, **document(one)} for name, one in several.each(data).items()]
+        return {**{name: every[0][name] for name in ("cocos", "checkpoint")}, "losses": every}
+    attrs = data.attrs
+    standard = attrs["convention"] == "standard"
+    full = averages.full_batches(data) if standard else np.ones(data.sizes["batch"], dtype=bool)
+    known, without = bool(data["idle"].notnull().all()), data["idle"] == data["queries"]
+    directions = {str(name): _entries(data.sel(direction=name), full, standard) for name in data["direction"].values}
+    said = {key: json.loads(attrs["health"]).get(key, False) for key in ("collapsed", "at_chance")}
+    return {
+        **results.about(attrs),
+        "gradient": attrs["gradient"],
+        "weights": attrs["weights"],
+        "unit": attrs.get("unit", "natural"),
+        "share": attrs.get("share", "unit"),
+        "convention": attrs["convention"],
+        **averages.drawn(data, full),
+        "same_group_pairs": int(data["same_group_pairs"].sum()),
+        "not_drawn": [line for line in attrs.get("undrawn", "").splitlines() if line],
+        "batches_without_active_queries": int(without.any("direction").sum()) if known else None,
+        "directions": directions,
+        "verdicts": {
+            name: verdicts.of(entry, **said, loss=attrs["loss"]).document() for name, entry in directions.items()
+        },
+        **_metrics(data),
+    }
+
+
+def _entries(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
+    """Entries of one direction: name -> mean and deviation, and whole numbers."""
+    values = {str(name): one[name].values for name in one if one[name].ndim == 2}
+    over, made = averages.of_batches(values, (0, 1)), {}
+    for name, number in BATCH_NUMBERS.items():
+        if name in one:
+            batches = one[name].values
+            whole = batches[full].mean() if number.how == "sum" else over[name]
+            made[name] = averages.entry(whole, batches, full, standard=standard)
+    made |= {key: made.get(key) for key in ("n90", "pushed_positives")}
+    known = bool(one["idle"].notnull().all())
+    made["queries"] = int(one["queries"].sum())
+    made["active_queries"] = int((one["contributing"] > 0).sum()) if known else None
+    made["negatives"] = {"mean": float(one["negatives"].mean()), "std": None}
+    made["batch_queries"] = float(one["queries"].values[full].mean())
+    made["batches_without_active_queries"] = int((one["idle"] == one["queries"]).sum()) if known else None
+    made |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain", "repeated") if key in one}
+    made |= {"marks": _of_marks(one, full, standard)} if "mark" in one.dims else {}
+    return made | ({"sources": _of_sources(one, full, standard)} if "source" in one.dims else {})
+
+
+def _of_marks(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
+    """Label of a mark -> number -> mean and deviation of one direction; the means are ratios of sums."""
+    values = {name: one[name].transpose("mark", "batch", "query").values for name in MARKED_LABELS}
+    push = one["negative_push" if "negative_push" in one else "push"]  # which older files have
+    over = marked.parts(values, one["negatives"].values, push.values, (-2, -1))
+    made = {}
+    for place, label in enumerate(map(str, one["mark"].values)):
+        made[label] = {
+            key: averages.entry(over[each.name][place], one[each.name].isel(mark=place).values, full, standard=standard)
+            for key, each in MARKED_PARTS.items()
+        }
+        made[label]["queries"] = int((values["marked_negatives"][place] > 0).sum())
+    return made
+
+
+def _of_sources(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
+    """Source -> number -> mean and deviation of one direction; `push` is the part of the summed push."""
+    values = {name: one[name].transpose("source", "batch", "query").values for name in SOURCE_STATISTICS}
+    total, made = np.nansum(values["source_push"], axis=0).sum(axis=1), {}
+    for place, label in enumerate(map(str, one["source"].values)):
+        own = {name: array[place] for name, array in values.items()}
+        if not np.nansum(own["source_negatives"]):
+            continue
+        known, push = ~np.isnan(own["source_negatives"]), np.nansum(own["source_push"], axis=1)
+        made[label] = {}
+        for statistic in OF_SOURCES:
+            if statistic.name == "source_push":
+                whole, batches = averages.ratio(push.sum(), total.sum()), averages.ratio(push, total)
+            else:
+                whole, batches = (averages.mean(own[statistic.name], known, axis) for axis in ((0, 1), 1))
+            made[label][statistic.numbers[0].name] = averages.entry(whole, batches, full, standard=standard)
+    return made
 
 
 def _metrics(data: xr.Dataset) -> dict:
@@ -384,65 +564,33 @@ def _metrics(data: xr.Dataset) -> dict:
     return {"metrics": {"directions": directions, **{key: float(data[key]) for key in found if not data[key].dims}}}
 
 
-def _whole(one: xr.Dataset, full: np.ndarray) -> dict[str, dict[str, float | None]]:
-    """The entries of one direction in the convention `standard`.
+def bins(most: float) -> np.ndarray:
+    """Largest count of each bin of a histogram, from 0, which is a bin of its own, up to `most` or beyond."""
+    ladder = np.array(next((each for each in LADDERS if each[-1] >= most), LADDERS[-1]))
+    return ladder[: max(4, int(np.searchsorted(ladder, most)) + 1)]
 
-    The mean of what a query has is over all queries drawn, so that a batch weighs what it holds. The mean of what a
-    batch has, and every deviation, is over the full batches alone; one batch has no deviation.
+
+def histogram(data: xr.Dataset, upper: np.ndarray | None = None, of: str = "contributing") -> xr.Dataset:
+    """Counts of `cocos.measures.count` as they are drawn, each (direction,), over all queries of the run.
+
+    Args:
+        data: the counts.
+        upper: largest count of each bin; None: as the counts have it.
+        of: `contributing`, or `relative_per_query`.
+
+    Returns:
+        `mean`, the mean count; `idle_fraction`, the fraction of queries without any; `negatives` per query; and `part`
+        (direction, bin), the part of the queries in each bin, whose largest counts ascend from 0 (None: `bins`).
     """
-    over, entries = _statistics({str(name): one[name].values for name in one if one[name].ndim == 2}, (0, 1)), {}
-    for name in BATCH_LABELS:
-        if name in one:
-            batches = one[name].values[full]
-            mean = float(batches.mean() if name in OF_BATCHES else over[name])
-            entries[name] = {"mean": mean if math.isfinite(mean) else None, "std": _per_query.deviation(batches)}
-    return entries
-
-
-def document(data: xr.Dataset) -> dict:
-    """The counts of a Dataset as the JSON document of `cocos count --json`; of several losses, a list of documents.
-
-    Entries are mean and deviation as the convention has them: over batches as published, and otherwise over the queries
-    and the full batches; `n90` is None unless it was asked for. `batch_queries` is what `idle` is counted of: queries
-    of a batch, of the mean one where they differ.
-    """
-    if "loss" in data.dims:
-        every = [{"label": name, **document(one)} for name, one in several.each(data).items()]
-        return {**{name: every[0][name] for name in ("cocos", "checkpoint")}, "losses": every}
-    attrs = data.attrs
-    without, directions = data["idle"] == data["queries"], {}
-    standard = attrs["convention"] == "standard"
-    full = _per_query.full_batches(data) if standard else np.ones(data.sizes["batch"], dtype=bool)
-    said = {key: json.loads(attrs["health"]).get(key, False) for key in ("collapsed", "at_chance")}
-    for name in data["direction"].values:
-        one = data.sel(direction=name)
-        found = {key: one[key] for key in BATCH_LABELS if key in one}
-        entry = _whole(one, full) if standard else {key: results.mean_std(each) for key, each in found.items()}
-        entry |= {key: entry.get(key) for key in ("n90", "pushed_positives")}
-        entry["queries"] = int(one["queries"].sum())
-        known = bool(one["idle"].notnull().all())
-        entry["active_queries"] = int((one["contributing"] > 0).sum()) if known else None
-        entry["negatives"] = {"mean": float(one["negatives"].mean()), "std": None}
-        entry["batch_queries"] = float(one["queries"].values[full].mean())
-        entry["batches_without_active_queries"] = int(without.sel(direction=name).sum()) if known else None
-        entry |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain", "repeated") if key in one}
-        entry |= _marked.entries(one, full, standard=standard)
-        entry |= _sourced.entries(one, full, standard=standard)
-        directions[str(name)] = entry
-    return {
-        **results.about(attrs),
-        "gradient": attrs["gradient"],
-        "weights": attrs["weights"],
-        "unit": attrs.get("unit", "natural"),
-        "share": attrs.get("share", "unit"),
-        "convention": attrs["convention"],
-        **_per_query.drawn(data, full),
-        "same_group_pairs": int(data["same_group_pairs"].sum()),
-        "not_drawn": [line for line in attrs.get("undrawn", "").splitlines() if line],
-        "batches_without_active_queries": int(without.any("direction").sum()) if data["idle"].notnull().all() else None,
-        "directions": directions,
-        "verdicts": {
-            name: verdicts.of(entry, **said, loss=attrs["loss"]).document() for name, entry in directions.items()
-        },
-        **_metrics(data),
-    }
+    found = data[of]
+    upper = bins(float(found.max())) if upper is None else upper
+    queries = found.notnull().sum(["batch", "query"])
+    edges = np.concatenate([[-0.5], upper + 0.5])
+    held = [np.histogram(each.values[np.isfinite(each.values)], edges)[0] for each in found.transpose("direction", ...)]
+    part = xr.DataArray(np.stack(held), dims=("direction", "bin"), coords={"bin": upper})
+    return xr.Dataset({
+        "mean": found.mean(["batch", "query"]),
+        "idle_fraction": (found == 0).sum(["batch", "query"]) / queries,
+        "negatives": data["negatives"].mean(["batch", "query"]),
+        "part": part / queries,
+    })

@@ -11,17 +11,17 @@ from torch import Tensor
 from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
-from cocos.counting import statistics
+from cocos.counting import averages, statistics
 from cocos.counting.forces import candidate_gradient, force_share, gradient, norm_slope, per_query, sides
+from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import Pairs, length
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled
-from cocos.measures import _felt, _narrow
-from cocos.measures._per_query import arrays, dataset, deviation, drawn, full_batches
+from cocos.measures.health import reports
 
-STATISTICS = {
+GRADIENT_LABELS = {
     "pull_norm": ("length of the pull", "loss / length"),
     "push_norm": ("length of the push", "loss / length"),
     "net_norm": ("length of pull and push together", "loss / length"),
@@ -120,7 +120,7 @@ def decomposition(
     traits = losses.traits(run.loss)
     if traits.weights == "influence" or traits.own_scores:
         raise InputError(f"{run.loss!r}: it weighs no scores that cocos knows, so pull and push have no direction")
-    _narrow.check(run.loss, "decomposition", graded=run.embeddings.grades is not None)
+    check_pairs(run.loss, "decomposition", graded=run.embeddings.grades is not None)
     report = sampling["progress"] and sampling["progress"]("decomposing")
     records = {name: [] for name, _, _ in run.sides}
     for done, batch in enumerate(run.plan.batches):
@@ -130,12 +130,12 @@ def decomposition(
             report(done + 1, len(run.plan.batches))
     attrs = run.provenance(
         title=f"Decomposition of the gradient, {type(run.loss).__name__}",
-        health=json.dumps(_felt.report(run)),
+        health=json.dumps(reports([run])[0]),
     )
-    found = arrays(records)
-    values = {name: found[name] for name in (*STATISTICS, "negatives", "query_index") if name in found}
+    found = averages.arrays(records)
+    values = {name: found[name] for name in (*GRADIENT_LABELS, "negatives", "query_index") if name in found}
     values["queries"] = (~np.isnan(found["negatives"])).sum(axis=2)
-    return dataset(values, STATISTICS, list(records), attrs)
+    return results.labelled(averages.variables(values, list(records), GRADIENT_LABELS), attrs)
 
 
 def document(data: xr.Dataset) -> dict:
@@ -144,17 +144,16 @@ def document(data: xr.Dataset) -> dict:
     An entry is the mean over all queries for which the statistic is defined, and the deviation over the full batches of
     their own means; one batch has no deviation.
     """
-    attrs, named = data.attrs, data[[name for name in STATISTICS if name in data]]
-    whole, means, full = named.mean(("batch", "query")), named.mean("query"), full_batches(data)
+    attrs, named = data.attrs, data[[name for name in GRADIENT_LABELS if name in data]]
+    whole, means, full = named.mean(("batch", "query")), named.mean("query"), averages.full_batches(data)
 
     def entry(key: str, name: str) -> dict[str, float | None]:
-        mean, batches = (each[key].sel(direction=name).values for each in (whole, means))
-        return {"mean": float(mean) if np.isfinite(mean) else None, "std": deviation(batches[full])}
+        return averages.entry(*(each[key].sel(direction=name).values for each in (whole, means)), full)
 
     return {
         **results.about(attrs),
         "gradient": attrs["gradient"],
         "metric": attrs["metric"],
-        **drawn(data, full),
+        **averages.drawn(data, full),
         "directions": {str(name): {key: entry(key, name) for key in named} for name in data["direction"].values},
     }

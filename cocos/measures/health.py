@@ -1,17 +1,25 @@
 """Do the embeddings tell rows apart, and does the gradient of a loss reach them?"""
 
+import contextlib
+import functools
 import json
+from collections.abc import Callable, Sequence
 from typing import Unpack
 
 import numpy as np
+import torch
 import xarray as xr
 
 from cocos import losses, results
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
-from cocos.embeddings import Embeddings
-from cocos.engine.prepared import prepare
+from cocos.counting import health as counted
+from cocos.embeddings import Embeddings, batches
+from cocos.embeddings.batches import Batch
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.similarities import SYMMETRIC
+from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled
-from cocos.measures import _felt
 
 SIDE_LABELS = {
     "rows": ("rows of the side", "rows"),
@@ -68,7 +76,7 @@ def health(
     """
     run = prepare(embeddings, loss, **sampling)
     attrs = run.provenance(title=f"Health of the embeddings, {losses.name_of(run.loss)}")
-    found = _felt.report(run)
+    (found,) = reports([run])
     variables = {}
     for dim, entries, labels in (
         ("side", found["sides"], SIDE_LABELS),
@@ -82,3 +90,64 @@ def health(
     for name, about in ALIGNMENT_LABELS.items():
         variables[name] = ((), np.nan if found[name] is None else found[name], *about)
     return results.labelled(variables, attrs | {"health": json.dumps(found)})
+
+
+def reports(runs: Sequence[Run]) -> list[dict]:
+    """Health of the embeddings of each run as plain data: spread of both sides, and pull and push of the first batch.
+
+    Rows are scored once for losses that see the same batches and metric.
+    """
+    scored: dict[tuple, Callable[[str, int], Pairs]] = {}
+    return [_report(run, scored.setdefault(_key(run), _scored(run))) for run in runs]
+
+
+def _key(run: Run) -> tuple:
+    """All that the scores of the rows that are weighed depend on; rows of pairs are the same for all losses."""
+    first = run.plan.batches[0]
+    rows = None if first.paired and first.turned is None else run.loss.couples == "query"
+    return id(run.embeddings), id(run.plan.batches), run.loss.metric, run.same_group, rows
+
+
+def _scored(run: Run) -> Callable[[str, int], Pairs]:
+    """Pairs of a number of queries of the first batch in float64, by direction; none are scored again."""
+    batch, (first, *_) = run.plan.batches[0], run.embeddings.directions
+
+    @functools.cache
+    def pairs(direction: str, number: int) -> Pairs:
+        if number < counted.FELT_ROWS:
+            return pairs(direction, counted.FELT_ROWS).first(number)
+        _, side, second = run.side(direction)
+        if second and batch.paired and batch.square and run.loss.metric in SYMMETRIC:
+            return pairs(first, number).flip()
+        part, own = batches.alone(side, _some(run, side, batch.flip() if second else batch))
+        return run.block(part, run.seen(own), slice(None))
+
+    return pairs
+
+
+def _report(run: Run, scored: Callable[[str, int], Pairs]) -> dict:
+    """Health of one run, from pairs by direction."""
+    directions: dict[str, dict | None] = dict.fromkeys(run.embeddings.directions)
+    traits = losses.traits(run.loss)
+    graded = traits.graded and run.embeddings.grades is not None  # a weight is of no query and candidate
+    if traits.weights != "influence" and not (traits.own_scores or graded):
+        number = counted.FELT_QUERIES if run.loss.couples == "query" else counted.FELT_ROWS
+        for name in directions:
+            with contextlib.suppress(InputError):  # a loss of yours may read whole batches only
+                pairs = scored(name, number)
+                narrow = pairs.narrow()
+                weights = run.weighed(pairs)[0][:, : narrow.scores.shape[1]]
+                directions[name] = counted.felt(weights, narrow, run.loss.metric)
+    aligned = counted.alignment(run.embeddings) | counted.pairing(run.embeddings, run.loss.metric)
+    return counted.report(run.spread, aligned, directions)
+
+
+def _some(run: Run, embeddings: Embeddings, batch: Batch) -> Batch:
+    """Select few rows of a batch, with the positives of its first queries, so that weighing them costs little."""
+    query, candidate, most = batch.query_index, batch.candidate_index, counted.FELT_ROWS
+    if batch.paired:
+        return Batch(query[:most], candidate[: len(query)][:most], paired=True)
+    query = query[: counted.FELT_QUERIES if run.loss.couples == "query" else most]
+    kept = torch.isin(embeddings.candidate_group[candidate], embeddings.query_group[query])
+    kept[: counted.FELT_CANDIDATES] = True
+    return Batch(query, candidate[kept], paired=False)

@@ -20,9 +20,9 @@ from cocos import losses, results
 from cocos.base import ranges
 from cocos.base.errors import InputError
 from cocos.base.ranges import Range, whole
+from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.scores import Pairs
-from cocos.measures import _narrow
 from cocos.measures.weight_curve import MOST_POINTS
 
 # Margin of the picture around the proxies, in units of their largest distance.
@@ -373,7 +373,7 @@ def _chosen(f1: str, f2: str | None, loss, scale: float, **warp: float):
     loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
     if losses.traits(loss).weights != "score" or loss.couples != "query":
         raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: one alone has no landscape")
-    _narrow.check(loss, "landscape", teacher=False)
+    check_pairs(loss, "landscape", teacher=False)
     if loss.metric == "mahalanobis":
         raise InputError(f"{losses.name_of(loss)} reads variances beside its proxies: its landscape is not drawn")
     return loss

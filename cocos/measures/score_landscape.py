@@ -8,9 +8,9 @@ import xarray as xr
 from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.counting import weights
+from cocos.counting.weights import check_pairs
 from cocos.embeddings.scores import Pairs
 from cocos.engine.sampling import whole_number
-from cocos.measures import _narrow
 from cocos.measures.weight_curve import MOST_POINTS, SPANS
 
 
@@ -39,7 +39,7 @@ def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> 
     loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
     if losses.traits(loss).weights != "score" or loss.couples != "query":
         raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: two scores are not enough for it")
-    _narrow.check(loss, "score_landscape", teacher=False)
+    check_pairs(loss, "score_landscape", teacher=False)
     score = torch.linspace(*SPANS[loss.metric], points, dtype=torch.float64)
     rows = torch.cartesian_prod(score, score)
     rows = torch.cat([rows[:, :1], rows[:, 1:].expand(-1, negatives)], dim=1)

@@ -8,10 +8,10 @@ import xarray as xr
 from cocos import losses, results
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint
+from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.engine.prepared import prepare
 from cocos.engine.sampling import Sampling, sampled
-from cocos.measures import _narrow
 
 ORDERS = ("hardness", "batch", "group")
 # Maximum number of cells of a map.
@@ -70,7 +70,7 @@ def weight_map(
     if order not in ORDERS:
         raise InputError(nearest("order", str(order), ORDERS))
     run = prepare(embeddings, loss, eps=eps, batches=1, **sampling)
-    _narrow.check(run.loss, "weight_map")
+    check_pairs(run.loss, "weight_map")
     (direction, side, second), (batch,) = run.side(direction), run.plan.batches
     batch = batch.flip() if second else batch
     size = (len(batch.query_index), len(batch.candidate_index))

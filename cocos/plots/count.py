@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 
 from cocos import results
 from cocos.counting import health
-from cocos.measures._per_query import bins, histogram
+from cocos.measures.count import bins, histogram
 from cocos.plots._labels import below, palette, series
 from cocos.plots._wording import between, number, percent, plain
 

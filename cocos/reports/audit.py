@@ -13,8 +13,8 @@ from cocos import measures
 from cocos.base import writing
 from cocos.base.errors import InputError
 from cocos.reports import summary, terminal
-from cocos.reports._by_source import BELOW_ZERO
 from cocos.reports.layout import Step, Table
+from cocos.reports.phrases import BELOW_ZERO
 
 # Suffixes of a list to relabel.
 LIST_SUFFIXES = (".csv", ".jsonl")

@@ -7,8 +7,8 @@ import xarray as xr
 from cocos import results
 from cocos.counting import health
 from cocos.reports import terminal
-from cocos.reports._phrases import has_images
 from cocos.reports.layout import Table
+from cocos.reports.phrases import has_images
 
 # Characters of the text of a candidate, which leave room for the numbers beside it.
 CELL_LENGTH = 44

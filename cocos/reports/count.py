@@ -11,47 +11,29 @@ import xarray as xr
 
 from cocos import measures, results
 from cocos.counting import health, verdicts
-from cocos.reports import _by_source
-from cocos.reports._phrases import averaging, drawn, geometry, has_images, loss_call, mean, number, queries_per_batch
+from cocos.counting.marked import MARKED_PARTS
+from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, OF_SOURCES, Number
 from cocos.reports.layout import Step, Table, given
+from cocos.reports.phrases import (
+    BELOW_ZERO,
+    averaging,
+    drawn,
+    geometry,
+    has_images,
+    loss_call,
+    mean,
+    number,
+    part_in_percent,
+    queries_per_batch,
+    times,
+)
 from cocos.results import several
 
-# Rows of a count: key in the JSON, label, factor, and definition for `explain`.
-COUNT_ROWS = (
-    ("contributing_all", "contributing negatives per query", 1, "negatives above eps, mean over all queries"),
-    ("contributing_mean", "of the queries with any (C^A)", 1, "the same over the queries that have at least one (C^q)"),
-    ("idle_fraction", "queries without any, %", 100, "queries of which no negative is above eps"),
-    ("idle_pull", "part of the pull that they hold, %", 100, "sum of their pull over that of all queries: they still "
-     "move, where it is not 0"),
-    ("relative", "negatives with more than {percent} of the push", 1, "negatives with more than eps of the query's own "
-     "push, the sum of its weights above zero; it compares losses of any kind"),
-    ("effective", "effective number of negatives", 1, "exp of the entropy of the push, free of any threshold; over the "
-     "queries with any push, and so are the rows below on the push"),
-    ("participation", "participation ratio of the negatives", 1, "1 over the sum of squared parts of the push"),
-    ("n90", "negatives that carry 90 % of the push", 1, "fewest negatives with 90 % of the push"),
-    ("hardest_share", "part of the push on the heaviest negative", 1, "largest part of the query's own push, 0 to 1"),
-    ("weight_above", "share of the negatives above eps (W-)", 1, "summed |weight| / unit of these negatives"),
-    ("weight_below", "share of the negatives not above eps", 1, "the same of the negatives that the count leaves out"),
-    ("weight_positive", "share of the positives (W+)", 1, "the same of the positives: 1 - p(match) for one softmax"),
-    ("contributing_sum", "full batch of {batch}: contributing (C^B)", 1, "mean over the full batches"),
-    ("idle", "full batch of {batch}: queries without any (C^0)", 1, "mean over the full batches"),
-    ("eq7_mean", "Eq. 7 count, queries with any (C^q)", 1, "pairs of a positive and a candidate above it"),
-    ("eq7_sum", "full batch of {batch}: Eq. 7 count", 1, "mean over the full batches"),
-    ("eq7_idle", "full batch of {batch}: Eq. 7 count of 0", 1, "mean over the full batches"),
-    ("clamped", "full batch of {batch}: queries on the clamp", 1, "they push nothing"),
-)  # fmt: skip
 # Row to quote, by convention: one mean over all queries, or the one that the published tables print.
 REPORTED = {"standard": "contributing_all", "ecir2022": "contributing_mean"}
 MARK = "* "
 # Part of the queries from which the first lines say what queries without a contributing negative hold.
 NOTABLE = 0.1
-# Rows of each kind of marked candidates, in percent except the last.
-MARK_ROWS = (
-    ("negatives", "part of the negatives, %", 100),
-    ("push", "part of the push, %", 100),
-    ("placebo", "part of the push of as many random negatives, %", 100),
-    ("enrichment", "part of the push over part of the negatives", 1),
-)
 METRIC_ROWS = (
     ("R@1", "R@1, % of the queries with a positive at rank 1"),
     ("R@5", "R@5"),
@@ -59,16 +41,8 @@ METRIC_ROWS = (
     ("median_rank", "median rank of the best positive"),
     ("mAP@R", "mAP@R, %"),
 )
-OVERVIEW_COLUMNS = (
-    ("contributing_all", "* contributing", 1),
-    ("contributing_mean", "C^A", 1),
-    ("idle_fraction", "none %", 100),
-    ("idle_pull", "their pull %", 100),
-    ("weight_above", "W-", 1),
-    ("weight_positive", "W+", 1),
-    ("effective", "effective", 1),
-    ("hardest_share", "heaviest", 1),
-)
+# Columns of the overview that go first where the line is too short.
+DROPPED_COLUMNS = ("W+", "W-", "C^A", "their pull %", "heaviest")
 # Retrieval metrics that stand beside the counts of several losses.
 OVERVIEW_METRICS = ("R@1", "R@5", "R@10")
 # What becomes of two rows of one group in a batch of pairs, by the option `same_group`.
@@ -76,6 +50,22 @@ SAME_GROUP_FATES = {
     "ignore": "left out of the gradient",
     "negative": "kept as negatives of each other",
     "positive": "positives of each other for a loss that reads labels",
+}
+# Sentence on a direction of each kind of `cocos.verdicts`; of the others a warning or caution speaks.
+VERDICT_SENTENCES = {
+    "silent": "Silent: no negative pushes any query, so that the count has nothing to describe.",
+    "flat": "Flat: the push is spread as if over {effective} of {negatives} negatives, so hard ones weigh little more "
+    "than easy ones.",
+    "thin": "Thin: most queries have no negative above {percent}, yet hold {idle_pull} of the pull: many light "
+    "negatives share the push, as if {effective}. Report the effective number, or a smaller eps.",
+    "starved": "Starved: most queries have no negative that contributes; the other {rest} hold {rest_pull} of the "
+    "pull.",
+    "sharp": "Sharp: the push of a query is spread as if over {effective} negatives, so that a single false negative "
+    "would have most of it.",
+    "wasteful": "Wasteful: the push of a query is spread as if over {effective} of {negatives} negatives; the others "
+    "are scored and hardly push.",
+    "fine": "Fine: the push of a query is spread as if over {effective} of {negatives} negatives, neither one alone "
+    "nor the whole batch.",
 }
 
 
@@ -85,22 +75,23 @@ def table(data: xr.Dataset, *, explain: bool = False) -> Table:
         return overview(several.each(data), explain=explain)
     summary = measures.document("count", data)
     directions = summary["directions"]
-    marked = "relative" if summary["share"] == "unknown" else REPORTED.get(summary["convention"], "")
-    rows = tuple(
-        (
-            f"{MARK if key == marked else '  '}{label}",
-            *(_cell(entry[key], factor) for entry in directions.values()),
-        )
-        for key, label, factor, _ in _known(summary)
-    )
-    rows += tuple((f"  {label}", *cells) for label, *cells in (*_by_source.rows(directions), *_marked(directions)))
+    reported = "relative" if summary["share"] == "unknown" else REPORTED.get(summary["convention"], "")
+    rows = [
+        (f"{MARK if each.name == reported else '  '}{label}", *cells)
+        for each, label, *cells in (*_rows(summary), *_rows(summary, rare=True))
+    ]
+    rows += [(f"  {label}", *cells) for label, *cells in (*_of_sources(directions), *_of_marks(directions))]
     metrics = summary.get("metrics", {}).get("directions", {})
-    rows += tuple(
+    rows += [
         (f"  {label}", *(f"{metrics[name][key]:.2f}" for name in directions)) for key, label in METRIC_ROWS if metrics
+    ]
+    reading = (
+        f"{name}: {_counted(entry, summary, first=not place)}."
+        for place, (name, entry) in enumerate(directions.items())
     )
-    head = (*health.first(data.attrs["notes"]), *_reading(summary), *_so_what(summary), *_more(summary))
+    head = (*health.first(data.attrs["notes"]), *reading, *_so_what(summary), *_more(summary))
     return Table(
-        ("", *directions), rows, head, (*_notes(data, summary), *_about(data, summary, explain=explain)),
+        ("", *directions), tuple(rows), head, (*_notes(data, summary), *_about(data, summary, explain=explain)),
         typed=_next([summary]),
     )  # fmt: skip
 
@@ -113,14 +104,14 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, expla
     labels = dict(datasets) if isinstance(datasets, Mapping) else {}
     datasets = list(labels.values()) if labels else list(datasets)
     summaries = [measures.document("count", data) for data in datasets]
-    columns = [*OVERVIEW_COLUMNS, *([("n90", "n90", 1)] if any(_has(each, "n90") for each in summaries) else [])]
+    columns = _columns(summaries)
     rows, readings, plans = [], [], {}
     names = _called(datasets, list(labels))
     for name, data, summary in zip(names, datasets, summaries, strict=True):
         metrics = summary.get("metrics", {}).get("directions", {})
         for direction, entry in summary["directions"].items():
             ranked = [f"{metrics[direction][key]:.2f}" for key in OVERVIEW_METRICS if metrics]
-            cells = (_cell(entry[key], factor) for key, _, factor in columns)
+            cells = (_cell(entry[each.name], each.scale) for each in columns)
             rows.append((f"{name} {direction}", *cells, *ranked))
         plans.setdefault(drawn(data), []).append(data.attrs["loss_repr"])
         readings += [_line(name, summary), *(f"{name}, {sentence}" for sentence in _more(summary))]
@@ -136,24 +127,67 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, expla
         *(f"{', '.join(dict.fromkeys(some))}: {plan}" for plan, some in plans.items()),
     ]
     if explain:
-        known = {key: definition for key, _, _, definition in COUNT_ROWS}
-        notes += [f"{label.removeprefix(MARK)}: {known[key]}" for key, label, _ in columns]
+        notes += [f"{each.column}: {each.words}" for each in columns]
         notes += _health(first["health"] | {"directions": {}})  # pull and push of a direction differ from loss to loss
-    columns = ("", *(label for _, label, _ in columns), *(OVERVIEW_METRICS if "metrics" in first else ()))
-    least = ("W+", "W-", "C^A", "their pull %", "heaviest")
-    return Table(columns, tuple(rows), head, tuple(notes), least=least, typed=_next(summaries))
+    labels = [f"{MARK if each.name == REPORTED['standard'] else ''}{each.column}" for each in columns]
+    labels = ("", *labels, *(OVERVIEW_METRICS if "metrics" in first else ()))
+    return Table(labels, tuple(rows), head, tuple(notes), least=DROPPED_COLUMNS, typed=_next(summaries))
 
 
-def _known(summary: dict) -> list[tuple[str, str, float, str]]:
-    """Rows of `COUNT_ROWS` that a count has, with its numbers in their labels."""
+def _columns(summaries: Sequence[dict]) -> list[Number]:
+    """Numbers in the columns of the overview: those by the unit of the loss first, what is asked for last."""
+    entries = [entry for each in summaries for entry in each["directions"].values()]
+    columns = sorted(
+        (each for each in BATCH_NUMBERS.values() if each.column),
+        key=lambda each: (not BY_NAME[each.of].by_unit, BY_NAME[each.of].asked),
+    )
+    return [
+        each
+        for each in columns
+        if not BY_NAME[each.of].asked or any(_mean_of(entry, each.name) is not None for entry in entries)
+    ]
+
+
+def _mean_of(entry: Mapping, name: str) -> float | None:
+    """Mean of a number of a direction; None where there is none."""
+    return (entry.get(name) or {}).get("mean")
+
+
+def _rows(summary: dict, *, rare: bool = False) -> Iterator[tuple]:
+    """Yield number, label and cells of the rows that a count has.
+
+    Numbers of the queries come before those of a full batch, and those that one loss has after the others.
+    """
     directions, percent = summary["directions"], f"{100 * summary['eps']:.6g} %"
     batch = queries_per_batch(directions)
-    return [
-        (key, label.format(batch=batch, percent=percent), factor, definition)
-        for key, label, factor, definition in COUNT_ROWS
-        if any((entry.get(key) or {}).get("mean") is not None for entry in directions.values())
-        or (key == "contributing_mean" and summary["share"] != "unknown" and key in next(iter(directions.values())))
-    ]
+
+    shown = [each for each in BATCH_NUMBERS.values() if each.row and BY_NAME[each.of].rare == rare]
+    for each in sorted(shown, key=lambda each: (BY_NAME[each.of].own, each.how == "sum")):
+        means = [_mean_of(entry, each.name) for entry in directions.values()]
+        there = any(means) if rare else any(value is not None for value in means)
+        if there or (each.name == "contributing_mean" and summary["share"] != "unknown"):
+            cells = (entry.get(each.name) for entry in directions.values())
+            label = each.row.format(batch=batch, percent=percent)
+            yield each, label, *((number(times(v, each.scale)) if rare else _cell(v, each.scale)) for v in cells)
+
+
+def _of_sources(directions: Mapping[str, dict]) -> Iterator[tuple[str, ...]]:
+    """Yield label and cells of the rows of each source, empty where a direction has no such source."""
+    rows = [each for rare in (False, True) for own in OF_SOURCES if own.rare == rare for each in own.numbers]
+    for source in dict.fromkeys(name for entry in directions.values() for name in entry.get("sources", {})):
+        parts = [entry.get("sources", {}).get(source, {}) for entry in directions.values()]
+        for each in rows:
+            if each.name != "pulled" or any(_mean_of(part, each.name) for part in parts):
+                cells = (number(times(part[each.name], each.scale)) if part else "" for part in parts)
+                yield f"{source}: {each.row}", *cells
+
+
+def _of_marks(directions: Mapping[str, dict]) -> Iterator[tuple[str, ...]]:
+    """Yield label and cells of the rows of marked candidates, beside as many random negatives."""
+    for name in next(iter(directions.values())).get("marks", {}):
+        for key, each in MARKED_PARTS.items():
+            parts = (entry["marks"][name][key] for entry in directions.values())
+            yield f"{name}: {each.row}", *(number(times(part, each.scale)) for part in parts)
 
 
 def _about(data: xr.Dataset, summary: dict, *, explain: bool) -> Iterator[str]:
@@ -165,7 +199,7 @@ def _about(data: xr.Dataset, summary: dict, *, explain: bool) -> Iterator[str]:
         averaging(summary, "C^B, C^0"),
     ]
     if about := results.about_weights(data.attrs):
-        parts.append(f"weights {about}" if about.startswith("by") else about)
+        parts.append(f"weights {about}" if summary["gradient"] == "autograd" else about)
     if about := results.about_unit(summary):
         parts.append(about)
     yield "; ".join(parts)
@@ -173,35 +207,14 @@ def _about(data: xr.Dataset, summary: dict, *, explain: bool) -> Iterator[str]:
         yield f"{MARK}report this one, with loss, eps and batch size; --explain defines every row"
         return
     yield f"{MARK}report this one, with loss, eps and batch size (docs/concepts.md)"
-    for _, label, _, definition in _known(summary):
-        yield f"{label}: {definition}"
+    yield from (f"{label}: {each.words}" for each, label, *_ in _rows(summary))
     yield f"a negative contributes with {results.above(summary)} (eps); a negative that is pulled is counted"
     yield from _health(summary["health"])
 
 
-def _marked(directions: dict) -> list[tuple[str, ...]]:
-    """Rows of the marked candidates: their parts of negatives and push, beside as many random negatives."""
-    marks = next(iter(directions.values())).get("marks", {})
-    return [
-        (f"{name}: {label}", *(number(_times(entry["marks"][name][key], factor)) for entry in directions.values()))
-        for name in marks
-        for key, label, factor in MARK_ROWS
-    ]
-
-
 def _cell(value: dict, factor: float) -> str:
     """A mean and its deviation; in percent with one decimal, as the sentence has it."""
-    return number(_times(value, factor), digits=None if factor == 1 else 1)
-
-
-def _times(value: dict, factor: float) -> dict:
-    """A mean and its deviation, multiplied."""
-    return {key: None if each is None else factor * each for key, each in value.items()}
-
-
-def _has(summary: dict, key: str) -> bool:
-    """Whether the directions of a document have an entry."""
-    return any((entry.get(key) or {}).get("mean") is not None for entry in summary["directions"].values())
+    return number(times(value, factor), digits=None if factor == 1 else 1)
 
 
 def _called(datasets: Sequence[xr.Dataset], labels: Sequence[str]) -> list[str]:
@@ -212,11 +225,6 @@ def _called(datasets: Sequence[xr.Dataset], labels: Sequence[str]) -> list[str]:
         label if names.count(name) > 1 or label != loss else name
         for name, label, loss in zip(names, labels or own, own, strict=True)
     ]
-
-
-def _percent(value: float) -> str:
-    """A part in percent, one decimal."""
-    return f"{100 * value:.1f} %"
 
 
 def _whole(value: float) -> str:
@@ -232,19 +240,10 @@ def _counted(entry: dict, summary: dict, *, first: bool) -> str:
         return f"{mean(entry['relative'])} of {_whole(negatives)} negatives have more than {above}"
     above = f" ({results.above(summary)})" if first else ""
     said = f"{mean(entry['contributing_all'])} of {_whole(negatives)} negatives contribute{above}"
-    said += f"; {_percent(idle)} of the queries have none"
+    said += f"; {part_in_percent(idle)} of the queries have none"
     if idle < NOTABLE or entry["idle_pull"]["mean"] is None:
         return said
-    return f"{said}, and hold {_percent(entry['idle_pull']['mean'])} of the pull"
-
-
-def _reading(summary: dict) -> list[str]:
-    """State the two numbers of each direction."""
-    directions = summary["directions"]
-    return [
-        f"{name}: {_counted(entry, summary, first=not place)}."
-        for place, (name, entry) in enumerate(directions.items())
-    ]
+    return f"{said}, and hold {part_in_percent(entry['idle_pull']['mean'])} of the pull"
 
 
 def _joined(values: Sequence[str]) -> str:
@@ -270,38 +269,26 @@ def _so_what(summary: dict) -> Iterator[str]:
     for name, verdict in summary["verdicts"].items():
         kinds.setdefault(verdict["kind"], []).append(name)
     for kind, names in kinds.items():
-        sentence = _sentence(kind, [summary["verdicts"][name]["numbers"] for name in names], summary)
-        where = "" if len(kinds) == 1 else f"{' and '.join(names)}: "
-        if sentence:
-            yield f"{where}{sentence[0].lower() if where else sentence[0]}{sentence[1:]}"
+        if kind in VERDICT_SENTENCES:
+            numbers = [summary["verdicts"][name]["numbers"] for name in names]
+            sentence = VERDICT_SENTENCES[kind].format_map(_in_words(numbers, summary["eps"]))
+            yield sentence if len(kinds) == 1 else f"{' and '.join(names)}: {sentence[0].lower()}{sentence[1:]}"
 
 
-def _sentence(kind: str, numbers: Sequence[Mapping], summary: dict) -> str:
-    """Write a verdict of `cocos.verdicts`; of a collapse the warning above speaks."""
+def _in_words(numbers: Sequence[Mapping], eps: float) -> dict[str, str]:
+    """Numbers of a verdict as its sentence has them, of several directions joined."""
 
-    def said(name: str, write=lambda value: f"{value:.2f}") -> str:
+    def said(name: str, write) -> str:
         return _joined([write(each[name]) for each in numbers if each[name] is not None])
 
-    spread, negatives = said("effective"), said("negatives", _whole)
-    pull, rest = said("idle_pull", _percent), said("idle_fraction", lambda value: _percent(1 - value))
-    percent = f"{100 * summary['eps']:.6g} %"
     return {
-        "collapsed": "",  # the warning above says it
-        "mispaired": "",  # and so does the caution
-        "silent": "Silent: no negative pushes any query, so that the count has nothing to describe.",
-        "flat": f"Flat: the push is spread as if over {spread} of {negatives} negatives, so hard ones weigh little "
-        "more than easy ones.",
-        "thin": f"Thin: most queries have no negative above {percent}, yet hold {pull} of the pull: many light "
-        f"negatives share the push, as if {spread}. Report the effective number, or a smaller eps.",
-        "starved": f"Starved: most queries have no negative that contributes; the other {rest} hold "
-        f"{said('idle_pull', lambda value: _percent(1 - value))} of the pull.",
-        "sharp": f"Sharp: the push of a query is spread as if over {spread} negatives, so that a single false negative "
-        "would have most of it.",
-        "wasteful": f"Wasteful: the push of a query is spread as if over {spread} of {negatives} negatives; the others "
-        "are scored and hardly push.",
-        "fine": f"Fine: the push of a query is spread as if over {spread} of {negatives} negatives, neither one alone "
-        "nor the whole batch.",
-    }[kind]
+        "effective": said("effective", lambda value: f"{value:.2f}"),
+        "negatives": said("negatives", _whole),
+        "idle_pull": said("idle_pull", part_in_percent),
+        "rest": said("idle_fraction", lambda value: part_in_percent(1 - value)),
+        "rest_pull": said("idle_pull", lambda value: part_in_percent(1 - value)),
+        "percent": f"{100 * eps:.6g} %",
+    }
 
 
 def _next(summaries: Sequence[dict]) -> tuple[Step, ...]:
@@ -320,26 +307,41 @@ def _next(summaries: Sequence[dict]) -> tuple[Step, ...]:
     return (Step(verdict["command"], (path,), options),)
 
 
-def _more(summary: dict) -> list[str]:
-    """State what else a reader must know: a clamp, sources, filters, and marked candidates."""
-    sentences = []
+def _more(summary: dict) -> Iterator[str]:
+    """Yield what else a reader must know of each direction: a clamp, sources, filters, and marked candidates."""
     for name, entry in summary["directions"].items():
-        if (entry.get("clamped") or {}).get("mean"):
-            sentences.append(
-                f"{name}: {_percent(entry['clamped']['mean'] / entry['batch_queries'])} of the queries in a batch are "
-                f"on the clamp of the loss and push nothing; raise temperature "
-                f"({summary['loss']['parameters']['temperature']:g}) or lower prior "
-                f"({summary['loss']['parameters']['prior']:g})."
+        if clamped := _mean_of(entry, "clamped"):
+            given = summary["loss"]["parameters"]
+            yield (
+                f"{name}: {part_in_percent(clamped / entry['batch_queries'])} of the queries in a batch are on the "
+                f"clamp of the loss and push nothing; raise temperature ({given['temperature']:g}) or lower prior "
+                f"({given['prior']:g})."
             )
-        sentences += _by_source.sentences(name, entry)
-        for label, marked in entry.get("marks", {}).items():
-            if marked["push"]["mean"] is not None:
-                parts = [mean(_times(marked[key], 100)) for key in ("negatives", "push", "placebo")]
-                sentences.append(
-                    f"{name}, {label}: {parts[0]} % of the negatives and {parts[1]} % of the push (as many random "
-                    f"negatives: {parts[2]} %)."
+        if len(sources := entry.get("sources", {})) > 1:
+            yield f"{name}, by source: {'; '.join(_source(*each) for each in sources.items())}."
+        if _mean_of(entry, "masked") is not None:
+            some, push = mean(entry["masked"]), mean(times(entry["masked_push"], 100))
+            yield f"{name}: the filter suspects {some} negatives per query, which have {push} % of the push without it."
+        if below := _mean_of(entry, "below_zero"):
+            yield BELOW_ZERO.format(name=name, number=round(below * entry["queries"])) + "."
+        if _mean_of(entry, "pulled_negatives"):
+            count = mean(entry["pulled_negatives"])
+            yield f"{name}: {count} of the contributing negatives per query are pulled, and have no part of the push."
+        for label, found in entry.get("marks", {}).items():
+            if found["push"]["mean"] is not None:
+                parts = {key: mean(times(found[key], each.scale)) for key, each in MARKED_PARTS.items()}
+                yield (
+                    f"{name}, {label}: {parts['negatives']} % of the negatives and {parts['push']} % of the push (as "
+                    f"many random negatives: {parts['placebo']} %)."
                 )
-    return sentences
+
+
+def _source(name: str, found: Mapping) -> str:
+    """One source in a sentence."""
+    said = [f"{name} {mean(found['negatives'])} negatives"]
+    said += [] if found["contributing"]["mean"] is None else [f"{mean(found['contributing'])} contribute"]
+    said += [] if found["push"]["mean"] is None else [f"{mean(times(found['push'], 100))} % of the push"]
+    return ", ".join(said)
 
 
 def _notes(data: xr.Dataset, summary: dict) -> list[str]:

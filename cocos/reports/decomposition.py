@@ -5,8 +5,8 @@ import xarray as xr
 
 from cocos import measures, results
 from cocos.counting import health
-from cocos.reports._phrases import averaging, drawn, loss_call
 from cocos.reports.layout import Table
+from cocos.reports.phrases import averaging, drawn, loss_call
 
 WRONG_SIGNS = {"pushed_positives": "positives are pushed", "pulled_negatives": "negatives are pulled"}
 

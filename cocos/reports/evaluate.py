@@ -4,8 +4,8 @@ import xarray as xr
 
 from cocos import measures
 from cocos.counting import health
-from cocos.reports._phrases import geometry, number
 from cocos.reports.layout import Table
+from cocos.reports.phrases import geometry, number
 
 # Metrics that stand in sentences and not in rows.
 IN_SENTENCES = ("queries", "candidates", "tied")

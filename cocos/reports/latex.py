@@ -5,7 +5,7 @@ import xarray as xr
 from cocos import measures, results
 from cocos.counting import health
 from cocos.reports import terminal
-from cocos.reports._phrases import averaging, drawn, number, queries_per_batch
+from cocos.reports.phrases import averaging, drawn, number, queries_per_batch
 from cocos.results import several
 
 TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))

@@ -12,18 +12,12 @@ import numpy as np
 import xarray as xr
 
 from cocos.base.errors import InputError
+from cocos.counting.averages import full_batches
+from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, Number
 
 __all__ = ["concat", "row"]
 
 TABLE_TITLE = "Table of runs"
-# Variables of a count that a batch has, and no query: means are over full batches.
-BATCH_TOTALS = ("contributing_sum", "idle", "eq7_sum", "eq7_idle", "clamped", "queries")
-# Means of a count over the queries in which another variable is above 0; the others are over all queries.
-MEANS_WHERE = {
-    "contributing_mean": "contributing",
-    "eq7_mean": "eq7_per_query",
-    **dict.fromkeys(("effective", "participation", "n90", "hardest_share"), "effective_per_query"),
-}
 # Variables of an evaluation and of a run that are sizes of the data.
 SIZES_OF_DATA = ("candidates", "left_out", "unmatched", "rows", "evaluated", "width")
 # Means over the directions that have a name of their own.
@@ -117,19 +111,16 @@ def _both_directions(found: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArra
 def _of_count(data: xr.Dataset) -> dict[str, xr.DataArray]:
     """Numbers of a count, as its JSON document has them: means over queries, of totals over full batches."""
     standard, ending = data.attrs.get("convention", "standard") == "standard", _ending(data, "counts")
-    queries = data["queries"]
-    rows = queries.max("direction") if data.attrs.get("sample") == "pairs" else queries.isel(direction=0)
-    full = rows >= int(data.attrs["batch_size"])
-    full = full if bool(full.any()) else xr.ones_like(full)
+    full = xr.DataArray(full_batches(data), dims="batch")
     made = {}
     for key, values in ((str(key), each) for key, each in data.data_vars.items() if _number(each)):
         if values.dims == ("direction", "batch"):
             if not standard:
                 mean = values.mean("batch")
-            elif key in BATCH_TOTALS:
+            elif key == "queries" or (key in BATCH_NUMBERS and BATCH_NUMBERS[key].how == "sum"):
                 mean = values.where(full).mean("batch")
             else:
-                number = data["pull"].sum("query") if key == "idle_pull" else _counted(data, MEANS_WHERE.get(key))
+                number = _weight(data, key)
                 total = number.where(values.notnull()).sum("batch")
                 mean = (values * number).sum("batch") / total.where(total > 0)
             made[f"{key}{ending}"] = mean.assign_attrs(values.attrs)
@@ -140,10 +131,13 @@ def _of_count(data: xr.Dataset) -> dict[str, xr.DataArray]:
     return made
 
 
-def _counted(data: xr.Dataset, where: str | None) -> xr.DataArray:
-    """Number of queries of each batch, or of those in which a variable is above 0."""
-    number: xr.DataArray = (data[where] > 0).sum("query") if where in data else data["queries"]
-    return number
+def _weight(data: xr.Dataset, name: str) -> xr.DataArray:
+    """What each batch weighs in the mean of a number: its queries, or those that the number is a mean of."""
+    number = BATCH_NUMBERS.get(name, Number())
+    if number.by in data:
+        return data[number.by].sum("query")
+    where = {"any": BY_NAME[number.of].variable, "pushed": "effective_per_query"}.get(number.over) if number.of else ""
+    return (data[where] > 0).sum("query") if where in data else data["queries"]
 
 
 def _of_evaluation(data: xr.Dataset) -> dict[str, xr.DataArray]:

@@ -1,8 +1,14 @@
 """Numbers and phrases that several tables share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import xarray as xr
+
+# What a count and an audit say of the filter `percent`: direction, queries, and the sign of their positives.
+BELOW_ZERO = (
+    "{name}: the positives of {number} queries score below 0, where `percent` of the score is above the score, so "
+    "that it keeps negatives above the positive; the filter `relative_margin` takes a part of the magnitude off instead"
+)
 
 
 def number(value: dict, sign: str = "±", digits: int | None = None) -> str:
@@ -17,6 +23,17 @@ def number(value: dict, sign: str = "±", digits: int | None = None) -> str:
 def mean(value: dict) -> str:
     """Write a mean as `number` does, without its deviation."""
     return number(value | {"std": None})
+
+
+def times(value: Mapping | None, factor: float) -> dict:
+    """A mean and its deviation, multiplied; None where there are none."""
+    found = value or {"mean": None, "std": None}
+    return {key: None if each is None else factor * each for key, each in found.items()}
+
+
+def part_in_percent(value: float) -> str:
+    """A part in percent, one decimal."""
+    return f"{100 * value:.1f} %"
 
 
 def queries_per_batch(directions: dict) -> str:

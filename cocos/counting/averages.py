@@ -1,0 +1,184 @@
+"""From statistics of every query to numbers of batches and of a whole count: arrays, means, deviations, labels.
+
+Arrays are (direction, batch, query), NaN where a batch has fewer queries than the largest; a statistic of each source
+of candidates, or of each kind of mark, has one more axis behind them.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import xarray as xr
+from torch import Tensor
+
+from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, BY_SHARE, STATISTICS, Number
+
+# Dimensions of what every query has.
+QUERY_DIMS = ("direction", "batch", "query")
+# Long names and units of what a Dataset of queries has beside their statistics.
+DRAWN_LABELS = {
+    "query_index": ("row of the query in the embeddings", "1"),
+    "query_group": ("group of the query, numbered in ascending order", "1"),
+    "queries": ("queries in the batch", "queries"),
+    "same_group_pairs": ("pairs of drawn rows in the batch that are of one group", "pairs"),
+    "repeated": ("copies of candidates among the pairs of the batch as drawn", "candidates"),
+}
+
+
+def arrays(
+    records: Mapping[str, Sequence[Mapping[str, Tensor]]], sizes: Mapping[str, Sequence[int]] | None = None
+) -> dict[str, np.ndarray]:
+    """Statistics by their names, (direction, batch, query, ...), NaN where a batch has fewer queries than the largest.
+
+    Args:
+        records: direction -> one entry a batch, or a stack of batches -> statistic -> (queries of all of them, ...).
+        sizes: direction -> queries of every batch, in the order of the entries; None: each entry is one batch.
+    """
+    if sizes is None:
+        sizes = {name: [len(entry["contributing"]) for entry in entries] for name, entries in records.items()}
+    batches, width = max(map(len, sizes.values())), max(map(max, sizes.values()))
+    there = np.zeros((len(records), batches, width), dtype=bool)
+    for d, of_direction in enumerate(sizes.values()):
+        there[d, : len(of_direction)] = np.arange(width) < np.asarray(of_direction)[:, None]
+    full, found = bool(there.all()), {}
+    for name in next(iter(records.values()))[0]:
+        flat = np.concatenate([entry[name].cpu().numpy() for entries in records.values() for entry in entries])
+        if full:
+            found[name] = flat.astype(np.float64).reshape(*there.shape, *flat.shape[1:])
+        else:
+            found[name] = np.full((*there.shape, *flat.shape[1:]), np.nan)
+            found[name][there] = flat
+    return found
+
+
+def known(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays of a count with NaN for all statistics by the unit of the loss where it is unknown in any batch."""
+    if not np.isnan(values["contributing"][present(values)]).any():
+        return dict(values)
+    return dict(values) | {name: np.full(values[name].shape, np.nan) for name in BY_SHARE if name in values}
+
+
+def present(values: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Which places of the arrays are those of a query, where a batch may have fewer than the largest one."""
+    return ~np.isnan(values.get("negatives", values["contributing"]))
+
+
+def of_batches(values: Mapping[str, np.ndarray], axis: int | tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Every number of `STATISTICS` over some axes of queries; NaN where it is a mean of no query.
+
+    Args:
+        values: statistics of the queries by their names in a Dataset (`Statistic.variable`).
+        axis: of the queries.
+    """
+    there, found = present(values), {}
+    unknown = np.isnan(values["contributing"][there]).any()
+    if "pull" in values:
+        largest = np.max(values["pull"], where=there & np.isfinite(values["pull"]), initial=0.0)
+        values = {**values, "pull": values["pull"] / (largest or 1)}  # so that no sum overflows
+    for statistic in STATISTICS:
+        own = values.get(statistic.variable)
+        for number in statistic.numbers if own is not None else ():
+            if number.by and number.by not in values and number.value is not None:
+                continue  # of a result of an older version
+            found[number.name] = _number(number, own, there, values, axis)
+            if number.how == "sum" and statistic.by_unit and unknown:
+                found[number.name] = np.full(np.shape(found[number.name]), np.nan)
+    return found
+
+
+def _number(
+    number: Number, own: np.ndarray, there: np.ndarray, values: Mapping[str, np.ndarray], axis: int | tuple[int, ...]
+) -> np.ndarray:
+    """One number of the queries that are there, from the values of its statistic."""
+    where, chosen = there & ~np.isnan(own), None if number.value is None else own == number.value
+    if number.how == "sum":
+        return (np.where(where, own, 0) if chosen is None else chosen).sum(axis=axis)
+    if number.by in values:  # older results have means over the queries, which they keep
+        weight = np.where(where, values[number.by], 0)
+        parts = np.where(chosen, weight, 0) if chosen is not None else np.where(where, own * weight, 0)
+        return ratio(parts.sum(axis=axis), weight.sum(axis=axis))
+    over = {"all": there, "any": own > 0, "pushed": values.get("effective_per_query", own) > 0}[number.over]
+    return mean(own if chosen is None else np.where(np.isnan(own), np.nan, chosen), over, axis)
+
+
+def mean(values: np.ndarray, where: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:
+    """Mean of the values that are known in a mask, NaN where there is none."""
+    where = where & ~np.isnan(values)
+    return ratio(np.where(where, values, 0).sum(axis=axis), where.sum(axis=axis))
+
+
+def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Quotients; NaN where the whole is not above 0."""
+    return np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=np.asarray(whole) > 0)
+
+
+def deviation(values: np.ndarray) -> float | None:
+    """Population deviation of the values that are known; None where there are fewer than two."""
+    found = values[np.isfinite(values)].astype(np.float64)
+    return float(found.std()) if len(found) > 1 else None
+
+
+def entry(whole: float, batches: np.ndarray, full: np.ndarray, *, standard: bool = True) -> dict[str, float | None]:
+    """Mean and deviation of one number, as a JSON document has them; None where they are not known.
+
+    Args:
+        whole: the number over all queries.
+        batches: (batches,) the number of each.
+        full: (batches,) bool.
+        standard: the deviation is that of the full batches; otherwise both are over all batches, as published.
+    """
+    if standard:
+        return {"mean": float(whole) if np.isfinite(whole) else None, "std": deviation(batches[full])}
+    found = batches[np.isfinite(batches)].astype(np.float64)
+    return {"mean": float(found.mean()), "std": float(found.std())} if len(found) else {"mean": None, "std": None}
+
+
+def full_batches(data: xr.Dataset) -> np.ndarray:
+    """Which batches hold as many rows as were asked for, (batch,); all of them where none does.
+
+    A batch of pairs is as large as its larger side; the candidates of other batches are not counted.
+    """
+    queries = data["queries"]
+    rows = queries.max("direction") if data.attrs.get("sample") == "pairs" else queries.isel(direction=0)
+    full = rows.values >= int(data.attrs["batch_size"])
+    return full if full.any() else np.ones_like(full)
+
+
+def variables(
+    values: Mapping[str, np.ndarray], directions: Sequence[str], labels: Mapping[str, tuple[str, str]] | None = None
+) -> dict[str, tuple]:
+    """Label arrays over direction, batch and query, as many of these dims as an array has; (batch,) for one.
+
+    Args:
+        values: name in the Dataset -> array; `contributing` among them.
+        directions: their names.
+        labels: name -> long name and units; None: those of `STATISTICS`.
+    """
+    if labels is None:
+        labels = {each.variable: each.about for each in STATISTICS} | {
+            key: each.about for key, each in BATCH_NUMBERS.items()
+        }
+    labels = {"negatives": BY_NAME["negatives"].about} | DRAWN_LABELS | labels
+    made: dict[str, tuple] = {
+        name: (QUERY_DIMS[: array.ndim] if array.ndim > 1 else "batch", array, *labels.get(name, ()))
+        for name, array in values.items()
+    }
+    _, batches, width = values["contributing"].shape
+    made["direction"] = ("direction", list(directions))
+    made["batch"] = ("batch", range(batches), "training batch")
+    made["query"] = ("query", range(width), "place in the batch")
+    return made
+
+
+def drawn(data: xr.Dataset, full: np.ndarray) -> dict:
+    """Entries of a JSON document on eps, the health of the embeddings, and how the batches were drawn."""
+    attrs = data.attrs
+    return {
+        "eps": float(attrs["eps"]),
+        "batches": int(data.sizes["batch"]),
+        "full_batches": int(full.sum()),
+        "health": json.loads(attrs["health"]),
+        "batch_size": int(attrs["batch_size"]),
+        "seed": int(attrs["seed"]),
+        **{name: attrs.get(name) for name in ("device", "dtype", "sample", "copies", "same_group")},
+    }

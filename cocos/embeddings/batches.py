@@ -1,0 +1,667 @@
+"""Seeded training batches, drawn from embeddings that were computed once.
+
+A batch is row numbers of queries and candidates that are seen together. It is drawn by pairs, every row of the larger
+side once in a pass; by groups, queries with their candidates; by classes, in a labelled set; or as samples against all
+class proxies. Own hard negatives are added to it.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, count, islice, pairwise
+from numbers import Integral
+
+import torch
+from torch import Tensor
+
+from cocos.base.errors import InputError, Unfit, rows
+from cocos.embeddings import Embeddings
+
+__all__ = ["COPY_RULES", "SAMPLINGS", "Batch", "Plan", "alone", "check", "matches", "plan"]
+
+logger = logging.getLogger(__name__)
+SAMPLINGS = ("pairs", "groups")
+COPY_RULES = ("once", "keep")  # whether a row that several pairs of a batch have is one candidate, or one for each
+WHOLE_SET = "all"  # the batch size that puts the whole set into one batch
+# Samples of one class in a batch of a labelled set, the m of m-per-class samplers.
+SAMPLES_PER_CLASS = 4
+# Rows of a batch that is as large as any set.
+UNLIMITED = 2**40
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows that are seen together.
+
+    Args:
+        query_index: (q,) rows of the queries.
+        candidate_index: (c,) rows of the candidates.
+        paired: row i of the batch is one positive pair, and the only positive of its query. Otherwise all
+            candidates of the query's group are its positives.
+        extra: the last `extra` candidates are hard negatives of some query, drawn with it. They are candidates of all
+            queries and ask for nothing, so that the flipped batch has none of them.
+        beside: (b,) rows of the query side that the flipped batch has as `extra` candidates; None: no such rows.
+        dropped: copies of queries, and of candidates, that the pairs as drawn have and this batch has not.
+        turned: the batch as the other side asks, where it is not these rows exchanged: a query that is drawn with
+            several candidates asks for each of them, and is a candidate of theirs once. None: the rows exchanged.
+
+    Examples:
+        >>> batch = cocos.batches.Batch(torch.tensor([2, 0]), torch.tensor([5, 1]), paired=True)
+        >>> batch.sizes
+        (2, 2)
+        >>> batch.flip().query_index
+        tensor([5, 1])
+    """
+
+    query_index: Tensor
+    candidate_index: Tensor
+    paired: bool
+    extra: int = 0
+    beside: Tensor | None = None
+    dropped: tuple[int, int] = (0, 0)
+    turned: "Batch | None" = None
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Queries and candidates."""
+        return self.query_index.shape[0], self.candidate_index.shape[0]
+
+    @property
+    def partners(self) -> Tensor:
+        """Rows of the candidates without the hard negatives beside them."""
+        return self.candidate_index[: len(self.candidate_index) - self.extra]
+
+    @property
+    def without(self) -> tuple[int, int]:
+        """Copies of candidates that this batch, and the flipped one, leave out."""
+        return self.dropped[1], self.dropped[0] if self.turned is None else self.turned.dropped[1]
+
+    @property
+    def square(self) -> bool:
+        """Whether both directions have the same rows, so that one visit of the scores serves both."""
+        return self.extra == 0 and self.beside is None and self.turned is None
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """Move the row numbers to another device; the same batch where they are there."""
+        if self.query_index.device == torch.device(device):
+            return self
+        beside = None if self.beside is None else self.beside.to(device)
+        indices = {name: getattr(self, name).to(device) for name in ("query_index", "candidate_index")}
+        return replace(self, **indices, beside=beside, turned=self.turned and self.turned.to(device))
+
+    def flip(self) -> "Batch":
+        """Swap the sides. Twice is the identity."""
+        if self.turned is not None:
+            return replace(self.turned, turned=replace(self, turned=None))
+        beside = self.candidate_index[len(self.partners) :]
+        asked, extra = self.query_index, 0
+        if self.beside is not None:
+            asked, extra = torch.cat([asked, self.beside]), len(self.beside)
+        return Batch(self.partners, asked, self.paired, extra, beside if self.extra else None, self.dropped[::-1])
+
+
+def matches(embeddings: Embeddings, batch: Batch) -> None:
+    """Refuse a batch of pairs whose rows are no pairs.
+
+    Examples:
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
+        >>> index = torch.arange(3)
+        >>> cocos.batches.matches(embeddings, cocos.batches.Batch(index, index, paired=True))
+    """
+    if not batch.paired:
+        return
+    asking, asked = len(batch.query_index), len(batch.candidate_index) - batch.extra
+    if asking != asked:
+        raise InputError(f"batch: paired, with {asking} queries and {asked} candidates; give as many of both")
+    groups = embeddings.query_group[batch.query_index], embeddings.candidate_group[batch.candidate_index[:asked]]
+    if torch.equal(*groups):
+        return
+    place = (groups[0] != groups[1]).nonzero().flatten().tolist()
+    query, candidate = (int(index[place[0]]) for index in (batch.query_index, batch.candidate_index))
+    apart = " and ".join(
+        f"{name} of group {int(group[place[0]])}"
+        for name, group in zip((f"query {query}", f"candidate {candidate}"), groups, strict=True)
+    )
+    raise InputError(f"batch: paired, with {apart} side by side in {rows(place)}; the two of a pair share a group")
+
+
+def alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
+    """Take the rows of a batch alone, in float64, and make the batch of them.
+
+    Examples:
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
+        >>> rows = torch.tensor([2, 0])
+        >>> part, batch = cocos.batches.alone(embeddings, cocos.batches.Batch(rows, rows, paired=True))
+        >>> part.query.shape, batch.query_index
+        (torch.Size([2, 3]), tensor([0, 1]))
+    """
+    query, candidate = batch.query_index, batch.candidate_index
+    if embeddings.shared:
+        rows = torch.cat([query, candidate]).unique()
+        part, query, candidate = embeddings.rows(rows, rows), *(torch.searchsorted(rows, i) for i in (query, candidate))
+    else:
+        part = embeddings.rows(query, candidate)
+        query, candidate = (torch.arange(len(index), device=index.device) for index in (query, candidate))
+    return part.to(dtype=torch.float64), replace(batch, query_index=query, candidate_index=candidate, turned=None)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The batches of one run, and notes on how they were drawn.
+
+    Args:
+        batches: in the order in which they are drawn.
+        sample: `pairs` or `groups`.
+        batch_size: rows of a full batch.
+        notes: sentences.
+        undrawn: sentences on the rows that are in no batch of a pass, with their number.
+        copies: `once`, a row of several pairs is one candidate of a batch, or `keep`, one for each of its pairs.
+
+    Examples:
+        >>> plan = cocos.batches.plan(cocos.Embeddings(torch.eye(4), 2 * torch.eye(4)), batch_size=2)
+        >>> plan.batch_size, len(plan.batches)
+        (2, 2)
+    """
+
+    batches: tuple[Batch, ...]
+    sample: str
+    batch_size: int
+    notes: tuple[str, ...] = field(default=())
+    undrawn: tuple[str, ...] = field(default=())
+    copies: str = "keep"
+
+
+def check(
+    sample: str | None,
+    batch_size: int | str,
+    batches: int | None,
+    per_group: int | None,
+    seed: int,
+    copies: str | None = None,
+) -> None:
+    """Refuse options that are out of range, before anything is encoded.
+
+    Raises:
+        InputError: an option out of range.
+
+    Examples:
+        >>> cocos.batches.check("pairs", 128, None, None, 0)
+    """
+    if sample is not None and sample not in SAMPLINGS:
+        raise InputError(f"sample: {sample!r}, expected one of {', '.join(SAMPLINGS)}")
+    if copies is not None and copies not in COPY_RULES:
+        raise InputError(f"copies: {copies!r}, expected one of {', '.join(COPY_RULES)}")
+    numbers = (
+        ("batch size", 2 if batch_size == WHOLE_SET else batch_size, 2, UNLIMITED, " (a batch of one has no negative)"),
+        ("batches", batches, 1, 10**7, ""),
+        ("per group", per_group, 1, UNLIMITED, ""),
+        ("seed", seed, 0, 2**63 - 1, ""),
+    )
+    for name, value, least, most, why in numbers:
+        if value is not None and not isinstance(value, Integral):
+            raise InputError(
+                f"{name}: {value!r}, expected a whole number" + (f", or {WHOLE_SET}" if name == "batch size" else "")
+            )
+        if value is not None and not least <= value <= most:
+            expected = f"at least {least}{why}" if value < least else f"at most {most}"
+            raise InputError(f"{name}: {value}, expected {expected}")
+
+
+def plan(
+    embeddings: Embeddings,
+    *,
+    sample: str = "pairs",
+    batch_size: int | str = 128,
+    batches: int | None = None,
+    per_group: int | None = None,
+    seed: int = 0,
+    copies: str = "once",
+    matched: bool = False,
+    hard: bool | None = None,
+) -> Plan:
+    """Draw the batches of a run. Only row numbers are drawn: the embeddings stay where they are.
+
+    The row numbers come from a generator on the CPU, so that a seed means the same batches on every device.
+
+    Args:
+        embeddings: the frozen embeddings of the training set.
+        sample: `pairs` draws each row of the larger side once, with a random row of the other side, of which each
+            is drawn at least once (batch size = rows of the larger side). Candidates without a query are not counted.
+            A seed draws the same pairs whichever side is the query. `groups` draws queries, each with its candidates
+            (batch size = queries), or, in a labelled set, classes x samples (batch size = samples). Samples against
+            proxies are drawn one by one in both cases.
+        batch_size: at least 2. One that reaches the whole set, or `all`, puts everything into one batch.
+        batches: how many; None is one pass over the training set, the last batch partial, as published. More
+            than one pass goes on with the next shuffle.
+        per_group: `groups`: candidates of a query (None: all), or samples of a class (None: 4, or as many as
+            fill the batch where there are few classes).
+        seed: of the generator.
+        copies: of a row that several pairs of a batch have, such as an image that is drawn with two of its captions.
+            It asks for each of them in turn. `once`: it is a candidate of all captions of the batch once; `keep`: once
+            for each of its pairs, as many loaders have it.
+        matched: row i of the queries must stand beside row i of the candidates, for losses that read nothing else, so
+            that copies are kept.
+        hard: hard negatives are drawn with the queries that name them; None: unless rows are matched.
+
+    Raises:
+        InputError: an option out of range, or a query without any positive.
+
+    Examples:
+        Every row is drawn once; a seed means the same batches on every device.
+
+        >>> plan = cocos.batches.plan(cocos.Embeddings(torch.eye(4), 2 * torch.eye(4)), batch_size=2, seed=0)
+        >>> [batch.sizes for batch in plan.batches]
+        [(2, 2), (2, 2)]
+        >>> sorted(row for batch in plan.batches for row in batch.query_index.tolist())
+        [0, 1, 2, 3]
+
+        Three captions ask for two images, or for three, where an image occurs once for each of its captions:
+
+        >>> images = cocos.Embeddings(torch.eye(3)[:2], torch.eye(3), [0, 1], [0, 0, 1])
+        >>> [cocos.batches.plan(images, copies=each).batches[0].flip().sizes for each in cocos.batches.COPY_RULES]
+        [(3, 2), (3, 3)]
+    """
+    check(sample, batch_size, batches, per_group, seed, copies)
+    hard, copies = not matched if hard is None else hard, "keep" if matched else copies
+    everything = batch_size == WHOLE_SET
+    batch_size = UNLIMITED if isinstance(batch_size, str) else batch_size
+    _refuse_options(embeddings, sample, batch_size, per_group)
+    by_pairs = sample == "pairs" and not embeddings.proxies
+    pairing = Pairing.of(embeddings, copies=copies == "keep") if by_pairs else None
+    asking = embeddings.groups.candidates[embeddings.groups.query] > 0
+    whole, unit = (int(asking.sum()), "queries") if pairing is None else (len(pairing.large), "pairs")
+    unit = "samples" if embeddings.shared or embeddings.proxies else unit
+    notes, undrawn = [], []
+    if batch_size > whole and not everything:
+        notes.append(f"batch size {batch_size} is above the {whole} {unit} there are: all of them make one batch")
+    size = min(batch_size, whole)
+    generator = torch.Generator().manual_seed(seed)
+    one_pass = partial(_one_pass, embeddings, pairing, size, whole, per_group, generator, hard=hard)
+    first = list(one_pass())
+    if not first:
+        raise InputError(
+            f"batch size: {batch_size}: no batch holds two groups, so no query has a negative; take a larger one"
+        )
+    if orphans := _orphans(embeddings, negatives=hard):
+        undrawn.append(f"{orphans} candidates have no query and are not drawn")
+    if rest := whole - sum(number for _, number in first):
+        undrawn.append(f"not drawn in a pass, for want of a negative in their batch: {rest} {unit}")
+    more = chain(first, (made for _ in count() for made in one_pass()))
+    drawn = tuple(batch for batch, _ in islice(more, len(first) if batches is None else batches))
+    if covered := _coverage(embeddings, drawn, matched=not hard):
+        sentence, complete = covered
+        (notes if complete else undrawn).append(sentence)
+    for note in (*notes, *undrawn):
+        logger.info("note: %s", note)
+    device = embeddings.query.device
+    moved = tuple(batch.to(device) for batch in drawn)
+    return Plan(moved, sample, size, (*notes, *undrawn), tuple(undrawn), copies)
+
+
+def _refuse_options(embeddings: Embeddings, sample: str, batch_size: int, per_group: int | None) -> None:
+    """Refuse options that do not fit the embeddings, and embeddings from which nothing can be drawn."""
+    if embeddings.shared and per_group == 1:
+        raise InputError("per group: 1, expected at least 2 samples of a class")
+    if embeddings.shared and batch_size < 2 * (per_group or 2):
+        raise InputError(f"batch size: {batch_size}, expected at least {2 * (per_group or 2)}: samples of two classes")
+    if per_group is not None and (embeddings.proxies or sample == "pairs"):
+        raise InputError(
+            f"per group: {per_group}, but only batches of groups have it; add --sample groups or leave it out"
+        )
+    _require_both(embeddings)
+    if sample == "pairs" and embeddings.shared:
+        raise InputError("sample: 'pairs' needs two sides; a labelled set is drawn by class, with 'groups'")
+
+
+def _require_both(embeddings: Embeddings) -> None:
+    """Require a positive for every query somewhere in the set, and negatives."""
+    groups = embeddings.groups
+    if embeddings.shared:
+        lonely, reason = groups.queries[groups.query] < 2, "the only sample of its class"
+    else:
+        lonely, reason = groups.candidates[groups.query] == 0, "no candidate of its group"
+        if embeddings.candidate_negatives is not None:  # these are drawn as candidates of the other direction
+            lonely[embeddings.candidate_negatives[embeddings.candidate_negatives >= 0].cpu()] = False
+    if found := lonely.nonzero().flatten().tolist():
+        ids = ", ".join(map(str, embeddings.query_group[found[:5]].tolist()))
+        raise Unfit(
+            f"query without any positive: {rows(found)} (group {ids}) has {reason}; remove it or give it a positive"
+        )
+    if int((groups.candidates > 0).sum()) < 2:
+        number = len(embeddings.candidate)
+        what = "there is one candidate" if number == 1 else f"all {number} candidates are of one group"
+        raise Unfit(f"no query has any negative: {what}; rows of another group are its negatives")
+
+
+def _one_pass(
+    embeddings: Embeddings,
+    pairing: "Pairing | None",
+    size: int,
+    whole: int,
+    per_group: int | None,
+    generator: torch.Generator,
+    *,
+    hard: bool,
+) -> Iterator[tuple[Batch, int]]:
+    """Draw a pass: batches in which a query has a negative, each with the rows that count towards its size."""
+    made: Iterator[Batch] = iter(())
+    if embeddings.shared and size == whole:
+        index = torch.randperm(whole, generator=generator)
+        made = iter([Batch(index, index, paired=False)])
+    elif embeddings.shared:
+        filling = size // len(embeddings.groups.queries)
+        per_class = per_group or max(2, min(SAMPLES_PER_CLASS, size // 2), filling)
+        made = _classes(embeddings, size, per_class, generator)
+    elif embeddings.proxies:
+        made = _against_proxies(embeddings, size, generator)
+    elif pairing is None:
+        made = _queries(embeddings, size, per_group, generator)
+    sized = ((batch, len(batch.query_index)) for batch in made)
+    candidate_group = embeddings.candidate_group.cpu()
+    named = [
+        each.cpu() if hard and each is not None else None
+        for each in (embeddings.negatives, embeddings.candidate_negatives)
+    ]
+    for batch, number in sized if pairing is None else _pairs(embeddings, pairing, size, generator):
+        full = batch if all(each is None for each in named) else _with_negatives(batch, *named)
+        if embeddings.proxies or _has_negatives(full, candidate_group):
+            yield full, number
+
+
+def _has_negatives(batch: Batch, candidate_group: Tensor) -> bool:
+    """Whether a query may have a negative: hard ones, two pairs side by side, or candidates of two groups."""
+    if batch.extra > 0 or batch.beside is not None:
+        return True
+    if batch.paired and batch.turned is None:
+        return batch.sizes[0] > 1
+    group = candidate_group[batch.candidate_index]
+    return bool((group != group[0]).any())
+
+
+def _once(index: Tensor) -> Tensor:
+    """Remove repeated rows, (n,), in order of first appearance."""
+    return torch.tensor(list(dict.fromkeys(index.tolist())), dtype=torch.int64)
+
+
+def _with_negatives(batch: Batch, negatives: Tensor | None, turned: Tensor | None) -> Batch:
+    """Add the hard negatives of the queries, and of the candidates, as further rows of the other side.
+
+    Args:
+        batch: rows that are drawn.
+        negatives: (Q, K) rows of the candidates that each query names, -1 for none; or None.
+        turned: (C, K), likewise, of the candidates where they ask.
+    """
+    candidate = _new(negatives, batch.query_index, batch.candidate_index)
+    beside = _new(turned, batch.candidate_index, batch.query_index)
+    other = batch.turned
+    if other is not None:
+        other = _with_extra(other, beside, candidate)
+    return replace(_with_extra(batch, candidate, beside), turned=other)
+
+
+def _with_extra(batch: Batch, extra: Tensor, beside: Tensor) -> Batch:
+    """Add rows as further candidates, and those that the flipped batch has in their place."""
+    together = torch.cat([batch.candidate_index, extra])
+    return replace(batch, candidate_index=together, extra=len(extra), beside=beside if len(beside) else None)
+
+
+def _new(negatives: Tensor | None, asking: Tensor, there: Tensor) -> Tensor:
+    """Rows that some rows name as their negatives and that the batch does not have yet."""
+    if negatives is None:
+        return there[:0]
+    found = _once(negatives[asking].flatten())
+    return found[(found >= 0) & ~torch.isin(found, there)]
+
+
+def _coverage(embeddings: Embeddings, drawn: tuple[Batch, ...], *, matched: bool) -> tuple[str, bool] | None:
+    """Count the hard negatives that are drawn.
+
+    Returns:
+        A sentence, and whether all are drawn; None where no row names any.
+    """
+    negatives = embeddings.candidate_negatives if embeddings.negatives is None else embeddings.negatives
+    if negatives is None:
+        return None
+    asking = [(batch.flip() if embeddings.negatives is None else batch).query_index for batch in drawn]
+    named, reached = (negatives >= 0).cpu(), torch.zeros(len(negatives), dtype=torch.bool)
+    if not matched:
+        reached[torch.cat(asking).cpu()] = True
+    every, missing = int(named.sum()), int(named[~reached].sum())
+    why = "the loss reads pairs, row by row" if matched else "the queries that name them are not"
+    if missing:
+        return f"{missing} of the {every} hard negatives that are named are not drawn: {why}", False
+    return f"all {every} hard negatives that are named are drawn with the queries that name them", True
+
+
+def _orphans(embeddings: Embeddings, *, negatives: bool) -> int:
+    """Count the candidates that no batch can have: of no query's group, and named by no query."""
+    alone = embeddings.groups.queries[embeddings.groups.candidate] == 0
+    if embeddings.proxies:
+        return 0
+    if negatives and embeddings.negatives is not None:
+        named = embeddings.negatives[embeddings.negatives >= 0]
+        alone[named.cpu()] = False
+    return int(alone.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Pairing:
+    """Rows that can be drawn as pairs: the larger side, the smaller one, and the groups of both.
+
+    Args:
+        turned: the queries are the larger side.
+        large: (L,) rows of the larger side that have a partner.
+        small: (S,) rows of the other side that have one.
+        large_place: (L,) number of the group of each row of the larger side, 0 to G - 1.
+        small_place: (S,) likewise.
+        paired: of batches in which the queries ask, and of those in which the candidates do, whether the two rows of a
+            pair stand side by side, because no row that is asked for has several partners in any group. Otherwise a
+            row that is asked for stands in a batch once, and all rows of its group are positives.
+        single: no group has two rows of a side.
+    """
+
+    turned: bool
+    large: Tensor
+    small: Tensor
+    large_place: Tensor
+    small_place: Tensor
+    paired: tuple[bool, bool]
+    single: bool
+
+    @classmethod
+    def of(cls, embeddings: Embeddings, *, copies: bool) -> "Pairing":
+        """Find the larger side; `copies` puts the rows of a pair side by side, one that is asked for twice if need be.
+
+        Which of the two sides is called the query changes nothing.
+        """
+        groups = embeddings.groups
+        both = (groups.queries > 0) & (groups.candidates > 0)
+        rows_of, places = [], []
+        for place in (groups.query, groups.candidate):
+            own = both[place].nonzero().flatten()
+            rows_of.append(own)
+            places.append((both.cumsum(0) - 1)[place[own]])
+        turned = _queries_are_larger(embeddings, len(rows_of[0]), len(rows_of[1]))
+        queries, candidates = groups.queries[both], groups.candidates[both]
+        paired = copies or bool((queries <= candidates).all()), copies or bool((candidates <= queries).all())
+        if turned:
+            rows_of, places = rows_of[::-1], places[::-1]
+        return cls(turned, rows_of[1], rows_of[0], places[1], places[0], paired, groups.single)
+
+    def drawn(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Draw one pass: the larger side in random order, a partner for each row, and the rows left over with partners.
+
+        The rows of a group take turns: each of the smaller side is drawn before one of them is drawn again.
+
+        Args:
+            number: rows of the larger side, with and without a partner.
+            generator: of the draw.
+
+        Returns:
+            Rows of the larger side (L,) and their partners (L,); the rows left over, of groups with more rows on the
+            smaller side, and the place in (L,) of the partner of each.
+        """
+        at = torch.randperm(number, generator=generator)
+        if len(self.large) < number:
+            at = torch.full((number,), -1).index_copy_(0, self.large, torch.arange(len(self.large)))[at]
+            at = at[at >= 0]
+        place = self.large_place[at]
+        chance = torch.rand(len(place), generator=generator, dtype=torch.float64)[: len(self.small)]
+        if self.single:  # there is one partner to choose
+            partner = torch.empty_like(self.small).index_copy_(0, self.small_place, self.small)
+            return self.large[at], partner[place], self.small[:0], at[:0]
+        chance = chance.argsort()
+        members = chance[self.small_place[chance].argsort(stable=True)]
+        sizes, own = torch.bincount(self.small_place), torch.bincount(self.large_place)
+        first, begin = sizes.cumsum(0) - sizes, own.cumsum(0) - own
+        sorted_ = place.argsort(stable=True)
+        turn = torch.empty_like(place).index_copy_(0, sorted_, torch.arange(len(place)) - begin[place[sorted_]])
+        partner = members[first[place] + turn % sizes[place]]
+        group = self.small_place[members]
+        rank = torch.arange(len(members)) - first[group]
+        more = rank >= own[group]
+        beside = sorted_[begin[group[more]] + rank[more] % own[group[more]]]
+        return self.large[at], self.small[partner], self.small[members[more]], beside
+
+    def batch(self, large: Tensor, small: Tensor, *, apart: bool) -> Batch:
+        """Make a batch of pairs, (n,) rows of the larger side and (n,) of the smaller one.
+
+        Args:
+            large: rows of the larger side.
+            small: their partners.
+            apart: no two pairs are of one group, so that both directions have the same rows.
+        """
+        sides = (large, small) if self.turned else (small, large)
+        if all(self.paired) or (apart and any(self.paired)):
+            return Batch(*sides, self.paired[0])
+        if not any(self.paired):
+            distinct = _once(sides[0]), _once(sides[1])
+            return Batch(
+                *distinct, paired=False, dropped=(len(large) - len(distinct[0]), len(large) - len(distinct[1]))
+            )
+        asking = []
+        for paired, query, candidate in zip(self.paired, sides, sides[::-1], strict=True):
+            rows = candidate if paired else _once(candidate)
+            asking.append(Batch(query, rows, paired, dropped=(0, len(candidate) - len(rows))))
+        return replace(asking[0], turned=asking[1])
+
+
+def _queries_are_larger(embeddings: Embeddings, queries: int, candidates: int) -> bool:
+    """Whether the queries are the side of which each row is drawn once: they are more, or else come later in order.
+
+    Sides of one size are ordered by their groups, then by their vectors, so that a seed draws the same pairs where the
+    sides are exchanged.
+
+    Args:
+        embeddings: both sides.
+        queries: number of queries that have a partner.
+        candidates: number of candidates that have one.
+    """
+    sizes = (queries, len(embeddings.query)), (candidates, len(embeddings.candidate))
+    if sizes[0] != sizes[1]:
+        return sizes[0] > sizes[1]
+    one, other = embeddings.query_group, embeddings.candidate_group
+    if torch.equal(one, other):
+        if embeddings.groups.single:  # row i is the partner of row i, whichever is drawn
+            return False
+        rows = zip(embeddings.query, embeddings.candidate, strict=True)
+        one, other = next((pair for pair in rows if not torch.equal(*pair)), (one, other))
+    differ = (one != other).nonzero().flatten()
+    return len(differ) > 0 and bool(one[differ[0]] > other[differ[0]])
+
+
+def _pairs(
+    embeddings: Embeddings, pairing: Pairing, size: int, generator: torch.Generator
+) -> Iterator[tuple[Batch, int]]:
+    """Yield the batches of one pass, each with its number of rows of the larger side.
+
+    Every row of the larger side is drawn once, with a row of the other side. A row that is asked for stands in a batch
+    once, for all of its partners, unless `pairing` keeps the copies.
+    """
+    number = len(embeddings.query if pairing.turned else embeddings.candidate)
+    large, small, more, beside = pairing.drawn(number, generator)
+    numbered = torch.arange(len(large)) // size
+    batches = int(numbered[-1]) + 1
+    left_over, apart = [more] * batches, [True] * batches
+    if len(more):
+        of = beside // size
+        left_over = list(of.argsort(stable=True).split(torch.bincount(of, minlength=batches).tolist()))
+    if not all(pairing.paired):
+        groups = embeddings.groups.query if pairing.turned else embeddings.groups.candidate
+        key = (numbered * (int(groups.max()) + 1) + groups[large]).sort()
+        again = numbered[key.indices[1:][key.values.diff() == 0]]
+        apart = (torch.bincount(again, minlength=batches) == 0).tolist()
+    for own, partners, left, alone in zip(large.split(size), small.split(size), left_over, apart, strict=True):
+        drawn, asked = own, partners
+        if len(left):
+            drawn, asked = torch.cat([own, large[beside[left]]]), torch.cat([partners, more[left]])
+        yield pairing.batch(drawn, asked, apart=alone and not len(left)), len(own)
+
+
+def _queries(embeddings: Embeddings, size: int, per_group: int | None, generator: torch.Generator) -> Iterator[Batch]:
+    """Yield the batches of one pass: every query once, each with `per_group` (None: all) of its candidates."""
+    groups = embeddings.groups
+    members, ends = groups.candidate.argsort(stable=True), groups.candidates.cumsum(0)
+    order = torch.randperm(len(groups.query), generator=generator)
+    order = order[groups.candidates[groups.query[order]] > 0]
+    for query_index in order.split(size):
+        asked = torch.tensor(list(dict.fromkeys(groups.query[query_index].tolist())))
+        number, first = groups.candidates[asked], ends[asked] - groups.candidates[asked]
+        if per_group is None:
+            before = torch.repeat_interleave(first - (number.cumsum(0) - number), number)
+            yield Batch(query_index, members[before + torch.arange(len(before))], paired=False)
+            continue
+        chosen = []
+        for start, many in zip(first.tolist(), number.tolist(), strict=True):
+            own = members[start : start + many]
+            if many > per_group:
+                own = own[torch.randperm(many, generator=generator)[:per_group]].sort().values
+            chosen.append(own)
+        yield Batch(query_index, torch.cat(chosen), paired=False)
+
+
+def _classes(embeddings: Embeddings, size: int, per_class: int, generator: torch.Generator) -> Iterator[Batch]:
+    """Yield the batches of one pass over a labelled set, up to `per_class` samples of a class at a time.
+
+    In every round each class that has samples left gives some of them. A batch that would contain one class takes
+    samples of another from the batch before it, where that can spare them. Samples of one large class that are then
+    left alone are not drawn: they would have no negative.
+    """
+    chunks = []
+    for members in _members(embeddings.query_group.cpu()).values():
+        own = members[torch.randperm(len(members), generator=generator)]
+        n = min(-(-len(own) // per_class), len(own) // 2)  # no sample is alone in its batch
+        chunks.append([own[i::n] for i in range(n)])
+    made: list[list[tuple[int, Tensor]]] = [[]]
+    for turn in range(max(len(c) for c in chunks)):
+        left = [place for place, c in enumerate(chunks) if turn < len(c)]
+        for i in torch.randperm(len(left), generator=generator).tolist():
+            chunk = chunks[left[i]][turn]
+            if made[-1] and sum(len(other) for _, other in made[-1]) + len(chunk) > size:
+                made.append([])
+            made[-1].append((left[i], chunk))
+    for before, last in pairwise(made):
+        names, name = {part[0] for part in before}, last[0][0]
+        if len(names) > 2 and all(part[0] == name for part in last):
+            place = max(i for i, part in enumerate(before) if part[0] != name)
+            if sum(len(chunk) for _, chunk in (*last, before[place])) <= size:
+                last.append(before.pop(place))
+    for parts in made:
+        if len({name for name, _ in parts}) > 1:
+            index = torch.cat([chunk for _, chunk in parts])
+            yield Batch(index, index, paired=False)
+
+
+def _members(group: Tensor) -> dict[int, Tensor]:
+    """Rows of every group, in ascending order."""
+    order = group.argsort(stable=True)
+    ids, sizes = group[order].unique_consecutive(return_counts=True)
+    return dict(zip(ids.tolist(), order.split(sizes.tolist()), strict=True))
+
+
+def _against_proxies(embeddings: Embeddings, size: int, generator: torch.Generator) -> Iterator[Batch]:
+    """Yield the batches of one pass over samples: all class proxies are candidates of every batch."""
+    everything = torch.arange(len(embeddings.candidate))
+    for query_index in torch.randperm(len(embeddings.query), generator=generator).split(size):
+        yield Batch(query_index, everything, paired=False)
