@@ -283,9 +283,9 @@ def test_parameters_of_the_library_find_those_of_the_shelf():
     samples = planted(4)
     proxies = Embeddings(samples.query, samples.query[::4] + 0.1, samples.query_group, torch.arange(12), ("s2p",))
     bound = losses.load("pml:ArcFaceLoss", {"margin": "20", "scale": "30"}).bind(scores.pairs(proxies))
-    assert bound.unit_from.startswith("ArcFace(scale=30.0, margin=0.349")
+    assert losses.traits(bound).unit_from.startswith("ArcFace(scale=30.0, margin=0.349")
     triplet = losses.load("pml:TripletMarginLoss", {"swap": True}).bind(scores.pairs(planted(4)))
-    assert triplet.unit_from == "unknown", "other weights, so it is another loss"
+    assert losses.traits(triplet).unit_from == "unknown", "other weights, so it is another loss"
 
 
 def test_the_unit_of_a_copy_is_that_of_the_original():
@@ -300,7 +300,7 @@ def test_the_unit_of_a_copy_is_that_of_the_original():
     few = Pairs(pairs.scores[:3], pairs.positive[:3], pairs.negative[:3])
     torch.testing.assert_close(loss.weight(few) / loss.unit(few), share[:3])
     torch.testing.assert_close(share, NTXent(0.1).weight(pairs) / NTXent(0.1).unit(pairs))
-    assert any("its unit is measured" in note for note in loss.notes)
+    assert any("its unit is measured" in note for note in losses.traits(loss).notes)
 
 
 def test_a_sum_with_a_term_of_unknown_unit_says_so():
@@ -309,9 +309,12 @@ def test_a_sum_with_a_term_of_unknown_unit_says_so():
 
     pairs = scores.pairs(planted(4))
     known = losses.load("triplet+0.5*contrastive_cosine")
-    assert known.unit_from == "natural" and (known.unit(pairs) == 1.5).all()
+    assert losses.traits(known).unit_from == "natural" and (known.unit(pairs) == 1.5).all()
     mixed = type(known)(((1.0, losses.load("triplet")), (0.5, losses.of(squared)))).bind(pairs)
-    assert mixed.unit_from == "unknown" and sum("own push" in note for note in mixed.notes) == 1
+    assert (
+        losses.traits(mixed).unit_from == "unknown"
+        and sum("own push" in note for note in losses.traits(mixed).notes) == 1
+    )
     assert results.provenance(mixed)["share"] == "unknown"
 
 

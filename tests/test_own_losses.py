@@ -326,7 +326,7 @@ def test_a_function_of_scores_has_the_weights_of_its_formula(own, given):
     close(loss(pairs), shelf(pairs))
     close(loss.weight(pairs), shelf.weight(pairs))
     close(weights.autograd(loss, pairs), shelf.weight(pairs))
-    assert (loss.metric, loss.gradient, loss.weights, loss.couples) == ("cosine", "autograd", "score", "batch")
+    assert (loss.metric, loss.gradient, loss.traits.weights, loss.couples) == ("cosine", "autograd", "score", "batch")
 
 
 def test_self_similarities_are_no_negatives_of_a_function_that_is_told_none(own):
@@ -420,7 +420,7 @@ def test_a_mean_is_taken_apart_where_it_says_that_it_is_one(own):
     pairs = pairs_of(two_sided())
     close(own("reduced")(pairs), losses.load("ntxent")(pairs))
     close(own("reduced", {"reduction": "mean"}).weight(pairs), losses.load("ntxent").weight(pairs) / 24)
-    notes = own("reduced", {"reduction": "mean"}).bind(pairs).notes
+    notes = own("reduced", {"reduction": "mean"}).bind(pairs).traits.notes
     assert "it returns one number: its weights are of the loss as reduced by it" in notes
 
 
@@ -473,7 +473,12 @@ def test_a_callable_needs_no_name():
 def test_the_scores_of_a_loss_of_embeddings_are_found(own):
     pairs = pairs_of(labelled())
     loss = own("SupCon").bind(pairs)
-    assert (loss.weights, loss.metric, loss.matching, (not loss.cut.beside)) == ("score", "cosine", "labels", True)
+    assert (loss.traits.weights, loss.metric, loss.traits.matching, (not loss.cut.also_read)) == (
+        "score",
+        "cosine",
+        "labels",
+        True,
+    )
     close(loss.weight(pairs), losses.load("supcon").weight(pairs))
     close(loss(pairs), losses.load("supcon")(pairs))
     close(weights.autograd(own("SupCon"), pairs), loss.weight(pairs))
@@ -484,7 +489,7 @@ def test_the_scores_of_a_loss_of_embeddings_are_found(own):
 def test_two_sides_are_matched_row_by_row(own, name, metric):
     pairs = matched(two_sided())
     loss = own(name, {"logit_scale": 20} if name == "Clip" else {}).bind(pairs)
-    assert (loss.matching, loss.metric, loss.weights) == ("rows", metric, "score")
+    assert (loss.traits.matching, loss.metric, loss.traits.weights) == ("rows", metric, "score")
     read = matched(two_sided()).with_scores(scores.METRICS[metric](pairs.embeddings.query, pairs.embeddings.candidate))
     there = read.with_scores(read.scores.T)
     shelf, mean = (losses.load("triplet"), 1) if name == "VSE" else (losses.load("sampled_softmax"), 48)
@@ -505,7 +510,7 @@ def test_a_user_of_the_published_loss_counts_as_the_shelf_does(own):
 def test_however_the_scores_are_computed(own, name, metric):
     pairs = pairs_of(labelled())
     loss = own(name).bind(pairs)
-    assert (loss.metric, (not loss.cut.beside), loss.own_scores) == (metric, True, False)
+    assert (loss.metric, (not loss.cut.also_read), loss.traits.own_scores) == (metric, True, False)
     read = pairs_of(labelled(), metric)
     weight = loss.weight(read)
     step, total = 1e-6, loss(read).sum()
@@ -527,7 +532,7 @@ def test_a_loss_that_wants_unit_vectors_is_given_no_others(own):
 def test_what_does_not_pass_through_the_scores_is_said(own):
     pairs = pairs_of(labelled())
     loss = own("with_regulariser").bind(pairs)
-    assert loss.cut.beside == "their lengths" and any("it reads the lengths too" in note for note in loss.notes)
+    assert loss.cut.also_read == "lengths" and any("it reads the lengths too" in note for note in loss.traits.notes)
     plain = losses.load(f"{own.file}:by_hand").weight(pairs)
     close(loss.weight(pairs), plain)
 
@@ -542,7 +547,7 @@ def test_one_number_without_scores_cannot_be_taken_apart(own):
 def test_influence_is_the_length_of_the_derivative(own):
     pairs = pairs_of(labelled())
     loss = own("to_centres").bind(pairs)
-    assert (loss.weights, loss.gradient, loss.own_scores) == ("influence", "autograd", True)
+    assert (loss.traits.weights, loss.gradient, loss.traits.own_scores) == ("influence", "autograd", True)
     sys.path.insert(0, str(own.folder))
     import my_losses
 
@@ -565,7 +570,7 @@ def test_the_influence_of_scores_is_their_weight_times_the_lever():
     pairs = matched(embeddings)
     loss = losses.of(hidden)
     bound = loss.bind(pairs)
-    assert bound.weights == "score"
+    assert bound.traits.weights == "score"
     weight = bound.weight(pairs)
     influence = loss._influence(pairs.embeddings)
     lever = (1 - pairs.scores.square()).sqrt() / pairs.candidate_norm
@@ -965,7 +970,7 @@ def test_ntxent_of_the_library_is_ours(library, given):
     close(loss(pairs), shelf(pairs))
     close(weights.autograd(loss, pairs), shelf.weight(pairs))
     bound = loss.bind(pairs)
-    assert (bound.metric, bound.weights, bound.gradient) == ("cosine", "score", "autograd")
+    assert (bound.metric, bound.traits.weights, bound.gradient) == ("cosine", "score", "autograd")
     assert losses.name_of(loss) == "pml:NTXentLoss" and losses.parameters(loss) == {"temperature": 0.1}
 
 
@@ -982,7 +987,7 @@ def test_a_module_of_the_library_is_the_loss_of_its_class_and_settings(library):
         loss = losses.of(module)
         assert losses.name_of(loss) == "pml:NTXentLoss" and losses.parameters(loss) == given
         close(loss.weight(pairs), losses.load("pml:NTXentLoss", given).weight(pairs))
-    assert losses.of(theirs.NTXentLoss(temperature=0.2)).bind(pairs).unit_from == "NTXent(temperature=0.2)"
+    assert losses.of(theirs.NTXentLoss(temperature=0.2)).bind(pairs).traits.unit_from == "NTXent(temperature=0.2)"
     own = losses.of(theirs.NormalizedSoftmaxLoss(num_classes=4, embedding_size=6))  # with proxies of its own
     assert losses.name_of(own).endswith(":NormalizedSoftmaxLoss") and not losses.name_of(own).startswith("pml:")
 
@@ -1111,7 +1116,7 @@ def test_a_loss_of_the_library_is_weighed_or_refused_with_a_sentence(name):
         except InputError as error:
             assert outcome in str(error), error
             continue
-        assert loss.weights == outcome
+        assert loss.traits.weights == outcome
         weight = loss.weight(pairs)
         assert weight.isfinite().all() and weight.abs().max() > 0 and (loss.unit(pairs) > 0).all()
         assert (weight[~(pairs.positive | pairs.negative)] == 0).all()

@@ -21,6 +21,7 @@ from cocos.losses._protocols import (
     Layered,
     Loss,
     ReadsNorms,
+    StatesTraits,
     TrainingLoss,
     Traits,
     UnitOfWeights,
@@ -53,10 +54,8 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.dclw import DCLW as DCLW
     from cocos.losses.dhel import DHEL as DHEL
     from cocos.losses.euclidean_softmax import EuclideanSoftmax as EuclideanSoftmax
-    from cocos.losses.external.cached import cached
-    from cocos.losses.external.kept import random_k, semi_hard, skip_k, top_k
-    from cocos.losses.external.matryoshka import matryoshka
-    from cocos.losses.external.sides import sides
+    from cocos.losses.external.sides import cached, sides
+    from cocos.losses.external.wrapped import matryoshka, random_k, semi_hard, skip_k, top_k
     from cocos.losses.fastap import FastAP as FastAP
     from cocos.losses.generalized_lifted import GeneralizedLifted as GeneralizedLifted
     from cocos.losses.hcl import HCL as HCL
@@ -108,6 +107,7 @@ __all__ = [
     "Layered",
     "Loss",
     "ReadsNorms",
+    "StatesTraits",
     "Traits",
     "TrainingLoss",
     "UnitOfWeights",
@@ -140,12 +140,12 @@ __all__ = [
 PROVIDED: dict[str, plugins.Plugin] = {}  # losses of other distributions that were loaded, by name
 CONTRACT = ("metric", "couples", "gradient", "unit")  # attributes by which an object is known for a loss
 # Functions that make a loss of a loss, and their file in `external`.
-BUILDERS = dict.fromkeys(("random_k", "semi_hard", "skip_k", "top_k"), "kept")
-BUILDERS |= {name: name for name in ("cached", "matryoshka", "sides")}
+BUILDERS = dict.fromkeys(("matryoshka", "random_k", "semi_hard", "skip_k", "top_k"), "wrapped")
+BUILDERS |= dict.fromkeys(("cached", "sides"), "sides")
 # Prefixes of the losses of other libraries, with the file of `external` that reads them.
 PREFIXES_OF_LIBRARIES = {"pml": "pml", "open_clip": "open_clip", "st": "st", "lightly": "lightly"}
 # Packages whose modules are recognised by their class.
-ADAPTED_PACKAGES = {"pytorch_metric_learning": "pml_object", "sentence_transformers": "st"}
+ADAPTED_PACKAGES = {"pytorch_metric_learning": "pml", "sentence_transformers": "st"}
 ADAPTED_PACKAGES |= {name: name for name in ("lightly", "open_clip")}
 
 
@@ -243,12 +243,11 @@ def reader_of(name: str) -> str | None:
         return None  # VSE++ is a name
     if set(name) & set("+*") and importlib.import_module(f"{__name__}.external.sum").terms_of(name):
         return "sum"
-    for kind in ("kept", "matryoshka") if name.endswith(")") else ():
-        if importlib.import_module(f"{__name__}.external.{kind}").parted(name):
-            return kind
+    if name.endswith(")") and importlib.import_module(f"{__name__}.external.wrapped").parted(name):
+        return "wrapped"
     if ":" in name:
         return PREFIXES_OF_LIBRARIES.get(name.partition(":")[0].strip().lower(), "own")
-    return "plugged" if not _on_shelf(name) and name in plugins.names(plugins.LOSSES) else None
+    return "own" if not _on_shelf(name) and name in plugins.names(plugins.LOSSES) else None
 
 
 def _reader(name: str) -> FileOfSpellings | None:

@@ -148,10 +148,16 @@ class FileOfSpellings(Protocol):
 
 @dataclass(frozen=True)
 class Traits:
-    """Optional attributes of a loss, with their defaults: a loss of the shelf states only those in which it differs.
+    """What a loss can do, as one value: a loss of the shelf states as attributes only what is not the default.
+
+    Losses around a loss, and those of others, have such a value, which they derive from another one by `replace`.
 
     Args:
-        gradient: see `Loss`; `exact` for a function that does not say.
+        metric: as are the next four, see `Loss`.
+        couples: of a function that does not say, `query`.
+        gradient: `exact` for a function that does not say.
+        balanced: the weights of each query sum to zero.
+        sample: `pairs` or `groups`.
         softmax_scale: λ, in units of 1/score, if the negatives enter through Σ exp(λ score) of each query alone.
         source_scales: likewise of the negatives of each source, for a loss that reads them apart.
         logistic: (λ, b), if each pair has a term of its own, with the share σ(λ score + b) of a negative.
@@ -165,7 +171,8 @@ class Traits:
         unit_from: where its unit comes from: `natural`, `own`, `sum`, `given`, a loss of the shelf, `softmax`,
             `sigmoid` or `hinge` where it is measured, or `unknown`.
         bound: its attributes are settled: see `Bindable`.
-        twin: loss of the shelf with the same weights, whose unit it takes.
+        twin: loss of the shelf with the same weights, by whose closed form it is weighed, and whose unit it takes.
+        counted_as: its twin, where that reads the scores of the same pairs, so that it can be counted in its place.
         terms: coefficients and losses of a sum.
         wrapped: the loss that it hands its pairs to.
         normaliser: who divides the rows by their norms before the loss, which reads them as they are.
@@ -183,7 +190,11 @@ class Traits:
         'probability'
     """
 
+    metric: str = "cosine"
+    couples: str = "query"
     gradient: str = "exact"
+    balanced: bool = False
+    sample: str = "pairs"
     softmax_scale: float | None = None
     source_scales: tuple[float, ...] | None = None
     logistic: tuple[float, float] | None = None
@@ -197,6 +208,7 @@ class Traits:
     unit_from: str = "natural"
     bound: bool = False
     twin: Loss | None = None
+    counted_as: Loss | None = None
     terms: tuple[tuple[float, Loss], ...] = ()
     wrapped: Loss | None = None
     normaliser: str | None = None
@@ -220,16 +232,49 @@ class Traits:
         return further or (self.graded and embeddings.grades is not None)
 
 
+class StatesTraits:
+    """A loss whose attributes are one value, `traits`."""
+
+    traits: Traits
+
+    @property
+    def metric(self) -> str:
+        """Scores that it reads."""
+        return self.traits.metric
+
+    @property
+    def couples(self) -> str:
+        """Whether queries share terms."""
+        return self.traits.couples
+
+    @property
+    def gradient(self) -> str:
+        """What its weights are."""
+        return self.traits.gradient
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the weights of each query sum to zero."""
+        return self.traits.balanced
+
+    @property
+    def sample(self) -> str:
+        """How its training batches are drawn."""
+        return self.traits.sample
+
+
 TRAITS = tuple(each.name for each in fields(Traits))
 
 
 def traits(loss: object) -> Traits:
-    """Collect the optional attributes of a loss; the only place that looks whether it has them.
+    """What a loss can do: the value that it has, or its attributes; the only place that looks whether it has them.
 
     Examples:
         >>> cocos.losses.traits(cocos.losses.load("ntxent")).per_positive
         True
     """
+    if isinstance(found := getattr(loss, "traits", None), Traits):
+        return found
     return Traits(**{name: getattr(loss, name) for name in TRAITS if hasattr(loss, name)})
 
 

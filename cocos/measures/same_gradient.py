@@ -37,8 +37,7 @@ from cocos.engine.pair_gradients import (
 )
 from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Progress
-from cocos.losses.external.cached import Cached
-from cocos.losses.external.sides import Sides
+from cocos.losses.external.sides import Cached, Sides
 from cocos.measures.verify import TRIED_DTYPES
 from cocos.results.summaries import plain
 
@@ -1116,7 +1115,7 @@ def _compared(a: Way, b: Way, rows: PairRows, rounded: torch.dtype | None, toler
     """Gradients of both losses on a batch, and what the questions need beside them."""
     for each in (a, b):
         each.fits(rows.number)
-    a, b = (replace(each, loss=replace(each.loss, beside=rows.beside)) for each in (a, b))
+    a, b = (replace(each, loss=replace(each.loss, annotations=rows.beside)) for each in (a, b))
     turned: list[PairGradients | None] = [None, None]
     if not rows.hard and not a.loss.reads and not b.loss.reads:
         other = PairRows(rows.candidate, rows.query, None)

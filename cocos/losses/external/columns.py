@@ -140,7 +140,12 @@ def starts(given: BatchColumns, directions: Sequence[str]) -> dict[str, int]:
 
 
 def places(
-    given: BatchColumns, metric: str, directions: Sequence[str], *, apart: bool, turned: Sequence[str] = ()
+    given: BatchColumns,
+    metric: str,
+    directions: Sequence[str],
+    *,
+    column_by_column: bool,
+    transposed: Sequence[str] = (),
 ) -> list[Place]:
     """Tensors of scores of the columns, with the part of a change of the pairs' scores that each has.
 
@@ -148,8 +153,8 @@ def places(
         given: the columns.
         metric: of the scores.
         directions: blocks of columns that the pairs have.
-        apart: the library scores each column of documents by itself; otherwise all of them in one matrix.
-        turned: blocks of which the library computes the transpose, which values cannot tell of a symmetric one.
+        column_by_column: the library scores each column of documents by itself; otherwise all in one matrix.
+        transposed: blocks of which the library computes the transpose, which values cannot tell of a symmetric one.
     """
     score, at = METRICS[metric], starts(given, directions)
     query, first, every = given.query, given.documents[0], torch.cat(given.documents)
@@ -159,10 +164,10 @@ def places(
         """The block and its transpose, in the order in which the library is expected to have them."""
         plain = Place(block, values, lambda change: change[:, start + place])
         other = Place(block, values.T, lambda change: change[:, start + place].T)
-        return [other, plain] if block in turned else [plain, other]
+        return [other, plain] if block in transposed else [plain, other]
 
     found: list[Place] = []
-    if apart:
+    if column_by_column:
         for number, (document, place) in enumerate(zip(given.documents, given.index.T, strict=True)):
             found += both(f"{DIRECTIONS[0]} {number}", score(query, document), 0, place)
     else:
@@ -172,7 +177,7 @@ def places(
     if "candidate-query" in at:
         found += both("candidate-query", score(first, query), at["candidate-query"], rows)
     if "candidate-candidate" in at:
-        documents, place = (first, given.index[:, 0]) if apart else (every, given.place)
+        documents, place = (first, given.index[:, 0]) if column_by_column else (every, given.place)
         found += both("candidate-candidate", score(first, documents), at["candidate-candidate"], place)
     return found
 
@@ -188,7 +193,9 @@ def pairwise(given: BatchColumns, metric: str) -> list[Place]:
     return [one(k, *each) for k, each in enumerate(zip(given.documents, given.index.T, strict=True))]
 
 
-def expanded(given: BatchColumns, pairs: Pairs, directions: Sequence[str], *, apart: bool) -> tuple[Pairs, Tensor]:
+def expanded(
+    given: BatchColumns, pairs: Pairs, directions: Sequence[str], *, column_by_column: bool
+) -> tuple[Pairs, Tensor]:
     """The pairs as a library sees them, (Q, E), where a document of two queries stands twice; and where they are from.
 
     Returns:
@@ -203,7 +210,7 @@ def expanded(given: BatchColumns, pairs: Pairs, directions: Sequence[str], *, ap
     for name in directions[1:]:
         start = at[name]
         if name == "candidate-candidate":
-            place, mine = (given.index[:, 0], own) if apart else (given.place, documents)
+            place, mine = (given.index[:, 0], own) if column_by_column else (given.place, documents)
             blocks.append((start + place, torch.zeros_like(mine), ~mine))
         else:
             blocks.append((start + rows, own if name == "candidate-query" else none, ~own))

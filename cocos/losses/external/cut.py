@@ -80,7 +80,7 @@ class Cut:
         metric: of `cocos.scores.METRICS`, where `sign * matrix` is `factor * metric + offset`; None: none of them.
         factor: above 0; 1 where the metric is none of them.
         offset: see `metric`.
-        beside: how else the loss reads its embeddings: "", "their lengths", or "other ways".
+        also_read: what else of the embeddings the loss reads: "", "lengths", or "rows".
     """
 
     places: tuple[tuple[int, bool], ...]
@@ -88,7 +88,7 @@ class Cut:
     metric: str | None
     factor: float
     offset: float
-    beside: str
+    also_read: str
 
     def moved(self, change: Tensor, scores: Tensor, name: str) -> See:
         """A function that adds a change of the scores to the matrix, (Q, C), in units of the metric.
@@ -272,13 +272,13 @@ class _Trial:
                 return name, factor, offset
         return None, 1.0, 0.0
 
-    def cut(self, group: list[tuple[int, bool]], beside: str) -> Cut:
+    def cut(self, group: list[tuple[int, bool]], also_read: str) -> Cut:
         """Combine equal matrices to the one that the loss reads."""
         places = [group[0]]  # copies of a matrix follow it; those that are computed anew do not
         while apart := [each for each in group if each not in places and not self.moved_by(places)[each[0]]]:
             places.append(apart[0])
         sign = self.sign(group[0])
-        return Cut(tuple(places), sign, *self.named(sign * self.own(*group[0])), beside)
+        return Cut(tuple(places), sign, *self.named(sign * self.own(*group[0])), also_read)
 
 
 def find(call: Call, query: Tensor, candidate: Tensor) -> Cut | None:
@@ -315,12 +315,12 @@ def _cut(trial: _Trial) -> Cut | None:
         return None
     cuts = []
     for group in groups:
-        beside = "" if trial.held(group) else "their lengths" if trial.held(group, stretched=False) else None
-        if beside is not None:
-            cuts.append(trial.cut(group, beside))
-            if cuts[-1].metric and not beside:
+        also_read = "" if trial.held(group) else "lengths" if trial.held(group, stretched=False) else None
+        if also_read is not None:
+            cuts.append(trial.cut(group, also_read))
+            if cuts[-1].metric and not also_read:
                 return cuts[-1]
     if cuts:
-        return min(cuts, key=lambda cut: (cut.metric is None, cut.beside))
+        return min(cuts, key=lambda cut: (cut.metric is None, cut.also_read))
     follows = trial.moved_by(groups[0])
-    return trial.cut(groups[0], "other ways") if all(follows[group[0][0]] for group in groups[1:]) else None
+    return trial.cut(groups[0], "rows") if all(follows[group[0][0]] for group in groups[1:]) else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -10,20 +10,10 @@ from torch import Tensor
 from cocos.base.errors import InputError, Unfit
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import METRICS, Pairs, length
-from cocos.losses import ClosedForm, traits
+from cocos.losses import ClosedForm
 from cocos.losses._calls import takes_tensors
-from cocos.losses.external import units
 from cocos.losses.external.cut import Cut, See, find, seeded
-from cocos.losses.external.guard import (
-    DETACHED,
-    checked,
-    finite,
-    gradient,
-    guarded,
-    measured,
-    reduced,
-    shown,
-)
+from cocos.losses.external.guard import DETACHED, Foreign, checked, finite, gradient, guarded, measured, reduced
 
 Call = Callable[[Embeddings, Tensor, Tensor, See], Tensor]  # rows with their groups, queries, candidates, see
 
@@ -31,22 +21,20 @@ INFLUENCE = (
     "influence matrix: the length of the derivative of each query's loss with respect to each candidate, since it "
     "reads no single matrix of scores; it has no sign, so all of it is push and there is no pull"
 )
+# What is not weighed of a loss that reads more of its embeddings than their scores.
+UNWEIGHED = {
+    "lengths": "it reads the lengths too, and that part of its gradient is not weighed",
+    "rows": "it reads its embeddings in other ways too, and that part of its gradient is not weighed",
+}
 
 
 def _unseen(matrix: Tensor) -> Tensor:
     return matrix
 
 
-def _with(part: Embeddings, query: Tensor, candidate: Tensor) -> Embeddings:
-    """The same rows with other vectors; not checked, for autograd and torch.func."""
-    other = object.__new__(Embeddings)
-    other.__dict__.update(part.__dict__, query=query, candidate=candidate)
-    return other
-
-
 @takes_tensors
-@dataclass(frozen=True, eq=False)
-class Embedded:
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Embedded(Foreign):
     r"""A foreign loss of embeddings.
 
     Its weights are :math:`\partial \sum \ell / \partial s` where all of it goes through one matrix of scores s
@@ -54,70 +42,21 @@ class Embedded:
     loss of query i. Which of them it is shows with the first batch: see `bind`.
 
     Args:
-        spelling: its name for `cocos.losses.load`.
-        given: the parameters that were given.
         calls: (rows, queries, candidates, see) -> (Q,) or (): ways to run it and to look at its matrices, the first of
             which that finds the scores is taken.
-        matching: "labels" if it receives the groups, "rows" if row i matches row i.
         needs: "one set" where it has no place for other candidates, "proxies" where they must be class proxies.
-        sample: `pairs` or `groups`.
         reduction: "mean" where one number that it returns is known to be a mean over the queries.
         sorted_by_group: it is handed the samples, or the proxies, in the order of their groups.
-        unit_: natural size of one weight; None: that of its twin, or measured.
         twins: metric -> losses of the shelf that it may be, by its class and parameters.
-        metric: of the scores in its Pairs.
         cut: where its scores are.
-        weights: "score" or "influence".
-        notes: remarks for the user, one sentence each.
-        bound: the fields above are settled.
-        twin: the loss of the shelf with the same weights, whose unit it takes.
-        form: of `cocos.units`, that its weights have on the first batch; None: none.
     """
 
-    spelling: str
-    given: dict[str, Any]
     calls: tuple[Call, ...]
-    matching: str
-    sample: str
     needs: str | None = None
     reduction: str | None = None
     sorted_by_group: bool = False
-    unit_: float | None = None
     twins: Callable[[str], list[ClosedForm]] | None = None
-    metric: str = "cosine"
     cut: Cut | None = None
-    weights: str = "score"
-    notes: tuple[str, ...] = ()
-    bound: bool = False
-    twin: ClosedForm | None = None
-    form: str | None = None
-    reads: ClassVar[str] = "embeddings"
-    couples: ClassVar[str] = "batch"
-    gradient: ClassVar[str] = "autograd"
-    balanced: ClassVar[bool] = False
-
-    def __repr__(self) -> str:
-        return shown(self.spelling, self.given)
-
-    @property
-    def own_scores(self) -> bool:
-        """Its weights are of scores that are no metric of cocos: weights of other losses cannot be added to them."""
-        return self.bound and (self.cut is None or self.cut.metric is None)
-
-    @property
-    def unit_from(self) -> str:
-        """Where the unit comes from: `given`, the loss of the shelf that this is, the form, or `unknown`."""
-        return "given" if self.unit_ is not None else repr(self.twin) if self.twin else self.form or "unknown"
-
-    @property
-    def share(self) -> str | None:
-        """Meaning of a share, as for its twin, or as the form of its weights has it."""
-        return traits(self.twin).share if self.twin else units.SHARES.get(str(self.form))
-
-    @property
-    def per_positive(self) -> bool:
-        """As for its twin: the unit grows with the number of positives."""
-        return traits(self.twin).per_positive
 
     def _rows(self, pairs: Pairs) -> Embeddings:
         """The rows of a batch."""
@@ -126,7 +65,7 @@ class Embedded:
             raise Unfit(f"{self.spelling}: it reads embeddings, and these pairs are scores alone")
         queries, candidates = pairs.positive.shape
         own = queries == candidates and not part.shared and bool(pairs.positive.diagonal().all())
-        if self.matching == "rows" and not own:
+        if self.traits.matching == "rows" and not own:
             raise Unfit(
                 f"{self.spelling}: it receives no labels, so query i must match candidate i, and here it does not; "
                 "draw pairs of two sides (--sample pairs)"
@@ -156,7 +95,7 @@ class Embedded:
     def _ordered(self, part: Embeddings, rows: Tensor, columns: Tensor) -> Embeddings:
         """The rows in that order; a labelled set is one matrix, two sides are never the same object."""
         ordered = part.rows(rows, columns)
-        return _with(ordered, ordered.query, ordered.query if part.shared else ordered.candidate.clone())
+        return ordered.with_rows(ordered.query, ordered.query if part.shared else ordered.candidate.clone())
 
     def _run(self, call: Call, part: Embeddings, query: Tensor, candidate: Tensor, see: See) -> Tensor:
         """The loss of ordered rows, (Q,) or (), a known mean as a sum."""
@@ -183,7 +122,7 @@ class Embedded:
             InputError: it returns one number, and its scores are not to be found; it cannot read these embeddings; or
                 it has no gradient.
         """
-        if self.bound:
+        if self.traits.bound:
             return self
         loss = self._settle(pairs)
         if not loss._has_gradient(self._rows(pairs)):
@@ -193,20 +132,20 @@ class Embedded:
     def _with_unit(self, pairs: Pairs) -> "Embedded":
         """The same loss with the unit of the shelf's, where there is one with these weights; a note says which."""
         if self.unit_ is not None:
-            return self
-        twin, form = self._twin(pairs), None
+            return self.with_unit()
+        twin = self._twin(pairs)
         if twin is not None:
-            said = f"its unit is that of {twin!r} of the shelf, whose weights are the same here"
-        else:
-            try:
-                form, said = measured(self.weight(pairs), pairs)
-            except InputError:
-                return self  # said where it is weighed
-        return replace(self, twin=twin, form=form, notes=(*self.notes, said))
+            note = f"its unit is that of {twin!r} of the shelf, whose weights are the same here"
+            return self.with_unit(note, twin=twin, named=repr(twin))
+        try:
+            form, note = measured(self.weight(pairs), pairs)
+        except InputError:
+            return self  # said where it is weighed
+        return self.with_unit(note, form=form)
 
     def _twin(self, pairs: Pairs) -> ClosedForm | None:
         """The loss of the shelf that it is by its parameters, and by its weights of this batch; None without one."""
-        if self.twins is None or self.weights == "influence":
+        if self.twins is None or self.traits.weights == "influence":
             return None
         try:
             found = self.weight(pairs)
@@ -214,7 +153,7 @@ class Embedded:
             return None  # said where it is weighed
         room = torch.finfo(found.dtype).eps ** 0.5 * found.abs().max()
         metrics = [self.metric, "squared_euclidean"] if self.metric == "cosine" else [self.metric]
-        if self.own_scores:
+        if self.traits.own_scores:
             metrics = ["euclidean"] if self.cut and self.cut.sign < 0 else []
         for twin in (twin for metric in metrics for twin in self.twins(metric)):
             own, factor = self._as_read(twin, pairs)
@@ -227,7 +166,7 @@ class Embedded:
 
         Distances of its own are those of the rows divided by their norms, where they are anything that a twin reads.
         """
-        if self.own_scores:
+        if self.traits.own_scores:
             part = self._rows(pairs)
             query, candidate = (rows / length(rows)[:, None] for rows in (part.query, part.candidate))
             return pairs.with_scores(METRICS["euclidean"](query, candidate)), 1.0
@@ -240,7 +179,7 @@ class Embedded:
         leaf = part.candidate.detach().flip(0).requires_grad_()
         try:
             with torch.enable_grad():
-                return self._value(_with(part, leaf if part.shared else part.query, leaf)).requires_grad
+                return self._value(part.with_rows(leaf if part.shared else part.query, leaf)).requires_grad
         except InputError:
             return True
 
@@ -256,11 +195,12 @@ class Embedded:
                 return self._run(call, ordered, query, candidate, see)
 
             cut = find(run, ordered.query, ordered.candidate)
-            if cut and cut.beside != "other ways":
+            if cut and cut.also_read != "rows":
                 return self._settled(call, cut, value)
             found += [(call, cut)] if cut else []
         if value.ndim:
-            return replace(self, calls=self.calls[:1], weights="influence", notes=(INFLUENCE,), bound=True)
+            traits = replace(self.traits, weights="influence", notes=(INFLUENCE,), bound=True, own_scores=True)
+            return replace(self, calls=self.calls[:1], traits=traits)
         if found:
             return self._settled(*found[0], value)
         raise InputError(
@@ -272,16 +212,19 @@ class Embedded:
         """Bound to the scores that were found."""
         if cut.metric is None:
             what = "minus the distances that it computes" if cut.sign < 0 else "the scores that it computes"
-            notes = [f"its weights are of {what}, which are no metric of cocos, by autograd"]
+            note = f"its weights are of {what}, which are no metric of cocos, by autograd"
         else:
             scaled = "" if cut.factor == 1 else f" (it multiplies them by {cut.factor:.6g})"
-            notes = [f"its weights are of {cut.metric.replace('_', ' ')} scores{scaled}, by autograd"]
-        if cut.beside:
-            what = cut.beside.replace("other", "its embeddings in other").replace("their", "the")
-            notes.append(f"it reads {what} too, and that part of its gradient is not weighed")
-        notes += reduced(value, self.reduction)
-        metric = cut.metric or self.metric
-        return replace(self, calls=(call,), cut=cut, metric=metric, notes=tuple(notes), bound=True)
+            note = f"its weights are of {cut.metric.replace('_', ' ')} scores{scaled}, by autograd"
+        notes = [note, *([UNWEIGHED[cut.also_read]] if cut.also_read else []), *reduced(value, self.reduction)]
+        traits = replace(
+            self.traits,
+            metric=cut.metric or self.metric,
+            notes=tuple(notes),
+            bound=True,
+            own_scores=cut.metric is None,
+        )
+        return replace(self, calls=(call,), cut=cut, traits=traits, weights_note=note)
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,); an equal part of it for each where it returns one number.
@@ -291,9 +234,9 @@ class Embedded:
         Raises:
             InputError: its gradient in the scores is asked for, and it weighs none.
         """
-        loss = self if self.bound else self._settle(pairs)
+        loss = self if self.traits.bound else self._settle(pairs)
         part = loss._rows(pairs)
-        if loss.weights == "influence" and pairs.scores.requires_grad and not part.candidate.requires_grad:
+        if loss.traits.weights == "influence" and pairs.scores.requires_grad and not part.candidate.requires_grad:
             raise InputError(f"{self.spelling}: it weighs no scores, so it has no gradient in them (take its `weight`)")
         change = None
         if loss.cut:
@@ -311,7 +254,7 @@ class Embedded:
         loss = self.bind(pairs)
         part = loss._rows(pairs)
         with torch.enable_grad():
-            if loss.weights == "influence":
+            if loss.traits.weights == "influence":
                 found = loss._influence(part)
             else:
                 change = torch.zeros_like(pairs.scores).requires_grad_()
@@ -324,7 +267,7 @@ class Embedded:
     def _influence(self, part: Embeddings) -> Tensor:
         """Lengths of ∂ loss of query i / ∂ candidate j, (Q, C), one query at a time."""
         leaf = part.candidate.detach().clone().requires_grad_()
-        value = self._value(_with(part, leaf if part.shared else part.query, leaf))
+        value = self._value(part.with_rows(leaf if part.shared else part.query, leaf))
         finite(self.spelling, value)
         found = torch.stack([gradient(each, leaf, keep=True).norm(dim=1) for each in value])
         if part.shared and found.diagonal().any() and not (found - found.diag().diag()).any():
@@ -334,16 +277,16 @@ class Embedded:
             )
         return found
 
-    def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
-        """The unit of weights that are known already, broadcastable to (Q, C)."""
-        if self.unit_ is not None:
-            return weights.new_tensor(self.unit_)
-        if self.twin is None:
-            return units.of(weights, pairs, self.form)
-        own, factor = self._as_read(self.twin, pairs)
-        return factor * self.twin.unit(own)
+    def twin_weight(self, pairs: Pairs) -> Tensor:
+        """Weights by the closed form of its twin, (Q, C); zero without a twin."""
+        twin = cast(ClosedForm | None, self.traits.twin)
+        if twin is None:
+            return torch.zeros_like(pairs.scores)
+        own, factor = self._as_read(twin, pairs)
+        return factor * twin.weight(own)
 
-    def unit(self, pairs: Pairs) -> Tensor:
-        """The unit that was given, that of its twin, or measured, broadcastable to (Q, C); NaN where it is unknown."""
-        loss = self.bind(pairs)
-        return loss.unit_of(pairs.scores if loss.unit_ is not None or loss.twin else loss.weight(pairs), pairs)
+    def unit_of_twin(self, pairs: Pairs) -> Tensor:
+        """Unit of its twin, broadcastable to (Q, C)."""
+        twin = cast(ClosedForm, self.traits.twin)
+        own, factor = self._as_read(twin, pairs)
+        return factor * twin.unit(own)

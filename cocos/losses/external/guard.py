@@ -1,23 +1,26 @@
-"""Guards around foreign code: its exceptions become sentences, and its results are checked."""
+"""Foreign code as a loss: its exceptions become sentences, its results are checked, its unit is measured."""
 
 import contextlib
 import sys
 import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from cocos import losses
 from cocos.base.errors import InputError
 from cocos.embeddings.scores import Pairs
 from cocos.losses.external import units
 
-UNKNOWN_UNIT = (
-    "the natural unit of this loss is not known (-p unit= gives it), so that parts of the query's own push are "
+UNKNOWN_UNIT, UNKNOWN_UNIT_OF_A_TERM = (
+    f"the natural unit of {whose} is not known (-p unit= gives it), so that parts of the query's own push are "
     "counted, and no shares"
+    for whose in ("this loss", "a term")
 )
 MEASURED_UNIT = "its unit is measured: on the first batch, its weights are those of a {} of its scores"
 DETACHED = "its result has no gradient; it is detached somewhere, or computed without PyTorch"
@@ -114,3 +117,73 @@ def reduced(value: Tensor, reduction: str | None) -> list[str]:
     if reduction == "mean":
         return ["it returns a mean over the queries, counted as a sum"]
     return [] if reduction == "sum" else ["it returns one number: its weights are of the loss as reduced by it"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Foreign(losses.StatesTraits):
+    """A loss whose code is that of others; what its weights and their unit are is settled by a first batch: see `bind`.
+
+    Args:
+        traits: what it can do.
+        unit_: natural size of one weight; None: that of its twin, or measured.
+        form: of `cocos.units`, that its weights have on the first batch; None: none.
+        weights_note: the note on its weights.
+        unit_note: the note on its unit.
+    """
+
+    traits: losses.Traits
+    unit_: float | None = None
+    form: str | None = None
+    weights_note: str = ""
+    unit_note: str = ""
+
+    def __repr__(self) -> str:
+        return shown(self.spelling, self.traits.given or {})
+
+    @property
+    def spelling(self) -> str:
+        """Its name for `cocos.losses.load`."""
+        return str(self.traits.spelling)
+
+    def bind(self, pairs: Pairs) -> Self:
+        """Return the same loss, settled by one batch."""
+        raise NotImplementedError
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        """Weights of its own code, (Q, C)."""
+        raise NotImplementedError
+
+    def twin_weight(self, pairs: Pairs) -> Tensor:
+        """Weights by the closed form of the loss of the shelf with the same weights, (Q, C)."""
+        raise NotImplementedError
+
+    def unit_of_twin(self, pairs: Pairs) -> Tensor:
+        """Unit of the loss of the shelf with the same weights, broadcastable to (Q, C)."""
+        raise NotImplementedError
+
+    def with_unit(
+        self, unit_note: str = "", *, twin: losses.ClosedForm | None = None, named: str = "", form: str | None = None
+    ) -> Self:
+        """The same loss with the unit of a twin, which is named, or of the form of its weights, and a note on it."""
+        own = losses.traits(twin)
+        traits = replace(
+            self.traits,
+            notes=(*self.traits.notes, *filter(None, [unit_note])),
+            twin=twin,
+            unit_from="given" if self.unit_ is not None else named or form or "unknown",
+            share=own.share if twin else units.SHARES.get(str(form)),
+            per_positive=own.per_positive,
+        )
+        return replace(self, traits=traits, form=form, unit_note=unit_note)
+
+    def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
+        """The unit of weights that are known already, broadcastable to (Q, C)."""
+        if self.unit_ is not None:
+            return weights.new_tensor(self.unit_)
+        return units.of(weights, pairs, self.form) if self.traits.twin is None else self.unit_of_twin(pairs)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """The unit that was given, that of its twin, or measured, broadcastable to (Q, C); NaN where it is unknown."""
+        loss = self.bind(pairs)
+        known = loss.unit_ is not None or loss.traits.twin
+        return loss.unit_of(pairs.scores if known else loss.weight(pairs), pairs)

@@ -1,20 +1,388 @@
-"""Losses of a library by name: which classes are adapted, their parameters, and how to install it."""
+"""Losses of a library by name: its own code runs on the columns of a batch, with the unit of its twin on the shelf."""
 
 import copy
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
+from typing import Any, cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from cocos.base.errors import InputError, nearest
-from cocos.losses.external.adapted import Adapted
-from cocos.losses.external.adapter import Adapter, Settings
-from cocos.losses.external.guard import guarded
+from cocos import losses
+from cocos.base.errors import InputError, Unfit, nearest
+from cocos.embeddings import Embeddings
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.sources import DIRECTIONS, SOURCES
+from cocos.losses._calls import takes_tensors
+from cocos.losses.external.columns import (
+    BatchColumns,
+    ScoreWatch,
+    columns,
+    expanded,
+    pairwise,
+    places,
+    rescored,
+)
+from cocos.losses.external.cut import seeded
+from cocos.losses.external.guard import Foreign, checked, finite, gradient, guarded, measured
 from cocos.losses.external.signature import literal, named, parameters_of, signature_of, value_of
+
+Settings = dict[str, Any]
+Twin = Callable[[Settings], losses.ClosedForm | None]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """How one class of a library is run, and which loss of the shelf it is.
+
+    Args:
+        name: of the class.
+        run: (module, columns, settings) -> value, its mean over the queries.
+        twin: the loss of the shelf with the same weights, by the settings.
+        counterpart: name of the loss of the shelf whose recorded parameters it takes.
+        read: settings that a module of the class keeps.
+        refuses: why a module with these settings cannot be run here; None: it can.
+        call: settings that the call takes, with the values that training begins with; None: left out.
+        scale: the setting by which it multiplies the scores.
+        unit_rows: it reads rows that the model has divided by their norms, and does not divide them itself.
+        hard_negatives: it takes hard negatives, as columns beside the positive.
+        column_by_column: it scores each column of documents by itself.
+        transposed: blocks of columns of which it computes the transpose.
+        own_documents: it scores a query with its own documents alone.
+        mean: it returns a mean over the queries.
+        reads_teacher: it reads scores of a teacher, or rows of a guide.
+        graded: it compares graded pairs.
+        synonyms: other word -> the parameter, and its value from that of the word.
+        arguments: of the constructor, by the parameters that are given.
+        parts: objects that the constructor takes and cocos makes.
+    """
+
+    name: str
+    run: Callable[[Any, BatchColumns, Settings], Any]
+    twin: Twin
+    counterpart: str | None = None
+    read: Callable[[Any], Settings] = lambda _: {}
+    refuses: Callable[[Settings], str | None] = lambda _: None
+    call: Settings = field(default_factory=dict)
+    scale: str = "scale"
+    unit_rows: bool = False
+    hard_negatives: bool = False
+    column_by_column: bool = False
+    transposed: tuple[str, ...] = ()
+    own_documents: bool = False
+    mean: bool = True
+    reads_teacher: bool = False
+    graded: bool = False
+    synonyms: dict[str, tuple[str, Callable[[Any], Any]]] = field(default_factory=dict)
+    arguments: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    parts: Callable[[], dict[str, Any]] = dict
+
+
+# Places in `cocos.sources.SOURCES` from which on a column is one that the candidate of a query asks for.
+OF_THE_CANDIDATE = SOURCES.index("candidate-query"), SOURCES.index("candidate-candidate")
+
+
+@dataclass(frozen=True)
+class BothWays(losses.StatesTraits):
+    """Half of a loss of each direction, as losses of two sides are reduced: a twin, not of the shelf.
+
+    In pairs of all directions the two halves are the columns that a query asks for, and those that its candidate does.
+
+    Args:
+        loss: of one direction.
+    """
+
+    loss: losses.ClosedForm
+
+    def __repr__(self) -> str:
+        return f"{written(self.loss)}, half of each direction"
+
+    @cached_property
+    def traits(self) -> losses.Traits:  # type: ignore[override]
+        """A share is as that of the loss, but the columns of a matrix do not sum to zero where its rows do."""
+        own = losses.traits(self.loss)
+        return losses.Traits(
+            metric=self.loss.metric,
+            couples="batch",
+            share=own.share,
+            per_positive=own.per_positive,
+            spelling=f"{losses.name_of(self.loss)}, half of each direction",
+        )
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query and of its candidate, half of each, (Q,)."""
+        here, there = _both_directions(pairs)
+        return (self.loss(here) + self.loss(there)) / 2
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        """Half of the weights of both directions, (Q, C)."""
+        here, there = _both_directions(pairs)
+        one, other = self.loss.weight(here) / 2, self.loss.weight(there) / 2
+        return one + other.T if pairs.source is None else torch.cat([one, other], dim=1)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a negative with all of the probability in both directions: that of the loss.
+
+        So the shares of a query sum to at most 1. One that stands in the softmax of one direction alone has half of its
+        probability there.
+        """
+        here, _ = _both_directions(pairs)
+        return self.loss.unit(here)
+
+
+def _both_directions(pairs: Pairs) -> tuple[Pairs, Pairs]:
+    """Pairs that the queries ask for and that their candidates do, without their rows; not checked, for torch.func."""
+    if pairs.source is None:
+        return _some(pairs, slice(None)), _some(pairs, slice(None), transposed=True)
+    back = torch.isin(pairs.source[0], torch.tensor(OF_THE_CANDIDATE, device=pairs.source.device, dtype=torch.int8))
+    start = int((~back).sum())  # the columns of the candidates come last
+    return _some(pairs, slice(start)), _some(pairs, slice(start, None))
+
+
+def _some(pairs: Pairs, places: slice, *, transposed: bool = False) -> Pairs:
+    found = {name: getattr(pairs, name)[:, places] for name in ("scores", "positive", "negative")}
+    other = object.__new__(Pairs)
+    other.__dict__.update(dict.fromkeys(each.name for each in fields(Pairs)))
+    other.__dict__.update({name: values.T for name, values in found.items()} if transposed else found)
+    return other
+
+
+def written(loss: losses.Loss) -> str:
+    """A loss of the shelf with its first parameter and those that are not the default."""
+    if not is_dataclass(loss) or isinstance(loss, BothWays):
+        return repr(loss)
+    given = [
+        f"{each.name}={getattr(loss, each.name)!r}"
+        for place, each in enumerate(fields(loss))
+        if place == 0 or getattr(loss, each.name) != each.default
+    ]
+    return f"{type(loss).__name__}({', '.join(given)})"
+
+
+# Place of the direction in which the positive of a query stands again.
+PLACE_OF_CANDIDATE_QUERY = SOURCES.index("candidate-query")
+
+
+@takes_tensors
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Adapted(Foreign):
+    r"""A loss of another library: its own code runs, and autograd gives :math:`\partial \sum \ell / \partial s`.
+
+    Args:
+        library: its name, for sentences.
+        adapter: how it is run.
+        build: makes a module, anew for every call, since it may keep a state.
+        settings: see `Adapter.read`.
+        remarks: sentences for the user on its parameters.
+    """
+
+    library: str
+    adapter: Adapter
+    build: Callable[[], Any]
+    settings: Settings
+    remarks: tuple[str, ...] = ()
+
+    def _columns(self, pairs: Pairs) -> BatchColumns:
+        """The columns of the pairs."""
+        found = columns(
+            self.spelling, pairs, self.traits.directions, unit=self.adapter.unit_rows, graded=self.traits.graded
+        )
+        if self.adapter.own_documents and not self.traits.graded and len(found.documents) == 1:
+            raise InputError(
+                f"{self.spelling}: it sets the positive of a query against hard negatives of its own, and there are "
+                "none; add the array negatives"
+            )
+        return found
+
+    def _run(self, given: BatchColumns) -> Tensor:
+        """The loss of columns, (), a mean as a sum over the queries."""
+        with guarded(self.spelling), seeded(given.query.device):
+            module = self.build()
+            if isinstance(module, torch.nn.Module):
+                module = module.to(device=given.query.device, dtype=given.query.dtype)
+            value = self.adapter.run(module, given, self.settings)
+        value = checked(self.spelling, value, len(given.query)).sum()
+        return value * len(given.query) if self.adapter.mean else value
+
+    def _value(self, pairs: Pairs, change: Tensor) -> Tensor:
+        """The loss, (), with a change of the scores, (Q, W), which requires a gradient."""
+        with torch.no_grad():
+            given = self._columns(pairs)
+            if self.adapter.own_documents:
+                where = pairwise(given, self.metric)
+            else:
+                layout = {"column_by_column": self.adapter.column_by_column, "transposed": self.adapter.transposed}
+                where = places(given, self.metric, self.traits.directions, **layout)  # type: ignore[arg-type]
+        factor = self.settings.get(self.adapter.scale)
+        with torch.enable_grad(), ScoreWatch(where, self._tied(pairs, change), float(factor or 1)) as watched:
+            value = self._run(given)
+        if missing := dict.fromkeys(each.block for each in where if each.block not in watched.found):
+            raise InputError(
+                f"{self.spelling}: no {self.metric} scores of {next(iter(missing))} were seen in it, so it is not the "
+                f"version of {self.library} that cocos knows; name its class, --loss package.module:Class"
+            )
+        return value
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """An equal part of the loss for each query, (Q,), with `pairs.scores` in place of the embeddings' scores."""
+        change = self._change(pairs)
+        value = self._value(pairs, change if change.requires_grad else change.requires_grad_())
+        value = value if pairs.scores.requires_grad else value.detach()
+        return (value / len(pairs.scores)).expand(len(pairs.scores))
+
+    def _change(self, pairs: Pairs) -> Tensor:
+        """Scores of the pairs minus those of their embeddings, (Q, W): 0 up to rounding, unless others are given."""
+        self._columns(pairs)  # which refuses pairs that do not fit
+        return pairs.scores - self._scores(self._embeddings(pairs)).detach()
+
+    def _scores(self, part: Embeddings) -> Tensor:
+        return rescored(part, self.metric, self.traits.directions, graded=self.traits.graded)
+
+    def _embeddings(self, pairs: Pairs) -> Embeddings:
+        """The rows of the pairs."""
+        if pairs.embeddings is None:
+            raise Unfit(f"{self.spelling}: it reads embeddings, and these pairs are scores alone")
+        return pairs.embeddings
+
+    def _weigh(self, pairs: Pairs) -> Tensor:
+        """Gradient of the library in the scores, (Q, W); of graded pairs on the diagonal, all of a pair's couples."""
+        change = self._change(pairs).detach().requires_grad_()
+        value = self._value(pairs, change)
+        finite(self.spelling, value)
+        found = gradient(value, change)
+        finite(self.spelling, found, "its gradient is")
+        return found
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        """∂ Σ loss / ∂ score, (Q, W), by autograd through the library; 0 for a pair in neither mask.
+
+        A loss of graded pairs has one score of each, so that its gradient is one number a pair; its couples are the
+        twin's, where these add up to that number.
+
+        Raises:
+            InputError: the loss or its gradient is NaN or infinite, its scores were not seen, or its couples cannot be
+                told apart.
+        """
+        found = self._weigh(pairs)
+        if self.traits.graded:
+            twin = cast(losses.ClosedForm, self.adapter.twin(self.settings))
+            couples = twin.weight(pairs)
+            gap = self._uncoupled(pairs, couples, found)
+            if gap > _room(found):
+                raise InputError(
+                    f"{self.spelling}: its gradient is not that of {written(twin)} (off by "
+                    f"{gap:.2g} of the largest), so the couples of graded pairs cannot be told apart"
+                )
+            return couples
+        return found
+
+    def _uncoupled(self, pairs: Pairs, couples: Tensor, found: Tensor | None = None) -> float:
+        """Relative difference of the sums of couples, (Q, Q), from the library's gradient of each graded pair."""
+        return _relative(couples.sum(dim=0), (self._weigh(pairs) if found is None else found).diagonal())
+
+    def _tied(self, pairs: Pairs, change: Tensor) -> Tensor:
+        """The change of scores that take part; a score that stands in two softmaxes changes as the first one does."""
+        change = torch.where(pairs.positive | pairs.negative, change, 0)
+        if self.settings.get("partition") != "per_direction" or pairs.source is None:
+            return change
+        rows = torch.arange(len(change), device=change.device)
+        start = int(
+            (pairs.source[0] != PLACE_OF_CANDIDATE_QUERY).cumprod(dim=0).sum()
+        )  # of the direction candidate-query
+        return change.index_put((rows, start + rows), change[rows, rows])
+
+    def _own(self, pairs: Pairs) -> tuple[Pairs, Tensor]:
+        """The pairs of each query and its own documents, (Q, 1 + K), and their columns."""
+        given = self._columns(pairs)
+        positive = torch.zeros_like(given.index, dtype=torch.bool)
+        positive[:, 0] = True
+        return Pairs(pairs.scores.gather(1, given.index), positive, teacher=given.teacher), given.index
+
+    def twin_weight(self, pairs: Pairs) -> Tensor:
+        """Weights of the twin, (Q, W), on the columns as the library has them; zero without a twin."""
+        twin = cast(losses.ClosedForm | None, self.traits.twin)
+        return torch.zeros_like(pairs.scores) if twin is None else self._of_twin(twin, pairs)
+
+    def _of_twin(self, twin: losses.ClosedForm, pairs: Pairs) -> Tensor:
+        if self.traits.matching == "rows" or self.traits.graded:
+            return self._tied_weight(pairs, twin.weight(pairs))
+        if self.adapter.own_documents:
+            own, index = self._own(pairs)
+            return torch.zeros_like(pairs.scores).scatter_add(1, index, twin.weight(own))
+        apart = self.adapter.column_by_column
+        made, place = expanded(self._columns(pairs), pairs, self.traits.directions, column_by_column=apart)
+        return self._tied_weight(pairs, torch.zeros_like(pairs.scores).index_add(1, place, twin.weight(made)))
+
+    def _tied_weight(self, pairs: Pairs, weights: Tensor) -> Tensor:
+        """Weights, (Q, W), of scores that are tied together."""
+        leaf = torch.zeros_like(weights).requires_grad_()
+        with torch.enable_grad():
+            return gradient((self._tied(pairs, leaf) * weights).sum(), leaf)
+
+    def bind(self, pairs: Pairs) -> "Adapted":
+        """Return the same loss, with its unit and its notes settled by one batch.
+
+        Raises:
+            InputError: it cannot read these embeddings, or its scores are not found.
+        """
+        if self.traits.bound:
+            return self
+        weights = self.weight(pairs)
+        note = f"its weights are of {self.metric} scores, by autograd through the code of {self.library}"
+        notes = [*self.remarks, note]
+        notes += ["it returns a mean over the queries, counted as a sum"] if self.adapter.mean else []
+        if not self._through_scores(pairs):
+            notes.append("it reads its embeddings in other ways too, and that part of its gradient is not weighed")
+        twin = None if self.unit_ is not None else self.adapter.twin(self.settings)
+        unit_note = ""
+        if twin is not None:
+            gap = (
+                self._uncoupled(pairs, weights)
+                if self.traits.graded
+                else _relative(self._of_twin(twin, pairs), weights)
+            )
+            if gap <= _room(weights):
+                unit_note = f"its unit is that of {written(twin)}; their weights differ by {gap:.1g} of the largest"
+            else:
+                notes.append(f"its weights are not those of {written(twin)}: they differ by {gap:.2g} of the largest")
+                twin = None
+        form = None
+        if twin is None and self.unit_ is None:
+            form, unit_note = measured(weights, pairs)
+        loss = replace(self, traits=replace(self.traits, notes=tuple(notes), bound=True), weights_note=note)
+        return loss.with_unit(unit_note, twin=twin, named=written(twin) if twin else "", form=form)
+
+    def _through_scores(self, pairs: Pairs) -> bool:
+        """Whether the gradient of the embeddings is that of the scores, so that the weights are all of it."""
+        part, weights = self._embeddings(pairs), self._weigh(pairs)
+        leaves = [rows.detach().clone().requires_grad_() for rows in (part.query, part.candidate)]
+        moved = part.with_rows(*leaves)
+        other = pairs.with_scores(pairs.scores)
+        other.__dict__["embeddings"] = moved
+        with torch.enable_grad():
+            value = self._run(self._columns(other))
+            whole = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
+            by_scores = torch.autograd.grad((self._scores(moved) * weights).sum(), leaves)
+        return _relative(torch.cat(by_scores), torch.cat(whole)) <= _room(weights)
+
+    def unit_of_twin(self, pairs: Pairs) -> Tensor:
+        """Unit of its twin, of a query's own documents where it reads no others, broadcastable to (Q, C)."""
+        alone = self.adapter.own_documents and not self.traits.graded
+        return cast(losses.ClosedForm, self.traits.twin).unit(self._own(pairs)[0] if alone else pairs)
+
+
+def _relative(one: Tensor, other: Tensor) -> float:
+    """Largest difference in parts of the largest entry."""
+    return ((one - other).abs().max() / other.abs().max().clamp(min=torch.finfo(other.dtype).tiny)).item()
+
+
+def _room(values: Tensor) -> float:
+    """Relative difference of gradients that are equal up to the rounding of their dtype."""
+    return float(torch.finfo(values.dtype).eps ** 0.5)
 
 
 @dataclass(frozen=True)
@@ -90,11 +458,8 @@ class Library:
 
     def _signature(self, adapter: Adapter) -> dict[str, inspect.Parameter]:
         """Parameters of the constructor that are numbers or words, by name."""
-        return {
-            name: each
-            for name, each in named(signature_of_class(self.found(adapter.name))).items()
-            if name not in adapter.supplied
-        }
+        takes, made = named(_constructor(self.found(adapter.name))), adapter.parts()
+        return {name: each for name, each in takes.items() if name not in made}
 
     def known(self, spelling: str) -> set[str]:
         """Names of the parameters that it takes."""
@@ -138,7 +503,7 @@ class Library:
         call = {name: _number(spelling, name, own[name]) for name in own.keys() & adapter.call.keys()}
 
         def build() -> Any:
-            return cls(**adapter.parts() | adapter.prepared(plain))
+            return cls(**adapter.parts() | adapter.arguments(plain))
 
         with guarded(spelling):
             module = build()
@@ -176,11 +541,33 @@ class Library:
             f"{values}: {self.package} begins a training there, and a trained model has its own, which "
             f"{' '.join(f'-p {name}=' for name in begun)} gives"
         )
-        remarks = (remark,) if begun else ()
-        return Adapted(spelling, given, self.package, adapter, build, settings, unit_=unit, remarks=remarks)
+        traits = losses.Traits(
+            metric=str(settings.get("metric", "cosine")),
+            couples="batch",
+            gradient="autograd",
+            reads="embeddings",
+            through_scores=True,
+            unit_from="unknown" if unit is None else "given",
+            normaliser=f"a model of {self.package}" if adapter.unit_rows else None,
+            directions=tuple(settings.get("directions", DIRECTIONS[:1])),
+            requires=("teacher",) if adapter.reads_teacher else (),
+            graded=adapter.graded,
+            matching="columns" if adapter.hard_negatives else "rows",
+            spelling=spelling,
+            given=given,
+        )
+        return Adapted(
+            traits=traits,
+            unit_=unit,
+            library=self.package,
+            adapter=adapter,
+            build=build,
+            settings=settings,
+            remarks=(remark,) if begun else (),
+        )
 
 
-def signature_of_class(cls: Any) -> inspect.Signature | None:
+def _constructor(cls: Any) -> inspect.Signature | None:
     """Signature of the constructor; None where Python does not know it."""
     try:
         return inspect.signature(cls)

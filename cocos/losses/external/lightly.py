@@ -6,10 +6,8 @@ from cocos import losses
 from cocos.embeddings.sources import DIRECTIONS
 from cocos.losses.dcl import DCL
 from cocos.losses.dclw import DCLW
-from cocos.losses.external.adapter import Adapter, Settings
-from cocos.losses.external.both_ways import BothWays
 from cocos.losses.external.columns import BatchColumns
-from cocos.losses.external.library import Library
+from cocos.losses.external.library import Adapter, BothWays, Library, Settings
 from cocos.losses.ntxent import NTXent
 
 

@@ -3,10 +3,8 @@
 from typing import Any
 
 from cocos import losses
-from cocos.losses.external.adapter import Adapter, Settings
-from cocos.losses.external.both_ways import BothWays
 from cocos.losses.external.columns import BatchColumns
-from cocos.losses.external.library import Library
+from cocos.losses.external.library import Adapter, BothWays, Library, Settings
 from cocos.losses.ntxent import NTXent
 from cocos.losses.siglip import SigLIP
 

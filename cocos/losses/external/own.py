@@ -1,10 +1,14 @@
-"""The user's own loss: any callable that reads scores, embeddings or Pairs, unchanged."""
+"""The user's own loss: any callable that reads scores, embeddings or Pairs, unchanged; and those of distributions."""
 
+import contextlib
+import copy
+import dataclasses
 import importlib
 import importlib.util
 import inspect
 import sys
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -13,13 +17,16 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from cocos.base.errors import InputError, nearest
+from cocos import losses
+from cocos.base import plugins
+from cocos.base.errors import InputError, Unfit, nearest
 from cocos.embeddings import Embeddings
-from cocos.embeddings.scores import METRICS
-from cocos.losses.external.cut import See, Watch
+from cocos.embeddings.scores import METRICS, Pairs
+from cocos.losses._calls import takes_tensors
+from cocos.losses._parameters import accepted, build, settled
+from cocos.losses.external.cut import See, Watch, seeded
 from cocos.losses.external.embedded import Embedded
-from cocos.losses.external.guard import guarded
-from cocos.losses.external.scored import OfScores, Told
+from cocos.losses.external.guard import DETACHED, Foreign, checked, finite, gradient, guarded, measured, reduced
 from cocos.losses.external.signature import (
     RESERVED,
     ROLE_OF,
@@ -31,6 +38,169 @@ from cocos.losses.external.signature import (
     takes_any,
     value_of,
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """A user's callable with its own parameters, and the values it receives: role -> name or place of a parameter."""
+
+    spelling: str
+    target: Any
+    roles: dict[str, str]
+    given: dict[str, Any]
+
+    def __call__(self, told: dict[str, Any], like: Tensor) -> Any:
+        """Its result for these values of the roles, one loss per query where it can be had.
+
+        A module is moved to the device and the dtype of `like`, (Q, ...).
+        """
+        values = {name: told[role] for role, name in self.roles.items()}
+        positional = [values[str(i)] for i in range(len(values)) if str(i) in values]
+        keywords = {name: value for name, value in values.items() if not name.isdigit()} | self.given
+        if self.reduction:
+            none = {} if isinstance(self.target, torch.nn.Module) else {"reduction": "none"}
+            with contextlib.suppress(Exception):  # an error shows below, in the call as it was given
+                result = self._fresh(like, reduction="none")(*positional, **keywords, **none)
+                if isinstance(result, Tensor) and tuple(result.shape) == (len(like),):
+                    return result
+        return self._fresh(like)(*positional, **keywords)
+
+    @property
+    def reduction(self) -> str | None:
+        """Reduction that a module or function declares, "mean" or "sum"; None without one, or if the user chose it."""
+        if isinstance(self.target, torch.nn.Module):
+            found = getattr(self.target, "reduction", None)
+        else:
+            parameter = named(signature_of(self.target)).get("reduction")
+            found = None if parameter is None or "reduction" in self.given else parameter.default
+        return found if found in {"mean", "sum"} else None
+
+    def _fresh(self, like: Tensor, reduction: str | None = None) -> Any:
+        """A copy of a module, since it may keep state between calls; anything else is returned as it is."""
+        if not isinstance(self.target, torch.nn.Module):
+            return self.target
+        module: Any = copy.deepcopy(self.target).to(device=like.device, dtype=like.dtype)
+        if reduction:
+            module.reduction = reduction
+        return module
+
+
+@takes_tensors
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class OfScores(Foreign):
+    """A loss of the user's that reads scores or Pairs.
+
+    Args:
+        call: the callable and the values it receives.
+        target: where `weight`, `unit` and the like are looked for: an object of the protocol `cocos.losses.Loss` has
+            them, a function may have some.
+    """
+
+    call: Told
+    target: Any
+
+    @property
+    def _closed(self) -> bool:
+        return callable(getattr(self.target, "weight", None))
+
+    def bind(self, pairs: Pairs) -> "OfScores":
+        """Return the same loss with notes from a first batch; other faults show when it is weighed.
+
+        Raises:
+            InputError: it has no gradient.
+        """
+        notes = []
+        try:
+            # In another order, so that hinges are unlikely to be inactive.
+            value = self._value(pairs.with_scores(pairs.scores.detach().flip(1).requires_grad_()))
+        except InputError:
+            return self
+        if not value.requires_grad and not self._closed:
+            raise InputError(f"{self.spelling}: {DETACHED}")
+        if self.gradient == "autograd":
+            notes.append(f"its weights are of {self.metric.replace('_', ' ')} scores, by autograd")
+        notes += reduced(value, self.call.reduction)
+        loss = replace(self, traits=replace(self.traits, notes=tuple(notes)))
+        if self.traits.unit_from not in {"given", "own"}:
+            with contextlib.suppress(InputError):  # said where it is weighed
+                form, note = measured(self.weight(pairs), pairs)
+                return loss.with_unit(note, form=form)
+        return loss
+
+    def _told(self, pairs: Pairs) -> dict[str, Any]:
+        """Values of its roles; pairs that take no part are removed if it receives no negatives."""
+        roles = self.call.roles
+        if "pairs" in roles:
+            return {"pairs": pairs}
+        if "negative" in roles:
+            masks = {"positive": pairs.positive.clone(), "negative": pairs.negative.clone()}  # it may write into them
+            return {"scores": pairs.scores, **masks}
+        scores, positive, known = pairs.scores, pairs.positive.clone(), pairs.positive | pairs.negative
+        if "positive" not in roles:
+            square = scores.shape[0] == scores.shape[1]
+            if not square or not torch.equal(positive, torch.eye(len(scores), dtype=torch.bool, device=scores.device)):
+                raise Unfit(
+                    f"{self.spelling}: it receives scores alone, so query i must match candidate i and no other, and "
+                    "here it does not; draw pairs of two sides (--sample pairs), or let it take (scores, positive)"
+                )
+        counts = known.sum(dim=1)
+        if not (counts == counts[0]).all():
+            raise Unfit(
+                f"{self.spelling}: it receives no negatives, and some pairs are neither positive nor negative; "
+                "let it take (scores, positive, negative)"
+            )
+        if not known.all():  # as a sample and itself in a labelled set
+            place = known.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, : int(counts[0])]
+            scores, positive = scores.gather(1, place), positive.gather(1, place)
+        return {"scores": scores, "positive": positive}
+
+    def _value(self, pairs: Pairs) -> Tensor:
+        """The loss, (Q,) or (), a known mean as a sum."""
+        told, queries = self._told(pairs), len(pairs.scores)
+        with guarded(self.spelling), seeded(pairs.scores.device):
+            value = self.call(told, pairs.scores)
+        value = checked(self.spelling, value, queries)
+        return value * queries if self.call.reduction == "mean" and not value.ndim else value
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,); an equal part of it for each where it returns one number."""
+        value = self._value(pairs)
+        return value if value.ndim else (value / len(pairs.scores)).expand(len(pairs.scores))
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        """∂ Σ loss / ∂ score, (Q, C): the target's closed form, else by autograd; 0 for a pair in neither mask.
+
+        Raises:
+            InputError: the loss or its gradient is NaN or infinite, or the closed form has the wrong shape.
+        """
+        if self._closed:
+            with guarded(self.spelling):
+                found = self.target.weight(pairs)
+            if not isinstance(found, Tensor) or found.shape != pairs.scores.shape:
+                shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+                raise InputError(f"{self.spelling}: its weights are {shape}, expected {tuple(pairs.scores.shape)}")
+            return found
+        with torch.enable_grad():
+            scores = pairs.scores.detach().clone().requires_grad_()
+            value = self._value(pairs.with_scores(scores))
+            finite(self.spelling, value)
+            found = gradient(value, scores)
+        finite(self.spelling, found, "its gradient is")
+        return torch.where(pairs.positive | pairs.negative, found, 0)
+
+    def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
+        """The unit of weights that are known already."""
+        if self.traits.unit_from == "own":
+            with guarded(self.spelling):
+                return torch.as_tensor(self.target.unit(pairs)).to(weights)
+        return super().unit_of(weights, pairs)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """The unit that was given, the target's own, or measured, broadcastable to (Q, C); NaN where it is unknown."""
+        if self.traits.unit_from in {"given", "own"}:
+            return self.unit_of(pairs.scores, pairs)
+        loss = self if self.form else self.bind(pairs)
+        return loss.unit_of(loss.weight(pairs), pairs)
 
 
 def _from_file(spelling: str, path: Path, kind: str) -> Any:
@@ -91,22 +261,7 @@ def _call_of(target: Any) -> Any:
     return getattr(target, "forward", None) or inspect.getattr_static(target, "__call__", None)
 
 
-def canonical(spelling: str) -> str:
-    """The spelling itself."""
-    return spelling
-
-
-def qualified(spelling: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters as they are."""
-    return parameters
-
-
-def known(spelling: str) -> set[str] | None:
-    """Names of the parameters that it takes; None: any."""
-    return taken(located(spelling))
-
-
-def taken(target: Any) -> set[str] | None:
+def parameter_names(target: Any) -> set[str] | None:
     """Names of the parameters that a callable takes; None: any."""
     signatures = [signature_of(each) for each in (target, _call_of(target)) if each is not None]
     names = {name for signature in signatures for name in named(signature)}
@@ -190,33 +345,89 @@ def of(target: Any, spelling: str, given: dict[str, Any]) -> OfScores | Embedded
             raise InputError(nearest(f"parameter of {spelling}", name, usable | set(RESERVED)))
     keywords = {n: value_of(n, v, fields[n]) if n in fields else literal(v) for n, v in left.items()}
     roles = roles_of(spelling, fields, keywords, reserved.get("arguments"))
-    call = Told(spelling, built, roles, keywords)
+    call, unit, metric = Told(spelling, built, roles, keywords), reserved.get("unit"), reserved.get("metric")
+    unit_from = "unknown" if unit is None else "given"
+    known = losses.Traits(couples="batch", gradient="autograd", unit_from=unit_from, spelling=spelling, given=given)
     if roles.keys() & {"pairs", "scores"}:
-        metric = reserved.get("metric")
-        if getattr(built, "metric", "cosine") not in METRICS and metric is None:
-            raise InputError(f"{spelling}: its metric is {built.metric!r}, expected one of {', '.join(METRICS)}")
-        return OfScores(spelling, given, call, built, metric, reserved.get("unit"))
-    if "metric" in reserved:
-        raise InputError(
-            f"{spelling}: metric {reserved['metric']!r} is given, but it reads embeddings and has its own scores"
-        )
+        return OfScores(traits=_stated(built, known, roles, metric), unit_=unit, call=call, target=built)
+    if metric is not None:
+        raise InputError(f"{spelling}: metric {metric!r} is given, but it reads embeddings and has its own scores")
     labelled = "labels" in roles
+    sample = getattr(built, "sample", "groups" if labelled else "pairs")
+    matching = "labels" if labelled else "rows"
     return Embedded(
-        spelling,
-        given,
-        (_Sides(call),),
-        matching="labels" if labelled else "rows",
-        sample=getattr(built, "sample", "groups" if labelled else "pairs"),
+        traits=replace(known, reads="embeddings", matching=matching, sample=sample),
+        unit_=unit,
+        calls=(_Sides(call),),
         needs="one set" if "embeddings" in roles and "candidate" not in roles else None,
         reduction=call.reduction,
-        unit_=reserved.get("unit"),
     )
 
 
-def load(spelling: str, given: dict[str, Any]) -> OfScores | Embedded:
-    """The loss that `package.module:attribute` or `file.py:attribute` names; see `of`.
+def _stated(target: Any, known: losses.Traits, roles: Collection[str], metric: str | None) -> losses.Traits:
+    """What a callable of scores can do, as it says itself; one that receives no negatives takes every other pair."""
+    if getattr(target, "metric", "cosine") not in METRICS and metric is None:
+        raise InputError(f"{known.spelling}: its metric is {target.metric!r}, expected one of {', '.join(METRICS)}")
+    own = known.unit_from != "given" and callable(getattr(target, "unit", None))
+    closed = callable(getattr(target, "weight", None))
+    return replace(
+        known,
+        metric=str(metric or getattr(target, "metric", "cosine")),
+        couples=str(getattr(target, "couples", "batch")),
+        gradient=str(getattr(target, "gradient", "exact" if closed else "autograd")),
+        balanced=bool(getattr(target, "balanced", False)),
+        sample=str(getattr(target, "sample", "pairs")),
+        matching="rows" if "scores" in roles and "negative" not in roles else None,
+        unit_from="own" if own else known.unit_from,
+        share=getattr(target, "share", None) if own else None,
+        per_positive=own and bool(getattr(target, "per_positive", False)),
+    )
+
+
+def _target(spelling: str) -> Any:
+    """What a name of another distribution stands for, or the object of a module or a file."""
+    if ":" in spelling:
+        return located(spelling)
+    plugin = cast(plugins.Plugin, plugins.find(plugins.LOSSES, spelling))
+    losses.PROVIDED[spelling] = plugin
+    return plugin.target
+
+
+def _like_the_shelf(spelling: str, target: Any) -> bool:
+    """Whether another distribution adds a class as on the shelf: its fields are its parameters."""
+    return (
+        ":" not in spelling
+        and dataclasses.is_dataclass(target)
+        and all(hasattr(target, name) for name in losses.CONTRACT)
+    )
+
+
+def canonical(spelling: str) -> str:
+    """The spelling itself."""
+    return spelling
+
+
+def known(spelling: str) -> set[str] | None:
+    """Names of the parameters that it takes; None: any."""
+    target = _target(spelling)
+    return accepted(target) if _like_the_shelf(spelling, target) else parameter_names(target)
+
+
+def qualified(spelling: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters; of a class as on the shelf with a `scale` read as 1/temperature, where it has one."""
+    if ":" in spelling:
+        return parameters
+    target = _target(spelling)
+    return settled(spelling, target, parameters) if _like_the_shelf(spelling, target) else parameters
+
+
+def load(spelling: str, given: dict[str, Any]) -> losses.Loss:
+    """The loss that `package.module:attribute` or `file.py:attribute` names, or that another distribution adds.
 
     Raises:
-        InputError: it is not there, or cannot be a loss.
+        InputError: it is not there, cannot be a loss, or a parameter is unknown.
     """
-    return of(located(spelling), spelling, given)
+    target = _target(spelling)
+    if _like_the_shelf(spelling, target):
+        return build(spelling, takes_tensors(target), given)
+    return of(target, spelling, given)

@@ -1,4 +1,4 @@
-"""Any loss of pytorch-metric-learning, as it is: `pml:CircleLoss`."""
+"""Any loss of pytorch-metric-learning, as it is: `pml:CircleLoss`, or a module that was built already."""
 
 import contextlib
 import dataclasses
@@ -32,6 +32,9 @@ OBJECTS = {  # arguments that are objects of the library, by their classes' name
 SIZES = {"num_classes": "classes", "embedding_size": "width", "descriptors_dim": "width"}
 PER_CLASS = ("centers_per_class", "sub_centers")
 OWN_REDUCER = ("ProxyAnchorLoss",)  # its elements are proxies, not queries
+PLAIN_KINDS = (bool, int, float, str)
+# Arguments that do not change the gradient, or whose place a loss of cocos has: it adds up over its queries.
+IGNORED_ARGUMENTS = ("collect_stats", "embedding_reg_weight", "mat_based_loss", "reducer")
 TRIAL_CLASSES, TRIAL_WIDTH = 5, 3  # of the trial that shows which way its proxies lie
 UNUSABLE = {
     "BaseLossWrapper": "it is a base class",
@@ -360,14 +363,52 @@ def load(spelling: str, given: dict[str, Any]) -> Embedded:
     loss = replace(loss, proxies=_proxies(loss))
     if "miner" in objects:
         _object(spelling, "miner", *objects["miner"])
-    return Embedded(
-        spelling,
-        {name: literal(value) for name, value in given.items()},
-        (loss, replace(loss, watched=True)),
-        matching="labels",
+    unit = reserved.get("unit")
+    traits = losses.Traits(
+        couples="batch",
+        gradient="autograd",
         sample="groups",
+        reads="embeddings",
+        matching="labels",
+        unit_from="unknown" if unit is None else "given",
+        spelling=spelling,
+        given={name: literal(value) for name, value in given.items()},
+    )
+    return Embedded(
+        traits=traits,
+        unit_=unit,
+        calls=(loss, replace(loss, watched=True)),
         needs="proxies" if loss.proxies else None,
         sorted_by_group=True,
-        unit_=reserved.get("unit"),
         twins=loss.twins,
     )
+
+
+def of(module: Any) -> Embedded | None:
+    """The loss that `pml:` and the name of the class load, with the settings of a module.
+
+    Returns:
+        None where it has more than they say: proxies of its own, a regularizer, or objects of other kinds.
+    """
+    cls = type(module)
+    if not hasattr(module, "distance") or list(module.parameters()) or cls.__name__ in UNUSABLE:
+        return None
+    arguments, given = _arguments(cls), {}
+    for name in arguments.keys() - {*IGNORED_ARGUMENTS, *SIZES, "distance"}:
+        value = getattr(module, name, arguments[name].default)
+        if value is not None and not isinstance(value, PLAIN_KINDS):
+            return None
+        if value is not None and value != arguments[name].default:
+            given[name] = value
+    own, usual = module.distance, cls.get_default_distance(None)
+    if _numbers(own) != _numbers(usual) or type(own) is not type(usual):
+        plain = _numbers(type(own)())
+        given["distance"] = type(own).__name__
+        given |= {f"distance.{name}": value for name, value in _numbers(own).items() if value != plain[name]}
+    return load(f"{PREFIX}{cls.__name__}", dict(sorted(given.items())))
+
+
+def _numbers(distance: Any) -> dict[str, Any]:
+    """Settings of a distance, by name."""
+    names = _arguments(type(distance)).keys() - {*IGNORED_ARGUMENTS}
+    return {name: getattr(distance, name) for name in names if isinstance(getattr(distance, name, None), PLAIN_KINDS)}

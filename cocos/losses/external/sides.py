@@ -1,11 +1,16 @@
-"""A loss as a function of embeddings, (query, candidate, negatives) -> one number, as a training loop calls it."""
+"""A loss as a function of embeddings, (query, candidate, negatives) -> one number, as a training loop calls it.
 
-from collections.abc import Callable
+With gradient caching the encoder of a whole batch keeps the activations of one chunk at a time.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from cocos import losses
 from cocos.base.errors import InputError, nearest
@@ -14,11 +19,13 @@ from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import length, pairs
 from cocos.embeddings.teachers import Teacher
 from cocos.losses.external import own
-from cocos.losses.external.adapted import Adapted
 from cocos.losses.external.columns import BatchColumns
 from cocos.losses.external.embedded import Embedded
 from cocos.losses.external.guard import guarded
+from cocos.losses.external.library import Adapted
 from cocos.losses.external.signature import ROLE_OF, literal, named, signature_of, takes_any
+
+Encoder = Callable[[Any], Tensor]
 
 # Names of a parameter of a function for the hard negatives of its queries, (Q, K, D).
 NEGATIVES = ("negatives", "negative", "hard_negatives", "hard_negative")
@@ -47,21 +54,23 @@ class Annotations:
     groups: Tensor | None = None
 
 
-def _rows(query: Tensor, candidate: Tensor, negatives: Tensor | None, beside: Annotations) -> tuple[Embeddings, Batch]:
+def _rows(
+    query: Tensor, candidate: Tensor, negatives: Tensor | None, annotations: Annotations
+) -> tuple[Embeddings, Batch]:
     """A batch of pairs whose rows autograd follows, and which of its rows are what; nothing is checked."""
     every = candidate if negatives is None else torch.cat([candidate, negatives.flatten(0, 1)])
     row, column = (torch.arange(number, device=query.device) for number in (len(query), len(every)))
     part = object.__new__(Embeddings)
     part.__dict__.update({each.name: each.default for each in fields(Embeddings)}, marks={}, _kept={})
-    groups = row, column
-    if beside.groups is not None:
-        groups = beside.groups, torch.cat([beside.groups, column[len(candidate) :] + int(beside.groups.max()) + 1])
+    given, groups = annotations.groups, (row, column)
+    if given is not None:
+        groups = given, torch.cat([given, column[len(candidate) :] + int(given.max()) + 1])
     part.__dict__.update(query=query, candidate=every, query_group=groups[0], candidate_group=groups[1])
-    part.__dict__.update(grades=beside.grades, teacher=beside.teacher)
+    part.__dict__.update(grades=annotations.grades, teacher=annotations.teacher)
     if negatives is not None:
         named = column[len(candidate) : len(candidate) + len(query) * negatives.shape[1]]
         part.__dict__["negatives"] = named.reshape(len(query), -1)
-    if beside.groups is not None:
+    if given is not None:
         return part, Batch(row, column, paired=False)
     return part, Batch(row, column, paired=True, extra=len(every) - len(query))
 
@@ -73,13 +82,13 @@ class Sides:
     Args:
         name: its spelling.
         call: receives the queries (Q, D), the candidates (C, D) with C >= Q, of which candidate i belongs to query i,
-            the hard negatives (C, K, D) or None, of which the first Q rows belong to the queries, and `beside`.
+            the hard negatives (C, K, D) or None, of which the first Q rows belong to the queries, and `annotations`.
         columns: whether it takes hard negatives.
         needed: whether it cannot do without them.
         reads: fields of `Annotations` that it cannot do without.
         several: whether it takes several positives of a query, and whether they can be given here: `groups`, `labels`
             that are one for each pair, or None.
-        beside: what it reads beside the rows.
+        annotations: what it reads beside the rows.
     """
 
     name: str
@@ -88,7 +97,7 @@ class Sides:
     needed: bool = False
     reads: tuple[str, ...] = ()
     several: str | None = None
-    beside: Annotations = Annotations()
+    annotations: Annotations = Annotations()
 
     def __call__(self, query: Tensor, candidate: Tensor, negatives: Tensor | None = None) -> Tensor:
         """Mean over the queries, ().
@@ -98,7 +107,7 @@ class Sides:
                 reads.
         """
         for name in self.reads:
-            if getattr(self.beside, name) is None:
+            if getattr(self.annotations, name) is None:
                 raise InputError(f"{self.name}: it reads {name} beside the embeddings, which are missing here")
         if negatives is None and self.needed:
             raise InputError(f"{self.name}: it needs hard negatives, and there are none")
@@ -106,7 +115,7 @@ class Sides:
             raise InputError(
                 f"{self.name}: it takes no hard negatives; give its function a parameter {NEGATIVES[0]!r}, (Q, K, D)"
             )
-        return _value(self.name, self.call(query, candidate, negatives, self.beside))
+        return _value(self.name, self.call(query, candidate, negatives, self.annotations))
 
     def block(self, rows: slice, query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Tensor:
         """Mean over some queries, (), against all candidates, their own candidates being put first.
@@ -129,8 +138,8 @@ def _of_shelf(loss: Any, name: str) -> Sides:
     known = losses.traits(loss)
     options: dict[str, Any] = {"metric": loss.metric, "same_group": "negative", "graded": known.graded}
 
-    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, beside: Annotations) -> Tensor:
-        part, batch = _rows(query, candidate, negatives, beside)
+    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, annotations: Annotations) -> Tensor:
+        part, batch = _rows(query, candidate, negatives, annotations)
         value: Tensor = loss(pairs(part, batch, directions=known.directions, **options))
         return value
 
@@ -142,8 +151,8 @@ def _of_shelf(loss: Any, name: str) -> Sides:
 def _of_library(loss: Embedded, name: str) -> Sides:
     """The code of others as it runs in a training: its own number, before anything is looked at in it."""
 
-    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, beside: Annotations) -> Any:
-        part, _ = _rows(query, candidate, negatives, beside)
+    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, annotations: Annotations) -> Any:
+        part, _ = _rows(query, candidate, negatives, annotations)
         return loss.calls[0](part, query, part.candidate, lambda matrix: matrix)
 
     return Sides(name, call, columns=True, several="labels")
@@ -152,28 +161,28 @@ def _of_library(loss: Embedded, name: str) -> Sides:
 def _of_adapted(loss: Adapted, name: str) -> Sides:
     """A loss of a library that takes columns, each (Q, D)."""
 
-    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, beside: Annotations) -> Any:
+    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, annotations: Annotations) -> Any:
         rows = (query, candidate, *(() if negatives is None else negatives.unbind(dim=1)))
         if loss.adapter.unit_rows:
             rows = tuple(each / length(each)[:, None] for each in rows)
-        told = _told(len(query), len(rows) - 2, beside) if reads else {}
+        told = _annotated(len(query), len(rows) - 2, annotations) if reads else {}
         return loss.adapter.run(loss.build(), BatchColumns(rows[0], rows[1:], **told), loss.settings)
 
     known = losses.traits(loss)
     reads = (*known.requires, *(["grades"] if known.graded else []))
-    return Sides(name, call, columns=loss.adapter.columns and not known.graded, reads=reads)
+    return Sides(name, call, columns=loss.adapter.hard_negatives and not known.graded, reads=reads)
 
 
-def _told(number: int, hard: int, beside: Annotations) -> dict[str, Any]:
+def _annotated(number: int, hard: int, annotations: Annotations) -> dict[str, Any]:
     """Annotations by columns: grades, rows of the guide, scores of the teacher with each query's own documents."""
     own = torch.arange(number)
     index = torch.stack([own, *(number + hard * own + place for place in range(hard))], dim=1)
-    teacher = beside.teacher
+    teacher = annotations.teacher
     if teacher is None:
-        return {"grades": beside.grades}
+        return {"grades": annotations.grades}
     scores = teacher.scores("query", own, "candidate", index.flatten()).unflatten(1, index.shape)
     guide = teacher.guide and (teacher.guide[0], *(teacher.guide[1][each] for each in index.unbind(dim=1)))
-    return {"grades": beside.grades, "teacher": scores[own, own], "guide": guide}
+    return {"grades": annotations.grades, "teacher": scores[own, own], "guide": guide}
 
 
 def _of_function(target: Any, name: str, given: dict[str, Any]) -> Sides:
@@ -181,7 +190,7 @@ def _of_function(target: Any, name: str, given: dict[str, Any]) -> Sides:
     fields = named(signature_of(target))
     keyword = next((each for each in NEGATIVES if each in fields), None)
 
-    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, beside: Annotations) -> Any:
+    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, annotations: Annotations) -> Any:
         hard = {} if keyword is None or negatives is None else {keyword: negatives}
         return target(query, candidate, **given, **hard)
 
@@ -236,7 +245,7 @@ def sides(loss: Any, given: dict[str, Any] | None = None) -> Sides:
 
 def _named(spelling: str, given: dict[str, Any]) -> Sides:
     """The function of embeddings of a name: code of the user's that has two sides is called as it is."""
-    if losses.reader_of(spelling) != "own":
+    if losses.reader_of(spelling) != "own" or ":" not in spelling:
         return sides(losses.load(spelling, given))
     target, left = own.located(spelling), given
     if isinstance(target, type):
@@ -252,3 +261,111 @@ def _named(spelling: str, given: dict[str, Any]) -> Sides:
         if name not in named(signature) and not takes_any(signature):
             raise InputError(nearest(f"parameter of {spelling}", name, set(named(signature)) - {*ROLE_OF, *NEGATIVES}))
     return _of_function(target, spelling, {name: literal(value) for name, value in left.items()})
+
+
+def _rows_of(inputs: Any) -> int:
+    """Rows of the inputs of an encoder: the length of a tensor or a list, or of the first one inside."""
+    if isinstance(inputs, Mapping):
+        return _rows_of(next(iter(inputs.values()))) if inputs else 0
+    if isinstance(inputs, tuple):
+        return _rows_of(inputs[0]) if inputs else 0
+    return len(inputs)
+
+
+def _some(inputs: Any, rows: slice) -> Any:
+    """Some rows of tensors, lists, or dicts and tuples of such; anything else as it is."""
+    if isinstance(inputs, Mapping):
+        return {name: _some(each, rows) for name, each in inputs.items()}
+    if isinstance(inputs, tuple):
+        return tuple(_some(each, rows) for each in inputs)
+    return inputs[rows] if isinstance(inputs, Tensor | list) else inputs
+
+
+@dataclass(frozen=True, eq=False)
+class Cached:
+    """A loss whose encoders run chunk by chunk; see `cached`.
+
+    Args:
+        loss: the loss of a batch of embeddings.
+        chunk: rows of one side that are encoded at once.
+    """
+
+    loss: Sides
+    chunk: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.chunk, Integral) or isinstance(self.chunk, bool) or self.chunk < 1:
+            raise InputError(f"cached({self.loss.name}): chunk: {self.chunk!r}, expected a whole number of at least 1")
+
+    def encode(self, encoder: Encoder, inputs: Any) -> Tensor:
+        """Embeddings of all inputs, (N, D), with the activations of no chunk kept: backward computes them again.
+
+        Raises:
+            InputError: there are no inputs.
+        """
+        number = _rows_of(inputs)
+        if not number:
+            raise InputError(f"cached({self.loss.name}): no inputs to encode")
+        parts = []
+        for start in range(0, number, int(self.chunk)):
+            part = _some(inputs, slice(start, start + int(self.chunk)))
+            parts.append(checkpoint(encoder, part, use_reentrant=False, preserve_rng_state=True))
+        return torch.cat(parts)
+
+    def __call__(
+        self,
+        query: tuple[Encoder, Any],
+        candidate: tuple[Encoder, Any],
+        negatives: tuple[Encoder, Any] | None = None,
+    ) -> Tensor:
+        """Mean of the loss over the queries, ().
+
+        Args:
+            query: the encoder of the queries, and their inputs.
+            candidate: likewise, of as many candidates.
+            negatives: likewise, of the hard negatives, K for each query, query by query.
+
+        Raises:
+            InputError: the numbers of rows do not fit together.
+        """
+        asking, asked = self.encode(*query), self.encode(*candidate)
+        if len(asking) != len(asked):
+            raise InputError(
+                f"cached({self.loss.name}): {len(asking)} queries and {len(asked)} candidates, not as many"
+            )
+        if negatives is None:
+            return self.loss(asking, asked)
+        hard = self.encode(*negatives)
+        if len(hard) % len(asking):
+            raise InputError(
+                f"cached({self.loss.name}): {len(hard)} hard negatives for {len(asking)} queries, expected K for each"
+            )
+        return self.loss(asking, asked, hard.unflatten(0, (len(asking), -1)))
+
+
+def cached(loss: Any, chunk: int) -> Cached:
+    """Train on batches that do not fit in memory: gradient caching, with the gradient of the whole batch.
+
+    The encoders run in chunks whose activations are not kept; the loss sees the embeddings of the whole batch, and
+    `backward()` encodes each chunk again, with the same random numbers and under the same autocast, to pass its part
+    of the gradient on. It costs a second forward pass. An encoder that mixes the rows of a batch, as batch
+    normalisation does in training, sees chunks in place of batches, and its running statistics are updated twice.
+
+    Args:
+        loss: a loss, its name, or a function of (query, candidate) or (query, candidate, negatives).
+        chunk: rows of one side that are encoded at once, at least 1.
+
+    Raises:
+        InputError: a loss or a number that cannot be used.
+
+    Source: Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup",
+    arXiv:2101.06983, section 3.
+
+    Examples:
+        >>> loss = cocos.losses.cached("ntxent", chunk=2)
+        >>> tower, images, texts = torch.nn.Linear(3, 2), torch.randn(5, 3), torch.randn(5, 3)
+        >>> loss((tower, images), (tower, texts)).backward()
+        >>> tower.weight.grad.shape
+        torch.Size([2, 3])
+    """
+    return Cached(sides(loss), chunk)

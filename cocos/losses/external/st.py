@@ -10,9 +10,8 @@ from cocos.base.errors import InputError, nearest
 from cocos.embeddings.sources import DIRECTIONS
 from cocos.losses.angle import AnglE
 from cocos.losses.cosent import CoSENT
-from cocos.losses.external.adapter import Adapter, Settings
 from cocos.losses.external.columns import BatchColumns
-from cocos.losses.external.library import Library
+from cocos.losses.external.library import Adapter, Library, Settings
 from cocos.losses.kl_distill import KLDistill
 from cocos.losses.margin_mse import MarginMSE
 from cocos.losses.mnrl import MNRL
@@ -66,7 +65,7 @@ def _guided_parts() -> dict[str, Any]:
     return made
 
 
-def _prepared(given: dict[str, Any]) -> dict[str, Any]:
+def _arguments(given: dict[str, Any]) -> dict[str, Any]:
     """Arguments of a constructor: functions by their names, directions as a tuple."""
     made = dict(given)
     if isinstance(name := made.get("similarity_fct"), str):
@@ -191,8 +190,8 @@ def _adapter(name: str, **more: Any) -> Adapter:
         "counterpart": "ntxent",
         "synonyms": SYNONYMS_OF_SCALE,
     }
-    usual |= {"refuses": _refuses, "columns": True, "prepared": _prepared, "parts": _parts}
-    usual |= {"turned": (DIRECTIONS_BY_WAY["doc_to_doc"],), "supplied": ("model", "guide")}
+    usual |= {"refuses": _refuses, "hard_negatives": True, "arguments": _arguments, "parts": _parts}
+    usual |= {"transposed": (DIRECTIONS_BY_WAY["doc_to_doc"],)}
     return Adapter(name, **usual | more)
 
 
@@ -201,15 +200,21 @@ WITH_A_GUIDE: dict[str, Any] = {
     "read": _guided,
     "twin": _guided_twin,
     "parts": _guided_parts,
-    "apart": True,
-    "taught": True,
-    "turned": (),
+    "column_by_column": True,
+    "reads_teacher": True,
+    "transposed": (),
     "synonyms": {"scale": ("temperature", lambda value: 1 / value)},
 }
-OWN_DOCUMENTS: dict[str, Any] = {"read": _scored, "pairwise": True, "run": _distilled, "taught": True, "synonyms": {}}
+OWN_DOCUMENTS: dict[str, Any] = {
+    "read": _scored,
+    "own_documents": True,
+    "run": _distilled,
+    "reads_teacher": True,
+    "synonyms": {},
+}
 GRADED = OWN_DOCUMENTS | {
     "run": _compared,
-    "taught": False,
+    "reads_teacher": False,
     "graded": True,
     "mean": False,
     "synonyms": SYNONYMS_OF_SCALE,

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,18 +17,14 @@ from cocos import losses
 from cocos.base.errors import InputError, nearest
 from cocos.embeddings.scores import Pairs
 from cocos.losses._calls import takes_tensors
-from cocos.losses.external.guard import UNKNOWN_UNIT
+from cocos.losses.external.guard import UNKNOWN_UNIT, UNKNOWN_UNIT_OF_A_TERM
 
 CAUTION = ("exact", "stop_gradient", "autograd", "pseudo")  # a sum is as weak as its weakest term
 
 
-def _reads_embeddings(loss: losses.Loss) -> bool:
-    return losses.traits(loss).reads == "embeddings"
-
-
 @takes_tensors
 @dataclass(frozen=True)
-class Sum:
+class Sum(losses.StatesTraits):
     r"""Weighted sum of losses of the same scores.
 
     .. math:: \ell = \sum_t c_t \, \ell_t
@@ -45,13 +42,13 @@ class Sum:
     terms: tuple[tuple[float, losses.Loss], ...]
 
     def __post_init__(self) -> None:
+        known = [(losses.name_of(loss), loss.metric, losses.traits(loss)) for _, loss in self.terms]
         # Which scores a loss of embeddings has is known when it is bound.
-        sure = [loss for _, loss in self.terms if not _reads_embeddings(loss) or losses.traits(loss).bound]
-        self._agree({loss.metric: losses.name_of(loss) for loss in sure}, "reads {} scores")
-        wide = {" and ".join(losses.traits(loss).directions): losses.name_of(loss) for loss in sure}
-        self._agree(wide, "reads the directions {}")
-        matching = {losses.traits(loss).matching: losses.name_of(loss) for _, loss in self.terms}
-        self._agree({how: name for how, name in matching.items() if how}, "matches queries and candidates by {}")
+        sure = [each for each in known if each[2].reads != "embeddings" or each[2].bound]
+        self._agree({metric: name for name, metric, _ in sure}, "reads {} scores")
+        self._agree({" and ".join(own.directions): name for name, _, own in sure}, "reads the directions {}")
+        matching = {own.matching: name for name, _, own in known if own.matching}
+        self._agree(matching, "matches queries and candidates by {}")
 
     def _agree(self, kinds: dict[str, str], words: str) -> None:
         if len(kinds) > 1:
@@ -63,73 +60,35 @@ class Sum:
         """The terms as they are written."""
         return "+".join(("" if c == 1 else f"{c:.15g}*") + losses.name_of(loss) for c, loss in self.terms)
 
-    @property
-    def given(self) -> dict[str, Any]:
-        """Parameters of all terms, with the name of the term before each."""
-        return {f"{losses.name_of(loss)}.{k}": v for _, loss in self.terms for k, v in losses.parameters(loss).items()}
-
     def __repr__(self) -> str:
         return " + ".join(("" if c == 1 else f"{c:.15g} * ") + repr(loss) for c, loss in self.terms)
 
-    @property
-    def metric(self) -> str:
-        """The one that all terms read."""
-        return next((loss for _, loss in self.terms if not _reads_embeddings(loss)), self.terms[0][1]).metric
-
-    @property
-    def couples(self) -> str:
-        """That of the first term that couples queries, if any does."""
-        return next((loss.couples for _, loss in self.terms if loss.couples != "query"), "query")
-
-    @property
-    def gradient(self) -> str:
-        """That of the weakest term."""
-        return max((loss.gradient for _, loss in self.terms), key=CAUTION.index)
-
-    @property
-    def balanced(self) -> bool:
-        """All terms are."""
-        return all(loss.balanced for _, loss in self.terms)
-
-    @property
-    def sample(self) -> str:
-        """That of the first term."""
-        return self.terms[0][1].sample
-
-    @property
-    def reads(self) -> str:
-        """`embeddings` where a term does, else `scores`."""
-        return "embeddings" if any(_reads_embeddings(loss) for _, loss in self.terms) else "scores"
-
-    @property
-    def directions(self) -> tuple[str, ...]:
-        """Columns that all terms read."""
-        return losses.traits(self.terms[0][1]).directions
-
-    @property
-    def requires(self) -> tuple[str, ...]:
-        """What some term cannot do without."""
-        return tuple(dict.fromkeys(name for _, loss in self.terms for name in losses.traits(loss).requires))
-
-    @property
-    def graded(self) -> bool:
-        """Whether the first term compares graded pairs."""
-        return losses.traits(self.terms[0][1]).graded
-
-    @property
-    def matching(self) -> str | None:
-        """That of the terms that have one."""
-        return next((how for _, loss in self.terms if (how := losses.traits(loss).matching)), None)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Notes of the terms."""
-        told = tuple(f"{losses.name_of(loss)}: {note}" for _, loss in self.terms for note in losses.traits(loss).notes)
-        if self.unit_from != "unknown":
-            return told
-        return (
-            *(note for note in told if not note.endswith(UNKNOWN_UNIT)),
-            UNKNOWN_UNIT.replace("this loss", "a term"),
+    @cached_property
+    def traits(self) -> losses.Traits:  # type: ignore[override]
+        """What all terms can do: scores, columns and batches are those of the first one."""
+        terms = [loss for _, loss in self.terms]
+        each = [losses.traits(loss) for loss in terms]
+        sources = {own.unit_from for own in each}
+        unit_from = "unknown" if "unknown" in sources else "natural" if sources == {"natural"} else "sum"
+        named = zip(map(losses.name_of, terms), each, strict=True)
+        notes = [f"{name}: {note}" for name, own in named for note in own.notes if note != UNKNOWN_UNIT]
+        first = next((loss for loss, own in zip(terms, each, strict=True) if own.reads != "embeddings"), terms[0])
+        return losses.Traits(
+            metric=first.metric,
+            couples=next((loss.couples for loss in terms if loss.couples != "query"), "query"),
+            gradient=max((loss.gradient for loss in terms), key=CAUTION.index),
+            balanced=all(loss.balanced for loss in terms),
+            sample=terms[0].sample,
+            reads="embeddings" if any(own.reads == "embeddings" for own in each) else "scores",
+            directions=each[0].directions,
+            requires=tuple(dict.fromkeys(name for own in each for name in own.requires)),
+            graded=each[0].graded,
+            matching=next((own.matching for own in each if own.matching), None),
+            unit_from=unit_from,
+            notes=(*notes, *([UNKNOWN_UNIT_OF_A_TERM] if unit_from == "unknown" else [])),
+            terms=self.terms,
+            spelling=self.spelling,
+            given={f"{losses.name_of(loss)}.{k}": v for loss in terms for k, v in losses.parameters(loss).items()},
         )
 
     def bind(self, pairs: Pairs) -> "Sum":
@@ -155,15 +114,9 @@ class Sum:
         """∂ Σ loss / ∂ score, (Q, C): by the closed form of each term that has one, by autograd elsewhere."""
         return _total(c * weight_of(loss, pairs) for c, loss in self.bind(pairs).terms)
 
-    @property
-    def unit_from(self) -> str:
-        """Where the unit comes from: `natural`, `sum` where a term's is not its own, or `unknown` where one is."""
-        sources = {losses.traits(loss).unit_from for _, loss in self.terms}
-        return "unknown" if "unknown" in sources else "natural" if sources == {"natural"} else "sum"
-
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
         """The unit of weights that are known already, broadcastable to (Q, C)."""
-        if self.unit_from == "unknown":
+        if self.traits.unit_from == "unknown":
             return weights.new_tensor(torch.nan)
         return _total(c * loss.unit(pairs) for c, loss in self.terms)
 
@@ -186,6 +139,11 @@ def weight_of(loss: losses.Loss, pairs: Pairs) -> Tensor:
     if losses.has_weight(loss):
         return loss.weight(pairs)
     return cast(Tensor, torch.func.grad(lambda scores: loss(pairs.with_scores(scores)).sum())(pairs.scores.detach()))
+
+
+def unit_of(loss: losses.Loss, weights: Tensor, pairs: Pairs) -> Tensor:
+    """Natural size of one of these weights, which are known already, broadcastable to (Q, C)."""
+    return loss.unit_of(weights, pairs) if isinstance(loss, losses.UnitOfWeights) else loss.unit(pairs)
 
 
 def _outside(text: str) -> str:
