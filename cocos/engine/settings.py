@@ -37,6 +37,11 @@ USUAL_KEPT = 16  # negatives
 USUAL_FACTORS = (0.5, 2.0)  # times the value as it is
 # Losses that one pass reads: each reader notes up to 16 MiB a thread.
 LOSSES_IN_A_PASS = 11
+# Share above every other, at which the passes note no candidate.
+NO_EPS = 1e9
+# Totals over all queries: their number, effective numbers, queries with any push, counts, idle queries, push, pull, and
+# candidates too near eps to tell.
+SUMS = ("queries", "effective", "pushed", "contributing", "idle", "push", "pull", "uncertain")
 # Scores of both directions that stay in memory between two weighings: 128 MiB in float64.
 HELD_SCORES = 2**24
 
@@ -205,27 +210,29 @@ class Scored:
         """Directions of each batch, with their Pairs in blocks of queries."""
         return map(self._of, self.run.plan.batches) if self._held is None else iter(self._held)
 
+    def pairs(self) -> Iterator[tuple[str, Pairs]]:
+        """Yield direction and Pairs of some queries."""
+        return ((name, pairs) for sides in self.batches() for name, blocks in sides for pairs in blocks)
+
     def weighed(self, loss: losses.Loss) -> Iterator[tuple[str, Pairs, Tensor]]:
         """Yield direction, Pairs and weights of some queries."""
         run = replace(self.run, loss=loss)
-        for sides in self.batches():
-            for name, blocks in sides:
-                for pairs in blocks:
-                    yield name, pairs, run.weighed(pairs)[0]
+        return ((name, pairs, run.weighed(pairs)[0]) for name, pairs in self.pairs())
 
     def means(
-        self, others: Sequence[losses.Loss], eps: float, report: Callable[[int, int], None] | None = None
+        self, others: Sequence[losses.Loss], eps: float = NO_EPS, report: Callable[[int, int], None] | None = None
     ) -> dict[str, np.ndarray]:
         """Weigh the batches by several losses of these scores, such as one with several values of a parameter.
 
         Args:
             others: the losses.
-            eps: smallest share that contributes.
+            eps: smallest share that contributes; by default none does.
             report: called with (done, in all).
 
         Returns:
             Each (directions, losses): `effective`, mean over the queries with any push, NaN without one;
-            `contributing_all`, mean over all queries; `idle_fraction`; `uncertain`, candidates too near eps to tell.
+            `contributing_all`, mean over all queries; `idle_fraction`; totals: `push`, `pull`, `queries`, and
+            `uncertain`, candidates too near eps to tell.
 
         Raises:
             InputError: weights that leave the range of the dtype.
@@ -233,13 +240,11 @@ class Scored:
         found: dict[str, Any] = {name: 0.0 for name, _, _ in self.run.sides}
         for name, each in (self._passed if self.run.visited else self._summed)(others, eps, report):
             found[name] = found[name] + each
-        effective, pushed, counted, idle, queries, uncertain = np.stack(list(found.values())).transpose(2, 0, 1)
-        return {
-            "effective": np.divide(effective, pushed, out=np.full(pushed.shape, np.nan), where=pushed > 0),
-            "contributing_all": counted / queries,
-            "idle_fraction": idle / queries,
-            "uncertain": uncertain,
-        }
+        sums = dict(zip(SUMS, np.stack(list(found.values())).transpose(2, 0, 1), strict=True))
+        pushed = sums.pop("pushed")
+        sums["effective"] = np.divide(sums["effective"], pushed, out=np.full(pushed.shape, np.nan), where=pushed > 0)
+        counts = {"contributing_all": sums["contributing"], "idle_fraction": sums["idle"]}
+        return sums | {name: each / sums["queries"] for name, each in counts.items()}
 
     def _summed(self, others: Sequence, eps: float, report: Callable | None) -> Iterator[tuple[str, np.ndarray]]:
         """Yield direction and `_sums`, (losses, sums), of each batch from its weights."""
@@ -247,8 +252,12 @@ class Scored:
 
         def sums(run: Run, pairs: Pairs) -> list[float]:
             weights, unit = run.weighed(pairs)
-            effective = statistics.effective(statistics.spread(weights, pairs))
-            return _sums(effective, statistics.contributing(weights.abs() / unit, pairs, eps))
+            return _sums(
+                statistics.effective(statistics.spread(weights, pairs)),
+                statistics.contributing(weights.abs() / unit, pairs, eps),
+                statistics.push(weights),
+                statistics.pull(weights),
+            )
 
         for done, sides in enumerate(self.batches()):
             for name, blocks in sides:
@@ -265,13 +274,13 @@ class Scored:
                 for loss, sides in zip(others, found, strict=True):
                     if not sides[k]["push"].isfinite().all():
                         raise InputError(OUT_OF_RANGE.format(loss, "float64"))
-                keys = ("effective", "contributing", "uncertain")
+                keys = ("effective", "contributing", "push", "pull", "uncertain")
                 yield name, np.array([_sums(*(sides[k][key] for key in keys)) for sides in found])
 
 
-def _sums(effective: Tensor, above: Tensor, uncertain: Tensor | None = None) -> list[float]:
-    """Sums over the queries: effective number, queries with any push, count, idle queries, queries, uncertain ones."""
+def _sums(effective: Tensor, above: Tensor, push: Tensor, pull: Tensor, uncertain: Tensor | None = None) -> list[float]:
+    """Sums over some queries: see `SUMS`."""
     idle = torch.where(above.isnan(), torch.nan, (above == 0).double())
-    pushed, whole = (effective > 0).sum(), effective.sum(dtype=torch.float64)
-    near = 0.0 if uncertain is None else uncertain.sum()
-    return [float(each) for each in (whole, pushed, above.sum(), idle.sum(), len(above), near)]
+    near = 0.0 if uncertain is None else float(uncertain.sum())
+    wide = (effective, effective > 0, above, idle, push, pull)
+    return [len(above), *(float(each.sum(dtype=torch.float64)) for each in wide), near]

@@ -21,8 +21,6 @@ USUAL_NOTE = (
     "no number was wanted, so an eighth of the negatives of a batch is taken, {:g}: in the trainings of docs/study.md "
     "retrieval was best at 16 [14, 20] of 127, which other data need not share"
 )
-# Share above every other, at which the passes note no candidate.
-NO_EPS = 1e9
 SOLVE_LABELS = {
     "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
     "effective_mean": ("effective number of negatives, mean over the directions", "candidates"),
@@ -87,7 +85,7 @@ def solve(
     @functools.cache
     def means(other) -> list[float]:
         """Mean of each direction, 0 without any push."""
-        return np.nan_to_num(scored.means([other], NO_EPS)["effective"][:, 0]).tolist()
+        return np.nan_to_num(scored.means([other])["effective"][:, 0]).tolist()
 
     def mean_at(other) -> float:
         found = means(other)

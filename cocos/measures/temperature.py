@@ -14,13 +14,14 @@ from torch import Tensor
 from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
-from cocos.counting import equilibrium, sharpness, statistics
+from cocos.counting import equilibrium, sharpness
 from cocos.embeddings import Embeddings
 from cocos.engine import devices
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled
 from cocos.engine.settings import Scored
 from cocos.measures.solve import solve
+from cocos.results import summaries
 
 # Batch sizes of a curve where none are given: those that the set fills, and then the whole set.
 BATCH_SIZES = (32, 128, 512, 2048)
@@ -78,14 +79,23 @@ def _found(run: Run, clip: float, wanted: float | None, options: dict) -> dict[s
     def pooled(loss: losses.Loss) -> list[float]:
         return np.mean(list(means(loss).values()), axis=0).tolist()
 
-    found, (own, push_over_pull) = equilibrium.search(pooled, run.loss, clip=clip), _spread(scored, run.loss)
+    found = equilibrium.search(pooled, run.loss, clip=clip)
     near = run.loss if found.loss is None else found.loss
     sides = [equilibrium.search(lambda loss, name=name: means(loss)[name], near, clip=clip) for name in means(near)]
     low, high = math.nan, math.nan
     if found.loss is not None and found.scale is not None:  # beyond the clip as well
         exact = equilibrium.at(found.loss, found.scale)
         low, high = _interval(run, pooled, exact, derivatives(exact))
-    beaten, queries = _not_first(scored)
+    at = {
+        name: torch.from_numpy(each)
+        for name, each in scored.means([run.loss] if found.loss is None else [run.loss, found.loss]).items()
+    }
+    own, *there = at["effective"].nanmean(dim=0).tolist()
+    beaten = dict.fromkeys(means(near), 0)  # queries with a negative that scores as high as one of their positives
+    for name, pairs in scored.pairs():
+        best = pairs.scores.masked_fill(~pairs.negative, -torch.inf).amax(dim=1)
+        worst = pairs.scores.masked_fill(~pairs.positive, torch.inf).amin(dim=1)
+        beaten[name] += int((best >= worst).sum())
     numbers: dict[str, Any] = {
         "equilibrium_scale": found.scale,
         "equilibrium_temperature": found.temperature,
@@ -93,14 +103,14 @@ def _found(run: Run, clip: float, wanted: float | None, options: dict) -> dict[s
         "high": high,
         "held_temperature": None if found.loss is None else 1 / equilibrium.values(found.loss)[0],
         "state": found.state,
-        "effective": None if found.loss is None else _spread(scored, found.loss)[0],
+        "effective": there[0] if there else None,
         "effective_own": own,
         "slope_own": pooled(run.loss)[0],
-        "push_over_pull": push_over_pull,
+        "push_over_pull": float(at["push"][:, 0].sum() / at["pull"][:, 0].sum()),
         "batches": len(run.plan.batches),
         "direction_temperature": [math.nan if each.temperature is None else each.temperature for each in sides],
         "not_first": list(beaten.values()),
-        "queries": list(queries.values()),
+        "queries": at["queries"][:, 0].long().tolist(),
     }
     if equilibrium.values(run.loss)[1] is not None:
         numbers["equilibrium_bias"] = found.bias
@@ -114,30 +124,6 @@ def _found(run: Run, clip: float, wanted: float | None, options: dict) -> dict[s
         except InputError:  # no temperature gives it
             numbers["wanted_temperature"] = None
     return {name: math.nan if value is None else value for name, value in numbers.items()}
-
-
-def _spread(scored: Scored, loss: losses.Loss) -> tuple[float, float]:
-    """Effective number, mean over the queries with any push and then over the directions; and total push over pull."""
-    found: dict[str, list[Tensor]] = {name: [] for name, _, _ in scored.run.sides}
-    for name, pairs, weight in scored.weighed(loss):
-        effective = statistics.effective(statistics.spread(weight, pairs))
-        sums = [statistics.push(weight), statistics.pull(weight), effective, effective > 0]
-        found[name].append(torch.stack([each.double().sum() for each in sums]))
-    push, pull, effective, pushed = torch.stack([sum(some) for some in found.values()]).T.cpu()
-    return float((effective[pushed > 0] / pushed[pushed > 0]).mean()), float(push.sum() / pull.sum())
-
-
-def _not_first(scored: Scored) -> tuple[dict[str, int], dict[str, int]]:
-    """Queries with a negative that scores as high as one of their positives, and all queries, by direction."""
-    beaten, queries = ({name: 0 for name, _, _ in scored.run.sides} for _ in range(2))
-    for sides in scored.batches():
-        for name, blocks in sides:
-            for pairs in blocks:
-                best = pairs.scores.masked_fill(~pairs.negative, -torch.inf).amax(dim=1)
-                worst = pairs.scores.masked_fill(~pairs.positive, torch.inf).amin(dim=1)
-                beaten[name] += int((best >= worst).sum())
-                queries[name] += len(best)
-    return beaten, queries
 
 
 def _interval(
@@ -252,7 +238,11 @@ def temperature(
         >>> data["state"].item(), data["equilibrium_temperature"].item(), data["held_temperature"].item()
         ('grows', nan, 0.01)
     """
-    sizes = _sizes(batch_sizes)
+    sizes = [batch_sizes] if isinstance(batch_sizes, int | str) else None if batch_sizes is None else list(batch_sizes)
+    if sizes is not None and len(set(sizes)) != (len(sizes) or -1):
+        twice = next((each for each in sizes if sizes.count(each) > 1), None)
+        said = f"{twice} is given {sizes.count(twice)} times" if sizes else "none were given"
+        raise InputError(f"batch sizes: {said}, expected different ones, like 32 and 128")
     if not isinstance(loss, str):
         equilibrium.names(losses.of(loss))
     runs = _runs(embeddings, loss, sizes, dict(sampling))
@@ -268,18 +258,6 @@ def temperature(
     return _labelled(runs, columns, clip, effective)
 
 
-def _sizes(given: Sequence[int | str] | int | str | None) -> list[int | str] | None:
-    """Batch sizes, each once; None without any."""
-    if given is None:
-        return None
-    sizes = [given] if isinstance(given, int | str) else list(given)
-    twice = [each for each in sizes if sizes.count(each) > 1]
-    if not sizes or twice:
-        said = f"{twice[0]} is given {len([*filter(twice[0].__eq__, sizes)])} times" if twice else "none were given"
-        raise InputError(f"batch sizes: {said}, expected different ones, like 32 and 128")
-    return sizes
-
-
 def _labelled(runs: Sequence[Run], columns: Sequence[dict[str, Any]], clip: float, wanted: float | None) -> xr.Dataset:
     """The Dataset of all batch sizes."""
     first, labels = runs[0], EQUILIBRIUM_LABELS | BIAS_LABELS | WANTED_LABELS
@@ -291,7 +269,11 @@ def _labelled(runs: Sequence[Run], columns: Sequence[dict[str, Any]], clip: floa
     variables["batch_size"] = ("batch_size", [run.plan.batch_size for run in runs], "rows of a batch", "rows")
     variables["direction"] = ("direction", [name for name, _, _ in first.sides])
     scale, bias = equilibrium.values(first.loss)
-    extra = {"own_bias": bias, "trained_temperature": _recorded(first.checkpoint, first.loss), "wanted": wanted}
+    recorded = {} if first.checkpoint is None else first.checkpoint.recorded
+    own, trained = recorded.get(losses.name_of(first.loss)), set()  # of this loss, or of any if all agree
+    for each in recorded.values() if own is None else [own]:
+        trained |= {float(each[name]) ** -power for name, power in equilibrium.SCALE_POWERS.items() if each.get(name)}
+    extra = {"own_bias": bias, "trained_temperature": trained.pop() if len(trained) == 1 else None, "wanted": wanted}
     attrs = first.provenance(
         title=f"Where the temperature settles, {losses.name_of(first.loss)}",
         own_temperature=1 / scale,
@@ -303,44 +285,27 @@ def _labelled(runs: Sequence[Run], columns: Sequence[dict[str, Any]], clip: floa
     return results.labelled(variables, attrs)
 
 
-def _recorded(checkpoint: Checkpoint | None, loss: losses.Loss) -> float | None:
-    """Temperature that the file records of its training: that of this loss, or of any if all agree; None without."""
-    recorded = {} if checkpoint is None else checkpoint.recorded
-    own = recorded.get(losses.name_of(loss))
-    found = set()
-    for each in recorded.values() if own is None else [own]:
-        found |= {float(each[name]) ** -power for name, power in equilibrium.SCALE_POWERS.items() if each.get(name)}
-    return found.pop() if len(found) == 1 else None
-
-
 def document(data: xr.Dataset) -> dict:
     """Make the JSON document of `cocos temperature --json`: an entry for each batch size."""
-    attrs = data.attrs
-
-    def plain(value):
-        value = value.item()
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    def of_size(one: xr.Dataset) -> dict:
-        numbers = {str(name): plain(each) for name, each in one.data_vars.items() if not each.dims}
-        interval = [numbers.pop("low"), numbers.pop("high")]
+    attrs, sizes = data.attrs, {}
+    for place, size in enumerate(data["batch_size"].values.tolist()):
+        one = data.isel(batch_size=place)
+        numbers = {str(name): summaries.plain(each) for name, each in one.data_vars.items() if not each.dims}
         sides = {
             str(side.item()): {
-                "equilibrium_temperature": plain(one["direction_temperature"].sel(direction=side)),
-                "not_first": plain(one["not_first"].sel(direction=side)),
-                "queries": plain(one["queries"].sel(direction=side)),
+                "equilibrium_temperature": summaries.plain(one["direction_temperature"].sel(direction=side)),
+                "not_first": summaries.plain(one["not_first"].sel(direction=side)),
+                "queries": summaries.plain(one["queries"].sel(direction=side)),
             }
             for side in one["direction"]
         }
-        return {"batch_size": int(one["batch_size"]), **numbers, "interval": interval, "directions": sides}
-
-    found = [of_size(data.isel(batch_size=k)) for k in range(data.sizes["batch_size"])]
+        interval = [numbers.pop("low"), numbers.pop("high")]
+        sizes[str(size)] = {"batch_size": size, **numbers, "interval": interval, "directions": sides}
     return results.about(attrs) | {
         "own_temperature": attrs["own_temperature"],
-        "own_bias": attrs.get("own_bias"),
-        "trained_temperature": attrs.get("trained_temperature"),
+        **{name: attrs.get(name) for name in ("own_bias", "trained_temperature")},
         "clip": attrs["clip"],
         "wanted_effective": attrs.get("wanted"),
-        "batch_sizes": {str(each["batch_size"]): each for each in found},
+        "batch_sizes": sizes,
         "seed": int(attrs["seed"]),
     }
