@@ -111,8 +111,7 @@ class Run:
     def sides(self) -> tuple[tuple[str, Embeddings, bool], ...]:
         """Every direction: its name, the embeddings seen from its queries, and whether it is the second one."""
         first, *second = self.embeddings.directions
-        there = ((first, self.embeddings, False),)
-        return there + tuple((name, self.embeddings.flip(), True) for name in second)
+        return ((first, self.embeddings, False), *((name, self.embeddings.flip(), True) for name in second))
 
     def pairs(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[Pairs]:
         """Pairs of a batch, in blocks of queries; in one block where the loss couples queries."""
@@ -167,14 +166,16 @@ class Run:
         Yields:
             A function that makes the view; its directions, and the rows that ask in each of the batches.
         """
+        options = self.seen_as(stack)
         if stack[0].square and not apart:
             indices = [[batch.query_index for batch in stack], [batch.candidate_index for batch in stack]]
             names = list(self.embeddings.directions)
-            yield self._view(self.embeddings, stack), names, indices[: len(names)]
+            yield functools.partial(engine.view, self.embeddings, stack, **options), names, indices[: len(names)]
             return
         for name, side, second in self.sides:
             own = [batch.flip() if second else batch for batch in stack]
-            yield self._view(side.single(name), own), [name], [[batch.query_index for batch in own]]
+            make = functools.partial(engine.view, side.single(name), own, **options)
+            yield make, [name], [[batch.query_index for batch in own]]
 
     def seen_as(self, stack: Sequence[Batch]) -> dict[str, Any]:
         """Options of a view of the scores of some batches."""
@@ -185,9 +186,6 @@ class Run:
             "product": self.dtype,
             "together": large and processes.world().size > 1,
         }
-
-    def _view(self, embeddings: Embeddings, stack: list[Batch]) -> Callable:
-        return functools.partial(engine.view, embeddings, stack, **self.seen_as(stack))
 
     def scored(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[Pairs]]]:
         """Yield for each direction of a batch whether it is the second one, and the result of `pairs`.
@@ -229,34 +227,16 @@ class Run:
             raise InputError(OUT_OF_RANGE.format(self.loss, str(found.dtype).removeprefix("torch.")))
         return found, unit
 
-    def bound(self) -> "Run":
-        """The same run with a loss that has seen the first batch, where it must: the code of others.
-
-        Raises:
-            InputError: the loss cannot read these embeddings.
-        """
-        if not isinstance(self.loss, losses.Bindable):
-            return self
-        _, side, _ = self.sides[0]
-        return replace(self, loss=self.loss.bind(next(self.pairs(side, self.plan.batches[0], whole=True))))
-
     def same_group_pairs(self) -> list[int]:
         """Unordered pairs of rows that are of one group, in each batch of pairs; 0 in the others."""
-        groups, found = self.embeddings.groups, np.zeros(len(self.plan.batches), dtype=np.int64)
-        if groups.single:
-            return found.tolist()
-        asking = [each.paired or each.turned is None or not each.turned.paired for each in self.plan.batches]
-        drawn = [each if own else each.flip() for each, own in zip(self.plan.batches, asking, strict=True)]
-        paired = [k for k, batch in enumerate(drawn) if batch.paired]
-        if paired:
-            index = [drawn[k].query_index.cpu() for k in paired]
-            of = [groups.query if asking[k] else groups.candidate for k in paired]
-            block = np.repeat(paired, [len(each) for each in index])
-            key = block * len(groups.queries)
-            key = key + np.concatenate([own[rows].numpy() for own, rows in zip(of, index, strict=True)])
-            key, sizes = np.unique(key, return_counts=True)
-            np.add.at(found, key // len(groups.queries), sizes * (sizes - 1) // 2)
-        return found.tolist()
+        groups, found = self.embeddings.groups, [0] * len(self.plan.batches)
+        for k, batch in enumerate(self.plan.batches if not groups.single else ()):
+            asking = batch.paired or batch.turned is None or not batch.turned.paired
+            drawn, of = (batch, groups.query) if asking else (batch.flip(), groups.candidate)
+            if drawn.paired:
+                sizes = np.unique(of[drawn.query_index.cpu()].numpy(), return_counts=True)[1]
+                found[k] = int((sizes * (sizes - 1) // 2).sum())
+        return found
 
     def repeated(self) -> dict[str, list[int]]:
         """Copies of candidates among the pairs of each batch as drawn, kept or not: direction -> (batches,)."""
@@ -427,9 +407,12 @@ def prepare_all(
         single = visited and (loss.metric == "cosine" or all(float(each.max()) < SINGLE_NORM for each in own.norms))
         dtype = dtype or ("float32" if single else "float64")
         run = Run(own, loss, plan, same_group, checkpoint, dtype, visited, options["seed"], options["split"], eps)
-        made.append(run.bound())
+        if isinstance(run.loss, losses.Bindable):  # the code of others, which must see the first batch
+            _, side, _ = run.sides[0]
+            run = replace(run, loss=run.loss.bind(next(run.pairs(side, run.plan.batches[0], whole=True))))
         if not whole:
-            _reachable(made[-1].loss, eps)
+            _reachable(run.loss, eps)
+        made.append(run)
     return made
 
 

@@ -19,8 +19,6 @@ from cocos.engine.sampling import Sampling, ladder, sampled
 
 # Lowest bits of a share that the grid drops: 2**(52 - CELL_BITS) cells from a number to its double.
 CELL_BITS = 44
-
-
 # Refusal of a loss without shares.
 NO_SHARES = "{}: the natural unit of this loss is not known, so that no share is above an eps; give it, -p unit="
 
@@ -58,15 +56,11 @@ def eps_curve(
     grid = np.logspace(-6, 0, 61) if eps is None else ladder("eps", eps, zero=True)
     run = prepare(embeddings, loss, visits=Lines.reads, **sampling)
     report = sampling["progress"] and sampling["progress"]("counting")
-    directions, steps = [name for name, _, _ in run.sides], torch.from_numpy(grid).to(run.embeddings.query.device)
-    above, some, queries = ({name: 0 for name in directions} for _ in range(3))
-    for name, number, *found in (_visited if run.visited else _held)(run, steps, report):
-        queries[name] += number
-        above[name], some[name] = above[name] + found[0], some[name] + found[1]
-    total, some = (
-        np.stack([torch.as_tensor(each[name]).cpu().numpy() / queries[name] for name in directions])
-        for each in (above, some)
-    )
+    steps = _Ladder(torch.from_numpy(grid).to(run.embeddings.query.device))
+    sums: dict[str, tuple] = {name: (0, 0, 0) for name, _, _ in run.sides}
+    for name, *found in (_visited if run.visited else _held)(run, steps, report):
+        sums[name] = tuple(one + other for one, other in zip(sums[name], found, strict=True))
+    total, some = (np.stack([each[k].cpu().numpy() / queries for queries, *each in sums.values()]) for k in range(2))
     attrs = run.provenance(
         title=f"COCOS against eps, {losses.name_of(run.loss)}",
         batches=len(run.plan.batches),
@@ -74,32 +68,32 @@ def eps_curve(
     variables = {
         "contributing_all": (("direction", "eps"), total, "contributing negatives per query", "candidates"),
         "idle_fraction": (("direction", "eps"), 1 - some, "part of the queries without any contributing negative", "1"),
-        "direction": ("direction", directions),
+        "direction": ("direction", list(sums)),
         "eps": ("eps", grid, "smallest share that contributes", "share"),
     }
     return results.labelled(variables, attrs)
 
 
-def _held(run: Run, ladder: Tensor, report) -> Iterator[tuple[str, int, Tensor, Tensor]]:
+def _held(run: Run, steps: "_Ladder", report) -> Iterator[tuple[str, int, Tensor, Tensor]]:
     """Yield direction, queries, shares above each eps and queries that have one, for each block of weights."""
-    names, of = [name for name, _, _ in run.sides], _Ladder(ladder)
     for done, batch in enumerate(run.plan.batches):
-        for name, (_, blocks) in zip(names, run.sided(batch, whole=False), strict=True):
+        for (name, _, _), (_, blocks) in zip(run.sides, run.sided(batch, whole=False), strict=True):
             for pairs, weights, unit in blocks:
                 if unit.isnan().any():
                     raise InputError(NO_SHARES.format(losses.name_of(run.loss)))
                 share = torch.where(pairs.negative, weights.abs() / unit, 0).double()
-                yield name, len(share), of.above(share), of.above(share.amax(dim=1))
+                yield name, len(share), steps.above(share), steps.above(share.amax(dim=1))
         if report:
             report(done + 1, len(run.plan.batches))
 
 
-def _visited(run: Run, ladder: Tensor, report) -> Iterator[tuple[str, int, Tensor, Tensor]]:
+def _visited(run: Run, steps: "_Ladder", report) -> Iterator[tuple[str, int, Tensor, Tensor]]:
     """The same of each stack of batches, seen line by line."""
-    of = _Ladder(ladder)
-    for names, asking, (found,) in passes(
-        run, lambda view: [[_Steps(Lines(view, run.loss), of)]], report, lines=Lines.tile
-    ):
+
+    def reader(view: View) -> list:
+        return [[_Steps(Lines(view, run.loss), steps)]]
+
+    for names, asking, (found,) in passes(run, reader, report, lines=Lines.tile):
         for name, index, (above, some) in zip(names, asking, found, strict=True):
             yield name, sum(map(len, index)), above, some
 

@@ -8,7 +8,7 @@ import xarray as xr
 
 from cocos import losses, results
 from cocos.base.errors import InputError, nearest
-from cocos.base.ranges import Level
+from cocos.base.ranges import Level, Share
 from cocos.checkpoints import Checkpoint
 from cocos.counting import statistics
 from cocos.embeddings import Embeddings
@@ -67,7 +67,7 @@ def replay(
     loss="ntxent",
     what: str | Mapping[str, Any] | None = None,
     *,
-    eps: float = 0.01,
+    eps: Share = 0.01,
     by: str = "contributing",
     level: Level = 0.95,
     **sampling: Unpack[Sampling],

@@ -1,18 +1,19 @@
 """How many candidates does a query have at a given similarity, and does one score mean the same for every query?"""
 
 from collections.abc import Iterable
-from typing import Unpack
+from typing import Annotated, Unpack
 
 import numpy as np
 import torch
 import xarray as xr
 
 from cocos import engine, results
+from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers, retrieval
 from cocos.engine.queries import QUERY_PERCENTILES, asked
-from cocos.engine.sampling import Queries, sampled, whole_number, within
+from cocos.engine.sampling import Queries, sampled, within
 
 # Dims of one direction, long name and units.
 SCORE_DISTRIBUTION_LABELS = {
@@ -32,7 +33,7 @@ def score_distribution(
     embeddings: Embeddings | Checkpoint,
     loss=None,
     *,
-    bins: int = 100,
+    bins: Annotated[int, whole(2, 10_000)] = 100,
     ks: Iterable[int] = (1, 10, 100),
     **asking: Unpack[Queries],
 ) -> xr.Dataset:
@@ -73,7 +74,6 @@ def score_distribution(
         [[0, 3], [0, 3]]
     """
     ks = retrieval.check(ks)
-    whole_number("bins", bins, 2, 10_000)
     seen = asked(embeddings, loss, **asking)
     report, found = asking["progress"] and asking["progress"]("scoring"), {}
     views = {name: seen.view(name) for name in seen.sides}

@@ -1,20 +1,28 @@
 """What does a loss make of one positive and one negative, wherever their scores lie?"""
 
 import math
+from typing import Annotated
 
 import torch
 import xarray as xr
 
 from cocos import losses, results
+from cocos.base import ranges
 from cocos.base.errors import InputError
+from cocos.base.ranges import whole
 from cocos.counting import weights
 from cocos.counting.weights import check_pairs
 from cocos.embeddings.scores import Pairs
-from cocos.engine.sampling import whole_number
 from cocos.measures.weight_curve import MOST_POINTS, SPANS
 
 
-def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> xr.Dataset:
+@ranges.checked
+def score_landscape(
+    loss="ntxent",
+    *,
+    negatives: Annotated[int, whole(1, MOST_POINTS)] = 1,
+    points: Annotated[int, whole(2, MOST_POINTS)] = 161,
+) -> xr.Dataset:
     """The loss of a query and the weight of its negative, over all scores of its positive and of its negative.
 
     Args:
@@ -34,8 +42,6 @@ def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> 
         >>> data["push"].values.tolist()
         [[1.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
     """
-    whole_number("negatives", negatives, 1, MOST_POINTS)
-    whole_number("points", points, 2, MOST_POINTS)
     loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
     if losses.traits(loss).weights != "score" or loss.couples != "query":
         raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: two scores are not enough for it")

@@ -8,6 +8,7 @@ import xarray as xr
 
 from cocos import losses, results
 from cocos.base.errors import InputError
+from cocos.base.ranges import Share
 from cocos.checkpoints import Checkpoint
 from cocos.counting import sharpness
 from cocos.embeddings import Embeddings
@@ -48,7 +49,7 @@ def temperature_curve(
     loss="ntxent",
     values: Sequence[float] | None = None,
     *,
-    eps: float = 0.01,
+    eps: Share = 0.01,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Weigh the same batches of the same embeddings with other values of the temperature or scale of a loss.

@@ -1,13 +1,16 @@
 """How does the weight of one candidate depend on its score?"""
 
+from typing import Annotated
+
 import torch
 import xarray as xr
 
 from cocos import losses, results
+from cocos.base import ranges
 from cocos.base.errors import InputError
+from cocos.base.ranges import whole
 from cocos.counting import statistics, weights
 from cocos.embeddings.scores import Pairs
-from cocos.engine.sampling import whole_number
 
 SPANS = {  # from the farthest to the closest score that is drawn
     "angle": (0.0, 2**0.5),
@@ -27,7 +30,8 @@ MOST_POINTS = 1001
 STILL_NEGATIVES = 8
 
 
-def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
+@ranges.checked
+def weight_curve(loss="ntxent", *, points: Annotated[int, whole(2, WEIGHED_POINTS)] = 481) -> xr.Dataset:
     """Move one candidate of a query over the whole range of scores and watch its weight.
 
     The query has one positive, at three quarters of the range, and nine negatives: the one that moves, and eight that
@@ -51,7 +55,6 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
         >>> sorted(set(cocos.measures.weight_curve("triplet", points=9)["negative"].values.tolist()))
         [0.0, 1.0]
     """
-    whole_number("points", points, 2, WEIGHED_POINTS)
     loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
     if losses.traits(loss).weights != "score":
         raise InputError(f"{losses.name_of(loss)} reads embeddings, not scores: there is no weight of a score to draw")
@@ -67,13 +70,10 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
         mask[0, 0] = True
         return Pairs(row[None, :], mask, teacher=still[None, : len(row)] if taught else None)
 
-    def weigh_row(row: torch.Tensor) -> torch.Tensor:
-        return weights.of(loss, seen(row))
-
-    moving = torch.cat([weigh_row(torch.cat([positive[None], others, s[None]])) for s in scores])
+    moving = torch.cat([weights.of(loss, seen(torch.cat([positive[None], others, s[None]]))) for s in scores])
     row = seen(torch.cat([positive[None], others, others[:1]]))
     unit = weights.unit(loss, weights.of(loss, row), row).nan_to_num(1.0)
-    pulled = torch.cat([weigh_row(torch.cat([s[None], others]))[:, 0] for s in scores])
+    pulled = torch.cat([weights.of(loss, seen(torch.cat([s[None], others])))[:, 0] for s in scores])
     push, pull = statistics.push(moving), statistics.pull(moving)
     variables = {
         "negative": ("score", moving[:, -1], "weight of a negative", "weight"),

@@ -7,6 +7,7 @@ import xarray as xr
 
 from cocos import losses, results
 from cocos.base.errors import InputError, nearest
+from cocos.base.ranges import Share
 from cocos.checkpoints import Checkpoint
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
@@ -34,7 +35,7 @@ QUERY_COUNTS = {
 def weight_map(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
-    eps: float = 0.01,
+    eps: Share = 0.01,
     *,
     direction: str | None = None,
     order: str = "hardness",
