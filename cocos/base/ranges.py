@@ -98,7 +98,8 @@ def check(signature: inspect.Signature, given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         allowed, optional = of(signature.parameters[name].annotation) if name in signature.parameters else (None, False)
         if allowed and not (optional and value is None) and not allowed.holds(value):
-            words = allowed.words if allowed.words.startswith(("a ", "one of")) else f"a number {allowed.words}"
+            partial = allowed.words.split()[0] in {"above", "between", "finite"}
+            words = f"a number {allowed.words}" if partial else allowed.words
             raise InputError(f"{name.replace('_', ' ')}: {value!r}, expected {words}{', or none' * optional}")
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Annotated, Unpack
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cocos import engine, results
 from cocos.base.errors import InputError
+from cocos.base.ranges import Range
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
@@ -58,13 +59,20 @@ THRESHOLDS_LABELS = {
 }
 
 
+def _different(low: float, high: float) -> Range:
+    return Range(
+        f"different numbers from {low:g} to {high:g}",
+        lambda values: 0 < len(values) == len(set(values)) and all(low <= value <= high for value in values),
+    )
+
+
 @sampled(Queries, queries=1000)
 def thresholds(
     embeddings: Embeddings | Checkpoint,
     *,
-    recalls: Sequence[float] = (0.1, 0.25, 0.5, 0.75),
-    precisions: Sequence[float] | None = None,
-    cutoffs: Sequence[float] | None = None,
+    recalls: Annotated[Sequence[float], _different(0, 1)] = (0.1, 0.25, 0.5, 0.75),
+    precisions: Annotated[Sequence[float], _different(0, 1)] | None = None,
+    cutoffs: Annotated[Sequence[float], _different(-1, 1)] | None = None,
     **asking: Unpack[Queries],
 ) -> xr.Dataset:
     r"""The candidates that each query gets when everything at or above one cosine is returned.
@@ -104,15 +112,12 @@ def thresholds(
         >>> data["global_precision"].values.tolist()  # all positives and nothing else
         [1.0]
     """
-    wanted = _numbers("precisions", precisions, 0.0, 1.0) if cutoffs is None and precisions is not None else None
-    reached = _numbers("recalls", recalls, 0.0, 1.0)
-    given = None if cutoffs is None else _numbers("cutoffs", cutoffs, -1.0, 1.0)
     seen = asked(embeddings, None, **asking)
     report = asking["progress"] and asking["progress"]("scoring")
-    if given is not None:
-        cuts, ends = _counted(seen, given, report), (min(given), max(given))
+    if cutoffs is not None:
+        cuts, ends = _counted(seen, cutoffs, report), (float(min(cutoffs)), float(max(cutoffs)))
     else:
-        cuts, ends = _chosen(seen, wanted, reached, report)
+        cuts, ends = _chosen(seen, precisions, recalls, report)
     score = cuts["cutoff"]
     records = {name: _record(seen, name, score) for name in seen.sides}
     room = 0.05 * (ends[1] - ends[0]) or 0.05
@@ -122,21 +127,15 @@ def thresholds(
         along = _record(seen, name, level)
         record |= {"level_returned": along["returned_band"], "level_none": along["none_returned"]}
         record["level_no_positive"] = along["no_positive"]
-    missing = [] if wanted is None else [p for p in wanted if p > float(cuts["target"].max())]
     attrs = seen.attrs | {"title": "What one cut-off means for each query"}
-    attrs |= {"not_reached": ", ".join(f"{p:g}" for p in missing)} if missing else {}
+    if precisions is not None and cutoffs is None:
+        missing = [f"{each:g}" for each in precisions if each > float(cuts["target"].max())]
+        attrs |= {"not_reached": ", ".join(missing)} if missing else {}
     variables = {name: ("cutoff", cuts[name], *about) for name, about in CUTOFF_LABELS.items()}
     variables |= {name: ("level", strip[of], *about) for name, (of, *about) in LEVEL_LABELS.items()}
     variables |= results.by_direction(records, THRESHOLDS_LABELS)
     variables["percentile"] = ("percentile", list(QUERY_PERCENTILES), "percentile over the queries", "%")
     return results.labelled(variables, attrs)
-
-
-def _numbers(name: str, given: Sequence[float], low: float, high: float) -> list[float]:
-    values = [float(value) for value in given]
-    if not values or not all(low <= value <= high for value in values) or len(set(values)) < len(values):
-        raise InputError(f"{name}: {values}, expected different numbers from {low:g} to {high:g}")
-    return values
 
 
 def _labelled(
@@ -156,7 +155,9 @@ def _labelled(
     }
 
 
-def _chosen(seen: Asked, wanted: list[float] | None, recalls: list[float], report) -> tuple[dict[str, Tensor], tuple]:
+def _chosen(
+    seen: Asked, wanted: Sequence[float] | None, recalls: Sequence[float], report
+) -> tuple[dict[str, Tensor], tuple]:
     """The lowest cut-off of each precision that is reached, or those of the recalls and of the best F1; and the ends.
 
     The ends are the scores between which a picture is drawn: of nearly all positive pairs, and the highest one.
@@ -167,40 +168,33 @@ def _chosen(seen: Asked, wanted: list[float] | None, recalls: list[float], repor
     score, found, negatives = steps(curve)
     recall, positives = found / found[-1].double(), len(curve.score)
     ends = (float(score[int((recall < LEFT_RECALL).sum().clamp(max=len(score) - 1))]), float(score[0]))
+    targets: dict[int, float] = {}
     if wanted is None:
         places = {int((recall < each - 1e-12).sum()): f"recall {100 * each:g} %" for each in sorted(recalls)}
         f1 = 2 * found / (found + negatives + positives).double()
         places[int(f1.argmax())] = "best F1"
-        chosen = list(places.values())
-        places, target = list(places), torch.full((len(places),), math.nan, dtype=torch.float64, device=score.device)
     else:
-        places, target = _precise(score, found, negatives, wanted)
-        chosen = [f"precision {100 * each:g} %" for each in target.tolist()]
-    ends = (min(ends[0], float(score[places].min())), max(ends[1], float(score[places].max())))
-    return _labelled(score[places], chosen, target, found[places], negatives[places], positives), ends
+        precision = found / (found + negatives).double()
+        for each in sorted(wanted):
+            reached = (precision >= each).nonzero().flatten()
+            if len(reached):
+                targets[int(reached[-1])] = each
+        if not targets:
+            most = float(precision.max())
+            digit = 10.0 ** math.floor(math.log10(most))
+            high = math.floor(most / digit) * digit
+            raise InputError(
+                f"precisions: {list(wanted)}, expected at most {most:.3g}, the largest there is: take lower ones, like "
+                f"--set precisions={high / 5:.2g},{high:.2g} (precisions= in Python)"
+            )
+        places = {place: f"precision {100 * each:g} %" for place, each in targets.items()}
+    at = list(places)
+    target = torch.tensor([targets.get(place, math.nan) for place in at], dtype=torch.float64, device=score.device)
+    ends = (min(ends[0], float(score[at].min())), max(ends[1], float(score[at].max())))
+    return _labelled(score[at], list(places.values()), target, found[at], negatives[at], positives), ends
 
 
-def _precise(score: Tensor, found: Tensor, negatives: Tensor, wanted: list[float]) -> tuple[list[int], Tensor]:
-    """Places of the lowest cut-off of each precision that is reached, and these precisions."""
-    precision, targets = found / (found + negatives).double(), {}
-    for target in sorted(wanted):
-        reached = (precision >= target).nonzero().flatten()
-        if len(reached):
-            targets[int(reached[-1])] = target
-    if not targets:
-        most = float(precision.max())
-        digit = 10.0 ** math.floor(math.log10(most))
-        high = math.floor(most / digit) * digit
-        raise InputError(
-            f"precisions: {wanted}, expected at most {most:.3g}, the largest there is: take lower ones, like "
-            f"--set precisions={high / 5:.2g},{high:.2g} (precisions= in Python)"
-        )
-    places = list(targets)
-    target = torch.tensor(list(targets.values()), dtype=torch.float64, device=score.device)
-    return places, target
-
-
-def _counted(seen: Asked, given: list[float], report) -> dict[str, Tensor]:
+def _counted(seen: Asked, given: Sequence[float], report) -> dict[str, Tensor]:
     """Count the pairs that given cut-offs let through."""
     whole = seen.whole()
     level = torch.tensor(sorted(given), dtype=torch.float64, device=whole.device)
