@@ -37,11 +37,7 @@ EACH_ITS_OWN_POSITIVE = (
 class Groups:
     """The groups of both sides as numbers 0 to G - 1 in ascending order of their ids, on the CPU.
 
-    Args:
-        query: (Q,) int64.
-        candidate: (C,) int64.
-        queries: (G,) queries of each group.
-        candidates: (G,) candidates of each.
+    `queries` and `candidates`, (G,), are the rows of each group on either side.
     """
 
     query: Tensor
@@ -92,12 +88,7 @@ def halved(text: str) -> bool:
 
 
 def spelled(name: str, values: list[Any]) -> list[str]:
-    """Decode bytes among texts as UTF-8; texts stay as they are.
-
-    Raises:
-        InputError: something else is among it, bytes that are not UTF-8, half a character, or a zero character, which
-            arrays drop.
-    """
+    """Decode bytes among texts as UTF-8; texts stay as they are."""
     found = []
     for row, each in enumerate(values):
         try:
@@ -124,9 +115,6 @@ def numbered(given: dict[str, Any], *, empty: int | None = None) -> dict[str, An
     Args:
         given: name -> ids, or None.
         empty: number of an empty text; None: it is a text like any other.
-
-    Raises:
-        InputError: text under one name and numbers under another, or text that is none.
     """
     said = {name: spelled(name, found) for name, values in given.items() if (found := texts(values)) is not None}
     others = [name for name, values in given.items() if values is not None and name not in said]
@@ -138,11 +126,7 @@ def numbered(given: dict[str, Any], *, empty: int | None = None) -> dict[str, An
 
 
 def groups(name: str, values: Any, side: str, length: int) -> Tensor:
-    """Check the ids of the rows of one side, (N,) int64.
-
-    Raises:
-        InputError: no whole numbers, another number of them, or one beyond the range of int64.
-    """
+    """Check the ids of the rows of one side, (N,) int64."""
     try:
         found: Tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
@@ -161,11 +145,7 @@ def groups(name: str, values: Any, side: str, length: int) -> Tensor:
 
 
 def both_groups(query: Any, candidate: Any, queries: int, candidates: int) -> tuple[Tensor, Tensor]:
-    """Ids of the groups of both sides, (Q,) and (C,) int64; row i matches row i where none are given.
-
-    Raises:
-        InputError: groups of one side only, none for sides of different length, or ids that are no groups.
-    """
+    """Ids of the groups of both sides, (Q,) and (C,) int64; row i matches row i where none are given."""
     if (query is None) != (candidate is None):
         missing = "query_group" if query is None else "candidate_group"
         raise InputError(f"{missing} is missing: give the groups of both sides, or of neither")
@@ -184,11 +164,7 @@ def both_groups(query: Any, candidate: Any, queries: int, candidates: int) -> tu
 
 
 def directions(given: Any) -> tuple[str, ...]:
-    """Check the names of one direction, or of two.
-
-    Raises:
-        InputError: naming them.
-    """
+    """Check the names of one direction, or of two."""
     found = tuple(given)
     named = all(isinstance(name, str) and name.strip() and name.isprintable() for name in found)
     if not named or len(found) not in {1, 2} or len(set(found)) != len(found):
@@ -197,11 +173,7 @@ def directions(given: Any) -> tuple[str, ...]:
 
 
 def pair(name: str, given: Any, shared: bool) -> tuple[Any, Any] | None:
-    """Check a pair (of the queries, of the candidates); for a labelled set one value stands for both.
-
-    Raises:
-        InputError: no pair.
-    """
+    """Check a pair (of the queries, of the candidates); for a labelled set one value stands for both."""
     if given is None:
         return None
     if not isinstance(given, tuple) or len(given) != 2 or all(isinstance(each, str) for each in given):
@@ -214,11 +186,7 @@ def pair(name: str, given: Any, shared: bool) -> tuple[Any, Any] | None:
 
 
 def names(name: str, values: Any, length: int) -> tuple[str, ...] | None:
-    """Check names: one text a row.
-
-    Raises:
-        InputError: no text, or another number of them.
-    """
+    """Check names: one text a row."""
     if values is None:
         return None
     said = texts(values)
@@ -229,11 +197,7 @@ def names(name: str, values: Any, length: int) -> tuple[str, ...] | None:
 
 
 def pictures(name: str, values: Any, length: int) -> Pictures | None:
-    """Check pictures: one array a row, or its path.
-
-    Raises:
-        InputError: neither.
-    """
+    """Check pictures: one array a row, or its path."""
     if values is None or (said := texts(values)) is not None:
         return None if values is None else names(name, said, length)
     try:
@@ -251,16 +215,7 @@ def pictures(name: str, values: Any, length: int) -> Pictures | None:
 def negative_rows(values: Any, query: Tensor, candidate: Tensor) -> tuple[Tensor, Any]:
     """Put hard negatives that are vectors, (Q, K, D) or (Q, D), behind the candidates; rows of candidates stay.
 
-    Args:
-        values: hard negatives as they are given: vectors, NaN throughout for none, or rows.
-        query: (Q, D).
-        candidate: (C, D).
-
-    Returns:
-        The candidates, (C + n, D), and (Q, K) rows of them, -1 for none.
-
-    Raises:
-        InputError: vectors for another number of queries, or of another width; no vector at all.
+    Vectors are NaN throughout for none. Returns the candidates, (C + n, D), and (Q, K) rows of them, -1 for none.
     """
     if not isinstance(values, Tensor | np.ndarray) or values.ndim < 2:
         return candidate, values
@@ -282,16 +237,7 @@ def negative_rows(values: Any, query: Tensor, candidate: Tensor) -> tuple[Tensor
 
 
 def longer(name: str, given: tuple[Any, Any] | None, more: int) -> tuple[Any, Any] | None:
-    """Describe hard negatives that were put behind the candidates by empty texts.
-
-    Args:
-        name: `names` or `pictures`.
-        given: of the queries, of the candidates; or None.
-        more: number of hard negatives.
-
-    Raises:
-        InputError: pictures of the candidates in an array.
-    """
+    """Describe so many hard negatives that were put behind the candidates by empty texts, in `names` or `pictures`."""
     if not isinstance(given, tuple) or len(given) != 2 or given[1] is None or not more:
         return given
     said = texts(given[1])
@@ -301,11 +247,7 @@ def longer(name: str, given: tuple[Any, Any] | None, more: int) -> tuple[Any, An
 
 
 def grades(values: Any, queries: int, candidates: int) -> Tensor | None:
-    """Check the grades of pairs, (n,) floating point: of row i of the queries and row i of the candidates.
-
-    Raises:
-        InputError: another number of them, one that is not finite, or all of them equal.
-    """
+    """Check the grades of pairs, (n,) floating point: of row i of the queries and row i of the candidates."""
     if values is None:
         return None
     try:
@@ -325,11 +267,7 @@ def grades(values: Any, queries: int, candidates: int) -> Tensor | None:
 
 
 def negatives(name: str, values: Any, asks: Tensor, asked: Tensor, sides: tuple[str, str]) -> Tensor | None:
-    """Check own hard negatives: rows of the other side, (Q, K), -1 for none.
-
-    Raises:
-        InputError: wrong shape or dtype, a row that is not there, or one that is a positive of its query.
-    """
+    """Check own hard negatives: rows of the other side, (Q, K), -1 for none."""
     if values is None:
         return None
     try:
@@ -370,9 +308,6 @@ def picture(pictures: Pictures, row: int, folder: Path | None = None) -> Picture
     """Read one picture, (height, width, 3) of uint8; None for an empty path.
 
     Its file must lie in `folder`, links followed, where one is given.
-
-    Raises:
-        InputError: the file is not there, lies elsewhere, or is no picture.
     """
     if isinstance(pictures, np.ndarray):
         return np.asarray(pictures[row])

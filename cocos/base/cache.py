@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos.base import reading, writing
+from cocos.base import reading, tensor_files, writing
 from cocos.base.errors import InputError, unreachable
 
 __all__ = ["SWITCHED_OFF", "Entry", "Work", "clear", "distrusted", "embeddings", "entries", "folder"]
@@ -115,21 +115,13 @@ def _header(path: Path) -> tuple[dict[str, str], tuple[int, int], int]:
         size = os.fstat(stream.fileno()).st_size
         if size > MAX_HOLES * reading.written(stream, max(size // MAX_HOLES, MAX_HEADER)):
             raise ValueError(f"{size} bytes, most of them never written")
-        (length,) = struct.unpack("<Q", stream.read(8).ljust(8, b"\0"))
-        if not 2 <= length <= min(MAX_HEADER, size):
-            raise ValueError(f"a header of {length} bytes")
-        content = json.loads(stream.read(length))
-    try:
-        said, rows = content["__metadata__"], content["rows"]
-        (number, width), begin = rows["shape"], 8 + length
-        fits = all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in (number, width))
-        fits = fits and rows["dtype"] == "F32" and rows["data_offsets"] == [0, 4 * number * width]
-        fits = fits and begin + 4 * number * width == size and all(isinstance(each, str) for each in said.values())
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no {str(error)[:40]} in its header") from None
-    if not fits:
-        raise ValueError(f"{size} bytes for rows of shape {str(number)[:20]} x {str(width)[:20]}")
-    return said, (number, width), begin
+        found = tensor_files.header(stream, size, MAX_HEADER)
+    dtype, shape, *_ = found.places.get("rows", (None, ()))
+    if len(found.places) != 1 or dtype != torch.float32 or len(shape) != 2:
+        raise ValueError(
+            f"{', '.join(map(repr, found.places))[:80] or 'no rows'} in its header, of shape {str(shape)[:40]}"
+        )
+    return found.metadata, (shape[0], shape[1]), found.begin
 
 
 def _bytes(rows: Tensor) -> memoryview:
@@ -146,13 +138,10 @@ def _read(path: Path, about: Mapping[str, str], number: int) -> Tensor:
     if shape[0] != number:
         raise ValueError(f"{shape[0]} rows, expected {number}")
     rows = torch.empty(shape, dtype=torch.float32)
-    into = _bytes(rows)
     with reading.stream(path) as stream:
         stream.seek(begin)
-        at = 0
-        while at < len(into) and (read := stream.readinto(into[at:])):
-            at += read
-    if at < len(into) or hashlib.sha256(into).hexdigest() != said.get("sha256"):
+        tensor_files.fill(stream, rows)
+    if hashlib.sha256(_bytes(rows)).hexdigest() != said.get("sha256"):
         raise ValueError("rows that are not those that were written")
     return rows
 
@@ -173,13 +162,7 @@ def _write(path: Path, rows: Tensor, about: Mapping[str, str], label: str) -> No
 
 
 class _Kept:
-    """The files of one key. The first that cannot be written is a note, and nothing more is written.
-
-    Args:
-        where: folder of the cache; None: nothing is kept.
-        about: what the rows depend on.
-        label: what is encoded, for people.
-    """
+    """The files of one key. The first that cannot be written is a note, and nothing more is written."""
 
     def __init__(self, where: Path | None, about: Mapping[str, str], label: str):
         self.where, self.about, self.label, self.key = where, about, label, _key(about)
@@ -295,12 +278,7 @@ def embeddings(
 
 
 class _Run:
-    """The rows that are encoded so far.
-
-    Args:
-        kept: files of the cache.
-        total: number of rows in all.
-    """
+    """The rows that are encoded so far, with those of an interrupted run."""
 
     def __init__(self, kept: _Kept, total: int):
         self.kept, self.total = kept, total
@@ -367,11 +345,7 @@ def entries() -> list[Entry]:
 
 
 def clear() -> tuple[int, int]:
-    """Delete the files of the cache by their names, read or not, and nothing else; return how many, and their bytes.
-
-    Raises:
-        OSError: one cannot be deleted.
-    """
+    """Delete the files of the cache by their names, read or not, and nothing else; return how many, and their bytes."""
     number = size = 0
     for path, _ in _named():
         about = path.lstat()

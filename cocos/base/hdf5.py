@@ -11,12 +11,9 @@ bytes, and its place in a heap, an address and four bytes.
 import math
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+import h5py
 import numpy as np
-
-if TYPE_CHECKING:
-    import h5py
 
 __all__ = ["check"]
 
@@ -50,8 +47,6 @@ def check(image: bytes) -> None:
         ValueError: it holds anything but datasets of numbers and text in its root, or asks for more memory than its
             bytes explain. The library raises errors of its own for a damaged file.
     """
-    import h5py  # only where a file is read
-
     if not image.startswith(SIGNATURE):
         raise ValueError("it does not begin as an HDF5 file")
     file = h5py.h5f.open_file_image(image)
@@ -74,10 +69,8 @@ def check(image: bytes) -> None:
         file.close()
 
 
-def _names(root: "h5py.h5g.GroupID") -> Iterator[bytes]:
+def _names(root: h5py.h5g.GroupID) -> Iterator[bytes]:
     """Yield the names in the root."""
-    import h5py
-
     if (number := root.get_num_objs()) > MAX_DATASETS:
         raise ValueError(f"{number:,} datasets, expected at most {MAX_DATASETS:,}")
     for name in list(root):
@@ -90,10 +83,8 @@ def _shown(name: bytes) -> str:
     return repr(name[:40].decode("utf-8", "replace"))
 
 
-def _dataset(root: "h5py.h5g.GroupID", name: bytes) -> "h5py.h5d.DatasetID":
+def _dataset(root: h5py.h5g.GroupID, name: bytes) -> h5py.h5d.DatasetID:
     """Open a dataset."""
-    import h5py
-
     if h5py.h5o.get_info(root, name).type != h5py.h5o.TYPE_DATASET:
         raise ValueError(f"{_shown(name)} is no dataset")
     dataset = h5py.h5d.open(root, name)
@@ -110,25 +101,19 @@ def _dataset(root: "h5py.h5g.GroupID", name: bytes) -> "h5py.h5d.DatasetID":
     return dataset
 
 
-def _plain(kind: "h5py.h5t.TypeID") -> bool:
+def _plain(kind: h5py.h5t.TypeID) -> bool:
     """Whether a type is of numbers or text."""
-    import h5py
-
     number = kind.get_class() in {h5py.h5t.INTEGER, h5py.h5t.FLOAT} and kind.get_size() <= MAX_NUMBER
     return number or kind.get_class() == h5py.h5t.STRING
 
 
-def _many(kind: "h5py.h5t.TypeID") -> bool:
+def _many(kind: h5py.h5t.TypeID) -> bool:
     """Whether a type is text of any length, which lies in a heap."""
-    import h5py
-
     return kind.get_class() == h5py.h5t.STRING and kind.is_variable_str()
 
 
-def _chunks(dataset: "h5py.h5d.DatasetID") -> list:
+def _chunks(dataset: h5py.h5d.DatasetID) -> list:
     """List the chunks of a dataset that are stored; none of a dataset in one piece."""
-    import h5py
-
     found: list = []
     if dataset.get_create_plist().get_layout() == h5py.h5d.CHUNKED:
         # The library looks for the first chunks of an empty dataset in places that do not exist.
@@ -137,10 +122,8 @@ def _chunks(dataset: "h5py.h5d.DatasetID") -> list:
     return found
 
 
-def _memory(dataset: "h5py.h5d.DatasetID", image: bytes, chunks: list) -> int:
+def _memory(dataset: h5py.h5d.DatasetID, image: bytes, chunks: list) -> int:
     """Bytes of memory that a dataset takes once it is read, and one chunk of it while it is read."""
-    import h5py
-
     kind, made = dataset.get_type(), dataset.get_create_plist()
     number, size = math.prod(dataset.shape), kind.get_size()
     layout, piece = made.get_layout(), 0
@@ -167,7 +150,7 @@ def _lengths(image: bytes, begin: int | None, length: int, size: int) -> int:
     return int(entries[:, :4].copy().view("<u4").sum(dtype=np.int64))
 
 
-def _unpack(dataset: "h5py.h5d.DatasetID", image: bytes, chunks: list) -> None:
+def _unpack(dataset: h5py.h5d.DatasetID, image: bytes, chunks: list) -> None:
     """Unpack the packed chunks of a dataset, as far as their sizes go."""
     made = dataset.get_create_plist()
     filters = [made.get_filter(k)[0] for k in range(made.get_nfilters())]
@@ -187,10 +170,8 @@ class _Attributes:
     def __init__(self) -> None:
         self.number = self.size = 0
 
-    def check(self, thing: "h5py.h5d.DatasetID | h5py.h5g.GroupID", size: int) -> None:
+    def check(self, thing: h5py.h5d.DatasetID | h5py.h5g.GroupID, size: int) -> None:
         """Check the attributes of one object of a file of so many bytes."""
-        import h5py
-
         self.number += h5py.h5a.get_num_attrs(thing)
         if self.number > MAX_ATTRIBUTES:
             raise ValueError(f"more than {MAX_ATTRIBUTES:,} attributes")
@@ -210,7 +191,7 @@ class _Attributes:
                 raise ValueError(f"attributes of more than {MAX_ATTRIBUTE_BYTES:,} bytes")
 
 
-def _characters(one: "h5py.h5a.AttrID") -> int:
+def _characters(one: h5py.h5a.AttrID) -> int:
     """Bytes of the texts of an attribute."""
     found = np.empty(one.shape, dtype=one.dtype)
     one.read(found)

@@ -39,11 +39,7 @@ class Mapped:
         return cls(Path(path), found.st_size, found.st_mtime_ns)
 
     def unchanged(self) -> None:
-        """Refuse a file that was written to since it was mapped.
-
-        Raises:
-            InputError: naming it.
-        """
+        """Refuse a file that was written to since it was mapped."""
         try:
             same = Mapped.of(self.path) == self
         except OSError:
@@ -74,11 +70,7 @@ def _tensor(values: Any) -> Tensor:
 
 
 def matrix(name: str, values: Any) -> Tensor:
-    """Make a matrix of embeddings from an array or tensor, (N, D), without a copy; NaN and infinity are not looked for.
-
-    Raises:
-        InputError: wrong shape or dtype.
-    """
+    """Make a matrix of embeddings from an array or tensor, (N, D), without a copy or a look for NaN."""
     try:
         found = _tensor(values)
     except (TypeError, ValueError, RuntimeError):
@@ -95,11 +87,7 @@ def matrix(name: str, values: Any) -> Tensor:
 
 
 def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read the header of a .npy stream: shape, whether columns come first, dtype.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Read the header of a .npy stream: shape, whether columns come first, dtype."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(stream)
@@ -123,11 +111,7 @@ def norms_and_projections(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def refuse_open_rows(name: str, values: Tensor, norms: Tensor) -> None:
-    """Refuse rows with NaN or infinity: their norms are not finite, so only such rows are looked at.
-
-    Raises:
-        NotFinite: naming the rows.
-    """
+    """Refuse rows with NaN or infinity: their norms are not finite, so only such rows are looked at."""
     suspects = (~norms.isfinite()).nonzero().flatten()
     if len(suspects):
         bad: Sequence[int] = suspects[(~values[suspects].isfinite()).any(dim=1)].tolist()
@@ -136,16 +120,7 @@ def refuse_open_rows(name: str, values: Tensor, norms: Tensor) -> None:
 
 
 def variances(given: Any, candidate: Tensor, directions: int) -> Tensor:
-    """Check the variances of candidates that are normal distributions, (C, D).
-
-    Args:
-        given: the variances.
-        candidate: (C, D) their means.
-        directions: number of directions.
-
-    Raises:
-        InputError: wrong shape or dtype, a value that is not above 0, or a second direction.
-    """
+    """Check the variances of candidates that are normal distributions, (C, D)."""
     variance = matrix("candidate_variance", given)
     refuse_open_rows("candidate_variance", variance, norms_and_projections(variance)[0])
     if variance.shape != candidate.shape or not (variance > 0).all():
@@ -159,11 +134,7 @@ def variances(given: Any, candidate: Tensor, directions: int) -> Tensor:
 
 
 def joint(query: Tensor, candidate: Tensor) -> None:
-    """Refuse sides that are not of one space.
-
-    Raises:
-        InputError: another width, dtype or device.
-    """
+    """Refuse sides that are not of one space."""
     if query.shape[1] != candidate.shape[1]:
         raise InputError(
             f"query has width {query.shape[1]} and candidate has width {candidate.shape[1]}: "

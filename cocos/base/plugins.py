@@ -67,16 +67,7 @@ def names(group: str) -> list[str]:
 
 
 def find(group: str, name: str, needs: tuple[str, ...] = ()) -> Plugin | None:
-    """Import the plugin of a name; None where no distribution has one.
-
-    Args:
-        group: of entry points.
-        name: of the entry point.
-        needs: functions that the plugin must have.
-
-    Raises:
-        InputError: two distributions have one, or it cannot be imported.
-    """
+    """Import the plugin of a name, which must have some functions; None where no distribution has one."""
     found = [point for point in _declared(group) if point.name == name]
     if len(found) > 1:
         owners = " and ".join(" ".join(_owner(point)) for point in found)
@@ -85,10 +76,6 @@ def find(group: str, name: str, needs: tuple[str, ...] = ()) -> Plugin | None:
 
 
 def installed(group: str, needs: tuple[str, ...] = ()) -> list[Plugin]:
-    """Import every plugin of a group, in order of name.
-
-    Raises:
-        InputError: one of them cannot be imported.
-    """
+    """Import every plugin of a group, in order of name."""
     declared = sorted(_declared(group), key=lambda point: (point.name, point.value))
     return [_loaded(group, point, needs) for point in declared]

@@ -58,11 +58,7 @@ def _number(name: str, low: int, high: int) -> int:
 
 
 def environment() -> World:
-    """The place that torchrun gives to this process; World(0, 1) if torchrun did not start it.
-
-    Raises:
-        InputError: an environment variable of torchrun is missing or wrong.
-    """
+    """The place that torchrun gives to this process; World(0, 1) if torchrun did not start it."""
     if "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
         return World(0, 1)
     size = _number("WORLD_SIZE", 1, 2**31 - 1)
@@ -107,9 +103,6 @@ def join(device: str | None = None) -> World:
 
     Args:
         device: of the work: `auto` (None), `cpu` or `cuda`.
-
-    Raises:
-        InputError: an incomplete environment, a device that cannot be shared, or processes that do not start.
     """
     here = environment()
     if here.size == 1 or world().size > 1:
@@ -194,9 +187,6 @@ def gather(value, device="cpu") -> list:
     Args:
         value: anything that can be pickled; its tensors are returned bit for bit.
         device: of the returned tensors.
-
-    Raises:
-        InputError: another process has ended, or did not arrive in time.
     """
     here = world()
     if here.size == 1:
@@ -214,11 +204,7 @@ def gather(value, device="cpu") -> list:
 
 
 def collect(parts: list, device="cpu") -> list:
-    """Merge the results of all processes, in the order of the items that `mine` distributed, in every process.
-
-    Raises:
-        InputError: another process has ended, or did not arrive in time.
-    """
+    """Merge the results of all processes, in the order of the items that `mine` distributed, in every process."""
     if world().size == 1:
         return parts
     shares = gather(parts, device)
@@ -229,9 +215,6 @@ def alike(what: str, *tensors: "Tensor") -> None:
     """Refuse inputs that differ between processes: shapes and a few rows are compared.
 
     The last bits may differ between machines, so the tolerance is a thousandth of the largest entry of the rows.
-
-    Raises:
-        InputError: they differ.
     """
     if world().size == 1:
         return

@@ -88,12 +88,7 @@ def state(about: os.stat_result) -> tuple[int, ...]:
 
 
 def written(stream: IO[bytes], enough: int) -> int:
-    """Count the bytes of a file that are on disk; the others are holes that were never written, and read as zeros.
-
-    Args:
-        stream: of the file.
-        enough: bytes from which on the whole file counts.
-    """
+    """Count the bytes of a file on disk, up to enough; holes that were never written read as zeros."""
     size = os.fstat(stream.fileno()).st_size
     if size <= enough or not hasattr(os, "SEEK_DATA"):
         return size
@@ -116,9 +111,6 @@ def private(path: Path | str) -> bool:
 
     Systems without owners and modes leave that to the folder of the user.
 
-    Raises:
-        OSError: it is not there, or cannot be reached.
-
     Examples:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "some.txt")
@@ -135,10 +127,6 @@ def private(path: Path | str) -> bool:
 
 
 def private_folder(folder: Path) -> None:
-    """Refuse the folder of a cache in which somebody else may have planted files.
-
-    Raises:
-        OSError: it is a link, or others can write to it; or it is not there.
-    """
+    """Refuse the folder of a cache in which somebody else may have planted files."""
     if not private(folder):
         raise OSError(f"{folder} is a link, or others can write to it; it must be your own folder with mode 700")

@@ -54,18 +54,14 @@ class Header:
     places: dict[str, tuple[torch.dtype, tuple[int, ...], int, int]]
 
 
-def header(stream: IO[bytes], size: int) -> Header:
-    """Read the header at the beginning of a file, and check it against the bytes of the file.
-
-    Args:
-        stream: at the beginning of the file.
-        size: bytes of the file.
+def header(stream: IO[bytes], size: int, most: int = MAX_HEADER) -> Header:
+    """Read the header, of at most so many bytes, at the beginning of a file, and check it against the file's size.
 
     Raises:
         ValueError: it is damaged, too large, or does not describe every byte of the file once.
     """
     length = int.from_bytes(stream.read(8), "little")
-    if not 2 <= length <= MAX_HEADER or 8 + length > size:
+    if not 2 <= length <= most or 8 + length > size:
         raise ValueError(f"a header of {length} bytes")
     content = parsed(stream.read(length))
     if not isinstance(content, dict):
@@ -142,11 +138,7 @@ def tensors(stream: IO[bytes], size: int, wanted: Collection[str] | None = None)
 
 
 def fill(stream: IO[bytes], made: Tensor) -> None:
-    """Read the numbers of a tensor from a stream, in place.
-
-    Raises:
-        ValueError: the stream ends before.
-    """
+    """Read the numbers of a tensor from a stream, in place."""
     numbers: Any = made.reshape(-1).view(torch.uint8).numpy()
     into = memoryview(numbers)
     at = 0

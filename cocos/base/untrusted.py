@@ -69,15 +69,7 @@ def parsed(text: str | bytes, most: int = MAX_MEMORY, *, constant: Callable[[str
 
 
 def refuse_long(path: Path, names: Iterable[object]) -> None:
-    """Refuse a file with a name that no honest file has.
-
-    Args:
-        path: of the file, for the sentence.
-        names: of its tensors, arrays or files.
-
-    Raises:
-        InputError: one is longer than `MAX_NAME` characters.
-    """
+    """Refuse a file with a name of a tensor, array or file that no honest file has."""
     for name in names:
         if isinstance(name, str) and len(name) > MAX_NAME:
             raise InputError(

@@ -54,9 +54,6 @@ def write(path: Path, content: bytes | memoryview, kind: str = "output") -> Path
     """Write bytes to a temporary file, flush it to the disk, and move it into place; `kind` names it in a message.
 
     The libraries that make the bytes (HDF5, matplotlib) work in memory and never meet a full disk.
-
-    Raises:
-        InputError: the file cannot be written; an earlier one is unchanged.
     """
     try:
         with replacing(path) as temporary, open(temporary, "wb") as stream:
@@ -69,11 +66,7 @@ def write(path: Path, content: bytes | memoryview, kind: str = "output") -> Path
 
 
 def writable(folder: Path, what: str) -> None:
-    """Refuse a folder in which no file can be made, before anything is computed.
-
-    Raises:
-        InputError: naming the folder and the reason.
-    """
+    """Refuse a folder in which no file can be made, before anything is computed."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -100,9 +93,6 @@ def apart(out: Path | None, *inputs: Path | str | None) -> None:
     Args:
         out: path of the result; None: nothing is written.
         inputs: files that are read; a folder of training data stands for the files in it, None for no input.
-
-    Raises:
-        InputError: naming both.
     """
     if out is None or not os.path.exists(out):
         return

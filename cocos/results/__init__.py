@@ -17,7 +17,7 @@ import xarray as xr
 
 import cocos
 from cocos import losses
-from cocos.base import hdf5, reading, writing
+from cocos.base import reading, writing
 from cocos.base.errors import InputError, nearest, unreachable
 from cocos.base.matrices import Mapped
 from cocos.base.untrusted import parsed
@@ -450,6 +450,8 @@ def open(path: Path) -> xr.Dataset:
         return sound(path, of_history(records.read(path)))
     image = _image(path)
     try:
+        from cocos.base import hdf5  # loads h5py
+
         hdf5.check(image)
         with xr.open_dataset(io.BytesIO(image), engine="h5netcdf", phony_dims="access") as data:
             found = data.load()
