@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from cocos.base import annotations, writing
 from cocos.base.annotations import Pictures
@@ -56,7 +55,7 @@ def write(
         if embeddings.shared and side == "candidate":
             continue
         if names is not None:
-            texts[f"{side}_name"] = [_short(name) for name in names]
+            texts[f"{side}_name"] = [name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…" for name in names]
         found = None if shown is None or pictures == "none" else _pictures(shown, path.parent, pictures)
         if isinstance(found, np.ndarray):
             arrays[f"{side}_image"] = found
@@ -91,15 +90,7 @@ def _vectors(embeddings: Embeddings) -> dict[str, np.ndarray]:
         if embeddings.teacher is not None:
             guide = embeddings.teacher.guide
             found |= {"teacher": embeddings.teacher.matrix} if guide is None else dict(zip(GUIDE, guide, strict=True))
-    return {name: _array(each) for name, each in found.items()}
-
-
-def _array(values: Tensor) -> np.ndarray:
-    return np.ascontiguousarray(values.cpu().numpy())
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
+    return {name: np.ascontiguousarray(each.cpu().numpy()) for name, each in found.items()}
 
 
 def _pictures(shown: Pictures, folder: Path, kind: str) -> np.ndarray | list[str]:

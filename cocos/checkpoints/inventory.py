@@ -17,19 +17,7 @@ from cocos.checkpoints.files import NAMESPACES, File, Folder, plain, weight_file
 from cocos.checkpoints.files.operations import MAX_OPERATIONS, budget
 from cocos.checkpoints.files.states import NOT_OF_THE_MODEL
 
-__all__ = [
-    "FIRST_LOSSES",
-    "MAX_SEARCHED",
-    "class_weights",
-    "hyperparameters",
-    "loss_numbers",
-    "progress",
-    "recorded",
-    "role",
-    "tensors",
-    "towers",
-    "values",
-]
+__all__ = ["class_weights", "hyperparameters", "progress", "recorded", "role", "tensors", "towers", "values"]
 
 MAX_LISTED = 10_000  # tensors that are listed
 MAX_TOWER_PARTS = 64  # parts of a state dict that are counted apart

@@ -67,6 +67,12 @@ class Tokenizer:
 
         self.backend: Any = _interruptible(built)
 
+    def within(self, rows: int, of: str) -> "Tokenizer":
+        """Return it, unless it knows more tokens than a model has."""
+        if self.size > rows:
+            raise InputError(f"the tokenizer has ids up to {self.size - 1}, and the {of} has {rows} tokens")
+        return self
+
     @cached_property
     def size(self) -> int:
         """One more than the largest id."""

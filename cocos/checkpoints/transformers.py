@@ -148,7 +148,8 @@ def adapted(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     A file that was saved with a head has the encoder under a prefix; weights that two names share are saved once.
     """
-    state = {re.sub(r"LayerNorm\.(gamma|beta)$", _renamed, key): value for key, value in state.items()}
+    for first, name in (("gamma", "weight"), ("beta", "bias")):  # of the first BERT files, converted from TensorFlow
+        state = {re.sub(rf"LayerNorm\.{first}$", f"LayerNorm.{name}", key): value for key, value in state.items()}
     own = set(model.state_dict())
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     inner = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
@@ -161,11 +162,6 @@ def adapted(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         there = next((name for name in names if name in found), None)
         found |= {name: found[there] for name in names if there is not None and name not in found}
     return {key: value.float() if value.is_floating_point() else value for key, value in found.items()}
-
-
-def _renamed(match: re.Match) -> str:
-    """Names of the first BERT files, converted from TensorFlow."""
-    return "LayerNorm.weight" if match[1] == "gamma" else "LayerNorm.bias"
 
 
 def filled(

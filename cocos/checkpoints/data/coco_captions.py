@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from cocos.base.errors import InputError, nearest
+from cocos.base.errors import InputError
 from cocos.checkpoints.data import TrainingSet
 from cocos.checkpoints.image_files import begin, captioned, places, read
 
@@ -46,8 +46,6 @@ def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
         images: folder of the images; None: one that is found beside the file.
     """
     files = _files(Path(path))
-    if split not in files:
-        raise InputError(nearest(f"split of {path}", split, files))
     file = files[split]
     content = read(file)
     names: dict[Any, str] = {}

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from cocos.base.errors import InputError, nearest
+from cocos.base.errors import InputError
 from cocos.checkpoints.data import TrainingSet
 from cocos.checkpoints.image_files import begin, captioned, places, read
 
@@ -52,15 +52,12 @@ def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
     Source: Karpathy & Fei-Fei 2015, Deep visual-semantic alignments, arXiv:1412.2306, whose splits they are.
     """
     path = Path(path)
-    entries = _entries(path)
-    if split not in (known := {each["split"] for each in entries}):
-        raise InputError(nearest(f"split of {path}", split, known))
     rows = [
         (
             "/".join(filter(None, (each.get("filepath", ""), each["filename"]))),
             [" ".join(some["raw"].split()) for some in each["sentences"]],
         )
-        for each in entries
+        for each in _entries(path)
         if each["split"] == split
     ]
     return captioned(rows, places(path, images), name=path.stem, split=split, option="--images FOLDER")

@@ -255,9 +255,10 @@ def load(split: str, path: Path, columns: Mapping[str, Any] | str | None = None)
     tables = [(each, read(each)) for each in named]
     if not tables:
         raise InputError(nearest(f"split of {path}", split, files))
+    name = path.name if path.is_dir() else path.name.partition(".")[0]
     chosen = roles(tables[0][1].names, given, path)
     column = None if "" not in files else given.get("split", ["split"])[0]
-    found = training_set([table for _, table in tables], chosen, name=_stem(path), split=split, column=column)
+    found = training_set([table for _, table in tables], chosen, name=name, split=split, column=column)
     notes = [] if given else [_said(chosen, found.name)]
     rows, kept = (
         sum(each)
@@ -278,10 +279,6 @@ def _said(chosen: Roles, name: str) -> str:
     words = [f"{role}={column}" for role, column in one.items() if column is not None]
     words += [f"negative={','.join(chosen.negatives)}"] if chosen.negatives else []
     return f"{name}: columns {','.join(words)}, told by their names"
-
-
-def _stem(path: Path) -> str:
-    return path.name if path.is_dir() else path.name.partition(".")[0]
 
 
 def columns_of(columns: Mapping[str, Any] | str | None) -> dict[str, list[str]]:

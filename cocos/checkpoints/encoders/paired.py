@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from cocos.base.errors import InputError
 from cocos.checkpoints.pictures import Preparation
 from cocos.checkpoints.tokenizer import Tokenizer
 from cocos.checkpoints.transformers import PAIRED_MODELS, build_model
@@ -49,10 +48,7 @@ class PairedTowers(nn.Module):
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, built when the first texts are encoded."""
-        found, rows = Tokenizer(self.files or {}, self.longest), len(self._words())
-        if found.size > rows:
-            raise InputError(f"the tokenizer has ids up to {found.size - 1}, and the text tower has {rows} tokens")
-        return found
+        return Tokenizer(self.files or {}, self.longest).within(len(self._words()), "text tower")
 
     def _words(self) -> Tensor:
         """Vectors of the tokens."""

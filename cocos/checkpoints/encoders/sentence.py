@@ -128,13 +128,8 @@ class SentenceEncoder(nn.Module):
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, built when the first texts are encoded."""
-        found, rows = (
-            Tokenizer(self.files, self.longest, self.lower),
-            len(self.transformer.get_input_embeddings().weight),
-        )
-        if found.size > rows:
-            raise InputError(f"the tokenizer has ids up to {found.size - 1}, and the model has {rows} tokens")
-        return found
+        rows = len(self.transformer.get_input_embeddings().weight)
+        return Tokenizer(self.files, self.longest, self.lower).within(rows, "model")
 
     def _prompt_tokens(self, prompt: str) -> int:
         """Tokens of a prompt, with the special one in front of the text and without the one behind it."""

@@ -12,20 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import IO
 
-__all__ = [
-    "ALWAYS_ALLOWED",
-    "most_unpacked",
-    "RUNS_CODE",
-    "TooMuch",
-    "UNREADABLE",
-    "VALUE_NAMES",
-    "budget",
-    "lines",
-    "names",
-    "of_today",
-    "operations",
-    "place",
-]
+__all__ = ["TooMuch", "budget", "most_unpacked", "names", "operations"]
 
 # Operations that the pickles of one file may have: a tensor takes 40, a word 4, so 20,000 tensors or 200,000 words.
 MAX_OPERATIONS = 800_000

@@ -78,14 +78,6 @@ NUMPY_STAND_INS = {
 }
 
 
-def _bare_tensor(value: Tensor) -> Tensor:
-    """Strip a tensor of its attributes: a file can give a parameter an `item` or `numel` of its own."""
-    found = torch.Tensor.detach(value)
-    if type(found) is not Tensor:
-        raise ValueError(f"a tensor of class {type(found).__name__}")
-    return found
-
-
 def bare(value, *, placeholders: bool = False, deep: int = 0, memo: dict | None = None):
     """Rebuild loaded content from dicts, lists, tuples, sets, namespaces, tensors, arrays and plain values.
 
@@ -105,7 +97,9 @@ def bare(value, *, placeholders: bool = False, deep: int = 0, memo: dict | None 
         return bare(item, placeholders=placeholders, deep=deep + 1, memo=memo)
 
     if isinstance(value, Tensor):
-        made = _bare_tensor(value)
+        made = torch.Tensor.detach(value)  # without attributes: a parameter may have an `item` or `numel` of the file's
+        if type(made) is not Tensor:
+            raise ValueError(f"a tensor of class {type(made).__name__}")
     elif kind in {dict, OrderedDict, Counter}:
         made = {} if kind is dict else OrderedDict()
         memo[id(value)] = value, made  # it may hold itself

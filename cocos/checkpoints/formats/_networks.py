@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from cocos.checkpoints import Checkpoint, encoders, formats, inventory
@@ -44,11 +43,6 @@ class Network:
     origin: str
     rest: dict[str, Tensor]
     notes: tuple[str, ...] = ()
-
-    @property
-    def numbers(self) -> int:
-        """Number of its weights."""
-        return sum(map(torch.numel, self.state.values()))
 
 
 def whole(file: File | Folder) -> list[StateDict]:

@@ -41,29 +41,9 @@ NAME_ARRAYS, PICTURE_ARRAYS = ("query_name", "candidate_name"), ("query_image", 
 MARK_ARRAYS, SOURCE_ARRAYS = ("query_mark", "candidate_mark"), ("query_source", "candidate_source")
 TEXT_ARRAYS = (*NAME_ARRAYS, *PICTURE_ARRAYS, *MARK_ARRAYS, *SOURCE_ARRAYS)
 GUIDE_ARRAYS = ("guide_query", "guide_candidate")
-TWO_SIDED_ARRAYS = (
-    *TWO_SIDED,
-    *GROUP_ARRAYS,
-    "directions",
-    "negatives",
-    "teacher",
-    *GUIDE_ARRAYS,
-    "grades",
-    "marked",
-    "mark_name",
-    *TEXT_ARRAYS,
-    "provenance",
-)
-LABELLED_ARRAYS = (
-    "embeddings",
-    *LABEL_ARRAYS,
-    "proxies",
-    "proxy_variance",
-    "marked",
-    "mark_name",
-    *TEXT_ARRAYS,
-    "provenance",
-)
+OF_ANY = ("marked", "mark_name", *TEXT_ARRAYS, "provenance")
+TWO_SIDED_ARRAYS = (*TWO_SIDED, *GROUP_ARRAYS, "directions", "negatives", "teacher", *GUIDE_ARRAYS, "grades", *OF_ANY)
+LABELLED_ARRAYS = ("embeddings", *LABEL_ARRAYS, "proxies", "proxy_variance", *OF_ANY)
 # Name of a mark in a file that gives it none.
 DEFAULT_MARK = "look-alike"
 # Name of the mark whose kinds are the sources of candidates.

@@ -15,19 +15,7 @@ from cocos.checkpoints.inventory import MAX_TRAINER_STATE, TRAINER_STATE
 from cocos.checkpoints.tokenizer import tokenizer_files
 from cocos.checkpoints.transformers import PAIRED_MODELS, REFUSED, TEXT_MODELS, filled
 
-__all__ = [
-    "CLIP_MEAN",
-    "CLIP_STD",
-    "longest_text",
-    "padding",
-    "read",
-    "recognises",
-    "scale_and_bias",
-    "text_model",
-    "token_width",
-    "trained",
-    "training_of",
-]
+__all__ = ["read", "recognises"]
 
 ADAPTER = "adapter_config.json"  # of a folder of PEFT
 # Bytes of a model card that are read: its lists of losses stand near its beginning, in the head or after the examples.

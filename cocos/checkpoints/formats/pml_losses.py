@@ -36,11 +36,6 @@ LEARNED_BY = {
 MAX_LENGTH_ERROR = 0.02
 
 
-def _unit_columns(weight: Tensor) -> bool:
-    lengths = weight.to(torch.float64).norm(dim=0)
-    return bool((lengths - 1).abs().max() < MAX_LENGTH_ERROR)
-
-
 def _learned(file: File) -> dict[str, Tensor] | None:
     """Find the parameters of a loss, if the file has nothing else."""
     whole = whole_state_dicts(file.content)
@@ -48,7 +43,10 @@ def _learned(file: File) -> dict[str, Tensor] | None:
     if not tensors or not all(NAMES.match(name) for name in tensors) or file.kind == "safetensors" and file.metadata:
         return None
     matrices = {name: each for name, each in tensors.items() if each.ndim == 2 and each.is_floating_point()}
-    plain = {name for name in matrices if name.rpartition(".")[2] == "weight" and not _unit_columns(matrices[name])}
+    lengths = [
+        each.to(torch.float64).norm(dim=0) for name, each in matrices.items() if name.rpartition(".")[2] == "weight"
+    ]
+    plain = any(not (each - 1).abs().max() < MAX_LENGTH_ERROR for each in lengths)
     return None if plain or not matrices or min(min(each.shape) for each in matrices.values()) < 2 else matrices
 
 

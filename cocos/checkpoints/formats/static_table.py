@@ -66,10 +66,7 @@ class StaticTable(nn.Module):
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, built when the first texts are encoded."""
-        found, tokens = Tokenizer(self.files, special=False), len(self.table if self.row is None else self.row)
-        if found.size > tokens:
-            raise InputError(f"the tokenizer has ids up to {found.size - 1}, and the table has {tokens} tokens")
-        return found
+        return Tokenizer(self.files, special=False).within(len(self.table if self.row is None else self.row), "table")
 
     @cached_property
     def typical(self) -> int:
