@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import Embeddings, InputError, checkpoints, measures, plots, results
 from cocos.commands import app
-from cocos.measures import _history, _one_checkpoint
+from cocos.measures.run import episodes
 from cocos.plots.run import shown
 from cocos.reports.run import table
 
@@ -123,7 +123,9 @@ def test_json_has_every_step(folder):
 
 def test_known_checkpoints_are_not_measured_again(folder, monkeypatch):
     measured = []
-    monkeypatch.setattr(_one_checkpoint, "count", lambda *a, **k: (measured.append(1), measures.count(*a, **k))[1])
+    monkeypatch.setattr(
+        sys.modules["cocos.measures.run"], "count", lambda *a, **k: (measured.append(1), measures.count(*a, **k))[1]
+    )
     assert call(folder, "--batch-size", "20", "--out", "run.nc").exit_code == 0
     first = results.open("run.nc")
     assert "next: cocos run run.nc --out run.png" in call("run.nc").stdout.splitlines()
@@ -184,7 +186,7 @@ def test_a_collapsing_run_gets_sentences_and_an_exit_code(folder):
     found = results.open("run.nc")
     assert found["alarm"].values.tolist()[:3] == [0, 0, 0] and found["alarm"][3] > 0
     assert {each["step"] for each in json.loads(found.attrs["alarms"])} == {200}
-    off = [f"--detector={each['detector']}=off" for each in _history.episodes(found)]
+    off = [f"--detector={each['detector']}=off" for each in episodes(found)]
     assert call("run.nc", "--fail-on", "any").exit_code == 1 and call("run.nc", *off, "--fail-on", "any").exit_code == 0
     assert call(folder, "--batch-size", "20", "--fail-on", "scale").exit_code == 0
 
@@ -201,8 +203,8 @@ def test_a_store_is_read_by_the_same_command(tmp_path, monkeypatch):
     assert call("run.jsonl", "--detector", "collapse=off", "--fail-on", "any").stdout.count("collapse:") == 0
     assert call("run.jsonl", "--out", "run.png").exit_code == 0
     data = measures.run("run.jsonl")
-    assert [each["detector"] for each in _history.episodes(data)].count("collapse") == 1
-    begins = next(each["first"] for each in _history.episodes(data) if each["detector"] == "collapse")
+    assert [each["detector"] for each in episodes(data)].count("collapse") == 1
+    begins = next(each["first"] for each in episodes(data) if each["detector"] == "collapse")
     assert str(begins) in {row[0] for row in table(data).rows} and len(table(data).rows) < 40
 
 

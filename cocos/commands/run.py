@@ -65,7 +65,7 @@ def _read(paths: Sequence[Path], gradient: Gradient, watching: DetectorOptions) 
 def _together(runs: "dict[str, xr.Dataset]", out: Path | None, width: str | None, watching: DetectorOptions) -> Answer:
     """The answer for several runs: their tables one after the other, and one figure."""
     from cocos import measures
-    from cocos.measures._history import episodes
+    from cocos.measures.run import episodes
     from cocos.reports import run as report
 
     if out is not None and out.suffix == ".nc":
@@ -118,7 +118,7 @@ def run(
     cutoffs = whole_numbers(k, "--k", "1,5,10")
     at = None if steps is None else whole_numbers(steps, "--steps", "1,5,10")
     from cocos import measures, results
-    from cocos.measures._history import episodes
+    from cocos.measures.run import episodes
     from cocos.reports import run as report
 
     figure = checked(out, source.data, *run, figures=True)

@@ -136,6 +136,20 @@ def metrics(ranked: PositiveRanks, ks: Iterable[int] = (1, 5, 10)) -> dict[str, 
     }
 
 
+def best_ranks(number: int, asking: Tensor, ranked: PositiveRanks) -> Tensor:
+    """Rank of the best positive of each of some rows, (number,) float64; NaN for a row that has none or does not ask.
+
+    Args:
+        number: of rows.
+        asking: (n,) rows that ask.
+        ranked: the ranks, whose queries are places among these.
+    """
+    found = torch.full((number,), torch.inf, dtype=torch.float64, device=ranked.query.device)
+    rank = (1 + ranked.above + ranked.ties).double()
+    found = found.scatter_reduce(0, asking.to(ranked.query.device)[ranked.query], rank, "amin")
+    return torch.where(found.isinf(), torch.nan, found).cpu()
+
+
 def rsum(first: dict[str, float], second: dict[str, float]) -> float:
     """Sum of R@1, R@5 and R@10 of both directions, 0 to 600, from their `metrics`."""
     return len(RECALLS) * (first["average_recall"] + second["average_recall"])

@@ -20,10 +20,10 @@ from cocos.embeddings import Embeddings
 from cocos.engine import readers, retrieval
 from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Sampling, sampled
-from cocos.measures import _best_ranks, _history
 from cocos.measures.contributors import contributors
 from cocos.measures.count import count
 from cocos.measures.retrievals import retrievals
+from cocos.measures.run import episodes
 from cocos.monitor import detectors as shelf
 from cocos.results import records, summaries
 
@@ -528,7 +528,7 @@ class CountedAlike:
         groups = (embeddings.groups.query, embeddings.groups.candidate)
         for name, ranked, group in zip(embeddings.directions, ranks, groups, strict=False):
             rows = torch.arange(len(group))
-            values = _with_ranks({"best_rank": _best_ranks.best(len(group), rows, ranked).numpy()})
+            values = _with_ranks({"best_rank": retrieval.best_ranks(len(group), rows, ranked).numpy()})
             found[name] = counted[name].ranked(QueryTable(rows.numpy(), group.numpy(), values, rows.numpy()))
         return found
 
@@ -713,7 +713,7 @@ def _notes_of_runs(
     if common < FEWEST_STEPS:
         yield f"no intervals: {common} common steps, fewer than {FEWEST_STEPS}; --step compares queries at one of them"
     for data, name in zip(pair, names, strict=True):
-        fired = _history.episodes(data)
+        fired = episodes(data)
         for each in fired:
             several = f"steps {each['first']} to {each['last']}, {each['times']} times"
             when = f"step {each['first']}" if each["times"] == 1 else several

@@ -3,13 +3,17 @@
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
 
 from cocos import engine, results
+from cocos.base import ranges
 from cocos.base.errors import InputError, nearest
+from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
 from cocos.counting import health
 from cocos.embeddings import Embeddings, batches, scores
@@ -17,11 +21,16 @@ from cocos.embeddings.batches import Batch
 from cocos.engine import readers, retrieval
 from cocos.engine.prepared import embedded
 from cocos.engine.queries import with_positives
-from cocos.engine.sampling import Progress, whole_number
-from cocos.measures import _best_ranks
+from cocos.engine.sampling import Progress
 
 # Splits in the order of preference.
 EVALUATED_SPLITS = ("test", "val", "dev", "train")
+# Variables over (direction, query): long name and units.
+RANK_LABELS = {
+    "best_rank": ("rank of the best positive of a query, without distractors", "rank"),
+    "query_index": ("row of the query in the embeddings", "1"),
+    "query_group": ("group of the query, numbered in ascending order", "1"),
+}
 
 
 def _split(embeddings: Embeddings | Checkpoint, split: str | None) -> str:
@@ -57,17 +66,10 @@ def _joined(embeddings: Embeddings, more: Embeddings, metric: str) -> Embeddings
     query_group, candidate_group = ids.split([len(embeddings.query), len(embeddings.candidate)])
     candidate = torch.cat([embeddings.candidate, extra.to(embeddings.candidate)])
     candidate_group = torch.cat([candidate_group, (ids.max() + 1).expand(len(extra))])
-    bare = replace(embeddings, names=None, pictures=None, negatives=None, candidate_negatives=None)
-    if embeddings.shared:  # they are samples too, which are never asked for
-        return replace(
-            bare,
-            query=candidate,
-            candidate=candidate,
-            query_group=candidate_group,
-            candidate_group=candidate_group,
-        )
-    sides = {"candidate": candidate, "query_group": query_group, "candidate_group": candidate_group}
-    return replace(bare, **sides)
+    sides = {"candidate": candidate, "candidate_group": candidate_group}
+    # Samples of a labelled set are queries too, which are never asked for.
+    sides |= {"query": candidate, "query_group": candidate_group} if embeddings.shared else {"query_group": query_group}
+    return replace(embeddings, names=None, pictures=None, negatives=None, candidate_negatives=None, **sides)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,17 +142,18 @@ class _Visit:
     asking: Tensor
     asked: Tensor
 
-    def _view(self, rows: Tensor, metric: str) -> engine.View:
-        return engine.view(self.embeddings, Batch(rows, self.asked, paired=False), metric=metric)
-
     def run(self, metric: str, progress: Callable[[int, int], None] | None) -> tuple[tuple, float]:
         """Ranks of every direction, and PR-AUC of the first."""
-        view, rows = self._view(self.asking, metric), with_positives(self.embeddings, self.asking)
+
+        def view(rows: Tensor) -> engine.View:
+            return engine.view(self.embeddings, Batch(rows, self.asked, paired=False), metric=metric)
+
+        rows, every = with_positives(self.embeddings, self.asking), view(self.asking)
         if len(rows) == len(self.asking):
-            ranks, curve = engine.run(view, [readers.Ranks(), readers.PrecisionRecall()], progress=progress)
+            ranks, curve = engine.run(every, [readers.Ranks(), readers.PrecisionRecall()], progress=progress)
         else:  # a query without a positive has no rank, and its pairs are no negatives of others
-            (ranks,) = engine.run(view, [readers.Ranks()], progress=progress)
-            (curve,) = engine.run(self._view(rows, metric), [readers.PrecisionRecall()])
+            (ranks,) = engine.run(every, [readers.Ranks()], progress=progress)
+            (curve,) = engine.run(view(rows), [readers.PrecisionRecall()])
         return ranks, retrieval.average_precision(curve.score, curve.negatives)
 
 
@@ -225,12 +228,13 @@ def _notes(names: tuple[str, ...], left_out: list[int], unmatched: list[int], fe
             yield f"{name}: {', '.join(trivial)} among {least} candidates: every query finds its positive"
 
 
+@ranges.checked
 def evaluate(
     embeddings: Embeddings | Checkpoint,
     *,
     metric: str = "cosine",
     ks: Iterable[int] = (1, 5, 10),
-    folds: int = 1,
+    folds: Annotated[int, whole(1)] = 1,
     distractors: Embeddings | Checkpoint | None = None,
     seed: int = 0,
     split: str | None = None,
@@ -257,7 +261,7 @@ def evaluate(
         progress: called with what is done (`encoding`, `ranking`, `clustering`); gives a function of (done, in all).
 
     Returns:
-        A Dataset with dims distractors (`without`, `with`), direction, fold: see `_dataset`. The metrics
+        A Dataset with dims distractors (`without`, `with`), direction, fold. The metrics
         are those of `cocos.retrieval.metrics`; beside them `rsum` where there are two directions, `PR-AUC` of the first
         direction with one threshold for all queries, and `NMI` for samples with classes: k-means on the unit vectors,
         one run from a k-means++ start, as many clusters as classes, at a bounded cost (`cocos.retrieval.clustered`):
@@ -273,7 +277,6 @@ def evaluate(
         [100.0, 100.0]
     """
     ks = retrieval.check(ks)
-    whole_number("folds", folds, 1)
     if metric not in scores.METRICS:
         raise InputError(nearest("metric", metric, scores.METRICS))
     batches.check(None, 2, None, None, seed)
@@ -320,30 +323,33 @@ def evaluate(
         "health": json.dumps(health.report(spread, health.alignment(embeddings) | health.pairing(opened[0], metric))),
         **where,
     }
-    return _dataset(records, singles, sizes, attrs).assign(
-        results.labelled(_best_ranks.variables(embeddings, asking), {})
-    )
-
-
-def _dataset(
-    records: dict[str, dict[str, list[dict[str, float]]]],
-    singles: dict[str, dict[str, list[float]]],
-    sizes: dict[str, list[int]],
-    attrs: dict,
-) -> xr.Dataset:
-    """Label the metrics: (distractors, direction, fold), (distractors, fold) and (direction,)."""
-    first = records["without"]
-    found = {}
+    first, made = records["without"], {}
     for name in next(iter(first.values()))[0]:
         values = [[[entry[name] for entry in entries] for entries in one.values()] for one in records.values()]
-        found[name] = (("distractors", "direction", "fold"), values)
-    for name in singles["without"]:
-        found[name] = (("distractors", "fold"), [one[name] for one in singles.values()])
-    found |= {name: ("direction", values) for name, values in sizes.items()}
-    variables = {name: (dims, values, *retrieval.label(name)) for name, (dims, values) in found.items()}
+        made[name] = (("distractors", "direction", "fold"), values)
+    made |= {name: (("distractors", "fold"), [one[name] for one in singles.values()]) for name in singles["without"]}
+    made |= {name: ("direction", values) for name, values in sizes.items()}
+    variables = {name: (dims, values, *retrieval.label(name)) for name, (dims, values) in made.items()}
     variables |= {"distractors": ("distractors", list(records)), "direction": ("direction", list(first))}
-    variables["fold"] = ("fold", range(attrs["folds"]))
+    variables |= {"fold": ("fold", range(folds))} | _of_queries(embeddings, asking)
     return results.labelled(variables, results.versions() | attrs)
+
+
+def _of_queries(embeddings: Embeddings, found: dict[str, list[tuple[Tensor, readers.PositiveRanks]]]) -> dict:
+    """Variables over (direction, query), NaN behind the last row of a side.
+
+    Args:
+        embeddings: of the set.
+        found: direction -> for each fold, the rows that ask and their ranks.
+    """
+    groups = (embeddings.groups.query, embeddings.groups.candidate)[: len(found)]
+    made = {name: np.full((len(found), max(map(len, groups))), np.nan) for name in RANK_LABELS}
+    for k, (group, folds) in enumerate(zip(groups, found.values(), strict=True)):
+        made["query_index"][k, : len(group)], made["query_group"][k, : len(group)] = np.arange(len(group)), group
+        best = made["best_rank"][k, : len(group)]
+        for asking, ranked in folds:
+            best[:] = np.fmin(best, retrieval.best_ranks(len(group), asking, ranked).numpy())
+    return {name: (("direction", "query"), each, *RANK_LABELS[name]) for name, each in made.items()}
 
 
 def document(data: xr.Dataset) -> dict:

@@ -1,25 +1,37 @@
 """How do counts, recall and geometry change over the checkpoints of a training run, and does a detector fire?"""
 
 import json
+import math
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
 import xarray as xr
 
+import cocos
 from cocos import checkpoints as files
 from cocos import losses, results
-from cocos.base.errors import InputError
+from cocos.base.errors import InputError, NotFinite
+from cocos.base.ranges import Share
 from cocos.checkpoints import Checkpoint, series
-from cocos.counting import health
-from cocos.embeddings import Embeddings
+from cocos.counting import averages, health
+from cocos.counting.statistics import BY_NAME
+from cocos.embeddings import Embeddings, batches, scores, sources
+from cocos.embeddings.scores import Pairs
 from cocos.engine import retrieval
+from cocos.engine.prepared import Run, embedded, prepare
 from cocos.engine.sampling import Progress, Sampling, sampled
-from cocos.measures import _history, _known, _one_checkpoint
+from cocos.measures.count import count
+from cocos.measures.dtp import dtp
+from cocos.measures.evaluate import EVALUATED_SPLITS, ranked
 from cocos.monitor import detectors as shelf
+from cocos.monitor import readings
 from cocos.results import records, summaries
 
 TITLE = "Run over its checkpoints"
@@ -34,13 +46,35 @@ KEPT_ATTRS = (
     *("cocos", "torch", "loss", "gradient", "weights", "metric", "unit", "share", "loss_distribution", "eps"),
     *("batch_size", "sample", "copies", "same_group", "seed", "dtype", "device", "split", "convention"),
 )
+# Options that the numbers of a checkpoint depend on, beside its bytes.
+DEPENDS_ON = ("batches", "batch_size", "sample", "per_group", "copies", "same_group", "seed", "dtype", "split")
+# Training batches of which the numbers of a record are read; the counts are of all batches.
+READ_BATCHES = 8
+# Rows of a batch of which the numbers of a record are read; of a larger batch, as many are drawn.
+READ_ROWS = 1024
+# Long name and units of the variables that are neither of a record nor metrics of retrieval.
+RUN_LABELS = {
+    "best_rank": ("rank of the best positive of a row that asks", "rank"),
+    "dtp": ("distance to the own proxy, mean over classes", "distance"),
+    "dtp_low": ("distance to the own proxy, 5th percentile of the classes", "distance"),
+    "dtp_high": ("distance to the own proxy, 95th percentile of the classes", "distance"),
+    "width": ("width of the embeddings", "dimensions"),
+    "rows": ("queries of the training set", "rows"),
+    "evaluated": ("queries of the set that is evaluated", "rows"),
+    "file": ("file or folder of the checkpoint",),
+    "sha256": ("sha256 of its bytes",),
+    "stamp": ("size and time of its data, and of a file that is mapped",),
+    "loss_repr": ("loss with its parameters",),
+    "loss_parameters": ("parameters of the loss, JSON",),
+    "remarks": ("notes on the checkpoint",),
+}
 
 
 @sampled(dtype=None)
 def run(
     checkpoints: Path | str | Sequence[Path | str | Checkpoint | Embeddings],
     loss: Any = None,
-    eps: float = 0.01,
+    eps: Share = 0.01,
     *,
     parameters: Mapping[str, Any] | None = None,
     steps: Sequence[int] | None = None,
@@ -96,42 +130,35 @@ def run(
     if isinstance(loss, str):
         losses.load(loss, dict(parameters or {}))
     given, notes = _in_order(checkpoints, steps)
-    asked = _one_checkpoint.EachCheckpoint(loss, dict(parameters or {}), eps, retrieval.check(ks), evaluated, sampling)
-    kept, say = _known.Checkpoints(asked.options, known), sampling["progress"]
+    asked = _EachCheckpoint(loss, dict(parameters or {}), eps, retrieval.check(ks), evaluated, sampling)
+    work, say = _Measured(asked.options, known, chosen, notes), sampling["progress"]
     report = say and say("measuring checkpoints")
     for done, (step, name, entry) in enumerate(given):
         try:
-            opened = opener(entry) if isinstance(entry, Path) else entry
-            data = kept.earlier(opened)
+            checkpoint = opener(entry) if isinstance(entry, Path) else entry
+            data = work.earlier(checkpoint)
             fresh = data is None
-            data = asked.of(opened, say and _named(say, name)) if data is None else data
+            if data is None:
+                data = asked.of(checkpoint, say and (lambda what, name=name: say(f"{name}: {what}")))
         except InputError as error:
-            kept.leave_out(step, name, error)
+            finite = not isinstance(error, NotFinite)
+            work.left_out.append({"file": name, "step": step, "reason": str(error), "finite": finite})
+            work.errors.append(error)
             continue
-        kept.add(step, name, data)
-        if keep and fresh and time.monotonic() - kept.since > KEPT_SECONDS:
-            keep(_joined(kept.so_far, kept, chosen, notes))
-            kept.since = time.monotonic()
+        work.add(step, name, data)
+        if keep and fresh and time.monotonic() - work.since > KEPT_SECONDS:
+            keep(work.joined(work.so_far))
+            work.since = time.monotonic()
         if report:
             report(done + 1, len(given))
-    if not kept.parts:
-        kinds = {type(error) for error in kept.errors}
-        raise (kinds.pop() if len(kinds) == 1 else InputError)(_none_readable(kept.left_out))
-    return _joined(kept.parts, kept, chosen, notes)
-
-
-def _named(say: Progress, name: str) -> Progress:
-    return lambda what: say(f"{name}: {what}")
-
-
-def _none_readable(left_out: list[dict[str, Any]]) -> str:
-    """Say why no checkpoint could be measured."""
-    first = left_out[0]["reason"]
-    if len(left_out) == 1:
-        return first
-    alike = len({each["reason"].replace(each["file"], "") for each in left_out}) == 1
-    which = "all for one reason" if alike else "the first because of"
-    return f"none of {len(left_out)} checkpoints can be measured, {which}: {first}"
+    if work.parts:
+        return work.joined(work.parts)
+    first, kinds = work.left_out[0]["reason"], {type(error) for error in work.errors}
+    if len(work.left_out) > 1:
+        alike = len({each["reason"].replace(each["file"], "") for each in work.left_out}) == 1
+        which = "all for one reason" if alike else "the first because of"
+        first = f"none of {len(work.left_out)} checkpoints can be measured, {which}: {first}"
+    raise (kinds.pop() if len(kinds) == 1 else InputError)(first)
 
 
 def _in_order(
@@ -143,7 +170,7 @@ def _in_order(
         raise InputError("checkpoints: none, expected the folder of a run, its files, or embeddings")
     notes: list[str] = []
     if all(isinstance(each, Path | str) for each in given):
-        members, at, notes = found([Path(each) for each in given], steps is not None)
+        members, at, notes = members_of([Path(each) for each in given], steps is not None)
         entries: list[tuple[str, Any]] = [(each.name, each.path) for each in members]
     else:
         at = list(range(len(given)))
@@ -156,7 +183,7 @@ def _in_order(
     return [(step, *entry) for step, entry in zip(at, entries, strict=True)], notes
 
 
-def found(paths: Sequence[Path], given: bool = False) -> tuple[list[series.Member], list[int], list[str]]:
+def members_of(paths: Sequence[Path], given: bool = False) -> tuple[list[series.Member], list[int], list[str]]:
     """Find the checkpoints of one run, their steps, and notes on both.
 
     Args:
@@ -182,44 +209,114 @@ def found(paths: Sequence[Path], given: bool = False) -> tuple[list[series.Membe
     return members, list(range(len(members))) if at is None else at, notes
 
 
-def _joined(
-    entries: Sequence[tuple[int, xr.Dataset]],
-    kept: _known.Checkpoints,
-    chosen: Sequence[shelf.Detector],
-    notes: Sequence[str],
-) -> xr.Dataset:
-    """One Dataset of checkpoints, (step, its numbers), with the alarms of the detectors."""
-    parts = [data for _, data in entries]
-    data = xr.concat(
-        parts,
-        "checkpoint",
-        data_vars="all",
-        coords="minimal",
-        compat="override",
-        join="outer",
-        combine_attrs="override",
-    )
-    steps = [step for step, _ in entries]
-    data = data.assign_coords(checkpoint=("checkpoint", steps, {"long_name": "training step", "units": "steps"}))
-    for name in SHARED_BY_CHECKPOINTS:
-        values = data[name]
-        if bool((values == values[0]).where(values.notnull(), True).all()):
-            data[name] = values.isel(checkpoint=0, drop=True)
-    last, attrs = parts[-1], {name: text for name, text in parts[0].attrs.items() if name in KEPT_ATTRS}
-    attrs |= {name: str(last[name].item()) for name in ("loss_repr", "loss_parameters")}
-    remarks = [(str(each["file"].item()), str(each["remarks"].item()).splitlines()) for each in parts]
-    early = [(file, [line for line in lines if not line.startswith(health.UNPAIRED)]) for file, lines in remarks[:-1]]
-    own = _common([*early, remarks[-1]])  # positives of an untrained model score as chance has it
-    attrs |= {
-        "title": TITLE,
-        "options": kept.options,
-        "left_out": json.dumps(kept.left_out),
-        "notes": "\n".join([*notes, *_unlike(data), *_missing(kept.left_out), *own]),
-        "checkpoint_path": "\n".join(map(str, data["file"].values)),
-        "checkpoint_sha256": "\n".join(map(str, data["sha256"].values)),
-    }
-    data.attrs = attrs
-    return with_alarms(data, chosen)
+@dataclass
+class _Measured:
+    """Checkpoints that were measured, those that were left out, and a Dataset of an earlier call.
+
+    Args:
+        options: what the numbers depend on.
+        known: of an earlier call; None, or of other options: nothing is taken from it.
+        detectors: that are on.
+        notes: on the steps.
+    """
+
+    options: str
+    known: xr.Dataset | None
+    detectors: Sequence[shelf.Detector]
+    notes: Sequence[str]
+    parts: list[tuple[int, xr.Dataset]] = field(default_factory=list)
+    left_out: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[InputError] = field(default_factory=list)
+    taken: list[int] = field(default_factory=list)
+    since: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self):
+        if self.known is not None and (self.known.attrs.get("options") != self.options or "stamp" not in self.known):
+            self.known = None
+
+    def earlier(self, given: Embeddings | Checkpoint) -> xr.Dataset | None:
+        """The numbers of the same bytes and data in the earlier Dataset; none of code of the user's."""
+        if self.known is None or not isinstance(given, Checkpoint) or not (given.sha256 or given.mapped):
+            return None
+        if "own" in {given.format, given.training.kind if given.training else ""}:
+            return None
+        same = (self.known["sha256"].values == given.sha256) & (self.known["stamp"].values == _stamp(given))
+        if not same.any():
+            return None
+        self.taken.append(int(np.flatnonzero(same)[0]))
+        data = self._entry(self.taken[-1])
+        data["file"] = ((), str(given.path), data["file"].attrs)
+        return data
+
+    def _entry(self, place: int) -> xr.Dataset:
+        """One checkpoint of the earlier Dataset."""
+        assert self.known is not None
+        return self.known.isel(checkpoint=place).drop_vars(["checkpoint", "alarm"], errors="ignore")
+
+    @property
+    def so_far(self) -> list[tuple[int, xr.Dataset]]:
+        """What is measured, and what is left of the earlier Dataset, which an interrupted run may not lose."""
+        steps = [] if self.known is None else self.known["checkpoint"].values
+        rest = [(int(step), self._entry(k)) for k, step in enumerate(steps) if k not in self.taken]
+        return sorted([*self.parts, *rest], key=lambda each: each[0]) if len(steps) else self.parts
+
+    def add(self, step: int, name: str, data: xr.Dataset) -> None:
+        """Keep a checkpoint."""
+        if self.parts:
+            (_, first) = self.parts[0]
+            sides = [", ".join(map(str, each["direction"].values)) for each in (first, data)]
+            if sides[0] != sides[1]:
+                raise InputError(
+                    f"{name}: its directions are {sides[1]}, and those of the checkpoints before {sides[0]}"
+                )
+            if first.attrs["loss"] != data.attrs["loss"]:
+                raise InputError(
+                    f"{name} was trained with {data.attrs['loss']}, and checkpoints before it with "
+                    f"{first.attrs['loss']}; name the loss that is counted of all of them"
+                )
+        self.parts.append((step, data))
+
+    def joined(self, entries: Sequence[tuple[int, xr.Dataset]]) -> xr.Dataset:
+        """One Dataset of checkpoints, (step, its numbers), with the alarms of the detectors."""
+        parts = [data for _, data in entries]
+        data = xr.concat(parts, "checkpoint", data_vars="all", coords="minimal", compat="override", join="outer",
+                         combine_attrs="override")  # fmt: skip
+        steps = [step for step, _ in entries]
+        data = data.assign_coords(checkpoint=("checkpoint", steps, {"long_name": "training step", "units": "steps"}))
+        for name in SHARED_BY_CHECKPOINTS:
+            values = data[name]
+            if bool((values == values[0]).where(values.notnull(), True).all()):
+                data[name] = values.isel(checkpoint=0, drop=True)
+        last, attrs = parts[-1], {name: text for name, text in parts[0].attrs.items() if name in KEPT_ATTRS}
+        attrs |= {name: str(last[name].item()) for name in ("loss_repr", "loss_parameters")}
+        remarks = [(str(each["file"].item()), str(each["remarks"].item()).splitlines()) for each in parts]
+        early = [
+            (file, [line for line in lines if not line.startswith(health.UNPAIRED)]) for file, lines in remarks[:-1]
+        ]
+        own = _common([*early, remarks[-1]])  # positives of an untrained model score as chance has it
+        missing = (f"{each['file']} is left out: {each['reason']}" for each in self.left_out)
+        attrs |= {
+            "title": TITLE,
+            "options": self.options,
+            "left_out": json.dumps(self.left_out),
+            "notes": "\n".join([*self.notes, *_unlike(data), *missing, *own]),
+            "checkpoint_path": "\n".join(map(str, data["file"].values)),
+            "checkpoint_sha256": "\n".join(map(str, data["sha256"].values)),
+        }
+        data.attrs = attrs
+        return with_alarms(data, self.detectors)
+
+
+def _stamp(checkpoint: Checkpoint) -> str:
+    """Size and time of the files that a checkpoint depends on beside its own bytes: its data, and a mapped file."""
+    identity, training = checkpoint.identity(), checkpoint.training
+    found = [identity.get("checkpoint_mapped", ""), identity.get("data_kind", "")]
+    if training is not None and training.path is not None:
+        inside = (Path(place, name) for place, _, names in os.walk(training.path) for name in names)
+        states = [file.stat() for file in ([training.path] if training.path.is_file() else inside)]
+        total, newest = sum(each.st_size for each in states), max((each.st_mtime_ns for each in states), default=0)
+        found += [str(training.path), f"{len(states)} {total} {newest}"]
+    return "|".join(found)
 
 
 def _common(remarks: Sequence[tuple[str, list[str]]]) -> list[str]:
@@ -234,11 +331,6 @@ def _common(remarks: Sequence[tuple[str, list[str]]]) -> list[str]:
     ]
 
 
-def _missing(left_out: list[dict[str, Any]]) -> Iterator[str]:
-    for each in left_out:
-        yield f"{each['file']} is left out: {each['reason']}"
-
-
 def _unlike(data: xr.Dataset) -> Iterator[str]:
     """Yield notes where checkpoints differ in what a run has in common: they may be of several runs."""
     for name, what in (("width", "widths"), ("rows", "numbers of rows"), ("evaluated", "numbers of evaluated rows")):
@@ -247,6 +339,159 @@ def _unlike(data: xr.Dataset) -> Iterator[str]:
             at = int(np.flatnonzero(values != values[0])[0])
             where = f"{values[0]:g} at step {int(data['checkpoint'][0])} and {values[at]:g} at step"
             yield f"{what} differ, {where} {int(data['checkpoint'][at])}: are these checkpoints of one run?"
+
+
+@dataclass(frozen=True)
+class _EachCheckpoint:
+    """What is measured of each checkpoint."""
+
+    loss: Any
+    parameters: Mapping[str, Any]
+    eps: float
+    ks: tuple[int, ...]
+    evaluated: str | None
+    sampling: Sampling
+
+    @property
+    def options(self) -> str:
+        """All that the numbers depend on beside the bytes of the checkpoint, as text."""
+        some = {name: self.sampling[name] for name in DEPENDS_ON}  # type: ignore[literal-required]
+        more = {"parameters": self.parameters, "eps": self.eps, "k": self.ks, "evaluated": self.evaluated}
+        return json.dumps({"cocos": cocos.__version__, "loss": repr(self.loss)} | more | some, default=repr)
+
+    def of(self, given: Embeddings | Checkpoint, say: Progress | None) -> xr.Dataset:
+        """Measure one checkpoint."""
+        sampling: Sampling = {**self.sampling, "progress": say}
+        checkpoint = given if isinstance(given, Checkpoint) else None
+        if not isinstance(self.loss, str | None):
+            loss = losses.of(self.loss)
+        elif checkpoint is not None:
+            loss, _ = checkpoint.loss(self.loss, dict(self.parameters))
+        else:
+            loss = losses.load(self.loss or "ntxent", dict(self.parameters))
+        embeddings = embedded(given, sampling["split"], sampling["device"], say)
+        known = checkpoint.splits if checkpoint else ()
+        other = self.evaluated or next((name for name in EVALUATED_SPLITS if name in known), sampling["split"])
+        same = checkpoint is None or other == sampling["split"]
+        held_out = embeddings if same else embedded(given, other, sampling["device"], say)
+        data = _measured(embeddings, held_out, loss, self.eps, self.ks, sampling)
+        remarks = [*(checkpoint.notes if checkpoint else ()), *data.attrs.get("notes", "").splitlines()]
+        texts = {
+            "file": "" if checkpoint is None else str(checkpoint.path),
+            "sha256": "" if checkpoint is None else checkpoint.sha256,
+            "stamp": "" if checkpoint is None else _stamp(checkpoint),
+            "loss_repr": data.attrs["loss_repr"],
+            "loss_parameters": data.attrs["loss_parameters"],
+            "remarks": "\n".join(remarks),
+        }
+        return data.assign({name: ((), text, {"long_name": RUN_LABELS[name][0]}) for name, text in texts.items()})
+
+
+def _measured(
+    embeddings: Embeddings, held_out: Embeddings, loss: Any, eps: float, ks: tuple[int, ...], sampling: Sampling
+) -> xr.Dataset:
+    """The variables of `run` for one checkpoint, and the attributes of its count; `held_out` is evaluated."""
+    counted = count(embeddings.marked(None), loss, eps, **sampling)  # a run has no place for marks
+    given, size = sampling["batches"], sampling["batch_size"]  # fewer batches of a bounded size make the record
+    large = (max(len(embeddings.query), len(embeddings.candidate)) if size == "all" else int(size)) > READ_ROWS
+    number = given if given is None or isinstance(given, Integral) else list(given)[:READ_BATCHES]
+    fewer = {"batch_size": READ_ROWS if large else size, "batches": number, "progress": None}
+    run = prepare(embeddings, loss, eps=eps, visits=True, **cast(Sampling, sampling | fewer))
+    record, names = _record(run), list(embeddings.directions)
+    directions = _of_count(counted, record)
+    made: dict[str, tuple] = {"direction": ("direction", names)}
+    for name, label in records.DIRECTION_METRICS.items():
+        if any(name in each for each in directions.values()):
+            made[name] = ("direction", [directions[side].get(name, np.nan) for side in names], *label)
+    made |= {name: ((), record[name], *label) for name, label in records.STEP_METRICS.items() if name in record}
+    for name in ("contributing", "effective"):
+        values = counted[BY_NAME[name].variable].values.astype(np.float32)
+        made[f"{name}_per_query"] = (averages.QUERY_DIMS, values, *BY_NAME[name].about)
+    for name in ("query_index", "query_group"):
+        made[name] = (averages.QUERY_DIMS, counted[name].values, *averages.DRAWN_LABELS[name])
+    made |= _of_ranks(held_out, loss.metric if loss.metric in scores.METRICS else "cosine", ks)
+    if embeddings.proxies:
+        found = dtp({"run": [embeddings]})
+        distances = {"dtp": found["average"], "dtp_low": found["low"], "dtp_high": found["high"]}
+        made |= {name: ((), float(value.squeeze()), *RUN_LABELS[name]) for name, value in distances.items()}
+    about = {"width": embeddings.query.shape[1], "rows": len(embeddings.query), "evaluated": len(held_out.query)}
+    made |= {name: ((), size, *RUN_LABELS[name]) for name, size in about.items()}
+    made["kind"] = ((), str(record.get("kind", "")))
+    places = {"batch": "training batch", "query": "place in the batch", "row": "row of the embeddings"}
+    sizes = dict(zip(places, (*counted["query_index"].shape[1:], made["best_rank"][1].shape[1]), strict=True))
+    made |= {name: (name, range(size), places[name]) for name, size in sizes.items()}
+    return results.labelled(made, counted.attrs)
+
+
+def _record(run: Run) -> dict[str, Any]:
+    """The record of a training batch, as `cocos.Monitor` has it: the mean over some of the largest batches."""
+
+    def directions(batch: batches.Batch) -> Iterator[tuple[str, Pairs]]:
+        for name, side, second in run.sides:
+            there = batch.flip() if second else batch
+            part, own = batches.alone(side, there)
+            pairs = next(run.pairs(part, own, whole=True))
+            if side.negatives is not None and pairs.source is not None:  # the batch alone names no hard negatives
+                known, source = sources.of_candidates(side, there, there.query_index), pairs.source.clone()
+                source[:, : known.shape[1]] = known
+                pairs = replace(pairs, source=source)
+            yield name, pairs
+
+    largest = max(batch.sizes for batch in run.plan.batches)
+    some = [each for each in run.plan.batches if each.sizes == largest][:READ_BATCHES]
+    return readings.of_batches(run.loss, (list(directions(each)) for each in some), run.eps or 0.0, run.seed)
+
+
+def _of_count(counted: xr.Dataset, record: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Numbers of each direction: those of the count, over all batches, in place of a record's.
+
+    What a batch has is the mean over the full batches. A loss of smaller batches than those counted is left out.
+    """
+    made, full = {}, averages.full_batches(counted)
+    for name, own in record["directions"].items():
+        one = counted.sel(direction=name)
+        every = ~np.isnan(one["negatives"].values)
+        some = one["effective_per_query"].values > 0 if "effective_per_query" in one else every
+        made[name] = own | {
+            "relative": _mean(one, ("relative_per_query",), every),
+            "unpushed": float((every & ~some).sum(axis=1)[full].mean()),
+            "contributing": float(one["contributing"].mean()),
+            "idle": float(one["idle"].values[full].mean()),
+            "weight_negative": _mean(one, ("weight_above_per_query", "weight_below_per_query"), every),
+            "weight_positive": _mean(one, ("weight_positive_per_query",), every),
+            "effective": _mean(one, ("effective_per_query",), some),
+            "hardest_share": _mean(one, ("hardest_share_per_query",), some),
+            "queries": float(one["queries"].values[full].mean()),
+            "candidates": own["positives"] + float(np.nanmean(one["negatives"].values[full])),
+        }
+        if counted.attrs["share"] == "unknown":
+            made[name] = {key: value for key, value in made[name].items() if key not in records.BY_UNIT}
+        if made[name]["candidates"] > own["candidates"]:
+            record.pop("value", None)
+    return made
+
+
+def _mean(one: xr.Dataset, names: tuple[str, ...], where: np.ndarray) -> float:
+    """Mean over the queries in a mask of a sum of statistics; NaN where the count lacks one."""
+    if any(name not in one for name in names):
+        return np.nan
+    return float(averages.mean(sum(one[name].values for name in names), where, (0, 1)))
+
+
+def _of_ranks(embeddings: Embeddings, metric: str, ks: tuple[int, ...]) -> dict[str, tuple]:
+    """Retrieval metrics, (direction,), and the rank of the best positive of each row, (direction, row)."""
+    found = ranked(embeddings, metric)
+    metrics = {name: retrieval.metrics(ranks, ks) for name, (_, ranks) in found.items()}
+    first, *second = metrics.values()
+    made = {name: ("direction", [each[name] for each in metrics.values()], *retrieval.label(name)) for name in first}
+    if second:
+        made["rsum"] = ((), retrieval.rsum(first, second[0]), *retrieval.label("rsum"))
+    sides = zip((embeddings.query, embeddings.candidate), found.values(), strict=False)
+    best = [retrieval.best_ranks(len(side), *asking).numpy() for side, asking in sides]
+    whole = np.full((len(best), max(map(len, best))), np.nan, dtype=np.float32)
+    for row, values in zip(whole, best, strict=True):
+        row[: len(values)] = values
+    return made | {"best_rank": (("direction", "row"), whole, *RUN_LABELS["best_rank"])}
 
 
 def of_store(path: Path, detectors: Sequence[shelf.Detector]) -> xr.Dataset:
@@ -259,14 +504,17 @@ def of_store(path: Path, detectors: Sequence[shelf.Detector]) -> xr.Dataset:
     if not history.records:
         raise InputError(f"{path} has no records yet: the training has not come to its first one")
     data = results.sound(path, results.of_history(history))
-    _run(path, data.attrs)
+    _whole(path, [], data)
     return with_alarms(data, detectors, history.records)
 
 
-def _run(path: Path, attrs: Mapping[str, Any]) -> None:
-    """Refuse attributes without those that every run has."""
-    if missing := [name for name in ("cocos", "loss", "loss_parameters", "eps") if name not in attrs]:
+def _whole(path: Path, needed: Sequence[str], data: xr.Dataset) -> xr.Dataset:
+    """Refuse a Dataset without what every run has."""
+    missing = [name for name in needed if name not in data.variables]
+    missing += [name for name in ("cocos", "loss", "loss_parameters", "eps") if name not in data.attrs]
+    if missing:
         raise InputError(f"{path} is no result of a run, or a damaged one (no {missing[0]}); write it again")
+    return data
 
 
 def with_alarms(
@@ -279,13 +527,14 @@ def with_alarms(
         detectors: that are on.
         history: records of the store; None: those of the checkpoints.
     """
-    history = _history.of_checkpoints(data) if history is None else history
-    said, watched = _history.every(history, detectors), shelf.watching(_history.by_width(history).values(), detectors)
-    data = data.assign_attrs(alarms=json.dumps(said), watching=json.dumps(watched))
-    axis = _history.axis(data)
+    history = history_of(data) if history is None else history
+    apart, made, place = _by_width(history), tuple(detectors), axis(data)
+    said = [asdict(each) | {"width": width} for width, own in apart.items() for each in shelf.replay(own, made)]
+    said.sort(key=lambda each: each["step"])
+    data = data.assign_attrs(alarms=json.dumps(said), watching=json.dumps(shelf.watching(apart.values(), made)))
     number = Counter(each["step"] for each in said)
-    firing = np.array([number[step] for step in data[axis].values.tolist()], dtype=np.float64)
-    data = data.assign(alarm=(axis, firing))
+    firing = np.array([number[step] for step in data[place].values.tolist()], dtype=np.float64)
+    data = data.assign(alarm=(place, firing))
     data["alarm"].attrs.update(zip(("long_name", "units"), records.STEP_METRICS["alarm"], strict=True))
     return data
 
@@ -301,22 +550,90 @@ def opened(path: Path) -> xr.Dataset:
         title = data.attrs.get("title", "no result of cocos")
         raise InputError(f"{path}: {title}, expected a Dataset of cocos run")
     needed = ("direction", "contributing", "queries", "idle", "R@1", "loss_repr", "file", "sha256", "query_index")
-    if missing := [name for name in needed if name not in data.variables]:
-        raise InputError(f"{path} is no result of a run, or a damaged one (no {missing[0]}); write it again")
-    _run(path, data.attrs)
-    return data
+    return _whole(path, needed, data)
+
+
+def history_of(data: xr.Dataset) -> list[dict[str, Any]]:
+    """Records of a run, one for each checkpoint, from its Dataset; numbers that are not known are left out.
+
+    A checkpoint that was left out since it is not finite has a record of this alone.
+    """
+    found = [{"step": step, "source": "checkpoint", "finite": False} for step in not_finite(data)]
+    for k, step in enumerate(data["checkpoint"].values):
+        one = data.isel(checkpoint=k)
+        record: dict[str, Any] = {"step": int(step), "source": "checkpoint", "finite": True}
+        record |= {name: str(one[name].item()) for name in ("kind",) if name in one and str(one[name].item())}
+        names = [name for name in records.STEP_METRICS if name != "alarm" and name in one]
+        record |= _finite({name: float(one[name]) for name in names})
+        record["directions"] = {
+            str(side): _finite({
+                name: float(one[name].sel(direction=side)) for name in records.DIRECTION_METRICS if name in one
+            })
+            for side in one["direction"].values
+        }
+        found.append(record)
+    return sorted(found, key=lambda each: each["step"])
+
+
+def not_finite(data: xr.Dataset) -> list[int]:
+    """Steps of the checkpoints that were left out because they have NaN or infinity."""
+    return [each["step"] for each in json.loads(data.attrs.get("left_out", "[]")) if not each.get("finite", True)]
+
+
+def _finite(numbers: Mapping[str, float]) -> dict[str, float | int]:
+    """Numbers that are finite; whole ones as integers."""
+    finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
+    return {name: int(value) if value == int(value) else value for name, value in finite.items()}
+
+
+def _by_width(history: Sequence[Mapping[str, Any]]) -> dict[Any, list[Mapping[str, Any]]]:
+    """The records of each width; one that is not finite has none, and goes to those before it."""
+    apart: dict[Any, list[Mapping[str, Any]]] = {}
+    for record in history:
+        apart.setdefault(record.get("width", next(iter(apart), None)), []).append(record)
+    return apart
+
+
+def axis(data: xr.Dataset) -> str:
+    """Name of the axis of steps: of checkpoints, or of the records of a store."""
+    return "checkpoint" if "checkpoint" in data.dims else "step"
+
+
+def widest(data: xr.Dataset) -> xr.Dataset:
+    """The numbers of the largest width, where a store has several."""
+    return data.sel(width=data["width"].max(), drop=True) if "width" in data.dims else data
+
+
+def episodes(data: xr.Dataset) -> list[dict[str, Any]]:
+    """The episodes of a Dataset in which detectors fired, in the order of their first steps.
+
+    Returns:
+        Entries as `cocos.detectors.episodes` has them, with `width`, `of` how many records, and `now`: whether it fires
+        at the last one.
+    """
+    steps = sorted([*data[axis(data)].values.tolist(), *not_finite(data)])
+    said: dict[Any, dict[Any, list[dict[str, Any]]]] = {}
+    for each in json.loads(data.attrs.get("alarms", "[]")):
+        said.setdefault(each.get("width"), {}).setdefault(each["step"], []).append(each)
+    made = []
+    for width, own in said.items():
+        history = [{"step": step, "alarms": own.get(step, [])} for step in sorted({*steps, *own})]
+        for entry in shelf.episodes(history):
+            now = len(steps) > 0 and entry["last"] == steps[-1]
+            made.append(entry | {"width": width, "now": now, "of": len(steps)})
+    return sorted(made, key=lambda each: each["first"])
 
 
 def document(data: xr.Dataset) -> dict[str, Any]:
     """The JSON document of `cocos run --json`: numbers at every step, alarms by detector, checkpoints left out."""
-    axis = "checkpoint" if "checkpoint" in data.dims else "step"
+    place = axis(data)
     curves = {
         str(name): each for name, each in data.data_vars.items()
-        if each.dims in {(axis,), (axis, "direction")} and each.dtype.kind in "fiu"
+        if each.dims in {(place,), (place, "direction")} and each.dtype.kind in "fiu"
     }  # fmt: skip
     sides = [str(name) for name in data["direction"].values]
     made = {"cocos": data.attrs["cocos"], "loss": results.about_loss(data.attrs), "eps": float(data.attrs["eps"])}
-    made["steps"] = [int(step) for step in data[axis].values]
+    made["steps"] = [int(step) for step in data[place].values]
     if "file" in data:
         made["files"] = [str(name) for name in data["file"].values]
     made["values"] = {name: _list(each) for name, each in curves.items() if "direction" not in each.dims}
@@ -324,7 +641,7 @@ def document(data: xr.Dataset) -> dict[str, Any]:
         side: {name: _list(each.sel(direction=side)) for name, each in curves.items() if "direction" in each.dims}
         for side in sides
     }
-    made |= {"alarms": _history.episodes(data), "watching": json.loads(data.attrs.get("watching", "{}"))}
+    made |= {"alarms": episodes(data), "watching": json.loads(data.attrs.get("watching", "{}"))}
     return made | {"left_out": json.loads(data.attrs.get("left_out", "[]"))}
 
 

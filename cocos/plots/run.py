@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from cocos.base.errors import InputError, nearest
-from cocos.measures._history import axis, widest
+from cocos.measures.run import axis, widest
 from cocos.plots._labels import STYLES, below, palette, series, sides
 from cocos.plots._wording import listed
 from cocos.results import records

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from cocos import results
-from cocos.measures import _history
+from cocos.measures.run import axis, episodes, widest
 from cocos.monitor import detectors as shelf
 from cocos.reports.layout import Step, Table
 from cocos.results import records
@@ -43,29 +43,30 @@ LEGENDS = {
 
 def table(data: xr.Dataset) -> Table:
     """Write a run: its numbers at every step, and the sentences of the detectors."""
-    several, data = data, _history.widest(data)
-    rows, steps = _rows(several), data[_history.axis(data)].values
+    several, data = data, widest(data)
+    rows, steps = _rows(several), data[axis(data)].values
     sides = [str(name) for name in data["direction"].values]
     cells, columns, shown = [[f"{int(steps[k])}" for k in rows]], ["step"], list[str]()
-    by_push = [push for unit, push in records.BY_PUSH.items() if _known(data, unit)]  # one of the two is shown
+    known = {name: name in data and not bool(data[name].isnull().all()) for name, *_ in SIDE_COLUMNS}
+    by_push = [push for unit, push in records.BY_PUSH.items() if known[unit]]  # one of the two is shown
+
+    def add(label: str, values: np.ndarray, digits: int) -> None:
+        columns.append(label)
+        some = (values[k] for k in rows)  # never -0; a dash where a value is not known
+        cells.append([f"{round(float(v), digits) + 0:.{digits}f}" if np.isfinite(v) else "-" for v in some])
+
     for name, label, digits in SIDE_COLUMNS:
-        if _known(data, name) and name not in by_push:
+        if known[name] and name not in by_push:
             shown.append(name)
             for side in sides:
-                values = (
-                    _percent(data, name, side)
-                    if name in {"idle", "unpushed"}
-                    else data[name].sel(direction=side).values
-                )
-                values = 100 * values if name.startswith("push_") else values
-                columns.append(f"{label} {side}" if len(sides) > 1 else label)
-                cells.append([_number(values[k], digits) for k in rows])
+                one = data.sel(direction=side)
+                values = 100 * (one[name] / one["queries"]) if name in {"idle", "unpushed"} else one[name]
+                values = 100 * values.values if name.startswith("push_") else values.values
+                add(f"{label} {side}" if len(sides) > 1 else label, values, digits)
     for name, label, digits in COLUMNS:
         if name in data and _told(data, name):
-            values = data[name].values
             shown.append(name)
-            columns.append(label)
-            cells.append([_number(values[k], digits) for k in rows])
+            add(label, data[name].values, digits)
     return Table(
         tuple(columns), tuple(zip(*cells, strict=True)), (*_said(several), *_best(data), *_head(data, len(rows))),
         ("; ".join(text for name, text in LEGENDS.items() if name in shown),),
@@ -81,44 +82,28 @@ def _told(data: xr.Dataset, name: str) -> bool:
     return bool(len(known)) and (name != "scale" or bool((known != known[0]).any()))
 
 
-def _known(data: xr.Dataset, name: str) -> bool:
-    """Whether a number of the directions is known at any step."""
-    return name in data and not bool(data[name].isnull().all())
-
-
-def _percent(data: xr.Dataset, name: str, side: str) -> np.ndarray:
-    """A number of queries in percent of the queries of a batch."""
-    one = data.sel(direction=side)
-    return 100 * (one[name] / one["queries"]).values
-
-
-def _number(value: float, digits: int) -> str:
-    """A value with some decimals, never -0; a dash where it is not known."""
-    return f"{round(float(value), digits) + 0:.{digits}f}" if np.isfinite(value) else "-"
-
-
 def _rows(data: xr.Dataset) -> list[int]:
     """Places that are shown: all of a short run; of a long one some, and those where a detector begins to fire."""
-    steps = data[_history.axis(data)].values
+    steps = data[axis(data)].values
     if len(steps) <= MOST_ROWS:
         return list(range(len(steps)))
-    begins = {each["first"] for each in _history.episodes(data)}
+    begins = {each["first"] for each in episodes(data)}
     some = {round(k * (len(steps) - 1) / (SOME_ROWS - 1)) for k in range(SOME_ROWS)}
     return sorted(some | {int(np.flatnonzero(steps == step)[0]) for step in begins if step in steps})
 
 
 def _head(data: xr.Dataset, shown: int) -> Iterator[str]:
     """Yield the loss, the number of checkpoints and their batches."""
-    attrs, axis = data.attrs, _history.axis(data)
-    steps, what = data[axis].values, "checkpoint" if axis == "checkpoint" else "record"
+    attrs, what = data.attrs, {"checkpoint": "checkpoint", "step": "record"}[axis(data)]
+    steps = data[axis(data)].values
     number = f"{len(steps)} {what}{'' if len(steps) == 1 else 's'}"
     span = f"step {int(steps[0])} to {int(steps[-1])}" if len(steps) > 1 else f"step {int(steps[0])}"
     some = "" if shown == len(steps) else f", {shown} of them shown (--json has all)"
     yield f"{number}, {span}{some}"
-    fixed = axis == "step" or len(set(data["loss_repr"].values.tolist())) == 1
+    fixed = what == "record" or len(set(data["loss_repr"].values.tolist())) == 1
     loss = attrs.get("loss_repr", attrs["loss"]) if fixed else attrs["loss"]
     yield f"loss {loss}, {results.above(attrs)} (eps = {float(attrs['eps']):g})"
-    if axis == "checkpoint":
+    if what == "checkpoint":
         batches = f"{data.sizes['batch']} batch{'' if data.sizes['batch'] == 1 else 'es'}"
         yield f"{batches} of {attrs['batch_size']} {attrs['sample']}, seed {attrs['seed']}, the same for all"
         yield f"column loss: value of {attrs['loss']} on these batches, whichever loss the training logged"
@@ -126,12 +111,12 @@ def _head(data: xr.Dataset, shown: int) -> Iterator[str]:
 
 def _best(data: xr.Dataset) -> Iterator[str]:
     """Yield where recall is best, for each direction that was evaluated."""
-    axis = _history.axis(data)
-    for side in data["direction"].values if "R@1" in data and data.sizes[axis] > 1 else ():
+    steps = data[axis(data)].values
+    for side in data["direction"].values if "R@1" in data and len(steps) > 1 else ():
         values = data["R@1"].sel(direction=side)
         at, last = _highest(values.values), float(values[-1])
-        best = f"R@1 {side}: best at step {int(data[axis][at])}, {float(values[at]):.1f} %"
-        yield best + ("" if at == data.sizes[axis] - 1 else f"; at the last step {last:.1f} %")
+        best = f"R@1 {side}: best at step {int(steps[at])}, {float(values[at]):.1f} %"
+        yield best + ("" if at == len(steps) - 1 else f"; at the last step {last:.1f} %")
 
 
 def _highest(values: np.ndarray) -> int:
@@ -143,19 +128,15 @@ def _said(data: xr.Dataset) -> Iterator[str]:
     """Yield the checkpoints that were left out, and the sentences of the detectors."""
     for each in json.loads(data.attrs.get("left_out", "[]")):
         yield f"{each['file']} is left out: {each['reason']}"
-    what = "checkpoints" if _history.axis(data) == "checkpoint" else "records"
-    found = _history.episodes(data)
+    what = "checkpoints" if axis(data) == "checkpoint" else "records"
+    found = episodes(data)
     for each in found:
-        width = f" (width {each['width']})" if each["width"] is not None and _several(data) else ""
+        width = f" (width {each['width']})" if each["width"] is not None and "width" in data.dims else ""
         when = f"at step {each['first']}" if each["times"] == 1 else f"from step {each['first']} to {each['last']}"
         over = "" if each["now"] else "; not at the last one"
         yield f"{each['sentence']}{width} [{each['times']} of {each['of']} {what}, {when}{over}]"
     watched = shelf.summary(json.loads(data.attrs.get("watching", "{}")))
     yield watched if found else f"no detector fires: {watched}"
-
-
-def _several(data: xr.Dataset) -> bool:
-    return "width" in data.dims
 
 
 def following(data: xr.Dataset, given: Sequence[Path], *, kept: bool = False) -> tuple[Step, ...]:
