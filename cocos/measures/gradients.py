@@ -3,7 +3,7 @@
 import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Annotated, Any, Unpack
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cocos import losses, results
 from cocos.base.errors import InputError
-from cocos.base.ranges import Level
+from cocos.base.ranges import Level, whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import AnnotatedRows, Items
 from cocos.counting import statistics
@@ -21,7 +21,8 @@ from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import Pairs, length
 from cocos.engine.prepared import Run, embedded, prepare_all
-from cocos.engine.sampling import Sampling, sampled, whole_number
+from cocos.engine.sampling import Sampling, sampled
+from cocos.results.summaries import plain
 
 # Percentiles of the cosines over the queries.
 COSINE_PERCENTILES = (5, 25, 50, 75, 95)
@@ -56,7 +57,7 @@ def gradients(
     loss="ntxent",
     against: str | Sequence[Any] | None = None,
     *,
-    disagree: int = 5,
+    disagree: Annotated[int, whole(0, 1000)] = 5,
     level: Level = 0.95,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
@@ -95,7 +96,6 @@ def gradients(
         >>> bool(data["cosine"].sel(direction="q2c", one="NTXent(temperature=0.1)").min() > 0.9)
         True
     """
-    whole_number("disagree", disagree, 0, 1000)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     every = _losses(checkpoint, loss, against)
     rows = embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"])
@@ -103,16 +103,18 @@ def gradients(
         sampling["sample"] = every[0].sample
     runs = prepare_all(rows, every, **sampling)
     for run in runs:
-        _weighs_scores(run.loss)
+        traits = losses.traits(run.loss)
+        if traits.weights == "influence" or traits.own_scores:
+            name = losses.name_of(run.loss)
+            raise InputError(f"{name}: it weighs no scores that cocos knows, so its gradient is not known")
     known = checkpoint.items(sampling["split"]) if checkpoint else None
     items = known or (AnnotatedRows(rows) if rows.names else None)
     report = sampling["progress"] and sampling["progress"]("comparing")
     found = _compared(runs, report)
     names = [repr(run.loss) for run in runs]
-    variables = _pair_variables(found, level) | _query_variables(found, disagree, items)
+    variables = _variables(found, level, disagree, items)
     variables |= {"one": ("one", names, "loss"), "other": ("other", names, "another loss")}
     variables["name"] = ("one", [losses.name_of(run.loss) for run in runs], "name of the loss")
-    variables["percentile"] = ("percentile", list(COSINE_PERCENTILES), "percentile over the queries", "%")
     notes = dict.fromkeys(line for run in runs for line in run.notes)
     attrs = runs[0].provenance(
         title=f"Gradients of {losses.name_of(runs[0].loss)} and {len(runs) - 1} other{'s' * (len(runs) > 2)}",
@@ -141,13 +143,6 @@ def _losses(checkpoint: Checkpoint | None, loss, against: str | Sequence[Any] | 
         if names.count(name) > 1:
             raise InputError(f"loss: {name} is given {names.count(name)} times; each is compared with the others once")
     return every
-
-
-def _weighs_scores(loss: losses.Loss) -> None:
-    """Refuse a loss without weights of scores of a metric."""
-    traits = losses.traits(loss)
-    if traits.weights == "influence" or traits.own_scores:
-        raise InputError(f"{losses.name_of(loss)}: it weighs no scores that cocos knows, so its gradient is not known")
 
 
 def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, rows: Tensor, place: Tensor) -> Tensor:
@@ -229,14 +224,20 @@ def _cosines(every: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(some, size, 0).cpu(), torch.where(there, cosine, torch.nan).cpu()
 
 
-def _pair_variables(found: Mapping[str, Mapping[str, np.ndarray]], level: float) -> dict[str, tuple]:
-    """Variables of every pair of losses, as `results.labelled` takes them."""
-    number = len(next(iter(found.values()))["length"])
-    shape = (len(found), number, number)
+def _variables(
+    found: Mapping[str, Mapping[str, np.ndarray]], level: float, disagree: int, items: Items | None
+) -> dict[str, tuple]:
+    """Variables as `results.labelled` takes them: of pairs of losses, of queries, and of those that disagree most."""
+    number, width = len(next(iter(found.values()))["length"]), max(len(each["row"]) for each in found.values())
+    shape, sides = (len(found), number, number), len(found)
     values = {key: np.full(shape, np.nan) for key in PAIR_LABELS}
     percentiles = np.full((*shape, len(COSINE_PERCENTILES)), np.nan)
-    for d, each in enumerate(found.values()):
-        size, cosine = each["length"], each["cosine"]
+    cosines, index = np.full((sides, number, width), np.nan), np.full((sides, width), np.nan)
+    lowest, rows = np.full((sides, number, disagree), np.nan), np.full((sides, number, disagree), -1, dtype=np.int64)
+    names = np.full(rows.shape, "", dtype=object)
+    for d, (name, each) in enumerate(found.items()):
+        size, cosine, text = each["length"], each["cosine"], items.texts(name)[0] if items else None
+        index[d, : len(each["row"])], cosines[d, :, : len(each["row"])] = each["row"], cosine[0]
         for one, other in itertools.product(range(number), repeat=2):
             at, there = (d, one, other), np.isfinite(cosine[one, other])
             some = cosine[one, other][there]
@@ -250,39 +251,23 @@ def _pair_variables(found: Mapping[str, Mapping[str, np.ndarray]], level: float)
             if one != other and values["groups"][at] > 1:
                 test = statistics.paired(some, np.zeros_like(some), level, groups=each["group"][there])
                 values["low"][at], values["high"][at] = test.low, test.high
-    dims = ("direction", "one", "other")
-    variables: dict[str, tuple] = {key: (dims, each, *PAIR_LABELS[key]) for key, each in values.items()}
-    variables["percentiles"] = ((*dims, "percentile"), percentiles, "percentiles of the cosines over the queries", "1")
-    return variables | {"direction": ("direction", list(found))}
-
-
-def _query_variables(
-    found: Mapping[str, Mapping[str, np.ndarray]], disagree: int, items: Items | None
-) -> dict[str, tuple]:
-    """Variables of the queries: their cosines with the first loss, and those that disagree most."""
-    width, number = max(len(each["row"]) for each in found.values()), len(next(iter(found.values()))["length"])
-    cosines = np.full((len(found), number, width), np.nan)
-    index = np.full((len(found), width), np.nan)
-    lowest = np.full((len(found), number, disagree), np.nan)
-    rows = np.full((len(found), number, disagree), -1, dtype=np.int64)
-    names = np.full(rows.shape, "", dtype=object)
-    for d, (name, each) in enumerate(found.items()):
-        index[d, : len(each["row"])] = each["row"]
-        cosines[d, :, : len(each["row"])] = each["cosine"][0]
-        text = items.texts(name)[0] if items else None
         for other in range(1, number):
-            for k, (row, cosine) in enumerate(_lowest(each["row"], each["cosine"][0, other], disagree)):
-                rows[d, other, k], lowest[d, other, k] = row, cosine
+            for k, (row, value) in enumerate(_lowest(each["row"], cosine[0, other], disagree)):
+                rows[d, other, k], lowest[d, other, k] = row, value
                 names[d, other, k] = text(row)[:QUERY_NAME_CHARACTERS] if text else ""
-    dims = ("direction", "other", "place")
-    made: dict[str, tuple] = {
-        "query_cosine": (("direction", "other", "query"), cosines, "cosine with the gradient of the first loss", "1"),
+    pair, place = ("direction", "one", "other"), ("direction", "other", "place")
+    of_first = "cosine with the gradient of the first loss"
+    made: dict[str, tuple] = {key: (pair, each, *PAIR_LABELS[key]) for key, each in values.items()} | {
+        "percentiles": ((*pair, "percentile"), percentiles, "percentiles of the cosines over the queries", "1"),
+        "percentile": ("percentile", list(COSINE_PERCENTILES), "percentile over the queries", "%"),
+        "direction": ("direction", list(found)),
+        "query_cosine": (("direction", "other", "query"), cosines, of_first, "1"),
         "query_index": (("direction", "query"), index, "row of the query in the embeddings", "1"),
-        "disagree_index": (dims, rows, "row of a query with the lowest cosine", "1"),
-        "disagree_cosine": (dims, lowest, "its cosine with the gradient of the first loss", "1"),
+        "disagree_index": (place, rows, "row of a query with the lowest cosine", "1"),
+        "disagree_cosine": (place, lowest, f"its {of_first}", "1"),
         "place": ("place", range(1, disagree + 1), "place from the lowest cosine on", "1"),
     }
-    return made | ({"disagree_name": (dims, names.astype(str), "name of that query")} if items else {})
+    return made | ({"disagree_name": (place, names.astype(str), "name of that query")} if items else {})
 
 
 def _lowest(rows: np.ndarray, cosines: np.ndarray, number: int) -> Iterator[tuple[int, float]]:
@@ -299,47 +284,39 @@ def _lowest(rows: np.ndarray, cosines: np.ndarray, number: int) -> Iterator[tupl
 def document(data: xr.Dataset) -> dict:
     """Make the JSON document of `cocos gradients --json`."""
     names, directions = [str(name) for name in data["one"].values], {}
+
+    def number(value: xr.DataArray) -> float | int | None:
+        found = plain(value)
+        return int(found) if found is not None and float(found).is_integer() else found
+
     for side in data["direction"].values:
-        one, pairs = data.sel(direction=side), []
+        one, pairs, disagree = data.sel(direction=side), [], {}
         for a, b in itertools.combinations(range(len(names)), 2):
             each = one.isel(one=a, other=b)
-            entry: dict[str, Any] = {"one": names[a], "other": names[b]}
-            entry |= {key: _plain(each[key]) for key in PAIR_LABELS}
-            entry["alone_other"] = _plain(one["alone"].isel(one=b, other=a))
             places = zip(COSINE_PERCENTILES, each["percentiles"], strict=True)
-            entry["percentiles"] = {str(place): _plain(value) for place, value in places}
-            pairs.append(entry)
-        directions[str(side)] = {
-            "pairs": pairs,
-            "disagree": {names[b]: _disagreeing(one.isel(other=b)) for b in range(1, len(names))},
-        }
+            pairs.append(
+                {"one": names[a], "other": names[b]}
+                | {key: number(each[key]) for key in PAIR_LABELS}
+                | {"alone_other": number(one["alone"].isel(one=b, other=a))}
+                | {"percentiles": {str(place): number(value) for place, value in places}}
+            )
+        for b in range(1, len(names)):
+            listed = (one.isel(other=b, place=place) for place in range(one.sizes["place"]))
+            disagree[names[b]] = [
+                {"row": int(each["disagree_index"]), "cosine": float(each["disagree_cosine"])}
+                | ({"name": str(each["disagree_name"].item())} if "disagree_name" in each else {})
+                for each in listed
+                if int(each["disagree_index"]) >= 0
+            ]
+        directions[str(side)] = {"pairs": pairs, "disagree": disagree}
     attrs = data.attrs
     return {
         **results.about(attrs),
         "losses": names,
         "first_step": attrs["first_step"],
         "level": float(attrs["level"]),
-        "batches": int(attrs["batches"]),
-        "batch_size": int(attrs["batch_size"]),
-        "seed": int(attrs["seed"]),
+        **{name: int(attrs[name]) for name in ("batches", "batch_size", "seed")},
         "sample": attrs["sample"],
         "notes": [line for line in attrs["notes"].splitlines() if line],
         "directions": directions,
     }
-
-
-def _plain(value: xr.DataArray) -> float | int | None:
-    """Convert a number for JSON; None where it is not finite."""
-    number = float(value)
-    return None if not np.isfinite(number) else int(number) if number.is_integer() else number
-
-
-def _disagreeing(one: xr.Dataset) -> list[dict]:
-    """The queries with the lowest cosines of one direction and loss."""
-    found = []
-    for place in range(one.sizes["place"]):
-        each = one.isel(place=place)
-        if int(each["disagree_index"]) >= 0:
-            entry = {"row": int(each["disagree_index"]), "cosine": float(each["disagree_cosine"])}
-            found.append(entry | ({"name": str(each["disagree_name"].item())} if "disagree_name" in each else {}))
-    return found
