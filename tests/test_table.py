@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, measures, results
 from cocos.commands import app
-from cocos.measures._papers import PAPER_TABLES
+from cocos.measures.paper_table import PAPER_TABLES
 from cocos.reports import paper_table as reports
 
 ROOT = Path(__file__).parent.parent

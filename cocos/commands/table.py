@@ -45,8 +45,7 @@ def table(
 ):
     """Print a table of the papers for your own runs, with mean and deviation over seeds, or as it was published."""
     from cocos import measures, results
-    from cocos.measures._papers import PAPER_TABLES
-    from cocos.measures.paper_table import document
+    from cocos.measures.paper_table import PAPER_TABLES, document
     from cocos.reports import paper_table as reports
     from cocos.reports.layout import Table
 

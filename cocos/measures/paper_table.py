@@ -1,24 +1,331 @@
 """What do the tables of the papers look like for your own runs?"""
 
+import functools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from cocos import results
-from cocos.base.errors import InputError
-from cocos.counting.statistics import Difference, holm, paired
-from cocos.measures._papers import PAPER_TABLES, PaperColumn, PaperTable, known
-from cocos.measures._papers import published as printed_numbers
-from cocos.measures._table_runs import TableRun, read
+from cocos import losses, results
+from cocos.base.errors import InputError, nearest
+from cocos.counting.statistics import holm, paired
+from cocos.measures.count import document as counts_of
+from cocos.measures.evaluate import document as metrics_of
+from cocos.results import several
 
+# Directions of the tables; results that name theirs otherwise are read in this order.
+PRINTED_DIRECTIONS = ("i2t", "t2i")
 # Chance that a column, or a row of a table across settings, has a bold value although none is better.
 BOLD_CHANCE = 0.05
 # Sources of a row.
 OUR_ROWS, PUBLISHED_ROWS = "runs", "published"
+# Coordinates of a table of runs that tell settings apart where `config` leaves them out.
+VARIED_SETTINGS = ("mask", "arm", "k", "rate", "batch_size")
+# Kinds of a share that a table of counts knows; losses of another kind stand in the first one.
+COUNTED_SHARES = ("violations", "probability", "unit")
+
+# A value and its deviation over the batches or folds of the run, NaN where there is none.
+Value = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class PaperColumn:
+    """A column of a table.
+
+    Args:
+        group: heading that it shares with its neighbours, or none.
+        name: of the column, as `C^A`.
+        variable: name of its values in results.
+        direction: of these values; None where they have none.
+        digits: decimals of our numbers.
+        scale: factor from results to the table.
+        ranked: whether a higher value is better.
+        distractors: whether candidates that match no query are ranked too.
+    """
+
+    group: str
+    name: str
+    variable: str
+    direction: str | None = None
+    digits: int = 1
+    scale: float = 1.0
+    ranked: bool = True
+    distractors: bool = False
+
+    @property
+    def key(self) -> str:
+        """Group and name: unique in a table."""
+        return f"{self.group} {self.name}".strip()
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table of a paper.
+
+    Args:
+        name: what it is called here.
+        title: what it shows.
+        columns: in their order; of a table `across`, those that are printed.
+        shares: kinds of a share (`cocos.results.share`) of the losses that it is for; none: all losses.
+        counts: whether it shows counts, which have a convention.
+        across: coordinate of the runs whose values make the rows, while the settings make the columns.
+        notes: sentences on what our numbers mean.
+        beside: sentences on how the printed numbers differ from ours.
+    """
+
+    name: str
+    title: str
+    columns: tuple[PaperColumn, ...]
+    shares: tuple[str, ...] = ()
+    counts: bool = False
+    across: str | None = None
+    notes: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+
+    @property
+    def printed(self) -> dict[str, Any]:
+        """The printed numbers, with their place and paper."""
+        found: dict[str, Any] = published_numbers()["tables"][self.name]
+        return found | {"cited": f"{published_numbers()['papers'][found['paper']]}, {found['place']}"}
+
+
+# Columns of Tables 1 and 2.
+RETRIEVAL_COLUMNS = (
+    *(PaperColumn("i2t", f"R@{k}", f"R@{k}", "i2t") for k in (1, 5, 10)),
+    PaperColumn("i2t", "average", "average_recall", "i2t"),
+    PaperColumn("i2t", "mAP@5", "mAP@5", "i2t", 2, 0.01),
+    *(PaperColumn("t2i", f"R@{k}", f"R@{k}", "t2i") for k in (1, 5, 10)),
+    PaperColumn("t2i", "average", "average_recall", "t2i"),
+    PaperColumn("", "rsum", "rsum"),
+)
+# Columns of Table 1 of Cross-Example Softmax: captions ask for images.
+CROSS_EXAMPLE_COLUMNS = (
+    PaperColumn("", "PR-AUC", "PR-AUC", digits=2),
+    *(PaperColumn("", f"R@{k}", f"R@{k}", "t2i", 2) for k in (1, 5, 10)),
+    *(PaperColumn("+ distractors", f"R@{k}", f"R@{k}", "t2i", 2, distractors=True) for k in (1, 5, 10, 100)),
+)
+
+
+def _counted(*columns: tuple[str, str]) -> tuple[PaperColumn, ...]:
+    """Columns of Tables 3 to 5: name and variable, for both directions."""
+    return tuple(
+        PaperColumn(direction, name, variable, direction, 2, ranked=False)
+        for direction in PRINTED_DIRECTIONS
+        for name, variable in columns
+    )
+
+
+AVERAGE_PRECISION = (
+    "published mAP@5: over the hits found among the first 5; here over min(5, positives), so never higher"
+)
+OVER_BATCHES = "published ±: deviation over the batches of one model, not over training runs"
+COUNT_NOTE = "eps = 0.01 in the paper; ecir2022 is the published way to count, faults included"
+PROXY_COLUMNS = (
+    PaperColumn("", "R@1", "R@1"),
+    PaperColumn("", "NMI", "NMI"),
+    PaperColumn("", "AvgDTP", "AvgDTP", digits=2, ranked=False),
+)
+PAPER_TABLES = {
+    table.name: table
+    for table in (
+        PaperTable("1", "Retrieval (in the paper: Flickr30k)", RETRIEVAL_COLUMNS, beside=(AVERAGE_PRECISION,)),
+        PaperTable("2", "Retrieval (in the paper: MS-COCO)", RETRIEVAL_COLUMNS, beside=(AVERAGE_PRECISION,)),
+        PaperTable(
+            "3",
+            "Contributing negatives of the triplet losses",
+            _counted(("C^A", "contributing_mean"), ("C^B", "contributing_sum"), ("C^0", "idle")),
+            shares=("violations",),
+            counts=True,
+            notes=("C^A: of a query that has any; C^B: sum over a batch; C^0: queries of a batch without any",),
+            beside=(OVER_BATCHES,),
+        ),
+        PaperTable(
+            "4",
+            "Contributing negatives of NT-Xent",
+            _counted(("C^qv-", "contributing_all"), ("W^qv-", "weight_above"), ("W^qv+", "weight_positive")),
+            shares=("probability",),
+            counts=True,
+            notes=("C^qv-: negatives above eps; W^qv-: their share; W^qv+: share of the positive", COUNT_NOTE),
+            beside=(OVER_BATCHES,),
+        ),
+        PaperTable(
+            "5",
+            "Counts of Eq. 7 of SmoothAP",
+            _counted(("C^q", "eq7_mean"), ("C^0", "eq7_idle")),
+            shares=("unit",),
+            counts=True,
+            notes=("C^q: pairs above eps per positive, of a query that has any; C^0: queries without any", COUNT_NOTE),
+            beside=(OVER_BATCHES,),
+        ),
+        PaperTable("III", "Functions of the distance and where embeddings come to rest", PROXY_COLUMNS),
+        PaperTable(
+            "IV",
+            "R@1 on corrupted images",
+            tuple(PaperColumn("", name, "R@1") for name in ("HIST", "ProxyNCA++", "Regular Softmax", "Warped Softmax")),
+            across="corruption",
+        ),
+        PaperTable("ablations", "Parameters of the warp: α, k1, k2 and the multiplier of Δ", PROXY_COLUMNS[::2]),
+        PaperTable("cross_example", "Retrieval with one threshold, and among distractors", CROSS_EXAMPLE_COLUMNS),
+    )
+}
+
+
+@functools.cache
+def published_numbers() -> dict[str, Any]:
+    """The printed numbers of all tables, with the papers and the footnotes."""
+    text = (files("cocos.measures") / "published.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def known(name: str) -> PaperTable:
+    """A table by its name; a hyphen may stand for an underscore, and letters may be small."""
+    plain = {each.lower(): each for each in PAPER_TABLES}
+    asked = name.lower().replace("-", "_").removeprefix("table").strip("_ ")
+    if asked not in plain:
+        raise InputError(nearest("table", name, PAPER_TABLES))
+    return PAPER_TABLES[plain[asked]]
+
+
+@dataclass(frozen=True)
+class TableRun:
+    """The values of one run.
+
+    Args:
+        label: of its row; runs that differ in the seed alone share it.
+        family: name of its loss, or empty.
+        convention: of its counts, or empty.
+        place: of a table `across`, the value of that coordinate.
+        seed: None where it is not known.
+        values: key of the column -> value.
+    """
+
+    label: str
+    family: str = ""
+    convention: str = ""
+    place: str = ""
+    seed: int | None = None
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+
+def _named(direction: str | None, there: Sequence[str]) -> str | None:
+    """The direction of a result that a column reads: that of its name, or the one in its place; None: there is none.
+
+    A column without a direction reads the only one of labelled samples.
+    """
+    if direction is None:
+        return there[0] if len(there) == 1 else None
+    if direction in there:
+        return direction
+    place = PRINTED_DIRECTIONS.index(direction)
+    other = set(PRINTED_DIRECTIONS).isdisjoint(there) and place < len(there)
+    return there[place] if other else None
+
+
+def _of_document(found: Mapping[str, Any], columns: Sequence[PaperColumn]) -> dict[str, Value]:
+    """Values of the columns in a document of `count` or `evaluate`; a column that it lacks is left out."""
+    values = {}
+    for column in columns:
+        block = found.get("with_distractors", {}) if column.distractors else found
+        where = [block, block.get("metrics", {})]
+        sides = [each.get("directions", {}) for each in where]
+        name = _named(column.direction, list(sides[0]))
+        single = where if column.direction is None else []
+        for entries in (*single, *(side.get(name, {}) for side in sides)):
+            if column.variable in entries and column.key not in values:
+                entry = entries[column.variable]
+                both = entry if isinstance(entry, dict) else {"mean": entry, "std": None}
+                mean, std = (math.nan if both[key] is None else float(both[key]) for key in ("mean", "std"))
+                values[column.key] = mean, math.nan if found.get("folds") == 1 else std  # one fold has no deviation
+    return values
+
+
+def _of_row(one: xr.Dataset, columns: Sequence[PaperColumn]) -> dict[str, Value]:
+    """Values of the columns in one run of a table of runs."""
+    values = {}
+    for column in columns:
+        if column.variable not in one:
+            continue
+        cell, over = one[column.variable], one.get(f"{column.variable}_over_batches")
+        chosen = {}
+        if "direction" in cell.dims:
+            name = _named(column.direction, [str(each) for each in cell["direction"].values])
+            chosen = {"direction": name}
+        if "distractors" in cell.dims:
+            chosen["distractors"] = "with" if column.distractors else "without"
+        fits = None not in chosen.values() and (column.direction is None or "direction" in cell.dims)
+        if fits and column.distractors == (chosen.get("distractors") == "with"):
+            picked = [math.nan if each is None else float(each.sel(chosen)) for each in (cell, over)]
+            values[column.key] = picked[0], picked[1]
+    return {key: value for key, value in values.items() if not math.isnan(value[0])}
+
+
+def _of_table(data: xr.Dataset, table: PaperTable, label: str | None) -> Iterator[TableRun]:
+    """Every run of a table of runs at its last step, once for each convention of counts."""
+    data = data.isel(step=-1) if "step" in data.dims else data
+    if "table" in data.coords:
+        data = data.isel(run=np.flatnonzero(data["table"].values == table.name))
+    varied = [name for name in VARIED_SETTINGS if name in data.coords and len(np.unique(data[name].values)) > 1]
+    conventions = [str(name) for name in data["convention"].values] if "convention" in data.dims else [""]
+    for number in range(data.sizes["run"]):
+        for convention in conventions if table.counts else conventions[:1]:
+            one = data.isel(run=number)
+            one = one.sel(convention=convention) if convention else one
+            family, seed = (one.coords[name].item() if name in one.coords else None for name in ("family", "seed"))
+            place = str(one.coords[table.across].item()) if table.across in one.coords else ""
+            columns = table.columns if table.across is None else table.columns[:1]
+            setting = str(one.coords["config"].item()) if "config" in one.coords else family or ""
+            more = [f"{name}={one.coords[name].item()}" for name in varied if f"{name}=" not in setting]
+            yield TableRun(
+                " ".join([setting, *more]) if label is None else label,
+                family or "",
+                convention if table.counts else "",
+                place,
+                None if seed is None else int(seed),
+                _of_row(one, columns),
+            )
+
+
+def _belongs(run: TableRun, table: PaperTable) -> bool:
+    """Whether a table of counts is for the loss of a run; a loss that is unknown here belongs anywhere."""
+    if not table.shares or losses.canonical(run.family) not in losses.names():
+        return True
+    share = results.share(losses.load(run.family))
+    return share in table.shares or (share not in COUNTED_SHARES and table.shares == COUNTED_SHARES[:1])
+
+
+def _read(data: xr.Dataset, table: PaperTable, name: str, label: str | None) -> list[TableRun]:
+    """Runs of a table in a table of runs, or in a result of `count` or `evaluate`; `label` None: of each setting."""
+    if "run" in data.dims:
+        found = list(_of_table(data, table, label))
+    elif "convention" in data.attrs or {"ties", "folds"} <= data.attrs.keys():
+        parts = several.each(data)
+        whole = label or name
+        found = []
+        for each, one in parts.items():
+            counted = "contributing" in one
+            entry = counts_of(one) if counted else metrics_of(one)
+            family = entry["loss"]["name"] if "loss" in entry else ""
+            convention = entry["convention"] if counted and table.counts else ""
+            own = f"{whole}, {each}" if len(parts) > 1 else whole
+            found.append(TableRun(own, family, convention, values=_of_document(entry, table.columns)))
+    else:
+        raise InputError(f"{name}: neither a table of runs nor a result of cocos count or cocos evaluate")
+    if table.across is not None and found and not any(run.place for run in found):
+        raise InputError(f"{name}: its runs have no coordinate {table.across!r}, which makes the rows of the table")
+    chosen = [run for run in found if run.values and _belongs(run, table)]
+    if not chosen:
+        wanted = ", ".join(dict.fromkeys(column.variable for column in table.columns))
+        there = ", ".join(dict.fromkeys(run.family for run in found if run.family))
+        of = f"; it has runs of {there}" if there else ""
+        more = " (count --metrics and evaluate write the first)" if table.name in {"1", "2"} else ""
+        raise InputError(f"{name}: nothing for table {table.name}, which shows {wanted}{more}{of}")
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -63,60 +370,50 @@ def _cell(found: list[tuple[int | None, tuple[float, float]]], column: PaperColu
     return _Cell(float(values.mean()), std, (column.digits, column.digits), seeds, len(values))
 
 
-def _of_settings(runs: list[TableRun], table: PaperTable) -> list[_Row]:
-    """A row for each setting and convention."""
+def _rows_of(runs: list[TableRun], table: PaperTable) -> list[_Row]:
+    """A row for each setting and convention, or for each value of the coordinate across, with a column a setting."""
     grouped: dict[tuple[str, str], list[TableRun]] = {}
     for run in runs:
-        grouped.setdefault((run.label, run.convention), []).append(run)
-    rows = []
+        key = (run.label, run.convention) if table.across is None else (run.place, "")
+        grouped.setdefault(key, []).append(run)
+    first, rows = table.columns[0], []
     for (label, convention), own in grouped.items():
-        cells = {}
-        for column in table.columns:
-            if found := [(run.seed, run.values[column.key]) for run in own if column.key in run.values]:
-                cells[column.key] = _cell(found, column)
-        rows.append(_Row(label, OUR_ROWS, convention, len(own), cells))
+        found: dict[str, list[tuple[int | None, Value]]] = {}
+        for column in table.columns if table.across is None else ():
+            some = [(run.seed, run.values[column.key]) for run in own if column.key in run.values]
+            found |= {column.key: some} if some else {}
+        for run in own if table.across is not None else ():
+            found.setdefault(run.label, []).append((run.seed, run.values[first.key]))
+        columns = {column.key: column for column in table.columns} if table.across is None else {}
+        cells = {key: _cell(some, columns.get(key, first)) for key, some in found.items()}
+        number = len(own) if table.across is None else max(map(len, found.values()))
+        rows.append(_Row(label, OUR_ROWS, convention, number, cells))
     return rows
-
-
-def _across(runs: list[TableRun], table: PaperTable) -> list[_Row]:
-    """A row for each value of a coordinate, in which each setting is a column."""
-    first, grouped = table.columns[0], {}
-    for run in runs:
-        grouped.setdefault(run.place, {}).setdefault(run.label, []).append((run.seed, run.values[first.key]))
-    return [
-        _Row(
-            place, OUR_ROWS, "", max(map(len, own.values())), {name: _cell(found, first) for name, found in own.items()}
-        )
-        for place, own in grouped.items()
-    ]
 
 
 def _printed(table: PaperTable) -> list[_Row]:
     """Rows of the paper."""
-    rows = []
+    rows, counted = [], "ecir2022" if table.counts else ""
     for row in table.printed["rows"]:
         cells = {}
         for key, (mean, digits, *more) in row["values"].items():
             std, std_digits = more or (math.nan, digits)
             cells[key] = _Cell(mean, std, (digits, std_digits), mark=row.get("marks", {}).get(key, ""))
-        rows.append(
-            _Row(row["label"], PUBLISHED_ROWS, "ecir2022" if table.counts else "", table.printed["runs"] or 0, cells)
-        )
+        rows.append(_Row(row["label"], PUBLISHED_ROWS, counted, table.printed["runs"] or 0, cells))
     return rows
 
 
 def _order(rows: list[_Row], runs: list[TableRun], table: PaperTable) -> list[_Row]:
     """Our rows before the printed ones of the same loss or of the same name, in the order of the paper."""
     families = {run.label: run.family for run in runs}
-    places = {}
+    printed, places = {row["label"]: row for row in table.printed["rows"]}, {}
     for number, row in enumerate(table.printed["rows"]):
         for key in ("loss", "of"):
             places.setdefault(row.get(key), number)
 
     def place(row: _Row) -> int:
         if row.source == PUBLISHED_ROWS:
-            own = table.printed["rows"][[each["label"] for each in table.printed["rows"]].index(row.label)]
-            return places[own.get("loss") or own.get("of")]
+            return places[printed[row.label].get("loss") or printed[row.label].get("of")]
         return min(places.get(row.label, len(places)), places.get(families.get(row.label) or "?", len(places)))
 
     return sorted(rows, key=lambda row: (place(row), row.source == PUBLISHED_ROWS))
@@ -130,13 +427,10 @@ def _best(cells: list[_Cell]) -> int | None:
     top = max(range(len(cells)), key=lambda place: cells[place].mean, default=None)
     if top is None or len(cells) < 2 or len(cells[top].seeds) < 2:
         return None
-    gains: list[Difference] = []
-    for place, cell in enumerate(cells):
-        if place == top:
-            continue
-        if cell.seeds.keys() != cells[top].seeds.keys():
-            return None
-        gains.append(paired([cells[top].seeds[seed] for seed in cell.seeds], list(cell.seeds.values())))
+    own, others = cells[top].seeds, [cell.seeds for place, cell in enumerate(cells) if place != top]
+    if any(seeds.keys() != own.keys() for seeds in others):
+        return None
+    gains = [paired([own[seed] for seed in seeds], list(seeds.values())) for seeds in others]
     clear = [p < BOLD_CHANCE and gain.mean > 0 for p, gain in zip(holm([g.p for g in gains]), gains, strict=True)]
     return top if all(clear) else None
 
@@ -276,12 +570,12 @@ def paper_table(
     for one in names:
         if names.count(one) > 1:
             raise InputError(f"{one} is named {names.count(one)} times; name each result once, for each is one run")
-    read_runs = [run for each in zip(runs, names, labels, strict=True) for run in read(each[0], table, *each[1:])]
+    read_runs = [run for each in zip(runs, names, labels, strict=True) for run in _read(each[0], table, *each[1:])]
     for label in filter(None, dict.fromkeys(labels)):
         families = list(dict.fromkeys(run.family for run in read_runs if run.label == label))
         if len(families) > 1:
             raise InputError(f"{label}: runs of {' and '.join(families)}, expected runs of one loss in a row")
-    rows = _of_settings(read_runs, table) if table.across is None else _across(read_runs, table)
+    rows = _rows_of(read_runs, table)
     more = _of_runs(runs, rows, table)
     rows = _order([*rows, *(_printed(table) if published else [])], read_runs, table) if runs else _printed(table)
     keys = [column.key for column in table.columns]
@@ -297,7 +591,7 @@ def paper_table(
             "table": table.name,
             "groups": json.dumps({column.key: [column.group, column.name] for column in table.columns}),
             "notes": "\n".join(_notes(table, rows, bool(bold), more)),
-            "footnotes": json.dumps({mark: printed_numbers()["footnotes"][mark] for mark in used}),
+            "footnotes": json.dumps({mark: published_numbers()["footnotes"][mark] for mark in used}),
         }
     )
 
