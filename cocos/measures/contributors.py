@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from numbers import Integral
-from typing import Unpack
+from typing import Annotated, Unpack
 
 import torch
 import xarray as xr
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cocos import losses, results
 from cocos.base.errors import InputError
+from cocos.base.ranges import Share, whole
 from cocos.checkpoints import Checkpoint
 from cocos.counting import health, statistics
 from cocos.counting.weights import check_pairs
@@ -18,7 +19,7 @@ from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import Pairs
 from cocos.engine.prepared import Run, prepare
-from cocos.engine.sampling import Sampling, sampled, whole_number
+from cocos.engine.sampling import Sampling, sampled
 
 # Whole numbers of one query, which stand in the attributes.
 QUERY_TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")
@@ -36,12 +37,22 @@ CONTRIBUTOR_LABELS = {
 }
 
 
-def _drawn(run: Run, row: int, direction: str, second: bool) -> tuple[int, Batch]:
-    """Number of the first batch that contains the query, and the batch seen from its side."""
+def _in_front(run: Run, row: int, direction: str, side: Embeddings, second: bool) -> tuple[int, Batch]:
+    """Number of the first batch that contains the query, and the batch from its side, the query in front.
+
+    The first block of the scores then contains it.
+    """
     for number, batch in enumerate(run.plan.batches):
         seen = batch.flip() if second else batch
-        if bool((seen.query_index == row).any()):
-            return number, seen
+        there = (seen.query_index == row).nonzero()
+        if not len(there):
+            continue
+        place, order = int(there[0, 0]), torch.arange(len(seen.query_index), device=seen.query_index.device)
+        order = torch.cat([order[place : place + 1], order[:place], order[place + 1 :]])
+        candidate = seen.candidate_index
+        if seen.paired or side.shared:
+            candidate = torch.cat([candidate[: len(order)][order], candidate[len(order) :]])
+        return number, replace(seen, query_index=seen.query_index[order], candidate_index=candidate)
     raise InputError(
         f"row: {row} of {direction} is in none of the {len(run.plan.batches)} batches; batch size all has every query "
         "that has a positive"
@@ -61,23 +72,6 @@ def _middle(run: Run, side: Embeddings, second: bool) -> int:
     return int(batch.query_index[order[(len(order) - 1) // 2]])
 
 
-def _first(batch: Batch, row: int, *, both: bool) -> Batch:
-    """The same batch with the query in front, so that the first block of its scores contains it."""
-    place = int((batch.query_index == row).nonzero()[0, 0])
-    order = torch.arange(len(batch.query_index), device=batch.query_index.device)
-    order = torch.cat([order[place : place + 1], order[:place], order[place + 1 :]])
-    own, extra = batch.candidate_index[: len(order)], batch.candidate_index[len(order) :]
-    candidate = torch.cat([own[order], extra]) if both else batch.candidate_index
-    return replace(batch, query_index=batch.query_index[order], candidate_index=candidate)
-
-
-def _order(share: Tensor, score: Tensor, index: Tensor) -> Tensor:
-    """Places by falling share; equal ones by falling score, then by row."""
-    order = index.argsort(stable=True)
-    order = order[score[order].argsort(descending=True, stable=True)]
-    return order[share[order].argsort(descending=True, stable=True)]
-
-
 def _ranked(pairs: Pairs, weights: Tensor, share: Tensor, index: Tensor, eps: float) -> tuple[dict, dict]:
     """Columns of the candidates of the first query by falling share, (C,) each, and totals over all of them.
 
@@ -89,12 +83,19 @@ def _ranked(pairs: Pairs, weights: Tensor, share: Tensor, index: Tensor, eps: fl
     total = torch.where(weights < 0, pull, push)
     part = torch.where(weights != 0, weights.abs() / torch.where(total > 0, total, 1), 0)
     there = (pairs.positive | pairs.negative)[0].nonzero().flatten()
-    order = there[_order((share if known else weights.abs())[there], pairs.scores[0, there], index[there])]
+    for values in (
+        -index,
+        pairs.scores[0],
+        share if known else weights.abs(),
+    ):  # of equal shares the higher score first
+        there = there[values[there].argsort(descending=True, stable=True)]
+    order = there
     every = {"score": pairs.scores[0], "weight": weights, "share": share, "part": part, "positive": positive}
     every |= {"candidate_index": index, "contributes": above if known else torch.full_like(share, torch.nan)}
     columns = {name: values[order] for name, values in every.items()}
     pulls, parts = weights[order] < 0, part[order]
     columns["held"] = torch.where(pulls, (parts * pulls).cumsum(0), (parts * ~pulls).cumsum(0))
+    by_unit = {"contributing": int(above.sum()), "contributing_part": float(part[above & (weights > 0)].sum())}
     return columns, {
         "push": float(push),
         "pull": float(pull),
@@ -105,23 +106,18 @@ def _ranked(pairs: Pairs, weights: Tensor, share: Tensor, index: Tensor, eps: fl
         "relative": int(statistics.relative(spread, eps)[0]),
         "relative_part": float(spread[0][spread[0] > eps].sum()),
         "effective": float(statistics.effective(spread)[0]),
-        **(
-            {"contributing": int(above.sum()), "contributing_part": float(part[above & (weights > 0)].sum())}
-            if known
-            else {}
-        ),
-    }
+    } | (by_unit if known else {})
 
 
 @sampled(without=["batches"])
 def contributors(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
-    eps: float = 0.01,
+    eps: Share = 0.01,
     *,
     row: int | None = None,
     direction: str | None = None,
-    top: int | None = 20,
+    top: Annotated[int, whole(1)] | None = 20,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """List the candidates of one query by their share of its gradient, in the first batch that contains it.
@@ -155,8 +151,6 @@ def contributors(
         >>> data["share"].values.round(3).tolist()  # 1 - e / (e + 2), and 1 / (e + 2) twice
         [0.424, 0.212, 0.212]
     """
-    if top is not None:
-        whole_number("top", top, 1)
     if row is not None and not isinstance(row, Integral):
         raise InputError(f"row: {row!r}, expected a whole number")
     run = prepare(embeddings, loss, eps=eps, **sampling)
@@ -165,8 +159,7 @@ def contributors(
     row = _middle(run, side, second) if row is None else row
     if not 0 <= row < len(side.query):
         raise InputError(f"row: {row}, expected one of the queries of {direction}, 0 to {len(side.query) - 1}")
-    number, batch = _drawn(run, row, direction, second)
-    batch = _first(batch, row, both=batch.paired or side.shared)
+    number, batch = _in_front(run, row, direction, side, second)
     pairs, weights, unit = next(run.blocks(side, batch, whole=False))
     found, totals = _ranked(pairs, weights, weights.abs() / unit, batch.candidate_index, eps)
     found["group"] = side.candidate_group[found["candidate_index"]]

@@ -1,18 +1,19 @@
 """What does the model retrieve for some queries?"""
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Annotated, Unpack
 
 import torch
 import xarray as xr
 
 from cocos import engine, results
 from cocos.base.errors import InputError
+from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.engine import readers
+from cocos.engine import readers, retrieval
 from cocos.engine.queries import asked
-from cocos.engine.sampling import Queries, sampled, whole_number
+from cocos.engine.sampling import Queries, sampled
 from cocos.results import summaries
 from cocos.results.summaries import plain
 
@@ -23,7 +24,7 @@ def retrievals(
     loss=None,
     *,
     queries: int | Sequence[int] = 6,
-    k: int = 5,
+    k: Annotated[int, whole(1, 1000)] = 5,
     direction: str | None = None,
     **asking: Unpack[Queries],
 ) -> xr.Dataset:
@@ -56,7 +57,6 @@ def retrievals(
         >>> cocos.measures.retrievals(embeddings, queries=[0, 2], k=1)["candidate"].values.ravel().tolist()
         [0, 2]
     """
-    whole_number("k", k, 1, 1000)
     if queries is None:
         raise InputError("queries: None, expected a whole number, or rows of queries")
     seen = asked(embeddings, loss, queries=queries, one=True, direction=direction, **asking)
@@ -64,10 +64,9 @@ def retrievals(
     view = seen.view(direction)
     found, ranks = engine.run(view, [readers.Neighbours(int(k)), readers.Ranks()])
     ranked, number = ranks[0], len(view.sides[0])
-    best = torch.full((number,), torch.inf, dtype=torch.float64, device=view.device)
-    best = best.scatter_reduce(0, ranked.query, (1 + ranked.above + ranked.ties).double(), "amin")
-    top = torch.full_like(best, -torch.inf).scatter_reduce(0, ranked.query, ranked.score, "amax")
-    there = best < torch.inf
+    best = retrieval.best_ranks(number, torch.arange(number), ranked)
+    top = torch.full((number,), -torch.inf, dtype=torch.float64, device=view.device)
+    top, there = top.scatter_reduce(0, ranked.query, ranked.score, "amax"), ~best.isnan().to(view.device)
     # of each query the positive with the highest score, and of equal ones the first row
     order = ranked.score.argsort(descending=True, stable=True)
     order = order[ranked.query[order].argsort(stable=True)]
@@ -81,7 +80,7 @@ def retrievals(
         "candidate": (places, found.candidate, "row of the candidate in the embeddings", "1"),
         "score": (places, score, "score of the candidate", "score"),
         "positive": (places, found.positive, "whether the candidate is a positive", "1"),
-        "best_rank": ("query", torch.where(there, best, torch.nan), "rank of the best positive", "rank"),
+        "best_rank": ("query", best, "rank of the best positive", "rank"),
         "best_score": ("query", torch.where(there, top, torch.nan), "score of the best positive", "score"),
         "best_candidate": ("query", missed, "row of the best positive in the embeddings", "1"),
         "positives": ("query", view.sides[0].unsorted(view.counted(0)), "positives of the query", "candidates"),
