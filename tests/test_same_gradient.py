@@ -17,7 +17,7 @@ from cocos import measures
 from cocos.base.errors import InputError
 from cocos.commands import app
 from cocos.engine.pair_gradients import OWN_COORDINATE, synthetic
-from cocos.measures.same_gradient import FORMS, NEXT_STEPS, TOLERANCES
+from cocos.measures.same_gradient import NEXT_STEPS, OUTCOMES, TOLERANCES
 
 CPU = torch.device("cpu")
 HOUSE = Path(measures.__file__).parent
@@ -278,13 +278,13 @@ def test_an_answer_that_is_not_the_same_says_what_to_do_next(file):
     done = call("verify", "--same-as", "ntxent", "ntxent@accumulate=2", file, "--batch-size", 16)
     assert "next: train with cocos.losses.cached" in " ".join(done.stdout.split())
     assert "next:" not in call("verify", "--same-as", "ntxent", "ntxent", file).stdout
-    assert {kind for kind, _ in FORMS.values()} - {"same", "other"} == NEXT_STEPS.keys()
+    assert {kind for kind, _ in OUTCOMES.values()} - {"same", "other"} == NEXT_STEPS.keys()
 
 
 def test_every_sentence_is_said_somewhere():
     code = ast.parse((HOUSE / "same_gradient.py").read_text("utf-8"))
     said = [node.value for node in ast.walk(code) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    assert len(FORMS) > 25 and all(said.count(form) > 1 for form in FORMS)
+    assert len(OUTCOMES) > 25 and all(said.count(form) > 1 for form in OUTCOMES)
 
 
 def test_the_dataset_is_saved(file, tmp_path):

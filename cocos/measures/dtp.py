@@ -76,8 +76,12 @@ def dtp(
         raise InputError(nearest("metric", metric, DTP_METRICS))
     lengths = {name: len(run) for name, run in runs.items()}
     number = max(lengths.values(), default=0)
-    if not number or min(lengths.values()) < number:
-        raise InputError(f"runs: {_counted(lengths)}")
+    if not number:
+        raise InputError("runs: none, expected at least one, and at least one checkpoint in each")
+    if min(lengths.values()) < number:
+        (first, one), *others = lengths.items()
+        said = [f"{first} has {one} checkpoint{'' if one == 1 else 's'}", *(f"{name} {n}" for name, n in others)]
+        raise InputError(f"runs: {', '.join(said)}; expected as many in each")
     steps = list(range(number)) if steps is None else list(steps)
     if len(steps) != number:
         raise InputError(f"steps: {len(steps)} of them, expected one for each of {number} checkpoints")
@@ -88,13 +92,17 @@ def dtp(
         raise InputError(nearest("run", sorted(unknown)[0], runs))
     every, left = [], {}
     for name, run in runs.items():
-        told = [f"{name}, step {step}" for step in steps]
         every.append([])
-        for entry, what in zip(run, told, strict=True):
+        for entry, step in zip(run, steps, strict=True):
             embeddings = entry.embed(split=split, device=device) if isinstance(entry, Checkpoint) else entry
-            every[-1].append(_by_class(embeddings, metric, what))
-            left[what] = "" if embeddings is None else _left_out(embeddings)
-        _check_end(name, every[-1])
+            every[-1].append(_by_class(embeddings, metric, f"{name}, step {step}"))
+            left[f"{name}, step {step}"] = "" if embeddings is None else _left_out(embeddings)
+        missing = [not found for found in every[-1]]
+        if missing[0] or missing != sorted(missing):
+            raise InputError(
+                f"{name}: checkpoint {missing.index(True)} of {len(missing)} is None, expected None only at the end, "
+                "where a run has diverged, and at least one checkpoint before it"
+            )
     classes = sorted(set().union(*(found for run in every for found in run)))
     table = torch.tensor(
         [[[found.get(c, math.nan) for c in classes] for found in run] for run in every], dtype=torch.float64
@@ -108,28 +116,15 @@ def dtp(
     variables["run"] = ("run", list(runs))
     variables["step"] = ("step", steps, "step of the run", "1")
     variables["class"] = ("class", classes)
-    attrs = {"cocos": cocos.__version__, "title": "Distance to proxy", "metric": metric}
-    attrs |= {"notes": "\n".join(_notes(left))} | _correlation(at, average[:, -1])
+    since: dict[str, str] = {}  # a note on rows that were left out: once where all steps agree, else at the first step
+    for what, said in left.items():
+        since.setdefault(said, what)
+    notes = [said if len(since) == 1 else f"{what}: {said}" for said, what in since.items() if said]
+    attrs = {"cocos": cocos.__version__, "title": "Distance to proxy", "metric": metric, "notes": "\n".join(notes)}
+    there = at.isfinite() & average[:, -1].isfinite()
+    if int(there.sum()) >= 3 and len(at[there].unique()) > 1:
+        attrs["alpha_correlation"] = float(torch.corrcoef(torch.stack([at[there], average[there, -1]]))[0, 1])
     return results.labelled(variables, attrs)
-
-
-def _counted(lengths: dict[str, int]) -> str:
-    """Describe the fault in the numbers of checkpoints, as the end of a sentence."""
-    if not any(lengths.values()):
-        return "none, expected at least one, and at least one checkpoint in each"
-    (first, number), *others = lengths.items()
-    told = [f"{first} has {number} checkpoint{'' if number == 1 else 's'}", *(f"{name} {n}" for name, n in others)]
-    return f"{', '.join(told)}; expected as many in each"
-
-
-def _check_end(name: str, run: list[dict[int, float]]) -> None:
-    """Refuse a run that has diverged anywhere but at its end."""
-    missing = [not found for found in run]
-    if missing[0] or missing != sorted(missing):
-        raise InputError(
-            f"{name}: checkpoint {missing.index(True)} of {len(run)} is None, expected None only at the end, where a "
-            "run has diverged, and at least one checkpoint before it"
-        )
 
 
 def _by_class(embeddings: Embeddings | None, metric: str, what: str) -> dict[int, float]:
@@ -160,22 +155,6 @@ def _left_out(embeddings: Embeddings) -> str:
     more = f" and {len(classes) - NAMED_CLASSES} more" if len(classes) > NAMED_CLASSES else ""
     named = f"class{'es' if len(classes) > 1 else ''} {', '.join(map(str, classes[:NAMED_CLASSES]))}{more}"
     return f"{number} of {len(absent)} samples left out: {named} without a proxy"
-
-
-def _notes(left: dict[str, str]) -> list[str]:
-    """Note rows that were left out: once where all steps agree, else at the first step."""
-    first = {}
-    for what, said in left.items():
-        first.setdefault(said, what)
-    return [said if len(first) == 1 else f"{what}: {said}" for said, what in first.items() if said]
-
-
-def _correlation(alpha: torch.Tensor, last: torch.Tensor) -> dict[str, float]:
-    """Pearson's correlation of alpha and the last average, over the runs that have both."""
-    there = alpha.isfinite() & last.isfinite()
-    if int(there.sum()) < 3 or len(alpha[there].unique()) < 2:
-        return {}
-    return {"alpha_correlation": float(torch.corrcoef(torch.stack([alpha[there], last[there].double()]))[0, 1])}
 
 
 def same_classes(data: xr.Dataset) -> None:

@@ -1,6 +1,6 @@
 """Are two losses, or two ways of computing one, the same gradient: of every row, and of every pair?
 
-What differs is an `Outcome`: its form and its numbers, found by the questions below; `FORMS` has the sentences.
+What differs is an `Outcome`: its form and its numbers, found by the questions below; `OUTCOMES` has the sentences.
 """
 
 import math
@@ -76,7 +76,7 @@ PairTolerance = Annotated[
 # ------------------------------------------------------------------------------------------------------------ in words
 
 # Form of an outcome -> its kind, and its sentence.
-FORMS = {
+OUTCOMES = {
     "same": ("same", "the same"),
     "nan": ("nan", "{name} has a gradient that is NaN or infinite, in {where}"),
     "idle": ("idle", "neither has a gradient on these rows, so nothing is compared"),
@@ -225,7 +225,7 @@ class Outcome:
     """What was found.
 
     Args:
-        form: of `FORMS`.
+        form: of `OUTCOMES`.
         ratio: the number in the sentence; NaN without one.
         numbers: the others, by their names in the sentence.
         same: whether the gradients agree, so that training with one is training with the other.
@@ -239,13 +239,13 @@ class Outcome:
     @property
     def kind(self) -> str:
         """Which question was answered, in one word."""
-        return FORMS[self.form][0]
+        return OUTCOMES[self.form][0]
 
     @property
     def sentence(self) -> str:
         """The verdict."""
         written = {name: _written(name, value) for name, value in self.numbers.items()}
-        return FORMS[self.form][1].format(ratio=number(self.ratio), **written)
+        return OUTCOMES[self.form][1].format(ratio=number(self.ratio), **written)
 
 
 def number(value: float) -> str:
