@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from analysis.text_findings.compute import BETAS, PRIOR_TEMPERATURE, RESULTS
-from cocos.plots._labels import palette
+from cocos.plots.labels import palette
 
 PUBLISHED = "none; Robinson et al. train images at a temperature of one half"
 DIFFERS = "nothing published to compare with"

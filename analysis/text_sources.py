@@ -12,7 +12,7 @@ import seaborn as sns
 import xarray as xr
 
 from analysis.text_findings.compute import BATCH, RESULTS
-from cocos.plots._labels import palette
+from cocos.plots.labels import palette
 
 PUBLISHED = "none; Li et al. 2023 (GTE) introduce the four directions"
 DIFFERS = "nothing published to compare with"

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import losses, measures
 from cocos.commands import app
-from cocos.plots._wording import middle, plain
+from cocos.plots.wording import middle, plain
 from cocos.reports import plot_kinds, saving
 from test_plot import FAST, TWINS
 

@@ -15,7 +15,7 @@ from cocos import Embeddings, InputError, losses, measures, plots
 from cocos.counting import weights
 from cocos.embeddings import scores
 from cocos.embeddings.batches import plan
-from cocos.plots import _labels, _wording
+from cocos.plots import labels, wording
 from cocos.plots.lorenz import title as title_of_lorenz
 from cocos.plots.weight_map import title as title_of_map
 
@@ -108,7 +108,7 @@ def test_what_the_heaviest_hold_is_drawn_for_several_losses(embeddings):
     figure, ax = plt.subplots()
     assert plots.lorenz([first, second], names=["one", "x" * 300], ax=ax) is ax
     drawn = {line.get_label(): line for line in ax.lines}
-    sides = [(name, *each) for name, data in (("one", first), ("x", second)) for each in _labels.sides(data, ["held"])]
+    sides = [(name, *each) for name, data in (("one", first), ("x", second)) for each in labels.sides(data, ["held"])]
     assert len(drawn) == len(sides) and len({(line.get_color(), line.get_linestyle()) for line in ax.lines}) == len(
         sides
     )
@@ -117,7 +117,7 @@ def test_what_the_heaviest_hold_is_drawn_for_several_losses(embeddings):
         np.testing.assert_allclose(line.get_ydata(), 100 * one["held"])
         assert len(label) <= 32
     assert ax.get_xscale() == "log" and not ax.collections
-    assert ax.get_title() == title_of_lorenz([first, second], ["one", _wording.plain("x" * 300, 26)])
+    assert ax.get_title() == title_of_lorenz([first, second], ["one", wording.plain("x" * 300, 26)])
     plt.close(figure)
     figure, ax = plt.subplots()
     plots.lorenz(first, ax=ax)
@@ -184,13 +184,13 @@ def test_the_temperatures_are_drawn(embeddings):
     data = measures.temperature_curve(embeddings, "ntxent", (0.01, 0.1, 1), batch_size=24)
     figure, (left, right) = plt.subplots(1, 2)
     assert plots.temperature_curve(data, ax=left) is left
-    sides = _labels.sides(data, ["effective", "contributing_all"])
+    sides = labels.sides(data, ["effective", "contributing_all"])
     assert len(left.lines) == 2 * len(sides) + 1 and left.lines[-1].get_xdata()[0] == 0.1
     for place, (_, one) in enumerate(sides):
         for line, name in zip(left.lines[2 * place : 2 * place + 2], ("effective", "contributing_all"), strict=True):
             np.testing.assert_allclose(line.get_xydata(), np.stack([one["value"], one[name]], axis=1))
     plots.temperature_curve(data, show="idle", ax=right)
-    for line, (_, one) in zip(right.lines, _labels.sides(data, ["idle_fraction"]), strict=False):
+    for line, (_, one) in zip(right.lines, labels.sides(data, ["idle_fraction"]), strict=False):
         np.testing.assert_allclose(line.get_ydata(), 100 * one["idle_fraction"])
     assert left.get_xlabel() == "temperature"
     with pytest.raises(InputError, match="unknown show 'idles': did you mean 'idle'"):

@@ -25,9 +25,9 @@ from cocos.embeddings.batches import Batch, plan
 from cocos.engine import prepared
 from cocos.engine.sampling import Sampling, meanings
 from cocos.measures.count import bins
-from cocos.plots import _labels
-from cocos.plots._wording import percent
+from cocos.plots import labels
 from cocos.plots.count import title as title_of_count
+from cocos.plots.wording import percent
 from cocos.reports import table
 from cocos.reports.latex import latex
 
@@ -377,7 +377,7 @@ def test_plots_draw_the_dataset(embeddings):
     assert ax.get_title() == title_of_count([data, other], ["ntxent", "triplet"])
     curve = measures.eps_curve(embeddings, "ntxent", batch_size=16)
     ax = plots.eps_curve(curve, ax=axes[1])
-    for line, (_, one) in zip(ax.lines, _labels.sides(curve, ["contributing_all"]), strict=False):
+    for line, (_, one) in zip(ax.lines, labels.sides(curve, ["contributing_all"]), strict=False):
         counts = one["contributing_all"].values
         np.testing.assert_array_equal(line.get_ydata(), counts[counts > 0])
     plt.close(figure)

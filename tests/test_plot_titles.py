@@ -19,7 +19,7 @@ import cocos
 from cocos import Embeddings, InputError, losses, measures, plots
 from cocos.commands import app
 from cocos.measures.count import bins
-from cocos.plots import _labels, _wording
+from cocos.plots import labels, wording
 from cocos.plots.count import title as title_of_count
 from cocos.reports import plot_kinds, saving
 
@@ -59,11 +59,11 @@ def test_a_title_has_the_numbers_of_the_data(embeddings):
     parts = {str(n): float((one == 0).sum() / one.notnull().sum()) for n, one in counted.groupby("direction")}
     said = title_of_count([data], ["triplet"])
     for part in parts.values():
-        assert _wording.percent(part).removesuffix(" %") in said
+        assert wording.percent(part).removesuffix(" %") in said
     other = measures.count(embeddings, "ntxent", batch_size=24)
     said = title_of_count([other, data], ["ntxent", "triplet"])
     assert said.index("under triplet") < said.index("under ntxent")
-    assert _wording.percent(max(parts.values())) in said
+    assert wording.percent(max(parts.values())) in said
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_title_has_the_numbers_of_the_data(embeddings):
     ],
 )
 def test_what_is_not_nothing_is_never_shown_as_nothing(part, said):
-    assert _wording.percent(part) == said
+    assert wording.percent(part) == said
 
 
 def test_bins_of_counts_hold_all_of_them():
@@ -90,22 +90,22 @@ def test_bins_of_counts_hold_all_of_them():
 
 def test_directions_that_agree_are_one():
     data = xr.Dataset({"x": (("direction", "at"), [[1.0, 100.0], [2.0, 99.0]])}, coords={"direction": ["a", "b"]})
-    ((name, one),) = _labels.sides(data, ["x"])
+    ((name, one),) = labels.sides(data, ["x"])
     assert name == "" and one["x"].values.tolist() == [1.5, 99.5]
     apart = data.assign(x=data["x"] * xr.DataArray([1, 1.05], dims="direction"))
-    assert [name for name, _ in _labels.sides(apart, ["x"])] == ["a", "b"]
+    assert [name for name, _ in labels.sides(apart, ["x"])] == ["a", "b"]
 
 
 def test_labels_are_moved_apart_and_stay_on_the_axes():
     for places in ([0.5] * 4, [0, 0.01, 0.02], [1, 0.99, 0.3], [-2, 3]):
-        moved = _labels.spread(places, 0.1)
+        moved = labels.spread(places, 0.1)
         assert (np.diff(np.sort(moved)) >= 0.1 - 1e-12).all() and moved.min() >= -1e-12 and moved.max() <= 1 + 1e-12
         assert (np.argsort(moved, kind="stable") == np.argsort(places, kind="stable")).all()
 
 
 def test_a_long_name_loses_its_middle_and_a_strange_one_its_power():
-    assert _wording.middle(LONG, 20) == "a_run_with…eed_of_17" and _wording.middle("short", 20) == "short"
-    assert _wording.plain("a\x1b$x$\nb", 20) == r"a?\$x\$ b"
+    assert wording.middle(LONG, 20) == "a_run_with…eed_of_17" and wording.middle("short", 20) == "short"
+    assert wording.plain("a\x1b$x$\nb", 20) == r"a?\$x\$ b"
 
 
 def test_long_directions_do_not_cover_a_count():
@@ -268,9 +268,9 @@ def test_runs_of_several_datasets_share_the_plot_of_distances():
 
 def test_datasets_without_names_of_their_own_are_told_apart():
     data = measures.lorenz(planted(), batch_size=24)
-    assert list(_labels.series([data, data], None)) == ["NTXent(temperature=0.1) (1)", "NTXent(temperature=0.1) (2)"]
+    assert list(labels.series([data, data], None)) == ["NTXent(temperature=0.1) (1)", "NTXent(temperature=0.1) (2)"]
     from_files = [data.assign_attrs(checkpoint_path=f"run/{name}.pt") for name in ("old", "new")]
-    assert list(_labels.series(from_files, None)) == ["old", "new"]
+    assert list(labels.series(from_files, None)) == ["old", "new"]
     with pytest.raises(InputError, match="names: 1 of them for 2 Datasets"):
         plots.lorenz([data, data], names=["a"])
 

@@ -8,7 +8,9 @@ import importlib
 import pkgutil
 from typing import TYPE_CHECKING, Any
 
-__all__ = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+# Files that hold no plot, and serve all of them.
+SERVICES = {"labels", "wording"}
+__all__ = sorted({m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")} - SERVICES)
 
 if TYPE_CHECKING:  # what the next statement binds
 

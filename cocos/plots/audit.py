@@ -8,8 +8,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from cocos.plots._labels import SIDE_LENGTH, below, palette, single
-from cocos.plots._wording import percent, plain
+from cocos.plots.labels import SIDE_LENGTH, below, palette, single
+from cocos.plots.wording import percent, plain
 
 # Height of all bars of a row, in rows.
 RULE_HEIGHT = 0.76

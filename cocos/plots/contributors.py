@@ -12,8 +12,8 @@ from matplotlib.patches import Patch
 
 from cocos import results
 from cocos.measures.contributors import rest
-from cocos.plots._labels import SIDE_LENGTH, below, empty, palette, single
-from cocos.plots._wording import percent, plain
+from cocos.plots.labels import SIDE_LENGTH, below, empty, palette, single
+from cocos.plots.wording import percent, plain
 
 # Largest number of bars that can be read.
 MOST_BARS = 40

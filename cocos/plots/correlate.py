@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from cocos.base.errors import InputError, nearest
-from cocos.plots._labels import below, palette, single
-from cocos.plots._wording import plain
+from cocos.plots.labels import below, palette, single
+from cocos.plots.wording import plain
 
 # Markers of families.
 FAMILY_MARKERS = "os^Dvp*XhP"

@@ -11,8 +11,8 @@ from matplotlib.patches import Patch
 from cocos import results
 from cocos.counting import health
 from cocos.measures.count import bins, histogram
-from cocos.plots._labels import below, palette, series
-from cocos.plots._wording import between, number, percent, plain
+from cocos.plots.labels import below, palette, series
+from cocos.plots.wording import between, number, percent, plain
 
 # Grey level of the bars of idle queries.
 IDLE_GREY = "0.62"

@@ -8,8 +8,8 @@ import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos.plots._labels import SIDE_LENGTH, below, palette, series
-from cocos.plots._wording import plain
+from cocos.plots.labels import SIDE_LENGTH, below, palette, series
+from cocos.plots.wording import plain
 
 STAGES = {
     "pull_norm": "pull",

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 
 from cocos.base.errors import InputError, nearest
 from cocos.measures.diff import COMPARED
-from cocos.plots._labels import SIDE_LENGTH, STYLES, below, palette, series
-from cocos.plots._wording import listed, plain
+from cocos.plots.labels import SIDE_LENGTH, STYLES, below, palette, series
+from cocos.plots.wording import listed, plain
 
 # Values of a run that are drawn unless another one is named: the first that both runs have.
 RUN_METRICS = ("R@1", "contributing")

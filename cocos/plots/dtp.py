@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 
 from cocos.base.errors import InputError
-from cocos.plots._labels import STYLES, series
-from cocos.plots._wording import plain
+from cocos.plots.labels import STYLES, series
+from cocos.plots.wording import plain
 
 # Height of a line of text, in points.
 LINE_POINTS = 10.0

@@ -8,8 +8,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from cocos import results
-from cocos.plots._labels import STYLES, beside, curves, drawn, empty, palette, series
-from cocos.plots._wording import between, number
+from cocos.plots.labels import STYLES, beside, curves, drawn, empty, palette, series
+from cocos.plots.wording import between, number
 
 # Range of the thresholds in use, which is shaded.
 USUAL_EPS = (1e-3, 1e-1)

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 
 from cocos import results
 from cocos.base.errors import InputError, nearest
-from cocos.plots._labels import SIDE_LENGTH, STYLES, below, palette, single
-from cocos.plots._wording import percent, plain
+from cocos.plots.labels import SIDE_LENGTH, STYLES, below, palette, single
+from cocos.plots.wording import percent, plain
 
 # Ways to draw the comparison.
 GRADIENT_VIEWS = ("matrix", "queries")

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from cocos.plots._labels import below, colours, shared_bar, single
-from cocos.plots._wording import plain
+from cocos.plots.labels import below, colours, shared_bar, single
+from cocos.plots.wording import plain
 
 # Levels of the scale that panels have in common: half decades, in nats.
 COMMON_LEVELS = tuple(float(f"{digit}e{power}") for power in range(-6, 2) for digit in (1, 3)) + (100.0,)

@@ -6,8 +6,8 @@ import matplotlib.pyplot as plt
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos.plots._labels import STYLES, curves, drawn, palette, series, whole
-from cocos.plots._wording import between, listed
+from cocos.plots.labels import STYLES, curves, drawn, palette, series, whole
+from cocos.plots.wording import between, listed
 
 # Identifier of the curves among the lines of the axes.
 CURVE = "push of the heaviest"

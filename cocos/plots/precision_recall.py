@@ -7,8 +7,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from cocos import results
-from cocos.plots._labels import below, palette, series
-from cocos.plots._wording import listed, plain
+from cocos.plots.labels import below, palette, series
+from cocos.plots.wording import listed, plain
 
 # Smallest recall at which one threshold is drawn; below it, a few pairs decide the precision.
 FIRST_RECALL = 0.01

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from cocos import results
 from cocos.base.errors import InputError, nearest
 from cocos.counting.statistics import Difference
-from cocos.plots._labels import SIDE_LENGTH, single
-from cocos.plots._wording import number, plain
+from cocos.plots.labels import SIDE_LENGTH, single
+from cocos.plots.wording import number, plain
 
 # Grey level of a difference that is not resolved.
 UNRESOLVED_GREY = "0.55"

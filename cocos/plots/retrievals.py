@@ -10,8 +10,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 
 from cocos.base.errors import InputError
-from cocos.plots._labels import CHARACTERS_PER_INCH, LINE_SPACING, single
-from cocos.plots._wording import plain, wrapped
+from cocos.plots.labels import CHARACTERS_PER_INCH, LINE_SPACING, single
+from cocos.plots.wording import plain, wrapped
 
 # Colour and mark of positives; the green is dark enough for text.
 GREEN, TICK = "#00694f", "\u2713"

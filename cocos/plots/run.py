@@ -11,8 +11,8 @@ from matplotlib.ticker import MaxNLocator
 
 from cocos.base.errors import InputError, nearest
 from cocos.measures.run import axis, widest
-from cocos.plots._labels import STYLES, below, palette, series, sides
-from cocos.plots._wording import listed
+from cocos.plots.labels import STYLES, below, palette, series, sides
+from cocos.plots.wording import listed
 from cocos.results import records
 
 # Of each choice of `show`: its variables with their names, the label of its axis, and the subject of its title.

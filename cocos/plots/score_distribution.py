@@ -14,8 +14,8 @@ from matplotlib.patheffects import withStroke
 
 from cocos import results
 from cocos.base.errors import InputError
-from cocos.plots._labels import STYLES, below, logarithmic, palette, series
-from cocos.plots._wording import listed, plain
+from cocos.plots.labels import STYLES, below, logarithmic, palette, series
+from cocos.plots.wording import listed, plain
 
 # Smallest number of queries whose percentiles are drawn.
 FEWEST_QUERIES = 40

@@ -11,8 +11,8 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from cocos import results
-from cocos.plots._labels import colours, shared_bar, single
-from cocos.plots._wording import plain
+from cocos.plots.labels import colours, shared_bar, single
+from cocos.plots.wording import plain
 
 # Levels of the scale of shares that panels have in common.
 SHARE_LEVELS = tuple(k / 10 for k in range(11))

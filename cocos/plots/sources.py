@@ -8,8 +8,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from cocos.embeddings.sources import SOURCES
-from cocos.plots._labels import SIDE_LENGTH, below, drawn, palette, series
-from cocos.plots._wording import plain
+from cocos.plots.labels import SIDE_LENGTH, below, drawn, palette, series
+from cocos.plots.wording import plain
 
 # Parts of a bar from which its percentage is written into it.
 WRITTEN = 0.07

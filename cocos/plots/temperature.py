@@ -7,8 +7,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos.plots._labels import SIDE_LENGTH, below, dark, empty, palette, series, whole
-from cocos.plots._wording import listed, plain
+from cocos.plots.labels import SIDE_LENGTH, below, dark, empty, palette, series, whole
+from cocos.plots.wording import listed, plain
 
 # Room above and below the temperatures, as a ratio.
 ROOM = 1.25

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 
 from cocos import results
 from cocos.base.errors import InputError, nearest
-from cocos.plots._labels import below, curves, palette, series
-from cocos.plots._wording import listed, number, percent, plain
+from cocos.plots.labels import below, curves, palette, series
+from cocos.plots.wording import listed, number, percent, plain
 
 # Variables of each choice of `show`.
 SHOWN = {"negatives": ("effective", "contributing_all"), "idle": ("idle_fraction",)}

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from cocos.plots._labels import SIDE_LENGTH, below, logarithmic, palette, series
-from cocos.plots._wording import between, listed, percent, plain
+from cocos.plots.labels import SIDE_LENGTH, below, logarithmic, palette, series
+from cocos.plots.wording import between, listed, percent, plain
 
 # Bottom and height of the three strips, as fractions of the axes.
 STRIPS = ((0.56, 0.44), (0.29, 0.22), (0.0, 0.24))

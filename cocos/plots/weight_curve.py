@@ -7,8 +7,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from cocos import results
-from cocos.plots._labels import below, palette, series
-from cocos.plots._wording import plain
+from cocos.plots.labels import below, palette, series
+from cocos.plots.wording import plain
 
 
 def weight_curve(

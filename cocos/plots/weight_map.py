@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from cocos import results
-from cocos.plots._labels import below, single
-from cocos.plots._wording import plain
+from cocos.plots.labels import below, single
+from cocos.plots.wording import plain
 
 # Decades of share, below the largest, that have colours of their own, if eps is not above them.
 SHARE_DECADES = 4

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from cocos.base.errors import InputError
 from cocos.reports import summary, terminal
 from cocos.reports.layout import Step, Table
 from cocos.reports.phrases import BELOW_ZERO
+from cocos.results.summaries import plain
 
 # Suffixes of a list to relabel.
 LIST_SUFFIXES = (".csv", ".jsonl")
@@ -28,6 +29,11 @@ COPIES = (
 )
 RULE_COLUMNS = ("suspected by", "pairs", "of negatives", "of push", "times", "random", "queries")
 FILTER_COLUMNS = ("filter", "of negatives", "of push", "kept", "right", "found", "right push", "found push", "emptied")
+# Columns of the list, and their variables in the Dataset.
+LIST_COLUMNS = {
+    **{"query": "query_index", "candidate": "candidate_index", "score": "score", "guide_score": "guide_score"},
+    **{"push": "pair_push", "part": "pair_part", "drawn": "drawn", "own_hard": "own_hard"},
+}
 TextOfRow = Callable[[int], str]
 
 
@@ -183,8 +189,7 @@ def _pairs(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None, top: int
     beside = f"{known} more pairs are of one group or labelled, and need no reading" if known else ""
     if not len(every):
         return Table(("",), (), (), (f"all {known} suspected pairs are of one group or labelled, and need no reading",))
-    for place in every[:top]:
-        entry = _entry(data, place)
+    for entry in _entries(data, every[:top]):
         said = [str(entry["query"]), str(entry["candidate"])]
         if texts:
             said = [f"{row} {_short(text(int(row)))}" for row, text in zip(said, texts, strict=True)]
@@ -204,25 +209,14 @@ def _short(text: str) -> str:
     return text if len(text) <= TEXT_LENGTH else f"{text[: TEXT_LENGTH - 1]}…"
 
 
-def _entry(data: xr.Dataset, place: int) -> dict:
-    """One suspected pair as plain data."""
-    one = {
-        name: data[name].values[place].item()
-        for name in ("query_index", "candidate_index", "drawn", "own_hard", "score")
-    }
-    guide = float(data["guide_score"].values[place])
-    rules = [str(name) for name in data["suspicion"].values[data["suspected"].values[place]]]
-    return {
-        "query": one["query_index"],
-        "candidate": one["candidate_index"],
-        "score": one["score"],
-        "guide_score": guide if np.isfinite(guide) else None,
-        "push": float(data["pair_push"].values[place]),
-        "part": float(data["pair_part"].values[place]),
-        "drawn": one["drawn"],
-        "own_hard": one["own_hard"],
-        "rules": rules,
-    }
+def _entries(data: xr.Dataset, places: Iterable[int]) -> list[dict]:
+    """Suspected pairs as plain data, by `LIST_COLUMNS`, and the rules that suspect them."""
+    columns = {name: data[variable].values for name, variable in LIST_COLUMNS.items()}
+    rules, suspected = data["suspicion"].values, data["suspected"].values
+    return [
+        {name: plain(values[place]) for name, values in columns.items()} | {"rules": rules[suspected[place]].tolist()}
+        for place in places
+    ]
 
 
 def writable(path: Path) -> Path:
@@ -253,35 +247,17 @@ def write(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | Non
     Raises:
         InputError: the file cannot be written.
     """
-    entries = []
-    for place in range(data.sizes["pair"]):
-        entry = _entry(data, place)
-        said = texts and (texts[0](entry["query"]), texts[1](entry["candidate"]))
-        entries.append(
-            entry
-            | {
-                "query_text": said and said[0],
-                "candidate_text": said and said[1],
-                "label": 1 if set(READ_RULES) & set(entry["rules"]) else None,
-            }
-        )
+    entries = _entries(data, range(data.sizes["pair"]))
+    for entry in entries:
+        for place, side in enumerate(("query", "candidate")):
+            entry[f"{side}_text"] = texts and texts[place](entry[side])
+        entry["label"] = 1 if set(READ_RULES) & set(entry["rules"]) else None
     if path.suffix == ".jsonl":
         lines = (json.dumps(entry, ensure_ascii=False, allow_nan=False) for entry in entries)
         return writing.write(path, "".join(f"{line}\n" for line in lines).encode())
-    stream = io.StringIO()
-    names = (
-        "query",
-        "candidate",
-        "query_text",
-        "candidate_text",
-        "score",
-        "guide_score",
-        "push",
-        "part",
-        "drawn",
-        "own_hard",
-    )
-    writer = csv.DictWriter(stream, [*names, "rules", "label"], lineterminator="\n")
+    stream, (query, candidate, *numbers) = io.StringIO(), LIST_COLUMNS
+    names = [query, candidate, "query_text", "candidate_text", *numbers, "rules", "label"]
+    writer = csv.DictWriter(stream, names, lineterminator="\n")
     writer.writeheader()
     rows = (entry | {"rules": " ".join(name.replace(" ", "_") for name in entry["rules"])} for entry in entries)
     writer.writerows({name: writing.cell(value) for name, value in row.items()} for row in rows)

@@ -22,8 +22,8 @@ from matplotlib.transforms import Bbox, blended_transform_factory
 import cocos
 from cocos.base import reading, writing
 from cocos.base.errors import InputError, unreachable
-from cocos.plots._labels import BELOW, CHARACTERS_PER_INCH, LINE_SPACING, column, in_columns, part_labels
-from cocos.plots._wording import DOLLAR, ESCAPED, middle, wrapped
+from cocos.plots.labels import BELOW, CHARACTERS_PER_INCH, LINE_SPACING, column, in_columns, part_labels
+from cocos.plots.wording import DOLLAR, ESCAPED, middle, wrapped
 
 SUFFIXES = (".png", ".pdf", ".svg")
 # Width of one and of two columns of a paper, in inches.

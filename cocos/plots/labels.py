@@ -18,7 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from cocos.base.errors import InputError
-from cocos.plots._wording import names_of, numbered, plain, wrapped
+from cocos.plots.wording import names_of, numbered, plain, wrapped
 from cocos.results.several import each as taken
 
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
