@@ -17,13 +17,18 @@ from torch import Tensor
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.similarities import SYMMETRIC
-from cocos.embeddings.sources import DIRECTIONS, IN_BATCH, OTHERS_HARD
+from cocos.embeddings.sources import (
+    CANDIDATE_CANDIDATE,
+    CANDIDATE_QUERY,
+    DIRECTIONS,
+    IN_BATCH,
+    OTHERS_HARD,
+    QUERY_QUERY,
+    SOURCES,
+)
 from cocos.engine import stack
 from cocos.engine.skipped import Skipped
 from cocos.engine.view import View
-
-# Places of the further directions among the sources.
-QUERY_QUERY, CANDIDATE_QUERY, CANDIDATE_CANDIDATE = range(OTHERS_HARD + 1, OTHERS_HARD + 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +257,7 @@ def columns(
     """
     paired = batches[0].paired
     made = Stacked(embeddings, tuple(batches), paired and same_group == "negative", options)
-    back, near = DIRECTIONS[2] in directions, made.places(1)
+    back, near = SOURCES[CANDIDATE_QUERY] in directions, made.places(1)
     two = back and once and paired and not made.apart and not len(near[0])
     two = two and all(batch.turned is None for batch in batches)
     first, own = without(made.of_batch(two=two), *near)
@@ -263,11 +268,11 @@ def columns(
         order = torch.cat([own.query, beside.query]).argsort(stable=True)
         own = OwnHard(*(torch.cat(each)[order] for each in ((own.query, beside.query), (own.score, beside.score))))
     partner, known, score = made.partners(first)
-    if DIRECTIONS[1] in directions:
+    if SOURCES[QUERY_QUERY] in directions:
         views[QUERY_QUERY] = made.among_queries(), 0
     if back:
         views[CANDIDATE_QUERY] = (first, 1) if two else (made.turned(partner), 0)
-    if DIRECTIONS[3] in directions:
+    if SOURCES[CANDIDATE_CANDIDATE] in directions:
         views[CANDIDATE_CANDIDATE] = made.among_candidates(partner), 0
     number = made.repeated(known) if back else torch.zeros_like(partner)
     again = torch.arange(int(number.max()), device=number.device) < number[:, None]

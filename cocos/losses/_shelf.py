@@ -9,6 +9,7 @@ from torch import Tensor
 from cocos.base import ranges
 from cocos.base.errors import InputError
 from cocos.base.ranges import Finite, Fraction, NonNegative, Positive, Range, one_of, whole
+from cocos.embeddings import sources
 from cocos.embeddings.scores import Pairs
 from cocos.losses._calls import takes_tensors
 
@@ -42,6 +43,7 @@ __all__ = [
     "ShelfLoss",
     "SoftmaxLoss",
     "one_of",
+    "sources",
     "sources_of",
     "taught",
     "whole",

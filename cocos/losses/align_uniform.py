@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Positive, ShelfLoss, one_of, sources_of
+from cocos.losses._shelf import Positive, ShelfLoss, one_of, sources, sources_of
 
 __all__ = ["AlignUniform"]
 
 UNIFORMITIES = ("pairs", "views")
-VIEW_SOURCES = (3, 5)  # places of query-query and candidate-candidate in `cocos.sources.SOURCES`
+# Sources of the pairs within a view.
+VIEW_SOURCES = (sources.QUERY_QUERY, sources.CANDIDATE_CANDIDATE)
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ class AlignUniform(ShelfLoss):
     @property
     def directions(self) -> tuple[str, ...]:
         """Columns that it reads: within views those of query with query, and of candidate with candidate."""
-        further = ("query-query", "candidate-candidate") if self.uniformity == "views" else ()
-        return ("query-candidate", *further)
+        further = [sources.SOURCES[place] for place in VIEW_SOURCES] if self.uniformity == "views" else []
+        return (sources.DIRECTIONS[0], *further)
 
     def _spread(self, pairs: Pairs) -> list[Tensor]:
         """Pairs that are spread, (Q, C) bool: one set, or one for each view."""

@@ -7,11 +7,9 @@ import torch
 from torch import Tensor
 
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Positive, ShelfLoss
+from cocos.losses._shelf import Positive, ShelfLoss, sources
 
 __all__ = ["DHEL"]
-
-OWN_VIEW, NUMBER_OF_SOURCES = 3, 6  # place of query-query in `cocos.sources.SOURCES`, and their number
 
 
 @dataclass(frozen=True)
@@ -46,18 +44,18 @@ class DHEL(ShelfLoss):
 
     temperature: Positive = 0.1
     balanced: ClassVar[bool] = True
-    directions: ClassVar[tuple[str, ...]] = ("query-candidate", "query-query")
+    directions: ClassVar[tuple[str, ...]] = (sources.DIRECTIONS[0], sources.SOURCES[sources.QUERY_QUERY])
     per_positive: ClassVar[bool] = True
     share: ClassVar[str] = "probability"
 
     @property
     def source_scales(self) -> tuple[float, ...]:
         """1/τ of Σ exp(s/τ) of the negatives of each source; one that takes no part has no weight."""
-        return (1 / self.temperature,) * NUMBER_OF_SOURCES
+        return (1 / self.temperature,) * len(sources.SOURCES)
 
     def negatives(self, pairs: Pairs) -> Tensor:
         """Negatives that take part, (Q, C) bool: the other queries, or all where the pairs have no sources."""
-        return pairs.negative if pairs.source is None else pairs.negative & (pairs.source == OWN_VIEW)
+        return pairs.negative if pairs.source is None else pairs.negative & (pairs.source == sources.QUERY_QUERY)
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""

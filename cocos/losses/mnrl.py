@@ -7,16 +7,21 @@ import torch
 from torch import Tensor
 
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Fraction, NonNegative, Positive, ShelfLoss, one_of, taught
+from cocos.losses._shelf import Fraction, NonNegative, Positive, ShelfLoss, one_of, sources, taught
 
 __all__ = ["MNRL"]
 
-HARD_SOURCE, BACK_SOURCE = 1, 4  # places in `cocos.sources.SOURCES`
 FILTER_RULES = ("none", "guide", "self", "percent", "relative_margin", "factor")
 PARTITIONS = ("joint", "per_direction")
 HARDENED = ("all", "in-batch", "hard")
-FIRST_DIRECTION = ("query-candidate",)
-WITH_THE_POSITIVE = {*FIRST_DIRECTION, "candidate-query"}
+FIRST_DIRECTION = sources.DIRECTIONS[:1]
+WITH_THE_POSITIVE = {*FIRST_DIRECTION, sources.SOURCES[sources.CANDIDATE_QUERY]}
+# Sources of the first direction that the hardness raises.
+HARDENED_SOURCES = {
+    "all": (sources.IN_BATCH, sources.OWN_HARD, sources.OTHERS_HARD),
+    "hard": (sources.OWN_HARD,),
+    "in-batch": (sources.IN_BATCH, sources.OTHERS_HARD),
+}
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ class MNRL(ShelfLoss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known, given = {*WITH_THE_POSITIVE, "query-query", "candidate-candidate"}, self.directions
+        known, given = set(sources.DIRECTIONS), self.directions
         if not set(given) <= known or given[:1] != FIRST_DIRECTION or len(set(given)) < len(given):
             further = ", ".join(sorted(known - {*FIRST_DIRECTION}))
             said = ", ".join(given) or "none"
@@ -125,9 +130,8 @@ class MNRL(ShelfLoss):
     @property
     def source_scales(self) -> tuple[float, ...] | None:
         """λ of Σ exp(λ s) of the negatives of each source, which the hardness raises; None with a filter."""
-        chosen = {"all": range(BACK_SOURCE - 1), "hard": (HARD_SOURCE,), "in-batch": (0, HARD_SOURCE + 1)}
-        harder = chosen[self.hardness_on] if self.hardness else ()
-        found = tuple(self.scale + (self.hardness if source in harder else 0) for source in range(BACK_SOURCE + 2))
+        harder = HARDENED_SOURCES[self.hardness_on] if self.hardness else ()
+        found = tuple(self.scale + (self.hardness if source in harder else 0) for source in range(len(sources.SOURCES)))
         return found if self.filter == "none" else None
 
     def unfiltered(self) -> "MNRL":
@@ -167,9 +171,9 @@ class MNRL(ShelfLoss):
             logits = slope * pairs.scores
         if self.hardness:
             source = torch.zeros_like(pairs.scores, dtype=torch.int8) if pairs.source is None else pairs.source
-            chosen = pairs.negative & (source < BACK_SOURCE - 1)
+            chosen = pairs.negative & (source <= sources.OTHERS_HARD)
             if self.hardness_on != "all":
-                chosen = chosen & ((source == HARD_SOURCE) == (self.hardness_on == "hard"))
+                chosen = chosen & ((source == sources.OWN_HARD) == (self.hardness_on == "hard"))
             logits = logits + torch.where(chosen, self.hardness * pairs.scores.detach(), 0)
         return logits, slope
 
@@ -178,7 +182,7 @@ class MNRL(ShelfLoss):
         kept = pairs.negative if self.filter in {"none", "factor"} else pairs.negative & ~self.masked(pairs)
         if pairs.source is None:
             return [(pairs.positive, kept)]
-        back = pairs.source == BACK_SOURCE
+        back = pairs.source == sources.CANDIDATE_QUERY
         if self.partition == "joint":
             return [(pairs.positive & ~back, kept | (pairs.positive & back))]
         return [(pairs.positive & ~back, kept & ~back), (pairs.positive & back, kept & back)][: len(self.directions)]
@@ -210,7 +214,9 @@ class MNRL(ShelfLoss):
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a negative with all of the probability for every positive, (Q, 1): λ|P|."""
-        positive = pairs.positive if pairs.source is None else pairs.positive & (pairs.source != BACK_SOURCE)
+        positive = (
+            pairs.positive if pairs.source is None else pairs.positive & (pairs.source != sources.CANDIDATE_QUERY)
+        )
         return self.scale * positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:

@@ -19,9 +19,9 @@ from cocos.counting import statistics
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import Pairs
-from cocos.embeddings.sources import IN_BATCH, OWN_HARD, SOURCES
+from cocos.embeddings.sources import CANDIDATE_QUERY, IN_BATCH, OWN_HARD, SOURCES
 from cocos.engine import bounds
-from cocos.engine.columns import CANDIDATE_QUERY, ColumnViews, fits, placed
+from cocos.engine.columns import ColumnViews, fits, placed
 from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
 from cocos.engine.readers import mining, softmax
 from cocos.engine.readers.rows import SCORES_AT_ONCE, dense_rows
