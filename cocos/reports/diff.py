@@ -21,14 +21,8 @@ COLUMN_NAME = 6
 
 def tables(data: xr.Dataset) -> list[Table]:
     """The comparison, and for each direction the queries that changed most."""
-    found = [table(data)]
-    if "changed" not in data.dims:
-        return found
-    return found + [_changed(data.sel(direction=side)) for side in data["direction"].values if _any(data, side)]
-
-
-def _any(data: xr.Dataset, side: str) -> bool:
-    return bool((data["changed_index"].sel(direction=side) >= 0).any())
+    sides = [data.sel(direction=side) for side in data["direction"].values] if "changed" in data.dims else []
+    return [table(data), *(_changed(one) for one in sides if (one["changed_index"] >= 0).any())]
 
 
 def _versions(data: xr.Dataset) -> tuple[list[str], str]:

@@ -197,7 +197,10 @@ def save_panels(
         _literal(figure)  # before the layout, which reads formulae as well
         _trim(figure)
         finish(figure)
-        return save(figure, path, {"Description": _titles(figure)})
+        titles = [figure.get_suptitle(), *(ax.get_title() for ax in figure.axes)]
+        said = [" ".join(title.split()) for title in titles if title.strip()]
+        about = ". ".join(each.rstrip(".") for each in said).replace(ESCAPED, "$")
+        return save(figure, path, {"Description": about})
 
 
 def _trim(figure: Figure) -> None:
@@ -205,13 +208,7 @@ def _trim(figure: Figure) -> None:
     axes = [ax for ax in figure.axes if _column(ax)]
     if any(ax.get_aspect() == "auto" or ax.name == "3d" for ax in axes):
         return
-    said = {text: text.get_text() for text in figure.findobj(Text)}
-    _fit(figure)
-    _share_legend(figure)
-    for _ in range(2):
-        with _thin(figure):
-            figure.get_layout_engine().execute(figure)
-        _align(figure, said)
+    _settle(figure, _wrap_texts(figure), rounds=2)
     empty = min(ax.get_position(original=True).height - ax.get_position().height for ax in axes)
     rows = axes[0].get_subplotspec().get_gridspec().nrows
     figure.set_figheight(figure.get_figheight() * (1 - TRIMMED * rows * empty))
@@ -223,21 +220,24 @@ def finish(figure: Figure) -> None:
     Titles and labels are wrapped to the column of their axes, and lie inside of it even where the axes are narrower;
     names at ticks get at most a part of it; equal legends below the axes become one. The layout is final.
     """
-    said = {text: text.get_text() for text in figure.findobj(Text)}
-    _fit(figure)
-    _share_legend(figure)
+    said = _wrap_texts(figure)
     legend = sum(each.get_window_extent().height for each in figure.legends) / figure.bbox.height
     if legend > LEGEND_HEIGHT:
         figure.set_figheight(figure.get_figheight() * (1 + legend - LEGEND_HEIGHT))
     for ax in figure.axes:
         _shorten_names(ax)
-    for _ in range(LAYOUT_ROUNDS):
-        with _thin(figure):
-            figure.get_layout_engine().execute(figure)
-        _align(figure, said)
+    _settle(figure, said, LAYOUT_ROUNDS)
     for ax in figure.axes:
         part_labels(ax)
     figure.set_layout_engine("none")
+
+
+def _settle(figure: Figure, said: Mapping[Text, str], rounds: int) -> None:
+    """Lay out a figure until margins that depend on its axes have settled; `said` as for `_align`."""
+    for _ in range(rounds):
+        with _thin(figure):
+            figure.get_layout_engine().execute(figure)
+        _align(figure, said)
 
 
 def _column(ax: Axes) -> Bbox | None:
@@ -251,29 +251,27 @@ def _column(ax: Axes) -> Bbox | None:
     return Bbox([[left * wide + EDGE, bottom + EDGE], [right * wide - EDGE, top - EDGE]])
 
 
-def _fit(figure: Figure) -> None:
-    """Wrap the titles and labels of a figure so that each stays beside its own axes."""
+def _wrap_texts(figure: Figure) -> dict[Text, str]:
+    """Wrap the titles and labels of a figure so that each stays beside its own axes; return all texts as they were."""
+    said = {text: text.get_text() for text in figure.findobj(Text)}
     width, height = figure.get_size_inches()
     for ax in figure.axes:
         spec = ax.get_subplotspec()
         if spec is None:
             continue
         columns, rows = spec.get_gridspec().ncols, spec.get_gridspec().nrows
-        _wrap(ax.title, width * len(spec.colspan) / columns)
-        _wrap(ax.xaxis.label, 0.85 * width * len(spec.colspan) / columns)
-        _wrap(ax.yaxis.label, 0.85 * height * len(spec.rowspan) / rows)
+        rooms = {
+            ax.title: width * len(spec.colspan) / columns,
+            ax.xaxis.label: 0.85 * width * len(spec.colspan) / columns,
+            ax.yaxis.label: 0.85 * height * len(spec.rowspan) / rows,
+        }
+        for text, room in rooms.items():
+            most = max(8, int(CHARACTERS_PER_INCH * room / text.get_fontsize()))
+            text.set_text(wrapped(text.get_text(), most))
     if above := figure.get_suptitle():
-        most = int(CHARACTERS_PER_INCH * width / TITLE_POINTS)
-        figure.suptitle(wrapped(above, most))
-
-
-def _wrap(text: Text, inches: float) -> None:
-    """Break lines of a text that are longer than `inches` between words."""
-    _filled(text, text.get_text(), max(8, int(CHARACTERS_PER_INCH * inches / text.get_fontsize())))
-
-
-def _filled(text: Text, said: str, most: int) -> None:
-    text.set_text(wrapped(said, most))
+        figure.suptitle(wrapped(above, int(CHARACTERS_PER_INCH * width / TITLE_POINTS)))
+    _share_legend(figure)
+    return said
 
 
 @contextmanager
@@ -326,7 +324,8 @@ def _align(figure: Figure, said: Mapping[Text, str]) -> None:
                 longest = max(map(len, text.get_text().splitlines()))
                 if longest <= 8:
                     break
-                _filled(text, said.get(text, text.get_text()), min(longest - 1, int(longest * (high - low) / long)))
+                most = min(longest - 1, int(longest * (high - low) / long))
+                text.set_text(wrapped(said.get(text, text.get_text()), most))
                 box = text.get_window_extent()
             start, stop = (box.intervalx, box.intervaly)[along]
             moved = max(low - start, 0) or min(high - stop, 0)
@@ -380,10 +379,3 @@ def _share_legend(figure: Figure) -> None:
         legend.remove()
     figure.legend(handles, texts, loc="outside lower center", ncols=columns, frameon=False, fontsize="small",
                   handler_map=legends[0].get_legend_handler_map())  # fmt: skip
-
-
-def _titles(figure: Figure) -> str:
-    """Join the titles of a figure to one line."""
-    titles = [figure.get_suptitle(), *(ax.get_title() for ax in figure.axes)]
-    said = [" ".join(title.split()) for title in titles if title.strip()]
-    return ". ".join(each.rstrip(".") for each in said).replace(ESCAPED, "$")
