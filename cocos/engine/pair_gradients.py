@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
+from cocos.embeddings.sources import SOURCES
 from cocos.embeddings.teachers import Teacher
 from cocos.losses.external.cut import seeded
 from cocos.losses.external.guard import DETACHED, guarded
@@ -31,8 +32,8 @@ CLOSE_ROWS, CLOSE_NOISE = 4, (0.02, 1.0)
 FEWEST_PAIRS = 4
 # Kinds of rows that a gradient reaches.
 ENDS = ("queries", "candidates", "hard negatives")
-# Kinds of pairs: a query and its candidate, and the sources of negatives.
-PAIR_KINDS = ("positives", "in-batch", "own hard", "others' hard", "query-query", "candidate-candidate")
+# Kinds of pairs: a query and its candidate, and the sources of negatives, of which one is another one transposed.
+PAIR_KINDS = ("positives", *(name for name in SOURCES if name != "candidate-query"))
 
 Call = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 

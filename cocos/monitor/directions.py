@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos.embeddings.sources import DIRECTIONS, IN_BATCH, OTHERS_HARD, OWN_HARD, SOURCES
+from cocos.embeddings.sources import CANDIDATE_QUERY, DIRECTIONS, IN_BATCH, OTHERS_HARD, OWN_HARD, SOURCES
 from cocos.monitor.calls import Seen
 from cocos.monitor.products import Flow, Join, PairScores, Product
 
@@ -665,7 +665,7 @@ def sources_of(piece: Piece, positive: Tensor) -> Tensor | None:
         name = f"{asks}-{asked}"
         further = start > 0 or name == DIRECTIONS[1]
         if further and len(piece.parts) > 1 and name != DIRECTIONS[0]:
-            found[:, start:stop] = DIRECTIONS.index(name) + OTHERS_HARD
+            found[:, start:stop] = SOURCES.index(name)
         elif name == DIRECTIONS[0]:
             hard = _hard(positive[:, start:stop], piece.scores[:, start:stop])
             if hard is None:
@@ -677,7 +677,7 @@ def sources_of(piece: Piece, positive: Tensor) -> Tensor | None:
 
 def paired_again(sources: Tensor) -> Tensor:
     """Entries of a candidate against its own query, which is its pair once more, (Q, C) bool."""
-    columns = sources == SOURCES.index("candidate-query")
+    columns = sources == CANDIDATE_QUERY
     rows = torch.arange(len(sources), device=sources.device)
     place = columns.cumsum(dim=1) - 1
     return columns & (place == rows[:, None])

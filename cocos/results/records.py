@@ -19,6 +19,7 @@ from cocos.base import reading
 from cocos.base.errors import InputError, unreachable
 from cocos.base.untrusted import parsed
 from cocos.counting.statistics import BATCH_NUMBERS
+from cocos.embeddings import sources
 
 __all__ = [
     "BY_PUSH",
@@ -47,15 +48,8 @@ BY_PUSH = {"contributing": "relative", "idle": "unpushed"}
 # First bytes of every header.
 FIRST_BYTES = b'{"cocos"'
 
-# Sources of negatives by the ends of their names in a record: `cocos.sources.SOURCES`, in its order.
-SOURCE_KEYS = {
-    "in_batch": "negatives of the batch",
-    "own_hard": "own hard negatives",
-    "others_hard": "hard negatives of other queries",
-    "query_query": "other queries",
-    "candidate_query": "other queries of the positive",
-    "candidate_candidate": "candidates near the positive",
-}
+# Sources of negatives by the ends of their names in a record.
+SOURCE_KEYS = {each.key: each.label for each in sources.TABLE}
 # Numbers of one direction and one source: long name with a place for the source, and units.
 SOURCE_METRICS = {
     "push": ("part of the push on {}", "1"),

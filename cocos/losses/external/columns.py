@@ -11,11 +11,10 @@ from torch.overrides import TorchFunctionMode
 from cocos.base.errors import InputError, Unfit
 from cocos.embeddings import UNGIVEN, Embeddings
 from cocos.embeddings.scores import METRICS, Pairs, length
-from cocos.embeddings.sources import DIRECTIONS, SOURCES
+from cocos.embeddings.sources import DIRECTIONS, OTHERS_HARD, OWN_HARD, SOURCES
 from cocos.losses.external.cut import HALF_TOLERANCE, TOLERANCE
 
 Pick = Callable[[Tensor], Tensor]  # a change of all scores, (Q, W) -> the part of it that stands in one tensor
-OWN, OTHERS = SOURCES.index("own hard"), SOURCES.index("others' hard")
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +118,7 @@ def _documents(spelling: str, pairs: Pairs, candidates: int) -> Tensor:
     first = torch.arange(len(pairs.scores), device=pairs.scores.device)[:, None]
     if pairs.source is None:
         return first
-    own = pairs.source[:, :candidates] == OWN
+    own = pairs.source[:, :candidates] == OWN_HARD
     number = own.sum(dim=1)
     if not bool((number == number[0]).all()):
         raise InputError(
@@ -204,7 +203,7 @@ def expanded(
     at, own = starts(given, directions), torch.eye(len(given.query), dtype=torch.bool, device=pairs.scores.device)
     rows, more = torch.arange(len(own), device=own.device), given.index.shape[1] - 1
     none, documents = torch.zeros_like(own), torch.cat([own] * (1 + more), dim=1)
-    hard = torch.where(own, OWN, OTHERS)
+    hard = torch.where(own, OWN_HARD, OTHERS_HARD)
     blocks = [(given.place, torch.cat([own, *[none] * more], 1), torch.cat([~own, *[~none] * more], 1))]
     source = [torch.zeros_like(hard), *[hard] * more]
     for name in directions[1:]:
@@ -214,7 +213,7 @@ def expanded(
             blocks.append((start + place, torch.zeros_like(mine), ~mine))
         else:
             blocks.append((start + rows, own if name == "candidate-query" else none, ~own))
-        source.append(torch.full_like(blocks[-1][1], DIRECTIONS.index(name) + OTHERS, dtype=hard.dtype))
+        source.append(torch.full_like(blocks[-1][1], SOURCES.index(name), dtype=hard.dtype))
     place = torch.cat([each for each, _, _ in blocks])
     made = Pairs(
         pairs.scores[:, place],
