@@ -42,7 +42,7 @@ def queue():
 def seen(loss, *given, times=1.0):
     """Directions of one call, as the tap delivers them."""
     found, reasons, module = [], [], Written(loss)
-    handle = tap.attach(module, lambda: "token", lambda _, tapped: found.append(tapped), failed=reasons.append)
+    handle = tap.Tap(module, lambda: "token", lambda _, tapped: found.append(tapped), failed=reasons.append)
     (times * module(*given)).backward()
     handle.remove()
     assert not reasons, reasons
@@ -53,7 +53,7 @@ def seen(loss, *given, times=1.0):
 def refused(loss, *given):
     """The reason for which a call is not read."""
     found, reasons, module = [], [], Written(loss)
-    handle = tap.attach(module, lambda: "token", lambda _, tapped: found.append(tapped), failed=reasons.append)
+    handle = tap.Tap(module, lambda: "token", lambda _, tapped: found.append(tapped), failed=reasons.append)
     module(*given).backward()
     handle.remove()
     assert not found and len(reasons) == 1, (found, reasons)

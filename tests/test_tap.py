@@ -70,7 +70,7 @@ def embeddings(rows=ROWS, seed=0):
 def tapped(module, *args, times=1.0, **options):
     """What the tap delivers of one call, whose loss is multiplied before its backward pass."""
     found, reasons = [], []
-    handle = tap.attach(module, lambda: "token", lambda *each: found.append(each), failed=reasons.append, **options)
+    handle = tap.Tap(module, lambda: "token", lambda *each: found.append(each), failed=reasons.append, **options)
     (module(*args) * times).backward()
     handle.remove()
     assert not reasons
@@ -346,7 +346,7 @@ def test_a_loss_that_is_given_its_scores(rows, way):
     module = OfScores(way)
     handle_of_other = (scores * 7).sum()  # another loss reads the scores as well
     found = []
-    handle = tap.attach(module, lambda: True, lambda _, seen: found.append(seen), failed=pytest.fail)
+    handle = tap.Tap(module, lambda: True, lambda _, seen: found.append(seen), failed=pytest.fail)
     given = (scores, scores.T) if way == "two matrices" else (scores,)
     (module(*given) + handle_of_other).backward()
     handle.remove()

@@ -25,7 +25,7 @@ def test_a_training_is_the_same_bit_by_bit(module):
         optimizer = torch.optim.Adam(parameters, lr=0.01)
         found, reasons = [], []
         handle = (
-            tap.attach(loss, lambda: True, lambda *each: found.append(each), failed=reasons.append) if tapping else None
+            tap.Tap(loss, lambda: True, lambda *each: found.append(each), failed=reasons.append) if tapping else None
         )
         for step in range(100):
             rows = embeddings(seed=step)
@@ -43,7 +43,7 @@ def test_a_training_is_the_same_bit_by_bit(module):
 
 def watched(module, wanted=lambda: True):
     found, reasons = [], []
-    return found, reasons, tap.attach(module, wanted, lambda *each: found.append(each), failed=reasons.append)
+    return found, reasons, tap.Tap(module, wanted, lambda *each: found.append(each), failed=reasons.append)
 
 
 def test_under_autocast_with_a_scaled_loss():
@@ -200,7 +200,7 @@ def test_errors_of_the_tap_stay_in_it(place):
     reasons, module, (a, b) = [], Clip(), embeddings()
     calls = {"wanted": lambda: True, "deliver": lambda *_: None, "failed": reasons.append} | {place: breaks}
     calls |= {"deliver": breaks} if place == "failed" else {}
-    handle = tap.attach(module, calls["wanted"], calls["deliver"], failed=calls["failed"])
+    handle = tap.Tap(module, calls["wanted"], calls["deliver"], failed=calls["failed"])
     module(a, b).backward()
     handle.remove()
     plain = [each.detach().clone().requires_grad_() for each in (a, b)]
@@ -225,7 +225,7 @@ def test_a_compiled_loss_says_so():
 def test_rows_are_no_scores():
     reasons, rows = [], [*embeddings(), embeddings(seed=1)[0]]
     module = nn.TripletMarginLoss()
-    handle = tap.attach(module, lambda: True, pytest.fail, failed=reasons.append)
+    handle = tap.Tap(module, lambda: True, pytest.fail, failed=reasons.append)
     module(*rows).backward()
     handle.remove()
     assert reasons == [tap.UNSEEN]
@@ -237,7 +237,7 @@ def test_products_between_dimensions_compare_no_rows():
             return (a.T @ b / len(a) - torch.eye(WIDTH)).square().sum()
 
     reasons = []
-    handle = tap.attach(Correlations(), lambda: True, pytest.fail, failed=reasons.append)
+    handle = tap.Tap(Correlations(), lambda: True, pytest.fail, failed=reasons.append)
     handle._module(*embeddings()).backward()
     handle.remove()
     assert reasons == [tap.OVER_BATCH]
@@ -265,7 +265,7 @@ class Gathered(torch.nn.Module):
 generator, found, reasons = torch.Generator().manual_seed(0), [], []
 rows = [torch.randn(8, 5, generator=generator).chunk(world)[rank].requires_grad_() for _ in range(2)]
 module = Gathered()
-tap.attach(module, lambda: True, lambda token, seen: found.append(seen), failed=reasons.append)
+tap.Tap(module, lambda: True, lambda token, seen: found.append(seen), failed=reasons.append)
 module(*rows).backward()
 for each in found[0].by_width[0]:
     push, at = each.weights.clamp(min=0), each.positive.int().argmax(dim=1).tolist()

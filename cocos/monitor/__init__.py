@@ -196,7 +196,7 @@ class Monitor:
         if self._recogniser is not None:
             self._hooks.append(module.register_forward_pre_hook(Hook(self._enter), with_kwargs=True))
             self._hooks.append(module.register_forward_hook(Hook(self._exit), with_kwargs=True))
-        self._hooks.append(tap.attach(module, self._tapped, self._deliver, groups=groups, failed=self._unread))
+        self._hooks.append(tap.Tap(module, self._tapped, self._deliver, groups=groups, failed=self._unread))
 
     def _read(self, loss: Any) -> Named | None:
         """The loss that is computed on embeddings; None for a module, which is tapped."""

@@ -28,18 +28,12 @@ class Due:
 
     Steps are updates of the weights: under gradient accumulation one call of a step is recorded. A loss that is not
     called in a step that is due, since another dataset has its turn, is recorded at its next call.
-
-    Args:
-        every: record one in this number of steps.
-        now: whether the next call is recorded.
-        step: the step that began last.
-        asked: whether there was a call.
     """
 
-    every: int
-    now: bool = True
-    step: int | None = None
-    asked: bool = False
+    every: int  # record one in this number of steps
+    now: bool = True  # whether the next call is recorded
+    step: int | None = None  # the step that began last
+    asked: bool = False  # whether there was a call
 
     def begin(self, step: int) -> None:
         """Take note of a step that begins; a second time nothing happens."""

@@ -1,7 +1,7 @@
 """One call of a loss: its directions with scores and weights, and the rows of its inputs that repeat."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,60 +18,34 @@ from cocos.embeddings.similarities import SYMMETRIC
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """One direction of one call of a loss: its scores, and the weights that the backward pass gave them.
+    """One direction of one call of a loss: its scores, and the weights that the backward pass gave them."""
 
-    Args:
-        direction: `q2c` or `c2q`, or `s2s` and `s2p` of a labelled set.
-        scores: (Q, C) as the loss computed them, detached.
-        weights: (Q, C) ∂ returned loss / ∂ scores.
-        positive: (Q, C) bool.
-        negative: (Q, C) bool.
-        unit: natural size of one weight, broadcastable to (Q, C); None: unknown, so that there are no shares.
-        share: kind of a share, as `cocos.results.share` names it; None: the unit is unknown.
-        query: (Q, D) rows that were scored, detached; None: unknown.
-        candidate: (C, D) likewise.
-        scale: factor from a cosine to what the loss reads; None: it is not one number.
-        stretch: factor from a cosine to a score, where `scale` is known.
-        bias: offset of what a sigmoid reads; None: unknown.
-        sources: (Q, C) int8, place of each candidate in `cocos.sources.SOURCES`; None: all are of the batch.
-        kind: `softmax`, `sigmoid` or `hinge`, from the functions that the loss called; None: unknown.
-        own: (C,) bool, candidates of this process where those of others were gathered; None: nothing was gathered.
-        value: the loss that was returned, ().
-        width: D of the product.
-        factor: gradient that arrived at the returned loss, (): the weights times it are the gradient of the scores, in
-            their dtype; None: 1.
-        source: `closed form` or `backward pass`.
-        apart: each query meets candidates of its own alone, so that others may repeat.
-        still: the side that gets no gradient while the other one does: `queries`, `candidates`, or neither.
-        notes: remarks for the user, one sentence each.
-        plain: the weights are those of a softmax with one positive of each query.
-        whole: every pair is in one of the masks; False: unknown.
-    """
-
-    direction: str
-    scores: Tensor
-    weights: Tensor
-    positive: Tensor
-    negative: Tensor
-    unit: Tensor | None = None
-    share: str | None = None
-    query: Tensor | None = None
-    candidate: Tensor | None = None
-    scale: float | None = None
-    stretch: float | None = None
-    bias: float | None = None
-    sources: Tensor | None = None
-    kind: str | None = None
-    own: Tensor | None = None
-    value: Tensor | None = None
-    width: int | None = None
-    factor: Tensor | None = None
-    source: str = "backward pass"
-    apart: bool = False
-    still: str = ""
-    notes: tuple[str, ...] = ()
-    plain: bool = False
-    whole: bool = False
+    direction: str  # `q2c` or `c2q`, or `s2s` and `s2p` of a labelled set
+    scores: Tensor  # (Q, C) as the loss computed them, detached
+    weights: Tensor  # (Q, C) ∂ returned loss / ∂ scores
+    positive: Tensor  # (Q, C) bool
+    negative: Tensor  # (Q, C) bool
+    unit: Tensor | None = (
+        None  # natural size of one weight, broadcastable to (Q, C); None: unknown, there are no shares
+    )
+    share: str | None = None  # kind of a share, as `cocos.results.share` names it
+    query: Tensor | None = None  # (Q, D) rows that were scored, detached; None: unknown
+    candidate: Tensor | None = None  # (C, D) likewise
+    scale: float | None = None  # factor from a cosine to what the loss reads; None: it is not one number
+    stretch: float | None = None  # factor from a cosine to a score, where `scale` is known
+    bias: float | None = None  # offset of what a sigmoid reads
+    sources: Tensor | None = None  # (Q, C) int8, place of each candidate in `SOURCES`; None: all are of the batch
+    kind: str | None = None  # `softmax`, `sigmoid` or `hinge`, from the functions that the loss called
+    own: Tensor | None = None  # (C,) bool, candidates of this process; None: nothing was gathered
+    value: Tensor | None = None  # the loss that was returned, ()
+    width: int | None = None  # D of the product
+    factor: Tensor | None = None  # gradient that arrived at the loss, (); None: 1
+    source: str = "backward pass"  # or `closed form`
+    apart: bool = False  # each query meets candidates of its own alone, so that others may repeat
+    still: str = ""  # the side without a gradient while the other one has one: `queries`, `candidates`, or neither
+    notes: tuple[str, ...] = ()  # remarks for the user, one sentence each
+    plain: bool = False  # the weights are those of a softmax with one positive of each query
+    whole: bool = False  # every pair is in one of the masks; False: unknown
 
 
 def _tensor(name: str, value: Any) -> Tensor:
@@ -194,6 +168,25 @@ SIDES = 2
 MANY_VALUES = 4096
 
 
+@dataclass(eq=False)
+class Call:
+    """One call of a module that is read, from its forward pass to the end of its backward pass."""
+
+    token: Any  # with which it is delivered
+    number: int
+    arguments: list[Tensor]  # dropped after the forward pass
+    groups: Any = None  # of the rows, as the user gave them
+    labels: list[Tensor] = field(default_factory=list)  # whole numbers among the arguments
+    given: list[Tensor] = field(default_factory=list)  # (n, D) matrices among the arguments
+    local: list[Tensor] | None = None  # other matrices that this process computed; None: there is one process
+    repeated: Tensor | None = None
+    rank: int = 0
+    roots: list[Any] = field(default_factory=list)  # tensors whose backward pass is read
+    value: Tensor | None = None  # () the loss
+    seconds: float = 0.0
+    queued: bool = False
+
+
 def repeated(batch: Any, *, named: bool = False) -> Tensor | None:
     """Rows of the inputs of a batch that equal an earlier one, of the side with most, (); None: there are no inputs.
 
@@ -202,23 +195,23 @@ def repeated(batch: Any, *, named: bool = False) -> Tensor | None:
         named: whether only tensors under the names of inputs count; else, where none has such a name, all of two
             dimensions or more do.
     """
-    found = [each for name, each in _leaves(batch, "") if name.endswith(NAMES)]
+    found = [each for name, each in leaves(batch) if name.endswith(NAMES)]
     if not found and not named:
-        found = [each for name, each in _leaves(batch, "") if not any(part in name.lower() for part in BESIDE)]
+        found = [each for name, each in leaves(batch) if not any(part in name.lower() for part in BESIDE)]
     sides = [each.detach() for each in found if each.ndim > 1 and len(each) > 1][:SIDES]
     return torch.stack([equal_rows(each) for each in sides]).amax() if sides else None
 
 
-def _leaves(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor of nested lists, tuples and mappings, with the name under which it stands."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, Mapping):
         for key, each in value.items():
-            yield from _leaves(each, str(key))
+            yield from leaves(each, str(key))
     elif isinstance(value, list | tuple):
         for each in value:
-            yield from _leaves(each, name)
+            yield from leaves(each, name)
 
 
 def equal_rows(rows: Tensor) -> Tensor:

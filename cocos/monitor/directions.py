@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cocos.embeddings.sources import CANDIDATE_QUERY, DIRECTIONS, IN_BATCH, OTHERS_HARD, OWN_HARD, SOURCES
-from cocos.monitor.calls import Seen
+from cocos.monitor.calls import Call, Seen
 from cocos.monitor.products import Flow, Join, PairScores, Product
 
 # Rows by which two sides are compared.
@@ -33,39 +33,23 @@ _KNOWN: ContextVar[dict[Any, Any] | None] = ContextVar("_KNOWN", default=None)
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """A matrix of scores with queries as rows, and what the backward pass gave it.
+    """A matrix of scores with queries as rows, and what the backward pass gave it."""
 
-    Args:
-        scores: (Q, C); larger is closer.
-        weights: (Q, C) ∂ returned loss / ∂ scores; None: no gradient arrived.
-        parts: (Q, D) and (c, D) of each block of columns.
-        factor: from the scores to what the loss reads; None: it is not one number.
-        kind: of the loss.
-        target: (Q,) columns of the positives.
-        head: the candidates are class vectors.
-        upstream: () gradient that arrived at the loss.
-        join: the wider matrix of which it is a part.
-        lost: number of entries without a gradient.
-        order: of its computation.
-        paired: (Q, C) bool, entries whose score the loss computes apart as well; None: there are none.
-        own: first and last + 1 of the columns that are each query's own.
-        still: the side that needs no gradient while the other one does: `queries`, `candidates`, or neither.
-    """
-
-    scores: Tensor
-    weights: Tensor | None
-    parts: tuple[tuple[Tensor, Tensor], ...]
-    factor: float | None
-    kind: str | None
-    target: Tensor | None
-    head: bool
-    upstream: Tensor | None
-    join: Join | None = None
-    lost: int = 0
-    order: int = 0
+    scores: Tensor  # (Q, C); larger is closer
+    weights: Tensor | None  # (Q, C) ∂ returned loss / ∂ scores; None: no gradient arrived
+    parts: tuple[tuple[Tensor, Tensor], ...]  # (Q, D) and (c, D) of each block of columns
+    factor: float | None  # from the scores to what the loss reads; None: it is not one number
+    kind: str | None  # of the loss
+    target: Tensor | None  # (Q,) columns of the positives
+    head: bool  # the candidates are class vectors
+    upstream: Tensor | None  # () gradient that arrived at the loss
+    join: Join | None = None  # the wider matrix of which it is a part
+    lost: int = 0  # number of entries without a gradient
+    order: int = 0  # of its computation
+    # (Q, C) bool, entries whose score the loss computes apart as well; None: there are none
     paired: Tensor | None = None
-    own: tuple[tuple[int, int], ...] = ()
-    still: str = ""
+    own: tuple[tuple[int, int], ...] = ()  # first and last + 1 of the columns that are each query's own
+    still: str = ""  # the side that needs no gradient while the other one does: `queries`, `candidates`, or neither
 
     @property
     def query(self) -> Tensor:
@@ -439,17 +423,11 @@ class Unread(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The masks of a matrix.
+    """The masks of a matrix."""
 
-    Args:
-        positive: (Q, C) bool.
-        negative: (Q, C) bool.
-        notes: remarks for the user.
-    """
-
-    positive: Tensor
-    negative: Tensor
-    notes: tuple[str, ...] = ()
+    positive: Tensor  # (Q, C) bool
+    negative: Tensor  # (Q, C) bool
+    notes: tuple[str, ...] = ()  # remarks for the user
 
 
 def _equal(groups: Any, shape: torch.Size, device: torch.device) -> Tensor | None:
@@ -711,48 +689,27 @@ def _hard(positive: Tensor, scores: Tensor) -> Tensor | None:
 MORE = "the loss compares other rows as well: only its first matrix, and the same one turned, are read"
 
 
-@dataclass(frozen=True, eq=False)
-class About:
-    """What is known of a call besides its scores.
-
-    Args:
-        groups: of the rows, as the user gave them.
-        labels: whole numbers among the arguments of the loss.
-        value: () the loss.
-        rank: of this process.
-        given: (n, D) matrices among the arguments of the loss.
-        local: other matrices that this process computed, where there are several processes; None: there is one.
-    """
-
-    groups: Any
-    labels: Sequence[Tensor]
-    value: Tensor | None
-    rank: int
-    given: Sequence[Tensor]
-    local: Sequence[Tensor] | None
-
-
-def of(found: Sequence[Piece], about: About) -> tuple[list[list[Seen]], float]:
+def of(found: Sequence[Piece], call: Call) -> tuple[list[list[Seen]], float]:
     """The directions of a call for each width, the largest first, and the part of its pairs without a gradient."""
     if not all(each.head for each in found):
         found = [each for each in found if not each.head]
     widths = sorted({each.query.shape[1] for each in found}, reverse=True)
     matrices = [stacked([each for each in found if each.query.shape[1] == width]) for width in widths]
-    by_width = [_of_width(each, about) for each in matrices if each]
+    by_width = [_of_width(each, call) for each in matrices if each]
     total = sum(each.scores.numel() for pieces in matrices for each in pieces)
     return by_width, sum(each.lost for pieces in matrices for each in pieces) / max(total, 1)
 
 
-def _of_width(matrices: list[Piece], about: About) -> list[Seen]:
+def _of_width(matrices: list[Piece], call: Call) -> list[Seen]:
     first, others = matrices[0], matrices[1:]
     second = next((each for each in others if _turns(first, each)), None)
     notes = (MORE,) if len(others) > (second is not None) else ()
     if second is None:
-        return [_seen(first, None, about, notes)]
+        return [_seen(first, None, call, notes)]
     first, second = _shared(first, second)
-    turned = about.groups[::-1] if isinstance(about.groups, tuple) else about.groups
-    swapped = replace(about, groups=turned, labels=about.labels[::-1])
-    one = _seen(first, "q2c", about, notes)
+    turned = call.groups[::-1] if isinstance(call.groups, tuple) else call.groups
+    swapped = replace(call, groups=turned, labels=call.labels[::-1])
+    one = _seen(first, "q2c", call, notes)
     same = first.order == second.order and first.factor == second.factor  # one product and its transpose
     return [one, _seen(second, "c2q", swapped, (), scale=(one.scale, one.stretch) if same else None)]
 
@@ -818,15 +775,15 @@ def _itself(piece: Piece, weights: Tensor, rank: int) -> tuple[Tensor | None, in
     return found, first
 
 
-def _own(piece: Piece, about: About) -> Tensor | None:
+def _own(piece: Piece, call: Call) -> Tensor | None:
     """Candidates of this process, (C,) bool; None where all are its own, or none is known."""
     found = torch.zeros(piece.scores.shape[1], dtype=torch.bool, device=piece.scores.device)
-    computed = [each for each in about.local or () if len(each) == len(piece.query)]
-    local = [each for each in (*about.given, *computed, piece.query) if 1 < len(each) < len(found)]
+    computed = [each for each in call.local or () if len(each) == len(piece.query)]
+    local = [each for each in (*call.given, *computed, piece.query) if 1 < len(each) < len(found)]
     start = 0
     for _, candidate in piece.parts:
         for rows in local:
-            at = place(rows, candidate, about.rank * len(rows))
+            at = place(rows, candidate, call.rank * len(rows))
             if at is not None:
                 found[start + at : start + at + len(rows)] = True
         start += len(candidate)
@@ -836,13 +793,13 @@ def _own(piece: Piece, about: About) -> Tensor | None:
 def _seen(
     piece: Piece,
     name: str | None,
-    about: About,
+    call: Call,
     notes: tuple[str, ...],
     scale: tuple[float | None, float | None] | None = None,
 ) -> Seen:
     weights, width, known = _precise(piece), piece.query.shape[1], piece.candidate.shape[1] > 0
-    itself, at = _itself(piece, weights, about.rank)
-    own = _own(piece, about) if about.local is not None else None
+    itself, at = _itself(piece, weights, call.rank)
+    own = _own(piece, call) if call.local is not None else None
     offset = at if at is not None else int(own.int().argmax()) if own is not None else 0
     starts = [*accumulate((len(candidate) for _, candidate in piece.parts), initial=0)][:-1]
     layout = layout_of(
@@ -851,10 +808,10 @@ def _seen(
         same=at is not None,
         head=piece.head,
         target=piece.target,
-        match=matches_of(piece.query, piece.candidate, piece.target, about.given) if known else None,
+        match=matches_of(piece.query, piece.candidate, piece.target, call.given) if known else None,
         paired=piece.paired,
-        groups=about.groups,
-        labels=about.labels,
+        groups=call.groups,
+        labels=call.labels,
         offsets=(offset, *starts),
     )
     factor, stretch = _scale(piece) if scale is None else scale
@@ -876,7 +833,7 @@ def _seen(
         kind=piece.kind,
         own=own,
         factor=piece.upstream,
-        value=about.value,
+        value=call.value,
         width=width or None,
         still="" if piece.head else piece.still,
         notes=notes + layout.notes,

@@ -105,17 +105,11 @@ def _number(node: Node) -> float | None:
 
 @dataclass(frozen=True, eq=False)
 class Join:
-    """The place of a matrix in a wider one that the loss reads as a whole.
+    """The place of a matrix in a wider one that the loss reads as a whole."""
 
-    Args:
-        token: the same for all parts.
-        index: place among the parts.
-        target: (Q,) columns of the positives in the wider matrix.
-    """
-
-    token: object
-    index: int
-    target: Tensor | None
+    token: object  # the same for all parts
+    index: int  # place among the parts
+    target: Tensor | None  # (Q,) columns of the positives in the wider matrix
 
 
 class Graph:
@@ -318,35 +312,22 @@ ROWS_OF = {"MmBackward0": slice(0, 1), "AddmmBackward0": slice(1, 2)}
 
 @dataclass(eq=False)
 class Product:
-    """A matrix of all pairs as a function of PyTorch returned it.
+    """A matrix of all pairs as a function of PyTorch returned it."""
 
-    Args:
-        node: of the graph, whose gradient is that of the scores.
-        scores: (Q, C), detached; larger is closer where `sign` is 1.
-        rows: (Q, D), detached.
-        columns: (C, D), detached.
-        sign: -1 for distances.
-        head: the side that is a parameter, of class vectors or a layer: `rows`, `columns`, or neither.
-        again: computes the scores anew, where the loss changes them in place.
-        base: node of the tensor that the scores are a view of; it replaces theirs when they are changed in place.
-        order: number of the product in its forward pass.
-        given: the loss was given the scores, and others may read them as well.
-        own: first and last + 1 of the columns in which each row is compared with candidates of its own.
-        still: the side that needs no gradient while the other one does: `rows`, `columns`, or neither.
-    """
-
-    node: Any
-    scores: Tensor
-    rows: Tensor
-    columns: Tensor
-    sign: int
-    head: str
-    again: Any
+    node: Any  # of the graph, whose gradient is that of the scores
+    scores: Tensor  # (Q, C), detached; larger is closer where `sign` is 1
+    rows: Tensor  # (Q, D), detached
+    columns: Tensor  # (C, D), detached
+    sign: int  # -1 for distances
+    head: str  # the side that is a parameter, of class vectors or a layer: `rows`, `columns`, or neither
+    again: Any  # computes the scores anew, where the loss changes them in place
+    # node of the tensor that the scores are a view of; it replaces theirs when they are changed in place
     base: Any = None
-    order: int = 0
-    given: bool = False
+    order: int = 0  # number of the product in its forward pass
+    given: bool = False  # the loss was given the scores, and others may read them as well
+    # first and last + 1 of the columns in which each row is compared with candidates of its own
     own: tuple[tuple[int, int], ...] = ()
-    still: str = ""
+    still: str = ""  # the side that needs no gradient while the other one does: `rows`, `columns`, or neither
 
     def __post_init__(self) -> None:
         self.version = self.scores._version
@@ -360,19 +341,12 @@ class Product:
 
 @dataclass(eq=False)
 class PairScores:
-    """Scores of row i of one matrix with row i of another, as a loss has them that computes its positives apart.
+    """Scores of row i of one matrix with row i of another, as a loss has them that computes its positives apart."""
 
-    Args:
-        node: of the graph, whose gradient is that of the scores, (n,), or of the products of their entries, (n, D).
-        rows: (n, D), detached.
-        columns: (n, D), detached.
-        values: (n,) scores, detached; None: the products of the rows and the columns.
-    """
-
-    node: Any
-    rows: Tensor
-    columns: Tensor
-    values: Tensor | None = None
+    node: Any  # of the graph, whose gradient is that of the scores, (n,), or of the products of their entries, (n, D)
+    rows: Tensor  # (n, D), detached
+    columns: Tensor  # (n, D), detached
+    values: Tensor | None = None  # (n,) scores, detached; None: the products of the rows and the columns
 
 
 def without_gradient(rows: Tensor, columns: Tensor) -> str:
@@ -761,25 +735,15 @@ def _saved(node: Node, turned: bool, shape: torch.Size) -> tuple[Tensor, Tensor]
 
 @dataclass(eq=False)
 class Flow:
-    """One direction of a product.
+    """One direction of a product."""
 
-    Args:
-        turned: the columns of the product are the queries.
-        kind: of the loss, by the nodes between.
-        factor: from the scores to what the loss reads.
-        target: columns of the positives, (Q,), of a cross-entropy.
-        arrived: gradients by the axis that was read.
-        join: the wider matrix of which it is a part.
-        direct: both directions read the scores as they are, without a factor between.
-    """
-
-    turned: bool
-    kind: str | None
-    factor: float | None
-    target: Tensor | None
-    arrived: dict[str, list[Tensor]] = field(default_factory=dict)
-    join: Join | None = None
-    direct: bool = False
+    turned: bool  # the columns of the product are the queries
+    kind: str | None  # of the loss, by the nodes between
+    factor: float | None  # from the scores to what the loss reads
+    target: Tensor | None  # columns of the positives, (Q,), of a cross-entropy
+    arrived: dict[str, list[Tensor]] = field(default_factory=dict)  # gradients by the axis that was read
+    join: Join | None = None  # the wider matrix of which it is a part
+    direct: bool = False  # both directions read the scores as they are, without a factor between
 
     def gradient(self) -> Tensor | None:
         """∂ root / ∂ scores of this direction, (Q, C); None where none arrived."""

@@ -285,17 +285,11 @@ def _finite(numbers: dict[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, eq=False)
 class _First:
-    """The first positives of the queries of a mask.
+    """The first positives of the queries of a mask."""
 
-    Args:
-        places: (Q,) their columns.
-        known: (Q,) bool, whether a query has any.
-        ordered: every candidate is that of its own row; found out on a CPU alone.
-    """
-
-    places: Tensor
-    known: Tensor
-    ordered: bool
+    places: Tensor  # (Q,) their columns
+    known: Tensor  # (Q,) bool, whether a query has any
+    ordered: bool  # every candidate is that of its own row; found out on a CPU alone
 
 
 def _first(positive: Tensor) -> _First:

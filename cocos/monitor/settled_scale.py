@@ -43,25 +43,15 @@ Place = tuple[float, ...]
 
 @dataclass(frozen=True, eq=False)
 class _Sample:
-    """Cosines of some queries of one direction with their masks and weights, (q, C), on the CPU, in float32 at least.
+    """Cosines of some queries of a direction with masks and weights, (q, C), on the CPU, in float32 at least."""
 
-    Args:
-        scores: 0 where a pair takes no part.
-        positive: bool.
-        negative: bool.
-        weights: 0 where a pair takes no part.
-        rounding: difference of two scores that is none.
-        whole: every pair takes part.
-        plain: the weights are those of a softmax with one positive of each query.
-    """
-
-    scores: Tensor
-    positive: Tensor
-    negative: Tensor
-    weights: Tensor
-    rounding: float
-    whole: bool
-    plain: bool
+    scores: Tensor  # 0 where a pair takes no part
+    positive: Tensor  # bool
+    negative: Tensor  # bool
+    weights: Tensor  # 0 where a pair takes no part
+    rounding: float  # difference of two scores that is none
+    whole: bool  # every pair takes part
+    plain: bool  # the weights are those of a softmax with one positive of each query
 
 
 def of(seen: Sequence[Seen], generator: torch.Generator, near: Place | None = None) -> dict[str, float]:

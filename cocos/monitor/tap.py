@@ -14,10 +14,10 @@ from torch import Tensor, nn, overrides
 from torch.overrides import TorchFunctionMode
 
 from cocos.monitor import calls, directions
-from cocos.monitor.calls import Seen
+from cocos.monitor.calls import Call, Seen
 from cocos.monitor.products import Flow, Graph, PairScores, Product, Products, beside, flows, gathered, given_scores
 
-__all__ = ["Handle", "Tapped", "attach"]
+__all__ = ["Hook", "Tap", "Tapped"]
 
 # Number of letters of an error in a warning.
 MOST_LETTERS = 300
@@ -76,19 +76,12 @@ def brief(error: Exception) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Tapped:
-    """What one forward and backward pass of a module showed.
+    """What one forward and backward pass of a module showed."""
 
-    Args:
-        by_width: directions, the first one first, for each width of the embeddings, the largest first.
-        lost: part of the pairs whose gradient never arrived, 0 to 1.
-        repeated: rows of the inputs among the arguments that equal an earlier one, (); None: there are no inputs.
-        seconds: time that the tap took, without the time of `deliver`.
-    """
-
-    by_width: list[list[Seen]]
-    lost: float
-    repeated: Tensor | None
-    seconds: float
+    by_width: list[list[Seen]]  # directions for each width of the embeddings, the largest first
+    lost: float  # part of the pairs whose gradient never arrived, 0 to 1
+    repeated: Tensor | None  # rows of the inputs among the arguments that equal an earlier one, (); None: no inputs
+    seconds: float  # that the tap took, without the time of `deliver`
 
 
 @dataclass(eq=False)
@@ -107,28 +100,10 @@ class _Backward:
         return directions.pieces_of(self.read, self.pairs, arrived)
 
 
-@dataclass(eq=False)
-class _Call:
-    """One call of the module that is read, from its forward pass to the end of its backward pass."""
-
-    token: Any
-    number: int
-    arguments: list[Tensor]
-    groups: Any
-    labels: list[Tensor] = field(default_factory=list)
-    given: list[Tensor] = field(default_factory=list)
-    local: list[Tensor] | None = None
-    roots: list[_Backward] = field(default_factory=list)
-    value: Tensor | None = None
-    repeated: Tensor | None = None
-    seconds: float = 0.0
-    queued: bool = False
-
-
 class _Look(TorchFunctionMode):
     """Look at the functions that a forward pass calls."""
 
-    def __init__(self, current: _Call, failed: Callable[[str], None]):
+    def __init__(self, current: Call, failed: Callable[[str], None]):
         super().__init__()
         self.current, self._failed = current, failed
         self.products = Products(current.arguments)
@@ -193,9 +168,9 @@ class _Look(TorchFunctionMode):
         entered: set[Product] = set()
         for node, parts in graph.mixed().items():
             among = [each for each in reached if {each.node, each.base} & set(parts)]
-            joined = self.products.join(node, among)
-            if joined is not None and not entered & set(among):
-                wide.append(joined)
+            wider = self.products.join(node, among)
+            if wider is not None and not entered & set(among):
+                wide.append(wider)
                 entered |= set(among)
         return [*wide, *(each for each in reached if each not in entered)]
 
@@ -233,11 +208,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """Every tensor of nested lists, tuples and mappings."""
-    if isinstance(value, Tensor):
-        return [value]
-    values = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return [tensor for each in values for tensor in _tensors(each)]
+    return [each for _, each in calls.leaves(value)]
 
 
 def _losses(output: Any) -> list[Tensor]:
@@ -248,15 +219,15 @@ def _losses(output: Any) -> list[Tensor]:
     return [each for each in found if each.numel() == 1] or [each for each in found if each.ndim == 1]
 
 
-class Handle:
-    """Hooks on a module, and nothing else, until a call is wanted.
+class Tap:
+    """Module hooks, idle until a call is wanted.
 
     Args:
         module: that returns the loss.
         wanted: asked at each forward pass in training; what it returns, if it is true, is handed to `deliver`.
         deliver: called at the end of the backward pass.
-        groups: ids of the rows of the call: see `Monitor`.
         failed: called with the reason where a call could not be read.
+        groups: ids of the rows of the call: see `Monitor`.
     """
 
     def __init__(
@@ -264,13 +235,14 @@ class Handle:
         module: nn.Module,
         wanted: Callable[[], Any],
         deliver: Callable[[Any, Tapped], None],
-        groups: Callable[[], Any] | None,
+        *,
         failed: Callable[[str], None],
+        groups: Callable[[], Any] | None = None,
     ):
         self._module, self._wanted, self._deliver, self._groups, self._told = module, wanted, deliver, groups, failed
         self._watch: _Look | None = None
         self._calls = 0
-        self._arrived: dict[int, list[_Call]] = {}  # calls by the backward pass that has come to them
+        self._arrived: dict[int, list[Call]] = {}  # calls by the backward pass that has come to them
         if _is_compiled(module) and not hasattr(module, "_orig_mod"):
             self._failed(COMPILED)  # its hooks are compiled with it, and say nothing
         self._hooks = [
@@ -326,11 +298,17 @@ class Handle:
             self._failed(reason)
             return
         tensors = _tensors((args, kwargs))
-        current = _Call(token, self._calls, tensors, self._groups() if self._groups is not None else None)
-        current.labels = [each for each in tensors if each.ndim == 1 and not each.is_floating_point()]
-        current.given = [each.detach() for each in tensors if each.ndim == 2 and each.is_floating_point()]
-        current.local = [] if world() > 1 else None
-        current.repeated = calls.repeated((args, kwargs), named=True)
+        current = Call(
+            token,
+            self._calls,
+            tensors,
+            groups=self._groups() if self._groups is not None else None,
+            labels=[each for each in tensors if each.ndim == 1 and not each.is_floating_point()],
+            given=[each.detach() for each in tensors if each.ndim == 2 and each.is_floating_point()],
+            local=[] if world() > 1 else None,
+            repeated=calls.repeated((args, kwargs), named=True),
+            rank=rank(),
+        )
         self._watch = _Look(current, self._failed)
         self._watch.__enter__()
 
@@ -355,7 +333,7 @@ class Handle:
             current.roots.clear()
             self._failed(OVER_BATCH if watch.products.across else UNSEEN)
 
-    def _queue(self, current: _Call) -> None:
+    def _queue(self, current: Call) -> None:
         """Wait for the end of a backward pass, which comes to the last call first, to deliver its calls in order."""
         if current.queued:
             return
@@ -371,18 +349,15 @@ class Handle:
         for current in sorted(self._arrived.pop(task, ()), key=lambda each: each.number):
             self._safely(partial(self._finish, current))
 
-    def _finish(self, current: _Call) -> None:
+    def _finish(self, current: Call) -> None:
         start = time.perf_counter()
         with torch.inference_mode(), directions.remembered():
             pieces = [piece for root in current.roots for piece in root.pieces()]
             current.roots.clear()
             if not pieces:
                 return
-            about = directions.About(
-                current.groups, current.labels, current.value, rank(), current.given, current.local
-            )
             try:
-                by_width, lost = directions.of(pieces, about)
+                by_width, lost = directions.of(pieces, current)
             except directions.Unread as error:
                 self._failed(str(error))
                 return
@@ -407,15 +382,3 @@ def _is_recomputed() -> bool:
     """Whether what the graph saves goes through hooks; to look at it may compute the forward pass anew."""
     top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     return top is not None and top(True) is not None
-
-
-def attach(
-    module: nn.Module,
-    wanted: Callable[[], Any],
-    deliver: Callable[[Any, Tapped], None],
-    *,
-    groups: Callable[[], Any] | None = None,
-    failed: Callable[[str], None],
-) -> Handle:
-    """Read the calls of a module that are wanted; see `Handle`."""
-    return Handle(module, wanted, deliver, groups, failed)

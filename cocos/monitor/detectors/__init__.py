@@ -14,14 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Protocol, cast
 
-from cocos.base import docstrings
+from cocos.base import docstrings, ranges
 from cocos.base.errors import InputError, nearest
 from cocos.monitor.detectors._history import (
     ASIDE,
     BEGINS,
     BLIND,
     LOOKBACK,
-    RANGE,
     SILENCED,
     Alarm,
     Record,
@@ -90,15 +89,13 @@ def _class(name: str) -> type:
 
 def _number(name: str, field: dataclasses.Field[Any], value: Any) -> float:
     """Read the value of a threshold."""
-    kind, (low, high) = (int if isinstance(field.default, int) else float), field.metadata[RANGE]
-    found = math.nan
+    kind = int if isinstance(field.default, int) else float
+    allowed, _ = ranges.of(field.type)
     with suppress(ValueError, OverflowError):
         found = kind(str(value))
-    if math.isfinite(found) and low <= found <= high:
-        return found
-    words = "a whole number" if kind is int else "a number"
-    bounds = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of at least {low:g}"
-    raise InputError(f"threshold {name}.{field.name}: {value!r}, expected {words} {bounds}")
+        if allowed is None or allowed.holds(found):
+            return found
+    raise InputError(f"threshold {name}.{field.name}: {value!r}, expected {allowed.words if allowed else 'a number'}")
 
 
 def load(name: str, parameters: Mapping[str, Any] | None = None) -> Detector:

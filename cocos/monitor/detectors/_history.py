@@ -6,12 +6,13 @@ Records come from files as well, so a value of a wrong type, or one that is not 
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar
+
+from cocos.base.ranges import Range, whole
 
 Record = Mapping[str, Any]
-Number = TypeVar("Number", int, float)
 # Records that a detector looks back at most, so that its cost does not grow with the length of a run.
 LOOKBACK = 256
 # Directions in which a query is a candidate of its own, neither positive nor negative.
@@ -33,50 +34,6 @@ ABSENT = {
 }
 # Beginnings of the reasons why a detector does not watch: it will, its numbers are absent, its fault cannot be here.
 BEGINS, BLIND, ASIDE, SILENCED = "begins", "cannot see this loss", "does not apply", "is off"
-# Key of the smallest and largest value of a threshold in the metadata of its field.
-RANGE = "range"
-
-
-class Watcher:
-    """What every detector says of itself: whether it could fire at the last record of a history.
-
-    `READS` has the keys without which it is silent, of a record or of its directions; alternatives stand beside
-    each other with a bar between. Its thresholds `warmup` and `records` say when it begins.
-    """
-
-    READS: ClassVar[tuple[str, ...]] = ()
-
-    def aside(self, history: Sequence[Record]) -> str | None:
-        """Why its fault cannot be in these records; None: it can."""
-        return None
-
-    def least_records(self, history: Sequence[Record]) -> int:
-        """How many records it needs."""
-        return 1 if of_checkpoints(history) else int(getattr(self, "records", 1))
-
-    def watches(self, history: Sequence[Record]) -> str | None:
-        """None where it would fire at the last record if its fault were there; else why it cannot, in words."""
-        if not history:
-            return f"{BEGINS} with record {self.least_records(history)}"
-        some = [*history[-LOOKBACK:], history[0]]
-        lacking = [key for key in self.READS if not any(_holds(each, name) for name in key.split("|") for each in some)]
-        if lacking:
-            words = dict.fromkeys(ABSENT.get(key, f"no {key.partition('|')[0].replace('_', ' ')}") for key in lacking)
-            return f"{BLIND}: {', '.join(words)}"
-        if (why := self.aside(history)) is not None:
-            return f"{ASIDE}: {why}"
-        steps, least = float(getattr(self, "warmup", 0)), self.least_records(history)
-        if of_checkpoints(history):
-            least = max(least, 2 if steps else 1)
-            return f"{BEGINS} with checkpoint {least}" if len(history) < least else None
-        if not warm(history, steps):
-            return f"{BEGINS} at step {step(history[0]) + steps:g}"
-        return f"{BEGINS} with record {least}" if len(history) < least else None
-
-
-def _holds(record: Record, key: str) -> bool:
-    """Whether a record or one of its directions has a key."""
-    return record.get(key) is not None or any(each.get(key) is not None for _, each in directions(record))
 
 
 @dataclass(frozen=True)
@@ -98,15 +55,103 @@ class Alarm:
     sentence: str
 
 
-def threshold(default: Number, low: float = 0, high: float = math.inf) -> Number:
-    """Make the field of a threshold.
+def _between(least: float, most: float = math.inf) -> Range:
+    words = f"from {least:g} to {most:g}" if math.isfinite(most) else f"of at least {least:g}"
+    return Range(f"a number {words}", lambda value: math.isfinite(value) and least <= value <= most)
 
-    Args:
-        default: its value.
-        low: smallest value that makes sense.
-        high: largest one.
+
+# Types of thresholds, with the values that make sense.
+Part = Annotated[float, _between(0, 1)]
+Half = Annotated[float, _between(0, 0.5)]
+Cosine = Annotated[float, _between(-1, 1)]
+AtLeast0 = Annotated[float, _between(0)]
+Ratio = Annotated[float, _between(1)]
+Count = Annotated[int, whole(1)]
+Several = Annotated[int, whole(2)]
+Steps = Annotated[int, whole(0)]
+
+
+class Watcher:
+    """A detector that compares a number of each record with its first threshold, and says whether it watches.
+
+    It fires where the number exceeds the threshold in the last `records` records (of checkpoints: one), if it has a
+    threshold `warmup` that many steps after the first record. A detector of another kind has a call of its own.
+
+    `READS` has the keys without which it is silent, of a record or of its directions; alternatives stand beside
+    each other with a bar between. `SAYS` is its sentence, a template of value, percent (100 times the value), limit,
+    limit_percent, since ("since step 7"), step, and what `words` adds.
     """
-    return field(default=default, metadata={RANGE: (low, high)})
+
+    READS: ClassVar[tuple[str, ...]] = ()
+    SAYS: ClassVar[str] = ""
+
+    def value(self, record: Record) -> float | None:
+        """The number of a record that is compared; None where it is unknown."""
+        return number(record, self.READS[0])
+
+    def limit(self, record: Record) -> float:
+        """What the number is compared with."""
+        return float(next(iter(vars(self).values())))
+
+    def fires(self, record: Record) -> bool:
+        """Whether a record has the fault."""
+        value = self.value(record)
+        return value is not None and value > self.limit(record)
+
+    def words(self, history: Sequence[Record]) -> dict[str, object]:
+        """Further words of the sentence about the last record, by their names in `SAYS`."""
+        return {}
+
+    def __call__(self, history: Sequence[Record]) -> Alarm | None:
+        """The alarm at the last record, if any."""
+        since, warmup = streak(history, self.least_records(history), self.fires), getattr(self, "warmup", None)
+        value = self.value(history[-1]) if since else None
+        if since is None or value is None or (warmup is not None and not warm(history, warmup)):
+            return None
+        limit = self.limit(history[-1])
+        words: dict[str, object] = {
+            "value": value,
+            "percent": 100 * value,
+            "limit": limit,
+            "limit_percent": 100 * limit,
+        }
+        words |= {"since": since, "step": step(history[-1])} | self.words(history)
+        return alarm(self, history, value, limit, self.SAYS.format(**words))
+
+    def aside(self, history: Sequence[Record]) -> str | None:
+        """Why its fault cannot be in these records; None: it can."""
+        return None
+
+    def least_records(self, history: Sequence[Record]) -> int:
+        """How many records it needs."""
+        return 1 if of_checkpoints(history) else int(getattr(self, "records", 1))
+
+    def watches(self, history: Sequence[Record]) -> str | None:
+        """None where it would fire at the last record if its fault were there; else why it cannot, in words."""
+        if not history:
+            return f"{BEGINS} with record {self.least_records(history)}"
+        some = [*history[-LOOKBACK:], history[0]]
+        lacking = [key for key in self.READS if not any(_holds(each, name) for name in key.split("|") for each in some)]
+        if lacking:
+            words = dict.fromkeys(ABSENT.get(key, f"no {key.partition('|')[0].replace('_', ' ')}") for key in lacking)
+            return f"{BLIND}: {', '.join(words)}"
+        why = self.aside(history)
+        return self.begins(history) if why is None else f"{ASIDE}: {why}"
+
+    def begins(self, history: Sequence[Record]) -> str | None:
+        """When it begins, in words; None where it has begun."""
+        steps, least = float(getattr(self, "warmup", 0)), self.least_records(history)
+        if of_checkpoints(history):
+            least = max(least, 2 if steps else 1)
+            return f"{BEGINS} with checkpoint {least}" if len(history) < least else None
+        if not warm(history, steps):
+            return f"{BEGINS} at step {step(history[0]) + steps:g}"
+        return f"{BEGINS} with record {least}" if len(history) < least else None
+
+
+def _holds(record: Record, key: str) -> bool:
+    """Whether a record or one of its directions has a key."""
+    return record.get(key) is not None or any(each.get(key) is not None for _, each in directions(record))
 
 
 def number(record: Record, key: str) -> float | None:
@@ -117,6 +162,11 @@ def number(record: Record, key: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) <= sys.float_info.max else None
+
+
+def numbers(record: Record, *keys: str) -> list[float | None]:
+    """Finite numbers of several keys."""
+    return [number(record, key) for key in keys]
 
 
 def step(record: Record) -> int:
@@ -159,6 +209,11 @@ def least(record: Record, value: Callable[[str, Record], float | None]) -> float
     found = [value(name, each) for name, each in directions(record)]
     known = [each for each in found if each is not None]
     return min(known) if known and len(known) == len(found) else None
+
+
+def most(record: Record, value: Callable[[Record], float | None]) -> float:
+    """Largest value of the directions of a record; 0 where none is known."""
+    return max((found for _, each in directions(record) if (found := value(each)) is not None), default=0.0)
 
 
 def fitting(record: Record, **cures: str) -> str:

@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cocos.monitor.detectors._history import (
-    Alarm,
+    Cosine,
+    Count,
+    Part,
     Record,
+    Steps,
     Watcher,
-    alarm,
     fitting,
     number,
-    streak,
-    threshold,
     unrelated,
-    warm,
 )
 
 __all__ = ["Collapse"]
@@ -44,40 +43,35 @@ class Collapse(Watcher):
 
     READS = ("similarity",)
 
-    similarity: float = threshold(0.9, -1, 1)
-    outranked: float = threshold(0.35, 0, 1)
-    certain: float = threshold(0.98, -1, 1)
-    records: int = threshold(3, 1)
-    warmup: int = threshold(20)
+    similarity: Cosine = 0.9
+    outranked: Part = 0.35
+    certain: Cosine = 0.98
+    records: Count = 3
+    warmup: Steps = 20
 
-    def __call__(self, history: Sequence[Record]) -> Alarm | None:
-        """The alarm at the last record, if any."""
-        since = streak(history, self.records, self._collapsed)
-        if since is None or not warm(history, self.warmup):
-            return None
-        value = number(history[-1], "similarity") or 0
-        said = (
-            f"random pairs of candidates have a mean cosine of {value:.3g} (above {self.similarity:g}) {since}, so "
-            f"they are hard to tell apart; {self._cure(history)}"
-        )
-        return alarm(self, history, value, self.similarity, said)
+    SAYS = (
+        "random pairs of candidates have a mean cosine of {value:.3g} (above {limit:g}) {since}, so they are hard to "
+        "tell apart; {cure}"
+    )
 
-    def _collapsed(self, record: Record) -> bool:
+    def fires(self, record: Record) -> bool:
         """Whether the candidates of a record are alike, and positives do not stand out of them."""
-        alike, ranked = number(record, "similarity") or 0, number(record, "outranked")
+        alike, ranked = self.value(record) or 0, number(record, "outranked")
         return alike > self.certain or (alike > self.similarity and (ranked is None or ranked > self.outranked))
 
-    def _cure(self, history: Sequence[Record]) -> str:
+    def words(self, history: Sequence[Record]) -> dict[str, object]:
         """A cure for the cause that the history shows: the input, the pairs, or the training."""
-        if (number(history[0], "similarity") or 0) > self.similarity:
-            return (
+        if (self.value(history[0]) or 0) > self.similarity:
+            cure = (
                 "it was so from the first record on, before any training: look at a batch as the network gets it (all "
                 "rows alike, empty, padding alone, a wrong normalisation), and for a layer whose output is constant"
             )
-        if unrelated(history, self.records) is not None:
-            return (
+        elif unrelated(history, self.records) is not None:
+            cure = (
                 "positives are no nearer than negatives from the first record on, so the loss gains most by making all "
                 "rows alike: look at the pairs or the labels, which seem to be shuffled, before the learning rate"
             )
-        said = "it came about in the training: lower the learning rate or warm it up"
-        return said + fitting(history[-1], hinge=", or use all negatives in place of the hardest at the beginning")
+        else:
+            cure = "it came about in the training: lower the learning rate or warm it up"
+            cure += fitting(history[-1], hinge=", or use all negatives in place of the hardest at the beginning")
+        return {"cure": cure}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.monitor.detectors._history import Alarm, Record, Watcher, alarm, number, streak, threshold
+from cocos.monitor.detectors._history import Count, Part, Record, Watcher, number
 
 __all__ = ["Detached"]
 
@@ -28,8 +28,14 @@ class Detached(Watcher):
 
     READS = ("unreached",)
 
-    part: float = threshold(0.1, 0, 1)
-    records: int = threshold(3, 1)
+    part: Part = 0.1
+    records: Count = 3
+
+    SAYS = (
+        "no gradient has reached {percent:.3g} % of the parameters in training{named} (above {limit_percent:g} %) "
+        "{since}; look for detach(), no_grad or .data between them and the loss, or, if they are frozen on purpose, "
+        "call requires_grad_(False)"
+    )
 
     def watches(self, history: Sequence[Record]) -> str | None:
         """None where it would fire at the last record if its fault were there; else why it cannot, in words."""
@@ -39,16 +45,7 @@ class Detached(Watcher):
             return why
         return f"{why}, and no gradient reaches the {side}: right for a frozen or a momentum encoder alone"
 
-    def __call__(self, history: Sequence[Record]) -> Alarm | None:
-        """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: (number(each, "unreached") or 0) > self.part)
-        if since is None:
-            return None
-        value, where = number(history[-1], "unreached") or 0, history[-1].get("unreached_modules")
-        named = f", those of {where}," if where else ""
-        said = (
-            f"no gradient has reached {100 * value:.3g} % of the parameters in training{named} (above "
-            f"{100 * self.part:g} %) {since}; look for detach(), no_grad or .data between them and the loss, or, if "
-            "they are frozen on purpose, call requires_grad_(False)"
-        )
-        return alarm(self, history, value, self.part, said)
+    def words(self, history: Sequence[Record]) -> dict[str, object]:
+        """The modules."""
+        where = history[-1].get("unreached_modules")
+        return {"named": f", those of {where}," if where else ""}

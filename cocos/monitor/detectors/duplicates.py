@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.monitor.detectors._history import Alarm, Record, Watcher, alarm, number, streak, threshold, unmatched
+from cocos.monitor.detectors._history import Count, Part, Record, Watcher, number, numbers, unmatched
 
 __all__ = ["Duplicates"]
 
@@ -32,30 +32,27 @@ class Duplicates(Watcher):
 
     READS = ("duplicates|repeated_inputs", "candidates|queries")
 
-    part: float = threshold(0.05, 0, 1)
-    records: int = threshold(3, 1)
+    part: Part = 0.05
+    records: Count = 3
 
-    def __call__(self, history: Sequence[Record]) -> Alarm | None:
-        """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: self._most(each) > self.part)
-        if since is None:
-            return None
-        value = self._most(history[-1])
-        inputs = (_part(history[-1], "repeated_inputs", "queries") or 0) == value
-        said = (
-            f"{100 * value:.3g} % of the {'rows of the inputs' if inputs else 'candidates'} equal another one of their "
-            f"batch (above {100 * self.part:g} %) {since}; unless groups say that they match, a query pushes away its "
-            "own match: give groups, or draw batches without duplicates"
-        )
-        return alarm(self, history, value, self.part, said)
+    SAYS = (
+        "{percent:.3g} % of the {what} equal another one of their batch (above {limit_percent:g} %) {since}; unless "
+        "groups say that they match, a query pushes away its own match: give groups, or draw batches without "
+        "duplicates"
+    )
 
-    def _most(self, record: Record) -> float:
+    def value(self, record: Record) -> float:
         """Part of the candidates or of the inputs that repeat another one, the larger one; 0 where it is unknown."""
         embedded = 0.0 if (number(record, "similarity") or 0) > ALL_ALIKE else _part(record, "duplicates", "candidates")
         return max(embedded or 0.0, _part(record, "repeated_inputs", "queries") or 0.0)
 
+    def words(self, history: Sequence[Record]) -> dict[str, object]:
+        """What repeats."""
+        inputs = (_part(history[-1], "repeated_inputs", "queries") or 0) == self.value(history[-1])
+        return {"what": "rows of the inputs" if inputs else "candidates"}
+
 
 def _part(record: Record, key: str, of: str) -> float | None:
     """Part of the rows that repeat another one; None where it is unknown."""
-    found, rows = number(record, key), number(record, of)
+    found, rows = numbers(record, key, of)
     return None if found is None or not rows else unmatched(record, found) / rows

@@ -4,18 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.monitor.detectors._history import (
-    Alarm,
-    Record,
-    Watcher,
-    alarm,
-    directions,
-    fitting,
-    number,
-    streak,
-    threshold,
-    warm,
-)
+from cocos.monitor.detectors._history import AtLeast0, Count, Part, Record, Steps, Watcher, fitting, most, numbers
 
 __all__ = ["Hubs"]
 
@@ -44,33 +33,29 @@ class Hubs(Watcher):
 
     READS = ("hub_share", "candidates")
 
-    part: float = threshold(0.3, 0, 1)
-    times: float = threshold(4.0)
-    queries: int = threshold(12, 1)
-    records: int = threshold(3, 1)
-    warmup: int = threshold(100)
+    part: Part = 0.3
+    times: AtLeast0 = 4.0
+    queries: Count = 12
+    records: Count = 3
+    warmup: Steps = 100
 
-    def __call__(self, history: Sequence[Record]) -> Alarm | None:
-        """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: self._share(each) > self.part)
-        if since is None or not warm(history, self.warmup):
-            return None
-        value = self._share(history[-1])
-        soft = "a larger temperature"
-        cure = fitting(history[-1], hinge="use all negatives in place of the hardest", softmax=soft, sigmoid=soft)
-        said = (
-            f"one candidate receives {100 * value:.3g} % of the push of a query on average (above "
-            f"{100 * self.part:g} %) {since}; look whether it is an empty or broken item"
-            + (f", or {cure}" if cure else "")
-        )
-        return alarm(self, history, value, self.part, said)
+    SAYS = (
+        "one candidate receives {percent:.3g} % of the push of a query on average (above {limit_percent:g} %) "
+        "{since}; look whether it is an empty or broken item{cure}"
+    )
 
-    def _share(self, record: Record) -> float:
+    def value(self, record: Record) -> float:
         """Largest part of the push on one candidate, of the directions with enough queries that push and candidates."""
-        found = [0.0]
-        for _, each in directions(record):
-            share, queries, unpushed = (number(each, name) for name in ("hub_share", "queries", "unpushed"))
-            enough = (queries or 0) - (unpushed or 0) >= self.queries
-            if share is not None and enough and share * (number(each, "candidates") or math.inf) > self.times:
-                found.append(share)
-        return max(found)
+        return most(record, self._share)
+
+    def _share(self, direction: Record) -> float | None:
+        share, queries, unpushed, candidates = numbers(direction, "hub_share", "queries", "unpushed", "candidates")
+        if share is None or (queries or 0) - (unpushed or 0) < self.queries:
+            return None
+        return share if share * (candidates or math.inf) > self.times else None
+
+    def words(self, history: Sequence[Record]) -> dict[str, object]:
+        """The cure."""
+        soft = ", or a larger temperature"
+        hinge = ", or use all negatives in place of the hardest"
+        return {"cure": fitting(history[-1], hinge=hinge, softmax=soft, sigmoid=soft)}

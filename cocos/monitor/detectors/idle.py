@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from cocos.monitor.detectors._history import (
-    Alarm,
+    Count,
+    Part,
     Record,
     Watcher,
-    alarm,
     directions,
     fitting,
     least,
     negatives,
     number,
+    numbers,
     of_checkpoints,
-    streak,
-    threshold,
 )
 
 __all__ = ["Idle"]
@@ -48,9 +47,14 @@ class Idle(Watcher):
 
     READS = ("idle|unpushed", "queries")
 
-    part: float = threshold(0.95, 0, 1)
-    queries: int = threshold(24, 1)
-    records: int = threshold(3, 1)
+    part: Part = 0.95
+    queries: Count = 24
+    records: Count = 3
+
+    SAYS = (
+        "{percent:.3g} % of the queries have no negative that contributes to the gradient (above {limit_percent:g} %) "
+        "{since}; use a larger batch, harder negatives{cure}, or stop if it is good enough"
+    )
 
     def least_records(self, history: Sequence[Record]) -> int:
         """How many records it needs."""
@@ -59,32 +63,21 @@ class Idle(Watcher):
         sizes = [number(each, "queries") or 0 for _, each in directions(history[-1])]
         return max(self.records, math.ceil(self.queries / max(1.0, min(sizes, default=0))))
 
-    def __call__(self, history: Sequence[Record]) -> Alarm | None:
-        """The alarm at the last record, if any."""
-        since = streak(history, self.least_records(history), lambda each: self._part(each) > self.part)
-        if since is None:
-            return None
-        value = self._part(history[-1])
-        soft = " or a smaller scale (a larger temperature)"
-        more = fitting(history[-1], hinge=" or a larger margin", softmax=soft, sigmoid=soft)
-        said = (
-            f"{100 * value:.3g} % of the queries have no negative that contributes to the gradient (above "
-            f"{100 * self.part:g} %) {since}; use a larger batch, harder negatives{more}, or stop if it is good enough"
-        )
-        return alarm(self, history, value, self.part, said)
-
-    def _part(self, record: Record) -> float:
+    def value(self, record: Record) -> float:
         """Smallest part of idle queries of the directions; 0 where it is unknown."""
         light = 1 - self.part if record.get("kind") == "hinge" else LIGHT
         return 0.0 if record.get("finite") is False else least(record, partial(self._idle, light=light)) or 0.0
 
     def _idle(self, name: str, direction: Record, light: float) -> float | None:
         """Part of the queries that are idle; 0 without negatives, or where many light ones push together."""
-        idle, queries, others = number(direction, "idle"), number(direction, "queries"), negatives(name, direction)
-        idle = number(direction, "unpushed") if idle is None else idle
+        idle, unpushed, queries, positives = numbers(direction, "idle", "unpushed", "queries", "positives")
+        idle, others = unpushed if idle is None else idle, negatives(name, direction)
         if idle is None or not queries:
             return None
-        if (others is not None and others < 1) or number(direction, "positives") == 0:
-            return 0.0
-        weights = [number(direction, key) or 0 for key in ("weight_negative", "weight_positive")]
-        return 0.0 if max(weights) > light else idle / queries
+        weights = [each or 0 for each in numbers(direction, "weight_negative", "weight_positive")]
+        return 0.0 if (others is not None and others < 1) or positives == 0 or max(weights) > light else idle / queries
+
+    def words(self, history: Sequence[Record]) -> dict[str, object]:
+        """The cure."""
+        soft = " or a smaller scale (a larger temperature)"
+        return {"cure": fitting(history[-1], hinge=" or a larger margin", softmax=soft, sigmoid=soft)}

@@ -1,9 +1,8 @@
 """Lost gradient: a part of the scores gets no gradient."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.monitor.detectors._history import Alarm, Record, Watcher, alarm, number, streak, threshold
+from cocos.monitor.detectors._history import Count, Part, Watcher
 
 __all__ = ["LostGradient"]
 
@@ -28,17 +27,10 @@ class LostGradient(Watcher):
 
     READS = ("lost",)
 
-    part: float = threshold(0.0, 0, 1)
-    records: int = threshold(2, 1)
+    part: Part = 0.0
+    records: Count = 2
 
-    def __call__(self, history: Sequence[Record]) -> Alarm | None:
-        """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: (number(each, "lost") or 0) > self.part)
-        if since is None:
-            return None
-        value = number(history[-1], "lost") or 0
-        said = (
-            f"{100 * value:.3g} % of the scores that the loss computed received no gradient (above "
-            f"{100 * self.part:g} %) {since}; look for detach(), no_grad, or a mini-batch without its own backward pass"
-        )
-        return alarm(self, history, value, self.part, said)
+    SAYS = (
+        "{percent:.3g} % of the scores that the loss computed received no gradient (above {limit_percent:g} %) "
+        "{since}; look for detach(), no_grad, or a mini-batch without its own backward pass"
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.monitor.detectors._history import Alarm, Record, Watcher, alarm, directions, number, streak, threshold
+from cocos.monitor.detectors._history import AtLeast0, Count, Record, Watcher, directions, number, numbers
 
 __all__ = ["MeanReduction"]
 
@@ -31,40 +31,31 @@ class MeanReduction(Watcher):
 
     READS = ("reduction", "queries", "kind")
 
-    softmax: float = threshold(0.25)
-    hinge: float = threshold(0.0)
-    records: int = threshold(3, 1)
+    softmax: AtLeast0 = 0.25
+    hinge: AtLeast0 = 0.0
+    records: Count = 3
+
+    SAYS = (
+        "the gradient pulls matches together with {value:.3g} times the strength of a loss that is averaged over its "
+        "queries (below {limit:g}) {since}; take a sum in place of a mean, or raise the learning rate accordingly"
+    )
 
     def aside(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""
         kind = history[-1].get("kind")
-        return None if self._least(history[-1]) else f"its threshold for a {kind or 'loss of an unknown kind'} is 0"
+        return None if self.limit(history[-1]) else f"its threshold for a {kind or 'loss of an unknown kind'} is 0"
 
-    def __call__(self, history: Sequence[Record]) -> Alarm | None:
-        """The alarm at the last record, if any."""
-        since = streak(history, self.records, self._small)
-        least, value = self._least(history[-1]), _pull(history[-1])
-        if since is None or value is None:
-            return None
-        said = (
-            f"the gradient pulls matches together with {value:.3g} times the strength of a loss that is averaged over "
-            f"its queries (below {least:g}) {since}; take a sum in place of a mean, or raise the "
-            "learning rate accordingly"
-        )
-        return alarm(self, history, value, least, said)
-
-    def _least(self, record: Record) -> float:
+    def limit(self, record: Record) -> float:
         """Threshold of the kind of the loss; 0 where there is none."""
-        kind = record.get("kind")
-        return self.softmax if kind == "softmax" else self.hinge if kind == "hinge" else 0.0
+        return {"softmax": self.softmax, "hinge": self.hinge}.get(str(record.get("kind")), 0.0)
 
-    def _small(self, record: Record) -> bool:
-        pull = _pull(record)
-        return pull is not None and pull < self._least(record)
+    def value(self, record: Record) -> float | None:
+        """Pull of a record in parts of the pull of a mean over the queries; None where it is unknown."""
+        reduction, queries = numbers(record, "reduction", "queries")
+        other = any((number(each, "pulled_negatives") or 0) > OTHER_FORM for _, each in directions(record))
+        return None if reduction is None or not queries or other else reduction * queries
 
-
-def _pull(record: Record) -> float | None:
-    """Pull of a record in parts of the pull of a mean over the queries; None where it is unknown."""
-    reduction, queries = number(record, "reduction"), number(record, "queries")
-    other = any((number(each, "pulled_negatives") or 0) > OTHER_FORM for _, each in directions(record))
-    return None if reduction is None or not queries or other else reduction * queries
+    def fires(self, record: Record) -> bool:
+        """Whether the pull is below the threshold."""
+        pull = self.value(record)
+        return pull is not None and pull < self.limit(record)

@@ -1,9 +1,8 @@
 """Misaligned: the gradient pulls other candidates than those that match."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.monitor.detectors._history import Alarm, Record, Watcher, alarm, directions, number, streak, threshold
+from cocos.monitor.detectors._history import Count, Part, Record, Watcher, most, numbers
 
 __all__ = ["Misaligned"]
 
@@ -28,29 +27,19 @@ class Misaligned(Watcher):
 
     READS = ("pulled_negatives", "pushed_positives", "positives")
 
-    part: float = threshold(0.4, 0, 1)
-    records: int = threshold(2, 1)
+    part: Part = 0.4
+    records: Count = 2
 
-    def __call__(self, history: Sequence[Record]) -> Alarm | None:
-        """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: self._pushed(each) > self.part)
-        if since is None:
-            return None
-        value = self._pushed(history[-1])
-        said = (
-            f"{100 * value:.3g} % of the positives are pushed away and other candidates pulled in their place (above "
-            f"{100 * self.part:g} %) {since}; compare the order of the candidates with that of the labels, above all "
-            "after a gather or with hard negatives"
-        )
-        return alarm(self, history, value, self.part, said)
+    SAYS = (
+        "{percent:.3g} % of the positives are pushed away and other candidates pulled in their place (above "
+        "{limit_percent:g} %) {since}; compare the order of the candidates with that of the labels, above all after a "
+        "gather or with hard negatives"
+    )
 
-    def _pushed(self, record: Record) -> float:
+    def value(self, record: Record) -> float:
         """Largest part of the positives that are pushed, of the directions that pull other candidates instead."""
-        found = [0.0]
-        for _, each in directions(record):
-            pulled, pushed, positives = (
-                number(each, name) for name in ("pulled_negatives", "pushed_positives", "positives")
-            )
-            if pulled and pushed and positives and pulled >= self.part * positives:
-                found.append(pushed / positives)
-        return max(found)
+        return most(record, self._pushed)
+
+    def _pushed(self, direction: Record) -> float | None:
+        pulled, pushed, positives = numbers(direction, "pulled_negatives", "pushed_positives", "positives")
+        return pushed / positives if pulled and pushed and positives and pulled >= self.part * positives else None

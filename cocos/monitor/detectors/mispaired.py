@@ -8,7 +8,10 @@ from cocos.monitor.detectors._history import (
     CHANCE,
     NO_AGREEMENT,
     Alarm,
+    Count,
+    Part,
     Record,
+    Steps,
     Watcher,
     alarm,
     directions,
@@ -17,7 +20,6 @@ from cocos.monitor.detectors._history import (
     of_checkpoints,
     pooled,
     step,
-    threshold,
     unrelated,
     warm,
 )
@@ -63,12 +65,12 @@ class Mispaired(Watcher):
 
     READS = ("outranked",)
 
-    part: float = threshold(0.3, 0, 1)
-    clear: float = threshold(0.75, 0, 1)
-    queries: int = threshold(150, 1)
-    negatives: int = threshold(4, 1)
-    records: int = threshold(5, 1)
-    warmup: int = threshold(25)
+    part: Part = 0.3
+    clear: Part = 0.75
+    queries: Count = 150
+    negatives: Count = 4
+    records: Count = 5
+    warmup: Steps = 25
 
     def aside(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""

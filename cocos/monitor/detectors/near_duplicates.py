@@ -6,16 +6,20 @@ from dataclasses import dataclass
 from cocos.monitor.detectors._history import (
     LOOKBACK,
     Alarm,
+    AtLeast0,
+    Cosine,
+    Count,
+    Part,
     Record,
     Watcher,
-    alarm,
     number,
-    streak,
-    threshold,
     unmatched,
 )
 
 __all__ = ["NearDuplicates"]
+
+# How candidates are near that are copies but for noise.
+COPIED = "that match have a copy in the batch that differs by noise alone, as under dropout"
 
 
 @dataclass(frozen=True)
@@ -45,46 +49,48 @@ class NearDuplicates(Watcher):
 
     READS = ("near_duplicates|copies", "candidates")
 
-    part: float = threshold(0.1, 0, 1)
-    similarity: float = threshold(0.9, -1, 1)
-    copied: float = threshold(0.25, 0, 1)
-    rank: float = threshold(6.0)
-    records: int = threshold(3, 1)
+    part: Part = 0.1
+    similarity: Cosine = 0.9
+    copied: Part = 0.25
+    rank: AtLeast0 = 6.0
+    records: Count = 3
+
+    SAYS = (
+        "{percent:.3g} % of the candidates {what} (above {limit_percent:g} %) {since}; unless groups say that they "
+        "match, a query pushes away its own match: remove repeated rows from the data, give groups, or keep them in "
+        "different batches"
+    )
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: self._found(each) is not None)
-        found = self._found(history[-1])
-        if since is None or found is None:
-            return None
-        if found[1] == self.copied:
+        found = super().__call__(history)
+        if found is not None and self._near(history[-1])[2] == COPIED:
             ranks = (value for each in reversed(history[-LOOKBACK:]) if (value := number(each, "rank")) is not None)
-            if next(ranks, 0.0) < self.rank or None in map(self._found, history[: self.records]):
+            if next(ranks, 0.0) < self.rank or not all(map(self.fires, history[: self.records])):
                 return None  # copies in the data are there from the first batch on, clusters come with the training
-        value, most, what = found
-        said = (
-            f"{100 * value:.3g} % of the candidates {what} (above {100 * most:g} %) {since}; unless groups say that "
-            "they match, a query pushes away its own match: remove repeated rows from the data, give groups, or keep "
-            "them in different batches"
-        )
-        return alarm(self, history, value, most, said)
+        return found
 
-    def _found(self, record: Record) -> tuple[float, float, str] | None:
+    def value(self, record: Record) -> float | None:
+        """Part of the candidates that are near another one; None: few are."""
+        return self._near(record)[0]
+
+    def limit(self, record: Record) -> float:
+        """The threshold of near candidates, or of copies."""
+        return self._near(record)[1]
+
+    def words(self, history: Sequence[Record]) -> dict[str, object]:
+        """How they are near."""
+        return {"what": self._near(history[-1])[2]}
+
+    def _near(self, record: Record) -> tuple[float | None, float, str]:
         """Part of the candidates that are near another one, its threshold, and how they are near; None: few are."""
         candidates, equal = number(record, "candidates"), number(record, "duplicates") or 0
         if not candidates or (number(record, "similarity") or 0) > self.similarity:
-            return None
+            return None, self.part, ""
         near, copies = number(record, "near_duplicates") or 0, number(record, "copies") or 0
         part = unmatched(record, max(0.0, near - 2 * equal)) / candidates
         if part > self.part:
             return part, self.part, "have a cosine above 0.999 to another one without being equal"
         known = 2 * max(equal, number(record, "repeated_inputs") or 0)
-        queries = number(record, "queries") or candidates
-        part = unmatched(record, max(0.0, copies - known)) / queries
-        if part > self.copied:
-            return (
-                part,
-                self.copied,
-                "that match have a copy in the batch that differs by noise alone, as under dropout",
-            )
-        return None
+        part = unmatched(record, max(0.0, copies - known)) / (number(record, "queries") or candidates)
+        return (part if part > self.copied else None), self.copied, COPIED

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.monitor.detectors._history import Alarm, Record, Watcher, alarm, directions, number, streak, threshold
+from cocos.monitor.detectors._history import AtLeast0, Count, Record, Watcher, directions, numbers
 from cocos.results.records import LABELLED
 
 __all__ = ["NoPositives"]
@@ -28,36 +28,37 @@ class NoPositives(Watcher):
 
     READS = ("positives", "queries")
 
-    positives: float = threshold(0.0)
-    records: int = threshold(2, 1)
+    positives: AtLeast0 = 0.0
+    records: Count = 2
 
-    def __call__(self, history: Sequence[Record]) -> Alarm | None:
-        """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: self._without(each) is not None)
-        value = self._without(history[-1])
-        if since is None or value is None:
-            return None
-        labelled = any(name in LABELLED for name, _ in directions(history[-1]))
-        why = (
-            "all labels of the batch differ; draw several rows of each class, as MPerClassSampler does, or give both "
-            "views of a row the same label"
-            if labelled
-            else "no candidate has the group of its query; look at the groups that the loss gets, and draw each query "
-            "together with its match"
-        )
-        said = (
-            f"a query has {value:g} positives on average (at most {self.positives:g}) {since}, so that nothing is "
-            f"pulled together and the loss has nothing to teach: {why}"
-        )
-        return alarm(self, history, value, self.positives, said)
+    SAYS = (
+        "a query has {value:g} positives on average (at most {limit:g}) {since}, so that nothing is pulled together "
+        "and the loss has nothing to teach: {why}"
+    )
 
-    def _without(self, record: Record) -> float | None:
+    def value(self, record: Record) -> float | None:
         """Mean number of positives of the directions, where they are too few; None elsewhere."""
         found = []
         for _, each in directions(record):
-            positives, queries, unpushed = (number(each, key) for key in ("positives", "queries", "unpushed"))
+            positives, queries, unpushed = numbers(each, "positives", "queries", "unpushed")
             read = record.get("source") != "backward pass" or (queries is not None and unpushed == queries)
             if positives is None or positives > self.positives or not read:
                 return None
             found.append(positives)
         return max(found, default=None)
+
+    def fires(self, record: Record) -> bool:
+        """Whether there are too few."""
+        return self.value(record) is not None
+
+    def words(self, history: Sequence[Record]) -> dict[str, object]:
+        """The cause, and the cure."""
+        labels = (
+            "all labels of the batch differ; draw several rows of each class, as MPerClassSampler does, or give both "
+            "views of a row the same label"
+        )
+        groups = (
+            "no candidate has the group of its query; look at the groups that the loss gets, and draw each query "
+            "together with its match"
+        )
+        return {"why": labels if any(name in LABELLED for name, _ in directions(history[-1])) else groups}

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.monitor.detectors._history import Alarm, Record, Watcher, alarm, number, streak, threshold
+from cocos.monitor.detectors._history import Alarm, Count, Record, Watcher, alarm, number, streak
 
 __all__ = ["NonFinite"]
 
@@ -25,7 +25,7 @@ class NonFinite(Watcher):
     Source: by definition.
     """
 
-    records: int = threshold(10, 1)
+    records: Count = 10
 
     def least_records(self, history: Sequence[Record]) -> int:
         """How many records it needs."""

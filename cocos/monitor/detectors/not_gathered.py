@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.monitor.detectors._history import Alarm, Record, Watcher, alarm, directions, number, step, threshold
+from cocos.monitor.detectors._history import Record, Several, Watcher, directions, number, numbers
 
 __all__ = ["NotGathered"]
 
@@ -28,24 +28,30 @@ class NotGathered(Watcher):
     Source: in-batch negatives come from one process unless they are gathered.
     """
 
-    processes: int = threshold(2, 2)
+    processes: Several = 2
+
+    SAYS = (
+        "{value:g} processes train ({limit:g} or more), and each query is pushed only from {some} of its own process "
+        "at step {step}; gather the embeddings before the loss to use the negatives of all"
+    )
 
     def aside(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""
         return "one process trains" if (number(history[-1], "world") or 1) < self.processes else None
 
-    def __call__(self, history: Sequence[Record]) -> Alarm | None:
-        """The alarm at the last record, if any."""
-        now = history[-1]
-        world, candidates = number(now, "world") or 1, number(now, "candidates")
-        own = [number(each, "push_own") for _, each in directions(now)]
+    def value(self, record: Record) -> float:
+        """Number of processes."""
+        return number(record, "world") or 1
+
+    def fires(self, record: Record) -> bool:
+        """Whether candidates of other processes are missing, or get no push."""
+        candidates, queries = numbers(record, "candidates", "queries")
+        own = [number(each, "push_own") for _, each in directions(record)]
         alone = bool(own) and all(each is not None and each > ALL_OWN for each in own)
-        few = candidates is None or candidates < world * (number(now, "queries") or math.inf)
-        if world < self.processes or not (alone or (few and now.get("gathered") is False)):
-            return None
-        some = "candidates" if candidates is None else f"{candidates:g} candidates"
-        said = (
-            f"{world:g} processes train ({self.processes} or more), and each query is pushed only from {some} of its "
-            f"own process at step {step(now)}; gather the embeddings before the loss to use the negatives of all"
-        )
-        return alarm(self, history, world, float(self.processes), said)
+        few = candidates is None or candidates < self.value(record) * (queries or math.inf)
+        return self.value(record) >= self.processes and (alone or (few and record.get("gathered") is False))
+
+    def words(self, history: Sequence[Record]) -> dict[str, object]:
+        """How many candidates."""
+        candidates = number(history[-1], "candidates")
+        return {"some": "candidates" if candidates is None else f"{candidates:g} candidates"}

@@ -9,13 +9,16 @@ from statistics import median
 from cocos.monitor.detectors._history import (
     LOOKBACK,
     Alarm,
+    AtLeast0,
+    Count,
+    Ratio,
     Record,
+    Steps,
     Watcher,
     alarm,
     number,
     of_checkpoints,
     step,
-    threshold,
     warm,
 )
 
@@ -54,12 +57,12 @@ class OffEquilibrium(Watcher):
 
     READS = ("scale", "scale_slope|equilibrium_scale")
 
-    clip: float = threshold(100.0)
-    near: float = threshold(0.5)
-    times: float = threshold(4.0, 1)
-    nats: float = threshold(1.0)
-    records: int = threshold(5, 1)
-    warmup: int = threshold(500)
+    clip: AtLeast0 = 100.0
+    near: AtLeast0 = 0.5
+    times: Ratio = 4.0
+    nats: AtLeast0 = 1.0
+    records: Count = 5
+    warmup: Steps = 500
 
     def aside(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""

@@ -1,9 +1,8 @@
 """One candidate only: no query has a negative."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.monitor.detectors._history import Alarm, Record, Watcher, alarm, directions, negatives, step, threshold
+from cocos.monitor.detectors._history import AtLeast0, Record, Watcher, directions, negatives
 
 __all__ = ["OneCandidate"]
 
@@ -25,18 +24,19 @@ class OneCandidate(Watcher):
 
     READS = ("candidates", "positives")
 
-    negatives: float = threshold(1.0)
+    negatives: AtLeast0 = 1.0
 
-    def __call__(self, history: Sequence[Record]) -> Alarm | None:
-        """The alarm at the last record, if any."""
-        found = [negatives(name, each) for name, each in directions(history[-1])]
-        known = [each for each in found if each is not None]
-        if not known or max(known) >= self.negatives:
-            return None
-        value = max(known)
-        said = (
-            f"a query has {value:.3g} negatives on average (below {self.negatives:g}) at step {step(history[-1])}, and "
-            "without a negative the loss is 0 by construction; use a larger batch, hard negatives, or the other rows "
-            "of the batch as negatives"
-        )
-        return alarm(self, history, value, self.negatives, said)
+    SAYS = (
+        "a query has {value:.3g} negatives on average (below {limit:g}) at step {step}, and without a negative the "
+        "loss is 0 by construction; use a larger batch, hard negatives, or the other rows of the batch as negatives"
+    )
+
+    def value(self, record: Record) -> float | None:
+        """Largest mean number of negatives of the directions."""
+        known = (negatives(name, each) for name, each in directions(record))
+        return max((each for each in known if each is not None), default=None)
+
+    def fires(self, record: Record) -> bool:
+        """Whether there are too few."""
+        value = self.value(record)
+        return value is not None and value < self.negatives

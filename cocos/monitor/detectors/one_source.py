@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cocos.monitor.detectors._history import Alarm, Record, Watcher, alarm, directions, number, streak, threshold, warm
+from cocos.monitor.detectors._history import AtLeast0, Count, Part, Record, Steps, Watcher, directions, number
 from cocos.results.records import SOURCE_KEYS
 
 __all__ = ["OneSource"]
@@ -42,30 +42,30 @@ class OneSource(Watcher):
     Source: the push of a source is the sum of its weights above zero, by definition.
     """
 
-    part: float = threshold(0.95, 0, 1)
-    least: float = threshold(0.5)
-    records: int = threshold(3, 1)
-    warmup: int = threshold(100)
+    part: Part = 0.95
+    least: AtLeast0 = 0.5
+    records: Count = 3
+    warmup: Steps = 100
+
+    SAYS = (
+        "{name} have {percent:.3g} % of the push of {side} (above {limit_percent:g} %) {since}, and the others "
+        "{times:.2g} times that of as many random negatives; {remedy}"
+    )
 
     def aside(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""
         return None if any(True for _ in _dominant(history[-1])) else "the negatives have one source"
 
-    def __call__(self, history: Sequence[Record]) -> Alarm | None:
-        """The alarm at the last record, if any."""
-        found = self._found(history[-1])
-        if found is None:
-            return None
-        since = streak(history, self.records, lambda each: self._found(each) is not None)
-        if since is None or not warm(history, self.warmup):
-            return None
-        side, key, value, times = found
-        said = (
-            f"{SAID.get(key, SOURCE_KEYS[key])} have {100 * value:.3g} % of the push of {side} (above "
-            f"{100 * self.part:g} %) {since}, and the others {times:.2g} times that of as many random negatives; "
-            f"{REMEDIES.get(key, 'leave out the other sources, or look at their masks')}"
-        )
-        return alarm(self, history, value, self.part, said)
+    def value(self, record: Record) -> float | None:
+        """Largest part of the push that one source has, where the others do nothing."""
+        found = self._found(record)
+        return None if found is None else found[2]
+
+    def words(self, history: Sequence[Record]) -> dict[str, object]:
+        """The source, the others, and what to try."""
+        side, key, _, times = self._found(history[-1]) or ("", "", 0.0, 0.0)
+        remedy = REMEDIES.get(key, "leave out the other sources, or look at their masks")
+        return {"name": SAID.get(key, SOURCE_KEYS[key]), "side": side, "times": times, "remedy": remedy}
 
     def _found(self, record: Record) -> tuple[str, str, float, float] | None:
         """Direction, source, its part of the push, and the others' push over that of random ones; None without."""
@@ -77,14 +77,11 @@ def _dominant(record: Record) -> Iterator[tuple[str, str, float, float]]:
     """Yield the source with the most push of each direction that has several."""
     for side, each in directions(record):
         push = {key: number(each, f"push_{key}") for key in SOURCE_KEYS}
-        if sum(value is not None for value in push.values()) < 2:
-            continue
-        negatives = {key: number(each, f"negatives_{key}") for key in SOURCE_KEYS}
-        known = {key: value for key, value in push.items() if value is not None and (negatives[key] or 0) > 0}
-        total = sum(negatives[key] or 0 for key in known)
+        negatives = {key: number(each, f"negatives_{key}") or 0 for key in SOURCE_KEYS}
+        known = {key: value for key, value in push.items() if value is not None and negatives[key] > 0}
         if len(known) < 2:
             continue
         key = max(known, key=lambda name: known[name])
-        rest = 1 - (negatives[key] or 0) / total
+        rest = 1 - negatives[key] / sum(negatives[name] for name in known)
         if rest > 0:
             yield side, key, known[key], (1 - known[key]) / rest

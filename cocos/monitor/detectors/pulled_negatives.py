@@ -1,9 +1,8 @@
 """Pulled negatives: the gradient draws candidates near that do not match."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.monitor.detectors._history import Alarm, Record, Watcher, alarm, directions, number, streak, threshold
+from cocos.monitor.detectors._history import AtLeast0, Count, Record, Watcher, most, numbers
 
 __all__ = ["PulledNegatives"]
 
@@ -28,30 +27,20 @@ class PulledNegatives(Watcher):
 
     READS = ("pulled_negatives",)
 
-    negatives: float = threshold(0.1)
-    records: int = threshold(3, 1)
+    negatives: AtLeast0 = 0.1
+    records: Count = 3
 
-    def __call__(self, history: Sequence[Record]) -> Alarm | None:
-        """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: _pulled(each) > self.negatives)
-        if since is None:
-            return None
-        value = _pulled(history[-1])
-        said = (
-            f"{value:.3g} negatives per query are pulled on average (above {self.negatives:g}) {since}; if they match "
-            "their query, give the monitor groups; if they do not, look at the labels and at the sign of the loss, "
-            "unless it smooths its labels"
-        )
-        return alarm(self, history, value, self.negatives, said)
+    SAYS = (
+        "{value:.3g} negatives per query are pulled on average (above {limit:g}) {since}; if they match their query, "
+        "give the monitor groups; if they do not, look at the labels and at the sign of the loss, unless it smooths "
+        "its labels"
+    )
+
+    def value(self, record: Record) -> float:
+        """Largest mean number of pulled negatives of the directions whose positives are pulled."""
+        return most(record, _pulled)
 
 
-def _pulled(record: Record) -> float:
-    """Largest mean number of pulled negatives of the directions whose positives are pulled."""
-    found = [0.0]
-    for _, each in directions(record):
-        pulled, pushed, positives = (
-            number(each, name) for name in ("pulled_negatives", "pushed_positives", "positives")
-        )
-        if pulled is not None and (pushed or 0) <= (positives or 0) / 2:
-            found.append(pulled)
-    return max(found)
+def _pulled(direction: Record) -> float | None:
+    pulled, pushed, positives = numbers(direction, "pulled_negatives", "pushed_positives", "positives")
+    return pulled if (pushed or 0) <= (positives or 0) / 2 else None

@@ -5,16 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cocos.monitor.detectors._history import (
-    BEGINS,
     Alarm,
+    AtLeast0,
+    Part,
     Record,
+    Steps,
     Watcher,
     alarm,
     directions,
     number,
     of_checkpoints,
     step,
-    threshold,
     warm,
 )
 
@@ -54,18 +55,16 @@ class Scale(Watcher):
 
     READS = ("scale",)
 
-    low: float = threshold(2.0)
-    high: float = threshold(100.0)
-    fixed: float = threshold(200.0)
-    floor: float = threshold(0.5, 0, 1)
-    steps: int = threshold(1000)
-    warmup: int = threshold(20)
+    low: AtLeast0 = 2.0
+    high: AtLeast0 = 100.0
+    fixed: AtLeast0 = 200.0
+    floor: Part = 0.5
+    steps: Steps = 1000
+    warmup: Steps = 20
 
-    def watches(self, history: Sequence[Record]) -> str | None:
-        """None where it would fire at the last record if its fault were there; else why it cannot, in words."""
-        why = super().watches(history)
-        learned = why is not None and why.startswith(BEGINS) and _learned(history)
-        return None if learned else why
+    def begins(self, history: Sequence[Record]) -> str | None:
+        """When it begins, in words; a scale that has changed is judged at once."""
+        return None if _learned(history) else super().begins(history)
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""

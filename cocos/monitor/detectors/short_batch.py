@@ -4,17 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.monitor.detectors._history import (
-    LOOKBACK,
-    Alarm,
-    Record,
-    Watcher,
-    alarm,
-    number,
-    of_checkpoints,
-    step,
-    threshold,
-)
+from cocos.monitor.detectors._history import LOOKBACK, Alarm, Part, Record, Watcher, alarm, number, of_checkpoints, step
 
 __all__ = ["ShortBatch"]
 
@@ -38,7 +28,7 @@ class ShortBatch(Watcher):
 
     READS = ("queries",)
 
-    part: float = threshold(0.5, 0, 1)
+    part: Part = 0.5
 
     def aside(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 from cocos.monitor.detectors._history import (
     Alarm,
+    AtLeast0,
+    Count,
+    Half,
     Record,
+    Steps,
     Watcher,
     alarm,
     directions,
@@ -14,7 +18,6 @@ from cocos.monitor.detectors._history import (
     negatives,
     number,
     streak,
-    threshold,
     warm,
 )
 
@@ -48,10 +51,10 @@ class Stuck(Watcher):
 
     READS = ("value", "kind", "queries", "candidates", "positives")
 
-    tolerance: float = threshold(0.02, 0, 0.5)
-    margin: float = threshold(0.2)
-    records: int = threshold(3, 1)
-    warmup: int = threshold(200)
+    tolerance: Half = 0.02
+    margin: AtLeast0 = 0.2
+    records: Count = 3
+    warmup: Steps = 200
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.monitor.detectors._history import Alarm, Record, Watcher, alarm, number, streak, threshold
+from cocos.monitor.detectors._history import Count, Part, Record, Watcher, number
 
 __all__ = ["Underflow"]
 
@@ -31,32 +31,22 @@ class Underflow(Watcher):
     section 3.2.
     """
 
-    part: float = threshold(0.1, 0, 1)
-    records: int = threshold(2, 1)
+    part: Part = 0.1
+    records: Count = 2
+
+    SAYS = (
+        "{percent:.3g} % of the push is rounded to few bits or to 0 in float16 (above {limit_percent:g} %) {since}; "
+        "use GradScaler, compute the loss in float32, or train in bfloat16"
+    )
 
     def aside(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""
         kind = history[-1].get("dtype")
         return None if kind == "float16" else f"the scores are {kind}, not float16" if kind else "no dtype is known"
 
-    def __call__(self, history: Sequence[Record]) -> Alarm | None:
-        """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: (_lost(each) or 0) > self.part)
-        if since is None:
+    def value(self, record: Record) -> float | None:
+        """Part of the push that half precision rounds away; None where it is unknown."""
+        if record.get("dtype") != "float16":
             return None
-        value = _lost(history[-1]) or 0
-        said = (
-            f"{100 * value:.3g} % of the push is rounded to few bits or to 0 in float16 (above {100 * self.part:g} %) "
-            f"{since}; use GradScaler, compute the loss in float32, or train in bfloat16"
-        )
-        return alarm(self, history, value, self.part, said)
-
-
-def _lost(record: Record) -> float | None:
-    """Part of the push that half precision rounds away; None where it is unknown."""
-    if record.get("dtype") != "float16":
-        return None
-    soft = record.get("kind") in ("softmax", "sigmoid") and (number(record, "value") or 0) > NOT_ZERO
-    if soft and (number(record, "zero") or 0) > ALL_ZERO:
-        return 1.0
-    return number(record, "subnormal")
+        soft = record.get("kind") in ("softmax", "sigmoid") and (number(record, "value") or 0) > NOT_ZERO
+        return 1.0 if soft and (number(record, "zero") or 0) > ALL_ZERO else number(record, "subnormal")

@@ -4,18 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cocos.monitor.detectors._history import (
-    Alarm,
+    Count,
+    Part,
     Record,
+    Steps,
     Watcher,
-    alarm,
     directions,
     fitting,
     least,
     negatives,
     number,
-    streak,
-    threshold,
-    warm,
 )
 
 __all__ = ["WholeBatch"]
@@ -42,36 +40,34 @@ class WholeBatch(Watcher):
 
     READS = ("effective", "candidates")
 
-    part: float = threshold(0.9, 0, 1)
-    negatives: int = threshold(8, 1)
-    records: int = threshold(3, 1)
-    warmup: int = threshold(200)
+    part: Part = 0.9
+    negatives: Count = 8
+    records: Count = 3
+    warmup: Steps = 200
+
+    SAYS = (
+        "the push is spread over {percent:.3g} % of the negatives (above {limit_percent:g} %) {since}, so near and "
+        "far negatives weigh alike; use {cure}, and look whether the loss falls"
+    )
 
     def aside(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""
-        few = all(
-            (found := negatives(name, each)) is not None and found < self.negatives
-            for name, each in directions(history[-1])
-        )
+        known = [negatives(name, each) for name, each in directions(history[-1])]
+        few = all(each is not None and each < self.negatives for each in known)
         return f"a query has fewer than {self.negatives:g} negatives" if few else None
 
-    def __call__(self, history: Sequence[Record]) -> Alarm | None:
-        """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: (least(each, self._spread) or 0) > self.part)
-        if since is None or not warm(history, self.warmup):
-            return None
-        value = least(history[-1], self._spread) or 0
-        soft = "a smaller temperature (a larger scale)"
-        cure = fitting(history[-1], hinge="a smaller margin", softmax=soft, sigmoid=soft, other=f"{soft} or margin")
-        said = (
-            f"the push is spread over {100 * value:.3g} % of the negatives (above {100 * self.part:g} %) {since}, so "
-            f"near and far negatives weigh alike; use {cure}, and look whether the loss falls"
-        )
-        return alarm(self, history, value, self.part, said)
+    def value(self, record: Record) -> float:
+        """Effective number of negatives as a part of all, the smallest of the directions; 0 where there are few."""
+        return least(record, self._spread) or 0
 
     def _spread(self, name: str, direction: Record) -> float | None:
-        """Effective number of negatives as a part of all; 0 where there are few."""
         effective, others = number(direction, "effective"), negatives(name, direction)
         if effective is None or others is None:
             return None
         return effective / others if others >= self.negatives else 0.0
+
+    def words(self, history: Sequence[Record]) -> dict[str, object]:
+        """The cure."""
+        soft = "a smaller temperature (a larger scale)"
+        cures = {"hinge": "a smaller margin", "softmax": soft, "sigmoid": soft, "other": f"{soft} or margin"}
+        return {"cure": fitting(history[-1], **cures)}
