@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos.embeddings.sources import CANDIDATE_QUERY, DIRECTIONS, IN_BATCH, OTHERS_HARD, OWN_HARD, SOURCES
+from cocos.embeddings.sources import DIRECTIONS, IN_BATCH, OTHERS_HARD, OWN_HARD, SOURCES
 from cocos.monitor.calls import Call, Seen
 from cocos.monitor.products import Flow, Join, PairScores, Product
 
@@ -61,6 +61,11 @@ class Piece:
         """Rows of all columns, (C, D)."""
         return self.parts[0][1] if len(self.parts) == 1 else torch.cat([each for _, each in self.parts])
 
+    @property
+    def filled(self) -> Tensor:
+        """The weights, (Q, C), of 0 where no gradient arrived."""
+        return torch.zeros_like(self.scores) if self.weights is None else self.weights
+
 
 def pieces_of(
     read: Sequence[tuple[Product, Sequence[Flow]]],
@@ -74,29 +79,41 @@ def pieces_of(
         pairs: scores of pairs that are computed apart, and their gradients.
         upstream: () gradient that arrived at the loss; None: none did.
     """
-    found = []
-    for product, flows in read:
-        for flow in flows:
-            gradient, scores = flow.gradient(), product.scores if product.sign > 0 else -product.scores
-            sides = (product.columns, product.rows) if flow.turned else (product.rows, product.columns)
-            weights = None
-            if gradient is not None and upstream is not None:
-                precise = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
-                weights = precise * (product.sign / upstream)
-            scores = scores.T if flow.turned else scores
-            if scores.numel() <= COPIED_SCORES:  # in the order of their queries all that follows is faster
-                scores, weights = scores.contiguous(), None if weights is None else weights.contiguous()
-            factor = flow.factor if product.sign > 0 else None
-            about = (factor, flow.kind, flow.target, bool(product.head), upstream)
-            names = ("columns", "rows") if flow.turned else ("rows", "columns")
-            still = dict(zip(names, ("queries", "candidates"), strict=True)).get(product.still, "")
-            own, number = product.own, product.order
-            found.append(Piece(scores, weights, (sides,), *about, flow.join, order=number, own=own, still=still))
-    found = _summed(found)
+    found = _summed([_piece(product, flow, upstream) for product, flows in read for flow in flows])
     for each, arrived in pairs:
         if arrived and upstream is not None:
             found = _with_pairs(found, each, torch.stack([*arrived]).sum(dim=0), upstream)
-    return _joined(found)
+    joins: dict[object, list[Piece]] = {}
+    for k, piece in enumerate(found):
+        joins.setdefault(piece.join.token if piece.join is not None else k, []).append(piece)
+    return [_side_by_side(each) if len(each) > 1 else each[0] for each in joins.values()]
+
+
+def _piece(product: Product, flow: Flow, upstream: Tensor | None) -> Piece:
+    """One direction of a product."""
+    gradient, scores, weights = flow.gradient(), product.scores if product.sign > 0 else -product.scores, None
+    if gradient is not None and upstream is not None:
+        weights = gradient.to(torch.promote_types(gradient.dtype, torch.float32)) * (product.sign / upstream)
+    scores = scores.T if flow.turned else scores
+    if scores.numel() <= COPIED_SCORES:  # in the order of their queries all that follows is faster
+        scores, weights = scores.contiguous(), None if weights is None else weights.contiguous()
+    names = (
+        {"columns": "queries", "rows": "candidates"} if flow.turned else {"rows": "queries", "columns": "candidates"}
+    )
+    return Piece(
+        scores,
+        weights,
+        ((product.columns, product.rows) if flow.turned else (product.rows, product.columns),),
+        factor=flow.factor if product.sign > 0 else None,
+        kind=flow.kind,
+        target=flow.target,
+        head=bool(product.head),
+        upstream=upstream,
+        join=flow.join,
+        order=product.order,
+        own=product.own,
+        still=names.get(product.still, ""),
+    )
 
 
 def _summed(found: list[Piece]) -> list[Piece]:
@@ -104,7 +121,8 @@ def _summed(found: list[Piece]) -> list[Piece]:
     kept: list[Piece] = []
     for piece in found:
         same = (k for k, each in enumerate(kept) if each.order != piece.order and each.join is piece.join is None)
-        at = next((k for k in same if kept[k].scores.shape == piece.scores.shape and _same_sides(kept[k], piece)), None)
+        same = (k for k in same if kept[k].scores.shape == piece.scores.shape)
+        at = next((k for k in same if all(map(same_rows, kept[k].parts[0], piece.parts[0]))), None)
         times = None if at is None else _times(kept[at].scores, piece.scores)
         if at is None or times is None or piece.weights is None:
             kept.append(piece)
@@ -121,10 +139,6 @@ def _summed(found: list[Piece]) -> list[Piece]:
             target=piece.target if first.target is None else first.target,
         )
     return kept
-
-
-def _same_sides(first: Piece, second: Piece) -> bool:
-    return all(same_rows(*each) for each in zip(first.parts[0], second.parts[0], strict=True))
 
 
 def _times(scores: Tensor, others: Tensor) -> float | None:
@@ -231,25 +245,16 @@ def _found_in(rows: Tensor, of: Tensor) -> Tensor:
     return found
 
 
-def _joined(found: list[Piece]) -> list[Piece]:
-    """The matrices, those of one join side by side."""
-    joins: dict[object, list[Piece]] = {}
-    for k, piece in enumerate(found):
-        joins.setdefault(piece.join.token if piece.join is not None else k, []).append(piece)
-    return [_side_by_side(each) if len(each) > 1 else each[0] for each in joins.values()]
-
-
 def _side_by_side(parts: list[Piece]) -> Piece:
     parts = sorted(parts, key=lambda each: each.join.index if each.join is not None else 0)
     if len({len(each.scores) for each in parts}) > 1:
         return parts[0]
     parts = [_in_units_of(parts[0], each) for each in parts]
-    weights = [_filled(each) for each in parts]
-    factors = {each.factor for each in parts}
+    factors, arrived = {each.factor for each in parts}, any(each.weights is not None for each in parts)
     return replace(
         parts[0],
         scores=torch.cat([each.scores for each in parts], dim=1),
-        weights=torch.cat(weights, dim=1) if any(each.weights is not None for each in parts) else None,
+        weights=torch.cat([each.filled for each in parts], dim=1) if arrived else None,
         parts=tuple(side for each in parts for side in each.parts),
         factor=factors.pop() if len(factors) == 1 else None,
         target=parts[0].join.target if parts[0].join is not None else parts[0].target,
@@ -276,10 +281,6 @@ def _masks(pieces: list[Piece], dim: int) -> Tensor | None:
     none = (torch.zeros_like(each.scores, dtype=torch.bool) for each in pieces)
     masks = [each.paired if each.paired is not None else zeros for each, zeros in zip(pieces, none, strict=True)]
     return torch.cat(masks, dim=dim)
-
-
-def _filled(piece: Piece) -> Tensor:
-    return torch.zeros_like(piece.scores) if piece.weights is None else piece.weights
 
 
 def unit(rows: Tensor) -> Tensor:
@@ -317,14 +318,14 @@ def _head(rows: Tensor) -> Tensor:
     return unit(rows[:COMPARED_ROWS])
 
 
-def head(rows: Tensor) -> Tensor:
+def head_of(rows: Tensor) -> Tensor:
     """The first rows, by which a matrix is known, with length 1, (n, D)."""
     found: Tensor = _once(_head, rows)
     return found
 
 
 def _same(first: Tensor, second: Tensor) -> bool:
-    return bool((head(first) - head(second)).abs().amax() <= rounding(first, second))
+    return bool((head_of(first) - head_of(second)).abs().amax() <= rounding(first, second))
 
 
 def same_rows(first: Tensor, second: Tensor) -> bool:
@@ -338,13 +339,7 @@ def same_rows(first: Tensor, second: Tensor) -> bool:
 
 
 def place(rows: Tensor, of: Tensor, expected: int = 0) -> int | None:
-    """Where rows stand in a longer matrix as a block, up to their lengths; None: nowhere.
-
-    Args:
-        rows: (n, D).
-        of: (C, D), C >= n.
-        expected: the place that is taken if there are several.
-    """
+    """Where rows (n, D) stand in a longer matrix as a block, up to their lengths, the expected place first; or None."""
     if rows.shape[1] != of.shape[1] or not rows.shape[1] or not 0 < len(rows) <= len(of):
         return None
     if len(rows) == len(of):
@@ -356,7 +351,10 @@ def place(rows: Tensor, of: Tensor, expected: int = 0) -> int | None:
 
 
 def stacked(found: Sequence[Piece]) -> list[Piece]:
-    """Tiles of the same candidates as one matrix; a tile without a gradient has weights of 0 and is counted as lost."""
+    """Tiles of the same candidates as one matrix; candidates that no softmax joins side by side.
+
+    A tile without a gradient has weights of 0 and is counted as lost.
+    """
     stacks: list[list[Piece]] = []
     for piece in sorted(found, key=lambda each: each.order):
         for stack in stacks:
@@ -366,7 +364,14 @@ def stacked(found: Sequence[Piece]) -> list[Piece]:
         else:
             stacks.append([piece])
     made = [_stack(each) if len(each) > 1 else each[0] for each in stacks]
-    return _beside(sorted((each for each in made if each.weights is not None), key=lambda each: each.head))
+    kept: list[Piece] = []
+    for piece in sorted((each for each in made if each.weights is not None), key=lambda each: each.head):
+        at = next((k for k, each in enumerate(kept) if _apart(each, piece)), None)
+        if at is None:
+            kept.append(piece)
+        else:
+            kept[at] = _side_by_side([kept[at], piece])
+    return kept
 
 
 def _stack(tiles: list[Piece]) -> Piece:
@@ -376,24 +381,12 @@ def _stack(tiles: list[Piece]) -> Piece:
     return replace(
         (arrived or tiles)[0],
         scores=torch.cat([each.scores for each in tiles]),
-        weights=torch.cat([_filled(each) for each in tiles]) if arrived else None,
+        weights=torch.cat([each.filled for each in tiles]) if arrived else None,
         parts=tuple((torch.cat([query for query, _ in part]), part[0][1]) for part in parts),
         target=torch.cat(targets) if len(targets) == len(tiles) else None,
         lost=sum(each.scores.numel() for each in tiles if each.weights is None),
         paired=_masks(tiles, dim=0),
     )
-
-
-def _beside(found: list[Piece]) -> list[Piece]:
-    """Matrices of the same queries and other candidates, which no softmax joins, side by side."""
-    kept: list[Piece] = []
-    for piece in found:
-        first = next((k for k, each in enumerate(kept) if _apart(each, piece)), None)
-        if first is None:
-            kept.append(piece)
-        else:
-            kept[first] = _side_by_side([kept[first], piece])
-    return kept
 
 
 def _apart(first: Piece, second: Piece) -> bool:
@@ -431,13 +424,7 @@ class Layout:
 
 
 def _equal(groups: Any, shape: torch.Size, device: torch.device) -> Tensor | None:
-    """(Q, C) bool where groups agree; None where their lengths are others.
-
-    Args:
-        groups: whole numbers or text for each row, or a tuple of those of both sides.
-        shape: (Q, C).
-        device: of the mask.
-    """
+    """(Q, C) bool where groups agree, ids of the rows or of both sides; None where their lengths are others."""
     sides = groups if isinstance(groups, tuple) else (groups, groups)
     ids = [each.tolist() if isinstance(each, Tensor) else list(each) for each in sides]
     if [len(each) for each in ids] != list(shape):
@@ -622,10 +609,6 @@ def sources_of(piece: Piece, positive: Tensor) -> Tensor | None:
     A block of columns is known by its rows: queries against themselves, candidates against the queries, candidates
     against themselves. Among the candidates, columns that are the positive of no query are hard negatives, and own ones
     by their order. Columns that compare each query with candidates of its own are own hard negatives.
-
-    Args:
-        piece: the matrix.
-        positive: (Q, C) bool.
     """
     square = len(piece.parts) == 1 and positive.shape[0] == positive.shape[1]
     if not piece.own and (square or piece.head or not piece.candidate.shape[1]):
@@ -651,14 +634,6 @@ def sources_of(piece: Piece, positive: Tensor) -> Tensor | None:
             found[:, start:stop] = hard
         start = stop
     return found if bool((found != IN_BATCH).any()) else None
-
-
-def paired_again(sources: Tensor) -> Tensor:
-    """Entries of a candidate against its own query, which is its pair once more, (Q, C) bool."""
-    columns = sources == CANDIDATE_QUERY
-    rows = torch.arange(len(sources), device=sources.device)
-    place = columns.cumsum(dim=1) - 1
-    return columns & (place == rows[:, None])
 
 
 def _hard(positive: Tensor, scores: Tensor) -> Tensor | None:
@@ -746,7 +721,7 @@ def _scale(piece: Piece) -> tuple[float | None, float | None]:
     if piece.factor is None or not piece.candidate.shape[1]:
         return None, None
     query, candidate = piece.parts[0]
-    cosines = head(query) @ head(candidate).T
+    cosines = head_of(query) @ head_of(candidate).T
     scores = piece.scores[: len(cosines), : cosines.shape[1]].to(cosines.dtype)
     stretch = (scores * cosines).sum() / cosines.square().sum()
     apart = (scores - stretch * cosines).abs().amax() / scores.abs().amax()
@@ -797,7 +772,7 @@ def _seen(
     notes: tuple[str, ...],
     scale: tuple[float | None, float | None] | None = None,
 ) -> Seen:
-    weights, width, known = _precise(piece), piece.query.shape[1], piece.candidate.shape[1] > 0
+    weights, width, known = piece.filled, piece.query.shape[1], piece.candidate.shape[1] > 0
     itself, at = _itself(piece, weights, call.rank)
     own = _own(piece, call) if call.local is not None else None
     offset = at if at is not None else int(own.int().argmax()) if own is not None else 0
@@ -817,7 +792,8 @@ def _seen(
     factor, stretch = _scale(piece) if scale is None else scale
     sources = None if own is not None else sources_of(piece, layout.positive)
     if sources is not None:
-        again = paired_again(sources)
+        columns, rows = sources == SOURCES.index("candidate-query"), torch.arange(len(sources), device=sources.device)
+        again = columns & (columns.cumsum(dim=1) - 1 == rows[:, None])  # a candidate against its own query: its pair
         layout = replace(layout, positive=layout.positive | again, negative=layout.negative & ~again)
     return Seen(
         name or ("s2p" if piece.head else "s2s" if at is not None else "q2c"),
@@ -838,7 +814,3 @@ def _seen(
         still="" if piece.head else piece.still,
         notes=notes + layout.notes,
     )
-
-
-def _precise(piece: Piece) -> Tensor:
-    return torch.zeros_like(piece.scores) if piece.weights is None else piece.weights

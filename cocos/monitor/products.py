@@ -51,6 +51,7 @@ LINEAR = (*SAME, *MOVING, "Cat", "TBackward", "Permute", "Transpose", "Reshape",
 # Parts of the names of functions that receive rows from other processes, and how many nodes are searched for them.
 RECEIVED, NEAR_NODES = ("gather", "exchange", "scatter", "reduce"), 8
 ALONG_ROWS, ALONG_COLUMNS = "rows", "columns"
+TURNED = {ALONG_ROWS: ALONG_COLUMNS, ALONG_COLUMNS: ALONG_ROWS, "both": "both"}
 
 
 def shape_of(node: Node) -> tuple[int, ...]:
@@ -86,10 +87,6 @@ def turns(node: Node) -> bool:
     """Whether a node turns a matrix; a turned view that was changed in place shows by its strides."""
     strides: tuple[int, ...] = getattr(node, "_saved_stride", ()) if node.name() == "AsStridedBackward0" else ()
     return node.name() in TURNS or (len(strides) == 2 and strides[0] < strides[1])
-
-
-def _turned(axes: frozenset[str]) -> frozenset[str]:
-    return frozenset(ALONG_COLUMNS if each == ALONG_ROWS else ALONG_ROWS for each in axes)
 
 
 def _number(node: Node) -> float | None:
@@ -174,7 +171,7 @@ class Graph:
             found = frozenset()
         else:
             found = self._beside(node) or self._later(node, known)
-            found = _turned(found) if turns(node) else found
+            found = frozenset(TURNED[each] for each in found) if turns(node) else found
         known[node] = found
         return found
 
@@ -257,19 +254,15 @@ class Graph:
         """Concatenations of products, whose entries kept their places, with something else."""
         found = {}
         for join, parts in self.entered().items():
-            others = [each for each, _ in join.next_functions if each is not None and each not in self._from_products()]
+            others = {each for each, _ in join.next_functions if each is not None} - self._derived - self.reached
             if others and all(kept for _, kept in parts.values()):
                 found[join] = list(parts)
         return found
 
-    def _from_products(self) -> set[Node]:
-        return self._derived | self.reached
-
     def joins(self) -> dict[Node, Join]:
         """Products whose matrices are concatenated along the columns with those of other products."""
-        entered = self.entered()
         found: dict[Node, Join] = {}
-        for join, parts in entered.items():
+        for join, parts in self.entered().items():
             if len(parts) > 1 and not parts.keys() & found.keys():
                 kept = all(each for _, each in parts.values())
                 token, target = object(), self.target(join, False) if kept else None
@@ -364,13 +357,7 @@ def _is_still(operand: Tensor) -> bool:
 
 
 def _leaves(operand: Tensor, ends: Collection[Any] = (), *, numbers: bool = False) -> tuple[set[Tensor], bool]:
-    """The tensors that an operand is computed from, as far as they need a gradient, and whether they are all.
-
-    Args:
-        operand: of a product.
-        ends: nodes behind which the search stops: then they are not all.
-        numbers: whether it stops at a tensor of several numbers.
-    """
+    """The tensors with a gradient behind an operand, up to nodes or to one of several numbers; whether they are all."""
     waiting: list[Any] = [operand.grad_fn] if operand.grad_fn is not None else []
     known, leaves = set(waiting), {operand} if operand.requires_grad and operand.grad_fn is None else set()
     while waiting and len(known) < NEAR:
@@ -388,22 +375,15 @@ def _leaves(operand: Tensor, ends: Collection[Any] = (), *, numbers: bool = Fals
     return leaves, not waiting
 
 
-def _is_parameter(operand: Tensor, ends: set[Any]) -> bool:
-    """Whether an operand is a parameter, turned or normalised, and does not depend on an argument of the loss."""
-    if isinstance(operand, Parameter):
-        return True
-    leaves, whole = _leaves(operand, ends)
-    shapes = {tuple(operand.shape), tuple(operand.shape)[::-1]}
-    return (
-        whole
-        and len(leaves) == 1
-        and all(isinstance(each, Parameter) and tuple(each.shape) in shapes for each in leaves)
-    )
-
-
 def _head(rows: Tensor, columns: Tensor, ends: set[Any]) -> str:
-    first, second = _is_parameter(rows, ends), _is_parameter(columns, ends)
-    return "" if first == second else "rows" if first else "columns"
+    """The side that is a parameter, turned or normalised, and depends on no argument of the loss: see `Product`."""
+    found = []
+    for operand in (rows, columns):
+        leaves, whole = _leaves(operand, ends)
+        shapes = {tuple(operand.shape), tuple(operand.shape)[::-1]}
+        made = whole and len(leaves) == 1 and isinstance(leaf := next(iter(leaves)), Parameter)
+        found.append(isinstance(operand, Parameter) or (made and tuple(leaf.shape) in shapes))
+    return "" if found[0] == found[1] else "rows" if found[0] else "columns"
 
 
 class Products:
@@ -518,9 +498,11 @@ class Products:
         if name in {"cosine_similarity", "pairwise_distance"} and len(operands) == 2:
             sides = _sides(*operands)
             return (*sides, 1 if name == "cosine_similarity" else -1) if sides else None
-        if name in REDUCED and operands and operands[0] in self._spread and _is_last(args, kwargs):
+        if name in REDUCED and operands and operands[0] in self._spread:  # along the last of three axes
+            given = [kwargs[each] for each in ("dim", "axis") if each in kwargs]
+            given += [each for each in args[1:] if isinstance(each, int | tuple | list) and not isinstance(each, bool)]
             spread: tuple[Tensor, Tensor, int] = self._spread[operands[0]]
-            return spread
+            return spread if any(each in (2, -1, (2,), (-1,), [2], [-1]) for each in given) else None
         return None
 
     def _see_apart(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
@@ -615,13 +597,6 @@ class Products:
             self._spread[out] = self._spread[operands[0]]
 
 
-def _is_last(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a reduction is along the last of three axes."""
-    given = [kwargs[name] for name in ("dim", "axis") if name in kwargs]
-    given += [each for each in args[1:] if isinstance(each, int | tuple | list) and not isinstance(each, bool)]
-    return any(each in (2, -1, (2,), (-1,), [2], [-1]) for each in given)
-
-
 def _sides(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor] | None:
     """Rows and columns of operands (Q, 1, D) and (1, C, D), or (C, D), in either order."""
 
@@ -698,16 +673,13 @@ def given_scores(tensors: Sequence[Tensor], roots: Sequence[Node]) -> list[Produ
     square = len(matrices) <= 2 and all(each.shape[0] == each.shape[1] for each in matrices.values())
     if not reached or not (square or any(each is not None for each in targets)):
         return []
-    return [_product(node, given[node], number) for number, node in enumerate(reached)]
-
-
-def _product(node: Node, scores: Tensor, number: int) -> Product:
-    values = scores.detach()
-    rows, columns = _operands(node, values.shape) or (
-        values.new_empty(len(values), 0),
-        values.new_empty(len(values.T), 0),
-    )
-    return Product(node, values, rows, columns, 1, "", values.clone, order=number, given=True)
+    found = []
+    for number, node in enumerate(reached):
+        values = given[node].detach()
+        unknown = values.new_empty(len(values), 0), values.new_empty(values.shape[1], 0)
+        rows, columns = _operands(node, values.shape) or unknown
+        found.append(Product(node, values, rows, columns, 1, "", values.clone, order=number, given=True))
+    return found
 
 
 def _operands(node: Node, shape: torch.Size) -> tuple[Tensor, Tensor] | None:
@@ -715,22 +687,17 @@ def _operands(node: Node, shape: torch.Size) -> tuple[Tensor, Tensor] | None:
     turned = False
     for _ in range(NEAR_PRODUCT):
         if node.name() == "MmBackward0":
-            return _saved(node, turned, shape)
+            rows, columns = node._saved_self, node._saved_mat2
+            if rows is None or columns is None:
+                return None
+            found = (columns.detach().T, rows.detach()) if turned else (rows.detach(), columns.detach().T)
+            return found if (len(found[0]), len(found[1])) == tuple(shape) else None
         above: list[Any] = [each for each, _ in node.next_functions if each is not None]
         if not node.name().startswith(LINEAR) or not above:
             return None
         turned ^= turns(node)
         node = above[0]
     return None
-
-
-def _saved(node: Node, turned: bool, shape: torch.Size) -> tuple[Tensor, Tensor] | None:
-    rows, columns = node._saved_self, node._saved_mat2
-    if rows is None or columns is None:
-        return None
-    rows, columns = rows.detach(), columns.detach().T
-    found = (columns, rows) if turned else (rows, columns)
-    return found if (len(found[0]), len(found[1])) == tuple(shape) else None
 
 
 @dataclass(eq=False)
@@ -750,8 +717,8 @@ class Flow:
         whole = self.arrived.get("whole")
         if not whole:
             return None
-        all_uses = whole[0] if len(whole) == 1 else torch.stack(whole).sum(dim=0)
-        found = all_uses if ALONG_ROWS not in self.arrived else self._part(all_uses)
+        every_use = whole[0] if len(whole) == 1 else torch.stack(whole).sum(dim=0)
+        found = every_use if ALONG_ROWS not in self.arrived else self._part(every_use)
         return found.T if self.turned else found
 
     def _part(self, whole: Tensor) -> Tensor:
@@ -781,12 +748,7 @@ class Flow:
     def _sum(self, axis: str) -> Tensor | None:
         """Sum of the gradients that were read along an axis; None where there is none."""
         found = self.arrived.get(axis)
-        if not found:
-            return None
-        total = found[0].to(torch.promote_types(found[0].dtype, torch.float32))
-        for each in found[1:]:
-            total = total + each
-        return total
+        return sum(found[1:], found[0].to(torch.promote_types(found[0].dtype, torch.float32))) if found else None
 
 
 def _keep(
@@ -841,8 +803,7 @@ def flows(graph: Graph, product: Product, joins: Mapping[Node, Join]) -> list[Fl
     targets: dict[str, Tensor | None] = {}
     for edge, axis in zip(edges, read, strict=True):
         name = next(iter(axis), "both")
-        if turned and name != "both":
-            name = ALONG_COLUMNS if name == ALONG_ROWS else ALONG_ROWS
+        name = TURNED[name] if turned else name
         targets[name] = graph.target(edge[0], turned ^ (name == ALONG_COLUMNS))
         edge[0].register_hook(partial(_keep, arrived[name], edge[1], turned, product.scores))
     factor = graph.factor(node)
