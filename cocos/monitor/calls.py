@@ -15,6 +15,15 @@ from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.similarities import SYMMETRIC
 
+# Names of the inputs of networks, as Transformers and sentence-transformers have them, by their ends.
+NAMES = ("input_ids", "pixel_values", "input_values", "input_features")
+# Parts of the names of tensors beside them, in which rows repeat without a fault.
+BESIDE = ("mask", "type", "position", "label", "target", "offset", "index", "length")
+# Number of inputs that are compared: queries and candidates.
+SIDES = 2
+# Number of values of a row from which on some of them, evenly apart, are looked at first.
+MANY_VALUES = 4096
+
 
 @dataclass(frozen=True, eq=False)
 class Seen:
@@ -156,16 +165,6 @@ class Named:
             width=part.query.shape[1] if part else None,
             source="closed form",
         )
-
-
-# Names of the inputs of networks, as Transformers and sentence-transformers have them, by their ends.
-NAMES = ("input_ids", "pixel_values", "input_values", "input_features")
-# Parts of the names of tensors beside them, in which rows repeat without a fault.
-BESIDE = ("mask", "type", "position", "label", "target", "offset", "index", "length")
-# Number of inputs that are compared: queries and candidates.
-SIDES = 2
-# Number of values of a row from which on some of them, evenly apart, are looked at first.
-MANY_VALUES = 4096
 
 
 @dataclass(eq=False)

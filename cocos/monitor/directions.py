@@ -29,6 +29,22 @@ PAIR_ROUNDING = 1e-4
 
 # Results of comparisons of rows while a call is read; None: they are not kept.
 _KNOWN: ContextVar[dict[Any, Any] | None] = ContextVar("_KNOWN", default=None)
+# Maximum number of pairs of a mask that is kept for the next call, and of shapes of which one is.
+KEPT_PAIRS, KEPT_SHAPES = 2**16, 8
+# Part of the pull that must lie on the positives of a layout.
+HELD = 0.5
+LENGTHS = "the groups are not used: their lengths are not those of the queries and candidates"
+UNPULLED = (
+    "its matrix of scores only pushes: the positives are scored apart, by other rows or in a way that is not known, so "
+    "that they cannot be told from negatives; give the monitor the groups of the rows, or the name of the loss and the "
+    "embeddings"
+)
+PULLED = "the positives are the entries that are pulled: neither labels nor the order of the rows say which they are"
+# The last target of a shape, with its masks of positives and of negatives.
+_KEPT: dict[torch.Size, tuple[Tensor, Tensor, Tensor]] = {}
+# Cosine from which two rows are the same: the arguments of a loss may be normalised and rounded before they are scored.
+SAME_ROW = 1 - 1e-4
+MORE = "the loss compares other rows as well: only its first matrix, and the same one turned, are read"
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +249,7 @@ def _with_column(found: list[Piece], pairs: PairScores, values: Tensor, arrived:
 def _found_in(rows: Tensor, of: Tensor) -> Tensor:
     """Place of each row in a matrix, (n,), its own place first, up to lengths; -1: it is not there."""
     places = torch.arange(len(rows), device=rows.device)
-    one, two = unit(rows), unit(of)
+    one, two = unit_rows(rows), unit_rows(of)
     enough = rounding(rows, of)
     if len(rows) == len(of) and bool((one - two).abs().amax() <= enough):
         return places
@@ -283,7 +299,7 @@ def _masks(pieces: list[Piece], dim: int) -> Tensor | None:
     return torch.cat(masks, dim=dim)
 
 
-def unit(rows: Tensor) -> Tensor:
+def unit_rows(rows: Tensor) -> Tensor:
     """Rows of length 1 in at least float32; a row of zeros stays."""
     rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
     return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
@@ -315,7 +331,7 @@ def _once(made: Callable[..., Any], *of: Tensor) -> Any:
 
 
 def _head(rows: Tensor) -> Tensor:
-    return unit(rows[:COMPARED_ROWS])
+    return unit_rows(rows[:COMPARED_ROWS])
 
 
 def head_of(rows: Tensor) -> Tensor:
@@ -344,7 +360,7 @@ def place(rows: Tensor, of: Tensor, expected: int = 0) -> int | None:
         return None
     if len(rows) == len(of):
         return 0 if same_rows(rows, of) else None
-    near = (unit(of) - unit(rows[:1])).abs().amax(dim=1) <= rounding(rows, of)
+    near = (unit_rows(of) - unit_rows(rows[:1])).abs().amax(dim=1) <= rounding(rows, of)
     starts = near[: len(of) - len(rows) + 1].nonzero().flatten().tolist()
     starts = sorted(starts, key=lambda start: (start != expected, start))[:COMPARED_ROWS]
     return next((start for start in starts if same_rows(rows, of[start : start + len(rows)])), None)
@@ -391,23 +407,6 @@ def _stack(tiles: list[Piece]) -> Piece:
 
 def _apart(first: Piece, second: Piece) -> bool:
     return first.kind == second.kind != "softmax" and first.head == second.head and same_rows(first.query, second.query)
-
-
-# Maximum number of pairs of a mask that is kept for the next call, and of shapes of which one is.
-KEPT_PAIRS, KEPT_SHAPES = 2**16, 8
-# Part of the pull that must lie on the positives of a layout.
-HELD = 0.5
-LENGTHS = "the groups are not used: their lengths are not those of the queries and candidates"
-UNPULLED = (
-    "its matrix of scores only pushes: the positives are scored apart, by other rows or in a way that is not known, so "
-    "that they cannot be told from negatives; give the monitor the groups of the rows, or the name of the loss and the "
-    "embeddings"
-)
-PULLED = "the positives are the entries that are pulled: neither labels nor the order of the rows say which they are"
-
-
-# The last target of a shape, with its masks of positives and of negatives.
-_KEPT: dict[torch.Size, tuple[Tensor, Tensor, Tensor]] = {}
 
 
 class Unread(Exception):
@@ -559,11 +558,7 @@ def _fits(positive: Tensor, weights: Tensor) -> bool:
     return not bool(weights[positive].any())
 
 
-# Cosine from which two rows are the same: the arguments of a loss may be normalised and rounded before they are scored.
-SAME_ROW = 1 - 1e-4
-
-
-def _unit_rows(rows: Tensor) -> Tensor:
+def _normalised(rows: Tensor) -> Tensor:
     return torch.nn.functional.normalize(rows.float(), dim=1)
 
 
@@ -587,8 +582,8 @@ def matches_of(query: Tensor, candidate: Tensor, target: Tensor | None, given: S
     if target is None or shape[1] <= shape[0] or len(target) != shape[0]:
         return None
     sides = [each for each in given if each.shape == query.shape and each.device == query.device]
-    anchors, columns = _unit_rows(query), _unit_rows(candidate)
-    others = [each for each in map(_unit_rows, sides) if not bool(((each * anchors).sum(dim=1) > SAME_ROW).all())]
+    anchors, columns = _normalised(query), _normalised(candidate)
+    others = [each for each in map(_normalised, sides) if not bool(((each * anchors).sum(dim=1) > SAME_ROW).all())]
     if not others or len(others) == len(sides):
         return None
     inside = (target >= 0) & (target < shape[1])
@@ -659,9 +654,6 @@ def _hard(positive: Tensor, scores: Tensor) -> Tensor | None:
     mine = max(layouts, key=lambda columns: float(scores.gather(1, columns).float().mean()))
     found[:, ~belongs] = OTHERS_HARD
     return found.scatter(1, mine, OWN_HARD)
-
-
-MORE = "the loss compares other rows as well: only its first matrix, and the same one turned, are read"
 
 
 def of(found: Sequence[Piece], call: Call) -> tuple[list[list[Seen]], float]:

@@ -52,6 +52,23 @@ LINEAR = (*SAME, *MOVING, "Cat", "TBackward", "Permute", "Transpose", "Reshape",
 RECEIVED, NEAR_NODES = ("gather", "exchange", "scatter", "reduce"), 8
 ALONG_ROWS, ALONG_COLUMNS = "rows", "columns"
 TURNED = {ALONG_ROWS: ALONG_COLUMNS, ALONG_COLUMNS: ALONG_ROWS, "both": "both"}
+# Functions of two (., width) and (., width, ...) operands, by the name under which a function mode sees them.
+MULTIPLIED = ("matmul", "mm", "__matmul__", "__rmatmul__")
+# Functions of all pairs laid out as (rows, columns, width): those that keep the shape, and those that end it.
+BROADCAST = ("sub", "__sub__", "mul", "__mul__", "rsub", "__rsub__", "subtract", "multiply")
+# Functions of each row of one matrix with the same row of another.
+ROW_BY_ROW = ("cosine_similarity", "pairwise_distance", "vecdot", "linalg_vecdot")
+# Equations of each row of one matrix with its own of another, or of three axes, up to the names of the letters.
+OWN_EINSUMS = ("ab,ab->a", "ab,acb->ac", "ab,abc->ac", "abc,ac->ab", "abc,ab->ac")
+JOINING = ("cat", "concat", "concatenate", "hstack")
+KEEPING = ("pow", "square", "abs", "__pow__")
+REDUCED = ("sum", "mean", "norm", "linalg_norm", "linalg_vector_norm", "var", "std")
+# Number of nodes above an operand that are searched for the one parameter, or the argument, that it is made of.
+NEAR = 40
+# Operand of a product whose rows are those of the product.
+ROWS_OF = {"MmBackward0": slice(0, 1), "AddmmBackward0": slice(1, 2)}
+# Number of nodes between given scores and the product that they come from.
+NEAR_PRODUCT = 8
 
 
 def shape_of(node: Node) -> tuple[int, ...]:
@@ -284,23 +301,6 @@ class Graph:
                     known.add(user)
                     waiting.append((user, kept and (name.startswith("IndexPut") or not name.startswith(MOVING))))
         return found
-
-
-# Functions of two (., width) and (., width, ...) operands, by the name under which a function mode sees them.
-MULTIPLIED = ("matmul", "mm", "__matmul__", "__rmatmul__")
-# Functions of all pairs laid out as (rows, columns, width): those that keep the shape, and those that end it.
-BROADCAST = ("sub", "__sub__", "mul", "__mul__", "rsub", "__rsub__", "subtract", "multiply")
-# Functions of each row of one matrix with the same row of another.
-ROW_BY_ROW = ("cosine_similarity", "pairwise_distance", "vecdot", "linalg_vecdot")
-# Equations of each row of one matrix with its own of another, or of three axes, up to the names of the letters.
-OWN_EINSUMS = ("ab,ab->a", "ab,acb->ac", "ab,abc->ac", "abc,ac->ab", "abc,ab->ac")
-JOINING = ("cat", "concat", "concatenate", "hstack")
-KEEPING = ("pow", "square", "abs", "__pow__")
-REDUCED = ("sum", "mean", "norm", "linalg_norm", "linalg_vector_norm", "var", "std")
-# Number of nodes above an operand that are searched for the one parameter, or the argument, that it is made of.
-NEAR = 40
-# Operand of a product whose rows are those of the product.
-ROWS_OF = {"MmBackward0": slice(0, 1), "AddmmBackward0": slice(1, 2)}
 
 
 @dataclass(eq=False)
@@ -649,10 +649,6 @@ def _apart(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_apart(each) for each in value)
     return value.detach() if isinstance(value, Tensor) else value
-
-
-# Number of nodes between given scores and the product that they come from.
-NEAR_PRODUCT = 8
 
 
 def given_scores(tensors: Sequence[Tensor], roots: Sequence[Node]) -> list[Product]:

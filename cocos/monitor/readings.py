@@ -6,7 +6,6 @@ A mask is multiplied rather than selected by: on a CPU that takes a tenth of the
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -20,6 +19,7 @@ from cocos.embeddings.sources import OTHERS_HARD
 from cocos.losses.external import units
 from cocos.monitor import settled_scale
 from cocos.monitor.calls import Named, Seen, equal_rows
+from cocos.monitor.directions import unit_rows
 from cocos.results.records import DIRECTION_METRICS, OF_CLASSES, SOURCE_KEYS, SOURCE_METRICS, STEP_METRICS
 
 # Maximum number of candidates that are compared with each other: a sample is drawn from more.
@@ -52,51 +52,35 @@ ONE_SIDED = (
 CACHED_SCORES = 2**16
 # Numbers up to which float32 has every whole number.
 EXACT_SUMS = 2**24
-# Sums over the queries of a direction whose means are numbers of a record.
+# Sums over the queries of a direction that have means over all queries, and over those with any push.
 MEANS = ("relative", "contributing", "weight_positive", "weight_negative", "pulled_negatives", "pushed_positives",
          "positives")  # fmt: skip
+PUSHED_MEANS = ("effective", "hardest_share")
 # Numbers of a record that are of all batches together.
 SETTLED = ("scale_slope", "equilibrium_scale", "bias", "equilibrium_bias")
 # Numbers of a direction that are complete as they are.
 COMPLETE = {"idle", "push_own", "pull_own", *(f"{name}_{key}" for name in SOURCE_METRICS for key in SOURCE_KEYS)}
+
+# The matrices of a direction.
+MATRICES = ("scores", "weights", "positive", "negative")
 
 Numbers = dict[str, Tensor]
 # What is known of a mask of positives, as long as there is one.
 _FIRST = WeakIdKeyDictionary()
 
 
-@dataclass(frozen=True, eq=False)
 class _Stack:
-    """Directions of one shape, whose numbers are taken in the same operations, (N, Q, C) each; a large one is alone.
+    """Directions of one shape, whose numbers are taken in the same operations, (N, Q, C) each; a large one is alone."""
 
-    Args:
-        seen: the N directions.
-    """
-
-    seen: Sequence[Seen]
-
-    @cached_property
-    def scores(self) -> Tensor:
-        return _stacked([each.scores for each in self.seen])
-
-    @cached_property
-    def weights(self) -> Tensor:
-        return _stacked([each.weights for each in self.seen])
-
-    @cached_property
-    def positive(self) -> Tensor:  # (1, Q, C) where all have the same mask
-        return _stacked([each.positive for each in self.seen])
-
-    @cached_property
-    def negative(self) -> Tensor:
-        return _stacked([each.negative for each in self.seen])
+    def __init__(self, seen: Sequence[Seen]):
+        self.seen, self.first = seen, seen[0]
+        self.scores, self.weights, self.positive, self.negative = (  # (1, Q, C) where all have the same mask
+            values[0][None] if all(each is values[0] for each in values) else torch.stack(values)
+            for values in ([getattr(each, name) for each in seen] for name in MATRICES)
+        )
 
 
-def _stacked(values: Sequence[Tensor]) -> Tensor:
-    return values[0][None] if all(each is values[0] for each in values) else torch.stack([*values])
-
-
-def _stacks(seen: Sequence[Seen]) -> list[_Stack]:
+def _grouped(seen: Sequence[Seen]) -> list[list[Seen]]:
     """The directions, those together that are small, of one shape, and read alike."""
     found: dict[Any, list[Seen]] = {}
     for k, each in enumerate(seen):
@@ -105,7 +89,7 @@ def _stacks(seen: Sequence[Seen]) -> list[_Stack]:
         kinds = each.scores.shape, each.scores.dtype, each.weights.dtype, each.kind, each.scale, each.stretch
         absent = each.unit is None, each.own is None, each.plain
         found.setdefault(k if alone else (kinds, absent, each.source, id(each.factor)), []).append(each)
-    return [_Stack(each) for each in found.values()]
+    return [*found.values()]
 
 
 def of(
@@ -188,26 +172,25 @@ def _averaged(found: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[
     return {name: float(np.mean(values)) for name, values in held.items() if values}
 
 
+def _factor(seen: Seen) -> float | None:
+    """From a score to what the loss reads."""
+    return seen.scale / seen.stretch if seen.scale and seen.stretch else None
+
+
 def _with_units(seen: Sequence[Seen]) -> list[Seen]:
     """The same with the unit that the weights of each have on this batch, where they have one."""
+    unknown = [each for each in seen if each.unit is None and each.source == "backward pass"]
     made = {each: each for each in seen}
-    for stack in _stacks([each for each in seen if each.unit is None and each.source == "backward pass"]):
-        first = stack.seen[0]
-        factor = first.scale / first.stretch if first.scale and first.stretch else None
-        if first.kind == "softmax" and factor is not None:
-            made |= dict(zip(stack.seen, _of_softmax(stack, factor), strict=True))
-    return [each if each.plain else _with_unit(each) for each in made.values()]
-
-
-def _with_unit(seen: Seen) -> Seen:
-    if seen.unit is not None or seen.source != "backward pass":
-        return seen
-    factor = seen.scale / seen.stretch if seen.scale and seen.stretch else None
-    found = units.found(
-        seen.scores, seen.weights, seen.positive, seen.negative,
-        kind=seen.kind, factor=factor, upstream=seen.factor,
-    )  # fmt: skip
-    return seen if found is None else replace(seen, unit=found.size, share=found.share)
+    for group in _grouped(unknown):
+        if group[0].kind == "softmax" and (factor := _factor(group[0])) is not None:
+            made |= dict(zip(group, _of_softmax(_Stack(group), factor), strict=True))
+    for each in unknown:
+        if not made[each].plain and (found := units.found(
+            each.scores, each.weights, each.positive, each.negative,
+            kind=each.kind, factor=_factor(each), upstream=each.factor,
+        )) is not None:  # fmt: skip
+            made[each] = replace(each, unit=found.size, share=found.share)
+    return [*made.values()]
 
 
 def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
@@ -248,7 +231,7 @@ def _transferred(
 
     Numbers that are not finite are left out.
     """
-    first, stacks = seen[0], _stacks(seen)
+    first, stacks = seen[0], [_Stack(each) for each in _grouped(seen)]
     more: Numbers = {} if first.value is None else {"value": first.value.reshape(())}
     more |= _ranks(first)
     if first.query is not None and first.candidate is not None:
@@ -280,7 +263,9 @@ def _read(values: Sequence[Tensor]) -> list[list[float]]:
 
 
 def _finite(numbers: dict[str, float]) -> dict[str, float]:
-    return {name: _whole(value) for name, value in numbers.items() if math.isfinite(value)}
+    """The numbers that are finite, whole ones as such."""
+    finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
+    return {name: int(value) if value == int(value) and abs(value) < 2**53 else value for name, value in finite.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,7 +308,7 @@ def _alone(seen: Seen) -> Seen:
         candidates = min(candidates, int((seen.sources[0] <= OTHERS_HARD).sum()))
     if candidates == seen.scores.shape[1]:
         return seen
-    cut = {name: getattr(seen, name)[:, :candidates] for name in ("scores", "weights", "positive", "negative")}
+    cut = {name: getattr(seen, name)[:, :candidates] for name in MATRICES}
     return replace(seen, candidate=seen.candidate[:candidates], kind=None, plain=False, whole=False, **cut)  # type: ignore[index]
 
 
@@ -332,10 +317,6 @@ def _taking_part(seen: Seen) -> Seen:
     part = seen.positive | seen.negative
     scores, weights = torch.where(part, seen.scores, 0), torch.where(part, seen.weights, 0)
     return replace(seen, scores=scores, weights=weights)
-
-
-def _whole(value: float) -> float:
-    return int(value) if value == int(value) and abs(value) < 2**53 else value
 
 
 def _precise(values: Tensor) -> Tensor:
@@ -355,7 +336,7 @@ def _all(values: Tensor) -> Tensor:
 
 def _sums(stack: _Stack, eps: float) -> Numbers:
     """Sums over the queries of some directions, (N,) each, and the largest share of one candidate of each."""
-    first, (_, queries, candidates) = stack.seen[0], stack.scores.shape
+    first, (_, queries, candidates) = stack.first, stack.scores.shape
     rows = queries if stack.scores.device.type != "cpu" else max(1, CACHED_SCORES // candidates)
     blocks = [_of_rows(stack, slice(k, k + rows), eps) for k in range(0, queries, rows)]
     sums = blocks[0][0]
@@ -377,7 +358,7 @@ def _means(seen: Seen, sums: dict[str, float]) -> dict[str, float]:
     """Statistics of one direction: means over its queries, as `cocos count` has them."""
     queries, some = len(seen.scores), sums["some"] or math.nan
     found = {name: sums[name] / queries for name in MEANS if name in sums}
-    found |= {name: sums[name] / some for name in ("effective", "hardest_share")}
+    found |= {name: sums[name] / some for name in PUSHED_MEANS}
     found |= {"unpushed": queries - sums["some"], "hub_share": sums["largest_part"] / some}
     found |= {name: value for name, value in sums.items() if name in COMPLETE}
     if seen.source == "backward pass":
@@ -403,7 +384,7 @@ def _by_source(seen: Seen) -> Numbers:
 
 def _of_rows(stack: _Stack, rows: slice, eps: float) -> tuple[Numbers, Tensor]:
     """Sums over some queries by name, (N,) each, and by candidate: parts of the push, push and pull, (N, 1 or 3, C)."""
-    first, weights, scores = stack.seen[0], _precise(stack.weights[:, rows]), stack.scores[:, rows]
+    first, weights, scores = stack.first, _precise(stack.weights[:, rows]), stack.scores[:, rows]
     negative, positive = _as(stack.negative[:, rows], weights), _as(stack.positive[:, rows], weights)
     away, near = weights * negative, weights * positive
     push, size = away.relu(), away.abs()
@@ -438,7 +419,9 @@ def _of_rows(stack: _Stack, rows: slice, eps: float) -> tuple[Numbers, Tensor]:
             "contributing": _total(share.gt_(eps)),
         }
     if scores.dtype == torch.float16:
-        sums |= {"subnormal": _below(push, first.factor), "push": _all(push)}
+        times = 1.0 if first.factor is None else first.factor.abs().to(push.dtype)
+        below = push * times < torch.finfo(torch.float16).tiny  # gradients that half precision has with fewer digits
+        sums |= {"subnormal": _all(push * below), "push": _all(push)}
     parts = [(each[..., None] * scaled).sum(dim=1)]
     parts += [] if first.own is None else [push.sum(dim=1), near.neg().relu_().sum(dim=1)]
     return sums, torch.stack(parts, dim=1)
@@ -448,17 +431,6 @@ def _total(factors: Tensor) -> Tensor:
     """Sum of factors 0 or 1 of each direction, (N,), exact."""
     exact = torch.float64 if factors[0].numel() > EXACT_SUMS else factors.dtype
     return factors.flatten(start_dim=1).sum(dim=1, dtype=exact)
-
-
-def _below(push: Tensor, factor: Tensor | None) -> Tensor:
-    """Push by gradients that half precision has with fewer digits, (N,)."""
-    times = 1.0 if factor is None else factor.abs().to(push.dtype)
-    return _all(push * (push * times < torch.finfo(torch.float16).tiny))
-
-
-def _unit(rows: Tensor) -> Tensor:
-    rows = _precise(rows)
-    return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
 
 
 def _sample(rows: Tensor, generator: torch.Generator, most: int = SAMPLED_ROWS) -> Tensor | slice:
@@ -482,7 +454,7 @@ def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True) -> 
     Source: alignment and uniformity of Wang & Isola 2020, arXiv:2005.10242, with α = 2 and t = 2; effective rank of
     Roy & Vetterli 2007, EUSIPCO, of the deviations from the mean, as in `cocos.health`.
     """
-    query, candidate = _unit(seen.query), _unit(seen.candidate)  # type: ignore[arg-type]
+    query, candidate = unit_rows(seen.query), unit_rows(seen.candidate)  # type: ignore[arg-type]
     some = _sample(candidate, generator)
     found, closest = _of_candidates(candidate[some], len(candidate))
     found |= {"rank": effective_rank(candidate[some])} if ranked and found else {}
@@ -535,12 +507,7 @@ def _copies(rows: Tensor) -> Tensor:
 
 
 def _of_candidates(some: Tensor, number: int) -> tuple[Numbers, tuple[Tensor, Tensor]]:
-    """Similarity of a sample of unit rows, of `number` in all; their largest cosine, and the least of one with itself.
-
-    Args:
-        some: (n, D).
-        number: of rows from which they are drawn.
-    """
+    """Similarity of a sample of `number` unit rows; their largest cosine, and the least cosine of one with itself."""
     rows = len(some)
     if rows < 2:
         return {}, (some.new_full((), -torch.inf), some.new_ones(()))
@@ -572,13 +539,8 @@ def effective_rank(rows: Tensor) -> Tensor:
 def _reduction(seen: Seen, place: Tensor | slice, cosines: Tensor, negative: Tensor) -> Numbers:
     """Total pull of some queries over that of their closed form, (): 1 for a sum, 1/Q for a mean.
 
-    It is known for a softmax with one positive per query, and for a hinge whose negatives weigh alike.
-
-    Args:
-        seen: a direction.
-        place: (q,) rows of these queries.
-        cosines: (q, C) of them.
-        negative: (q, C) 0 or 1.
+    It is known for a softmax with one positive per query, and for a hinge whose negatives weigh alike. Cosines, (q, C),
+    and the mask of negatives are those of the queries.
     """
     if seen.plain and seen.unit is not None and seen.scale and seen.stretch:
         return {"reduction": seen.unit * (seen.stretch / seen.scale)}
