@@ -97,3 +97,47 @@ def test_one_file_is_all_that_an_addition_needs(fresh, tmp_path):
     done = fresh(here + IMPORTS + asked)
     assert done.stdout.splitlines() == [f"{kind} True" for kind in FOUND], done.stderr
     assert FOUND.keys() <= TABLE.keys()
+
+
+# A statistic of a loss's own: a method of the loss, and a row of the table.
+OWN_STATISTIC = """
+    def extra(self, pairs, eps):
+        '''Count the negatives above a score of a half, (Q,).'''
+        return {"near": ((pairs.scores > 0.5) & pairs.negative).sum(dim=1)}
+"""
+OWN_ROW = """
+    Statistic("near", "negatives above a half", own=True, numbers=(
+        Number(row="negatives that are near", words="with a score above a half"),
+    )),
+"""
+COUNTED = """
+import torch
+from cocos import Embeddings, losses, measures, reports, results
+embeddings = Embeddings(torch.eye(2), torch.tensor([[1.0, 0.9], [0.9, 1.0]]))
+data = measures.count(embeddings, losses.load("mine"), batch_size="all")
+print("of a query", data["near_per_query"].sel(direction="q2c").values.tolist())
+print("of a batch", *data["near"].attrs.values(), data["near"].values.tolist())
+print("in JSON", measures.document("count", data)["directions"]["q2c"]["near"])
+print("in a row", float(results.row(data)["near"].mean()))
+(shown,) = (row for row in reports.table("count", data).rows if "near" in row[0])
+print("in the table", shown)
+print("explained", [note for note in reports.count.table(data, explain=True).notes if "near" in note])
+"""
+
+
+def test_a_loss_with_a_statistic_of_its_own_is_the_loss_and_one_row(fresh, tmp_path):
+    """Counted, averaged, labelled, in the JSON document, in a table of runs and in the table with its explanation."""
+    shutil.copytree(ROOT / "cocos", tmp_path / "cocos", ignore=shutil.ignore_patterns("__pycache__"))
+    own = (ROOT / "cocos" / "losses" / "multi_similarity.py").read_text("utf-8")
+    (tmp_path / "cocos" / "losses" / "mine.py").write_text(re.sub(r"\bMultiSimilarity\b", "Mine", own) + OWN_STATISTIC)
+    rows = tmp_path / "cocos" / "counting" / "statistics.py"
+    rows.write_text(rows.read_text("utf-8").replace("STATISTICS = (\n", f"STATISTICS = ({OWN_ROW}", 1), "utf-8")
+    done = fresh(f"import os, sys\nos.chdir({str(tmp_path)!r})\nsys.path[:] = ['', *sys.path]\n{COUNTED}")
+    assert done.stdout.splitlines() == [
+        "of a query [[1.0, 1.0]]",
+        "of a batch negatives above a half, mean over all queries candidates [[1.0], [1.0]]",
+        "in JSON {'mean': 1.0, 'std': None}",
+        "in a row 1.0",
+        "in the table ('  negatives that are near', '1.00', '1.00')",
+        "explained ['negatives that are near: with a score above a half']",
+    ], done.stderr
