@@ -70,7 +70,7 @@ def limited(limit, value, arguments):
 
 def starve(cases, folder):
     """Print exit code and words of each, in forks of a process without autograd so far: PyTorch refuses others."""
-    for name in ("count", "dtp", "evaluate", "figures", "landscape", "plot"):
+    for name in ("_questions", "figures", "plot"):
         importlib.import_module(f"cocos.commands.{name}")
     import cocos.engine  # noqa: F401
     import cocos.reports.plot_kinds  # noqa: F401
@@ -217,12 +217,12 @@ def test_a_figure_is_none_of_its_inputs(tmp_path):
 SLOW = """
 import signal, sys, time, typer
 from cocos import writing
-from cocos.commands import _ending, _program
+from cocos.commands import _program
 from pathlib import Path
 for each in (signal.SIGINT, signal.SIGTERM):
     signal.signal(each, signal.default_int_handler)
 def slow():
-    with _ending.sentences(), writing.replacing(Path("x.nc")):
+    with _program.sentences(), writing.replacing(Path("x.nc")):
         print("ready", flush=True)
         while True:
             time.sleep(0.05)

@@ -85,6 +85,15 @@ def test_start_up_is_light(arguments):
     assert loaded_by(children.python, *arguments) == "[]"
 
 
+def test_the_help_of_every_command_is_light():
+    code = "import contextlib, sys\nfrom cocos.commands import app\nfrom typer.testing import CliRunner\n"
+    code += "top = CliRunner().invoke(app, ['--help-all']).stdout\n"
+    code += "names = [line.split()[0] for line in top.splitlines() if line[:2] == '  ' and line[2:3].islower()]\n"
+    code += "for name in names: CliRunner().invoke(app, [name, '--help-all'])\n"
+    code += f"print(len(names) > 25, [m for m in {HEAVY[:4]!r} if m in sys.modules])"
+    assert children.python(code).stdout.split(maxsplit=1) == ["True", "[]\n"]
+
+
 def test_a_count_imports_what_it_needs(fresh, tmp_path):
     np.savez(tmp_path / "some.npz", query=np.eye(8), candidate=np.eye(8)[::-1])
     assert loaded_by(fresh, "count", str(tmp_path / "some.npz")) == "['torch', 'numpy', 'xarray', 'pandas']"
@@ -98,9 +107,9 @@ def test_the_embedded_example_is_opened_without_the_compiler(fresh):
 
 
 def test_the_collector_rests_until_the_work_begins_and_while_the_interpreter_ends(fresh):
-    code = "import atexit, gc, sys, cocos.measures\nfrom cocos.commands import count, main\n"
+    code = "import atexit, gc, sys, cocos.measures\nfrom cocos.commands import _questions, main\n"
     code += "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
-    code += "count.opened = lambda *_: (print(gc.isenabled()), None, None)\n"
+    code += "_questions.opened = lambda *_: (print(gc.isenabled()), None, None)\n"
     code += "cocos.measures.count = lambda *_, **options: sys.exit(print(gc.isenabled()))\n"
     code += "sys.argv = ['cocos', 'count', 'some.npz', '--quiet']\nmain()"
     done = fresh(code)

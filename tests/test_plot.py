@@ -1,8 +1,10 @@
 """`cocos plot`: every picture of the shelf from the command line, its numbers, and what it refuses."""
 
+import inspect
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 import matplotlib
@@ -18,6 +20,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, losses, measures, plots, results
+from cocos.base import signatures
 from cocos.checkpoints.data import emoji_captions
 from cocos.commands import app
 from cocos.reports import plot_kinds, saving, table
@@ -120,9 +123,15 @@ def test_a_new_twin_is_found_with_its_options_and_its_numbers(file, monkeypatch,
             tall: or not.
         """
 
+    sources = {}
     for shelf, one in ((measures, brand_new), (plots, drawn)):
         monkeypatch.setattr(shelf, "__all__", [*shelf.__all__, "brand_new"])
         monkeypatch.setattr(shelf, "brand_new", one, raising=False)
+        text = textwrap.dedent(inspect.getsource(one)).replace("def drawn", "def brand_new")
+        (file.parent / f"{one.__name__}.py").write_text(text)
+        sources[f"{shelf.__name__}.brand_new"] = signatures.ModuleNames(file.parent / f"{one.__name__}.py")
+    own = signatures.source
+    monkeypatch.setattr(signatures, "source", lambda module: sources.get(module) or own(module))
     assert "How wide is the window?" in call("plot").stdout
     card = call("plot", "brand-new").stdout
     assert re.search(r"--set window= +3 +how wide\.", card) and re.search(r"--set tall= +False +or not\.", card)

@@ -13,7 +13,7 @@ import pytest
 from cocos.base.errors import InputError
 from cocos.checkpoints import tokenizer
 from cocos.checkpoints.tokenizer import Tokenizer
-from cocos.commands._ending import Signalled
+from cocos.commands._program import Signalled
 
 PLAIN = {
     "version": "1.0",

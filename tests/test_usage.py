@@ -110,19 +110,19 @@ def test_a_wrong_command_line_gets_one_sentence(line, file, monkeypatch):
 
 
 def test_help_stands_in_groups():
-    text = call("count", "--help").stdout
+    text = call("count", "--help-all").stdout
     titles = ["Arguments:", "Loss:", "Batches:", "File and model:", "Output:"]
     assert [line for line in text.splitlines() if line in titles] == titles
     assert "Example: cocos count embeddings.npz" in text and "--debug" in text
-    text = call("--help").stdout
-    for title in ("Look at a file:", "Losses:", "Plots:", "The repository:", "The installation:"):
+    text = call("--help-all").stdout
+    for title in ("Look at a file:", "Losses:", "Plots:", "The papers and the repository:", "The installation:"):
         assert title in text
     assert "Others:" not in text and all(f"\n  {name}  " in text for name in COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_json_seed_and_quiet_are_everywhere(command):
-    text = " ".join(call(command, "--help").stdout.split())
+    text = " ".join(call(command, "--help-all").stdout.split())
     assert " --json " in text and " --seed NUMBER " in text and " -q, --quiet " in text
 
 

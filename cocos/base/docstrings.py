@@ -40,9 +40,10 @@ def sections(cls: type) -> dict[str, str]:
     return found
 
 
-def parameters(cls: type) -> dict[str, str]:
-    """Description of each parameter under `Args:`, each on one line."""
-    lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
+def parameters(documented: object) -> dict[str, str]:
+    """Description of each parameter under `Args:` of an object, or of a docstring itself, each on one line."""
+    text = documented if isinstance(documented, str) else documented.__doc__
+    lines = inspect.cleandoc(text or "").splitlines()
     if "Args:" not in lines:
         return {}
     found, name = {}, None

@@ -1,8 +1,6 @@
 """What every command shares: check the output, open the input, show progress; save, say, print."""
 
 import gc
-import importlib
-import inspect
 import json
 import sys
 import time
@@ -63,8 +61,9 @@ class Answer:
 
 def takes(command: str) -> set[str]:
     """Names of the arguments and options of a command."""
-    found = getattr(importlib.import_module(f"cocos.commands.{command}"), command)
-    return set(inspect.signature(found.run).parameters)
+    from cocos.commands import _program
+
+    return set(_program.find(command).options)
 
 
 def complete(step: "Step | str") -> "Step | str":

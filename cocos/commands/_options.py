@@ -1,18 +1,16 @@
-"""Options that several commands share, alone or in bundles, and the reading of their text.
+"""Options that several commands share, and the reading of their text."""
 
-A bundle is a frozen dataclass whose fields are options. A command that takes a bundle has its options on the command
-line; see `cocos.commands._program.command`.
-"""
-
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from cocos.base.errors import InputError, nearest
+from cocos.base.signatures import REQUIRED
 
 if TYPE_CHECKING:
     from cocos.checkpoints import Checkpoint
@@ -28,77 +26,127 @@ Copies = StrEnum("Copies", ["once", "keep"])
 SameGroup = StrEnum("SameGroup", ["ignore", "negative"])
 Dtype = StrEnum("Dtype", ["float32", "float64"])
 
+
 File = Annotated[
     Path,
-    Argument(help="Frozen checkpoint or folder, file of embeddings, or training data (--model).", show_default=False),
+    Argument(
+        metavar="FILE",
+        help="Frozen checkpoint or folder, file of embeddings, or training data (--model).",
+        show_default=False,
+    ),
 ]
 Data = Annotated[
     str | None,
     Option(help="Training data, where FILE does not name them: a file, a folder, or your own file.py:function."),
 ]
-Model = Annotated[
-    list[str] | None,
-    Option(
-        help="A checkpoint or folder that encodes FILE, or your own file.py:function or package.module:function; "
-        "repeatable, for files and folders that it needs."
-    ),
-]
-Recipe = Annotated[Path | None, Option(help="TOML file that names model, data and loss, where no option does.")]
-Names = Annotated[
-    Path | None,
-    Option(help="Table of names and pictures for rows that have none: query_name, candidate_name, query_image, ..."),
-]
-Trust = Annotated[bool, Option("--trust", help="Read unknown classes as inert placeholders, for --model.")]
-Device = Annotated[str, Option(help="Device for the computation: auto, cpu or cuda.")]
-LossName = Annotated[
-    str | None, Option(help="Loss whose gradient is studied: see `cocos losses`. [as the checkpoint says, or ntxent]")
-]
 Param = Annotated[list[str] | None, Option("--param", "-p", help="A loss parameter, NAME=VALUE; repeatable.")]
-Eps = Annotated[float, Option(help="Smallest share of a negative that contributes: a probability for softmax losses.")]
-BatchSize = Annotated[str, Option(help="Pairs or queries in a batch; all makes one batch of the whole set.")]
-Batches = Annotated[int | None, Option(help="Number of batches. [one pass over the training set]")]
-Drawn = Annotated[Sample | None, Option(help="Draw pairs, or queries with their groups. [as the loss is trained]")]
-PerGroup = Annotated[int | None, Option(help="Candidates per query, or samples per class, in a batch drawn by groups.")]
-CopiedRows = Annotated[
-    Copies | None,
-    Option(
-        help="A row drawn with several partners is a candidate of a batch of pairs once, or keeps a copy for each, as "
-        "many loaders do. [once, unless rows of a group are negatives]"
-    ),
-]
-SameGroupRows = Annotated[
-    SameGroup, Option(help="How to treat other rows of a query's group in a batch drawn by pairs.")
-]
-Precision = Annotated[Dtype, Option(help="Dtype of the computation.")]
 Seed = Annotated[int, Option(help="Seed for drawing batches and everything else that is random.")]
-Unused = Annotated[int, Option("--seed", help="Accepted by every command; this one draws nothing at random.")]
+Device = Annotated[str, Option(help="Device for the computation: auto, cpu or cuda.")]
 Split = Annotated[str, Option(help="Split of the checkpoint's data to encode.")]
-AsJson = Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress and no notes on stderr.")]
-Out = Annotated[Path | None, Option(help="Write the Dataset to this file (.nc).")]
-Figure = Annotated[Path, Option(help="Write the figure (.png, .pdf, .svg) or the Dataset (.nc) to this file.")]
 Width = Annotated[
     str | None,
     Option(help="Width of the figure: one or two columns of a paper (3.3, 6.9 inches; 8 pt text), or inches."),
 ]
+AsJson = Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")]
+Drawn = Annotated[Path | None, Option(help="Write the Dataset (.nc) or the figure (.png, .pdf, .svg) to this file.")]
 DetectorSettings = Annotated[
     list[str] | None,
     Option("--detector", help="NAME=off, or NAME.THRESHOLD=VALUE; repeatable: see `cocos detectors`."),
 ]
-FailOn = Annotated[
-    str | None, Option(help="Exit with 1 if one of these detectors fires: names separated by commas, or any.")
-]
+
+
+def option(kind: Any, words: str, default: Any = None, *flags: str, **settings: Any) -> tuple[Any, Any]:
+    """An option: its type with its help, and its value where it is not given."""
+    return Annotated[kind, Option(*flags, help=words, **settings)], default
+
+
+def argument(kind: Any, words: str, default: Any = REQUIRED, metavar: str = "FILE") -> tuple[Any, Any]:
+    """An argument: its type with its help, and its value where it is not given."""
+    return Annotated[kind, Argument(metavar=metavar, help=words, show_default=False)], default
+
+
+SEVERAL_LOSSES = option(
+    list[str] | None,
+    "Loss whose gradient is studied; repeatable: see `cocos losses`. [as the checkpoint says, or ntxent]",
+)
+PARAMS_OF_LOSSES = option(
+    list[str] | None,
+    "A loss parameter, NAME=VALUE, or LOSS.NAME=VALUE of several losses; repeatable.",
+    None,
+    *("--param", "-p"),
+)
+# Options of every command.
+EVERYWHERE: dict[str, tuple[Any, Any]] = {
+    "seed": option(int, "Accepted by every command; this one draws nothing at random.", 0),
+    "as_json": (AsJson, False),
+    "quiet": option(bool, "No progress and no notes on stderr.", False, "--quiet", "-q"),
+}
+# Name of an option that several commands share -> its type with its help, and its value where it is not given.
+SHARED: dict[str, tuple[Any, Any]] = {
+    "file": (File, REQUIRED),
+    "loss": option(
+        str | None, "Loss whose gradient is studied: see `cocos losses`. [as the checkpoint says, or ntxent]"
+    ),
+    "param": (Param, None),
+    "eps": option(float, "Smallest share of a negative that contributes: a probability for softmax losses.", 0.01),
+    "batch_size": option(str, "Pairs or queries in a batch; all makes one batch of the whole set.", "128"),
+    "batches": option(int | None, "Number of batches. [one pass over the training set]"),
+    "sample": option(Sample | None, "Draw pairs, or queries with their groups. [as the loss is trained]"),
+    "per_group": option(int | None, "Candidates per query, or samples per class, in a batch drawn by groups."),
+    "copies": option(
+        Copies | None,
+        "A row drawn with several partners is a candidate of a batch of pairs once, or keeps a copy for each, as many "
+        "loaders do. [once, unless rows of a group are negatives]",
+    ),
+    "same_group": option(SameGroup | None, "How to treat other rows of a query's group in a batch drawn by pairs."),
+    "seed": (Seed, 0),
+    "dtype": option(Dtype | None, "Dtype of the computation."),
+    "device": (Device, "auto"),
+    "split": (Split, "train"),
+    "data": (Data, None),
+    "model": option(
+        list[str] | None,
+        "A checkpoint or folder that encodes FILE, or your own file.py:function or package.module:function; "
+        "repeatable, for files and folders that it needs.",
+    ),
+    "trust": option(bool, "Read unknown classes as inert placeholders, for --model.", False, "--trust"),
+    "recipe": option(Path | None, "TOML file that names model, data and loss, where no option does."),
+    "names": option(
+        Path | None,
+        "Table of names and pictures for rows that have none: query_name, candidate_name, query_image, ...",
+    ),
+    "direction": option(str | None, "Direction of retrieval, like q2c. [all]"),
+    "level": option(float, "Level of the confidence intervals.", 0.95),
+    "k": option(str, "Cut-offs of R@k and mAP@k.", "1,5,10"),
+    "steps": option(str | None, "Steps of the checkpoints, like 1,5,10. [the numbers in their names, or 0, 1, 2, ...]"),
+    "detector": (DetectorSettings, None),
+    "fail_on": option(str | None, "Exit with 1 if one of these detectors fires: names separated by commas, or any."),
+    "out": option(Path | None, "Write the Dataset to this file (.nc)."),
+    "width": (Width, None),
+}
+# Names that stand for several of them.
+BUNDLES = {
+    "source": ("data", "model", "trust", "recipe", "names"),
+    "loss": ("loss", "param"),
+    "figure": ("out", "width"),
+}
+
+
+def shared(names: str) -> dict[str, tuple[Any, Any]]:
+    """Options by their names, or by that of a bundle, separated by spaces."""
+    found = {one: SHARED[one] for name in names.split() for one in BUNDLES.get(name, (name,))}
+    return found | ({"out": (Drawn, None)} if "figure" in names.split() else {})
 
 
 @dataclass(frozen=True)
 class Opening:
     """How to open a checkpoint."""
 
-    data: Data = None
-    model: Model = None
-    trust: Trust = False
-    recipe: Recipe = None
-    names: Names = None
+    data: str | None = None
+    model: list[str] | None = None
+    trust: bool = False
+    recipe: Path | None = None
+    names: Path | None = None
 
     def open(self, file: Path) -> "Checkpoint":
         """The checkpoint, or the embeddings, of a file."""
@@ -111,61 +159,11 @@ class Opening:
 
 
 @dataclass(frozen=True)
-class Gradient:
-    """Whose gradient is studied, and from which share on a negative contributes."""
-
-    loss: LossName = None
-    param: Param = None
-    eps: Eps = 0.01
-
-    def __post_init__(self):
-        _ = self.parameters
-
-    @property
-    def parameters(self) -> dict[str, str]:
-        """The parameters of the loss, as text."""
-        return named_values(self.param)
-
-
-@dataclass(frozen=True)
-class Gradients:
-    """Whose gradients are studied, of one loss or of several, and from which share on a negative contributes."""
-
-    loss: Annotated[
-        list[str] | None,
-        Option(
-            help="Loss whose gradient is studied; repeatable: see `cocos losses`. [as the checkpoint says, or ntxent]"
-        ),
-    ] = None
-    param: Annotated[
-        list[str] | None,
-        Option("--param", "-p", help="A loss parameter, NAME=VALUE, or LOSS.NAME=VALUE of several losses; repeatable."),
-    ] = None
-    eps: Eps = 0.01
-
-    def __post_init__(self):
-        _ = self.by_loss
-        for name in self.names:
-            if self.names.count(name) > 1:
-                raise InputError(f"--loss {name}: it is given {self.names.count(name)} times, expected once")
-
-    @property
-    def names(self) -> list[str | None]:
-        """Names of the losses; None: the one that the file was trained with."""
-        return list(self.loss or [None])
-
-    @property
-    def by_loss(self) -> list[dict[str, str]]:
-        """The parameters of each loss, as text."""
-        return split_parameters(named_values(self.param), self.names)
-
-
-@dataclass(frozen=True)
 class DetectorOptions:
     """Which detectors are on, with their thresholds, and which of them fail the command."""
 
-    detector: DetectorSettings = None
-    fail_on: FailOn = None
+    detector: list[str] | None = None
+    fail_on: str | None = None
 
     def __post_init__(self):
         from cocos.monitor import detectors
@@ -193,22 +191,6 @@ class DetectorOptions:
         """Exit code of a command, from the names of the detectors that fired."""
         fired = set(fired)
         return int(bool(fired & self._failing) or (ANY in self._failing and bool(fired)))
-
-
-@dataclass(frozen=True)
-class BatchOptions:
-    """How batches are drawn and encoded."""
-
-    batch_size: BatchSize = "128"
-    sample: Drawn = None
-    per_group: PerGroup = None
-    copies: CopiedRows = None
-    seed: Seed = 0
-    device: Device = "auto"
-    split: Split = "train"
-
-    def __post_init__(self):
-        object.__setattr__(self, "batch_size", _row_count(self.batch_size))
 
 
 def named_values(given: list[str] | None, kind: str = "parameter", example: str = "temperature=0.07") -> dict[str, str]:
@@ -246,7 +228,7 @@ def split_parameters(parameters: Mapping[str, str], losses: Sequence[str | None]
     return found
 
 
-def _row_count(batch_size: str) -> int | str:
+def row_count(batch_size: str) -> int | str:
     """Read a batch size as a number; other text, such as `all`, is left to the sampler."""
     text = batch_size.strip()
     if not text.lstrip("-").isdecimal():
@@ -271,3 +253,17 @@ def whole_numbers(given: str, option: str, example: str) -> tuple[int, ...]:
         return tuple(map(int, parts))
     except ValueError:
         raise InputError(f"{option} {given!r}: write it as whole numbers, like {example}") from None
+
+
+def listed(given: str | list[str] | None) -> list[str]:
+    """Names that are given one by one, or separated by commas."""
+    texts = [given] if isinstance(given, str) else given or []
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
+def as_help(meaning: str) -> str:
+    """What a docstring says of a parameter, as the help of an option."""
+    text = re.sub(r"[,:;]? see `[^`]*`", "", meaning).replace("`", "").rstrip(".")
+    text, _, default = text.partition(" None: ")
+    text = text.rstrip(";:,. ")
+    return f"{text[:1].upper()}{text[1:]}." + (f" [{default}]" if default else "")

@@ -1,6 +1,8 @@
-"""The program `cocos`: finds commands by the names of their files, runs one, and ends with its exit code."""
+"""The program `cocos`: finds commands by their names, runs one, and ends with its exit code."""
 
+import _thread
 import atexit
+import errno
 import gc
 import importlib
 import inspect
@@ -9,46 +11,43 @@ import os
 import re
 import signal
 import sys
+import threading
+import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 import cocos
 from cocos.base import processes
-from cocos.commands import _ending
+from cocos.base.errors import InputError, UnsafeFile, unreachable
+from cocos.base.signatures import REQUIRED
+from cocos.commands import _questions
 from cocos.commands._answer import Answer, finish, quiet, typed
-from cocos.commands._options import AsJson, Quiet, Unused
+from cocos.commands._options import EVERYWHERE, Opening, shared
 from cocos.reports import terminal
 
 COMMANDS_FOLDER = Path(__file__).parent
+# Commands of `cocos --help`; `cocos --help-all` lists the others as well.
+IN_SHORT_HELP = (
+    *("inspect", "encode", "count", "evaluate", "audit", "whatif", "plot", "run", "diff", "losses", "verify", "doctor"),
+)
 # Titles of the groups of commands, in the order of the help text.
-SECTIONS = ("Look at a file", "Training runs", "Losses", "Plots", "The repository", "The installation")
+SECTIONS = ("Look at a file", "Training runs", "Losses", "Plots", "The papers and the repository", "The installation")
 # Titles of the groups of options, with the names of their options, in the order of the help text.
 OPTION_GROUPS = {
     "Loss": ("loss", "param", "eps", "convention", "against", "same_as", "tolerance"),
     "Batches": ("batch_size", "batches", "sample", "per_group", "copies", "same_group", "seed"),
     "File and model": (
-        *(
-            "data",
-            "model",
-            "recipe",
-            "split",
-            "evaluated",
-            "steps",
-            "columns",
-            "images",
-            "names",
-            "trust",
-            "distractors",
-            "device",
-            "dtype",
-        ),
+        *("data", "model", "recipe", "split", "evaluated", "steps", "columns", "images", "names", "trust"),
+        *("distractors", "device", "dtype"),
     ),
     "Detectors": ("detector", "fail_on"),
     "Output": ("format", "as_json", "out", "pictures", "width", "quiet", "metrics", "n90", "explain", "help"),
@@ -56,24 +55,151 @@ OPTION_GROUPS = {
 DEBUG_ROW = ("--debug", "Show the traceback of your own code (--loss, --model) as well.")
 # Words of the help text for the types of options, where typer writes the names of Python.
 TYPE_WORDS = {"str": "TEXT", "float": "NUMBER", "int": "NUMBER", "path": "PATH"}
+# Options that the help of a command shows, before and after those that the command names itself.
+SHOWN_FIRST, SHOWN_LAST = ("loss", "param", "eps", "batch_size", "batches"), ("out", "as_json")
+# Largest number of options that are shown without a choice.
+MOST_FIRST = 8
+# Option that shows everything, and whether it was given.
+HELP_ALL = "--help-all"
 UsageError = typer.BadParameter.__base__  # a class of click, wherever typer keeps it
+
+# Exit codes beside 0 (done) and 1 (`verify` found a fault, `doctor` something to put right, `--fail-on` an alarm).
+UNUSABLE_INPUT, UNSAFE_FILE = 2, 3
+# Seconds that an interrupted run has to clean up before a timer ends it.
+CLEANUP_SECONDS = 3.0
+# Seconds until a signal that a finaliser swallowed is sent again.
+RESEND_SECONDS = 0.02
+# Error numbers of the operating system that the user can put right; any other is a fault of the program.
+MACHINE_ERRORS = {
+    *(errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
+}
+# Errors of numbers and names that do not fit together.
+MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError, RecursionError)
+# Whether `--debug` is on the command line: show the traceback of the user's own code as well.
+debug: ContextVar[bool] = ContextVar("debug", default=False)
+
+
+class Signalled(BaseException):
+    """A signal asked the run to end; it unwinds the stack and cleans up. The argument is the signal's number."""
+
+
+def starved(error: BaseException | None) -> bool:
+    """Whether an error, or one behind it, comes from having no file descriptor left."""
+    seen = []
+    while error is not None and error not in seen:
+        if getattr(error, "errno", None) in {errno.EMFILE, errno.ENFILE} or os.strerror(errno.EMFILE) in str(error):
+            return True
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def out_of_descriptors() -> int:
+    """Say that no file descriptor is left, and return the exit code."""
+    terminal.say(f"cocos: {processes.turn()}no file can be opened any more: raise the limit of open files (ulimit -n)")
+    return UNUSABLE_INPUT
+
+
+@contextmanager
+def sentences(*, shared: bool = False, results: Sequence[Path] = ()) -> Generator[None]:
+    """Turn errors that the user can put right into one sentence on stderr and an exit code.
+
+    Args:
+        shared: several processes may do the work.
+        results: files of results that were given: their attributes are checked where they are opened, and here is the
+            net for one whose numbers do not fit together.
+    """
+    try:
+        if not shared and (size := processes.launched().size) > 1:
+            raise InputError(f"{size} processes: only cocos count shares its work; start this command without torchrun")
+        yield
+    except InputError as error:
+        turn = processes.turn()
+        if debug.get() and error.__cause__ is not None:
+            for line in "".join(traceback.format_exception(error.__cause__)).splitlines():
+                terminal.say(line)
+        terminal.say(f"cocos: {turn}{error}")
+        raise typer.Exit(UNSAFE_FILE if isinstance(error, UnsafeFile) else UNUSABLE_INPUT) from None
+    except (KeyboardInterrupt, Signalled) as signalled:
+        raise typer.Exit(ended(signalled)) from None
+    except typer.Exit:
+        raise
+    except Exception as error:
+        if starved(error):
+            raise typer.Exit(out_of_descriptors()) from None
+        if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
+            where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+            terminal.say(f"cocos: {processes.turn()}{where}{unreachable(error)}")
+            raise typer.Exit(UNUSABLE_INPUT) from None
+        turn = processes.turn()
+        if results and isinstance(error, MISFITS):
+            if debug.get():
+                for line in traceback.format_exc().splitlines():
+                    terminal.say(line)
+            names, reason = " or ".join(map(str, results[:3])), " ".join(str(error).split())[:120]
+            terminal.say(
+                f"cocos: {turn}{names} is no result of cocos for this command, or a damaged one "
+                f"({type(error).__name__}: {reason}); write it again"
+            )
+            raise typer.Exit(UNUSABLE_INPUT) from None
+        raise
+
+
+def ended(signalled: BaseException) -> int:
+    """Say that a signal ended the run, and return the exit code: 130 after Ctrl-C, 143 after SIGTERM."""
+    number = signalled.args[0] if isinstance(signalled, Signalled) else signal.SIGINT
+    word = "interrupted" if number == signal.SIGINT else "terminated"
+    launched = processes.launched()
+    # torchrun terminates the remaining processes when one fails, and reports why itself.
+    if launched.rank == 0 and (number != signal.SIGTERM or launched.size == 1):
+        terminal.say(f"cocos: {word}")
+    return 128 + number
+
+
+def unwind(number: int, frame) -> None:
+    """Handle a signal by unwinding the stack; a timer ends the run if a library that is being imported swallows it.
+
+    A second SIGTERM ends the run at once.
+    """
+    timer = threading.Timer(CLEANUP_SECONDS, os._exit, [128 + number])
+    timer.daemon = True
+    timer.start()
+    if number == signal.SIGTERM:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise Signalled(number)
+
+
+def resend(problem) -> None:
+    """Send a signal again that arrived in a finaliser, which cannot raise; other problems are reported as usual."""
+    if isinstance(problem.exc_value, Signalled):
+        number = problem.exc_value.args[0]
+        signal.signal(number, unwind)
+        again = threading.Timer(RESEND_SECONDS, _thread.interrupt_main, [number])
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(problem)
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command as its file defines it.
+    """A command as its file, or its row of questions, defines it.
 
     Args:
         run: the command itself; it takes keywords only.
-        section: title of its group in `cocos --help`.
+        options: its arguments and options by their names: type with help, and value where it is not given.
+        section: title of its group in `cocos --help-all`.
         place: its place in the group.
         epilog: last line of its own help.
+        first: names of the options that its help shows.
     """
 
     run: Callable[..., None]
+    options: Mapping[str, tuple[Any, Any]]
     section: str
     place: int
-    epilog: str | None = None
+    epilog: str | None
+    first: tuple[str, ...]
 
 
 @contextmanager
@@ -88,23 +214,6 @@ def _listening() -> Generator[None]:
         logger.removeHandler(handler)
 
 
-def _options(function: Callable) -> tuple[dict[str, inspect.Parameter], dict[str, dict]]:
-    """Options on the command line of a function, and those of its bundles by the name of the parameter."""
-    options, bundles = {}, {}
-    for name, each in inspect.signature(function).parameters.items():
-        if is_dataclass(each.annotation):
-            bundles[name] = {one.name: (one.type, one.default) for one in fields(each.annotation)}
-            options |= bundles[name]
-        else:
-            options[name] = (each.annotation, each.default)
-    options = {"seed": (Unused, 0), "as_json": (AsJson, False), "quiet": (Quiet, False)} | options
-    made = {
-        name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in options.items()
-    }
-    return made, bundles
-
-
 def _chosen(value: object, default: object) -> bool:
     """Whether an option has another value than its default."""
     default = default.value if isinstance(default, Enum) else default
@@ -112,42 +221,75 @@ def _chosen(value: object, default: object) -> bool:
 
 
 def command(
-    section: str, place: int, *, epilog: str | None = None, shared: bool = False, results: Sequence[str] = ()
+    section: str, place: int, *, options: Mapping[str, tuple[Any, Any]] = MappingProxyType({}), **about: Any
 ) -> Callable[..., Command]:
     """Make a command of a function that returns an `Answer`, or None where another process speaks; see `Command`.
 
-    The options are its parameters and the fields of its bundles; every command has `--seed`, `--json` and `--quiet`
-    too. Members of enumerations reach the function as their values. A `shared` command can share its work with other
-    processes. `results` names the parameters that may be results of cocos.
+    The options are its parameters, and for a function that takes any keyword the given ones; `source: Opening` stands
+    for those of opening a file. Every command has `--seed`, `--json` and `--quiet` too. For `about` see `made`.
     """
 
-    def made(function: Callable[..., Answer | None]) -> Command:
-        options, bundles = _options(function)
-        own = inspect.signature(function).parameters
+    def decorated(function: Callable[..., Answer | None]) -> Command:
+        every = dict(options)
+        for name, each in inspect.signature(function).parameters.items():
+            if name == "source":
+                every |= shared("source")
+            elif each.kind is not each.VAR_KEYWORD:
+                every[name] = each.annotation, REQUIRED if each.default is each.empty else each.default
+        return made(function, every, section, place, **about)
 
-        def run(**given) -> None:
-            given = {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}
-            typed.set({name: value for name, value in given.items() if _chosen(value, options[name].default)})
-            token = quiet.set(given.get("quiet", False) or processes.launched().rank > 0)
-            try:
-                with _ending.sentences(shared=shared, results=_results(given, results)), _listening():
-                    parts = {
-                        name: own[name].annotation(**{one: given[one] for one in names if one in given})
-                        for name, names in bundles.items()
-                    }
-                    answer = function(**{name: value for name, value in given.items() if name in own}, **parts)
-                    if answer is not None:
-                        finish(answer, as_json=given.get("as_json", False), quiet=quiet.get())
-                        if answer.code:
-                            raise typer.Exit(answer.code)
-            finally:
-                quiet.reset(token)
+    return decorated
 
-        run.__doc__, run.__signature__ = function.__doc__, inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
-        run.__annotations__ = {name: each.annotation for name, each in options.items()}
-        return Command(run, section, place, epilog)
 
-    return made
+def made(
+    function: Callable[..., Answer | None],
+    options: Mapping[str, tuple[Any, Any]],
+    section: str,
+    place: int,
+    *,
+    words: str | None = None,
+    epilog: str | None = None,
+    first: str = "",
+    processed: bool = False,
+    results: Sequence[str] = (),
+) -> Command:
+    """Make a command of a function and its options.
+
+    Its help has the `words`, or the docstring of the function. Members of enumerations reach the function as their
+    values. A command that is `processed` can share its work with
+    other processes. `results` names the parameters that may be results of cocos.
+    """
+    taken = {**options, **{name: each for name, each in EVERYWHERE.items() if name not in options}}
+    opens = inspect.signature(function).parameters.keys() & {"source"}
+    own = options.keys() - (shared("source") if opens else {})
+
+    def run(**given) -> None:
+        given = {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}
+        typed.set({name: value for name, value in given.items() if _chosen(value, taken[name][1])})
+        token = quiet.set(given.get("quiet", False) or processes.launched().rank > 0)
+        try:
+            with sentences(shared=processed, results=_results(given, results)), _listening():
+                parts = {
+                    name: Opening(**{one: given[one] for one in shared("source") if one in given}) for name in opens
+                }
+                answer = function(**{name: value for name, value in given.items() if name in own}, **parts)
+                if answer is not None:
+                    finish(answer, as_json=given.get("as_json", False), quiet=quiet.get())
+                    if answer.code:
+                        raise typer.Exit(answer.code)
+        finally:
+            quiet.reset(token)
+
+    empty, kind = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(name, kind, default=empty if default is REQUIRED else default, annotation=annotation)
+        for name, (annotation, default) in taken.items()
+    ]
+    run.__doc__, run.__signature__ = words or function.__doc__, inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {name: annotation for name, (annotation, _) in taken.items()}
+    chosen = first.split() if len(options) > MOST_FIRST else options.keys() - {*SHOWN_FIRST, *SHOWN_LAST}
+    order = [*SHOWN_FIRST, *(name for name in options if name in chosen), *SHOWN_LAST]
+    return Command(run, taken, section, place, epilog, tuple(name for name in order if name in taken))
 
 
 def _results(given: Mapping[str, object], names: Sequence[str]) -> list[Path]:
@@ -157,9 +299,20 @@ def _results(given: Mapping[str, object], names: Sequence[str]) -> list[Path]:
     return [Path(str(each)) for each in every if str(each).endswith((".nc", ".jsonl"))]
 
 
-def _command(name: str) -> Command:
-    """The command that a file of this folder defines."""
+def find(name: str) -> Command:
+    """The command that a file of this folder, or a row of the questions, defines."""
+    if (row := _questions.QUESTION_ROWS.get(name)) is not None:
+        return made(row.answer, row.options(), row.section, row.place, **row.about)
     return getattr(importlib.import_module(f"cocos.commands.{name}"), name)
+
+
+def _listed(name: str) -> tuple[str, int, str]:
+    """Section, place and first line of a command; the options of a question are not looked at."""
+    row = _questions.QUESTION_ROWS.get(name)
+    if row is not None:
+        return row.section, row.place, row.about["words"].partition("\n")[0]
+    own = find(name)
+    return own.section, own.place, (own.run.__doc__ or "").partition("\n")[0]
 
 
 def _write_sections(
@@ -175,11 +328,24 @@ def _write_sections(
                 formatter.write_dl(lines)
 
 
+def _everything(ctx, args: Sequence[str]) -> list[str]:
+    """The words of a command line where `--help-all` asks for help, and for all of it."""
+    words = list(args)
+    own = words[: words.index("--")] if "--" in words else words
+    if HELP_ALL not in own:
+        return words
+    ctx.meta[HELP_ALL] = True
+    return ["--help"]
+
+
 class GroupedCommand(TyperCommand):
-    """A command whose help lists its options in groups, and which takes an option of one value once."""
+    """A command whose help lists its first options, or all in groups, and which takes an option of one value once."""
+
+    first: tuple[str, ...] = ()
 
     def parse_args(self, ctx, args):
         """Parse the command line."""
+        args = _everything(ctx, args)
         *_, order = self.make_parser(ctx).parse_args(args=list(args))
         for param in order:
             single = param.param_type_name == "option" and not (param.multiple or param.is_flag or param.count)
@@ -188,7 +354,7 @@ class GroupedCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx, formatter) -> None:
-        """Write arguments, then options by group."""
+        """Write arguments, then the first options, or all options by group."""
         rows = {kind: {} for kind in ("argument", "option")}
         for param in self.get_params(ctx):
             if (record := param.get_help_record(ctx)) is not None:
@@ -199,38 +365,58 @@ class GroupedCommand(TyperCommand):
         if {"loss", "model"} & options.keys():
             options, groups = options | {"debug": DEBUG_ROW}, groups | {"Output": (*groups["Output"], "debug")}
         _write_sections(formatter, {"Arguments": tuple(rows["argument"])}, rows["argument"], "")
-        _write_sections(formatter, groups, options, "Options")
+        if ctx.meta.get(HELP_ALL):
+            _write_sections(formatter, groups, options, "Options")
+            return
+        _write_sections(formatter, {}, {name: options[name] for name in self.first if name in options}, "Options")
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(f"{ctx.command_path} {HELP_ALL} shows all {len(options)} options.")
 
 
 class Program(TyperGroup):
-    """All commands of this folder, each imported when it is needed; wrong usage is one sentence, with exit code 2."""
+    """All commands, each imported when it is needed; wrong usage is one sentence, with exit code 2."""
 
     def __init__(self, **settings):
         super().__init__(**settings)
-        files = [Path(name) for name in os.listdir(COMMANDS_FOLDER)]
-        self.commands = dict.fromkeys(sorted(f.stem for f in files if f.suffix == ".py" and not f.name.startswith("_")))
+        files = {Path(name).stem for name in os.listdir(COMMANDS_FOLDER) if name.endswith(".py")}
+        own = {name for name in files if not name.startswith("_")}
+        self.commands = dict.fromkeys(sorted(own | _questions.QUESTION_ROWS.keys()))
 
     def get_command(self, ctx, cmd_name):
         """The command of a name; None where there is none."""
         if cmd_name in self.commands and self.commands[cmd_name] is None:
-            found, single = _command(cmd_name), typer.Typer(add_completion=False, rich_markup_mode=None)
+            found, single = find(cmd_name), typer.Typer(add_completion=False, rich_markup_mode=None)
             single.command(cmd_name, cls=GroupedCommand, epilog=found.epilog)(found.run)
             self.commands[cmd_name] = typer.main.get_command(single)
+            self.commands[cmd_name].first = found.first
         return self.commands.get(cmd_name)
 
+    def parse_args(self, ctx, args):
+        """Parse the words before the name of a command."""
+        before = next((place for place, word in enumerate(args) if word in self.commands), len(args))
+        return super().parse_args(ctx, [*_everything(ctx, args[:before]), *args[before:]])
+
     def format_commands(self, ctx, formatter) -> None:
-        """Write the commands by group."""
-        listed = {name: _command(name) for name in self.commands}
-        names = sorted(listed, key=lambda name: listed[name].place)
-        groups = {title: [name for name in names if listed[name].section == title] for title in SECTIONS}
-        rows = {name: (name, listed[name].run.__doc__.partition("\n")[0]) for name in names}
-        _write_sections(formatter, groups, rows, "Others")
+        """Write the commands that everybody needs, or all of them by group."""
+        every = ctx.meta.get(HELP_ALL)
+        listed = {name: _listed(name) for name in (self.commands if every else IN_SHORT_HELP)}
+        rows = {name: (name, words) for name, (_, _, words) in listed.items()}
+        groups = {title: [] for title in SECTIONS}
+        for name in sorted(listed, key=lambda name: listed[name][1]) if every else ():
+            groups[listed[name][0]].append(name)
+        _write_sections(formatter, groups, rows, "Others" if every else "Commands")
+        if not every:
+            others = ", ".join(name for name in self.commands if name not in IN_SHORT_HELP)
+            with formatter.section("More"):
+                formatter.write_text(f"cocos {HELP_ALL} lists all {len(self.commands)} commands: also {others}.")
+                formatter.write_text(f"cocos COMMAND --help shows the first options of one, {HELP_ALL} all of them.")
 
     def main(self, args=None, prog_name=None, standalone_mode=True, **extra):
         """Run a command; in `standalone_mode`, report wrong usage and end the process with the exit code."""
         args = list(sys.argv[1:] if args is None else args)
         own = args[: args.index("--")] if "--" in args else args
-        token = _ending.debug.set("--debug" in own)
+        token = debug.set("--debug" in own)
         args = [each for each in own if each != "--debug"] + args[len(own) :]
         try:
             code = super().main(args, prog_name or "cocos", standalone_mode=False, **extra)
@@ -243,14 +429,14 @@ class Program(TyperGroup):
                 raise
             terminal.silent(1)
             terminal.say(f"cocos: the output cannot be written ({error.strerror})")
-            code = _ending.UNUSABLE_INPUT
+            code = UNUSABLE_INPUT
         except SystemExit as ended:
             if not standalone_mode or ended.code != 1:
                 raise
             terminal.silent(1)  # typer exits with 1 when the reader of a pipe has gone, as `head` does
             code = 0
         finally:
-            _ending.debug.reset(token)
+            debug.reset(token)
         if standalone_mode:
             sys.exit(code)
         return code
@@ -291,7 +477,7 @@ def _version(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ):
     if version:
-        with _ending.sentences():
+        with sentences():
             terminal.put(f"cocos {cocos.__version__}")
         raise typer.Exit
 
@@ -306,8 +492,8 @@ def main() -> None:
     atexit.register(gc.freeze)
     heard = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
     for number in heard:
-        signal.signal(number, _ending.unwind)
-    sys.unraisablehook = _ending.resend
+        signal.signal(number, unwind)
+    sys.unraisablehook = resend
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without ± shows ? in its place
@@ -320,9 +506,9 @@ def main() -> None:
     except UsageError as error:
         terminal.say(f"cocos: {processes.turn()}{error.format_message()}")
         sys.exit(error.exit_code)
-    except (KeyboardInterrupt, _ending.Signalled) as signalled:
-        sys.exit(_ending.ended(signalled))
+    except (KeyboardInterrupt, Signalled) as signalled:
+        sys.exit(ended(signalled))
     except Exception as error:
-        if not _ending.starved(error):
+        if not starved(error):
             raise
-        sys.exit(_ending.out_of_descriptors())
+        sys.exit(out_of_descriptors())

@@ -47,7 +47,7 @@ def _made(folder: Path) -> None:
         raise InputError(f"output folder {folder} cannot be made ({unreachable(error)})") from None
 
 
-@command("The repository", 1)
+@command("The papers and the repository", 1)
 def demo(
     out: Annotated[Path, Option(help="Folder for the Dataset and the figure.")] = Path("cocos-demo"),
     device: Device = "auto",

@@ -5,7 +5,7 @@ from cocos.commands._options import DetectorSettings
 from cocos.commands._program import command
 
 
-@command("Training runs", 4)
+@command("Training runs", 99)
 def detectors(detector: DetectorSettings = None):
     """List the detectors, which say in a sentence what is wrong with a training run: thresholds, and what to try."""
     from cocos.monitor import detectors as shelf

@@ -29,12 +29,20 @@ Pictures = Annotated[
     epilog="Example: cocos encode pairs.jsonl --model all-MiniLM-L6-v2 --out embeddings.npz",
 )
 def encode(
-    data: Annotated[str, Argument(help="Training data: a file, a folder, or your own file.py:function.")],
     model: Annotated[
         list[str],
         Option(help="A checkpoint or folder that encodes them, or your own file.py:function; repeatable."),
     ],
     out: Annotated[Path, Option(help="Write the embeddings to this file (.npz, .safetensors).")],
+    file: Annotated[
+        str | None,
+        Argument(
+            metavar="DATA",
+            help="Training data: a file, a folder, or your own file.py:function; or named with --data.",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[str | None, Option(help="Training data, in the place of DATA.")] = None,
     split: Split = "train",
     columns: Annotated[
         str | None,
@@ -50,6 +58,11 @@ def encode(
     from cocos.checkpoints import data as shelf
     from cocos.checkpoints import encoded
 
+    if file and data:
+        raise InputError(f"{file} and --data {data}: give the training data once")
+    data = file or data
+    if not data:
+        raise InputError("missing argument 'data'; see cocos encode --help")
     if pictures not in encoded.PICTURES:
         raise InputError(f"--pictures {pictures}: expected one of {', '.join(encoded.PICTURES)}")
     if batch_size is not None and batch_size < 1:

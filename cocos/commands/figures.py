@@ -10,7 +10,7 @@ from cocos.commands._answer import Answer, progress
 from cocos.commands._program import command
 
 
-@command("The repository", 2)
+@command("The papers and the repository", 2)
 def figures(
     names: Annotated[list[str] | None, Argument(help="Names of the figures. [all]", show_default=False)] = None,
     analysis: Annotated[Path, Option(help="Folder of the scripts.")] = Path("analysis"),

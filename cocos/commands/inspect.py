@@ -5,7 +5,7 @@ from cocos.commands._options import Data, File
 from cocos.commands._program import command
 
 
-@command("Look at a file", 1)
+@command("Look at a file", 0)
 def inspect(file: File, data: Data = None):
     """Describe a checkpoint, what it recorded of its training, and the next command. No code in it is executed."""
     from cocos import checkpoints

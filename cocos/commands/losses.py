@@ -11,7 +11,7 @@ from cocos.commands._program import command
 from cocos.reports import terminal
 
 
-@command("Losses", 1)
+@command("Losses", 0)
 def losses(
     name: Annotated[str | None, Argument(help="The loss whose card is shown.", show_default=False)] = None,
     out: Annotated[

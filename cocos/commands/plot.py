@@ -9,20 +9,7 @@ from typer import Argument, Option
 
 from cocos.base.errors import InputError
 from cocos.commands._answer import Answer, checked, lines, notes_of, opened, progress, saved
-from cocos.commands._options import (
-    AsJson,
-    Batches,
-    CopiedRows,
-    Drawn,
-    Dtype,
-    Opening,
-    Param,
-    PerGroup,
-    SameGroup,
-    Width,
-    named_values,
-    split_parameters,
-)
+from cocos.commands._options import SHARED, AsJson, Opening, Param, Width, named_values, option, split_parameters
 from cocos.commands._program import command
 
 if TYPE_CHECKING:
@@ -36,31 +23,21 @@ if TYPE_CHECKING:
 MOST_RUNS = 6
 
 
-@dataclass(frozen=True)
-class _Options:
-    """Options that a kind may take; every other one of its options is written --set NAME=VALUE."""
-
-    loss: Annotated[
+# Options that a kind may take; every other one of its options is written --set NAME=VALUE.
+ASKED = {
+    "loss": option(
         list[str] | None,
-        Option(help="Loss whose gradient is studied; repeatable for some kinds. [as the checkpoint says, or ntxent]"),
-    ] = None
-    eps: Annotated[str | None, Option(help="Smallest share that contributes; several for a curve.")] = None
-    batch_size: Annotated[
-        str | None, Option(help="Pairs or queries in a batch; all makes one batch of the whole set.")
-    ] = None
-    batches: Batches = None
-    sample: Drawn = None
-    per_group: PerGroup = None
-    copies: CopiedRows = None
-    same_group: Annotated[
-        SameGroup | None, Option(help="How to treat other rows of a query's group in a batch drawn by pairs.")
-    ] = None
-    queries: Annotated[str | None, Option(help="Number of queries to draw, all, or their rows, like 3,17,40.")] = None
-    direction: Annotated[str | None, Option(help="Direction of retrieval, like q2c. [all, side by side]")] = None
-    seed: Annotated[int | None, Option(help="Seed for drawing batches and everything else that is random. [0]")] = None
-    dtype: Annotated[Dtype | None, Option(help="Dtype of the computation.")] = None
-    device: Annotated[str | None, Option(help="Device for the computation: auto, cpu or cuda. [auto]")] = None
-    split: Annotated[str | None, Option(help="Split of the checkpoint's data to encode. [train]")] = None
+        "Loss whose gradient is studied; repeatable for some kinds. [as the checkpoint says, or ntxent]",
+    ),
+    "eps": option(str | None, "Smallest share that contributes; several for a curve."),
+    "queries": option(str | None, "Number of queries to draw, all, or their rows, like 3,17,40."),
+} | {
+    name: (SHARED[name][0], None)
+    for name in (
+        *("batch_size", "batches", "sample", "per_group", "copies", "same_group", "direction", "seed", "dtype"),
+        *("device", "split"),
+    )
+}
 
 
 def _names() -> str:
@@ -71,7 +48,7 @@ def _names() -> str:
 
 def _spelled(name: str) -> str:
     """How an option is written on the command line."""
-    return f"--{name.replace('_', '-')}" if name in _Options.__dataclass_fields__ else f"--set {name}="
+    return f"--{name.replace('_', '-')}" if name in ASKED else f"--set {name}="
 
 
 @dataclass(frozen=True)
@@ -182,9 +159,14 @@ def _refuse_several(target: Path, found: "list[xr.Dataset]", runs: int) -> None:
         raise InputError(f"--out {target}: it holds one of the directions {sides}; name it with --direction")
 
 
-@command("Plots", 1)
+@command(
+    "Plots",
+    0,
+    options=ASKED,
+    first="direction",
+    epilog="cocos landscape and cocos dtp draw what has options of its own.",
+)
 def plot(
-    asked: _Options,
     source: Opening,
     kind: Annotated[str | None, Argument(help=f"Kind of plot: {_names()}. [list them]", show_default=False)] = None,
     files: Annotated[
@@ -205,9 +187,10 @@ def plot(
         Option(help="Write the figure (.png, .pdf, .svg) or the Dataset (.nc) here. [KIND.png; nothing with --json]"),
     ] = None,
     width: Width = None,
+    **asked,
 ):
     """Draw what a measure finds in a checkpoint, and print its numbers; without KIND, list the kinds."""
-    given = {name: value for name, value in vars(asked).items() if value not in (None, [])}
+    given = {name: value for name, value in asked.items() if value not in (None, [])}
     extra = {name.replace("-", "_"): value for name, value in named_values(more, "option", "bins=50").items()}
     parameters = named_values(param)
     from cocos import losses as shelf
@@ -228,7 +211,7 @@ def plot(
         raise InputError(f"{chosen.name} does not take -p: it reads no loss")
     if not files and bare:
         return Answer(text=lambda: chosen.card(_spelled))
-    wanted = asked.loss or [extra.get("loss")]
+    wanted = asked["loss"] or [extra.get("loss")]
     own, against = (wanted[:1], wanted[1:]) if "against" in chosen.options.keys() - options.keys() else (wanted, [])
     request = _Request(chosen, options, files or [], own, parameters, source, against)
     saving.inches(width)

@@ -20,8 +20,8 @@ def _named(given: str) -> tuple[str | None, Path]:
 
 
 @command(
-    "Training runs",
-    6,
+    "The papers and the repository",
+    0,
     results=("files",),
     epilog="Example: cocos table 2 VSE++=seed0.nc VSE++=seed1.nc VSRN=other.nc --format latex --published > table.tex",
 )

@@ -77,7 +77,9 @@ def of_batches(values: Mapping[str, np.ndarray], axis: int | tuple[int, ...]) ->
         values = {**values, "pull": values["pull"] / (largest or 1)}  # so that no sum overflows
     for statistic in STATISTICS:
         own = values.get(statistic.variable)
-        for number in statistic.numbers if own is not None else ():
+        if own is None:
+            continue
+        for number in statistic.numbers:
             if number.by and number.by not in values and number.value is not None:
                 continue  # of a result of an older version
             found[number.name] = _number(number, own, there, values, axis)
@@ -145,7 +147,7 @@ def full_batches(data: xr.Dataset) -> np.ndarray:
 
 
 def variables(
-    values: Mapping[str, np.ndarray], directions: Sequence[str], labels: Mapping[str, tuple[str, str]] | None = None
+    values: Mapping[str, np.ndarray], directions: Sequence[str], labels: dict[str, tuple[str, str]] | None = None
 ) -> dict[str, tuple]:
     """Label arrays over direction, batch and query, as many of these dims as an array has; (batch,) for one.
 

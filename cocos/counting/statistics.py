@@ -125,7 +125,7 @@ class Statistic:
     rare: bool = False
     asked: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         """Fill in what a number has of its statistic."""
         made = (
             replace(

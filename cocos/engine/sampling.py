@@ -10,7 +10,7 @@ from typing import ParamSpec, TypedDict, TypeVar
 
 import numpy as np
 
-from cocos.base import docstrings, ranges
+from cocos.base import ranges
 from cocos.base.errors import InputError, nearest
 from cocos.embeddings import batches, scores
 from cocos.embeddings.batches import Batch
@@ -153,12 +153,6 @@ def ladder(name: str, values: Sequence[float], *, zero: bool) -> np.ndarray:
         bound = "of at least" if zero else "above"
         raise InputError(f"{name}: {grid.tolist()}, expected finite numbers {bound} 0 in ascending order")
     return grid
-
-
-def meanings(measure: Callable) -> dict[str, str]:
-    """Collect what the docstrings of a measure and of its bundle of options say of each parameter."""
-    said = docstrings.parameters(getattr(measure, "bundle", Sampling)) | docstrings.parameters(measure)
-    return {name: said.get(name, "") for name in inspect.signature(measure).parameters}
 
 
 def within(report: Callable[[int, int], None] | None, done: int, number: int) -> Callable[[int, int], None] | None:

@@ -7,7 +7,6 @@ several Datasets cannot share the plot.
 """
 
 import difflib
-import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,11 +20,12 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from cocos import measures, plots, results
-from cocos.base import docstrings, ranges
+from cocos.base import docstrings, ranges, signatures
 from cocos.base.errors import InputError, nearest
+from cocos.base.signatures import Option
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import Items
-from cocos.engine.sampling import Progress, meanings
+from cocos.engine.sampling import Progress
 from cocos.reports import saving
 from cocos.reports.layout import Table
 
@@ -47,7 +47,7 @@ MIXED = int | str
 
 def written(default) -> str:
     """Write a default as it is typed on the command line; empty where there is none."""
-    if default is None or default is inspect.Parameter.empty:
+    if default is None or default is signatures.REQUIRED:
         return ""
     return ",".join(map(str, default)) if isinstance(default, list | tuple) else str(default)
 
@@ -95,15 +95,15 @@ class PlotKind:
     measure: Callable[..., xr.Dataset]
     plot: Callable
 
-    @cached_property
-    def takes(self) -> dict[str, inspect.Parameter]:
+    @property
+    def takes(self) -> dict[str, Option]:
         """Parameters of the measure, by their names."""
-        return dict(inspect.signature(self.measure).parameters)
+        return signatures.options(f"cocos.measures.{self.name}", self.name)
 
-    @cached_property
-    def looks(self) -> dict[str, inspect.Parameter]:
+    @property
+    def looks(self) -> dict[str, Option]:
         """Parameters of the plot, by their names."""
-        return dict(inspect.signature(self.plot).parameters)
+        return signatures.options(f"cocos.plots.{self.name}", self.name)
 
     @property
     def reads(self) -> str:
@@ -124,15 +124,14 @@ class PlotKind:
         return docstrings.summary(self.measure)
 
     @cached_property
-    def options(self) -> dict[str, inspect.Parameter]:
+    def options(self) -> dict[str, Option]:
         """Parameters that can be chosen, those of the measure first."""
         loss = {name: each for name, each in self.takes.items() if name == "loss"}
         return loss | {name: each for name, each in (self.takes | self.looks).items() if name not in NOT_OPTIONS}
 
     def card(self, spelled: Callable[[str], str]) -> Table:
         """Write what the kind shows, and the options that it takes with their defaults."""
-        meant = docstrings.parameters(self.plot) | meanings(self.measure)
-        rows = [(spelled(name), written(each.default), meant.get(name, "")) for name, each in self.options.items()]
+        rows = [(spelled(name), written(each.default), each.meaning) for name, each in self.options.items()]
         return Table(("option", "default", ""), tuple(rows), (f"{self.name}: {self.sentence}", self.command), left=True)
 
     def chosen(self, given: Mapping[str, object], spelled: Callable[[str], str]) -> dict[str, object]:

@@ -105,8 +105,8 @@ def losses_pages(folder: Path, pictures: Path) -> None:
 
 
 def _help(*command: str) -> str:
-    """The help of a command, as a terminal shows it."""
-    asked = [sys.executable, "-m", "cocos", *command, "--help"]
+    """The whole help of a command, as a terminal shows it."""
+    asked = [sys.executable, "-m", "cocos", *command, "--help-all"]
     environment = os.environ | {"COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
     return subprocess.run(asked, capture_output=True, text=True, check=True, env=environment).stdout
 
@@ -115,7 +115,7 @@ def commands_page(page: Path) -> None:
     """The help of `cocos` and of each of its commands on one page."""
     top = _help()
     names = [line.split()[0] for line in top.splitlines() if re.match(r"^  [a-z]\S*  +[A-Z]", line)]
-    text = _title("Commands") + "The text that ``cocos --help`` and ``cocos COMMAND --help`` print.\n\n"
+    text = _title("Commands") + "The text that ``cocos --help-all`` and ``cocos COMMAND --help-all`` print.\n\n"
     for name, shown in (("cocos", top), *((name, _help(name)) for name in names)):
         text += _title(name, "-") + ".. code-block:: text\n\n"
         text += "".join(f"   {line}".rstrip() + "\n" for line in shown.strip().splitlines()) + "\n"

@@ -114,8 +114,9 @@ class File:
         """Open a stream at the beginning of the file."""
         if self.held is not None:
             return io.BytesIO(self.held)
-        stream = Stream(reading.stream(self.at).detach())
-        if reading.state(os.fstat(stream.raw.fileno())) != self._state:
+        raw = reading.stream(self.at).detach()
+        stream = Stream(raw)
+        if reading.state(os.fstat(raw.fileno())) != self._state:
             stream.close()
             raise InputError(self._changed())
         return stream

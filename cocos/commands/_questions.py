@@ -1,0 +1,1063 @@
+"""The commands that are questions: each is made from the signature of its measure and a row of this file.
+
+Names, types, defaults and meanings of the options are those of the measure, read from its source without importing it;
+an option that several commands share has the words of `cocos.commands._options`. A row says what is particular to a
+command: `@asks(...)` stands above the function that asks, whose docstring is the first text of its help. The function
+gets what was typed, and the options of the measure as it takes them. What has no measure is a command in a file.
+"""
+
+import contextlib
+import functools
+import inspect
+import json
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from types import NoneType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+
+from cocos.base import processes, ranges, signatures
+from cocos.base.errors import InputError, nearest
+from cocos.base.signatures import REQUIRED
+from cocos.commands._answer import Answer, answer, checked, lines, notes_of, opened, progress, saved, typed
+from cocos.commands._options import (
+    EVERYWHERE,
+    MOST_DIGITS,
+    PARAMS_OF_LOSSES,
+    SEVERAL_LOSSES,
+    SHARED,
+    DetectorOptions,
+    Drawn,
+    Opening,
+    argument,
+    as_help,
+    listed,
+    named_values,
+    option,
+    row_count,
+    shared,
+    split_parameters,
+    whole_numbers,
+)
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from cocos.checkpoints import Checkpoint
+    from cocos.checkpoints.data import TrainingSet
+
+# Parameters of a measure that no option sets.
+NEVER_TYPED = {"loss", "progress"}
+# Right values of options that are whole numbers and have no default.
+EXAMPLE_NUMBERS = {"batch_size": "32,128,512", "steps": "1,5,10"}
+# Suffixes of results of cocos, and of stores of a monitor.
+RESULT_SUFFIXES = (".nc", ".jsonl")
+# Panels that stand side by side in a figure: of `correlate`, and of `run`; and numbers that the former shows.
+CORRELATIONS_ABREAST, CURVES_ABREAST, MOST_X_DRAWN = 2, 3, 4
+
+Convention = StrEnum("Convention", ["standard", "ecir2022"])
+Format = StrEnum("Format", ["table", "latex", "json"])
+
+
+@dataclass(frozen=True)
+class QuestionRow:
+    """A command as a row of this file.
+
+    Args:
+        ask: makes the answer.
+        section: title of its group in `cocos --help-all`.
+        place: its place in the group.
+        measure: name of the measure, which is that of its file.
+        takes: options that the measure does not have, by their names among the shared ones.
+        leaves: parameters of the measure that no option sets.
+        renamed: parameter of the measure -> name of the option.
+        blank: whether no option has a value where it is not given.
+        own: options of this command alone, or other words for one: name -> the words, or type and default as well.
+        about: its last line of help, its first options, and what else `cocos.commands._program.made` takes.
+    """
+
+    ask: Callable[[SimpleNamespace, dict[str, Any]], Answer | None]
+    section: str
+    place: int
+    measure: str
+    takes: str
+    leaves: str
+    renamed: Mapping[str, str]
+    blank: bool
+    own: Mapping[str, Any]
+    about: Mapping[str, Any]
+
+    @property
+    def parameters(self) -> dict[str, signatures.Option]:
+        """Parameters of the measure that are options, by their names there."""
+        left = {*NEVER_TYPED, *self.leaves.split()}
+        every = signatures.options(f"cocos.measures.{self.measure}", self.measure)
+        return {name: each for name, each in every.items() if each.default is not REQUIRED and name not in left}
+
+    def options(self) -> dict[str, tuple[Any, Any]]:
+        """Arguments and options of the command: type with its help, and value where it is not given."""
+        found = shared(self.takes)
+        for parameter in self.parameters.values():
+            name = self.renamed.get(parameter.name, parameter.name)
+            words, (known, usual) = self.own.get(name), SHARED.get(name, (None, None))
+            if isinstance(words, tuple):
+                continue
+            default = None if self.blank else usual if name == "device" else _default(parameter.default)
+            if known is not None and words is None:
+                found[name] = known, default
+                continue
+            words = words or as_help(parameter.meaning)
+            words += f" [{_default(parameter.default)}]" if self.blank and words[-1] != "]" else ""
+            kind = _kind(parameter.annotation, self.blank) if known is None else get_args(known)[0]
+            found[name] = option(kind, words, default, *([f"--{name}"] if default is False else ()))
+        found |= {name: each for name, each in self.own.items() if isinstance(each, tuple)}
+        return {name: found[name] for name in [*SHARED, *found] if name in found}
+
+    def answer(self, source: Opening, **given: Any) -> Answer | None:
+        """Read the text of the options, and ask."""
+        options = {}
+        for name, parameter in self.parameters.items():
+            typed_as = self.renamed.get(name, name)
+            options[name] = _value(given[typed_as], parameter, typed_as)
+        parameters = named_values(given.get("param"))
+        return self.ask(SimpleNamespace(source=source, parameters=parameters, **given), options)
+
+
+def _default(value: Any) -> Any:
+    """Value of an option that is not given, from the default of a parameter."""
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value)) or None
+    return str(value) if value == 128 and not isinstance(value, bool | float) else value
+
+
+def _several(annotation: Any) -> Any:
+    """Type of the values of a parameter that takes several; None for one value."""
+    plain = ranges.plain(annotation)
+    kinds = get_args(plain) if get_origin(plain) in {types.UnionType, Union} else (plain,)
+    return next((get_args(each)[0] for each in kinds if get_origin(each) in {Sequence, Iterable}), None)
+
+
+def _kind(annotation: Any, optional: bool) -> Any:
+    """Type of an option, from that of a parameter; several values are one text."""
+    plain = ranges.plain(annotation)
+    kinds = get_args(plain) if get_origin(plain) in {types.UnionType, Union} else (plain,)
+    kind = next((each for each in (bool, int, float) if each in kinds and _several(annotation) is None), str)
+    return kind | None if optional or NoneType in kinds else kind
+
+
+def _value(given: Any, parameter: signatures.Option, name: str) -> Any:
+    """Value of a parameter, from that of its option."""
+    several = _several(parameter.annotation)
+    if not isinstance(given, str):
+        return given
+    if name == "batch_size" and several is None:
+        return row_count(given)
+    if several is int and name != "batches":
+        return whole_numbers(
+            given, f"--{name.replace('_', '-')}", EXAMPLE_NUMBERS.get(name) or _default(parameter.default)
+        )
+    return listed(given) if several is str else given
+
+
+QUESTION_ROWS: dict[str, QuestionRow] = {}
+
+
+def asks(
+    example: str | None = None,
+    *,
+    section: str = "Look at a file",
+    takes: str = "file source loss out",
+    measure: str | None = None,
+    leaves: str = "",
+    renamed: Mapping[str, str] | None = None,
+    blank: bool = False,
+    shown: str = "",
+    processed: bool = False,
+    results: Sequence[str] = (),
+    **own: Any,
+) -> Callable:
+    """Make a row of a function that asks; see `QuestionRow` and `cocos.commands._program.made`."""
+
+    def decorated(ask: Callable) -> Callable:
+        about = {"first": shown, "processed": processed, "results": results, "words": ask.__doc__}
+        about["epilog"] = example and (example if ":" in example else f"Example: cocos {example}")
+        name = ask.__name__
+        QUESTION_ROWS[name] = QuestionRow(
+            ask, section, len(QUESTION_ROWS) + 1, measure or name, takes, leaves, renamed or {}, blank, own, about
+        )
+        return ask
+
+    return decorated
+
+
+def instead(name: str, by: str, **changes: Any) -> Answer | None:
+    """Answer of another question to what was typed, and changes; an option that it does not take is refused.
+
+    Args:
+        name: of the other question.
+        by: what leads to it, for the message.
+        changes: options that it gets in the place of the typed ones; None takes one away.
+    """
+    row = QUESTION_ROWS[name]
+    options = row.options()
+    given = {each: value for each, value in {**typed.get(), **changes}.items() if value is not None}
+    for each in given:
+        if each not in options | EVERYWHERE:
+            raise InputError(f"--{each.replace('_', '-')} does not go with {by}: see cocos {name} --help-all")
+    values = {each: given.get(each, default) for each, (_, default) in options.items()}
+    return row.answer(Opening(**{each: values.pop(each) for each in shared("source")}), **values)
+
+
+def _measured(
+    given: SimpleNamespace,
+    options: dict[str, Any],
+    measure: str,
+    *,
+    words: str = "loss {loss}",
+    fits: Callable[[Any], object] = lambda loss: None,
+) -> "tuple[Checkpoint, xr.Dataset, list[str]]":
+    """Open the file, and measure: the checkpoint, the Dataset, and a line about the loss.
+
+    Args:
+        given: what was typed.
+        options: of the measure.
+        measure: its name.
+        words: for the loss, from the attributes of the Dataset.
+        fits: refuses a loss before anything is encoded.
+    """
+    from cocos import measures
+
+    asked = getattr(measures, measure)
+    ranges.check(inspect.signature(asked), options)
+    frozen, loss, origin = opened(given.file, given.loss, given.parameters, given.source)
+    fits(loss)
+    with progress() as start:
+        found = asked(frozen, loss, **options, progress=start)
+    return frozen, found, [f"{given.file} ({frozen.format}): {words.format_map(found.attrs)}, {origin}"]
+
+
+def _shown(kind: str, found: "xr.Dataset", width: str | None) -> Callable[[Path], object]:
+    """Draw a Dataset as `cocos plot` does."""
+    from cocos.reports import plot_kinds
+
+    return lambda path: plot_kinds.find(kind).draw([found], {}, path, [{}], width=width)
+
+
+@asks(
+    "count embeddings.npz --loss ntxent -p temperature=0.07 --batch-size 256 --out counts.nc",
+    takes="file source out",
+    shown="explain",
+    processed=True,
+    loss=SEVERAL_LOSSES,
+    param=PARAMS_OF_LOSSES,
+    same_group="How to treat other rows of a query's group in a batch drawn by pairs. [as the convention]",
+    convention=option(
+        Convention, "Rules of counting; ecir2022 repeats the published tables, faults included.", Convention.standard
+    ),
+    dtype="Dtype of the scores. [float64; larger batches: float32, close calls decided in float64]",
+    metrics="Add retrieval metrics of the whole set.",
+    n90="Add the number of negatives that carry 90 % of the push; sorts all scores.",
+    explain=option(bool, "Define every row of the table, and add the health of the embeddings.", False, "--explain"),
+    format=option(Format, "Output: table, latex (the published columns) or json.", Format.table),
+    as_json=EVERYWHERE["as_json"],
+)
+def count(given: SimpleNamespace, options: dict[str, Any]) -> Answer | None:
+    """Count the negatives that contribute to each query's gradient."""
+    names = given.loss or [None]
+    by_loss = split_parameters(given.parameters, names)
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"--loss {name}: it is given {names.count(name)} times, expected once")
+    if given.as_json and given.format == "latex":
+        raise InputError("--json and --format latex: choose one of them")
+    from cocos import losses, measures
+    from cocos.reports import count as report
+    from cocos.reports.latex import latex
+
+    processes.join(options["device"])
+    speaking = processes.first()
+    checked(given.out if speaking else None, given.file, given.source.data)
+    for name, parameters in zip(names[1:], by_loss[1:], strict=True):
+        losses.load(name, parameters)
+    frozen, *first = opened(given.file, names[0], by_loss[0], given.source)
+    others = [frozen.loss(name, parameters) for name, parameters in zip(names[1:], by_loss[1:], strict=True)]
+    asked = [tuple(first), *others]
+    with progress() as start:
+        several = [loss for loss, _ in asked]
+        counted = measures.count(frozen, several if others else several[0], **options, progress=start)
+    processes.close()
+    if not speaking:
+        return None
+    about = [f"{given.file} ({frozen.format}): loss {losses.name_of(loss)}, {origin}" for loss, origin in asked]
+    made = answer("count", counted, given.out, about=about, notes=frozen.notes)
+    shown = {
+        "table": lambda: report.table(counted, explain=given.explain),
+        "latex": lambda: latex(counted, given.file.name),
+        "json": lambda: json.dumps(made.document(), allow_nan=False),
+    }
+    return replace(made, text=shown[given.format])
+
+
+@asks(measure="decomposition")
+def decompose(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
+    """Decompose each query's gradient: the pull, the push, the part that cancels, the part that normalising removes."""
+    checked(given.out, given.file, given.source.data)
+    frozen, found, about = _measured(given, options, "decomposition")
+    return answer("decomposition", found, given.out, about=about, notes=frozen.notes)
+
+
+@asks(
+    takes="file source out",
+    renamed={"ks": "k"},
+    shown="k split",
+    metric="Score of a pair: cosine, dot, euclidean, ...",
+    folds="Number of parts to cut the set into: 5 is the 1k protocol of COCO.",
+    distractors=option(Path | None, "A second file of embeddings, whose candidates match no query."),
+    split="Split of the checkpoint's data. [test, val, dev or train]",
+)
+def evaluate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
+    """Measure retrieval in every direction: R@k, median and mean rank, MRR, mAP, mAP@R, R-precision, PR-AUC, NMI.
+
+    A negative that ties with a positive ranks above it. All values except ranks are in percent.
+    """
+    from cocos import checkpoints, measures
+
+    checked(given.out, given.file, given.source.data, given.distractors)
+    frozen = given.source.open(given.file)
+    more = None if given.distractors is None else checkpoints.open(given.distractors)
+    with progress() as start:
+        found = measures.evaluate(frozen, **options | {"distractors": more}, progress=start)
+    return answer("evaluate", found, given.out, notes=[*frozen.notes, *(more.notes if more else ())])
+
+
+@asks(
+    measure="contributors",
+    takes="file source loss figure",
+    shown="row top",
+    row=option(int, "Row of the query among the embeddings of its side.", REQUIRED),
+    direction="Direction of retrieval, like q2c. [the first one]",
+    top="Number of candidates to list.",
+)
+def query(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
+    """List the candidates that make up the gradient of one query, in the first batch that contains it."""
+    from cocos import plots
+    from cocos.measures.contributors import document
+    from cocos.plots.contributors import size
+    from cocos.reports import saving, table
+    from cocos.reports.plot_kinds import find
+
+    figure = checked(given.out, given.file, given.source.data, figures=True)
+    frozen, found, about = _measured(given, options, "contributors")
+    words = find("contributors").row_texts(found, frozen.items(given.split))
+    labels, said = words.get("labels"), words.get("query")
+    plot = functools.partial(plots.contributors, **words)
+    draw = functools.partial(saving.save_plot, plot, found, size=size(found), width=given.width)
+    made = answer("contributors", found, given.out, draw=draw if figure else None, about=about, notes=frozen.notes)
+    return replace(
+        made,
+        text=lambda: table("contributors", found, labels=labels, query=said),
+        document=lambda: document(found, labels, said),
+    )
+
+
+@asks(
+    "solve embeddings.npz --loss ntxent --effective 20 --batches 20",
+    leaves="bounds tolerance",
+    shown="effective parameter",
+    effective="Wanted effective number of negatives, mean over the queries. [an eighth of those of a batch]",
+    parameter="Parameter to solve for. [the one that sets the sharpness: temperature, scale, margin]",
+)
+def solve(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
+    """Find the temperature, scale or margin that gives a wanted effective number of negatives."""
+    from cocos.counting import sharpness
+
+    checked(given.out, given.file, given.source.data)
+    fits = functools.partial(sharpness.parameter_of, parameter=given.parameter)
+    frozen, found, about = _measured(given, options, "solve", fits=fits)
+    return answer("solve", found, given.out, about=about, notes=frozen.notes)
+
+
+@asks(
+    "audit embeddings.npz --loss ntxent -p temperature=0.05 --out suspects.csv",
+    takes="file source loss",
+    shown="top plan",
+    renamed={"filters": "filter", "only": "direction"},
+    rules="Rules that suspect a negative: some of group,text,near,guide,neighbours. [all that the data allow]",
+    filter=option(
+        list[str] | None,
+        "A filter to replay, with its thresholds: self=0,0.1; repeatable; also relative_margin. [guide, self, percent, "
+        "factor]",
+    ),
+    against="Rules that say which pairs are known to be positive, to judge filters by. [group,text]",
+    labels=option(Path | None, "A list of --out with labels filled in: 1 belongs together, 0 does not."),
+    near="Least similarity of nearly equal texts, 0 to 1.",
+    neighbours="Number of nearest rows in which each must be for the other.",
+    top=option(int, "Number of suspected pairs to print.", 10),
+    plan=option(
+        bool, "Tell only how often a batch would contain rows that match, from the data alone.", False, "--plan"
+    ),
+    out=option(Path | None, "Write all suspected pairs (.csv, .jsonl) or the Dataset (.nc) to this file."),
+)
+def audit(given: SimpleNamespace, options: dict[str, Any]) -> Answer | None:
+    """List suspected false negatives by the push that they receive, and replay the filters that would remove them."""
+    if given.plan:
+        return instead("plan", "--plan", plan=None)
+    from cocos import measures
+    from cocos.base import writing
+    from cocos.engine.sampling import whole_number
+    from cocos.reports import audit as report
+
+    whole_number("top", given.top, 0)
+    thresholds = None if given.filter is None else dict(map(_thresholds, given.filter))
+    if thresholds is not None and len(thresholds) < len(given.filter):
+        raise InputError(f"--filter {', '.join(given.filter)}: one of them is given twice")
+    listing = given.out is not None and given.out.suffix != ".nc"
+    if listing:
+        report.writable(given.out)
+        writing.apart(given.out, given.file, given.source.data, given.labels)
+    else:
+        checked(given.out, given.file, given.source.data, given.labels)
+    frozen, found, about = _measured(given, options | {"filters": thresholds}, "audit")
+    items = frozen.items(given.split)
+    texts = items and items.texts(found.attrs["asks"])
+    return Answer(
+        text=lambda: "\n\n".join(lines(each) for each in report.tables(found, texts, given.top)),
+        document=lambda: measures.document("audit", found),
+        about=about,
+        notes=[*frozen.notes, *notes_of(found)],
+        wrote=(report.write(given.out, found, texts),) if listing else saved(found, given.out),
+    )
+
+
+def _thresholds(given: str) -> tuple[str, list[float]]:
+    """Name of a filter and its thresholds, none for the usual ones."""
+    name, _, values = given.partition("=")
+    try:
+        return name.strip(), [float(each) for each in values.split(",") if each.strip()]
+    except ValueError:
+        raise InputError(f"--filter {given!r}: write it as NAME, or NAME=NUMBER,NUMBER like self=0,0.1") from None
+
+
+@asks(
+    "replay embeddings.npz --loss ntxent --what temperature=0.02,0.05 --what top_k=1,16 --what batch_size=64,256 "
+    "--what loss=triplet",
+    takes="file source loss figure",
+    shown="what by",
+    what=option(
+        list[str] | None,
+        "What to change, NAME=VALUE,VALUE; repeatable. NAME is a parameter of the loss (temperature, margin, ...), "
+        "loss, batch_size, eps, or a mining rule: top_k, random_k, skip_k, semi_hard. [half and twice the sharpness "
+        "and the batch size, mining rules, another loss]",
+    ),
+    by="Value whose change is shown: contributing, idle, relative, effective, push or hardest_share.",
+)
+def replay(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
+    """Replay the same batches with another temperature, margin, batch size, mining rule or loss: a what-if."""
+    from cocos.engine import settings
+
+    figure = checked(given.out, given.file, given.source.data, figures=True)
+    options["what"] = settings.read(given.what) if given.what else None
+    frozen, found, about = _measured(given, options, "replay", words="{loss_repr}")
+    draw = _shown("replay", found, given.width) if figure else None
+    return answer("replay", found, given.out, draw=draw, about=about, notes=frozen.notes)
+
+
+@asks(
+    "temperature embeddings.npz --batch-size 32,128,512 --out temperature.png",
+    takes="file source loss figure",
+    renamed={"batch_sizes": "batch_size"},
+    shown="effective",
+    batch_size=option(
+        list[str] | None,
+        "Pairs or queries in a batch; repeatable, or numbers separated by commas; all is the whole set. [32, 128, 512 "
+        "and 2048, as far as the set fills them]",
+    ),
+)
+def temperature(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
+    """Find where a learned temperature, and SigLIP's bias, settle on frozen embeddings, for each batch size."""
+    sizes: list[int | str] = []
+    for part in [part.strip() for text in given.batch_size or () for part in text.split(",")]:
+        if not part or len(part) > MOST_DIGITS:
+            raise InputError(f"--batch-size {part!r}: write it as numbers like 32,128, or all")
+        sizes.append(int(part) if part.lstrip("-").isdecimal() else part)
+    if given.width is not None and (given.out is None or given.out.suffix == ".nc"):
+        raise InputError(f"--width {given.width}: there is no figure; name one with --out, like temperature.png")
+    from cocos import plots
+    from cocos.counting import equilibrium
+    from cocos.reports import saving
+
+    figure = checked(given.out, given.file, given.source.data, figures=True)
+    saving.inches(given.width)
+    options["batch_sizes"] = sizes or None
+    frozen, found, about = _measured(given, options, "temperature", fits=equilibrium.names)
+    draw = functools.partial(saving.save_plot, plots.temperature, found, size=(6.4, 4.4), width=given.width)
+    return answer("temperature", found, given.out, draw=draw if figure else None, about=about, notes=frozen.notes)
+
+
+@asks(
+    "gradients embeddings.npz --loss ntxent --against triplet --against smoothap",
+    takes="file source loss figure",
+    shown="against disagree",
+    against=option(list[str] | None, "Another loss to compare with; repeatable. [triplet and smoothap]"),
+    disagree="Queries to list that the losses disagree on most.",
+)
+def gradients(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
+    """Compare the gradients of several losses at this checkpoint, query by query: do they agree?"""
+    from cocos import losses, measures
+    from cocos.reports.gradients import disagreeing
+
+    figure = checked(given.out, given.file, given.source.data, figures=True)
+    others = given.against or [name for name in ("triplet", "smoothap") if name != given.loss]
+    names = [given.loss, *others]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"--against {name}: it is named {names.count(name)} times, expected once")
+    every = [given.parameters, *({} for _ in others)]
+    own, *rest = split_parameters(given.parameters, names) if given.against else every
+    for name, values in zip(others, rest, strict=True):
+        losses.load(name, values)
+    frozen, chosen, origin = opened(given.file, given.loss, own, given.source)
+    options["against"] = [frozen.loss(name, values)[0] for name, values in zip(others, rest, strict=True)]
+    with progress() as start:
+        found = measures.gradients(frozen, chosen, **options, progress=start)
+    draw = _shown("gradients", found, given.width) if figure else None
+    about = [f"{given.file} ({frozen.format}): {found.attrs['loss_repr']}, {origin}"]
+    made = answer("gradients", found, given.out, draw=draw, about=about, notes=frozen.notes)
+    apart = disagreeing(found)
+    return replace(made, text=lambda: "\n\n".join([lines(made.text()), *([lines(apart)] if apart else [])]))
+
+
+@asks(
+    "plan pairs.jsonl --batch-size 32,128,512",
+    takes="source out",
+    renamed={"batch_sizes": "batch_size"},
+    file=argument(Path, "Training data, a file of embeddings, or a frozen checkpoint."),
+    batch_size=option(str | None, "Batch sizes, separated by commas. [usual ones below the number of rows]"),
+    below="Bound on the probability of such a pair, for the largest batch that keeps it.",
+)
+def plan(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
+    """Tell how often a batch contains two rows of one group or text, from the data alone, and a safe size."""
+    from cocos import measures
+    from cocos.checkpoints import data as shelf
+
+    checked(given.out, given.file, given.source.data)
+    if given.source.data is None and given.source.model is None and shelf.recognised(given.file):
+        found, split = shelf.find(given.file), given.split
+        if split == "train" and found.splits and split not in found.splits:
+            split = options["split"] = found.splits[0]  # of data whose splits have other names
+        about, notes = f"{given.file} ({found.kind}, {split})", found.notes
+        data: Checkpoint | TrainingSet = found.load(split)
+    else:
+        data = frozen = given.source.open(given.file)
+        about, notes = f"{given.file} ({frozen.format})", frozen.notes
+    return answer("plan", measures.plan(data, **options), given.out, about=[about], notes=notes)
+
+
+@asks(
+    "run checkpoints/ --loss ntxent -p temperature=0.07 --out run.nc",
+    section="Training runs",
+    takes="source loss detector fail_on figure",
+    leaves="parameters detectors opener known keep",
+    renamed={"ks": "k"},
+    shown="fail_on",
+    results=("run",),
+    run=argument(
+        list[Path], "Folder of a training run, or its files; or stores of cocos.Monitor (.jsonl) and results (.nc).",
+        metavar="FILE",
+    ),
+    evaluated="Split that is evaluated; --split is the one that is counted. [test, val, dev or train]",
+    out=option(
+        Path | None,
+        "Write the Dataset (.nc) or the curves (.png, .pdf, .svg) to this file. A .nc file is written while the work "
+        "goes on, and checkpoints that it holds are not measured again.",
+    ),
+)  # fmt: skip
+def run(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
+    """Count and evaluate every checkpoint of a training run, and say in a sentence what looks wrong."""
+    watching = DetectorOptions(given.detector, given.fail_on)
+    from cocos import measures, results
+    from cocos.measures.run import episodes
+    from cocos.reports import run as report
+
+    figure = checked(given.out, given.source.data, *given.run, figures=True)
+    read = _read_runs(given, watching)
+    if len(read) > 1:
+        if given.out is not None and not figure:
+            raise InputError(f"--out {given.out}: it holds one run, not {len(read)}; name a figure")
+        if given.out is not None:
+            _draw_runs(read, given.width, given.out)
+        return Answer(
+            text=lambda: "\n\n".join(f"{name}:\n{lines(report.table(data))}" for name, data in read.items()),
+            document=lambda: {"runs": {name: measures.document("run", data) for name, data in read.items()}},
+            wrote=[] if given.out is None else [given.out],
+            code=watching.code(each["detector"] for data in read.values() for each in episodes(data)),
+        )
+    if read:
+        (data,) = read.values()
+    else:
+        keep = None if figure or given.out is None else functools.partial(results.save, path=given.out)
+        own = {"detectors": watching.chosen, "opener": given.source.open, "known": _earlier(given.out), "keep": keep}
+        with progress() as start:
+            data = measures.run(
+                given.run, given.loss, parameters=given.parameters, **own, **options, progress=start
+            )  # fmt: skip
+    draw = functools.partial(_draw_runs, {"run": data}, given.width)
+    made = answer("run", data, given.out, draw=draw if figure else None)
+    code = watching.code(each["detector"] for each in episodes(data))
+    again = given.run if given.out is None or figure else [given.out]
+    following = report.following(data, again, kept=again is not given.run or bool(read))
+    return replace(made, text=lambda: replace(report.table(data), typed=following), code=code)
+
+
+def _earlier(out: Path | None) -> "xr.Dataset | None":
+    """The result of an earlier call in the file that is written, if there is one."""
+    from cocos.measures.run import opened
+
+    if out is not None and out.suffix == ".nc" and out.is_file():
+        with contextlib.suppress(InputError):
+            return opened(out)
+    return None
+
+
+def _draw_runs(runs: "dict[str, xr.Dataset]", width: str | None, path: Path) -> None:
+    """Draw the curves of one run, or of several in the same axes."""
+    from cocos.plots.run import run, shown
+    from cocos.reports import saving
+
+    several = list(runs.values())
+    named = {"dataset": several, "names": list(runs)} if len(several) > 1 else {"dataset": several[0]}
+    panels = [functools.partial(run, **named, show=name) for name in shown(several)]
+    columns = min(CURVES_ABREAST, len(panels))
+    size = (4.0 * columns, 3.4 * -(-len(panels) // columns))
+    saving.save_panels(panels, path, size=size, width=width, columns=columns)
+
+
+def _read_runs(given: SimpleNamespace, watching: DetectorOptions) -> "dict[str, xr.Dataset]":
+    """The Datasets of stores and results, by their names; none for checkpoints."""
+    from cocos.measures.run import of_store, opened, with_alarms
+
+    read = [path for path in given.run if path.suffix in RESULT_SUFFIXES and not path.is_dir()]
+    if not read:
+        return {}
+    if other := [path for path in given.run if path not in read]:
+        raise InputError(f"{read[0]} is no checkpoint, and {other[0]} may be one: give stores and results alone")
+    if given.loss or given.param:
+        raise InputError(f"--loss: {read[0]} has numbers of one loss already; give the checkpoints for another")
+    stems = [path.stem for path in read]
+    names = stems if len(set(stems)) == len(stems) else [str(path) for path in read]
+    if len(set(names)) < len(names):
+        raise InputError(f"{read[0]}: a file is named twice")
+    return {
+        name: of_store(path, watching.chosen) if path.suffix == ".jsonl" else with_alarms(opened(path), watching.chosen)
+        for name, path in zip(names, read, strict=True)
+    }
+
+
+@asks(
+    "diff before.pt after.pt --loss ntxent -p temperature=0.07",
+    section="Training runs",
+    takes="source loss figure",
+    leaves="names",
+    shown="by step",
+    results=("first", "second"),
+    first=argument(
+        Path, "Checkpoint, file of embeddings, result (.nc), folder of a run, or store of cocos.Monitor (.jsonl)."
+    ),
+    second=argument(Path, "Another one of the same data.", metavar="OTHER"),
+    by="Value by which the queries that changed most are chosen. [MRR, or contributing]",
+    step=option(int | None, "Of two runs: compare the queries of their checkpoints at this step. [all steps]"),
+)
+def diff(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
+    """Compare two results, or two models on the same data, query by query: what changed, and who pushes now."""
+    from cocos import measures, plots
+    from cocos.measures.diff import document
+    from cocos.plots.diff import size
+    from cocos.reports import saving
+    from cocos.reports.diff import tables
+
+    files, names = (given.first, given.second), _apart(given.first, given.second)
+    figure = checked(given.out, *files, given.source.data, figures=True)
+    asked = {"names": names} | {name: options.pop(name) for name in ("by", "changed", "top", "level")}
+    about, notes = [], []
+    with progress() as start:
+        pair = _results(files, names, given)
+        if pair is None and given.step is None:
+            pair = _checkpoints_of_runs(files, given, options, start)
+        if pair is not None:
+            found = measures.diff(*pair, **asked)
+        else:
+            each = [opened(file, given.loss, given.parameters, given.source) for file in _members(files, given.step)]
+            for one, loss, origin in each:
+                about.append(f"{one.path} ({one.format}): {loss!r}, {origin}")
+                notes += one.notes
+            frozen, losses, _ = zip(*each, strict=True)
+            found = measures.diff(*frozen, losses, **options, progress=start, **asked)
+    draw = functools.partial(saving.save_plot, plots.diff, found, size=size(found), width=given.width)
+    return Answer(
+        text=lambda: "\n\n".join(lines(table) for table in tables(found)),
+        document=lambda: document(found),
+        about=about,
+        notes=dict.fromkeys(notes),
+        wrote=saved(found, given.out, draw if figure else None),
+    )
+
+
+def _apart(first: Path, second: Path) -> tuple[str, str]:
+    """Names of two files, their stems or as many of their last folders as tell them apart; refuse one file twice."""
+    with contextlib.suppress(OSError):
+        if first.exists() and second.exists() and first.samefile(second):
+            raise InputError(f"{first} and {second} are the same file: no query can differ; name two")
+    parts = [each.resolve().with_suffix("").parts for each in (first, second)]
+    for number in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(each[-number:]) for each in parts]
+        if names[0] != names[1]:
+            return names[0], names[1]
+    return first.name, second.name
+
+
+def _results(files: tuple[Path, Path], names: tuple[str, str], given: SimpleNamespace) -> "list[xr.Dataset] | None":
+    """Two results or stores, or the queries of one checkpoint of each; None for files of embeddings and checkpoints."""
+    from cocos import measures, results
+    from cocos.measures.diff import at_step, step_axis
+
+    known = [each.suffix in RESULT_SUFFIXES and not each.is_dir() for each in files]
+    if not any(known):
+        return None
+    if not all(known):
+        other = files[known.index(False)]
+        raise InputError(f"{other} is no result of cocos as the other file is; give two of the same kind")
+    if given.loss or given.param:
+        raise InputError(f"--loss: {files[0]} is a result, whose loss is fixed; give the files of embeddings instead")
+    read = []
+    for file, name in zip(files, names, strict=True):
+        data = measures.run(file) if file.suffix == ".jsonl" else results.open(file)
+        if given.step is not None:
+            if step_axis(data) is None:
+                raise InputError(f"--step: {file} is of no run; leave it out")
+            data = at_step(data, given.step, name)
+        read.append(data)
+    return read
+
+
+def _checkpoints_of_runs(
+    files: tuple[Path, Path], given: SimpleNamespace, options: Mapping[str, Any], start: Callable
+) -> "list[xr.Dataset] | None":
+    """Measure the checkpoints of two folders of runs; None where they are something else."""
+    from cocos import measures
+    from cocos.checkpoints import series
+
+    if not all(each.is_dir() for each in files):
+        return None
+    found = [next(iter(series.files([each]).values())) for each in files]
+    if all(len(members) == 1 and members[0].step is None for members in found):
+        return None
+    own = {name: value for name, value in options.items() if value is not None}
+    own |= {"parameters": given.parameters, "opener": given.source.open, "progress": start}
+    return [measures.run(each, given.loss, **own) for each in files]
+
+
+def _members(files: tuple[Path, Path], step: int | None) -> tuple[Path, ...]:
+    """The checkpoints of two folders of runs at one step; the files themselves where no step is given."""
+    from cocos.checkpoints import series
+
+    if step is None:
+        return files
+    chosen = []
+    for file in files:
+        members = next(iter(series.files([file]).values())) if file.is_dir() else []
+        known = {each.step: each.path for each in members if each.step is not None}
+        if step not in known:
+            there = f"checkpoints at the steps {', '.join(map(str, known))}" if known else "no steps"
+            raise InputError(f"--step {step}: {file} has {there}")
+        chosen.append(known[step])
+    return tuple(chosen)
+
+
+@asks(
+    "correlate runs/*.nc --x contributing,effective --out runs.png",
+    section="Training runs",
+    takes="figure",
+    shown="x y family where",
+    results=("files",),
+    files=argument(
+        list[Path],
+        "Results of count, evaluate or run (.nc), stores of cocos.Monitor (.jsonl), or tables of runs (.nc).",
+        metavar="FILE",
+    ),
+    x=option(
+        list[str] | None,
+        "Number of the runs, like contributing; repeatable. [contributing, effective, idle, hardest_share]",
+    ),
+    y="Number that x is correlated with. [rsum, or r1]",
+    family="Coordinate within whose values settings are compared, like family or family,batch_size.",
+    config="Coordinate that the seeds of a setting share.",
+    where=option(list[str] | None, "Only runs with a value of a coordinate, like batch_size=128; repeatable."),
+    baseline=option(list[str] | None, "Number that x is to surpass, like rsum_val; repeatable."),
+    holm="Adjust p-values between settings for the number of x.",
+    level="Level of the intervals.",
+    seed="Seed for random orders and resamples.",
+    figure=option(Path | None, "Draw every run as a point to this file as well (.png, .pdf, .svg)."),
+)
+def correlate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
+    """Correlate counts and recall over many runs, at every level from checkpoints to families."""
+    from cocos import measures
+    from cocos.base import writing
+    from cocos.reports import saving
+    from cocos.reports.correlate import tables
+
+    draws = checked(given.out, *given.files, figures=True)
+    if given.figure is not None:
+        saving.writable(given.figure)
+        writing.apart(given.figure, *given.files, given.out)
+    saving.inches(given.width)
+    own = {"x": listed(given.x), "where": given.where or [], "baseline": listed(given.baseline)}
+    found = measures.correlate(given.files, **options | own)
+    draw = functools.partial(_draw_correlations, found, given.width)
+    wrote = list(saved(found, given.out, draw if draws else None))
+    if given.figure is not None:
+        wrote.append(draw(given.figure))
+    return Answer(
+        text=lambda: "\n\n".join(lines(each) for each in tables(found)),
+        document=lambda: measures.document("correlate", found),
+        wrote=wrote,
+    )
+
+
+def _draw_correlations(found: "xr.Dataset", width: str | None, path: Path) -> Path:
+    """Draw a panel for every x, and before it one with the checkpoints where there are several."""
+    from cocos import plots
+    from cocos.plots.correlate import size
+    from cocos.reports import saving
+
+    shown = ("checkpoints", "runs") if found.sizes["step"] > 1 else ("runs",)
+    names = [str(name) for name in found["x"].values[:MOST_X_DRAWN]]
+    panels = [functools.partial(plots.correlate, found, x=name, show=show) for name in names for show in shown]
+    columns = min(CORRELATIONS_ABREAST, len(panels))
+    wide, high = size(found)
+    whole = (wide * columns, high * -(-len(panels) // columns))
+    return saving.save_panels(panels, path, size=whole, width=width, columns=columns)
+
+
+@asks(
+    section="Losses",
+    takes="source param",
+    leaves="embeddings sample per_group copies",
+    shown="same_as against",
+    target=argument(
+        str | None, "A checkpoint, a file of embeddings, or a loss. [synthetic input]", None, metavar="FILE"
+    ),
+    loss=option(str | None, "Loss to verify: see `cocos losses`. [all, or the checkpoint's own]"),
+    against=option(str | None, "Another loss that should be equal, given the parameters of the same name."),
+    same_as=option(
+        tuple[str, str] | None,
+        "Two losses: are they the same gradient? Each is a name, your file.py:function of (query, candidate), or "
+        "LOSS@WAY: @cached=32, @chunks=32, @ranks=2[,gather=detached|none][,loss=global], @accumulate=4, "
+        "@dtype=bfloat16, @reduction=sum, @temperature=0.05. The argument is then a file, or synthetic input.",
+        metavar="A B",
+    ),
+    tolerance=option(
+        float | None,
+        "With --same-as: largest difference of equal gradients, in parts of the largest. [1e-9 in float64, 1e-4 in "
+        "float32, 1e-2 in float16, 5e-2 in bfloat16]",
+    ),
+    batches=option(int, "Number of real batches to test, or of any with --same-as.", 2),
+    batch_size=option(int | None, "Pairs or queries in a batch. [128, 64 with --same-as]"),
+    out=option(Path | None, "Write the Dataset of one loss to this file (.nc)."),
+)
+def verify(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
+    """Check the weights of one loss or all, or whether two are the same gradient (--same-as); exit code 1 if not."""
+    from cocos import losses as shelf
+    from cocos import measures
+    from cocos.reports import table
+
+    target, loss = given.target, given.loss
+    if given.same_as is not None:
+        if loss is not None or given.against is not None:
+            raise InputError("--same-as names both losses: leave out --loss and --against")
+    elif given.tolerance is not None:
+        raise InputError("--tolerance belongs to --same-as A B")
+    else:
+        target, loss = _parted(target, loss)
+        if loss is None and target is None and (given.parameters or given.against):
+            raise InputError("parameters or --against, but no loss: name it with --loss")
+    if given.batch_size is None:
+        options["batch_size"] = 128 if given.same_as is None else 64
+    checked(given.out, target, given.source.data)
+    frozen = None if target is None else given.source.open(Path(target))
+    if given.same_as is not None:
+        own = {"parameters": given.parameters, "tolerance": given.tolerance}
+        del options["against"]
+        with progress() as start:
+            same = measures.same_gradient(*given.same_as, frozen, **own, **options, progress=start)
+        return Answer(
+            text=lambda: table("same_gradient", same),
+            document=lambda: measures.document("same_gradient", same),
+            notes=[*(frozen.notes if frozen else ()), *notes_of(same)],
+            wrote=saved(same, given.out),
+            code=1 - same.attrs["same"],
+        )
+    if loss is not None or frozen is not None:
+        chosen = [frozen.loss(loss, given.parameters)[0] if frozen else shelf.load(loss, given.parameters)]
+    else:
+        chosen = [shelf.load(name) for name in shelf.names()]
+    if given.out is not None and len(chosen) > 1:
+        raise InputError(f"--out {given.out}: it holds one loss; name it with --loss")
+    with progress() as start:
+        found = [measures.verify(each, frozen, **options, progress=start) for each in chosen]
+    return Answer(
+        text=lambda: table("verify", found),
+        document=lambda: [measures.document("verify", one) for one in found],
+        notes=frozen.notes if frozen else (),
+        wrote=saved(found[0], given.out),
+        code=int(any(one.attrs["faults"] for one in found)),
+    )
+
+
+def _parted(target: str | None, loss: str | None) -> tuple[str | None, str | None]:
+    """The file and the loss that are meant: `cocos verify ntxent` names a loss in the place of a file."""
+    if target is None or Path(target).exists():
+        return target, loss
+    if loss is None and (":" in target or not Path(target).suffix):
+        return None, target
+    if loss is not None and not Path(target).suffix:
+        raise InputError(f"{target!r} and --loss {loss!r}: a file that is not there, or two losses; name one loss")
+    return target, loss
+
+
+@asks(
+    section="Plots",
+    takes="source param figure",
+    leaves="embeddings delta points",
+    blank=True,
+    shown="f1 f2 alpha distance rows",
+    file=argument(
+        Path | None, "A checkpoint or a file of embeddings, whose candidates are the proxies.", None, metavar="[FILE]"
+    ),
+    f1="Function of the distance to the own proxy: t, t^2, sqrt, t^1.5, 0.97, warp, or yours.",
+    f2="Function of the distance to the other proxies. [f1; t for the warp and factors]",
+    alpha="Boundary of the warp.",
+    k1="Slope of the warp inside its boundary.",
+    k2="Slope of the warp outside its boundary.",
+    scale="Factor of the exponents.",
+    loss=option(str | None, "A loss of the shelf, in place of f1 and f2."),
+    proxies="Number of proxies, in a regular polygon.",
+    distance="Distance between two neighbouring proxies.",
+    rows="With a FILE: rows of two or three of its candidates, the own one first.",
+    surface=option(bool, "Draw the landscape in three dimensions.", False, "--surface"),
+    split=option(str | None, "Split of the checkpoint's data to encode. [train]"),
+    out=(Drawn, Path("landscape.png")),
+)
+def landscape(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
+    """Draw the loss around its proxies, with the predicted and the found minimum for an embedding."""
+    if given.parameters and given.loss is None:
+        raise InputError("parameters, but no --loss: give those of the warp as --alpha, --k1 and --k2")
+    options = {name: value for name, value in options.items() if value is not None}
+    warp, curves, polygon = (
+        [name for name in names if name in options]
+        for names in (("alpha", "k1", "k2"), ("f1", "f2", "scale", "alpha", "k1", "k2"), ("proxies", "distance"))
+    )
+    of_file = {"rows": given.rows, "split": given.split} | {
+        key: value or None for key, value in vars(given.source).items()
+    }
+    if given.loss is not None and curves:
+        raise InputError(f"--{curves[0]} and --loss {given.loss}: a loss stands in the place of f1 and f2")
+    if warp and "warp" not in {(given.f1 or "").strip(), (given.f2 or "").strip()}:
+        raise InputError(f"--{warp[0]}: it is of the warp, and neither --f1 nor --f2 is warp")
+    if given.file is None and (name := next((key for key, value in of_file.items() if value is not None), None)):
+        raise InputError(f"--{name}: it is of a FILE, and none is given")
+    if given.file is not None and polygon:
+        raise InputError(f"--{polygon[0]} and {given.file}: the proxies are its own; choose them with --rows")
+    from cocos import losses as shelf
+    from cocos import measures, plots
+    from cocos.reports import saving
+
+    figure = checked(given.out, given.file, given.source.data, figures=True)
+    chosen = None if given.loss is None else shelf.load(given.loss, given.parameters)
+    embeddings, about, notes = None, [], []
+    if given.file is not None:
+        with progress() as start:
+            frozen = given.source.open(given.file)
+            embeddings = frozen.embed(split=given.split or "train", progress=start("encoding"))
+        about, notes = [f"{given.file} ({frozen.format}): its candidates are the proxies"], frozen.notes
+    found = measures.landscape(loss=chosen, embeddings=embeddings, **options)
+    draw = functools.partial(
+        *(saving.save_plot, plots.landscape, found),
+        size=(6.6, 5.2),
+        width=given.width,
+        projection="3d" if given.surface else None,
+    )
+    return answer("landscape", found, given.out, draw=draw if figure else None, about=about, notes=notes)
+
+
+@asks(
+    section="Plots",
+    takes="source device split figure",
+    leaves="device split",
+    shown="alpha metric steps",
+    run=argument(list[Path], "The checkpoints of one run, or a folder for each run.", metavar="FILE"),
+    alpha=option(list[str] | None, "Boundary of the warp, for all runs or as RUN=NUMBER; repeatable. [as recorded]"),
+    metric="Distance: euclidean (eq. 9), squared_euclidean or cosine.",
+    steps=SHARED["steps"],
+    out=(Drawn, Path("dtp.png")),
+)
+def dtp(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
+    """Follow the distance to proxy over the checkpoints of runs: how far a class settles from its proxy."""
+    given_steps = None if given.steps is None else whole_numbers(given.steps, "--steps", EXAMPLE_NUMBERS["steps"])
+    from cocos import measures, plots
+    from cocos.checkpoints import series
+    from cocos.measures.dtp import same_classes
+    from cocos.reports import saving
+
+    found = series.files(given.run)
+    files = [each.path for members in found.values() for each in members]
+    figure = checked(given.out, given.source.data, *files, figures=True)
+    bounds, notes = _boundaries(given.alpha or [], list(found)), []
+    steps = series.steps(found) if given_steps is None else given_steps
+    if steps is None:
+        notes.append(series.unnumbered(found))
+    elif given_steps is None:
+        numbers = (
+            f"steps {', '.join(map(str, steps))}: the numbers" if len(steps) > 1 else f"step {steps[0]}: the number"
+        )
+        notes.append(f"{numbers} in the names of the files")
+    for name, members in found.items():
+        last = given.source.open(members[-1].path)
+        if name not in bounds and (recorded := series.recorded_alpha(last)) is not None:
+            bounds[name] = recorded
+            notes.append(f"alpha of {name}: {recorded:g}, recorded in {members[-1].path}")
+        notes += last.notes
+    with progress() as start:
+        runs = {
+            name: series.Series(members, given.source.open, given.split, given.device, start(f"measuring {name}"))
+            for name, members in found.items()
+        }
+        measured = measures.dtp(runs, steps=steps, alpha=bounds, metric=given.metric)
+    same_classes(measured)
+    seen = [pair for each in runs.values() for pair in each.seen]
+    measured = measured.assign_attrs(
+        checkpoint_path="\n".join(path for path, _ in seen), checkpoint_sha256="\n".join(sha for _, sha in seen)
+    )
+    draw = functools.partial(saving.save_plot, plots.dtp, measured, size=(7.2, 4.6), width=given.width)
+    return answer("dtp", measured, given.out, draw=draw if figure else None, notes=notes)
+
+
+def _boundaries(given: list[str], names: list[str]) -> dict[str, float]:
+    """Read alpha of the runs, given for all of them or by name."""
+    found = {}
+    for item in given:
+        name, sign, value = item.rpartition("=")
+        if sign and name not in names:
+            raise InputError(nearest("run", name, names))
+        try:
+            number = float(value)
+        except ValueError:
+            raise InputError(f"--alpha {item!r}: write it as a number, or as RUN=NUMBER like warp=3") from None
+        if not 0 < number < float("inf"):
+            raise InputError(f"--alpha {item!r}: expected a finite number above 0")
+        for each in [name] if sign else names:
+            if each in found:
+                raise InputError(f"--alpha {item!r}: the run {each!r} has one already")
+            found[each] = number
+    return found
