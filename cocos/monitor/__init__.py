@@ -9,10 +9,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 import xarray as xr
@@ -44,6 +44,12 @@ RANK_CALLS = 8
 BUDGET_MARGIN = 1.75
 # Largest number of different warnings of one monitor.
 MOST_WARNINGS = 20
+# Options of a monitor that are functions, in words.
+FUNCTIONS = {
+    "log": "of (dict, step), like wandb.log",
+    "groups": "that returns the ids of the rows of a batch",
+    "due": "that returns whether the next call is recorded",
+}
 # Largest step that a store can hold.
 MOST_STEPS = 2**62
 
@@ -62,18 +68,21 @@ def check(every: Any, eps: Any, budget: Any, **functions: Any) -> None:
         raise InputError(f"eps: {eps!r}, expected a share: finite and at least 0")
     if budget is not None and (not isinstance(budget, Real) or not 0 < float(budget) <= 100):
         raise InputError(f"budget: {budget!r}, expected percent of the time, above 0 and at most 100")
-    expected = {"log": "of (dict, step), like wandb.log", "groups": "that returns the ids of the rows of a batch"}
     for name, function in functions.items():
         if function is not None and not callable(function):
-            words = expected.get(name, "that returns whether the next call is recorded")
-            raise InputError(f"{name}: {type(function).__name__}, expected a function {words}")
+            raise InputError(f"{name}: {type(function).__name__}, expected a function {FUNCTIONS[name]}")
 
 
-def plain(alarm: dict[str, Any]) -> dict[str, Any]:
-    """An alarm whose numbers JSON has."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in alarm.items()
-    }
+def _of_shelf(loss: Any) -> losses.Loss:
+    """The loss of a name, or a loss of the shelf."""
+    if isinstance(loss, str):
+        return losses.load(loss)
+    if isinstance(loss, type) or not all(hasattr(loss, name) for name in losses.CONTRACT):
+        raise InputError(
+            f"loss: {loss if isinstance(loss, type) else type(loss).__name__}, expected a torch.nn.Module, a name "
+            "like 'ntxent', or a loss of the shelf"
+        )
+    return cast(losses.Loss, loss)
 
 
 def caller(log: Callable[..., object]) -> Callable[[dict[str, float], int], object]:
@@ -86,8 +95,7 @@ def caller(log: Callable[..., object]) -> Callable[[dict[str, float], int], obje
     return (lambda numbers, step: log(numbers, step=step)) if named else log
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Turn(NamedTuple):
     """A call that is read: the step of its record, and its number from 0."""
 
     step: int
@@ -175,13 +183,17 @@ class Monitor:
         self._said: set[str] = set()
         self._histories: dict[int | None, list[dict[str, Any]]] = {}
         self._fired: dict[tuple[str, int | None], int] = {}  # number of records at the last alarm
-        self._named, self._closed = self._read(loss), False
-        self._header = self._about(loss)
-        self._store: records.Store | None = None
-        if store is not None and first():
-            self._store = records.Store(store, self._header)
+        self._closed, self._named = False, None
+        if not isinstance(loss, torch.nn.Module):
+            self._named = Named(_of_shelf(loss))
+            self._header = results.provenance(self._named.loss, eps=self._eps, title="Training run")
+        else:
+            name = type(inner(loss)).__name__
+            known = {"loss": name, "loss_parameters": "{}", "loss_repr": name, "eps": self._eps}
+            self._header = results.versions() | known | {"title": "Training run"}
+        self._store = records.Store(store, self._header) if store is not None and first() else None
         self._hooks: list[Any] = []  # with a method `remove`
-        self._reading: tuple[_Call, Reading] | None = None
+        self._reading: tuple[_Turn, Reading] | None = None
         self._readable = False
         if self._named is None:
             self._attach(loss, groups)
@@ -197,26 +209,6 @@ class Monitor:
             self._hooks.append(module.register_forward_pre_hook(Hook(self._enter), with_kwargs=True))
             self._hooks.append(module.register_forward_hook(Hook(self._exit), with_kwargs=True))
         self._hooks.append(tap.Tap(module, self._tapped, self._deliver, groups=groups, failed=self._unread))
-
-    def _read(self, loss: Any) -> Named | None:
-        """The loss that is computed on embeddings; None for a module, which is tapped."""
-        if isinstance(loss, str):
-            return Named(losses.load(loss))
-        if isinstance(loss, torch.nn.Module):
-            return None
-        if isinstance(loss, type) or not all(hasattr(loss, name) for name in losses.CONTRACT):
-            raise InputError(
-                f"loss: {loss if isinstance(loss, type) else type(loss).__name__}, expected a torch.nn.Module, a name "
-                "like 'ntxent', or a loss of the shelf"
-            )
-        return Named(loss)
-
-    def _about(self, loss: Any) -> dict[str, Any]:
-        if self._named is not None:
-            return results.provenance(self._named.loss, eps=self._eps, title="Training run")
-        name = type(inner(loss)).__name__
-        known = {"loss": name, "loss_parameters": "{}", "loss_repr": name, "eps": self._eps}
-        return results.versions() | known | {"title": "Training run"}
 
     @property
     def overhead(self) -> float:
@@ -308,12 +300,12 @@ class Monitor:
             self.step = int(step)
         if (call := self._begin()) is None:
             return
-        with self._measured(call, usable=not self.records), torch.no_grad():
+        with self._measured(call, raising=not self.records), torch.no_grad():
             embeddings = embeddings_of(query, candidate, groups, negatives)
             seen = self._named.seen(embeddings) if embeddings is not None else None
             self._record(call, [seen] if seen else [])
 
-    def _begin(self) -> _Call | None:
+    def _begin(self) -> _Turn | None:
         """Count a call; the call where it is recorded."""
         now = time.perf_counter()
         if self._closed or not first():
@@ -326,14 +318,12 @@ class Monitor:
         if not self._affordable(now - self._began, number) or (self._due is not None and not self._due()):
             return None
         step = number if self.step is None else int(self.step)
-        return _Call(step if abs(step) <= MOST_STEPS else number, number)
+        return _Turn(step if abs(step) <= MOST_STEPS else number, number)
 
     def _affordable(self, passed: float, calls: int) -> bool:
-        """Whether one more reading stays within the budget; the first one is taken to cost as much as a step.
+        """Whether one more reading stays within the budget, given the seconds and calls since the first call.
 
-        Args:
-            passed: seconds since the first call.
-            calls: in this time.
+        The first reading is taken to cost as much as a step.
         """
         if self._budget is None:
             return True
@@ -364,11 +354,11 @@ class Monitor:
                 seen[0] = replace(seen[0], value=output.detach())
             self._record(call, [seen] if seen else [])
 
-    def _tapped(self) -> _Call | None:
+    def _tapped(self) -> _Turn | None:
         """The call that the tap reads, if it does."""
         return None if self._readable else self._begin()
 
-    def _deliver(self, call: _Call, tapped: tap.Tapped) -> None:
+    def _deliver(self, call: _Turn, tapped: tap.Tapped) -> None:
         """Record what the backward pass of a call showed."""
         if not self._closed:
             with self._measured(call, before=tapped.seconds), torch.no_grad():
@@ -378,19 +368,16 @@ class Monitor:
         self._warn(f"the monitor could not read a call of {self._header['loss']} ({reason})")
 
     @contextmanager
-    def _measured(self, call: _Call | None, *, before: float = 0.0, usable: bool = False) -> Generator[None]:
-        """Add up the time that the monitor takes, and turn an error of it into one warning.
+    def _measured(self, call: _Turn | None, *, before: float = 0.0, raising: bool = False) -> Generator[None]:
+        """Add up the time that the monitor takes, after some seconds before, and turn an error of it into one warning.
 
-        Args:
-            call: that is read; None: none yet.
-            before: seconds that it has taken already.
-            usable: whether an error of the user's input is raised.
+        An error of the user's input is raised where `raising`.
         """
         start = time.perf_counter()
         try:
             yield
         except Exception as error:
-            if isinstance(error, InputError) and usable:
+            if isinstance(error, InputError) and raising:
                 raise
             step = "a call" if call is None else f"step {call.step}"
             self._warn(f"the monitor could not read {step} ({type(error).__name__}: {brief(error)})")
@@ -409,20 +396,13 @@ class Monitor:
 
     def _record(
         self,
-        call: _Call,
+        call: _Turn,
         by_width: list[list[Seen]],
         *,
         lost: float | None = None,
         repeated: torch.Tensor | None = None,
     ) -> None:
-        """Read what was seen, one record for each width, check it, keep it, store it and log it.
-
-        Args:
-            call: that was seen.
-            by_width: directions by width; none where a row is not finite.
-            lost: part of the pairs whose gradient never arrived; None: unknown.
-            repeated: rows of the inputs that equal an earlier one, (); None: `inputs` may have them.
-        """
+        """Keep a record of what was seen for each width; of none, where a row is not finite, one that says so."""
         run: dict[str, Any] = {"step": call.step, "call": call.number, "overhead": self.overhead, "world": world()}
         run |= {} if lost is None else {"lost": lost}
         inputs, self.inputs = self.inputs, None
@@ -456,7 +436,10 @@ class Monitor:
         history.append(record)
         self.records.append(record)
         found = shelf.check(history, self._detectors)
-        record["alarms"] = [plain(asdict(each)) for each in found]
+        record["alarms"] = [  # with the numbers that JSON has
+            {name: None if isinstance(n, float) and not math.isfinite(n) else n for name, n in asdict(each).items()}
+            for each in found
+        ]
         for each in found:
             key = each.detector, width
             if len(history) - self._fired.get(key, -math.inf) > shelf.SILENCE + 1:

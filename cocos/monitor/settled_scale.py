@@ -228,12 +228,8 @@ Bend = Callable[[Place], tuple[list[float], list[list[float]]]]
 def _least(bend: Bend, start: Place, bent: tuple[list[float], list[list[float]]] | None = None) -> Place | None:
     """The minimum of a convex function that has one, by Newton's method; None beyond the reach of scales.
 
-    A step is shortened until the slope along it has not turned by much, which suffices for a convex function.
-
-    Args:
-        bend: gradient and curvature at a place.
-        start: where the search begins.
-        bent: gradient and curvature there; None: unknown.
+    A step is shortened until the slope along it has not turned by much, which suffices for a convex function. `bend`
+    has gradient and curvature at a place, `bent` those at the start, where they are known.
     """
     here, (slope, curvature) = start, bent or bend(start)
     for _ in range(MOST_STEPS):
