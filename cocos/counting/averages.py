@@ -120,13 +120,15 @@ def deviation(values: np.ndarray) -> float | None:
     return float(found.std()) if len(found) > 1 else None
 
 
-def entry(whole: float, batches: np.ndarray, full: np.ndarray, *, standard: bool = True) -> dict[str, float | None]:
+def entry(
+    whole: float, batches: np.ndarray, full: np.ndarray | slice = slice(None), *, standard: bool = True
+) -> dict[str, float | None]:
     """Mean and deviation of one number, as a JSON document has them; None where they are not known.
 
     Args:
         whole: the number over all queries.
         batches: (batches,) the number of each.
-        full: (batches,) bool.
+        full: (batches,) bool; without it all are.
         standard: the deviation is that of the full batches; otherwise both are over all batches, as published.
     """
     if standard:
@@ -160,7 +162,7 @@ def variables(
         labels = {each.variable: each.about for each in STATISTICS} | {
             key: each.about for key, each in BATCH_NUMBERS.items()
         }
-    labels = {"negatives": BY_NAME["negatives"].about} | DRAWN_LABELS | labels
+    labels = {"negatives": BY_NAME["negatives"].about, **DRAWN_LABELS, **labels}
     made: dict[str, tuple] = {
         name: (QUERY_DIMS[: array.ndim] if array.ndim > 1 else "batch", array, *labels.get(name, ()))
         for name, array in values.items()

@@ -19,8 +19,9 @@ from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, length
 from cocos.losses import Loss, adapted_name, name_of, traits
 
-WARNING = "WARNING: "  # prefix of the notes that tables repeat
-ON_THE_INPUT = "CAUTION: "  # prefix of notes on the input that stand before a table too
+# A note is kept as a line of text, in files as well, and its first word is its kind; only this file reads it.
+WARNING = "WARNING: "  # a side has collapsed; tables repeat it
+ON_THE_INPUT = "CAUTION: "  # on the input; it stands before a table too
 UNPAIRED = f"{ON_THE_INPUT}positives score no higher than chance"  # beginning of the caution on rows that do not match
 SPREAD_ROWS = 256  # rows of a side, drawn with a fixed seed, of which spread and spectrum are computed
 # Maximum number of rows of the first batch that are weighed, so that the cost is small beside that of the count.
@@ -426,6 +427,16 @@ def report(
 def warnings(notes: str) -> list[str]:
     """Select the warnings among notes, one per line."""
     return [line for line in notes.splitlines() if line.startswith(WARNING)]
+
+
+def collapsed(notes: str) -> bool:
+    """Whether a side of the embeddings of a result has collapsed, by its notes."""
+    return bool(warnings(notes))
+
+
+def unpaired(note: str) -> bool:
+    """Whether a note is the caution on rows that do not match, which an untrained model has too."""
+    return note.startswith(UNPAIRED)
 
 
 def first(notes: str) -> list[str]:

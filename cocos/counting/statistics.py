@@ -114,6 +114,7 @@ class Statistic:
         own: a loss computes it beside the others (`cocos.losses.ExtraStatistics`, `Filters`).
         rare: a table shows it only where it is not 0.
         asked: it is computed only where it is asked for.
+        compared: two results are compared by it, query by query (`cocos diff`).
     """
 
     name: str
@@ -124,6 +125,7 @@ class Statistic:
     own: bool = False
     rare: bool = False
     asked: bool = False
+    compared: bool = False
 
     def __post_init__(self) -> None:
         """Fill in what a number has of its statistic."""
@@ -153,7 +155,7 @@ class Statistic:
 # Every statistic of a query, in the order of the table of `cocos count`. All else follows from these rows: Datasets,
 # JSON, tables, records, comparisons.
 STATISTICS = (
-    Statistic("contributing", "contributing negatives", by_unit=True, numbers=(
+    Statistic("contributing", "contributing negatives", by_unit=True, compared=True, numbers=(
         Number("contributing_all", row="contributing negatives per query", column="contributing",
                words="negatives above eps, mean over all queries", record="contributing"),
         Number("contributing_mean", over="any", symbol="C^A", row="of the queries with any (C^A)", column="C^A",
@@ -170,12 +172,12 @@ STATISTICS = (
                row="full batch of {batch}: queries without any (C^0)", words="mean over the full batches",
                record="idle"),
     )),
-    Statistic("relative", "negatives with a part above eps of the query's own push", numbers=(
+    Statistic("relative", "negatives with a part above eps of the query's own push", compared=True, numbers=(
         Number(row="negatives with more than {percent} of the push", record="relative",
                words="negatives with more than eps of the query's own push, the sum of its weights above zero; it "
                "compares losses of any kind"),
     )),
-    Statistic("effective", "effective number of negatives", numbers=(
+    Statistic("effective", "effective number of negatives", compared=True, numbers=(
         Number(over="pushed", row="effective number of negatives", column="effective", record="effective",
                words="exp of the entropy of the push, free of any threshold; over the queries with any push, and so "
                "are the rows below on the push"),
@@ -184,15 +186,15 @@ STATISTICS = (
         Number(over="pushed", row="participation ratio of the negatives",
                words="1 over the sum of squared parts of the push"),
     )),
-    Statistic("n90", "negatives that hold 90 % of the push", asked=True, numbers=(
+    Statistic("n90", "negatives that hold 90 % of the push", asked=True, compared=True, numbers=(
         Number(over="pushed", row="negatives that carry 90 % of the push", column="n90",
                words="fewest negatives with 90 % of the push"),
     )),
-    Statistic("hardest_share", "part of the push on the heaviest negative", "1", numbers=(
+    Statistic("hardest_share", "part of the push on the heaviest negative", "1", compared=True, numbers=(
         Number(over="pushed", row="part of the push on the heaviest negative", column="heaviest",
                words="largest part of the query's own push, 0 to 1", record="hardest_share"),
     )),
-    Statistic("weight_above", "summed share of the negatives above eps", "share", by_unit=True, numbers=(
+    Statistic("weight_above", "summed share of the negatives above eps", "share", by_unit=True, compared=True, numbers=(
         Number("", "share of the negatives above eps, mean over the queries", symbol="W^{qv-}", column="W-",
                row="share of the negatives above eps (W-)", words="summed |weight| / unit of these negatives"),
     )),
@@ -200,7 +202,7 @@ STATISTICS = (
         Number("", "share of the negatives not above eps, mean over the queries",
                row="share of the negatives not above eps", words="the same of the negatives that the count leaves out"),
     )),
-    Statistic("weight_positive", "summed share of the positives", "share", by_unit=True, numbers=(
+    Statistic("weight_positive", "summed share of the positives", "share", by_unit=True, compared=True, numbers=(
         Number("", "share of the positives, mean over all queries", symbol="W^{qv+}", column="W+",
                row="share of the positives (W+)", words="the same of the positives: 1 - p(match) for one softmax",
                record="weight_positive"),

@@ -192,7 +192,7 @@ def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query
         "unit": attrs.get("unit", "natural"),
         "share": attrs.get("share", "unit"),
         "eps": float(attrs["eps"]),
-        "health": {"collapsed": bool(health.warnings(attrs["notes"]))},
+        "health": {"collapsed": health.collapsed(attrs["notes"])},
         "query": {"row": int(attrs["row"]), "group": int(attrs["group"]), "direction": attrs["direction"]}
         | ({"text": query} if query is not None else {}),
         **{name: int(attrs[name]) for name in ("batch", "batches", "batch_size", "seed")},

@@ -27,21 +27,20 @@ from cocos.measures.run import episodes
 from cocos.monitor import detectors as shelf
 from cocos.results import records, summaries
 
+# Statistics of the spread of the push, which a query without any push does not have.
+OF_PUSHED = statistics.names("pushed")
 # Values of queries: long name and units, in the order in which they are listed.
 COMPARED = {
     **{f"R@{k}": (f"queries with a positive among the first {k}", "%") for k in retrieval.RECALLS},
     "MRR": ("reciprocal rank of the best positive", "%"),
-    "contributing": ("contributing negatives", "candidates"),
+    "contributing": statistics.BY_NAME["contributing"].about,
     "idle": ("queries without any contributing negative", "%"),
-    "relative": ("negatives with a part above eps of the query's own push", "candidates"),
-    "effective": ("effective number of negatives, of queries with any push", "candidates"),
-    "n90": ("negatives that hold 90 % of the push, of queries with any push", "candidates"),
-    "hardest_share": ("part of the push on the heaviest negative, of queries with any push", "1"),
-    "weight_above": ("summed share of the negatives above eps", "share"),
-    "weight_positive": ("summed share of the positives", "share"),
+    **{
+        each.name: (each.label + (", of queries with any push" if each.name in OF_PUSHED else ""), each.units)
+        for each in statistics.STATISTICS
+        if each.compared
+    },
 }
-# Statistics of the spread of the push, which a query without any push does not have.
-OF_PUSHED = ("effective", "n90", "hardest_share")
 # Values by which the queries that changed most are chosen, the first that both results have.
 CHANGE_BY = ("MRR", "contributing", "relative")
 # Of every direction and value, and of every version where there is one: long name and units.

@@ -21,7 +21,7 @@ from cocos.base.errors import InputError, NotFinite
 from cocos.base.ranges import Share
 from cocos.checkpoints import Checkpoint, series
 from cocos.counting import averages, health
-from cocos.counting.statistics import BY_NAME
+from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME
 from cocos.embeddings import Embeddings, batches, scores, sources
 from cocos.embeddings.scores import Pairs
 from cocos.engine import retrieval
@@ -290,9 +290,7 @@ class _Measured:
         last, attrs = parts[-1], {name: text for name, text in parts[0].attrs.items() if name in KEPT_ATTRS}
         attrs |= {name: str(last[name].item()) for name in ("loss_repr", "loss_parameters")}
         remarks = [(str(each["file"].item()), str(each["remarks"].item()).splitlines()) for each in parts]
-        early = [
-            (file, [line for line in lines if not line.startswith(health.UNPAIRED)]) for file, lines in remarks[:-1]
-        ]
+        early = [(file, [line for line in lines if not health.unpaired(line)]) for file, lines in remarks[:-1]]
         own = _common([*early, remarks[-1]])  # positives of an untrained model score as chance has it
         missing = (f"{each['file']} is left out: {each['reason']}" for each in self.left_out)
         attrs |= {
@@ -452,30 +450,25 @@ def _of_count(counted: xr.Dataset, record: dict[str, Any]) -> dict[str, dict[str
         one = counted.sel(direction=name)
         every = ~np.isnan(one["negatives"].values)
         some = one["effective_per_query"].values > 0 if "effective_per_query" in one else every
-        made[name] = own | {
-            "relative": _mean(one, ("relative_per_query",), every),
-            "unpushed": float((every & ~some).sum(axis=1)[full].mean()),
-            "contributing": float(one["contributing"].mean()),
-            "idle": float(one["idle"].values[full].mean()),
-            "weight_negative": _mean(one, ("weight_above_per_query", "weight_below_per_query"), every),
-            "weight_positive": _mean(one, ("weight_positive_per_query",), every),
-            "effective": _mean(one, ("effective_per_query",), some),
-            "hardest_share": _mean(one, ("hardest_share_per_query",), some),
-            "queries": float(one["queries"].values[full].mean()),
-            "candidates": own["positives"] + float(np.nanmean(one["negatives"].values[full])),
-        }
+        over = averages.of_batches({str(key): each.values for key, each in one.items() if each.ndim == 2}, (0, 1))
+        negative = one["weight_above_per_query"].values + one["weight_below_per_query"].values
+        counts = {each.record: float(over.get(each.name, np.nan)) for each in BATCH_NUMBERS.values() if each.record}
+        made[name] = (
+            own
+            | counts
+            | {
+                "unpushed": float((every & ~some).sum(axis=1)[full].mean()),
+                "idle": float(one["idle"].values[full].mean()),
+                "weight_negative": float(averages.mean(negative, every, (0, 1))),
+                "queries": float(one["queries"].values[full].mean()),
+                "candidates": own["positives"] + float(np.nanmean(one["negatives"].values[full])),
+            }
+        )
         if counted.attrs["share"] == "unknown":
             made[name] = {key: value for key, value in made[name].items() if key not in records.BY_UNIT}
         if made[name]["candidates"] > own["candidates"]:
             record.pop("value", None)
     return made
-
-
-def _mean(one: xr.Dataset, names: tuple[str, ...], where: np.ndarray) -> float:
-    """Mean over the queries in a mask of a sum of statistics; NaN where the count lacks one."""
-    if any(name not in one for name in names):
-        return np.nan
-    return float(averages.mean(sum(one[name].values for name in names), where, (0, 1)))
 
 
 def _of_ranks(embeddings: Embeddings, metric: str, ks: tuple[int, ...]) -> dict[str, tuple]:

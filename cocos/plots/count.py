@@ -90,13 +90,13 @@ def _drawn_of(datasets: Iterable[xr.Dataset]) -> str:
 
 def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
     """State the counts of one Dataset, or the losses with the most and the fewest idle queries; name a collapse."""
-    collapsed = "\ncollapsed embeddings" if any(health.warnings(d.attrs.get("notes", "")) for d in datasets) else ""
+    collapsed = "\ncollapsed embeddings" if any(health.collapsed(d.attrs.get("notes", "")) for d in datasets) else ""
     of = _drawn_of(datasets)
     parts = [histogram(data, of=of) for data in datasets]
     idle = [between(part["idle_fraction"].values) for part in parts]
     if len(parts) == 1:
         mean, negatives = parts[0]["mean"].values, float(parts[0]["negatives"].mean())
-        kind = results.about_weights(datasets[0].attrs).partition(":")[0]
+        kind, _ = results.kind_of_weights(datasets[0].attrs)
         name = f"{names[0]} ({kind})" if kind else names[0]
         counts = f"{between(mean, number)} of {negatives:.0f} negatives contribute per query"
         if of != "contributing":

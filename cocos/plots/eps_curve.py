@@ -58,7 +58,7 @@ def eps_curve(
         if at.size and (name or len(lines) > 1):
             named.append((float(counts[0]), name, colour))
     _thresholds(several, mark, ax)
-    kind = {results.about_weights(each.attrs).partition(":")[0] for each in several.values()} - {""}
+    kind = {results.kind_of_weights(each.attrs)[0] for each in several.values()} - {""}
     ax.set(
         xlabel=f"eps: smallest share that contributes\n{drawn(several)}",
         ylabel="contributing negatives per query",

@@ -100,7 +100,7 @@ def _patches(less: np.ndarray, out: np.ndarray) -> list[Patch | Line2D]:
 
 def title(dataset: xr.Dataset) -> str:
     """State how many negatives of the batch contribute, and how many queries have none."""
-    kind = results.about_weights(dataset.attrs).partition(":")[0]
+    kind, _ = results.kind_of_weights(dataset.attrs)
     name = ", ".join(filter(None, map(plain, (dataset.attrs["loss"], kind, dataset.attrs["direction"]))))
     above, idle = int(dataset["contributing"].sum()), int((dataset["contributing"] == 0).sum())
     return (

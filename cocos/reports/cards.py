@@ -136,7 +136,7 @@ def card(name: str, curve: xr.Dataset, equal: xr.Dataset, width: int = LINE_LENG
         text = documented.get(parameter) or documented.get(f"{parameter}_", "")
         lines += _entry("parameter", f"{parameter} = {value}: {text}", width)
     lines += _entry("score", f"{about['metric'].replace('_', ' ')}; batches of {about['sample']}", width)
-    lines += _entry("gradient", results.WEIGHTS.get(about["gradient"], EXACT), width)
+    lines += _entry("gradient", results.about_weights(about) or EXACT, width)
     lines += _entry("couples", COUPLES[about["couples"]], width)
     for key in ("counts", "net", "family", "source", "also_called"):
         if about[key]:

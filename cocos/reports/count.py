@@ -42,7 +42,7 @@ METRIC_ROWS = (
     ("mAP@R", "mAP@R, %"),
 )
 # Columns of the overview that go first where the line is too short.
-DROPPED_COLUMNS = ("W+", "W-", "C^A", "their pull %", "heaviest")
+LEAST_OF_OVERVIEW = ("W+", "W-", "C^A", "their pull %", "heaviest")
 # Retrieval metrics that stand beside the counts of several losses.
 OVERVIEW_METRICS = ("R@1", "R@5", "R@10")
 # What becomes of two rows of one group in a batch of pairs, by the option `same_group`.
@@ -131,7 +131,7 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, expla
         notes += _health(first["health"] | {"directions": {}})  # pull and push of a direction differ from loss to loss
     labels = [f"{MARK if each.name == REPORTED['standard'] else ''}{each.column}" for each in columns]
     labels = ("", *labels, *(OVERVIEW_METRICS if "metrics" in first else ()))
-    return Table(labels, tuple(rows), head, tuple(notes), least=DROPPED_COLUMNS, typed=_next(summaries))
+    return Table(labels, tuple(rows), head, tuple(notes), least=LEAST_OF_OVERVIEW, typed=_next(summaries))
 
 
 def _columns(summaries: Sequence[dict]) -> list[Number]:

@@ -21,18 +21,22 @@ from cocos.base import reading, writing
 from cocos.base.errors import InputError, nearest, unreachable
 from cocos.base.matrices import Mapped
 from cocos.base.untrusted import parsed
-from cocos.counting import health
+from cocos.counting import averages, health
 from cocos.losses.external import units
 from cocos.results import records
 from cocos.results.rows import concat, row
 
 __all__ = ["concat", "open", "row", "save"]
 
-WEIGHTS = {
-    "stop_gradient": "stop-gradient: what training uses; a factor of the loss is held fixed in it",
-    "pseudo": "pseudo-gradient: made up by the backward pass of its authors, not the derivative of the loss",
-    "autograd": "by autograd: no closed form",
-    "influence": "influence matrix: how far each candidate moves each query's loss; no sign, and no weights of scores",
+# Kinds of weights that are not the derivative of the loss by a closed form: name, and what it means.
+KINDS_OF_WEIGHTS = {
+    "stop_gradient": ("stop-gradient", "what training uses; a factor of the loss is held fixed in it"),
+    "pseudo": ("pseudo-gradient", "made up by the backward pass of its authors, not the derivative of the loss"),
+    "autograd": ("by autograd", "no closed form"),
+    "influence": (
+        "influence matrix",
+        "how far each candidate moves each query's loss; no sign, and no weights of scores",
+    ),
 }
 # Compressed, with a checksum over each chunk: a damaged file is noticed where it is read.
 NETCDF_ENCODING = {"zlib": True, "complevel": 4, "fletcher32": True}
@@ -213,9 +217,15 @@ def _plain(value):
     return value if value is None or isinstance(value, bool | str) else str(value)
 
 
-def about_weights(attrs: dict) -> str:
+def kind_of_weights(attrs: Mapping) -> tuple[str, str]:
+    """Name and meaning of the weights of a Dataset; both empty where they are the derivative by a closed form."""
+    kind = "influence" if attrs.get("weights") == "influence" else attrs.get("gradient", "")
+    return KINDS_OF_WEIGHTS.get(kind, ("", ""))
+
+
+def about_weights(attrs: Mapping) -> str:
     """Describe the weights of a Dataset in one sentence; empty where they are the derivative by a closed form."""
-    return WEIGHTS.get("influence" if attrs.get("weights") == "influence" else attrs.get("gradient"), "")
+    return ": ".join(filter(None, kind_of_weights(attrs)))
 
 
 def above(attrs: dict, eps: float | None = None) -> str:
@@ -240,9 +250,9 @@ def about_unit(attrs: dict) -> str:
 
 def heading(data: xr.Dataset) -> str:
     """Title of a figure: the loss, the kind of weights where they are not the derivative, and a word on collapse."""
-    kind = about_weights(data.attrs).partition(":")[0]
+    kind, _ = kind_of_weights(data.attrs)
     said = f"{data.attrs['loss_repr']}, {kind}" if kind else data.attrs["loss_repr"]
-    return f"{said}\ncollapsed embeddings" if health.warnings(data.attrs.get("notes", "")) else said
+    return f"{said}\ncollapsed embeddings" if health.collapsed(data.attrs.get("notes", "")) else said
 
 
 def provenance(loss, **more) -> dict:
@@ -297,10 +307,7 @@ def about_loss(attrs: dict) -> dict:
 
 def mean_std(values: xr.DataArray) -> dict[str, float | None]:
     """Mean and population standard deviation of the finite values, as plain data; None where there is none."""
-    found = values.values[np.isfinite(values.values)].astype(np.float64)
-    if not len(found):
-        return {"mean": None, "std": None}
-    return {"mean": float(found.mean()), "std": float(found.std())}
+    return averages.entry(np.nan, values.values, standard=False)
 
 
 def writable(path: Path) -> Path:

@@ -56,28 +56,29 @@ SOURCE_METRICS = {
     "pulled": ("{} that are pulled, mean over all queries", "candidates"),
     "negatives": ("{}, mean over all queries", "candidates"),
 }
-# Numbers of one direction of a record, those of a count first: long name and units. Those in `BY_UNIT` are by the
-# natural unit of the loss, and absent where it is unknown.
-DIRECTION_METRICS = (
-    {each.record: (each.label, each.units) for each in BATCH_NUMBERS.values() if each.record}
-    | {
-        "unpushed": ("queries whose negatives are not pushed at all", "queries"),
-        "weight_negative": ("share of the negatives, mean over all queries", "share"),
-        "pulled_negatives": ("negatives that are pulled, mean over all queries", "candidates"),
-        "pushed_positives": ("positives that are pushed, mean over all queries", "candidates"),
-        "hub_share": ("largest part of a query's push on one candidate, mean over the queries with any push", "1"),
-        "push_own": ("part of the push on candidates of this process", "1"),
-        "pull_own": ("part of the pull on candidates of this process", "1"),
-        "positives": ("positives, mean over all queries", "candidates"),
-        "queries": ("queries of the batch", "queries"),
-        "candidates": ("candidates of the batch", "candidates"),
-    }
-    | {
+# Numbers of one direction of a record that a count has too: long name and units.
+COUNTED = {each.record: (each.label, each.units) for each in BATCH_NUMBERS.values() if each.record}
+# All numbers of one direction of a record. Those in `BY_UNIT` are by the natural unit of the loss, and absent where it
+# is unknown.
+DIRECTION_METRICS = {
+    "relative": COUNTED["relative"],
+    "unpushed": ("queries whose negatives are not pushed at all", "queries"),
+    **COUNTED,
+    "weight_negative": ("share of the negatives, mean over all queries", "share"),
+    "pulled_negatives": ("negatives that are pulled, mean over all queries", "candidates"),
+    "pushed_positives": ("positives that are pushed, mean over all queries", "candidates"),
+    "hub_share": ("largest part of a query's push on one candidate, mean over the queries with any push", "1"),
+    "push_own": ("part of the push on candidates of this process", "1"),
+    "pull_own": ("part of the pull on candidates of this process", "1"),
+    "positives": ("positives, mean over all queries", "candidates"),
+    "queries": ("queries of the batch", "queries"),
+    "candidates": ("candidates of the batch", "candidates"),
+    **{
         f"{name}_{key}": (text.format(source), units)
         for name, (text, units) in SOURCE_METRICS.items()
         for key, source in SOURCE_KEYS.items()
-    }
-)
+    },
+}
 BY_UNIT = ("contributing", "idle", "weight_positive", "weight_negative")
 # Directions of a labelled set, whose rows are the candidates as well, or class vectors are; and the latter alone.
 LABELLED, OF_CLASSES = ("s2s", "s2p"), ("s2p",)

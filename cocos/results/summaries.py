@@ -107,7 +107,7 @@ def about(data: xr.Dataset) -> dict:
     attrs, about = data.attrs, results.about(data.attrs)
     about |= {"gradient": attrs["gradient"]} if "loss" in attrs else {}
     if "checkpoint_path" in attrs:
-        about["health"] = {"collapsed": bool(health.warnings(attrs.get("notes", "")))}
+        about["health"] = {"collapsed": health.collapsed(attrs.get("notes", ""))}
     else:
         del about["checkpoint"]
     given = {key: attrs[key] for key in OPTIONS if key in attrs}

@@ -2,9 +2,8 @@
 
 The reader of a loss returns, for each direction, a dict of (queries,) tensors in the order of the batches:
 `contributing`; `uncertain` (candidates that may lie on either side of eps: the true count is within that many of
-`contributing`); `weight_above`, `weight_below`, `weight_positive`, `push`, `pull`, `hardest_share`, `negatives`; and if
-requested and available from one pass, `effective` and `participation`, `relative` and `relative_uncertain`. Definitions
-as in `cocos.statistics`.
+`contributing`); the other statistics of `cocos.statistics.per_query` that need no threshold, `negatives`; and if
+requested and available from one pass, `effective` and `participation`, `relative` and `relative_uncertain`.
 
 A new loss gets a reader from one file here with a function `reads(loss, eps, *, spread, relative)`, which returns the
 reader, or None for other losses.
