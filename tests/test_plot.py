@@ -131,7 +131,7 @@ def test_a_new_twin_is_found_with_its_options_and_its_numbers(file, monkeypatch,
         (file.parent / f"{one.__name__}.py").write_text(text)
         sources[f"{shelf.__name__}.brand_new"] = signatures.ModuleNames(file.parent / f"{one.__name__}.py")
     own = signatures.source
-    monkeypatch.setattr(signatures, "source", lambda module: sources.get(module) or own(module))
+    monkeypatch.setattr(signatures, "source", lambda module: sources[module] if module in sources else own(module))
     assert "How wide is the window?" in call("plot").stdout
     card = call("plot", "brand-new").stdout
     assert re.search(r"--set window= +3 +how wide\.", card) and re.search(r"--set tall= +False +or not\.", card)

@@ -6,7 +6,7 @@ import math
 import operator
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Annotated, Any, ParamSpec, TypeVar
 
@@ -87,6 +87,20 @@ def plain(kind: Any) -> Any:
     if typing.get_origin(kind) in {typing.Union, types.UnionType}:
         return functools.reduce(operator.or_, map(plain, typing.get_args(kind)))
     return kind
+
+
+def kinds(annotation: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Types of the values of a parameter, without their ranges, and of the values in a sequence that it takes.
+
+    Examples:
+        >>> from collections.abc import Sequence
+        >>> from cocos.base import ranges
+        >>> ranges.kinds(Sequence[int] | None)[1]
+        (<class 'int'>,)
+    """
+    kind = plain(annotation)
+    wanted = typing.get_args(kind) if typing.get_origin(kind) in {typing.Union, types.UnionType} else (kind,)
+    return wanted, tuple(typing.get_args(each)[0] for each in wanted if typing.get_origin(each) in {Sequence, Iterable})
 
 
 def check(signature: inspect.Signature, given: Mapping[str, Any]) -> None:

@@ -10,13 +10,12 @@ import contextlib
 import functools
 import inspect
 import json
-import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args
 
 from cocos.base import processes, ranges, signatures
 from cocos.base.errors import InputError, nearest
@@ -110,7 +109,9 @@ class QuestionRow:
                 continue
             words = words or as_help(parameter.meaning)
             words += f" [{_default(parameter.default)}]" if self.blank and words[-1] != "]" else ""
-            kind = _kind(parameter.annotation, self.blank) if known is None else get_args(known)[0]
+            kinds, several = ranges.kinds(parameter.annotation if known is None else get_args(known)[0])
+            kind = next((each for each in kinds if each in {bool, int, float} and not several), str)
+            kind = kind | None if self.blank or NoneType in kinds else kind
             found[name] = option(kind, words, default, *([f"--{name}"] if default is False else ()))
         found |= {name: each for name, each in self.own.items() if isinstance(each, tuple)}
         return {name: found[name] for name in [*SHARED, *found] if name in found}
@@ -132,33 +133,17 @@ def _default(value: Any) -> Any:
     return str(value) if value == 128 and not isinstance(value, bool | float) else value
 
 
-def _several(annotation: Any) -> Any:
-    """Type of the values of a parameter that takes several; None for one value."""
-    plain = ranges.plain(annotation)
-    kinds = get_args(plain) if get_origin(plain) in {types.UnionType, Union} else (plain,)
-    return next((get_args(each)[0] for each in kinds if get_origin(each) in {Sequence, Iterable}), None)
-
-
-def _kind(annotation: Any, optional: bool) -> Any:
-    """Type of an option, from that of a parameter; several values are one text."""
-    plain = ranges.plain(annotation)
-    kinds = get_args(plain) if get_origin(plain) in {types.UnionType, Union} else (plain,)
-    kind = next((each for each in (bool, int, float) if each in kinds and _several(annotation) is None), str)
-    return kind | None if optional or NoneType in kinds else kind
-
-
 def _value(given: Any, parameter: signatures.Option, name: str) -> Any:
     """Value of a parameter, from that of its option."""
-    several = _several(parameter.annotation)
+    _, several = ranges.kinds(parameter.annotation)
     if not isinstance(given, str):
         return given
-    if name == "batch_size" and several is None:
+    if name == "batch_size" and not several:
         return row_count(given)
-    if several is int and name != "batches":
-        return whole_numbers(
-            given, f"--{name.replace('_', '-')}", EXAMPLE_NUMBERS.get(name) or _default(parameter.default)
-        )
-    return listed(given) if several is str else given
+    if int in several:
+        right = EXAMPLE_NUMBERS.get(name) or _default(parameter.default)
+        return whole_numbers(given, f"--{name.replace('_', '-')}", right)
+    return listed(given) if str in several else given
 
 
 QUESTION_ROWS: dict[str, QuestionRow] = {}

@@ -51,103 +51,70 @@ def _spelled(name: str) -> str:
     return f"--{name.replace('_', '-')}" if name in ASKED else f"--set {name}="
 
 
-@dataclass(frozen=True)
-class _Request:
-    """The runs that are to be drawn, one for each file and loss, and how to open them.
+def _default(kind: "PlotKind") -> str | None:
+    """The loss of a kind where none is given; None: it reads scores then."""
+    return kind.options["loss"].default if "loss" in kind.options else None
 
-    Args:
-        kind: of plot.
-        options: of the measure and the plot.
-        files: that it reads; none for a plot of a loss alone.
-        losses: names of the losses; None stands for the one that the file, or the kind, has.
-        parameters: of each loss, by its name.
-        source: how to open a file.
-        against: names of the losses that a kind compares with the first one.
-    """
 
-    kind: "PlotKind"
-    options: dict
-    files: list[Path]
-    losses: list[str | None]
-    parameters: dict[str, str]
-    source: Opening
-    against: list[str]
-
-    def __post_init__(self):
-        kind = self.kind
-        if (kind.reads == "embeddings") != bool(self.files):
-            what = f"it is of a loss, not of a file like {self.files[0]}" if self.files else "name a FILE"
-            raise InputError(f"{kind.name}: {what}: {kind.command}")
-        if self.parameters and self.losses == [None] and self.default is None:
-            raise InputError(f"{kind.name}: parameters, but no --loss; without one it reads cosines")
-        if len(set(self.runs)) < len(self.runs):
-            raise InputError(f"{kind.name}: a file or a loss is named twice")
-        if len(self.runs) > MOST_RUNS and not kind.combines:
-            raise InputError(
-                f"{kind.name}: {len(self.runs)} losses and files, expected at most {MOST_RUNS}: each has a panel of "
-                f"its own, for {kind.alone}"
-            )
-
-    @property
-    def default(self) -> str | None:
-        """The kind's own loss; None: without a loss it reads scores."""
-        return self.kind.options["loss"].default if "loss" in self.kind.options else None
-
-    @property
-    def runs(self) -> list[tuple[Path | None, str | None]]:
-        """Every file with every loss."""
-        return [(file, name) for file in self.files or [None] for name in self.losses]
+def _runs(
+    kind: "PlotKind", files: list[Path], losses: list[str | None], parameters: dict[str, str]
+) -> list[tuple[Path | None, str | None]]:
+    """Every file with every loss; no file for a plot of a loss alone, no name for the loss that the file has."""
+    runs = [(file, name) for file in files or [None] for name in losses]
+    if (kind.reads == "embeddings") != bool(files):
+        what = f"it is of a loss, not of a file like {files[0]}" if files else "name a FILE"
+        raise InputError(f"{kind.name}: {what}: {kind.command}")
+    if parameters and losses == [None] and _default(kind) is None:
+        raise InputError(f"{kind.name}: parameters, but no --loss; without one it reads cosines")
+    if len(set(runs)) < len(runs):
+        raise InputError(f"{kind.name}: a file or a loss is named twice")
+    if len(runs) > MOST_RUNS and not kind.combines:
+        raise InputError(
+            f"{kind.name}: {len(runs)} losses and files, expected at most {MOST_RUNS}: each has a panel of its own, "
+            f"for {kind.alone}"
+        )
+    return runs
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What was measured of every run.
+class _Measured:
+    """A Dataset of a run: its checkpoint (None: it is of a loss alone), the place of the run, and a line about it."""
 
-    Args:
-        datasets: of all runs, in their order; some kinds have one for each direction.
-        frozen: the checkpoint of each Dataset; None: it is of a loss alone.
-        runs: place of the run of each Dataset.
-        about: lines for stderr.
-        notes: likewise.
-    """
-
-    datasets: list["xr.Dataset"]
-    frozen: list["Checkpoint | None"]
-    runs: list[int]
-    about: dict[str, None]
-    notes: dict[str, None]
+    data: "xr.Dataset"
+    frozen: "Checkpoint | None"
+    place: int
+    about: str | None
 
 
-def _measured(request: _Request, by_loss: dict, start) -> _Found:
-    """Measure all runs; each file is encoded once."""
+def _measured(
+    kind: "PlotKind", runs: list, by_loss: dict, against: list[str], options: dict, source: Opening, start
+) -> list[_Measured]:
+    """Measure all runs, some in each direction by itself; each file is encoded once."""
     from cocos import losses as shelf
     from cocos.reports import plot_kinds
 
-    datasets, owners, runs, about, notes, checkpoints, frozen = [], [], [], {}, {}, {}, None
-    for place, (file, name) in enumerate(request.runs):
+    found, checkpoints, frozen, about = [], {}, None, None
+    for place, (file, name) in enumerate(runs):
         if file is None:
-            loss = shelf.load(name or request.default, by_loss[name])
+            loss = shelf.load(name or _default(kind), by_loss[name])
         elif file in checkpoints:
             frozen = checkpoints[file]
             loss, origin = frozen.loss(name, by_loss[name])
         else:
-            frozen, loss, origin = opened(file, name, by_loss[name], request.source)
+            frozen, loss, origin = opened(file, name, by_loss[name], source)
             frozen = checkpoints[file] = plot_kinds.once(frozen)
-        reads_scores = name is None and request.default is None
-        compared = [frozen.loss(each, by_loss[each])[0] for each in request.against]
-        options = request.options | ({"against": compared} if compared else {})
-        datasets += request.kind.measured(frozen, None if reads_scores else loss, options, start)
-        owners += [frozen] * (len(datasets) - len(owners))
-        runs += [place] * (len(datasets) - len(runs))
+        compared = [frozen.loss(each, by_loss[each])[0] for each in against]
+        reads_scores = name is None and _default(kind) is None
+        own = options | ({"against": compared} if compared else {})
+        made = kind.measured(frozen, None if reads_scores else loss, own, start)
         if file is not None:
-            attrs = datasets[-1].attrs
+            attrs = made[-1].attrs
             read = (
-                f"loss {attrs['loss']}, {origin}" if request.default else f"{attrs['metric'].replace('_', ' ')} scores"
+                f"loss {attrs['loss']}, {origin}" if _default(kind) else f"{attrs['metric'].replace('_', ' ')} scores"
             )
-            about[f"{file} ({frozen.format}): {read}"] = None
-            notes |= dict.fromkeys(frozen.notes)
-    notes |= dict.fromkeys(note for data in datasets for note in notes_of(data))
-    return _Found(datasets, owners, runs, about, notes)
+            about = f"{file} ({frozen.format}): {read}"
+        found += [_Measured(data, frozen, place, about) for data in made]
+    return found
 
 
 def _refuse_several(target: Path, found: "list[xr.Dataset]", runs: int) -> None:
@@ -213,23 +180,25 @@ def plot(
         return Answer(text=lambda: chosen.card(_spelled))
     wanted = asked["loss"] or [extra.get("loss")]
     own, against = (wanted[:1], wanted[1:]) if "against" in chosen.options.keys() - options.keys() else (wanted, [])
-    request = _Request(chosen, options, files or [], own, parameters, source, against)
+    runs = _runs(chosen, files or [], own, parameters)
     saving.inches(width)
     by_loss = dict(zip(wanted, split_parameters(parameters, wanted), strict=True))
     target = out or (None if as_json else Path(f"{chosen.name}.png"))
-    figure = checked(target, *request.files, source.data, figures=True)
-    names = plot_kinds.names_of(request.runs) if len(request.runs) > 1 else None
+    figure = checked(target, *(files or []), source.data, figures=True)
+    names = plot_kinds.names_of(runs) if len(runs) > 1 else None
     for name in wanted if len(wanted) > 1 or names else ():
-        if asked_for := name or request.default:  # a kind may read scores alone
+        if asked_for := name or _default(chosen):  # a kind may read scores alone
             shelf.load(asked_for, by_loss[name])
     with progress() as start:
-        measured = _measured(request, by_loss, start)
-    found, split = measured.datasets, options.get("split") or "train"
-    items = [each.items(split) if each and chosen.shows else None for each in measured.frozen]
+        measured = _measured(chosen, runs, by_loss, against, options, source, start)
+    found, split = [each.data for each in measured], options.get("split") or "train"
+    items = [each.frozen.items(split) if each.frozen and chosen.shows else None for each in measured]
     words = list(map(chosen.row_texts, found, items))
-    names = names and [names[place] for place in measured.runs]
+    names = names and [names[each.place] for each in measured]
     if target is not None and not figure:
-        _refuse_several(target, found, len(request.runs))
+        _refuse_several(target, found, len(runs))
+    notes = [note for each in measured if each.frozen for note in each.frozen.notes]
+    notes += [note for data in found for note in notes_of(data)]
 
     def draw(path: Path) -> None:
         chosen.draw(found, options, path, words, names=names, width=width)
@@ -242,7 +211,7 @@ def plot(
     return Answer(
         text=text,
         document=lambda: chosen.document(found, names),
-        about=measured.about,
-        notes=measured.notes,
+        about=dict.fromkeys(each.about for each in measured if each.about),
+        notes=dict.fromkeys(notes),
         wrote=saved(found[0], target, draw if figure else None),
     )

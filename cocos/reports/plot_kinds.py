@@ -9,12 +9,11 @@ several Datasets cannot share the plot.
 import difflib
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import get_args, get_origin
+from types import NoneType
 
 import xarray as xr
 from matplotlib.axes import Axes
@@ -60,11 +59,9 @@ def read(text: str, annotation, option: str):
     Raises:
         InputError: the text is not of that type.
     """
-    text, option, annotation = text.strip(), option.removesuffix("="), ranges.plain(annotation)
-    if any(len(digits) > DIGITS for digits in re.findall(r"\d+", text) if int in (*get_args(annotation), annotation)):
+    text, option, (wanted, several) = text.strip(), option.removesuffix("="), ranges.kinds(annotation)
+    if any(len(digits) > DIGITS for digits in re.findall(r"\d+", text) if int in (*wanted, *several)):
         raise InputError(f"{option} {text!r}: expected a number of at most {DIGITS} digits")
-    wanted = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
-    several = [get_args(each)[0] for each in wanted if get_origin(each) in {Sequence, Iterable}]
     if str in wanted:
         return int(text) if int in wanted and text.lstrip("-").isdecimal() else text
     if bool in wanted and text.lower() in {"true", "false"}:
