@@ -125,12 +125,16 @@ def numbered(given: dict[str, Any], *, empty: int | None = None) -> dict[str, An
     return given | {name: torch.tensor([number[text] for text in values]) for name, values in said.items()}
 
 
+def _tensor(name: str, values: Any, expected: str) -> Tensor:
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name}: {type(values).__name__}, expected {expected}") from None
+
+
 def groups(name: str, values: Any, side: str, length: int) -> Tensor:
     """Check the ids of the rows of one side, (N,) int64."""
-    try:
-        found: Tensor = torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{name}: {type(values).__name__}, expected whole numbers or text, one for each row") from None
+    found = _tensor(name, values, "whole numbers or text, one for each row")
     if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
         raise InputError(f"{name}: dtype {found.dtype}, expected whole numbers (ids of groups or classes)")
     if found.shape != (length,):
@@ -250,10 +254,7 @@ def grades(values: Any, queries: int, candidates: int) -> Tensor | None:
     """Check the grades of pairs, (n,) floating point: of row i of the queries and row i of the candidates."""
     if values is None:
         return None
-    try:
-        found: Tensor = torch.as_tensor(values).double()
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"grades: {type(values).__name__}, expected numbers, one for each pair of rows") from None
+    found = _tensor("grades", values, "numbers, one for each pair of rows").double()
     if queries != candidates or found.shape != (queries,):
         raise InputError(
             f"grades: shape {tuple(found.shape)}, with {queries} query rows and {candidates} candidate rows; expected "
@@ -270,10 +271,7 @@ def negatives(name: str, values: Any, asks: Tensor, asked: Tensor, sides: tuple[
     """Check own hard negatives: rows of the other side, (Q, K), -1 for none."""
     if values is None:
         return None
-    try:
-        found: Tensor = torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{name}: {type(values).__name__}, expected rows of {sides[1]}, ({len(asks)}, K)") from None
+    found = _tensor(name, values, f"rows of {sides[1]}, ({len(asks)}, K)")
     shape = tuple(found.shape)
     whole = not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
     if not whole or found.ndim != 2 or shape[0] != len(asks) or shape[1] == 0:

@@ -12,20 +12,7 @@ from cocos.checkpoints.files import File, Folder, file_or_folder
 from cocos.checkpoints.formats import format_of, name_of
 from cocos.embeddings import Embeddings
 
-__all__ = [
-    "CHECKPOINT_SUFFIXES",
-    "Member",
-    "Series",
-    "files",
-    "latest",
-    "listed",
-    "members",
-    "natural",
-    "recorded_alpha",
-    "step",
-    "steps",
-    "unnumbered",
-]
+__all__ = ["Member", "Series", "files", "latest", "listed", "recorded_alpha", "steps", "unnumbered"]
 
 CHECKPOINT_SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".tar", ".ckpt", ".bin")
 # Digits from which on a number in a name is an identifier, not a step.
@@ -38,9 +25,9 @@ NAMED_EPOCH = re.compile(r"epochs?[=_-]?(\d+)", re.IGNORECASE)
 WHOLE_NUMBER = re.compile(r"(?<!\d\.)(?<![\d@vV])(\d+)(?!\.?\d)")
 # Files of a model in a folder of its own, beside its weights.
 OF_A_MODEL = ("modules.json", "config.json")
-# Files of a training that hold no model.
 # Other parts of a model of pytorch-metric-learning, whose trunk is opened with them.
 BESIDE_A_TRUNK = re.compile(r"(?P<around>(?:.*/)?)(?P<part>embedder|metric_loss|classifier)(?P<rest>_[^/]*)")
+# Files of a training that hold no model.
 NO_MODEL = re.compile(r"(^|[/_.-])(optimi[sz]er|scheduler|scaler|rng_state\w*|training_args)([_.-]|$)", re.IGNORECASE)
 MAX_LISTED = 1000  # checkpoints of one run that are listed
 # Bytes of checkpoints that are read to tell their formats; the others are listed by name and size.
