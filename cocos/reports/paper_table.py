@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import xarray as xr
 
@@ -19,80 +19,54 @@ from cocos.reports.layout import Table
 DASH = "–"
 
 
-@dataclass(frozen=True)
-class _Written:
-    """The parts of a table that all formats share.
-
-    Args:
-        about: headings of the columns that describe a row.
-        rows: description of each row.
-        cells: of each row, (mean, deviation or None, bold, letter of the footnote or empty), or None.
-        groups: heading of each column, or empty, and its name.
-        footnotes: letter -> text.
-        notes: sentences.
-        title: of the table.
-    """
-
-    about: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    cells: tuple[tuple[tuple[str, str | None, bool, str] | None, ...], ...]
-    groups: tuple[tuple[str, str], ...]
-    footnotes: dict[str, str]
-    notes: tuple[str, ...]
-    title: str
+# Mean, deviation, whether it is bold, and the letter of a footnote, as a cell of a format.
+Shown = Callable[[str, str, bool, str], str]
 
 
-def _written(data: xr.Dataset) -> _Written:
-    """Write the numbers of a table with their decimals."""
+def _written(data: xr.Dataset, shown: Shown, dash: str = DASH) -> tuple[list[str], list[list[str]], dict[str, str]]:
+    """Headings of the columns that describe a row, the rows, whose values `shown` writes, and letter -> footnote."""
     footnotes = json.loads(data.attrs["footnotes"])
     letters = {mark: chr(ord("a") + place) for place, mark in enumerate(footnotes)}
-    groups = json.loads(data.attrs["groups"])
-    counted = bool(data["counted"].values.astype(bool).any())
-    rows, cells = [], []
+    counted = ["counted"] if data["counted"].values.astype(bool).any() else []
+    rows = []
     for place in range(data.sizes["row"]):
-        one = data.isel(row=place)
-        about = [
-            str(one["label"].item()),
-            str(one["source"].item()),
-            *([str(one["counted"].item())] if counted else []),
-        ]
-        rows.append((*about, str(int(one["number"]) or DASH)))
-        cells.append(tuple(_cell(one.isel(column=k), letters) for k in range(data.sizes["column"])))
-    return _Written(
-        ("", "source", *(["counted"] if counted else []), "n"),
-        tuple(rows),
-        tuple(cells),
-        tuple(tuple(groups.get(str(key), ("", str(key)))) for key in data["column"].values),
-        {letters[mark]: text for mark, text in footnotes.items()},
-        tuple(line for line in data.attrs["notes"].splitlines() if line),
-        f"Table {data.attrs['table']}: {data.attrs['title']}",
-    )
+        one, cells = data.isel(row=place), []
+        for k in range(data.sizes["column"]):
+            cell = one.isel(column=k)
+            mean, std = f"{float(cell['mean']):.{int(cell['digits'])}f}", float(cell["std"])
+            spread = "" if math.isnan(std) else f"{std:.{int(cell['std_digits'])}f}"
+            letter = letters.get(str(cell["mark"].item()), "")
+            cells.append(dash if math.isnan(float(cell["mean"])) else shown(mean, spread, bool(cell["bold"]), letter))
+        about = [str(one[name].item()) for name in ("label", "source", *counted)]
+        rows.append([*about, str(int(one["number"]) or DASH), *cells])
+    return ["", "source", *counted, "n"], rows, {letters[mark]: text for mark, text in footnotes.items()}
 
 
-def _cell(cell: xr.Dataset, letters: dict[str, str]) -> tuple[str, str | None, bool, str] | None:
-    """Mean and deviation with their decimals, whether the mean is bold, and the letter of a footnote."""
-    mean, std = float(cell["mean"]), float(cell["std"])
-    if math.isnan(mean):
-        return None
-    spread = None if math.isnan(std) else f"{std:.{int(cell['std_digits'])}f}"
-    return f"{mean:.{int(cell['digits'])}f}", spread, bool(cell["bold"]), letters.get(str(cell["mark"].item()), "")
+def _groups(data: xr.Dataset) -> list[tuple[str, str]]:
+    """Heading of each column, or empty, and its name."""
+    groups = json.loads(data.attrs["groups"])
+    return [tuple(groups.get(str(key), ("", str(key)))) for key in data["column"].values]
+
+
+def _title(data: xr.Dataset) -> str:
+    return f"Table {data.attrs['table']}: {data.attrs['title']}"
+
+
+def _notes(data: xr.Dataset) -> list[str]:
+    return [line for line in data.attrs["notes"].splitlines() if line]
 
 
 def table(data: xr.Dataset) -> Table:
     """Write a table of a paper as text; a bold value has a star, a footnote its letter in brackets."""
-    found = _written(data)
 
-    def shown(cell) -> str:
-        if cell is None:
-            return DASH
-        mean, std, bold, mark = cell
+    def shown(mean: str, std: str, bold: bool, mark: str) -> str:
         return f"{mean}{'*' * bold}{f' ± {std}' if std else ''}{f' [{mark}]' if mark else ''}"
 
-    columns = (*found.about, *(f"{group} {name}".strip() for group, name in found.groups))
-    rows = tuple((*about, *map(shown, cells)) for about, cells in zip(found.rows, found.cells, strict=True))
-    footnotes = tuple(f"[{letter}] {text}" for letter, text in found.footnotes.items())
-    notes = tuple(note.replace("bold:", "*:", 1) if note.startswith("bold:") else note for note in found.notes)
-    return Table(columns, rows, (found.title,), (*footnotes, *notes))
+    about, rows, footnotes = _written(data, shown)
+    columns = (*about, *(f"{group} {name}".strip() for group, name in _groups(data)))
+    notes = [f"[{letter}] {text}" for letter, text in footnotes.items()]
+    notes += [note.replace("bold:", "*:", 1) if note.startswith("bold:") else note for note in _notes(data)]
+    return Table(columns, tuple(map(tuple, rows)), (_title(data),), tuple(notes))
 
 
 def text(data: xr.Dataset) -> str:
@@ -102,27 +76,24 @@ def text(data: xr.Dataset) -> str:
 
 def markdown(data: xr.Dataset) -> str:
     """Write a table of a paper in Markdown, with footnotes and notes as a list below."""
-    found = _written(data)
 
     def plain(text: str) -> str:
         return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", terminal.clean(text))
 
-    def shown(cell) -> str:
-        if cell is None:
-            return DASH
-        mean, std, bold, mark = cell
+    def shown(mean: str, std: str, bold: bool, mark: str) -> str:
         return f"{f'**{mean}**' if bold else mean}{f' ± {std}' if std else ''}{f'<sup>{mark}</sup>' if mark else ''}"
 
-    columns = [*found.about, *(f"{group} {name}".strip() for group, name in found.groups)]
+    about, rows, footnotes = _written(data, shown)
+    groups, own = _groups(data), len(about)
     lines = [
-        [plain(name) for name in columns],
-        ["---"] * len(found.about) + ["---:"] * len(found.groups),
-        *([*map(plain, about), *map(shown, cells)] for about, cells in zip(found.rows, found.cells, strict=True)),
+        [plain(name) for name in (*about, *(f"{group} {name}".strip() for group, name in groups))],
+        ["---"] * own + ["---:"] * len(groups),
+        *([*map(plain, row[:own]), *row[own:]] for row in rows),
     ]
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    below = [f"<sup>{letter}</sup> {plain(text)}" for letter, text in found.footnotes.items()]
-    below += [plain(note) for note in found.notes]
-    return "\n\n".join([plain(found.title), body, "\n".join(f"- {line}" for line in below)]).rstrip("\n")
+    below = [f"<sup>{letter}</sup> {plain(text)}" for letter, text in footnotes.items()]
+    below += [plain(note) for note in _notes(data)]
+    return "\n\n".join([plain(_title(data)), body, "\n".join(f"- {line}" for line in below)]).rstrip("\n")
 
 
 def _symbols(text: str) -> str:
@@ -133,38 +104,32 @@ def _symbols(text: str) -> str:
 
 def latex(data: xr.Dataset) -> str:
     r"""Write a table of a paper as a LaTeX tabular, for the package booktabs; footnotes and notes stand below it."""
-    found = _written(data)
-    wide = len(found.about) + len(found.groups)
 
-    def shown(cell) -> str:
-        if cell is None:
-            return "--"
-        mean, std, bold, mark = cell
+    def shown(mean: str, std: str, bold: bool, mark: str) -> str:
         middle = (rf"\mathbf{{{mean}}}" if bold else mean) + (rf" \pm {std}" if std else "")
         return f"${middle}{f'^{{{mark}}}' if mark else ''}$"
 
-    heads, rules, at = [], [], len(found.about) + 1
-    for group, own in itertools.groupby(group for group, _ in found.groups):
-        size = len(list(own))
+    about, rows, footnotes = _written(data, shown, "--")
+    groups, own = _groups(data), len(about)
+    heads, rules, at = [], [], own + 1
+    for group, same in itertools.groupby(group for group, _ in groups):
+        size = len(list(same))
         heads.append(rf"\multicolumn{{{size}}}{{c}}{{{escaped(group)}}}")
         rules += [rf"\cmidrule(lr){{{at}-{at + size - 1}}}"] if group else []
         at += size
-    names = [_symbols(name) for _, name in found.groups]
-    below = [rf"$^{{{letter}}}$ {_symbols(text)}" for letter, text in found.footnotes.items()]
-    below += [_symbols(note) for note in found.notes]
+    names = [_symbols(name) for _, name in groups]
+    below = [rf"$^{{{letter}}}$ {_symbols(text)}" for letter, text in footnotes.items()]
+    below += [_symbols(note) for note in _notes(data)]
     return "\n".join([
-        f"% {terminal.clean(found.title)}, cocos {data.attrs['cocos']}",
-        rf"\begin{{tabular}}{{{'l' * (len(found.about) - 1)}r{'r' * len(found.groups)}}}",
+        f"% {terminal.clean(_title(data))}, cocos {data.attrs['cocos']}",
+        rf"\begin{{tabular}}{{{'l' * (own - 1)}r{'r' * len(groups)}}}",
         r"\toprule",
-        *([f"{' & ' * (len(found.about) - 1)} & {' & '.join(heads)} \\\\", *rules] if rules else []),
-        f"{' & '.join(map(escaped, found.about))} & {' & '.join(names)} \\\\",
+        *([f"{' & ' * (own - 1)} & {' & '.join(heads)} \\\\", *rules] if rules else []),
+        f"{' & '.join(map(escaped, about))} & {' & '.join(names)} \\\\",
         r"\midrule",
-        *(
-            f"{' & '.join(map(escaped, about))} & {' & '.join(map(shown, cells))} \\\\"
-            for about, cells in zip(found.rows, found.cells, strict=True)
-        ),
+        *(f"{' & '.join([*map(escaped, row[:own]), *row[own:]])} \\\\" for row in rows),
         r"\bottomrule",
-        *(rf"\multicolumn{{{wide}}}{{p{{\linewidth}}}}{{\footnotesize {line}}} \\" for line in below),
+        *(rf"\multicolumn{{{own + len(groups)}}}{{p{{\linewidth}}}}{{\footnotesize {line}}} \\" for line in below),
         r"\end{tabular}",
     ])
 
