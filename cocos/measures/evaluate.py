@@ -336,12 +336,7 @@ def evaluate(
 
 
 def _of_queries(embeddings: Embeddings, found: dict[str, list[tuple[Tensor, readers.PositiveRanks]]]) -> dict:
-    """Variables over (direction, query), NaN behind the last row of a side.
-
-    Args:
-        embeddings: of the set.
-        found: direction -> for each fold, the rows that ask and their ranks.
-    """
+    """Variables over (direction, query), NaN behind the last row of a side, from the rows that ask and their ranks."""
     groups = (embeddings.groups.query, embeddings.groups.candidate)[: len(found)]
     made = {name: np.full((len(found), max(map(len, groups))), np.nan) for name in RANK_LABELS}
     for k, (group, folds) in enumerate(zip(groups, found.values(), strict=True)):

@@ -281,6 +281,12 @@ def _lowest(rows: np.ndarray, cosines: np.ndarray, number: int) -> Iterator[tupl
             yield row, float(cosines[place])
 
 
+def least(one: xr.Dataset) -> int | None:
+    """Place of the loss that agrees least with the first in one direction; None: no query has a gradient of both."""
+    cosines = one["cosine"].isel(one=0).values[1:]
+    return 1 + int(np.nanargmin(cosines)) if np.isfinite(cosines).any() else None
+
+
 def document(data: xr.Dataset) -> dict:
     """Make the JSON document of `cocos gradients --json`."""
     names, directions = [str(name) for name in data["one"].values], {}

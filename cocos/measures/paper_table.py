@@ -330,16 +330,7 @@ def _read(data: xr.Dataset, table: PaperTable, name: str, label: str | None) -> 
 
 @dataclass(frozen=True)
 class _Cell:
-    """A value in the table.
-
-    Args:
-        mean: over the runs, or printed.
-        std: its deviation; NaN where there is none.
-        digits: decimals of both.
-        seeds: seed -> value; empty where seeds are not known.
-        number: of runs.
-        mark: name of the footnote, or empty.
-    """
+    """A value in the table, with the decimals of mean and deviation, and values by seed where seeds are known."""
 
     mean: float
     std: float = math.nan

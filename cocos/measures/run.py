@@ -211,14 +211,7 @@ def members_of(paths: Sequence[Path], given: bool = False) -> tuple[list[series.
 
 @dataclass
 class _Measured:
-    """Checkpoints that were measured, those that were left out, and a Dataset of an earlier call.
-
-    Args:
-        options: what the numbers depend on.
-        known: of an earlier call; None, or of other options: nothing is taken from it.
-        detectors: that are on.
-        notes: on the steps.
-    """
+    """Checkpoints that were measured, those that were left out, and a Dataset of an earlier call with these options."""
 
     options: str
     known: xr.Dataset | None

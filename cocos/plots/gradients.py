@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 from cocos import results
 from cocos.base.errors import InputError, nearest
+from cocos.measures.gradients import least
 from cocos.plots.labels import SIDE_LENGTH, STYLES, below, palette, single
 from cocos.plots.wording import percent, plain
 
@@ -51,13 +52,10 @@ def gradients(
     side = results.direction(direction, [str(name) for name in dataset["direction"].values])
     one = dataset.sel(direction=side)
     names = labels([str(name) for name in one["one"].values])
-    (_queries if (show or _usual(one)) == "queries" else _matrix)(one, names, ax)
+    usual = "queries" if one.sizes["one"] == 2 else "matrix"
+    (_queries if (show or usual) == "queries" else _matrix)(one, names, ax)
     ax.set_title(title(one, names), fontsize="medium")
     return ax
-
-
-def _usual(one: xr.Dataset) -> str:
-    return "queries" if one.sizes["one"] == 2 else "matrix"
 
 
 def labels(names: Sequence[str]) -> list[str]:
@@ -101,15 +99,13 @@ def _queries(one: xr.Dataset, names: list[str], ax: Axes) -> None:
 
 def title(one: xr.Dataset, names: Sequence[str]) -> str:
     """State how far two losses agree, or which one of several agrees least with the first."""
-    side, cosine = plain(one["direction"].item(), SIDE_LENGTH), one["cosine"].isel(one=0).values.copy()
-    cosine[0] = np.nan
-    if not np.isfinite(cosine).any():
+    side, place = plain(one["direction"].item(), SIDE_LENGTH), least(one)
+    if place is None:
         return f"{side}: no query has a gradient of {names[0]} and of another loss"
-    place = int(np.nanargmin(cosine))
-    opposed = percent(float(one["opposed"].isel(one=0, other=place)) / 100)
-    said = f"mean cosine {cosine[place]:+.2f}, below 0 for {opposed}"
-    least = f"{names[place]} and {names[0]}" if len(names) == 2 else f"{names[place]} agrees least with {names[0]}"
-    return f"{side}: {least},\n{said}"
+    each = one.isel(one=0, other=place)
+    said = f"mean cosine {float(each['cosine']):+.2f}, below 0 for {percent(float(each['opposed']) / 100)}"
+    those = f"{names[place]} and {names[0]}" if len(names) == 2 else f"{names[place]} agrees least with {names[0]}"
+    return f"{side}: {those},\n{said}"
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:

@@ -1,10 +1,12 @@
 """Tables of a comparison of gradients: every pair of losses, and the queries on which they disagree most."""
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import xarray as xr
 
+from cocos.measures.gradients import least
 from cocos.reports import summary, terminal
 from cocos.reports.layout import Table
 
@@ -63,24 +65,20 @@ def _cells(each: xr.Dataset, back: float) -> tuple[str, ...]:
     )
 
 
-def _sentences(data: xr.Dataset, short: list[str]) -> list[str]:
+def _sentences(data: xr.Dataset, short: list[str]) -> Iterator[str]:
     """State for each direction how far two losses agree, or which one of several agrees least with the first."""
-    found = []
     for side in data["direction"].values:
-        one = data.sel(direction=side).isel(one=0)
-        cosines = one["cosine"].values.copy()
-        cosines[0] = np.nan
-        if not np.isfinite(cosines).any():
-            found.append(f"{side}: no query has a gradient of {short[0]} and of another loss.")
+        one = data.sel(direction=side)
+        place = least(one)
+        if place is None:
+            yield f"{side}: no query has a gradient of {short[0]} and of another loss."
             continue
-        place = int(np.nanargmin(cosines))
-        each = one.isel(other=place)
-        least = f"{short[place]} agrees least with {short[0]}" if len(short) > 2 else f"{short[place]} and {short[0]}"
-        found.append(
-            f"{side}: {least}: mean cosine {cosines[place]:+.2f}, and {float(each['opposed']):.1f} % of the "
+        each = one.isel(one=0, other=place)
+        those = f"{short[place]} agrees least with {short[0]}" if len(short) > 2 else f"{short[place]} and {short[0]}"
+        yield (
+            f"{side}: {those}: mean cosine {float(each['cosine']):+.2f}, and {float(each['opposed']):.1f} % of the "
             f"{int(each['pairs'])} queries with both gradients have one below 0."
         )
-    return found
 
 
 def disagreeing(data: xr.Dataset) -> Table | None:
