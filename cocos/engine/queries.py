@@ -111,20 +111,19 @@ def asked(
     if one:
         direction = results.direction(direction, embeddings.directions)
         sides = {direction: sides[direction]}
-    if count or queries is None:
-        index = {name: _drawn(len(side.query), queries, seed) for name, side in sides.items()}
-    else:
-        index = {name: _given(queries, len(side.query), name) for name, side in sides.items()}
+    index = {}
+    for name, side in sides.items():
+        number = len(side.query)
+        if queries is not None and not count:
+            index[name] = _given(queries, number, name)
+        elif queries is None or queries >= number:
+            index[name] = torch.arange(number)
+        else:  # on the CPU, so that a seed means the same everywhere
+            drawn = torch.randperm(number, generator=torch.Generator().manual_seed(seed))
+            index[name] = drawn[:queries].sort().values
     where = embeddings.query.device
     attrs["device"] = where.type
     return Asked(sides, {name: each.to(where) for name, each in index.items()}, metric, attrs)
-
-
-def _drawn(number: int, queries: int | None, seed: int) -> Tensor:
-    """Rows without replacement, ascending; the generator is on the CPU, so that a seed means the same everywhere."""
-    if queries is None or queries >= number:
-        return torch.arange(number)
-    return torch.randperm(number, generator=torch.Generator().manual_seed(seed))[:queries].sort().values
 
 
 def _given(queries: Sequence[int], number: int, name: str) -> Tensor:

@@ -19,7 +19,7 @@ from cocos.counting import statistics
 from cocos.counting.forces import gradient, norm_slope, sides
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
-from cocos.embeddings.scores import Pairs, length
+from cocos.embeddings.scores import length
 from cocos.engine.prepared import Run, embedded, prepare_all
 from cocos.engine.sampling import Sampling, sampled
 from cocos.results.summaries import plain
@@ -153,19 +153,14 @@ def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, rows: Tensor, plac
         parts = []
         for pairs, weight, _ in run.blocks(embeddings, batch, whole=False):
             pull, push = sides(weight, pairs, run.loss.metric)
-            parts.append(gradient(pull, push, pairs, run.loss.metric, _radial(run.loss, pairs)))
+            slope = None if losses.has_closed_form(run.loss) else norm_slope(run.loss, pairs, "query")
+            radial = run.loss.radial(pairs) if isinstance(run.loss, losses.ReadsNorms) else slope
+            parts.append(gradient(pull, push, pairs, run.loss.metric, radial))
         each = torch.cat(parts)
         total = each.new_zeros(len(rows), each.shape[1]).index_add(0, place, each)
     if not total.isfinite().all():
         raise InputError(f"{run.loss!r}: its gradients leave the range of float64; the embeddings are too short")
     return total
-
-
-def _radial(loss: losses.Loss, pairs: Pairs) -> Tensor | None:
-    """∂ Σ loss / ∂ norm of each query, (Q,); None for a closed form that reads no norm."""
-    if isinstance(loss, losses.ReadsNorms):
-        return loss.radial(pairs)
-    return None if losses.has_closed_form(loss) else norm_slope(loss, pairs, "query")
 
 
 def _through_scores(run: Run, embeddings: Embeddings, batch: Batch) -> Tensor:
@@ -188,12 +183,7 @@ def _through_scores(run: Run, embeddings: Embeddings, batch: Batch) -> Tensor:
 
 
 def _compared(runs: Sequence[Run], report: Callable[[int, int], None] | None) -> dict[str, dict[str, np.ndarray]]:
-    """Compare the gradients of every batch: direction -> the queries, their cosines and lengths.
-
-    Returns:
-        Of each direction `row` and `group`, (n,); `length` (losses, n); `cosine` (losses, losses, n), NaN where one has
-        no gradient.
-    """
+    """Of each direction `row` and `group`, (n,); `length` (losses, n); `cosine` (losses, losses, n) or NaN."""
     first = runs[0]
     both = [name for name, _, _ in first.sides if all(name in {side for side, _, _ in run.sides} for run in runs)]
     found: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in both}

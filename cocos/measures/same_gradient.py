@@ -1074,6 +1074,16 @@ def same_gradient(
     alike = one == other and first.parameters == second.parameters  # one loss, computed in two ways
     if found.same and several is None and first.loss.several and second.loss.several and not alike:
         verdict = f"{verdict}, with one positive a query"
+    notes, lacking = list[str](), [each.spelling for each in (first, second) if not each.loss.columns]
+    if lacking and (real is None or real.negatives is not None):
+        plural = "take" if len(lacking) > 1 else "takes"
+        notes.append(f"{' and '.join(lacking)} {plural} no hard negatives, so the batches have none")
+    if rows.number < batch_size:
+        notes.append(f"batches of {rows.number} pairs: there are no more groups with a query and a candidate")
+    if both.pairs is None:
+        notes.append("a loss depends on the width of the embeddings, so that single pairs are not compared, rows are")
+    if rows.hard and not found.same and not drawn_[0].hard:
+        notes.append("without hard negatives they are the same")
     attrs = results.versions() | identity
     attrs |= {
         "title": f"Gradients of {first.spelling} and {second.spelling}",
@@ -1085,7 +1095,7 @@ def same_gradient(
         "seed": seed,
         "dtype": dtype,
         "tolerance": room,
-        "notes": "\n".join(_notes(first, second, rows, found, both, real, batch_size, drawn_[0].hard)),
+        "notes": "\n".join(notes),
         "verdict": verdict,
         "same": int(found.same),
         "found": found.kind,
@@ -1148,29 +1158,6 @@ def _compared(a: Way, b: Way, rows: PairRows, rounded: torch.dtype | None, toler
         rows.beside.groups,
         rows.beyond,
     )
-
-
-def _notes(
-    a: Way,
-    b: Way,
-    rows: PairRows,
-    found: Outcome,
-    both: Compared,
-    real: Embeddings | None,
-    batch_size: int,
-    hard_from_the_start: int,
-) -> Iterator[str]:
-    """Sentences beside the verdict."""
-    lacking = [each.spelling for each in (a, b) if not each.loss.columns]
-    if lacking and (real is None or real.negatives is not None):
-        plural = "take" if len(lacking) > 1 else "takes"
-        yield f"{' and '.join(lacking)} {plural} no hard negatives, so the batches have none"
-    if rows.number < batch_size:
-        yield f"batches of {rows.number} pairs: there are no more groups with a query and a candidate"
-    if both.pairs is None:
-        yield "a loss depends on the width of the embeddings, so that single pairs are not compared, rows are"
-    if rows.hard and not found.same and not hard_from_the_start:
-        yield "without hard negatives they are the same"
 
 
 def _dataset(both: Compared, attrs: dict) -> xr.Dataset:

@@ -6,6 +6,7 @@ import xarray as xr
 
 from cocos import measures
 from cocos.reports.layout import Table
+from cocos.reports.verify import difference
 
 SAME_COLUMNS = ("gradient of", "pairs", "part of A", "B / A", "difference")
 
@@ -16,14 +17,14 @@ def table(data: xr.Dataset) -> Table:
     rows = []
     for each in said["kinds"]:
         ratio = "only in B" if each["ratio"] is None or math.isnan(each["ratio"]) else f"{each['ratio']:.4g}"
-        rows.append((each["reaches"], each["kind"], f"{100 * each['part']:.1f} %", ratio, _difference(each["gap"])))
+        rows.append((each["reaches"], each["kind"], f"{100 * each['part']:.1f} %", ratio, difference(each["gap"])))
     hard = f", {said['hard_negatives']} hard negatives each" if said["hard_negatives"] else ""
     head = (
         f"A  {said['a']}",
         f"B  {said['b']}",
         f"verdict: {said['verdict']}",
         *([f"next: {said['next']}"] if said["next"] else []),
-        f"{said['pairs']} pairs{hard}; largest difference {_difference(said['gap'])} of the largest gradient, cosine "
+        f"{said['pairs']} pairs{hard}; largest difference {difference(said['gap'])} of the largest gradient, cosine "
         f"{said['cosine']:.6g}; the same is within {said['tolerance']:g} in {said['dtype']}.",
     )
     notes = (
@@ -31,7 +32,3 @@ def table(data: xr.Dataset) -> Table:
         "parts of the largest weight",
     )
     return Table(SAME_COLUMNS, tuple(rows), head, notes)
-
-
-def _difference(value: float) -> str:
-    return "0" if value == 0 else f"{value:.1e}"

@@ -25,14 +25,14 @@ def table(found: Sequence[xr.Dataset]) -> Table:
     rows, notes = [], []
     for one in (measures.document("verify", data) for data in found):
         name, gap, error, peer = one["loss"]["name"], one["gap"], one["error"], one["peer"]
-        before = (name, one["verdict"], _difference(gap["float64"]), one["gap_on"] or "")
-        after = (gap["float32"], error["float32"], error["bfloat16"], error["float16"], one["finite_difference"])
-        rows.append((*before, *map(_difference, (*after, peer["value"], peer["gradient"]))))
+        before = (name, one["verdict"], difference(gap["float64"]), one["gap_on"] or "")
+        after = (gap["float32"], error["float32"], error["bfloat16"], error["float16"], one["finitedifference"])
+        rows.append((*before, *map(difference, (*after, peer["value"], peer["gradient"]))))
         for kind, mark in (("faults", "FAULT"), ("notes", "note")):
             notes += [f"{mark}: {name}: {line}" for line in one[kind]]
     return Table(VERDICT_COLUMNS, tuple(rows), (VERDICT_HEAD,), tuple(notes), least=DROPPED_COLUMNS)
 
 
-def _difference(value: float | None) -> str:
+def difference(value: float | None) -> str:
     """Write a relative difference; an empty cell where it was not measured."""
     return "" if value is None else "0" if value == 0 else f"{value:.1e}"
