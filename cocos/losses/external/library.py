@@ -16,7 +16,7 @@ from cocos import losses
 from cocos.base.errors import InputError, Unfit, nearest
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import Pairs
-from cocos.embeddings.sources import DIRECTIONS, SOURCES
+from cocos.embeddings.sources import CANDIDATE_QUERY, DIRECTIONS, OF_THE_POSITIVE
 from cocos.losses._calls import takes_tensors
 from cocos.losses.external.columns import (
     BatchColumns,
@@ -82,10 +82,6 @@ class Adapter:
     parts: Callable[[], dict[str, Any]] = dict
 
 
-# Places in `cocos.sources.SOURCES` from which on a column is one that the candidate of a query asks for.
-OF_THE_CANDIDATE = SOURCES.index("candidate-query"), SOURCES.index("candidate-candidate")
-
-
 @dataclass(frozen=True)
 class BothWays(losses.StatesTraits):
     """Half of a loss of each direction, as losses of two sides are reduced: a twin, not of the shelf.
@@ -138,7 +134,7 @@ def _both_directions(pairs: Pairs) -> tuple[Pairs, Pairs]:
     """Pairs that the queries ask for and that their candidates do, without their rows; not checked, for torch.func."""
     if pairs.source is None:
         return _some(pairs, slice(None)), _some(pairs, slice(None), transposed=True)
-    back = torch.isin(pairs.source[0], torch.tensor(OF_THE_CANDIDATE, device=pairs.source.device, dtype=torch.int8))
+    back = torch.isin(pairs.source[0], torch.tensor(OF_THE_POSITIVE, device=pairs.source.device, dtype=torch.int8))
     start = int((~back).sum())  # the columns of the candidates come last
     return _some(pairs, slice(start)), _some(pairs, slice(start, None))
 
@@ -161,10 +157,6 @@ def written(loss: losses.Loss) -> str:
         if place == 0 or getattr(loss, each.name) != each.default
     ]
     return f"{type(loss).__name__}({', '.join(given)})"
-
-
-# Place of the direction in which the positive of a query stands again.
-PLACE_OF_CANDIDATE_QUERY = SOURCES.index("candidate-query")
 
 
 @takes_tensors
@@ -290,9 +282,7 @@ class Adapted(Foreign):
         if self.settings.get("partition") != "per_direction" or pairs.source is None:
             return change
         rows = torch.arange(len(change), device=change.device)
-        start = int(
-            (pairs.source[0] != PLACE_OF_CANDIDATE_QUERY).cumprod(dim=0).sum()
-        )  # of the direction candidate-query
+        start = int((pairs.source[0] != CANDIDATE_QUERY).cumprod(dim=0).sum())  # of the direction candidate-query
         return change.index_put((rows, start + rows), change[rows, rows])
 
     def _own(self, pairs: Pairs) -> tuple[Pairs, Tensor]:
