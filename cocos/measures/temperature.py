@@ -53,12 +53,10 @@ EQUILIBRIUM_LABELS = {
     "direction_temperature": ("temperature at which dL/dscale of one direction is 0", "score"),
     "not_first": ("queries with a negative that scores as high as a positive, or higher", "queries"),
     "queries": ("queries", "queries"),
-}
-BIAS_LABELS = {
     "equilibrium_bias": ("bias where a learned scale and bias stay", "1"),
     "balanced_bias": ("bias at which push equals pull at the loss's own scale", "1"),
+    "wanted_temperature": ("temperature with the wanted effective number of negatives", "score"),
 }
-WANTED_LABELS = {"wanted_temperature": ("temperature with the wanted effective number of negatives", "score")}
 
 
 def _found(run: Run, clip: float, wanted: float | None, options: dict) -> dict[str, Any]:
@@ -260,12 +258,11 @@ def temperature(
 
 def _labelled(runs: Sequence[Run], columns: Sequence[dict[str, Any]], clip: float, wanted: float | None) -> xr.Dataset:
     """The Dataset of all batch sizes."""
-    first, labels = runs[0], EQUILIBRIUM_LABELS | BIAS_LABELS | WANTED_LABELS
-    variables: dict[str, tuple] = {}
-    for name in (name for name in labels if name in columns[0]):
-        values = np.array([each[name] for each in columns])
-        dims = ("batch_size",) if values.ndim == 1 else ("direction", "batch_size")
-        variables[name] = (dims, values if values.ndim == 1 else values.T, *labels[name])
+    first, variables = runs[0], dict[str, tuple]()
+    for name, about in EQUILIBRIUM_LABELS.items():
+        if name in columns[0]:
+            values = np.array([each[name] for each in columns]).T
+            variables[name] = (("direction", "batch_size")[-values.ndim :], values, *about)
     variables["batch_size"] = ("batch_size", [run.plan.batch_size for run in runs], "rows of a batch", "rows")
     variables["direction"] = ("direction", [name for name, _, _ in first.sides])
     scale, bias = equilibrium.values(first.loss)
