@@ -52,16 +52,25 @@ def one_of(names: tuple[str, ...]) -> Range:
     return Range(f"one of {', '.join(names)}", lambda value: value in names)
 
 
-def _number(words: str, holds: Callable[[Any], bool]) -> Range:
+def different(least: float, most: float) -> Range:
+    """Different numbers from `least` to `most`, at least one."""
+    return Range(
+        f"different numbers from {least:g} to {most:g}",
+        lambda values: 0 < len(values) == len(set(values)) and all(least <= value <= most for value in values),
+    )
+
+
+def number(words: str, holds: Callable[[Any], bool]) -> Range:
+    """Real numbers for which `holds` is true."""
     return Range(words, lambda value: isinstance(value, Real) and holds(value))
 
 
-Finite = Annotated[float, _number("finite", math.isfinite)]
-Fraction = Annotated[float, _number("above 0 and at most 1", lambda value: 0 < value <= 1)]
-NonNegative = Annotated[float, _number("finite and at least 0", lambda value: 0 <= value < math.inf)]
-Positive = Annotated[float, _number("finite and above 0", lambda value: 0 < value < math.inf)]
-Level = Annotated[float, _number("between 0 and 1, like 0.95", lambda value: 0 < value < 1)]
-Share = Annotated[float, Range("a share: finite and at least 0", lambda x: isinstance(x, Real) and 0 <= x < math.inf)]
+Finite = Annotated[float, number("finite", math.isfinite)]
+Fraction = Annotated[float, number("above 0 and at most 1", lambda value: 0 < value <= 1)]
+NonNegative = Annotated[float, number("finite and at least 0", lambda value: 0 <= value < math.inf)]
+Positive = Annotated[float, number("finite and above 0", lambda value: 0 < value < math.inf)]
+Level = Annotated[float, number("between 0 and 1, like 0.95", lambda value: 0 < value < 1)]
+Share = Annotated[float, number("a share: finite and at least 0", lambda value: 0 <= value < math.inf)]
 
 
 def of(kind: Any) -> tuple[Range | None, bool]:

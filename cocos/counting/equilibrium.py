@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from numbers import Real
 from typing import Annotated, Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from cocos import losses
 from cocos.base import ranges
 from cocos.base.errors import InputError
-from cocos.base.ranges import Range
+from cocos.base.ranges import number
 from cocos.counting import weights
 from cocos.counting.sharpness import REACH, bracketed, changed, refined
 from cocos.embeddings.scores import Pairs
@@ -39,10 +38,7 @@ Means = Callable[[losses.TrainingLoss], Sequence[float]]
 # Largest scale of a training.
 Clip = Annotated[
     float,
-    Range(
-        "the largest scale that training allows: finite and above 0",
-        lambda value: isinstance(value, Real) and 0 < value < math.inf,
-    ),
+    number("the largest scale that training allows: finite and above 0", lambda value: 0 < value < math.inf),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 from cocos import losses
 from cocos.base import ranges
 from cocos.base.errors import InputError, nearest
-from cocos.base.ranges import Range
+from cocos.base.ranges import Range, number
 from cocos.counting import statistics, weights
 from cocos.embeddings.scores import Pairs
 
@@ -46,16 +46,13 @@ KEPT_OFF = 0.05
 
 Effective = Annotated[
     float,
-    Range(
-        "an effective number of negatives: finite and at least 1",
-        lambda value: isinstance(value, Real) and 1 <= value < math.inf,
-    ),
+    number("an effective number of negatives: finite and at least 1", lambda value: 1 <= value < math.inf),
 ]
 Bounds = Annotated[
     tuple[float, float],
     Range("two finite values above 0, the smaller one first", lambda ends: 0 < ends[0] < ends[1] < math.inf),
 ]
-Tolerance = Annotated[float, Range("a part of the effective number between 0 and 1", lambda value: 0 < value < 1)]
+Tolerance = Annotated[float, number("a part of the effective number between 0 and 1", lambda value: 0 < value < 1)]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cocos import engine, results
 from cocos.base.errors import InputError
-from cocos.base.ranges import Range
+from cocos.base.ranges import different
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
@@ -59,20 +59,13 @@ THRESHOLDS_LABELS = {
 }
 
 
-def _different(low: float, high: float) -> Range:
-    return Range(
-        f"different numbers from {low:g} to {high:g}",
-        lambda values: 0 < len(values) == len(set(values)) and all(low <= value <= high for value in values),
-    )
-
-
 @sampled(Queries, queries=1000)
 def thresholds(
     embeddings: Embeddings | Checkpoint,
     *,
-    recalls: Annotated[Sequence[float], _different(0, 1)] = (0.1, 0.25, 0.5, 0.75),
-    precisions: Annotated[Sequence[float], _different(0, 1)] | None = None,
-    cutoffs: Annotated[Sequence[float], _different(-1, 1)] | None = None,
+    recalls: Annotated[Sequence[float], different(0, 1)] = (0.1, 0.25, 0.5, 0.75),
+    precisions: Annotated[Sequence[float], different(0, 1)] | None = None,
+    cutoffs: Annotated[Sequence[float], different(-1, 1)] | None = None,
     **asking: Unpack[Queries],
 ) -> xr.Dataset:
     r"""The candidates that each query gets when everything at or above one cosine is returned.

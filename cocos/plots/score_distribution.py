@@ -64,17 +64,20 @@ def score_distribution(
     dataset, width = every[0], every[0].attrs["bin_width"]
     score = dataset["bin"].values
     edges = np.append(score - width / 2, score[-1] + width / 2)
-    if len(every) > 1:
-        _comparable(several)
-        reach = [_ends(each, edges) for each in every]
-        lowest, highest = (min(low for low, _ in reach), max(high for _, high in reach)) if ends is None else ends
-        handles, beside, most, top = _overlaid(several, direction, edges, ax)
-        low = 0.0
+    single = len(every) == 1
+    _comparable(several)
+    reach = [_ends(each, edges) for each in every]
+    lowest, highest = (min(low for low, _ in reach), max(high for _, high in reach)) if ends is None else ends
+    beside, low = ax.twinx(), 0.0
+    beside.set_ylabel(f"positive pairs of all queries ({'hatched' if single else 'dotted'})", color="0.3")
+    ax.set_zorder(beside.get_zorder() + 1)
+    ax.patch.set_visible(False)
+    if single:
+        handles, top, low = _alone(dataset.sel(direction=direction), edges, (lowest, highest), ax, beside)
     else:
-        lowest, highest = _ends(dataset, edges) if ends is None else ends
-        handles, beside, most, top, low = _alone(dataset, direction, edges, (lowest, highest), ax)
+        handles, top = _overlaid(several, direction, edges, ax, beside)
     logarithmic(ax, top)
-    spread = len(every) == 1 and bool(np.isfinite(dataset["spread"].sel(direction=direction)).any())
+    spread = single and bool(np.isfinite(dataset["spread"].sel(direction=direction)).any())
     meant = f"\n{SPREAD_MEANING}" if spread else ""
     ax.set(
         xlabel=f"{plain(dataset.attrs['metric']).replace('_', ' ')} score{meant}",
@@ -82,10 +85,12 @@ def score_distribution(
         xlim=(lowest, highest),
         ylim=(low, 2 * top),
     )
-    said = title(dataset, direction) if len(every) == 1 else title_of(several, direction)
-    ax.set_title(said, fontsize="medium")
+    ax.set_title(title(dataset, direction) if single else title_of(several, direction), fontsize="medium")
     ax.minorticks_off()
-    _align(beside, most, ax)
+    zero = ax.transAxes.inverted().transform(ax.transData.transform((0, 0)))[1]  # at one height on both axes
+    most = 2.5 * max(1.0, *(float(each["positives"].sel(direction=direction).max()) for each in every))
+    beside.set_ylim(-most * zero / (1 - zero), most)
+    beside.set_yticks([tick for tick in beside.get_yticks() if 0 <= tick <= most / 2])
     below(ax, lines=3, handles=handles, ncols=3)
     sns.despine(ax=ax)
     sns.despine(ax=beside, left=True, right=False)
@@ -102,16 +107,11 @@ def _comparable(several: dict[str, xr.Dataset]) -> None:
             raise InputError(f"{what} {said}: draw those with one metric and one number of bins over the same range")
 
 
-def _overlaid(several: dict[str, xr.Dataset], direction: str, edges: np.ndarray, ax: Axes) -> tuple:
-    """Draw each Dataset in a colour: median, band, and the outline of its positives on an axis of their own.
-
-    Returns:
-        Handles of the legend, the axis of the positives, the most positives and the most negatives of a bin.
-    """
-    beside, handles, most, top = ax.twinx(), [], 0.0, 10.0
-    beside.set_ylabel("positive pairs of all queries (dotted)", color="0.3")
-    ax.set_zorder(beside.get_zorder() + 1)
-    ax.patch.set_visible(False)
+def _overlaid(
+    several: dict[str, xr.Dataset], direction: str, edges: np.ndarray, ax: Axes, beside: Axes
+) -> tuple[list, float]:
+    """Draw median, band and outline of the positives of each Dataset; return handles and the most negatives."""
+    handles, top = [], 10.0
     for place, ((name, each), colour) in enumerate(zip(several.items(), palette(len(several)), strict=True)):
         one = each.sel(direction=direction)
         low, middle, high = one["band"].transpose("percentile", "bin").values
@@ -119,21 +119,20 @@ def _overlaid(several: dict[str, xr.Dataset], direction: str, edges: np.ndarray,
         handles += ax.plot(one["bin"], middle, color=colour, linestyle=STYLES[place % len(STYLES)], linewidth=2,
                            label=f"{name}: median query")  # fmt: skip
         beside.stairs(one["positives"], edges, color=colour, linestyle=":", linewidth=1.6, label=name)
-        most, top = max(most, float(one["positives"].max())), max(top, float(high.max()))
+        top = max(top, float(high.max()))
     handles += [Patch(color="0.85", label="5 % to 95 % of the queries")]
-    return [*handles, Line2D([], [], color="0.3", linestyle=":", label="positives, right axis")], beside, most, top
+    return [*handles, Line2D([], [], color="0.3", linestyle=":", label="positives, right axis")], top
 
 
-def _alone(dataset: xr.Dataset, direction: str, edges: np.ndarray, ends: Sequence[float], ax: Axes) -> tuple:
-    """Draw one Dataset: each query, percentiles, neighbours and positives.
-
-    Returns:
-        As `_overlaid`, and the lowest place of the bars of neighbours.
-    """
-    one, score = dataset.sel(direction=direction), dataset["bin"].values
+def _alone(
+    one: xr.Dataset, edges: np.ndarray, ends: tuple[float, float], ax: Axes, beside: Axes
+) -> tuple[list, float, float]:
+    """Draw queries, percentiles, neighbours and positives; return handles, and the ends of the axis of negatives."""
+    score = one["bin"].values
     blue, orange, green = sns.color_palette("colorblind", 3)
     lines = one["negatives"].dropna("query", how="all").transpose("query", "bin").values
-    beside = _positives(one["positives"], edges, orange, ax)
+    beside.stairs(one["positives"], edges, fill=True, facecolor=(*orange, 0.25), edgecolor=(*orange, 0.9), hatch="///",
+                  linewidth=0.8, label="positives")  # fmt: skip
     thin = [np.column_stack([score, line]) for line in lines]
     ax.add_collection(LineCollection(thin, colors=[(*blue, min(0.5, 12 / len(thin)))], linewidths=0.6, rasterized=True))
     outline = [withStroke(linewidth=3.4, foreground="white")]
@@ -142,30 +141,9 @@ def _alone(dataset: xr.Dataset, direction: str, edges: np.ndarray, ends: Sequenc
         band = one["band"].sel(percentile=percentile)
         ax.plot(score, band, color="0.1", linestyle=style, linewidth=thick, path_effects=outline,
                 label="median" if percentile == 50 else f"{percentile:g}th percentile")  # fmt: skip
-    top = max(10.0, float(np.nanmax(lines)))
-    low = _neighbours(one, green, (ends[0], ends[1]), ax)
+    low = _neighbours(one, green, ends, ax)
     handles = [Line2D([], [], color=blue, linewidth=0.8, label="a query"), *ax.get_legend_handles_labels()[0]]
-    handles += beside.get_legend_handles_labels()[0]
-    return handles, beside, float(one["positives"].max()), top, low
-
-
-def _positives(counts: xr.DataArray, edges: np.ndarray, colour, ax: Axes) -> Axes:
-    """Draw the positives as a hatched area behind the axes, on an axis of their own, which is returned."""
-    beside = ax.twinx()
-    beside.stairs(counts, edges, fill=True, facecolor=(*colour, 0.25), edgecolor=(*colour, 0.9), hatch="///",
-                  linewidth=0.8, label="positives")  # fmt: skip
-    beside.set_ylabel("positive pairs of all queries (hatched)", color="0.3")
-    ax.set_zorder(beside.get_zorder() + 1)
-    ax.patch.set_visible(False)
-    return beside
-
-
-def _align(beside: Axes, largest: float, ax: Axes) -> None:
-    """Scale the axis of the positives so that both axes have their zero at the same height."""
-    zero = ax.transAxes.inverted().transform(ax.transData.transform((0, 0)))[1]
-    most = 2.5 * max(1.0, largest)
-    beside.set_ylim(-most * zero / (1 - zero), most)
-    beside.set_yticks([tick for tick in beside.get_yticks() if 0 <= tick <= most / 2])
+    return [*handles, *beside.get_legend_handles_labels()[0]], max(10.0, float(np.nanmax(lines))), low
 
 
 def _ends(dataset: xr.Dataset, edges: np.ndarray) -> tuple[float, float]:
@@ -181,12 +159,9 @@ def _ends(dataset: xr.Dataset, edges: np.ndarray) -> tuple[float, float]:
 
 
 def _neighbours(one: xr.Dataset, colour, ends: tuple[float, float], ax: Axes) -> float:
-    """Draw bars below the axis from the 5th to the 95th percentile of the score of the k-th neighbour.
+    """Draw a bar below the axis for the score of each k-th neighbour, 5th to 95th percentile; return the lowest place.
 
     The text of a bar is on the side with more room between the ends of the axis.
-
-    Returns:
-        Lowest place of the bars.
     """
     place = -0.35
     for k in one["k"].values:
