@@ -51,7 +51,7 @@ LINEAR = (*SAME, *MOVING, "Cat", "TBackward", "Permute", "Transpose", "Reshape",
 # Parts of the names of functions that receive rows from other processes, and how many nodes are searched for them.
 RECEIVED, NEAR_NODES = ("gather", "exchange", "scatter", "reduce"), 8
 ALONG_ROWS, ALONG_COLUMNS = "rows", "columns"
-TURNED = {ALONG_ROWS: ALONG_COLUMNS, ALONG_COLUMNS: ALONG_ROWS, "both": "both"}
+OTHER_AXIS = {ALONG_ROWS: ALONG_COLUMNS, ALONG_COLUMNS: ALONG_ROWS, "both": "both"}
 # Functions of two (., width) and (., width, ...) operands, by the name under which a function mode sees them.
 MULTIPLIED = ("matmul", "mm", "__matmul__", "__rmatmul__")
 # Functions of all pairs laid out as (rows, columns, width): those that keep the shape, and those that end it.
@@ -188,7 +188,7 @@ class Graph:
             found = frozenset()
         else:
             found = self._beside(node) or self._later(node, known)
-            found = frozenset(TURNED[each] for each in found) if turns(node) else found
+            found = frozenset(OTHER_AXIS[each] for each in found) if turns(node) else found
         known[node] = found
         return found
 
@@ -799,7 +799,7 @@ def flows(graph: Graph, product: Product, joins: Mapping[Node, Join]) -> list[Fl
     targets: dict[str, Tensor | None] = {}
     for edge, axis in zip(edges, read, strict=True):
         name = next(iter(axis), "both")
-        name = TURNED[name] if turned else name
+        name = OTHER_AXIS[name] if turned else name
         targets[name] = graph.target(edge[0], turned ^ (name == ALONG_COLUMNS))
         edge[0].register_hook(partial(_keep, arrived[name], edge[1], turned, product.scores))
     factor = graph.factor(node)

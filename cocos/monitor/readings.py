@@ -20,7 +20,13 @@ from cocos.losses.external import units
 from cocos.monitor import settled_scale
 from cocos.monitor.calls import Named, Seen, equal_rows
 from cocos.monitor.directions import unit_rows
-from cocos.results.records import DIRECTION_METRICS, OF_CLASSES, SOURCE_KEYS, SOURCE_METRICS, STEP_METRICS
+from cocos.results.records import (
+    DIRECTION_METRICS,
+    DIRECTION_NUMBERS,
+    OF_CLASSES,
+    SOURCE_KEYS,
+    STEP_METRICS,
+)
 
 # Maximum number of candidates that are compared with each other: a sample is drawn from more.
 SAMPLED_ROWS = 256
@@ -52,15 +58,8 @@ ONE_SIDED = (
 CACHED_SCORES = 2**16
 # Numbers up to which float32 has every whole number.
 EXACT_SUMS = 2**24
-# Sums over the queries of a direction that have means over all queries, and over those with any push.
-MEANS = ("relative", "contributing", "weight_positive", "weight_negative", "pulled_negatives", "pushed_positives",
-         "positives")  # fmt: skip
-PUSHED_MEANS = ("effective", "hardest_share")
 # Numbers of a record that are of all batches together.
 SETTLED = ("scale_slope", "equilibrium_scale", "bias", "equilibrium_bias")
-# Numbers of a direction that are complete as they are.
-COMPLETE = {"idle", "push_own", "pull_own", *(f"{name}_{key}" for name in SOURCE_METRICS for key in SOURCE_KEYS)}
-
 # The matrices of a direction.
 MATRICES = ("scores", "weights", "positive", "negative")
 
@@ -343,7 +342,7 @@ def _sums(stack: _Stack, eps: float) -> Numbers:
     for more, _ in blocks[1:]:
         sums = {name: sums[name] + more[name] for name in sums}
     parts = blocks[0][1] if len(blocks) == 1 else torch.stack([each for _, each in blocks]).sum(dim=0)
-    sums["largest_part"] = parts[:, 0].amax(dim=1)
+    sums["hub_share"] = parts[:, 0].amax(dim=1)
     if first.own is not None:
         push, pull = parts[:, 1], parts[:, 2]
         own = torch.stack([_as(each.own, parts) for each in stack.seen])  # type: ignore[arg-type]
@@ -356,11 +355,13 @@ def _sums(stack: _Stack, eps: float) -> Numbers:
 
 def _means(seen: Seen, sums: dict[str, float]) -> dict[str, float]:
     """Statistics of one direction: means over its queries, as `cocos count` has them."""
-    queries, some = len(seen.scores), sums["some"] or math.nan
-    found = {name: sums[name] / queries for name in MEANS if name in sums}
-    found |= {name: sums[name] / some for name in PUSHED_MEANS}
-    found |= {"unpushed": queries - sums["some"], "hub_share": sums["largest_part"] / some}
-    found |= {name: value for name, value in sums.items() if name in COMPLETE}
+    sums |= {"unpushed": len(seen.scores) - sums["some"]}
+    over = {"all": len(seen.scores), "pushed": sums["some"] or math.nan}
+    found = {
+        name: sums[name] / over[number.over] if number.how == "mean" else sums[name]
+        for name, number in DIRECTION_NUMBERS.items()
+        if name in sums
+    }
     if seen.source == "backward pass":
         found["zero"] = 1 - sums["nonzero"] / (sums["negatives"] or math.nan)
         if seen.scores.dtype == torch.float16:

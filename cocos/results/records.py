@@ -18,13 +18,14 @@ from typing import Any
 from cocos.base import reading
 from cocos.base.errors import InputError, unreachable
 from cocos.base.untrusted import parsed
-from cocos.counting.statistics import BATCH_NUMBERS
+from cocos.counting.statistics import BATCH_NUMBERS, Number
 from cocos.embeddings import sources
 
 __all__ = [
     "BY_PUSH",
     "BY_UNIT",
     "DIRECTION_METRICS",
+    "DIRECTION_NUMBERS",
     "STEP_METRICS",
     "History",
     "Record",
@@ -56,29 +57,34 @@ SOURCE_METRICS = {
     "pulled": ("{} that are pulled, mean over all queries", "candidates"),
     "negatives": ("{}, mean over all queries", "candidates"),
 }
-# Numbers of one direction of a record that a count has too: long name and units.
-COUNTED = {each.record: (each.label, each.units) for each in BATCH_NUMBERS.values() if each.record}
-# All numbers of one direction of a record. Those in `BY_UNIT` are by the natural unit of the loss, and absent where it
-# is unknown.
-DIRECTION_METRICS = {
-    "relative": COUNTED["relative"],
-    "unpushed": ("queries whose negatives are not pushed at all", "queries"),
-    **COUNTED,
-    "weight_negative": ("share of the negatives, mean over all queries", "share"),
-    "pulled_negatives": ("negatives that are pulled, mean over all queries", "candidates"),
-    "pushed_positives": ("positives that are pushed, mean over all queries", "candidates"),
-    "hub_share": ("largest part of a query's push on one candidate, mean over the queries with any push", "1"),
-    "push_own": ("part of the push on candidates of this process", "1"),
-    "pull_own": ("part of the pull on candidates of this process", "1"),
-    "positives": ("positives, mean over all queries", "candidates"),
-    "queries": ("queries of the batch", "queries"),
-    "candidates": ("candidates of the batch", "candidates"),
-    **{
-        f"{name}_{key}": (text.format(source), units)
-        for name, (text, units) in SOURCE_METRICS.items()
-        for key, source in SOURCE_KEYS.items()
-    },
-}
+# Numbers of one direction of a record by name, those of a count among them: a mean is over all queries, or over those with
+# any push, and a sum is of the batch. Those in `BY_UNIT` are by the natural unit of the loss, and absent where it is
+# unknown.
+DIRECTION_NUMBERS = {
+    each.record or each.name: each
+    for each in (
+        BATCH_NUMBERS["relative"],
+        Number("unpushed", "queries whose negatives are not pushed at all", "queries", how="sum"),
+        *(each for each in BATCH_NUMBERS.values() if each.record),
+        Number("weight_negative", "share of the negatives, mean over all queries", "share"),
+        Number("pulled_negatives", "negatives that are pulled, mean over all queries", "candidates"),
+        Number("pushed_positives", "positives that are pushed, mean over all queries", "candidates"),
+        Number("hub_share", "largest part of a query's push on one candidate, mean over the queries with any push", "1",
+               over="pushed"),
+        Number("push_own", "part of the push on candidates of this process", "1", how="sum"),
+        Number("pull_own", "part of the pull on candidates of this process", "1", how="sum"),
+        Number("positives", "positives, mean over all queries", "candidates"),
+        Number("queries", "queries of the batch", "queries", how="sum"),
+        Number("candidates", "candidates of the batch", "candidates", how="sum"),
+        *(
+            Number(f"{name}_{key}", text.format(source), units, how="sum")
+            for name, (text, units) in SOURCE_METRICS.items()
+            for key, source in SOURCE_KEYS.items()
+        ),
+    )
+}  # fmt: skip
+# The same: long name and units.
+DIRECTION_METRICS = {name: (each.label, each.units) for name, each in DIRECTION_NUMBERS.items()}
 BY_UNIT = ("contributing", "idle", "weight_positive", "weight_negative")
 # Directions of a labelled set, whose rows are the candidates as well, or class vectors are; and the latter alone.
 LABELLED, OF_CLASSES = ("s2s", "s2p"), ("s2p",)
