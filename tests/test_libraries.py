@@ -449,6 +449,18 @@ def test_another_loss_of_that_name_does_not_get_the_unit(open_clip, tmp_path):
     (tmp_path / "open_clip" / "loss.py").write_text(OPEN_CLIP.replace("/ 2", "/ 3"))
     loss = losses.load("open_clip:ClipLoss").bind(pairs_of(sides()))
     assert loss.traits.unit_from == "unknown" and "its weights are not those of NTXent" in "\n".join(loss.traits.notes)
+    assert measures.count(sides(), losses.load("open_clip:ClipLoss")).attrs["gradient"] == "autograd"
+
+
+def test_a_loss_that_is_one_of_the_shelf_is_counted_by_its_closed_form(open_clip):
+    theirs = measures.count(sides(), losses.load("open_clip:ClipLoss"))
+    assert (
+        theirs.attrs["gradient"] == "exact"
+        and "by the closed form of NTXent(temperature=0.07)" in theirs.attrs["notes"]
+    )
+    given = measures.count(sides(), losses.load("open_clip:ClipLoss", {"unit": 1 / 0.07}))
+    assert given.attrs["gradient"] == "autograd"
+    np.testing.assert_array_equal(theirs["contributing"], given["contributing"])
 
 
 def test_what_the_scores_do_not_carry_is_said(open_clip, tmp_path):

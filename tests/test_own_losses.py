@@ -974,6 +974,18 @@ def test_ntxent_of_the_library_is_ours(library, given):
     assert losses.name_of(loss) == "pml:NTXentLoss" and losses.parameters(loss) == {"temperature": 0.1}
 
 
+def test_a_loss_of_the_library_that_is_ours_is_counted_by_the_closed_form(library):
+    given = {"temperature": 0.1}
+    theirs, ours = (measures.count(labelled(), losses.load(name, given)) for name in ("pml:NTXentLoss", "ntxent"))
+    for name in ("contributing", "relative", "idle"):
+        assert np.array_equal(theirs[name], ours[name], equal_nan=True), name
+    np.testing.assert_allclose(theirs["effective"], ours["effective"], rtol=1e-5)
+    assert theirs.attrs["gradient"] == "exact" and theirs.attrs["loss"] == "pml:NTXentLoss"
+    assert "by the closed form of NTXent(temperature=0.1), the same loss" in theirs.attrs["notes"]
+    measured = measures.count(labelled(), losses.load("pml:NTXentLoss", given | {"unit": 10}))
+    assert measured.attrs["gradient"] == "autograd" and np.array_equal(measured["idle"], ours["idle"])
+
+
 def test_a_module_of_the_library_is_the_loss_of_its_class_and_settings(library):
     from pytorch_metric_learning import distances
     from pytorch_metric_learning import losses as theirs

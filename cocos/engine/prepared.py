@@ -43,6 +43,8 @@ TO_GIVE = "scores of a teacher (queries, candidates) or (queries, 1 + negatives)
 BOUNDED_SHARES = {"probability": "a probability", "unknown": "a part of the push"}
 # Largest norm for which products of rows, and their squares, stay within the range of float32.
 SINGLE_NORM = 1e15
+# Rows of a batch on which a loss of others is compared with one of the shelf.
+CHECKED_ROWS = 64
 # Float64 arrays of the size of the scores that weighing a whole batch takes.
 WEIGHING_ARRAYS = 10
 
@@ -227,6 +229,11 @@ class Run:
             raise InputError(OUT_OF_RANGE.format(self.loss, str(found.dtype).removeprefix("torch.")))
         return found, unit
 
+    def first(self) -> Pairs:
+        """Pairs of the first batch, whole, in the first direction."""
+        _, side, _ = self.sides[0]
+        return next(self.pairs(side, self.plan.batches[0], whole=True))
+
     def same_group_pairs(self) -> list[int]:
         """Unordered pairs of rows that are of one group, in each batch of pairs; 0 in the others."""
         groups, found = self.embeddings.groups, [0] * len(self.plan.batches)
@@ -380,7 +387,8 @@ def prepare_all(
         options["batches"] = tuple(batch.to(embeddings.query.device) for batch in given)
     planned = functools.cache(functools.partial(_planned, embeddings, checkpoint, options))
     held, made = functools.cache(lambda dtype: embeddings.to(dtype=dtype)), []
-    for loss in map(losses.of, several):
+    for given_loss in several:
+        loss = losses.of(given_loss)
         matching, traits = losses.traits(loss).matching, losses.traits(loss)
         same_group = {"labels": "positive", "rows": "negative", "columns": "negative"}.get(
             matching, options["same_group"]
@@ -390,6 +398,14 @@ def prepare_all(
             raise InputError(f"{losses.name_of(loss)} reads {missing[0]}, which the embeddings do not have: {TO_GIVE}")
         rows = matching in {"rows", "columns"} or (traits.graded and embeddings.grades is not None)
         plan = planned(loss.sample, whole or rows, not whole and matching == "columns")
+        if visits and isinstance(loss, losses.Recognised) and loss.recognised:
+            few = options | {"batch_size": CHECKED_ROWS, "batches": 1}
+            own = held(SCORE_TYPES[options["dtype"] or "float64"])
+            own = own.single(own.directions[0]) if traits.one_way(own) else own
+            with contextlib.suppress(InputError):  # it is read, or refused, as it stands
+                small = _planned(embeddings, checkpoint, few, plan.sample, rows, matching == "columns")
+                loss = loss.by_closed_form(Run(own, loss, small, same_group, checkpoint, "float64").first())
+                traits = losses.traits(loss)
         reads = visits if callable(visits) else readers.has
         hard = embeddings.negatives is not None or embeddings.candidate_negatives is not None
         visited = bool(visits) and not (marks and embeddings.marks)
@@ -408,8 +424,7 @@ def prepare_all(
         dtype = dtype or ("float32" if single else "float64")
         run = Run(own, loss, plan, same_group, checkpoint, dtype, visited, options["seed"], options["split"], eps)
         if isinstance(run.loss, losses.Bindable):  # the code of others, which must see the first batch
-            _, side, _ = run.sides[0]
-            run = replace(run, loss=run.loss.bind(next(run.pairs(side, run.plan.batches[0], whole=True))))
+            run = replace(run, loss=run.loss.bind(run.first()))
         if not whole:
             _reachable(run.loss, eps)
         made.append(run)

@@ -130,6 +130,18 @@ class UnitOfWeights(Protocol):
         """Compute the unit of weights that are known already, broadcastable to (Q, C)."""
 
 
+@runtime_checkable
+class Recognised(Protocol):
+    """A loss of others that may be one of the shelf."""
+
+    @property
+    def recognised(self) -> bool:
+        """Whether its class and its settings are those of a loss of the shelf."""
+
+    def by_closed_form(self, pairs: "Pairs") -> Loss:
+        """Return the same loss, weighed by the closed form of that of the shelf if it equals it on these pairs."""
+
+
 class FileOfSpellings(Protocol):
     """A file of `external`, which reads spellings that are no name on the shelf."""
 

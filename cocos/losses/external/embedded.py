@@ -12,7 +12,7 @@ from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import METRICS, Pairs, length
 from cocos.losses import ClosedForm
 from cocos.losses._calls import takes_tensors
-from cocos.losses.external.cut import Cut, See, find, seeded
+from cocos.losses.external.cut import RECOGNISED_METRICS, Cut, See, find, seeded
 from cocos.losses.external.guard import DETACHED, Foreign, checked, finite, gradient, guarded, measured, reduced
 
 Call = Callable[[Embeddings, Tensor, Tensor, See], Tensor]  # rows with their groups, queries, candidates, see
@@ -57,6 +57,11 @@ class Embedded(Foreign):
     sorted_by_group: bool = False
     twins: Callable[[str], list[ClosedForm]] | None = None
     cut: Cut | None = None
+
+    @property
+    def recognised(self) -> bool:
+        """Whether its class and its settings are those of a loss of the shelf, on some scores."""
+        return self.unit_ is None and self.twins is not None and any(map(self.twins, RECOGNISED_METRICS))
 
     def _rows(self, pairs: Pairs) -> Embeddings:
         """The rows of a batch."""
@@ -211,11 +216,12 @@ class Embedded(Foreign):
     def _settled(self, call: Call, cut: Cut, value: Tensor) -> "Embedded":
         """Bound to the scores that were found."""
         if cut.metric is None:
-            what = "minus the distances that it computes" if cut.sign < 0 else "the scores that it computes"
-            note = f"its weights are of {what}, which are no metric of cocos, by autograd"
+            what = "minus the distances" if cut.sign < 0 else "the scores"
+            read = f"{what} that it computes, which are no metric of cocos"
         else:
             scaled = "" if cut.factor == 1 else f" (it multiplies them by {cut.factor:.6g})"
-            note = f"its weights are of {cut.metric.replace('_', ' ')} scores{scaled}, by autograd"
+            read = f"{cut.metric.replace('_', ' ')} scores{scaled}"
+        note = f"its weights are of {read}, by autograd"
         notes = [note, *([UNWEIGHED[cut.also_read]] if cut.also_read else []), *reduced(value, self.reduction)]
         traits = replace(
             self.traits,
@@ -224,7 +230,7 @@ class Embedded(Foreign):
             bound=True,
             own_scores=cut.metric is None,
         )
-        return replace(self, calls=(call,), cut=cut, traits=traits, weights_note=note)
+        return replace(self, calls=(call,), cut=cut, traits=traits, weights_of=read, weights_note=note)
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,); an equal part of it for each where it returns one number.
@@ -290,3 +296,7 @@ class Embedded(Foreign):
         twin = cast(ClosedForm, self.traits.twin)
         own, factor = self._as_read(twin, pairs)
         return factor * twin.unit(own)
+
+    def read_by_twin(self, pairs: Pairs) -> bool:
+        """Whether its twin reads the scores of these pairs, and not distances of rows divided by their norms."""
+        return not self.traits.own_scores and cast(ClosedForm, self.traits.twin).metric == self.metric

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from cocos import losses
 from cocos.base.errors import InputError
 from cocos.embeddings.scores import Pairs
+from cocos.losses._calls import takes_tensors
 from cocos.losses.external import units
 
 UNKNOWN_UNIT, UNKNOWN_UNIT_OF_A_TERM = (
@@ -127,15 +129,15 @@ class Foreign(losses.StatesTraits):
         traits: what it can do.
         unit_: natural size of one weight; None: that of its twin, or measured.
         form: of `cocos.units`, that its weights have on the first batch; None: none.
-        weights_note: the note on its weights.
-        unit_note: the note on its unit.
+        weights_of: scores of which its weights are, in words.
+        weights_note: the note on them.
     """
 
     traits: losses.Traits
     unit_: float | None = None
     form: str | None = None
+    weights_of: str = ""
     weights_note: str = ""
-    unit_note: str = ""
 
     def __repr__(self) -> str:
         return shown(self.spelling, self.traits.given or {})
@@ -144,6 +146,11 @@ class Foreign(losses.StatesTraits):
     def spelling(self) -> str:
         """Its name for `cocos.losses.load`."""
         return str(self.traits.spelling)
+
+    @property
+    def recognised(self) -> bool:
+        """Whether its class and its settings are those of a loss of the shelf."""
+        return False
 
     def bind(self, pairs: Pairs) -> Self:
         """Return the same loss, settled by one batch."""
@@ -161,6 +168,15 @@ class Foreign(losses.StatesTraits):
         """Unit of the loss of the shelf with the same weights, broadcastable to (Q, C)."""
         raise NotImplementedError
 
+    def read_by_twin(self, pairs: Pairs) -> bool:
+        """Whether the loss of the shelf with the same weights reads the scores of these pairs as they are."""
+        raise NotImplementedError
+
+    def by_closed_form(self, pairs: Pairs) -> "Foreign | ByClosedForm":
+        """The same loss, weighed by its twin; itself where a batch shows that it has none."""
+        bound = self.bind(pairs)
+        return self if bound.traits.twin is None else ByClosedForm(bound, bound.read_by_twin(pairs))
+
     def with_unit(
         self, unit_note: str = "", *, twin: losses.ClosedForm | None = None, named: str = "", form: str | None = None
     ) -> Self:
@@ -174,7 +190,7 @@ class Foreign(losses.StatesTraits):
             share=own.share if twin else units.SHARES.get(str(form)),
             per_positive=own.per_positive,
         )
-        return replace(self, traits=traits, form=form, unit_note=unit_note)
+        return replace(self, traits=traits, form=form)
 
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
         """The unit of weights that are known already, broadcastable to (Q, C)."""
@@ -187,3 +203,41 @@ class Foreign(losses.StatesTraits):
         loss = self.bind(pairs)
         known = loss.unit_ is not None or loss.traits.twin
         return loss.unit_of(pairs.scores if known else loss.weight(pairs), pairs)
+
+
+@takes_tensors
+@dataclass(frozen=True, eq=False, repr=False)
+class ByClosedForm(losses.StatesTraits):
+    """A loss of others that is one of the shelf, weighed by the closed form of that; its value is that of its own code.
+
+    Args:
+        loss: bound to a first batch, on which its own weights were those of its twin.
+        same_scores: its twin reads the scores of the same pairs, so that it can be counted in its place.
+    """
+
+    loss: Foreign
+    same_scores: bool
+
+    def __repr__(self) -> str:
+        return repr(self.loss)
+
+    @cached_property
+    def traits(self) -> losses.Traits:  # type: ignore[override]
+        """Those of the loss, with the gradient of its twin and a note on it."""
+        own = self.loss.traits
+        note = f"its weights are of {self.loss.weights_of}, by the closed form of {own.unit_from}, the same loss"
+        notes = tuple(note if each == self.loss.weights_note else each for each in own.notes)
+        counted_as = own.twin if self.same_scores else None
+        return replace(own, gradient=losses.traits(own.twin).gradient, notes=notes, counted_as=counted_as)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), by its own code."""
+        return self.loss(pairs)  # type: ignore[operator,no-any-return]
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        """∂ Σ loss / ∂ score, (Q, C), by the closed form of its twin; 0 for a pair in neither mask."""
+        return torch.where(pairs.positive | pairs.negative, self.loss.twin_weight(pairs), 0)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Unit of its twin, broadcastable to (Q, C)."""
+        return self.loss.unit_of_twin(pairs)

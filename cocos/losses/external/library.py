@@ -178,6 +178,11 @@ class Adapted(Foreign):
     settings: Settings
     remarks: tuple[str, ...] = ()
 
+    @property
+    def recognised(self) -> bool:
+        """Whether its class and its settings are those of a loss of the shelf."""
+        return self.unit_ is None and self.adapter.twin(self.settings) is not None
+
     def _columns(self, pairs: Pairs) -> BatchColumns:
         """The columns of the pairs."""
         found = columns(
@@ -322,7 +327,8 @@ class Adapted(Foreign):
         if self.traits.bound:
             return self
         weights = self.weight(pairs)
-        note = f"its weights are of {self.metric} scores, by autograd through the code of {self.library}"
+        read = f"{self.metric} scores"
+        note = f"its weights are of {read}, by autograd through the code of {self.library}"
         notes = [*self.remarks, note]
         notes += ["it returns a mean over the queries, counted as a sum"] if self.adapter.mean else []
         if not self._through_scores(pairs):
@@ -343,7 +349,8 @@ class Adapted(Foreign):
         form = None
         if twin is None and self.unit_ is None:
             form, unit_note = measured(weights, pairs)
-        loss = replace(self, traits=replace(self.traits, notes=tuple(notes), bound=True), weights_note=note)
+        traits = replace(self.traits, notes=tuple(notes), bound=True)
+        loss = replace(self, traits=traits, weights_of=read, weights_note=note)
         return loss.with_unit(unit_note, twin=twin, named=written(twin) if twin else "", form=form)
 
     def _through_scores(self, pairs: Pairs) -> bool:
@@ -363,6 +370,11 @@ class Adapted(Foreign):
         """Unit of its twin, of a query's own documents where it reads no others, broadcastable to (Q, C)."""
         alone = self.adapter.own_documents and not self.traits.graded
         return cast(losses.ClosedForm, self.traits.twin).unit(self._own(pairs)[0] if alone else pairs)
+
+    def read_by_twin(self, pairs: Pairs) -> bool:
+        """Whether its twin reads the scores of these pairs, since there are neither hard negatives nor directions."""
+        same = pairs.source is None and not self.adapter.own_documents and not self.traits.graded
+        return same and cast(losses.ClosedForm, self.traits.twin).metric == self.metric
 
 
 def _relative(one: Tensor, other: Tensor) -> float:
