@@ -8,14 +8,13 @@ import xarray as xr
 from cocos import results
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
+from cocos.counting.statistics import OF_SOURCES
 from cocos.embeddings import Embeddings
 from cocos.engine.sampling import Sampling, sampled
 from cocos.measures.count import count
 
-LABELS = {
-    "negatives": ("negatives of the source, per query", "candidates"),
-    "contributing": ("contributing negatives of the source, per query", "candidates"),
-    "pulled": ("contributing negatives of the source that are pulled, per query", "candidates"),
+# Long name and units, those of single queries first.
+LABELS = {each.numbers[0].name: (f"{each.label}, per query", each.units) for each in OF_SOURCES} | {
     "share": ("part of the negatives", "1"),
     "push": ("part of the push", "1"),
     "low": ("part of the push, 5th percentile of the batches", "1"),

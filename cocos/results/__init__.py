@@ -61,15 +61,6 @@ MOST_ENTRIES, LONGEST_CUTOFF = 1000, 9
 MOST_ALONG = {"direction": 100, "loss": 100, "width": 100, "distractors": 1000, "checkpoint": 10_000, "run": 100_000}
 
 
-def _anything(value: Any) -> bool:
-    values = value if isinstance(value, list) else [value]
-    return all(isinstance(each, str | int | float) for each in values)
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 def _number(value: Any) -> bool:
     # Not isfinite: a whole number may be larger than any float.
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
@@ -79,12 +70,8 @@ def _whole(value: Any) -> bool:
     return _number(value) and value == int(value) and abs(value) < 2**63
 
 
-def _part(value: Any) -> bool:
-    return _number(value) and 0 < value < 1
-
-
-def _numbers(value: Any) -> bool:
-    return _text(value) and all(each.isdecimal() and len(each) < LONGEST_CUTOFF for each in value.split(","))
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _document(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -100,31 +87,26 @@ def _document(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _entries(*texts: str) -> Callable[[Any], bool]:
-    """Whether a value is a list of objects with a step and with some texts."""
-    return lambda value: (
-        isinstance(value, list)
-        and all(
+    """Whether a value is a JSON list of objects with a step, and perhaps a width, and with some texts."""
+
+    def one(each: Any) -> bool:
+        return (
             isinstance(each, dict)
             and _whole(each.get("step"))
             and all(_text(each.get(name)) for name in texts)
-            and all(each.get(name) is None or _whole(each[name]) for name in ("width",))
-            for each in value
+            and (each.get("width") is None or _whole(each["width"]))
         )
-    )
+
+    return _document(lambda value: isinstance(value, list) and all(map(one, value)))
 
 
-def _sides(value: Any) -> bool:
+def _health(value: Any) -> bool:
     """Whether a value says how the sides of embeddings are."""
     sides = value.get("sides", {}) if isinstance(value, dict) else None
     return isinstance(sides, dict) and all(isinstance(e, dict) and _whole(e.get("rows")) for e in sides.values())
 
 
-def _reasons(value: Any) -> bool:
-    """Whether a value gives for each detector the reason that it was not watching, or none."""
-    return isinstance(value, dict) and all(each is None or _text(each) for each in value.values())
-
-
-# What an attribute of a result is, by its name; any other one is a text, a number, or a list of either.
+# What an attribute of a result is, by its name.
 RIGHT: dict[str, Callable[[Any], bool]] = (
     dict.fromkeys(
         (
@@ -137,13 +119,17 @@ RIGHT: dict[str, Callable[[Any], bool]] = (
     | dict.fromkeys(("seed", "batch_size", "batches", "folds", "detectors", "row", "group", "rows"), _whole)
     | {
         "eps": _number,
-        "level": _part,
-        "k": _numbers,
+        "level": lambda value: _number(value) and 0 < value < 1,
+        "k": lambda value: (
+            _text(value) and all(each.isdecimal() and len(each) < LONGEST_CUTOFF for each in value.split(","))
+        ),
         "loss_parameters": _document(lambda value: isinstance(value, dict)),
-        "health": _document(_sides),
-        "alarms": _document(_entries("detector", "sentence")),
-        "left_out": _document(_entries("file", "reason")),
-        "watching": _document(_reasons),
+        "health": _document(_health),
+        "alarms": _entries("detector", "sentence"),
+        "left_out": _entries("file", "reason"),
+        "watching": _document(
+            lambda value: isinstance(value, dict) and all(each is None or _text(each) for each in value.values())
+        ),
         # A mapped file is hashed when its result is saved: no file may ask for that of another one.
         "checkpoint_mapped": lambda value: False,
     }
@@ -188,17 +174,12 @@ def by_direction(records: Mapping[str, Mapping[str, torch.Tensor]], labels: Mapp
     variables = {"direction": ("direction", list(records))}
     for name, (dims, *about) in labels.items():
         values = [record[name].cpu() for record in records.values()]
-        whole = torch.stack(values) if dims[:1] != ("query",) else _padded(values)
-        variables[name] = (("direction", *dims), whole, *about)
+        if dims[:1] == ("query",):
+            whole = np.full((len(values), max(map(len, values)), *values[0].shape[1:]), np.nan)
+            for row, each in zip(whole, values, strict=True):
+                row[: len(each)] = each
+        variables[name] = (("direction", *dims), whole if dims[:1] == ("query",) else torch.stack(values), *about)
     return variables
-
-
-def _padded(values: Sequence[torch.Tensor]) -> np.ndarray:
-    """Values along queries, in float64, NaN after the last ones of the shorter tensors."""
-    made = np.full((len(values), max(map(len, values)), *values[0].shape[1:]), np.nan)
-    for whole, each in zip(made, values, strict=True):
-        whole[: len(each)] = each
-    return made
 
 
 def versions() -> dict[str, str]:
@@ -492,7 +473,9 @@ def sound(path: Path, data: xr.Dataset) -> xr.Dataset:
     """
     for name, value in data.attrs.items():
         listed = isinstance(value, np.generic) or isinstance(value, np.ndarray) and value.size <= MOST_ENTRIES
-        if not RIGHT.get(name, _anything)(value.tolist() if listed else value):
+        plain = value.tolist() if listed else value
+        values = plain if isinstance(plain, list) else [plain]  # any other attribute: texts or numbers
+        if not (RIGHT[name](plain) if name in RIGHT else all(isinstance(one, str | int | float) for one in values)):
             shown = " ".join(str(value).split())[:60]
             raise InputError(f"{path} is no result of cocos, or a damaged one: attribute {name} is {shown!r}")
     for name, size in data.sizes.items():
