@@ -109,7 +109,8 @@ def kinds(annotation: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """
     kind = plain(annotation)
     wanted = typing.get_args(kind) if typing.get_origin(kind) in {typing.Union, types.UnionType} else (kind,)
-    return wanted, tuple(typing.get_args(each)[0] for each in wanted if typing.get_origin(each) in {Sequence, Iterable})
+    several = [typing.get_args(each)[0] for each in wanted if typing.get_origin(each) in {Sequence, Iterable}]
+    return wanted, tuple(map(plain, several))
 
 
 def check(signature: inspect.Signature, given: Mapping[str, Any]) -> None:

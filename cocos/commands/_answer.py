@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cocos.base import writing
 from cocos.commands._options import Opening
@@ -123,12 +123,12 @@ def opened(file: Path, loss: str | None, parameters: dict, source: Opening) -> t
 
 
 def saved(data: "xr.Dataset", out: Path | None, draw: Callable[[Path], object] | None = None) -> tuple[Path, ...]:
-    """Save a Dataset, or draw its figure, and return the files written: none where `out` is None."""
+    """Save a Dataset (.nc), or draw its figure where there is one, and return the files written, none without `out`."""
     if out is None:
         return ()
     from cocos import results
 
-    draw(out) if draw is not None else results.save(data, out)
+    results.save(data, out) if draw is None or out.suffix == ".nc" else draw(out)
     return (out,)
 
 
@@ -138,20 +138,23 @@ def answer(
     out: Path | None,
     *,
     draw: Callable[[Path], object] | None = None,
-    about: Iterable[str] = (),
     notes: Iterable[str] = (),
+    tables: "Callable[[xr.Dataset], Iterable[Table]] | None" = None,
+    **changed: Any,
 ) -> Answer:
-    """The answer of a measure: its table, its document and its notes. `out` gets its Dataset, or what `draw` draws."""
+    """The answer of a measure: its table, or several, its document and its notes.
+
+    `out` gets its Dataset, or the figure that `draw` draws. `changed` are fields of the answer that differ.
+    """
     from cocos import measures, reports
 
-    wrote = saved(data, out, draw)
-    return Answer(
-        text=lambda: reports.table(measure, data),
-        document=lambda: measures.document(measure, data),
-        about=about,
-        notes=[*notes, *notes_of(data)],
-        wrote=wrote,
-    )
+    own = {
+        "text": lambda: reports.table(measure, data) if tables is None else "\n\n".join(map(lines, tables(data))),
+        "document": lambda: measures.document(measure, data),
+        "notes": [*notes, *notes_of(data)],
+        "wrote": saved(data, out, draw),
+    }
+    return Answer(**own | changed)
 
 
 def _pace(done: int, total: int, seconds: float) -> str:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from cocos.checkpoints import Checkpoint
     from cocos.checkpoints.data import TrainingSet
+    from cocos.reports.layout import Table
 
 # Parameters of a measure that no option sets.
 NEVER_TYPED = {"loss", "progress"}
@@ -225,9 +226,13 @@ def _measured(
 
 def _shown(kind: str, found: "xr.Dataset", width: str | None) -> Callable[[Path], object]:
     """Draw a Dataset as `cocos plot` does."""
-    from cocos.reports import plot_kinds
 
-    return lambda path: plot_kinds.find(kind).draw([found], {}, path, [{}], width=width)
+    def draw(path: Path) -> object:
+        from cocos.reports import plot_kinds
+
+        return plot_kinds.find(kind).draw([found], {}, path, [{}], width=width)
+
+    return draw
 
 
 @asks(
@@ -333,15 +338,17 @@ def query(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     from cocos.reports import saving, table
     from cocos.reports.plot_kinds import find
 
-    figure = checked(given.out, given.file, given.source.data, figures=True)
+    checked(given.out, given.file, given.source.data, figures=True)
     frozen, found, about = _measured(given, options, "contributors")
     words = find("contributors").row_texts(found, frozen.items(given.split))
     labels, said = words.get("labels"), words.get("query")
     plot = functools.partial(plots.contributors, **words)
     draw = functools.partial(saving.save_plot, plot, found, size=size(found), width=given.width)
-    made = answer("contributors", found, given.out, draw=draw if figure else None, about=about, notes=frozen.notes)
-    return replace(
-        made,
+    return answer(
+        *("contributors", found, given.out),
+        draw=draw,
+        about=about,
+        notes=frozen.notes,
         text=lambda: table("contributors", found, labels=labels, query=said),
         document=lambda: document(found, labels, said),
     )
@@ -389,7 +396,6 @@ def audit(given: SimpleNamespace, options: dict[str, Any]) -> Answer | None:
     """List suspected false negatives by the push that they receive, and replay the filters that would remove them."""
     if given.plan:
         return instead("plan", "--plan", plan=None)
-    from cocos import measures
     from cocos.base import writing
     from cocos.engine.sampling import whole_number
     from cocos.reports import audit as report
@@ -407,12 +413,12 @@ def audit(given: SimpleNamespace, options: dict[str, Any]) -> Answer | None:
     frozen, found, about = _measured(given, options | {"filters": thresholds}, "audit")
     items = frozen.items(given.split)
     texts = items and items.texts(found.attrs["asks"])
-    return Answer(
-        text=lambda: "\n\n".join(lines(each) for each in report.tables(found, texts, given.top)),
-        document=lambda: measures.document("audit", found),
+    return answer(
+        *("audit", found, None if listing else given.out),
         about=about,
-        notes=[*frozen.notes, *notes_of(found)],
-        wrote=(report.write(given.out, found, texts),) if listing else saved(found, given.out),
+        notes=frozen.notes,
+        tables=lambda data: report.tables(data, texts, given.top),
+        **({"wrote": (report.write(given.out, found, texts),)} if listing else {}),
     )
 
 
@@ -442,10 +448,10 @@ def replay(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Replay the same batches with another temperature, margin, batch size, mining rule or loss: a what-if."""
     from cocos.engine import settings
 
-    figure = checked(given.out, given.file, given.source.data, figures=True)
+    checked(given.out, given.file, given.source.data, figures=True)
     options["what"] = settings.read(given.what) if given.what else None
     frozen, found, about = _measured(given, options, "replay", words="{loss_repr}")
-    draw = _shown("replay", found, given.width) if figure else None
+    draw = _shown("replay", found, given.width)
     return answer("replay", found, given.out, draw=draw, about=about, notes=frozen.notes)
 
 
@@ -473,12 +479,12 @@ def temperature(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     from cocos.counting import equilibrium
     from cocos.reports import saving
 
-    figure = checked(given.out, given.file, given.source.data, figures=True)
+    checked(given.out, given.file, given.source.data, figures=True)
     saving.inches(given.width)
     options["batch_sizes"] = sizes or None
     frozen, found, about = _measured(given, options, "temperature", fits=equilibrium.names)
     draw = functools.partial(saving.save_plot, plots.temperature, found, size=(6.4, 4.4), width=given.width)
-    return answer("temperature", found, given.out, draw=draw if figure else None, about=about, notes=frozen.notes)
+    return answer("temperature", found, given.out, draw=draw, about=about, notes=frozen.notes)
 
 
 @asks(
@@ -491,9 +497,10 @@ def temperature(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 def gradients(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Compare the gradients of several losses at this checkpoint, query by query: do they agree?"""
     from cocos import losses, measures
+    from cocos.reports import table
     from cocos.reports.gradients import disagreeing
 
-    figure = checked(given.out, given.file, given.source.data, figures=True)
+    checked(given.out, given.file, given.source.data, figures=True)
     others = given.against or [name for name in ("triplet", "smoothap") if name != given.loss]
     names = [given.loss, *others]
     for name in names:
@@ -507,11 +514,14 @@ def gradients(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     options["against"] = [frozen.loss(name, values)[0] for name, values in zip(others, rest, strict=True)]
     with progress() as start:
         found = measures.gradients(frozen, chosen, **options, progress=start)
-    draw = _shown("gradients", found, given.width) if figure else None
+    draw = _shown("gradients", found, given.width)
     about = [f"{given.file} ({frozen.format}): {found.attrs['loss_repr']}, {origin}"]
-    made = answer("gradients", found, given.out, draw=draw, about=about, notes=frozen.notes)
     apart = disagreeing(found)
-    return replace(made, text=lambda: "\n\n".join([lines(made.text()), *([lines(apart)] if apart else [])]))
+
+    def tables(data: "xr.Dataset") -> "list[Table]":
+        return [table("gradients", data), *([apart] if apart else [])]
+
+    return answer("gradients", found, given.out, draw=draw, about=about, notes=frozen.notes, tables=tables)
 
 
 @asks(
@@ -589,7 +599,7 @@ def run(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
                 given.run, given.loss, parameters=given.parameters, **own, **options, progress=start
             )  # fmt: skip
     draw = functools.partial(_draw_runs, {"run": data}, given.width)
-    made = answer("run", data, given.out, draw=draw if figure else None)
+    made = answer("run", data, given.out, draw=draw)
     code = watching.code(each["detector"] for each in episodes(data))
     again = given.run if given.out is None or figure else [given.out]
     following = report.following(data, again, kept=again is not given.run or bool(read))
@@ -663,7 +673,7 @@ def diff(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     from cocos.reports.diff import tables
 
     files, names = (given.first, given.second), _apart(given.first, given.second)
-    figure = checked(given.out, *files, given.source.data, figures=True)
+    checked(given.out, *files, given.source.data, figures=True)
     asked = {"names": names} | {name: options.pop(name) for name in ("by", "changed", "top", "level")}
     about, notes = [], []
     with progress() as start:
@@ -685,7 +695,7 @@ def diff(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
         document=lambda: document(found),
         about=about,
         notes=dict.fromkeys(notes),
-        wrote=saved(found, given.out, draw if figure else None),
+        wrote=saved(found, given.out, draw),
     )
 
 
@@ -792,7 +802,7 @@ def correlate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     from cocos.reports import saving
     from cocos.reports.correlate import tables
 
-    draws = checked(given.out, *given.files, figures=True)
+    checked(given.out, *given.files, figures=True)
     if given.figure is not None:
         saving.writable(given.figure)
         writing.apart(given.figure, *given.files, given.out)
@@ -800,7 +810,7 @@ def correlate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     own = {"x": listed(given.x), "where": given.where or [], "baseline": listed(given.baseline)}
     found = measures.correlate(given.files, **options | own)
     draw = functools.partial(_draw_correlations, found, given.width)
-    wrote = list(saved(found, given.out, draw if draws else None))
+    wrote = list(saved(found, given.out, draw))
     if given.figure is not None:
         wrote.append(draw(given.figure))
     return Answer(
@@ -958,7 +968,7 @@ def landscape(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     from cocos import measures, plots
     from cocos.reports import saving
 
-    figure = checked(given.out, given.file, given.source.data, figures=True)
+    checked(given.out, given.file, given.source.data, figures=True)
     chosen = None if given.loss is None else shelf.load(given.loss, given.parameters)
     embeddings, about, notes = None, [], []
     if given.file is not None:
@@ -973,7 +983,7 @@ def landscape(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
         width=given.width,
         projection="3d" if given.surface else None,
     )
-    return answer("landscape", found, given.out, draw=draw if figure else None, about=about, notes=notes)
+    return answer("landscape", found, given.out, draw=draw, about=about, notes=notes)
 
 
 @asks(
@@ -997,7 +1007,7 @@ def dtp(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 
     found = series.files(given.run)
     files = [each.path for members in found.values() for each in members]
-    figure = checked(given.out, given.source.data, *files, figures=True)
+    checked(given.out, given.source.data, *files, figures=True)
     bounds, notes = _boundaries(given.alpha or [], list(found)), []
     steps = series.steps(found) if given_steps is None else given_steps
     if steps is None:
@@ -1025,7 +1035,7 @@ def dtp(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
         checkpoint_path="\n".join(path for path, _ in seen), checkpoint_sha256="\n".join(sha for _, sha in seen)
     )
     draw = functools.partial(saving.save_plot, plots.dtp, measured, size=(7.2, 4.6), width=given.width)
-    return answer("dtp", measured, given.out, draw=draw if figure else None, notes=notes)
+    return answer("dtp", measured, given.out, draw=draw, notes=notes)
 
 
 def _boundaries(given: list[str], names: list[str]) -> dict[str, float]:

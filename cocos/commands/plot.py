@@ -77,7 +77,7 @@ def _runs(
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _PlottedRun:
     """A Dataset of a run: its checkpoint (None: it is of a loss alone), the place of the run, and a line about it."""
 
     data: "xr.Dataset"
@@ -88,7 +88,7 @@ class _Measured:
 
 def _measured(
     kind: "PlotKind", runs: list, by_loss: dict, against: list[str], options: dict, source: Opening, start
-) -> list[_Measured]:
+) -> list[_PlottedRun]:
     """Measure all runs, some in each direction by itself; each file is encoded once."""
     from cocos import losses as shelf
     from cocos.reports import plot_kinds
@@ -113,7 +113,7 @@ def _measured(
                 f"loss {attrs['loss']}, {origin}" if _default(kind) else f"{attrs['metric'].replace('_', ' ')} scores"
             )
             about = f"{file} ({frozen.format}): {read}"
-        found += [_Measured(data, frozen, place, about) for data in made]
+        found += [_PlottedRun(data, frozen, place, about) for data in made]
     return found
 
 
@@ -213,5 +213,5 @@ def plot(
         document=lambda: chosen.document(found, names),
         about=dict.fromkeys(each.about for each in measured if each.about),
         notes=dict.fromkeys(notes),
-        wrote=saved(found[0], target, draw if figure else None),
+        wrote=saved(found[0], target, draw),
     )
