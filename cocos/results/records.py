@@ -57,8 +57,8 @@ SOURCE_METRICS = {
     "pulled": ("{} that are pulled, mean over all queries", "candidates"),
     "negatives": ("{}, mean over all queries", "candidates"),
 }
-# Numbers of one direction of a record by name, those of a count among them: a mean is over all queries, or over those with
-# any push, and a sum is of the batch. Those in `BY_UNIT` are by the natural unit of the loss, and absent where it is
+# Numbers of one direction of a record by name, those of a count among them. A mean is over all queries, or over those
+# with any push; a sum is of the batch. Those in `BY_UNIT` are by the natural unit of the loss, and absent where it is
 # unknown.
 DIRECTION_NUMBERS = {
     each.record or each.name: each
