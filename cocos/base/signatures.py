@@ -25,9 +25,6 @@ class Unknown:
             raise AttributeError(name)
         return self
 
-    def __call__(self, *given, **named):
-        return self
-
     def __getitem__(self, key):
         return self
 
