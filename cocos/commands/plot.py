@@ -42,8 +42,9 @@ ASKED = {
 
 def _names() -> str:
     """Names of all plots, without importing any."""
-    shelf = Path(__file__).parent.parent / "plots"
-    return ", ".join(sorted(path.stem for path in shelf.glob("[!_]*.py")))
+    house = Path(__file__).parent.parent
+    shelves = ({path.stem for path in (house / room).glob("[!_]*.py")} for room in ("plots", "measures"))
+    return ", ".join(sorted(set.intersection(*shelves)))
 
 
 def _spelled(name: str) -> str:

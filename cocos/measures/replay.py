@@ -21,11 +21,7 @@ from cocos.measures.diff import COMPARED, values_of
 from cocos.results import several, summaries
 
 # What a replay reports of every query: long name and units.
-REPLAYED = {
-    "contributing": COMPARED["contributing"],
-    "idle": COMPARED["idle"],
-    "relative": COMPARED["relative"],
-    "effective": COMPARED["effective"],
+REPLAYED = {name: COMPARED[name] for name in ("contributing", "idle", "relative", "effective")} | {
     "push": ("total weight above zero", "weight"),
     "hardest_share": COMPARED["hardest_share"],
 }
