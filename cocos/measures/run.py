@@ -131,7 +131,7 @@ def run(
         losses.load(loss, dict(parameters or {}))
     given, notes = _in_order(checkpoints, steps)
     asked = _EachCheckpoint(loss, dict(parameters or {}), eps, retrieval.check(ks), evaluated, sampling)
-    work, say = _Measured(asked.options, known, chosen, notes), sampling["progress"]
+    work, say = _RunSoFar(asked.options, known, chosen, notes), sampling["progress"]
     report = say and say("measuring checkpoints")
     for done, (step, name, entry) in enumerate(given):
         try:
@@ -210,7 +210,7 @@ def members_of(paths: Sequence[Path], given: bool = False) -> tuple[list[series.
 
 
 @dataclass
-class _Measured:
+class _RunSoFar:
     """Checkpoints that were measured, those that were left out, and a Dataset of an earlier call with these options."""
 
     options: str

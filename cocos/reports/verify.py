@@ -26,7 +26,7 @@ def table(found: Sequence[xr.Dataset]) -> Table:
     for one in (measures.document("verify", data) for data in found):
         name, gap, error, peer = one["loss"]["name"], one["gap"], one["error"], one["peer"]
         before = (name, one["verdict"], difference(gap["float64"]), one["gap_on"] or "")
-        after = (gap["float32"], error["float32"], error["bfloat16"], error["float16"], one["finitedifference"])
+        after = (gap["float32"], error["float32"], error["bfloat16"], error["float16"], one["finite_difference"])
         rows.append((*before, *map(difference, (*after, peer["value"], peer["gradient"]))))
         for kind, mark in (("faults", "FAULT"), ("notes", "note")):
             notes += [f"{mark}: {name}: {line}" for line in one[kind]]
