@@ -78,6 +78,10 @@ class Number:
         scale: factor in tables, 100 for percent.
         record: name in a record of `cocos.Monitor`; empty: it is not recorded.
         of: name of the statistic, which fills it in.
+
+    Examples:
+        >>> cocos.statistics.BATCH_NUMBERS["idle"].about
+        ('queries without any contributing negative (C^0)', 'queries')
     """
 
     name: str = ""
@@ -115,6 +119,10 @@ class Statistic:
         rare: a table shows it only where it is not 0.
         asked: it is computed only where it is asked for.
         compared: two results are compared by it, query by query (`cocos diff`).
+
+    Examples:
+        >>> cocos.statistics.BY_NAME["effective"].about
+        ('effective number of negatives', 'candidates')
     """
 
     name: str

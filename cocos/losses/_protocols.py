@@ -245,7 +245,12 @@ class Traits:
 
 
 class StatesTraits:
-    """A loss whose attributes are one value, `traits`."""
+    """A loss whose attributes are one value, `traits`.
+
+    Examples:
+        >>> isinstance(cocos.losses.load("top_k(ntxent)", {"k": 2}), cocos.losses.StatesTraits)
+        True
+    """
 
     traits: Traits
 
