@@ -13,7 +13,6 @@ from cocos import losses
 from cocos.base import docstrings
 from cocos.base.errors import InputError
 from cocos.commands import app
-from cocos.losses import _cards
 
 KNOWN = {
     "ntxent": "InfoNCE infonce clip ClipLoss CLIP-loss multiple_negatives_ranking multiple_negatives_ranking_loss "
@@ -62,9 +61,9 @@ def test_a_name_leads_to_one_loss():
     seen = {}
     for name in losses.names():
         for known, _ in docstrings.listed(docstrings.sections(type(losses.load(name))).get("Also called", "")):
-            plain = _cards.plain(known)
+            plain = losses._plain(known)
             assert seen.setdefault(plain, name) == name, (plain, name)
-            assert plain not in {_cards.plain(each) for each in losses.names()} - {_cards.plain(name)}, plain
+            assert plain not in {losses._plain(each) for each in losses.names()} - {losses._plain(name)}, plain
 
 
 def test_a_name_brings_its_own_parameters_as_defaults(file):

@@ -8,7 +8,7 @@ import torch
 
 import cocos
 from cocos import losses
-from cocos.monitor._recognised import recogniser
+from cocos.monitor.recognised import recogniser
 
 TARGET = torch.arange(16)
 

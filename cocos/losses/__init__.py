@@ -4,11 +4,11 @@ import dataclasses
 import functools
 import importlib
 import pkgutil
+import re
 from typing import TYPE_CHECKING, Any, cast
 
-from cocos.base import plugins
+from cocos.base import docstrings, html, plugins
 from cocos.base.errors import InputError, nearest
-from cocos.losses._cards import also_called, plain
 from cocos.losses._parameters import accepted, build, fields, settled
 from cocos.losses._protocols import (
     Bindable,
@@ -30,7 +30,6 @@ from cocos.losses._protocols import (
     has_weight,
     traits,
 )
-from cocos.losses._refused import UNSPECIFIED, refuse
 
 if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are listed without torch
     from cocos.losses.a_softmax import ASoftmax as ASoftmax
@@ -151,6 +150,54 @@ ADAPTED_PACKAGES = {"pytorch_metric_learning": "pml", "sentence_transformers": "
 ADAPTED_PACKAGES |= {name: name for name in ("lightly", "open_clip")}
 
 
+# Losses without a published formula, and why cocos does not compute them.
+UNSPECIFIED = {"osap": "only its abstract could be read, and it has no published code, so its formula would be a guess"}
+# Losses without negatives: name and spellings, without punctuation and the word loss, and the terms they have instead.
+WITHOUT_NEGATIVES = {
+    "vicreg": "it keeps up the variance of each dimension and draws their covariances to 0 (arXiv:2105.04906)",
+    "barlowtwins barlow": "it draws the cross-correlations of the dimensions to the identity (arXiv:2103.03230)",
+    "wmse": "it whitens the batch and draws positives together (arXiv:2007.06346)",
+    "byol": "it draws the predictions of one network to the outputs of its moving average (arXiv:2006.07733)",
+    "simsiam": "it draws the predictions of one view to the other, whose gradient is stopped (arXiv:2011.10566)",
+}
+GEOMETRY_COMMAND = "cocos evaluate FILE"
+
+
+def _plain(name: str) -> str:
+    """Drop the differences between spellings of a name: case, hyphens, spaces, the word loss at its end.
+
+    Examples:
+        >>> cocos.losses._plain("NT-Xent loss"), cocos.losses._plain("ProxyNCA++")
+        ('ntxent', 'proxyncapp')
+    """
+    letters = re.sub(r"[^a-z0-9]", "", name.lower().replace("++", "pp"))
+    return letters.removesuffix("loss") or letters
+
+
+def _also_called(cls: type) -> list[tuple[str, dict[str, str]]]:
+    """Other names of a loss, listed in its docstring after `Also called:`, with the parameters that each implies.
+
+    Examples:
+        >>> ("CLIP loss", {"temperature": "0.07"}) in cocos.losses._also_called(cocos.losses.ntxent.NTXent)
+        True
+    """
+    said = docstrings.sections(cls).get("Also called", "")
+    return [(name, dict(re.findall(r"(\w+)=([\w.]+)", remark))) for name, remark in docstrings.listed(said)]
+
+
+def _refuse(name: str) -> None:
+    """Refuse a loss that cocos knows and does not compute, in any spelling."""
+    module = name.strip().lower().replace("-", "_")
+    if module in UNSPECIFIED:
+        raise InputError(f"loss {name!r} is unspecified: {UNSPECIFIED[module]}")
+    for spellings, terms in WITHOUT_NEGATIVES.items():
+        if re.sub(r"[^a-z]", "", module).removesuffix("loss") in spellings.split():
+            raise InputError(
+                f"loss {name!r} has no negatives, so there is nothing to count: {terms}; {GEOMETRY_COMMAND} gives the "
+                "alignment, uniformity and effective rank of its embeddings"
+            )
+
+
 def names() -> list[str]:
     """Names of all losses on the shelf.
 
@@ -169,10 +216,10 @@ def _files(folders: tuple[str, ...]) -> list[str]:
 @functools.cache
 def _known_names() -> dict[str, tuple[str, dict[str, str]]]:
     """Map the other names of the losses, listed on their cards, to their file and the parameters they imply."""
-    found: dict[str, tuple[str, dict[str, str]]] = {plain(name): (name, {}) for name in names()}
+    found: dict[str, tuple[str, dict[str, str]]] = {_plain(name): (name, {}) for name in names()}
     for module in names():
-        for name, implied in also_called(_of_file(module)):
-            found.setdefault(plain(name), (module, implied))
+        for name, implied in _also_called(_of_file(module)):
+            found.setdefault(_plain(name), (module, implied))
     return found
 
 
@@ -189,13 +236,13 @@ def module_name(name: str) -> str:
     module = name.strip().lower().replace("-", "_")
     if module in names():
         return module
-    refuse(name)
+    _refuse(name)
     if module.endswith(".py"):
         raise InputError(f"loss {name!r} is a file: name the function or class in it, like {name}:my_loss")
     known = _known_names()
-    if plain(name) not in known:
+    if _plain(name) not in known:
         raise InputError(nearest("loss", name, [*names(), *plugins.names(plugins.LOSSES)]))
-    return known[plain(name)][0]
+    return known[_plain(name)][0]
 
 
 def brought(name: str) -> dict[str, str]:
@@ -209,17 +256,32 @@ def brought(name: str) -> dict[str, str]:
     """
     if name.strip().lower().replace("-", "_") in names() or _reader(name.strip()):
         return {}
-    return dict(_known_names().get(plain(name), ("", {}))[1])
+    return dict(_known_names().get(_plain(name), ("", {}))[1])
+
+
+def _html(loss: Any) -> str:
+    """Lay out a loss of the shelf as notebooks show it: formula, parameters, scores, counts with their unit, source.
+
+    Examples:
+        >>> cocos.losses.load("ntxent")._repr_html_().count("<tr>")
+        6
+    """
+    cls = type(loss)
+    said, documented = docstrings.sections(cls), docstrings.parameters(cls)
+    rows = {"loss": docstrings.summary(cls), "formula": f"${docstrings.formula(cls)}$"}
+    for field in dataclasses.fields(loss):
+        name = field.name.rstrip("_")
+        rows[name] = f"{getattr(loss, field.name)}: {documented.get(name) or documented.get(field.name, '')}"
+    rows |= {"scores": loss.metric, "counts": said.get("Counts", ""), "source": said.get("Source", "")}
+    return html.table(cls.__name__, rows)
 
 
 def _of_file(module: str) -> type:
     """Import the class of a file; notebooks show its losses as tables."""
-    from cocos.losses._table import table
-
     found = importlib.import_module(f"{__name__}.{module}")
     cls: Any = getattr(found, found.__all__[0])
     if not hasattr(cls, "_repr_html_"):
-        cls._repr_html_ = table
+        cls._repr_html_ = _html
     return cast(type, cls)
 
 
@@ -228,7 +290,7 @@ def _class(name: str) -> type:
 
 
 def _on_shelf(name: str) -> bool:
-    return name.strip().lower().replace("-", "_") in {*names(), *UNSPECIFIED} or plain(name) in _known_names()
+    return name.strip().lower().replace("-", "_") in {*names(), *UNSPECIFIED} or _plain(name) in _known_names()
 
 
 def reader_of(name: str) -> str | None:

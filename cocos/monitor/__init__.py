@@ -21,9 +21,9 @@ from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.monitor import calls, readings, tap
 from cocos.monitor import detectors as shelf
-from cocos.monitor._recognised import Reading, inner, recogniser
 from cocos.monitor.callbacks import Unreached
 from cocos.monitor.calls import Named, Seen, embeddings_of
+from cocos.monitor.recognised import Reading, inner, recogniser
 from cocos.monitor.tap import Hook, brief, joined, rank, world
 from cocos.results import records
 
