@@ -11,7 +11,7 @@ import pretended
 from cocos import Embeddings, losses, measures
 from cocos.counting import statistics
 from cocos.embeddings import scores
-from cocos.embeddings.batches import Batch, _batch
+from cocos.embeddings.batches import Batch, _with_negatives
 from cocos.embeddings.sources import DIRECTIONS, SOURCES
 from cocos.engine import fused
 from cocos.engine.columns import columns, fits
@@ -71,7 +71,7 @@ def embeddings(kind="own", number=90, width=12, dtype=torch.float32):
 def batches(given, sizes=(90,)):
     """Batches of pairs with the hard negatives of their queries."""
     rows = torch.arange(len(given.query)).split(list(sizes))
-    return [_batch.with_negatives(Batch(each, each, paired=True), given.negatives, None) for each in rows]
+    return [_with_negatives(Batch(each, each, paired=True), given.negatives, None) for each in rows]
 
 
 def dense(given, some, loss, eps, same_group="ignore"):

@@ -38,6 +38,7 @@ OWN = {
     "engine/kernel/build.py",
     "engine/kernel/structs.py",
     "base/reading.py",
+    "base/signatures.py",
     "measures/paper_table.py",
     "reports/figures.py",
 }
@@ -149,6 +150,7 @@ NEEDED = {
     "table": ["count.nc"],
     "temperature": ["two.npz"],
     "verify": ["two.npz"],
+    "whatif": ["two.npz"],
 }
 # Parameters that are paths, or may be, with the suffixes that lead to different readers.
 SUFFIXES = {

@@ -23,6 +23,7 @@ import cocos
 from cocos import checkpoints
 from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import data, transformers
+from cocos.commands._program import find
 from cocos.commands.inspect import inspect
 from fuzz import caches, formats, results
 from fuzz.guard import FAULTS, Limits, Seen, watch
@@ -82,8 +83,9 @@ def _read(case: formats.Case) -> str:
     else:
         files = [case.path, case.data]
         given = given | {"files": files if case.command == "correlate" else list(map(str, files))}
-    command = importlib.import_module(f"cocos.commands.{case.command}")
-    return _said(lambda: getattr(command, case.command).run(**given, as_json=_odd(case.path)))
+    command = find(case.command)
+    usual = {name: default for name, (_, default) in command.options.items()}
+    return _said(lambda: command.run(**usual | given | {"as_json": _odd(case.path)}))
 
 
 def _said(run: Callable[[], None]) -> str:
