@@ -5,6 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+
+import cocos
+from cocos import losses, measures
+from cocos.engine import readers
 
 ROOT = Path(__file__).parent.parent
 TABLE = dict(
@@ -141,3 +146,19 @@ def test_a_loss_with_a_statistic_of_its_own_is_the_loss_and_one_row(fresh, tmp_p
         "in the table ('  negatives that are near', '1.00', '1.00')",
         "explained ['negatives that are near: with a score above a half']",
     ], done.stderr
+
+
+@pytest.mark.parametrize(("name", "base"), [("ntxent", "NTXent"), ("triplet", "Triplet"), ("siglip", "SigLIP")])
+def test_a_statistic_of_a_loss_that_a_reader_could_read_is_not_lost(name, base):
+    """A reader of what a loss states knows nothing of `extra`."""
+    plain = getattr(losses, base)
+
+    class Own(plain):
+        def extra(self, pairs, eps):
+            return {"clamped": pairs.positive.any(dim=1).to(pairs.scores.dtype)}
+
+    rows = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
+    found = measures.count(cocos.Embeddings(rows, rows + 0.1), Own(), batch_size=8)
+    assert (found["clamped_per_query"] == 1).all() and readers.has(plain()) and not readers.has(Own())
+    usual = measures.count(cocos.Embeddings(rows, rows + 0.1), plain(), batch_size=8)
+    assert (found["contributing"] == usual["contributing"]).all()

@@ -91,6 +91,19 @@ class ExtraStatistics(Protocol):
         """Compute its statistics by name, (Q,) each."""
 
 
+def adds(loss: Any) -> bool:
+    """Whether a loss has statistics of its own, which a reader of what losses state would leave out.
+
+    Those of a loss that filters come with a filter alone, and with one it states no scale that a reader reads.
+
+    Examples:
+        >>> from cocos.losses._protocols import adds
+        >>> adds(cocos.losses.load("hcl")), adds(cocos.losses.load("ntxent"))
+        (True, False)
+    """
+    return isinstance(loss, ExtraStatistics) and not isinstance(loss, Filters)
+
+
 @runtime_checkable
 class Filters(Protocol):
     """A loss that leaves out, or weakens, negatives that it suspects to be positives."""

@@ -47,7 +47,8 @@ def about(data: xr.Dataset) -> tuple[str, ...]:
         lines.append(f"{attrs['loss_repr']}{eps}")
     where = f" on {attrs['device']}" if "device" in attrs else ""
     if "batch_size" in attrs:
-        batches = f"{attrs['batches']} batches" if attrs.get("batches", 1) > 1 else "one batch"
+        number = attrs.get("batches", data.sizes.get("batch", 1))
+        batches = f"{number} batches" if number > 1 else "one batch"
         lines.append(
             f"{batches} of {attrs['batch_size']} {attrs['sample']}, seed {attrs['seed']}; {attrs['dtype']}{where}"
         )

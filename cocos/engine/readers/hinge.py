@@ -18,7 +18,7 @@ from cocos.engine.view import View
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "HingeReader | None":
     """Return the reader of a loss; None if it is not a hinge of margin - positive + negative."""
-    usable = losses.traits(loss).hinge in {"all", "hardest"}
+    usable = losses.traits(loss).hinge in {"all", "hardest"} and not losses.adds(loss)
     return HingeReader(loss, eps, spread=spread, relative=relative) if usable else None
 
 

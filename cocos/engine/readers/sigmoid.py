@@ -21,6 +21,8 @@ def reads(loss, eps: float, *, spread: bool, relative: bool) -> "SigmoidReader |
     """Return the reader of a loss; None unless each pair has a logistic term of its own."""
     if losses.traits(loss).logistic is None or loss.couples != "query" or not losses.has_weight(loss):
         return None
+    if losses.adds(loss):
+        return None
     return SigmoidReader(loss, eps, spread=spread, relative=relative)
 
 

@@ -35,6 +35,8 @@ def reads(loss, eps: float, *, spread: bool, relative: bool) -> "SoftmaxReader |
     scale = losses.traits(loss).softmax_scale
     if loss.couples != "query" or scale is None or not math.isfinite(scale) or not losses.has_weight(loss):
         return None
+    if losses.adds(loss):
+        return None
     return SoftmaxReader(loss, scale, eps, spread=spread, relative=relative)
 
 
