@@ -241,7 +241,7 @@ def negative_rows(values: Any, query: Tensor, candidate: Tensor) -> tuple[Tensor
 
 
 def longer(name: str, given: tuple[Any, Any] | None, more: int) -> tuple[Any, Any] | None:
-    """Describe so many hard negatives that were put behind the candidates by empty texts, in `names` or `pictures`."""
+    """Describe hard negatives behind the candidates by empty texts, in `names` or `pictures`."""
     if not isinstance(given, tuple) or len(given) != 2 or given[1] is None or not more:
         return given
     said = texts(given[1])

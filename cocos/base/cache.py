@@ -278,7 +278,7 @@ def embeddings(
 
 
 class _Run:
-    """The rows that are encoded so far, with those of an interrupted run."""
+    """Rows encoded so far, including those of an interrupted run."""
 
     def __init__(self, kept: _Kept, total: int):
         self.kept, self.total = kept, total

@@ -171,7 +171,7 @@ class _Attributes:
         self.number = self.size = 0
 
     def check(self, thing: h5py.h5d.DatasetID | h5py.h5g.GroupID, size: int) -> None:
-        """Check the attributes of one object of a file of so many bytes."""
+        """Check the attributes of one object of a file, given its size in bytes."""
         self.number += h5py.h5a.get_num_attrs(thing)
         if self.number > MAX_ATTRIBUTES:
             raise ValueError(f"more than {MAX_ATTRIBUTES:,} attributes")

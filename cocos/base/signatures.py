@@ -88,7 +88,7 @@ class ModuleNames(dict):
         return self[name]
 
     def value(self, node: ast.expr | None) -> Any:
-        """Value of an expression; `UNKNOWN` where it depends on what is not imported."""
+        """Value of an expression; `UNKNOWN` where it needs a package that is not imported."""
         if node is None:
             return UNKNOWN
         try:

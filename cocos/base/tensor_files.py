@@ -55,7 +55,7 @@ class Header:
 
 
 def header(stream: IO[bytes], size: int, most: int = MAX_HEADER) -> Header:
-    """Read the header, of at most so many bytes, at the beginning of a file, and check it against the file's size.
+    """Read the header, up to a size in bytes, at the beginning of a file, and check it against the file's size.
 
     Raises:
         ValueError: it is damaged, too large, or does not describe every byte of the file once.

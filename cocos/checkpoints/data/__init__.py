@@ -128,7 +128,7 @@ def _check(name: str, load: Callable, path: tuple[Path, ...], arguments: dict[st
 
 
 def splits(name: str, *path: Path, **arguments: Any) -> tuple[str, ...]:
-    """Return the splits of a kind of data; of the arguments of its `load` its `splits` gets what it takes."""
+    """Return the splits of a kind of data; its `splits` takes some of the arguments of its `load`."""
     module = _module(name)
     if not hasattr(module, "splits"):
         return module.SPLITS

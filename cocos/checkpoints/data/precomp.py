@@ -137,7 +137,7 @@ def _features(path: Path) -> StoredRows | np.ndarray:
 
 
 def _captions(path: Path, most: int) -> list[str]:
-    """Read the lines of a text file of at most so many bytes."""
+    """Read the lines of a text file up to a size in bytes."""
     if (size := os.path.getsize(path)) > most:
         raise InputError(f"{path} has {size} bytes, expected at most {most} for the images beside it")
     found = []

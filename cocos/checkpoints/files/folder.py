@@ -125,7 +125,7 @@ class Folder:
         return target
 
     def text(self, name: str, most: int = MAX_TEXT) -> str:
-        """Read a text file of at most so many bytes."""
+        """Read a text file up to a size in bytes."""
         try:
             return self._bytes(name, most).decode("utf-8-sig")
         except UnicodeDecodeError:
@@ -142,7 +142,7 @@ class Folder:
             return stream.read(most)
 
     def json(self, name: str, most: int = MAX_TEXT):
-        """Read a JSON file of at most so many bytes as plain data."""
+        """Read a JSON file up to a size in bytes, as plain data."""
         raw = self._bytes(name, most)
         try:
             return parsed(raw)
