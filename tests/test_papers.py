@@ -1,5 +1,6 @@
 """Golden data of the published counters (tests/data/README.md), for both conventions."""
 
+import json
 from functools import cache
 from pathlib import Path
 
@@ -300,3 +301,20 @@ def test_idle_queries_of_all_negatives_and_of_the_hardest_are_the_same():
         hardest = measures.count(embeddings, losses.load("triplet_sh"), batches=batches)
         np.testing.assert_array_equal(every["idle"], hardest["idle"])
         np.testing.assert_array_equal(hardest["contributing_sum"], hardest["queries"] - hardest["idle"])
+
+
+def test_the_published_smoothap_counter_takes_other_images_for_the_positives_of_a_caption():
+    """Caption 0 alone has its own image among those that are read, with four others."""
+    data = case(*SMOOTHAPS[0])
+    captions, images = (data[f"in/{side}"].shape[0] for side in ("captions", "images"))
+    read = [range(5 * caption, min(5 * caption + 5, images)) for caption in range(captions)]
+    assert [caption for caption in range(captions) if caption // 5 in read[caption]] == [0] and len(read[0]) == 5
+    notes = conventions.footnotes(SmoothAP(), "ecir2022", directions=2)
+    assert "candidates of other queries" in notes[0] and "its own and four others" in notes[0]
+    note = json.loads(measures.paper_table("5").attrs["footnotes"])["rows"]
+    assert "images 5i to 5i+4" in note and "captions" not in note
+
+
+def test_the_slides_name_of_the_hardest_negative_finds_it_with_a_warning():
+    assert losses.canonical("semi-hard") == losses.canonical("Semi-Hard loss") == "triplet_sh"
+    assert "semi-hard negatives are others" in " ".join(losses.TripletSH.__doc__.split())

@@ -69,7 +69,8 @@ def eq7(pairs: Pairs, temperature: float, eps: float, *, second: bool, ranked: b
     """Count of Eq. 7 over the rows that the published counter reads, (Q,).
 
     For query q, in both directions, it takes candidates 5q to 5q+4 for the positives. It divides by five, or by one for
-    the second direction.
+    the second direction, whose query q is a caption and whose candidates are images: its own image is q // 5, so that
+    it reads other images, or none; for caption 0, its own image and four others.
     """
     start = PUBLISHED_CAPTIONS * torch.arange(len(pairs.scores), device=pairs.scores.device)[:, None]
     column = torch.arange(pairs.scores.shape[1], device=pairs.scores.device)[None, :]
@@ -112,7 +113,8 @@ def footnotes(loss, convention: str, *, directions: int) -> list[str]:
     if isinstance(loss, SmoothAP):
         notes.append(
             "Eq. 7 takes columns 5q to 5q+4 for the positives of query q, as published: right where each query has "
-            "five candidates in a row, wrong for every query of the second direction but the first"
+            "five candidates in a row, wrong for every query of the second direction, for which it takes candidates of other "
+            "queries, or none; for the first query, its own and four others"
             if published
             else f"Eq. 7 is counted over each query's own positives; the published counter reads wrong rows {other}"
         )

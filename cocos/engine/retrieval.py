@@ -161,7 +161,9 @@ def average_precision(score: Tensor, negatives: Tensor) -> float:
     .. math:: \sum_i (R_i - R_{i-1}) P_i
 
     over the thresholds i where recall R grows, P the precision there; no interpolation. At a threshold all pairs that
-    tie are in. It needs a score that means the same for every query; the rank metrics do not.
+    tie are in. It needs a score that means the same for every query; the rank metrics do not. The paper does not say
+    which area it prints: the trapezoids between the points of the curve have another one, by a few hundredths of a
+    point on sets of some hundred queries (67.56 for 67.60).
 
     Args:
         score: (P,) float64 of all positive pairs, descending.

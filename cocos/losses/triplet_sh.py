@@ -27,7 +27,8 @@ class TripletSH(ShelfLoss):
     Counts: the hardest negative where it violates; unit 1, one violated triplet.
     Net: push equals pull for every query.
     Source: Faghri et al. 2018, VSE++, arXiv:1707.05612, eq. 6; α of Bleeker & de Rijke 2022, arXiv:2202.07474.
-    Also called: max of hinges, MH, VSE++, batch-hard, batch-hard triplet. Of equally hard negatives
+    Also called: max of hinges, MH, VSE++, batch-hard, batch-hard triplet, semi-hard (by the slides). FaceNet's
+    semi-hard negatives are others, those that score below the positive: `semi_hard(triplet)`. Of equally hard negatives
     the first one takes the weight.
     Family: triplet.
 
