@@ -308,6 +308,23 @@ def test_proxies_give_distances(tmp_path):
     plt.close("all")
 
 
+def test_recall_of_a_run_with_proxies_is_among_samples_and_beside_it_is_accuracy():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(4).repeat_interleave(5)
+    made = [Embeddings.labelled(torch.randn(20, 3, generator=generator), labels, torch.eye(4, 3)) for _ in range(2)]
+    found = measures.run(made, "warped_softmax", batch_size="all")
+    each = [measures.evaluate(one, metric="euclidean") for one in made]
+    among, accuracy = ([one["R@1"].sel(direction=side).item() for one in each] for side in ("s2s", "s2p"))
+    assert among != accuracy
+    assert found["R@1_s2s"].values.tolist() == among
+    assert found["R@1"].sel(direction="s2p").values.tolist() == accuracy == [one["accuracy"].item() for one in each]
+    said = table(found)
+    assert {"accuracy", "R@1", "DTP"} <= set(said.columns)
+    shown = [float(row[said.columns.index("R@1")]) for row in said.rows]
+    assert shown == [round(value, 1) for value in among]
+    assert any(f"R@1 s2s: best at step {int(np.argmax(among))}" in line for line in said.head)
+
+
 @pytest.mark.parametrize(
     ("names", "steps", "note"),
     [

@@ -113,8 +113,8 @@ def footnotes(loss, convention: str, *, directions: int) -> list[str]:
     if isinstance(loss, SmoothAP):
         notes.append(
             "Eq. 7 takes columns 5q to 5q+4 for the positives of query q, as published: right where each query has "
-            "five candidates in a row, wrong for every query of the second direction, for which it takes candidates of other "
-            "queries, or none; for the first query, its own and four others"
+            "five candidates in a row, wrong for every query of the second direction, for which it takes candidates of "
+            "other queries, or none; for the first query, its own and four others"
             if published
             else f"Eq. 7 is counted over each query's own positives; the published counter reads wrong rows {other}"
         )

@@ -51,6 +51,9 @@ METRIC_LABELS = {
     "unmatched": ("candidates that match no query: distractors", "candidates"),
     "rsum": ("sum of R@1, R@5 and R@10 of both directions", "%"),
     "PR-AUC": ("average precision over all pairs of the first direction, one threshold for all", "%"),
+    "accuracy": ("samples whose nearest proxy is of their class", "%"),
+    "accuracy@k": ("samples with a proxy of their class among the first {k}", "%"),
+    "AvgDTP": ("distance to the own proxy, mean over classes of the mean over samples", "distance"),
     "NMI": ("normalised mutual information of classes and k-means clusters", "%"),
 }
 

@@ -1,16 +1,16 @@
 """How well are the positives retrieved?"""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import engine, results
+from cocos import engine, losses, results
 from cocos.base import ranges
 from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import whole
@@ -22,6 +22,7 @@ from cocos.engine import readers, retrieval
 from cocos.engine.prepared import embedded
 from cocos.engine.queries import with_positives
 from cocos.engine.sampling import Progress
+from cocos.measures.dtp import dtp
 
 # Splits in the order of preference.
 EVALUATED_SPLITS = ("test", "val", "dev", "train")
@@ -31,12 +32,95 @@ RANK_LABELS = {
     "query_index": ("row of the query in the embeddings", "1"),
     "query_group": ("group of the query, numbered in ascending order", "1"),
 }
+# Ending of the metrics of the members of an ensemble, over (member, direction).
+OF_MEMBERS = "_of_members"
 
 
 def _split(embeddings: Embeddings | Checkpoint, split: str | None) -> str:
     """The split to evaluate: the one named, or the first of the usual ones that a checkpoint has."""
     known = getattr(embeddings, "splits", ())
     return split or next((name for name in EVALUATED_SPLITS if name in known), "train")
+
+
+def _ranked_by(checkpoint: Checkpoint | None, loss: Any, metric: str | None) -> tuple[str, str, list[str]]:
+    """The metric of the ranking, the name of the loss of the training, and a note where the loss chose the metric.
+
+    What is named goes first; then the metric of the loss, of `loss` or of the one that the checkpoint recorded.
+    """
+    if metric is not None and metric not in scores.METRICS:
+        raise InputError(nearest("metric", metric, scores.METRICS))
+    recorded = checkpoint.trained_with if checkpoint else None
+    if loss is None and recorded is None:
+        return metric or "cosine", "", []
+    if loss is not None:
+        made = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
+    else:
+        made = checkpoint.loss()[0]  # type: ignore[union-attr]
+    name = losses.name_of(made)
+    if metric is not None or made.metric not in scores.METRICS:
+        return metric or "cosine", name, []
+    origin = "the loss that is named" if loss is not None else "the loss of the training, by the file"
+    said = f"ranked by {made.metric.replace('_', ' ')} scores, those of {name}, {origin}; --metric takes others"
+    return made.metric, name, [said] if made.metric != "cosine" else []
+
+
+def among_samples(embeddings: Embeddings) -> Embeddings | None:
+    """Samples of a set with class proxies, asking each other; None without proxies, or where no sample has a positive.
+
+    This is the image-to-image retrieval of DeMoor & Prevost 2024: proxies serve the training, and are not ranked.
+    """
+    if not embeddings.proxies:
+        return None
+    sizes = embeddings.query_group.unique(return_counts=True)[1]
+    if len(sizes) < 2 or int(sizes.max()) < 2:
+        return None
+    return Embeddings.labelled(embeddings.query, embeddings.query_group)
+
+
+def concatenated(members: Sequence[Embeddings], metric: str) -> Embeddings:
+    """An ensemble: the embeddings of several models of one set, row by row behind each other.
+
+    Cosine scores count each model alike: its rows have length 1 before. Other scores take the rows as they are.
+
+    Args:
+        members: of one set, in one order: the same groups, (N,) and (M,); widths may differ.
+        metric: of the scores.
+
+    Raises:
+        InputError: naming the first member that is of another set, or has variances.
+
+    Source: Musgrave et al. 2020, A Metric Learning Reality Check, arXiv:2003.08505, section 3.3, and DeMoor & Prevost
+    2024, appendix D: four models of 128 dimensions, concatenated.
+
+    Examples:
+        >>> one = cocos.Embeddings.labelled(torch.eye(4), [0, 0, 1, 1])
+        >>> cocos.measures.evaluate(one, ensemble=[one], ks=[1]).attrs["members"]
+        '2'
+    """
+    first = members[0]
+    for number, each in enumerate(members, 1):
+        if each.candidate_variance is not None:
+            raise InputError(f"ensemble: the candidates of member {number} are distributions, which are not joined")
+        same = each.directions == first.directions and each.shared == first.shared
+        for side in ("query_group", "candidate_group"):
+            own, other = getattr(each, side), getattr(first, side)
+            same = same and len(own) == len(other) and bool((own.cpu() == other.cpu()).all())
+        if not same:
+            raise InputError(
+                f"ensemble: member {number} ({len(each.query)} and {len(each.candidate)} rows) is not of the set of "
+                f"the first ({len(first.query)} and {len(first.candidate)} rows), or its groups differ"
+            )
+    unit = metric == "cosine"
+
+    def joined(rows: list[Tensor]) -> Tensor:
+        kind = torch.promote_types(max((each.dtype for each in rows), key=lambda kind: kind.itemsize), torch.float32)
+        rows = [each.to(rows[0].device, kind) for each in rows]
+        return torch.cat([torch.nn.functional.normalize(each) if unit else each for each in rows], dim=1)
+
+    query = joined([each.query for each in members])
+    candidate = query if first.shared else joined([each.candidate for each in members])
+    files = tuple(file for each in members for file in each.mapped)
+    return replace(first, query=query, candidate=candidate, negatives=None, candidate_negatives=None, mapped=files)
 
 
 def _origin(checkpoint: Checkpoint | None, split: str | None) -> tuple[dict, list[str]]:
@@ -232,10 +316,12 @@ def _notes(names: tuple[str, ...], left_out: list[int], unmatched: list[int], fe
 def evaluate(
     embeddings: Embeddings | Checkpoint,
     *,
-    metric: str = "cosine",
+    metric: str | None = None,
+    loss: Any = None,
     ks: Iterable[int] = (1, 5, 10),
     folds: Annotated[int, whole(1)] = 1,
     distractors: Embeddings | Checkpoint | None = None,
+    ensemble: Sequence[Embeddings | Checkpoint] = (),
     seed: int = 0,
     split: str | None = None,
     device: str | None = None,
@@ -249,12 +335,15 @@ def evaluate(
 
     Args:
         embeddings: embeddings of the set to evaluate, or a checkpoint (a split of its data is encoded).
-        metric: one of `cocos.scores.METRICS`.
+        metric: one of `cocos.scores.METRICS`; None: that of the loss, or `cosine` where no loss is known.
+        loss: whose scores rank, a loss or its name; None: the one that the checkpoint was trained with.
         ks: cut-offs of R@k and mAP@k.
         folds: number of parts of nearly equal size, cut from the queries' groups in order of first appearance; each
             is evaluated on its own, with its own candidates and all distractors. 5 is the 1k protocol of COCO, 1 the 5k
             one, as in `evalrank` of VSE++ (Faghri et al. 2018, arXiv:1707.05612).
         distractors: its candidates (its samples, where they ask class proxies) become candidates that match no query.
+        ensemble: other models of the same set. Their embeddings are concatenated to those of `embeddings`, and the
+            metrics of each member alone stand beside (DeMoor & Prevost 2024, appendix D: "Ensemble" and "Aggregate").
         seed: of the k-means behind NMI.
         split: of the checkpoint's data; None: test, val, dev or train, the first one that it has.
         device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
@@ -265,7 +354,11 @@ def evaluate(
         are those of `cocos.retrieval.metrics`; beside them `rsum` where there are two directions, `PR-AUC` of the first
         direction with one threshold for all queries, and `NMI` for samples with classes: k-means on the unit vectors,
         one run from a k-means++ start, as many clusters as classes, at a bounded cost (`cocos.retrieval.clustered`):
-        a note says where that ended it early or left classes out. Of every query, (direction, query): `best_rank`, that
+        a note says where that ended it early or left classes out. A set with class proxies has two directions: `s2p`,
+        samples among proxies, and `s2s`, samples among samples, the image-to-image retrieval of papers. Its `accuracy`
+        is the part of the samples whose nearest proxy is of their class, R@1 of `s2p`; `accuracy@k` has the proxy among
+        the first k; `AvgDTP` is the distance to the own proxy (`cocos.measures.dtp`). With an ensemble, metrics with
+        the ending `_of_members` over (member, direction). Of every query, (direction, query): `best_rank`, that
         of its best positive without distractors, its row `query_index` and its `query_group`.
 
     Raises:
@@ -277,16 +370,25 @@ def evaluate(
         [100.0, 100.0]
     """
     ks = retrieval.check(ks)
-    if metric not in scores.METRICS:
-        raise InputError(nearest("metric", metric, scores.METRICS))
     batches.check(None, 2, None, None, seed)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
+    metric, trained_with, chosen = _ranked_by(checkpoint, loss, metric)
+    options: dict[str, Any] = {"metric": metric, "ks": ks, "folds": folds, "seed": seed, "split": split}
+    several = [embeddings, *ensemble] if ensemble else []
+    alone = [evaluate(each, **options, device=device, progress=progress) for each in several]
     embeddings = embedded(embeddings, _split(embeddings, split), device, progress)
+    if ensemble:
+        where = str(embeddings.query.device)
+        others = [embedded(each, _split(each, split), where, progress) for each in ensemble]
+        embeddings = concatenated([embeddings, *others], metric)
+    if embeddings.proxies and not torch.isin(embeddings.query_group, embeddings.candidate_group).any():
+        chosen.append("no sample has a proxy of its class: samples are ranked among samples, and not among proxies")
+        embeddings = among_samples(embeddings) or embeddings
     scores.check(embeddings, metric, checkpoint and checkpoint.path)
     samples, names = len(embeddings.query), embeddings.directions
     spread = health.of(embeddings, metric)
     loud = health.sentence(spread, health.called(embeddings))
-    opened = [embeddings]
+    opened, among = [embeddings], among_samples(embeddings)
     if distractors is not None:
         where = str(embeddings.query.device)
         more = embedded(distractors, _split(distractors, None), where, progress)
@@ -301,16 +403,25 @@ def evaluate(
     if embeddings.shared or embeddings.proxies:
         clusters, clustering = _clustered([visit for visit in visits if visit.condition == "without"], seed, progress)
         singles = {condition: values | {"NMI": clusters} for condition, values in singles.items()}
+    rows_of_sides = [(len(sides.matched[k]) + len(sides.alone[k]), len(sides.alone[1 - k])) for k in range(len(names))]
+    if embeddings.proxies:
+        singles = _of_proxies(opened[0], records, singles, ks)
+    if among is not None:
+        own = list(_visits(among, _Rows.of(among, samples), folds))
+        found, _, theirs = _found(own, metric, ks, progress)
+        records = {condition: values | found["without"] for condition, values in records.items()}
+        names, asking = (*names, *among.directions), asking | theirs
+        rows_of_sides.append((samples, 0))
     for each in opened:
         each.unchanged()
     queries = [sum(values["queries"] for values in folded) for folded in records["without"].values()]
     sizes = {
-        "left_out": [len(sides.matched[k]) + len(sides.alone[k]) - number for k, number in enumerate(queries)],
-        "unmatched": [len(sides.alone[1 - k]) for k in range(len(queries))],
+        "left_out": [rows - number for (rows, _), number in zip(rows_of_sides, queries, strict=True)],
+        "unmatched": [unmatched for _, unmatched in rows_of_sides],
     }
     fewest = [min(values["candidates"] for values in folded) for folded in records["without"].values()]
     where, notes = _origin(checkpoint, split)
-    notes += [*_notes(names, sizes["left_out"], sizes["unmatched"], fewest, ks), *clustering]
+    notes += [*chosen, *_notes(names, sizes["left_out"], sizes["unmatched"], fewest, ks), *clustering]
     attrs = {
         "title": "Retrieval metrics",
         "metric": metric,
@@ -321,6 +432,8 @@ def evaluate(
         "device": embeddings.query.device.type,
         "notes": "\n".join([*([loud] if loud else health.mispaired(opened[0], metric)), *embeddings.notes, *notes]),
         "health": json.dumps(health.report(spread, health.alignment(embeddings) | health.pairing(opened[0], metric))),
+        **({"trained_with": trained_with} if trained_with else {}),
+        **({"members": str(len(several))} if several else {}),
         **where,
     }
     first, made = records["without"], {}
@@ -330,14 +443,37 @@ def evaluate(
     made |= {name: (("distractors", "fold"), [one[name] for one in singles.values()]) for name in singles["without"]}
     made |= {name: ("direction", values) for name, values in sizes.items()}
     variables = {name: (dims, values, *retrieval.label(name)) for name, (dims, values) in made.items()}
-    variables |= {"distractors": ("distractors", list(records)), "direction": ("direction", list(first))}
-    variables |= {"fold": ("fold", range(folds))} | _of_queries(embeddings, asking)
-    return results.labelled(variables, results.versions() | attrs)
+    variables |= _of_members(alone, variables) | {"distractors": ("distractors", list(records))}
+    variables |= {"direction": ("direction", list(first)), "fold": ("fold", range(folds))}
+    return results.labelled(variables | _of_queries(embeddings, asking), results.versions() | attrs)
+
+
+def _of_proxies(embeddings: Embeddings, records: dict, singles: dict, ks: tuple[int, ...]) -> dict:
+    """Numbers of samples and their proxies beside others of no single direction: accuracy, and AvgDTP."""
+    away = float(dtp({"run": [embeddings]})["average"].squeeze())
+    made = {}
+    for condition, values in singles.items():
+        (entries,) = records[condition].values()
+        right = {f"accuracy@{k}" if k > 1 else "accuracy": [one[f"R@{k}"] for one in entries] for k in ks}
+        made[condition] = values | right | {"AvgDTP": [away] * len(entries)}
+    return made
+
+
+def _of_members(alone: Sequence[xr.Dataset], known: dict) -> dict:
+    """Metrics of each member of an ensemble by itself, the mean over its folds, (member, direction)."""
+    made = {}
+    for name, (dims, *_) in known.items() if alone else ():
+        if dims == ("distractors", "direction", "fold") and name not in {"queries", "candidates"}:
+            values = np.stack([one[name].sel(distractors="without").mean("fold").values for one in alone])
+            label, units = retrieval.label(name)
+            made[f"{name}{OF_MEMBERS}"] = (("member", "direction"), values, f"{label}, of a member alone", units)
+    return made | ({"member": ("member", range(1, len(alone) + 1))} if alone else {})
 
 
 def _of_queries(embeddings: Embeddings, found: dict[str, list[tuple[Tensor, readers.PositiveRanks]]]) -> dict:
     """Variables over (direction, query), NaN behind the last row of a side, from the rows that ask and their ranks."""
-    groups = (embeddings.groups.query, embeddings.groups.candidate)[: len(found)]
+    both = embeddings.groups.query, embeddings.groups.candidate
+    groups = [both[0] if embeddings.proxies else both[k] for k in range(len(found))]
     made = {name: np.full((len(found), max(map(len, groups))), np.nan) for name in RANK_LABELS}
     for k, (group, folds) in enumerate(zip(groups, found.values(), strict=True)):
         made["query_index"][k, : len(group)], made["query_group"][k, : len(group)] = np.arange(len(group)), group
@@ -372,6 +508,7 @@ def document(data: xr.Dataset) -> dict:
         "split": attrs.get("split"),
         "health": json.loads(attrs["health"]),
         "metric": attrs["metric"],
+        "trained_with": attrs.get("trained_with"),
         "k": [int(k) for k in attrs["k"].split(",")],
         "folds": int(attrs["folds"]),
         "ties": attrs["ties"],
@@ -379,4 +516,18 @@ def document(data: xr.Dataset) -> dict:
         "device": attrs["device"],
         **whole,
         **({"with_distractors": blocks["with"]} if "with" in blocks else {}),
+        **({"members": int(attrs["members"]), "aggregate": aggregate(data)} if "members" in attrs else {}),
+    }
+
+
+def aggregate(data: xr.Dataset) -> dict:
+    """Mean and deviation over the members of an ensemble, each by itself: direction -> metric -> mean and std."""
+    own = {str(key): each for key, each in data.data_vars.items() if str(key).endswith(OF_MEMBERS)}
+    return {
+        "directions": {
+            str(side): {
+                key.removesuffix(OF_MEMBERS): results.mean_std(each.sel(direction=side)) for key, each in own.items()
+            }
+            for side in data["direction"].values
+        }
     }

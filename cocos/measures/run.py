@@ -29,7 +29,7 @@ from cocos.engine.prepared import Run, embedded, prepare
 from cocos.engine.sampling import Progress, Sampling, sampled
 from cocos.measures.count import count
 from cocos.measures.dtp import dtp
-from cocos.measures.evaluate import EVALUATED_SPLITS, ranked
+from cocos.measures.evaluate import EVALUATED_SPLITS, among_samples, ranked
 from cocos.monitor import detectors as shelf
 from cocos.monitor import readings
 from cocos.results import records, summaries
@@ -52,6 +52,8 @@ DEPENDS_ON = ("batches", "batch_size", "sample", "per_group", "copies", "same_gr
 READ_BATCHES = 8
 # Rows of a batch of which the numbers of a record are read; of a larger batch, as many are drawn.
 READ_ROWS = 1024
+# Ending of the metrics of samples among samples, where there are class proxies: no direction that is counted.
+AMONG_SAMPLES = "_s2s"
 # Long name and units of the variables that are neither of a record nor metrics of retrieval.
 RUN_LABELS = {
     "best_rank": ("rank of the best positive of a row that asks", "rank"),
@@ -109,11 +111,12 @@ def run(
     Returns:
         Over `checkpoint`, whose coordinate is the step: the numbers of `cocos.Monitor` under their names
         (`contributing`, `idle`, `effective` and others over direction; `alignment`, `uniformity`, `scale`, `value` and
-        others), the metrics of `cocos.measures.evaluate`, `dtp` where there are class proxies, and `alarm`, the number
-        of detectors that fire. Of every query, `contributing_per_query` and `effective_per_query` (direction, batch,
-        query), whose rows are in `query_index`; and `best_rank` (direction, row) of every row that is evaluated. Of
-        every checkpoint `file`, `sha256` and `loss_repr`. The attribute `alarms` has what detectors say, and `left_out`
-        the checkpoints that could not be read, both as JSON.
+        others), the metrics of `cocos.measures.evaluate`, `dtp` and the metrics of samples among samples (`R@1_s2s`)
+        where there are class proxies, and `alarm`, the number of detectors that fire. Of every query,
+        `contributing_per_query` and `effective_per_query` (direction, batch, query), whose rows are in `query_index`;
+        and `best_rank` (direction, row) of every row that is evaluated. Of every checkpoint `file`, `sha256` and
+        `loss_repr`. The attribute `alarms` has what detectors say, and `left_out` the checkpoints that could not be
+        read, both as JSON.
 
     Raises:
         InputError: no checkpoint can be read, or an option that cannot be used.
@@ -472,6 +475,13 @@ def _of_ranks(embeddings: Embeddings, metric: str, ks: tuple[int, ...]) -> dict[
     made = {name: ("direction", [each[name] for each in metrics.values()], *retrieval.label(name)) for name in first}
     if second:
         made["rsum"] = ((), retrieval.rsum(first, second[0]), *retrieval.label("rsum"))
+    if (among := among_samples(embeddings)) is not None:
+        ((_, own),) = ranked(among, metric).values()
+        labels = {name: retrieval.label(name) for name in first}
+        made |= {
+            f"{name}{AMONG_SAMPLES}": ((), value, f"{labels[name][0]}, samples among samples", labels[name][1])
+            for name, value in retrieval.metrics(own, ks).items()
+        }
     sides = zip((embeddings.query, embeddings.candidate), found.values(), strict=False)
     best = [retrieval.best_ranks(len(side), *asking).numpy() for side, asking in sides]
     whole = np.full((len(best), max(map(len, best))), np.nan, dtype=np.float32)

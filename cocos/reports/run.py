@@ -8,11 +8,13 @@ import numpy as np
 import xarray as xr
 
 from cocos import results
-from cocos.measures.run import axis, episodes, widest
+from cocos.measures.run import AMONG_SAMPLES, axis, episodes, widest
 from cocos.monitor import detectors as shelf
 from cocos.reports.layout import Step, Table
 from cocos.results import records
 
+# Recall of samples among samples, beside which that among class proxies is called accuracy.
+RECALL_AMONG_SAMPLES = f"R@1{AMONG_SAMPLES}"
 # Columns of a direction: variable, name, and decimals.
 SIDE_COLUMNS = (
     *(("contributing", "contributing", 2), ("relative", "relative", 2), ("effective", "effective", 1)),
@@ -22,6 +24,7 @@ SIDE_COLUMNS = (
 # Columns of a whole checkpoint.
 COLUMNS = (
     *(("value", "loss", 3), ("scale", "scale", 1), ("equilibrium_scale", "settles at", 1)),
+    (RECALL_AMONG_SAMPLES, "R@1", 1),
     *(("alignment", "alignment", 3), ("uniformity", "uniformity", 2), ("dtp", "DTP", 3), ("alarm", "alarms", 0)),
 )
 # Largest number of rows of a run that are all shown; and rows of a longer one, beside those where a detector begins.
@@ -58,11 +61,12 @@ def table(data: xr.Dataset) -> Table:
     for name, label, digits in SIDE_COLUMNS:
         if known[name] and name not in by_push:
             shown.append(name)
+            called = "accuracy" if name == "R@1" and RECALL_AMONG_SAMPLES in data else label
             for side in sides:
                 one = data.sel(direction=side)
                 values = 100 * (one[name] / one["queries"]) if name in {"idle", "unpushed"} else one[name]
                 values = 100 * values.values if name.startswith("push_") else values.values
-                add(f"{label} {side}" if len(sides) > 1 else label, values, digits)
+                add(f"{called} {side}" if len(sides) > 1 else called, values, digits)
     for name, label, digits in COLUMNS:
         if name in data and _told(data, name):
             shown.append(name)
@@ -112,8 +116,10 @@ def _head(data: xr.Dataset, shown: int) -> Iterator[str]:
 def _best(data: xr.Dataset) -> Iterator[str]:
     """Yield where recall is best, for each direction that was evaluated."""
     steps = data[axis(data)].values
-    for side in data["direction"].values if "R@1" in data and len(steps) > 1 else ():
-        values = data["R@1"].sel(direction=side)
+    curves = {side: data["R@1"].sel(direction=side) for side in data["direction"].values if "R@1" in data}
+    if RECALL_AMONG_SAMPLES in data:
+        curves = {"s2s": data[RECALL_AMONG_SAMPLES]}
+    for side, values in curves.items() if len(steps) > 1 else ():
         at, last = _highest(values.values), float(values[-1])
         best = f"R@1 {side}: best at step {int(steps[at])}, {float(values[at]):.1f} %"
         yield best + ("" if at == len(steps) - 1 else f"; at the last step {last:.1f} %")
@@ -150,7 +156,8 @@ def following(data: xr.Dataset, given: Sequence[Path], *, kept: bool = False) ->
     steps = [Step("run", tuple(map(str, given)), {"out": "run.png"}, carry=not kept)]
     if "file" in data and data.sizes["checkpoint"] > 1:
         files = [str(file) for file in data["file"].values]
-        at = _highest(data["R@1"].mean("direction").values)
+        among = data.get(RECALL_AMONG_SAMPLES)
+        at = _highest((data["R@1"].mean("direction") if among is None else among).values)
         pair = files[0 if at == len(files) - 1 else at], files[-1]
         if all(pair):
             steps.append(Step("diff", pair, lead="      "))

@@ -102,7 +102,10 @@ def _both_directions(found: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArra
     for name, source in BOTH_DIRECTIONS.items():
         for key in (key for key in found if key == source or key.startswith(f"{source}_")):
             if "direction" in found[key].dims:
-                whole = found[key].mean("direction", keep_attrs=True)
+                directions = found[key]["direction"].values.tolist()
+                # Of samples with class proxies, recall is that among samples.
+                some = ["s2s"] if "s2s" in directions else directions
+                whole = found[key].sel(direction=some).mean("direction", keep_attrs=True)
                 whole.attrs["long_name"] = f"{whole.attrs.get('long_name', key)}, mean of the directions"
                 made[name + key.removeprefix(source)] = whole
     return made
