@@ -19,7 +19,17 @@ from cocos.base.errors import InputError, unreachable
 from cocos.base.untrusted import MAX_MEMORY, parsed
 from cocos.checkpoints.data import TrainingSet, image_captions
 
-__all__ = ["IMAGE_SUFFIXES", "ImageFiles", "begin", "captioned", "inside", "places", "read"]
+__all__ = [
+    "IMAGE_SUFFIXES",
+    "ImageFiles",
+    "ImagesElsewhere",
+    "begin",
+    "captioned",
+    "inside",
+    "located",
+    "places",
+    "read",
+]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 # Bytes and pixels of one image: 64 MiB, and as many pixels, which are 192 MiB unpacked.
@@ -30,6 +40,10 @@ MAX_JSON = 2**30
 HEAD = 2**16
 # Bytes of memory for each byte of a large file of captions: short captions with their ids take 12.
 MAX_EXPANSION = 16
+
+
+class ImagesElsewhere(InputError):
+    """Images that are not where a list of them was found."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +111,33 @@ def inside(folder: Path, name: Any, where: str) -> str:
     return str(folder / name)
 
 
+def located(
+    names: Sequence[str], places: Sequence[Path], what: str, option: str = "--images FOLDER", *, whole: bool = True
+) -> list[str]:
+    """Find the paths of images by their names, in the first of the places that has the first image.
+
+    Args:
+        names: of the images, as a list has them.
+        places: folders.
+        what: lists them, for messages.
+        option: that the user types to name another folder.
+        whole: all must be there; otherwise the path of a missing one is empty, and any image finds the place.
+    """
+    asked = names[:1] if whole else names
+    folder = next((place for place in places if any(os.path.isfile(inside(place, each, what)) for each in asked)), None)
+    if folder is None:
+        looked = ", ".join(map(str, places[:6]))
+        raise ImagesElsewhere(f"{what}: {names[0]} is not in {looked}; name the folder of the images: {option}")
+    paths = [inside(folder, each, what) for each in names]
+    gone = [place for place, each in enumerate(paths) if not os.path.isfile(each)]
+    if gone and whole:
+        first = paths[gone[0]]
+        raise ImagesElsewhere(f"{what}: {len(gone)} of {len(paths)} images are not there (the first: {first})")
+    for place in gone:
+        paths[place] = ""
+    return paths
+
+
 def captioned(
     rows: Sequence[tuple[str, Sequence[str]]], places: Sequence[Path], *, name: str, split: str, option: str
 ) -> TrainingSet:
@@ -107,13 +148,7 @@ def captioned(
     rows = [row for row in rows if row[1]]
     if not rows:
         raise InputError(f"{name}, {split}: no image with a caption")
-    folder = next((place for place in places if Path(inside(place, rows[0][0], name)).is_file()), None)
-    if folder is None:
-        looked = ", ".join(map(str, places[:6]))
-        raise InputError(f"{name}, {split}: {rows[0][0]} is not in {looked}; name the folder of the images: {option}")
-    paths = [inside(folder, each, name) for each, _ in rows]
-    if gone := [each for each in paths if not os.path.isfile(each)]:
-        raise InputError(f"{name}, {split}: {len(gone)} of {len(paths)} images are not there (the first: {gone[0]})")
+    paths = located([each for each, _ in rows], places, f"{name}, {split}", option)
     return image_captions(
         images=ImageFiles(tuple(paths)),
         captions=tuple(text for _, texts in rows for text in texts),

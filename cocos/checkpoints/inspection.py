@@ -13,12 +13,15 @@ from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain
 from cocos.checkpoints.files.file import TENSOR_KINDS
 from cocos.checkpoints.formats import Format, format_of, why
+from cocos.checkpoints.image_files import ImagesElsewhere
 
 __all__ = ["about"]
 
 OWN_MODEL = "an encoder: the architecture is not known; name a function that builds it, --model file.py:function"
 OWN_DATA = "training data that it encodes: --data DATA"
 OWN_SAMPLES = "samples and their encoder: class vectors alone are counted, each as a sample of its class"
+# Kinds of data whose images are files beside a list of them.
+IMAGE_KINDS = ("image_lists", "caption_tables", "coco_captions", "flickr_captions", "karpathy_captions")
 # Parts of a folder of training that are no weights, by their names; a pickle among them is refused.
 PICKLES = re.compile(r"\.(bin|pt|pth|pkl|ckpt|p)$")
 
@@ -165,13 +168,22 @@ def _of_run(folder: Folder, listed: list[dict]) -> dict:
 
 
 def _of_data(file: File | Folder, kind: str) -> dict:
-    """Describe training data."""
-    found, path = shelf.find(file.path), shlex.quote(str(file.path))
+    """Describe training data; where their images are elsewhere, the next command names the folder."""
+    found, path, more = shelf.find(file.path), shlex.quote(str(file.path)), ""
+    contents = shelf.describe(kind, file.path)
+    if kind in IMAGE_KINDS:
+        try:
+            for split in found.splits[:1]:
+                rows = found.load(split)
+                contents = contents or {split: f"{len(rows.query):,} images, {len(rows.sides[1]):,} captions"}
+        except ImagesElsewhere as error:
+            contents, more = contents | {"images": str(error)}, " --images FOLDER"
     return {
         "path": str(file.path),
         "container": _container(file),
         "format": kind,
         "splits": list(found.splits),
+        "contents": contents,
         "notes": list(found.notes),
-        "next": f"cocos encode {path} --model MODEL --out embeddings.npz",
+        "next": f"cocos encode {path}{more} --model MODEL --out embeddings.npz",
     }

@@ -57,7 +57,11 @@ class Preparation:
 
     def __call__(self, images: Sequence[Any]) -> Tensor:
         """Prepare N images, each (1 or 3, height, width) of uint8: float32, (N, channels, height, width)."""
-        return torch.stack([self._one(torch.as_tensor(image)) for image in images])
+        made = [self._one(torch.as_tensor(image)) for image in images]
+        if odd := next((each.shape for each in made if each.shape != made[0].shape), None):
+            sizes = " and ".join(f"{height} x {width}" for _, height, width in (made[0].shape, odd))
+            raise InputError(f"images: {sizes} pixels in one batch; name a crop, or both sides of resize, for all")
+        return torch.stack(made)
 
     def _one(self, image: Tensor) -> Tensor:
         if image.ndim != 3 or image.shape[0] not in {1, 3} or image.dtype != torch.uint8:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from cocos.base import annotations, reading
 from cocos.base.errors import InputError, unreachable
 from cocos.base.untrusted import MAX_MEMORY, memory, parsed
 
-__all__ = ["Columns", "looks_like_one", "missing", "pyarrow", "read", "reason"]
+__all__ = ["Columns", "fields", "first_line", "looks_like_one", "missing", "pyarrow", "read", "reason"]
 
 # Bytes of a line, and of the head by which a file is recognised.
 MAX_LINE, HEAD = 2**24, 2**16
@@ -26,6 +26,8 @@ MAX_UNPACKED = 2**26, 100
 # Bytes of memory that rows may take for each byte of a large file: those of a packed file of long texts take 60.
 MAX_EXPANSION = 100
 LITTLE = 2**20  # characters of lines of JSON that take little memory, whatever they hold
+# Bytes of a list of images; that of Stanford Online Products has 4 million.
+MAX_LIST = 2**30
 # Number of columns of a file.
 MAX_COLUMNS = 2000
 DELIMITERS = ("\t", ",", ";")
@@ -112,8 +114,49 @@ def looks_like_one(path: Path) -> bool:
         return False
 
 
-def read(path: Path) -> Columns:
-    """Read a table: JSON lines (also a list of objects), text with a header, or parquet; text may be gzipped."""
+def first_line(path: Path) -> tuple[str, ...]:
+    """Read the fields of the first line of delimited text; none where a file is anything else."""
+    try:
+        head = _head(path)
+        if (delimiter := _form(head)) not in DELIMITERS:
+            return ()
+        line = head.partition(b"\n")[0].decode("utf-8-sig").rstrip("\r")
+        return tuple(each.strip() for each in next(csv.reader([line], delimiter=str(delimiter))))
+    except (OSError, EOFError, zlib.error, csv.Error, ValueError):
+        return ()
+
+
+def fields(path: Path, names: Sequence[str], *, header: int = 0) -> Iterator[tuple[str, ...]]:
+    """Yield the fields of each line of text in which blanks separate them.
+
+    Args:
+        path: of the file.
+        names: of the fields; every line must have as many.
+        header: number of the line that must hold the names, behind which the rows begin; 0: there is none.
+    """
+    with _readable(path):
+        if (size := os.path.getsize(path)) > MAX_LIST:
+            raise InputError(f"{path}: {size} bytes, expected at most {MAX_LIST}")
+        for number, text in enumerate(_text(path, _lines(path)), 1):
+            found = tuple(text.split())
+            if number == header and found != tuple(names):
+                raise InputError(f"{path}, line {number}: {text.strip()[:60]!r}, expected the header {' '.join(names)}")
+            if number <= header or not found:
+                continue
+            if len(found) != len(names):
+                raise InputError(
+                    f"{path}, line {number}: {len(found)} fields, expected {len(names)} ({', '.join(names)})"
+                )
+            yield found
+
+
+def read(path: Path, names: Sequence[str] = ()) -> Columns:
+    """Read a table: JSON lines (also a list of objects), text with a header, or parquet; text may be gzipped.
+
+    Args:
+        path: of the file.
+        names: of the columns, where text has no header; its fields are then never quoted.
+    """
     with _readable(path):
         head = _head(path)
         form = _form(head)
@@ -124,7 +167,7 @@ def read(path: Path) -> Columns:
         if form == "parquet":
             return _parquet(path)
         if form in DELIMITERS:
-            return _delimited(path, form)
+            return _delimited(path, form, names)
         return _objects(path, _parsed(path) if form == "lines" else _listed(path))
 
 
@@ -208,10 +251,12 @@ def _objects(path: Path, found: Iterator[tuple[str, Any]]) -> Columns:
     return Columns(path, tuple(names), len(rows), lambda name: [row.get(name) for row in rows], places.__getitem__)
 
 
-def _delimited(path: Path, delimiter: str) -> Columns:
-    """Read text with a header."""
-    found = _fields(path, csv.reader(_text(path, _lines(path)), delimiter=delimiter))
-    header, rows, places = [name.strip() for name in next(found)[1]], [], []
+def _delimited(path: Path, delimiter: str, names: Sequence[str]) -> Columns:
+    """Read text with a header, or with columns of these names."""
+    quoting = csv.QUOTE_NONE if names else csv.QUOTE_MINIMAL
+    found = _fields(path, csv.reader(_text(path, _lines(path)), delimiter=delimiter, quoting=quoting))
+    header = list(names) or [name.strip() for name in next(found)[1]]
+    rows, places = [], []
     if len(header) > MAX_COLUMNS:
         raise InputError(f"{path}, line 1: more than {MAX_COLUMNS} names of columns")
     for number, row in found:

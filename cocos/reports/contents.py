@@ -14,7 +14,8 @@ def table(about: dict) -> Table:
         return _run(about, typed)
     if "tensors" not in about:  # training data
         rows = [(key, about[key]) for key in ("path", "container", "format")]
-        return Table(("", ""), (*rows, ("splits", ", ".join(about["splits"]))), left=True, typed=typed)
+        rows += [("splits", ", ".join(about["splits"])), *_pairs(about["contents"])]
+        return Table(("", ""), tuple(rows), left=True, typed=typed)
     rows = [("path", about["path"]), ("container", about["container"]), ("format", _format(about))]
     rows += [("sha256", about["sha256"]), *_pairs(about["contents"])]
     rows += [(f"tower {each['name']}".rstrip(), _tower(each)) for each in about["towers"]]

@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,6 +39,7 @@ __all__ = [
     "Source",
     "TextOf",
     "TrainingSet",
+    "describe",
     "find",
     "image_captions",
     "is_own",
@@ -61,7 +62,8 @@ class Kind(Protocol):
     """A file of this shelf, found by its name.
 
     The first argument of `splits` and the second of `load` is the path of the data. Instead of the function `splits` a
-    kind may have a tuple `SPLITS`. A kind without `recognises` is never found by a path.
+    kind may have a tuple `SPLITS`. A kind without `recognises` is never found by a path. A function
+    `describe` of the path may say what `cocos inspect` shows.
     """
 
     def splits(self, path: Path | None = None, **arguments: Any) -> tuple[str, ...]:
@@ -176,9 +178,25 @@ def own(given: Callable | str | TrainingSet | Mapping) -> Source:
     return Source("own", (), loader(given))
 
 
-def recognised(path: Path) -> str | None:
-    """Name the kind that recognises a file or folder; None where none does."""
-    return next((name for name in names() if getattr(_module(name), "recognises", lambda _: False)(path)), None)
+def recognised(path: Path, options: Iterable[str] = ()) -> str | None:
+    """Name the kind that recognises a file or folder; None where none does.
+
+    Where several do, the first that has options of these names: captions in a table are texts to who names its columns.
+    """
+    first = None
+    for name in names():
+        module = _module(name)
+        if getattr(module, "recognises", lambda _: False)(path):
+            if {*options} <= inspect.signature(module.load).parameters.keys():
+                return name
+            first = first or name
+    return first
+
+
+def describe(name: str, path: Path) -> dict[str, str]:
+    """Say what a kind of data knows of a file or folder without reading its rows, such as the name of a data set."""
+    module = _module(name)
+    return module.describe(path) if hasattr(module, "describe") else {}
 
 
 def find(path: Path | str, options: dict | None = None) -> Source:
@@ -195,7 +213,7 @@ def find(path: Path | str, options: dict | None = None) -> Source:
         raise InputError(f"data {path}: there is no such file or folder") from None
     except OSError as error:
         raise InputError(f"data {path}: {unreachable(error)}") from None
-    name = options.pop("kind", None) or recognised(path)
+    name = options.pop("kind", None) or recognised(path, options)
     if name is None and path.is_file() and not path.stat().st_size:
         raise InputError(f"data {path} is empty (0 bytes); copy it again")
     if name is None:

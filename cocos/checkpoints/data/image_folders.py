@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from cocos.base.errors import InputError
-from cocos.checkpoints.data import Side, TrainingSet
+from cocos.checkpoints.data import Side, TrainingSet, image_lists
 from cocos.checkpoints.image_files import IMAGE_SUFFIXES, ImageFiles
 
 __all__ = ["load", "recognises", "splits"]
@@ -63,7 +63,12 @@ def _parts(path: Path) -> dict[str, Path]:
 
 
 def recognises(path: Path) -> bool:
-    """A folder in which at least two folders hold images, and no image lies beside them."""
+    """A folder in which at least two folders hold images, and no image lies beside them.
+
+    The classes of a data set that has lists are in these, not in its folders.
+    """
+    if path.is_dir() and image_lists.recognises(path):
+        return False
     for folder in _parts(path).values() if path.is_dir() else ():
         beside = any(each.name.lower().endswith(IMAGE_SUFFIXES) for each in os.scandir(folder))
         if not beside and sum(map(_holds_images, _folders(folder)[:10])) >= 2:

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from cocos.base import cache, plugins
 from cocos.base.errors import InputError, NotFinite, nearest
 from cocos.checkpoints.data import KINDS, Side, TrainingSet
+from cocos.checkpoints.pictures import IMAGES_AT_ONCE, Preparation
 from cocos.embeddings import Embeddings
 from cocos.losses.external.guard import guarded
 
@@ -45,6 +46,8 @@ ITEMS_AT_ONCE = 512
 # Arguments that are dictionaries of sizes themselves.
 HOLDS_SIZES = ("cnn", "sizes")
 SIDES = ("query", "candidate")
+# Preparation of images in files for an encoder of the user's that asks for no other: numbers from 0 to 1.
+UNNORMALISED = Preparation(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 COUNTER = "num_batches_tracked"  # of batch normalisation; files of PyTorch before 0.4.1 have none
 
 
@@ -176,8 +179,6 @@ def prepared(model: nn.Module, images: Any) -> nn.Module:
             `mean` and `std` (where white is 1), `resampling` (`bilinear`, `bicubic` or `plain`). What is not named is
             not done.
     """
-    from cocos.checkpoints.pictures import Preparation
-
     towers: tuple[Any, ...] = (model, getattr(model, "image", None))
     owner = next((each for each in towers if hasattr(each, "preparation")), None)
     if owner is None:
@@ -311,7 +312,6 @@ def _evaluating(model: nn.Module) -> Generator[None]:
 def _work(model: Any, sides: tuple[Side, ...]) -> cache.Work:
     """Divide the rows of the sides into batches for an encoder."""
     named = getattr(model, "name", type(model).__name__)
-    most = min(ITEMS_AT_ONCE, getattr(model, "items_at_once", ITEMS_AT_ONCE))
     batches: list[tuple[Side, str, Sequence[int]]] = []
     for side, name in zip(sides, ("query", "candidate"), strict=False):
         if side.kind not in model.kinds:
@@ -319,6 +319,8 @@ def _work(model: Any, sides: tuple[Side, ...]) -> cache.Work:
         rows: Sequence[int] = range(len(side))
         if side.kind == "text" and getattr(model, "pads", False):
             rows = sorted(rows, key=lambda row: -len(side.items[row]))  # the longest first: memory fails early
+        files = side.kind == "image" and not isinstance(side.items, Tensor | np.ndarray)  # of any size in pixels
+        most = min(ITEMS_AT_ONCE, getattr(model, "items_at_once", IMAGES_AT_ONCE if files else ITEMS_AT_ONCE))
         batches += [(side, name, rows[start : start + most]) for start in range(0, len(side), most)]
 
     def encode(batch: int) -> Tensor:
@@ -346,6 +348,10 @@ class OwnEncoder(nn.Module):
         name: for messages.
         functions: `query` and `candidate` -> function of a batch of rows, as `Encoder.encode` gets them: a list
             of texts, or a tensor on the device of the computation. It returns (n, D), as a tensor or an array.
+
+    Images in files come as (n, 3, 224, 224) of float32 from 0 to 1: the shorter side is 256 pixels, and the middle is
+    cut out. An attribute `images` of the function, or a recipe (`prepared`), says otherwise, also of images in arrays,
+    which are otherwise (n, 3, H, W) of uint8, as they are in the data.
     """
 
     kinds = KINDS
@@ -353,6 +359,10 @@ class OwnEncoder(nn.Module):
     def __init__(self, name: str, functions: dict[str, Callable]):
         super().__init__()
         self.name, self.functions = name, functions
+        self.preparation = UNNORMALISED
+        told = (getattr(each, "images", None) for each in functions.values())  # a module may have a tower of this name
+        if images := next((each for each in told if isinstance(each, dict)), None):
+            prepared(self, images)
         self.modules_of = nn.ModuleList(
             dict.fromkeys(each for each in functions.values() if isinstance(each, nn.Module))
         )
@@ -361,6 +371,8 @@ class OwnEncoder(nn.Module):
     def encode(self, items: Any, kind: str, side: str) -> Tensor:
         """Encode rows to (n, D)."""
         device: Any = self.place.device  # type: ignore[union-attr]
+        if kind == "image" and not (self.preparation is UNNORMALISED and isinstance(items, Tensor | np.ndarray)):
+            items = self.preparation(items)
         if isinstance(items, Tensor | np.ndarray):
             items = torch.as_tensor(items).to(device)
         with guarded(self.name, dtypes=False):
