@@ -438,7 +438,7 @@ def test_chance_is_called_chance_and_little_else_is():
 def test_turned_arrays_are_warned_of(tmp_path):
     rows = torch.nn.functional.normalize(noise(300, 16))
     turned = Embeddings(rows.T.contiguous(), rows.T.contiguous())
-    assert any("the arrays are turned" in note for note in health.mispaired(turned, "cosine"))
+    assert "turned" in {each.kind for each in health.mispaired(turned, "cosine")}
     assert not health.mispaired(Embeddings(rows, rows), "cosine")
     assert not health.mispaired(Embeddings(torch.eye(8), torch.eye(8)), "cosine")
     file = tmp_path / "turned.npz"

@@ -14,15 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cocos.counting import findings
+from cocos.counting.findings import Finding
 from cocos.counting.forces import gradient, sides
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, length
 from cocos.losses import Loss, adapted_name, name_of, traits
 
-# A note is kept as a line of text, in files as well, and its first word is its kind; only this file reads it.
-WARNING = "WARNING: "  # a side has collapsed; tables repeat it
-ON_THE_INPUT = "CAUTION: "  # on the input; it stands before a table too
-UNPAIRED = f"{ON_THE_INPUT}positives score no higher than chance"  # beginning of the caution on rows that do not match
 SPREAD_ROWS = 256  # rows of a side, drawn with a fixed seed, of which spread and spectrum are computed
 # Maximum number of rows of the first batch that are weighed, so that the cost is small beside that of the count.
 FELT_ROWS = 128
@@ -235,24 +233,18 @@ def pairing(embeddings: Embeddings, metric: str = "cosine") -> dict[str, float |
     )
 
 
-def mispaired(embeddings: Embeddings, metric: str) -> list[str]:
-    """Cautions on sides whose rows do not match, or whose arrays are turned."""
-    notes, found = [], pairing(embeddings, metric)
-    if found["at_chance"]:
-        above, first, near = found["negatives_above"], found["nearest"], alignment(embeddings)["alignment"]
-        notes.append(
-            f"{UNPAIRED}: {100 * above:.0f} % of the negatives score above them (50 % is chance), R@1 of "
-            f"{found['pairing_queries']} queries {100 * first:.1f} %, alignment {near:.2f}; either the model has "
-            "learned nothing, or rows do not match those of the other side: look at their order or groups"
-        )
+def mispaired(embeddings: Embeddings, metric: str) -> list[Finding]:
+    """Find sides whose rows do not match, or whose arrays are turned."""
+    made, pairs = [], pairing(embeddings, metric)
+    if pairs["at_chance"]:
+        parts = {"above": 100 * pairs["negatives_above"], "nearest": 100 * pairs["nearest"]}
+        parts |= {"queries": pairs["pairing_queries"], "alignment": alignment(embeddings)["alignment"]}
+        made.append(findings.made("mispaired", **parts))
     names = ("query",) if embeddings.shared else ("query", "candidate")
     if all(_turned(getattr(embeddings, name)) for name in names):
         rows, width = embeddings.query.shape
-        notes.append(
-            f"{ON_THE_INPUT}the columns have length 1 and the rows do not: rows are items, so the arrays are turned if "
-            f"these are {width} items of {rows} numbers; transpose them"
-        )
-    return notes
+        made.append(findings.made("turned", rows=rows, width=width))
+    return made
 
 
 def _turned(rows: Tensor) -> bool:
@@ -309,24 +301,21 @@ def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -
     }
 
 
-def lengths(embeddings: Embeddings, metric: str) -> list[str]:
-    """Notes on what distances depend on and cosines do not: norms, and variances of the candidates."""
+def lengths(embeddings: Embeddings, metric: str) -> list[Finding]:
+    """Find what distances depend on and cosines do not: norms, and variances of the candidates."""
     if metric not in LENGTH_METRICS:
         return []
-    norms, notes = torch.cat([length(side) for side in (embeddings.query, embeddings.candidate)]), []
+    norms, made = torch.cat([length(side) for side in (embeddings.query, embeddings.candidate)]), []
     low, high = norms.min().item(), norms.max().item()
     if high - low > UNIT_NORM_TOLERANCE or abs(high - 1) > UNIT_NORM_TOLERANCE:
-        notes.append(
-            f"distances of the embeddings as they are, of norms {low:.3g} to {high:.3g}; divide them by their "
-            "norms first if the loss is trained on unit vectors"
-        )
+        made.append(findings.made("norms of distances", low=low, high=high))
     if metric == "mahalanobis" and embeddings.candidate_variance is None:
-        notes.append("no variances of the candidates are given, so each is 1 (proxy_variance in the file sets them)")
-    return notes
+        made.append(findings.made("no variances"))
+    return made
 
 
-def norms(embeddings: Embeddings, loss: Loss) -> list[str]:
-    """Cautions on norms that are not 1, for a loss of others that reads inner products.
+def norms(embeddings: Embeddings, loss: Loss) -> list[Finding]:
+    """Find norms that are not 1, for a loss of others that reads inner products.
 
     Either the model of its library divides the rows by their norms, and so the counts do, or nobody is known to.
     """
@@ -337,25 +326,19 @@ def norms(embeddings: Embeddings, loss: Loss) -> list[str]:
     low, high = min(every), max(every)
     if high - low <= UNIT_NORM_TOLERANCE and abs(high - 1) <= UNIT_NORM_TOLERANCE:
         return []
-    found = f"{ON_THE_INPUT}the embeddings have norms {low:.3g} to {high:.3g}"
     if known.normaliser is not None:
-        return [f"{found}; {known.normaliser} divides them by their norms before {name_of(loss)}, and so they are here"]
+        return [findings.made("divided norms", low=low, high=high, library=known.normaliser, loss=name_of(loss))]
     known_as = adapted_name(name_of(loss))
-    cure = f"; --loss {known_as} does so" if known_as else ""
-    return [
-        f"{found}, and {name_of(loss)} reads their inner products as they are: if the model is trained on unit "
-        f"vectors, divide them by their norms first, since these counts are of other scores{cure}"
-    ]
+    adapted = f"; --loss {known_as} does so" if known_as else ""
+    return [findings.made("raw norms", low=low, high=high, loss=name_of(loss), adapted=adapted)]
 
 
-def grades(embeddings: Embeddings, loss: Loss) -> list[str]:
-    """Notes on a loss that takes grades for pairs, or pairs for grades."""
-    name, graded = name_of(loss), traits(loss).graded
-    if embeddings.grades is not None and not graded:
-        return [f"grades are not read by {name}, so that every row is a positive pair; cosent and angle read them"]
-    if embeddings.grades is None and graded:
-        return [f"no grades: {name} sets the positive of each query above its negatives, as if all had two grades"]
-    return []
+def grades(embeddings: Embeddings, loss: Loss) -> list[Finding]:
+    """Find a loss that takes grades for pairs, or pairs for grades."""
+    graded = traits(loss).graded
+    if bool(graded) == (embeddings.grades is not None):
+        return []
+    return [findings.made("no grades" if graded else "unread grades", loss=name_of(loss))]
 
 
 def felt(weights: Tensor, pairs: Pairs, metric: str) -> dict[str, float | int | None]:
@@ -409,13 +392,6 @@ def of(embeddings: Embeddings, metric: str) -> dict[str, dict]:
     return found
 
 
-def called(embeddings: Embeddings) -> dict[str, str]:
-    """Name the rows of each side."""
-    if embeddings.shared or embeddings.proxies:
-        return {"query": "samples", "candidate": "proxies"}
-    return {"query": "queries", "candidate": "candidates"}
-
-
 def report(
     sides: dict[str, dict], aligned: dict[str, float | int | None], directions: dict[str, dict | None] | None = None
 ) -> dict:
@@ -424,37 +400,18 @@ def report(
     return found if directions is None else found | {"directions": directions}
 
 
-def warnings(notes: str) -> list[str]:
-    """Select the warnings among notes, one per line."""
-    return [line for line in notes.splitlines() if line.startswith(WARNING)]
-
-
-def collapsed(notes: str) -> bool:
-    """Whether a side of the embeddings of a result has collapsed, by its notes."""
-    return bool(warnings(notes))
-
-
-def unpaired(note: str) -> bool:
-    """Whether a note is the caution on rows that do not match, which an untrained model has too."""
-    return note.startswith(UNPAIRED)
-
-
-def first(notes: str) -> list[str]:
-    """Select the notes that stand before a table: warnings, and cautions on the input, one per line."""
-    return [line for line in notes.splitlines() if line.startswith((WARNING, ON_THE_INPUT))]
-
-
-def sentence(found: dict[str, dict], names: dict[str, str]) -> str:
-    """Write the warning at collapse, from the results of `side` and the names of the rows, by side; empty elsewhere."""
-    gone = []
-    for name, each in found.items():
+def collapse(embeddings: Embeddings, metric: str) -> list[Finding]:
+    """Find sides that are one point."""
+    gone, labelled = [], embeddings.shared or embeddings.proxies
+    names = {"query": "samples" if labelled else "queries", "candidate": "proxies" if labelled else "candidates"}
+    for name, each in of(embeddings, metric).items():
         if each["collapsed"]:
             part = "all" if each["at_one_point"] == 1 else f"{100 * each['at_one_point']:.1f} % of"
             some = "" if each["sampled"] == each["rows"] else f" {each['sampled']} drawn of the"
             gone.append(f"{part}{some} {each['rows']} {names[name]}")
-    if not gone:
-        return ""
-    return (
-        f"{WARNING}the embeddings have collapsed: {' and '.join(gone)} are one point up to rounding, so no score tells "
-        "them apart; a count of weights says nothing here of the gradient that reaches the encoder"
-    )
+    return [findings.made("collapsed", sides=" and ".join(gone))] if gone else []
+
+
+def meaningless(embeddings: Embeddings, metric: str) -> list[Finding]:
+    """Find what leaves numbers of these embeddings without a meaning: sides that are one point, or else mispaired."""
+    return collapse(embeddings, metric) or mispaired(embeddings, metric)

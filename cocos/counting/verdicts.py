@@ -33,6 +33,14 @@ SEVERITY = {
     "wasteful": "look",
     "fine": "ok",
 }
+# What the number of a kind is compared with: a part of the negatives, of the queries, or an effective number.
+LIMITS = {
+    "flat": WHOLE_BATCH,
+    "thin": IDLE_QUERIES,
+    "starved": IDLE_QUERIES,
+    "sharp": ONE_OR_TWO,
+    "wasteful": SMALL_PART,
+}
 # Losses that are functions of scale * score, whose temperature has an equilibrium (`cocos temperature`).
 TEMPERED = ("ntxent", "supcon", "mnrl", "siglip")
 # Kinds that another temperature, margin, batch size or mining rule would change.

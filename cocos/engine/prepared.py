@@ -18,7 +18,8 @@ from cocos.base import processes
 from cocos.base.errors import InputError, Unfit
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.encoders import device_of
-from cocos.counting import health, weights
+from cocos.counting import findings, health, weights
+from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings, batches, scores
 from cocos.embeddings.batches import Batch, Plan
 from cocos.embeddings.scores import Pairs
@@ -65,18 +66,22 @@ class Run:
     eps: float | None = None  # smallest share that contributes, where the measure has one
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Notes for the user on the embeddings, the batches and the loss."""
-        loud = health.sentence(self.spread, health.called(self.embeddings))
-        given = (
+    def findings(self) -> tuple[Finding | str, ...]:
+        """Findings and notes for the user on the embeddings, the batches and the loss."""
+        return (
+            *health.meaningless(self.embeddings, self.loss.metric),
+            *health.norms(self.embeddings, self.loss),
             *self.embeddings.notes,
             *self.plan.notes,
             *health.lengths(self.embeddings, self.loss.metric),
             *losses.traits(self.loss).notes,
             *health.grades(self.embeddings, self.loss),
         )
-        paired = [] if loud else health.mispaired(self.embeddings, self.loss.metric)
-        return (*filter(None, [loud]), *paired, *health.norms(self.embeddings, self.loss), *given)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The findings as sentences."""
+        return tuple(each.sentence if isinstance(each, Finding) else each for each in self.findings)
 
     @cached_property
     def spread(self) -> dict[str, dict]:
@@ -94,7 +99,7 @@ class Run:
             "seed": self.seed,
             "dtype": self.dtype,
             "device": self.embeddings.query.device.type,
-            "notes": "\n".join(self.notes),
+            **findings.attributes(self.findings),
             "eps": self.eps,
         }
         attrs |= self.checkpoint.identity() | {"split": self.split} if self.checkpoint else {}

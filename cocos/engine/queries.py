@@ -11,7 +11,7 @@ from torch import Tensor
 from cocos import engine, losses, results
 from cocos.base.errors import InputError, rows
 from cocos.checkpoints import Checkpoint
-from cocos.counting import health
+from cocos.counting import findings, health
 from cocos.embeddings import Embeddings, batches, scores
 from cocos.embeddings.batches import Batch
 from cocos.engine import readers, retrieval
@@ -99,12 +99,9 @@ def asked(
     if checkpoint:
         attrs |= checkpoint.identity() | ({"split": split} if checkpoint.splits else {})
     embeddings = embedded(embeddings, split, asking["device"], asking["progress"])
-    notes = embeddings.notes
     scores.check(embeddings, metric, checkpoint and checkpoint.path)
-    if loud := health.sentence(health.of(embeddings, metric), health.called(embeddings)):
-        notes = (loud, *notes)
-    if notes:
-        attrs["notes"] = "\n".join(notes)
+    if notes := (*health.collapse(embeddings, metric), *embeddings.notes):
+        attrs |= findings.attributes(notes)
     sides = {}
     for k, name in enumerate(embeddings.directions):
         sides[name] = (embeddings.flip() if k else embeddings).single(name)

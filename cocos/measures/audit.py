@@ -1,5 +1,6 @@
 """Which negatives are suspected of being positives, and how much of the push do they receive?"""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,8 +17,9 @@ from cocos.base.ranges import Fraction, whole
 from cocos.base.writing import text_of
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.tables import Columns, missing, read
-from cocos.counting import filter_rules, marked, statistics
+from cocos.counting import filter_rules, findings, marked, statistics
 from cocos.counting.filter_rules import FilterTrial
+from cocos.counting.findings import Finding
 from cocos.counting.marked import MARKED_LABELS
 from cocos.embeddings import Embeddings, likeness
 from cocos.embeddings.batches import Batch
@@ -186,7 +188,8 @@ def audit(
         neighbours=int(neighbours),
         against=", ".join(known),
         asks=run.embeddings.directions[0],
-        notes="\n".join([*run.notes, *_cut(run.embeddings, chosen)]),
+        untried=json.dumps(_untried(chosen, run.embeddings)),
+        **findings.attributes([*run.findings, *_cut(run.embeddings, chosen)]),
         known=int(sum(each.known_negatives[0] for each in found.values())),
     )
     return results.labelled(_variables(found, len(run.embeddings.candidate)), attrs)
@@ -207,20 +210,15 @@ def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling) -> 
     return run
 
 
-def _cut(embeddings: Embeddings, chosen: Sequence[str]) -> list[str]:
-    """A note on texts that are compared by their beginning alone; none where there are no such texts."""
+def _cut(embeddings: Embeddings, chosen: Sequence[str]) -> list[Finding]:
+    """Find texts that are compared by their beginning alone."""
     texts = [text for names in embeddings.names or () for text in names or ()]
     number = likeness.cut(texts) if {"text", "near"} & set(chosen) else 0
-    most = likeness.CUT_CHARACTERS
-    return [f"{number} texts were cut to {most} characters, and are compared by these"] if number else []
+    return [findings.made("cut texts", number=number, most=likeness.CUT_CHARACTERS)] if number else []
 
 
-def suspicions(names: Sequence[str] | None, embeddings: Embeddings) -> tuple[str, ...]:
-    """The rules that are asked for; None: all that the embeddings allow.
-
-    Raises:
-        InputError: an unknown rule, one that the embeddings do not allow, or none.
-    """
+def _lacking(embeddings: Embeddings) -> dict[str, str]:
+    """What the embeddings lack for a rule that they do not allow."""
     lacking = {}
     if not any(embeddings.names or ()):
         why = (
@@ -233,6 +231,22 @@ def suspicions(names: Sequence[str] | None, embeddings: Embeddings) -> tuple[str
         )
     if embeddings.candidate_variance is not None:
         lacking["neighbours"] = "candidates that are distributions have no nearest queries"
+    return lacking
+
+
+def _untried(chosen: Sequence[str], embeddings: Embeddings) -> dict[str, str]:
+    """Why each of the other rules is not tried."""
+    lacking = _lacking(embeddings)
+    return {name: lacking.get(name, "other rules are asked for") for name in SUSPICIONS if name not in chosen}
+
+
+def suspicions(names: Sequence[str] | None, embeddings: Embeddings) -> tuple[str, ...]:
+    """The rules that are asked for; None: all that the embeddings allow.
+
+    Raises:
+        InputError: an unknown rule, one that the embeddings do not allow, or none.
+    """
+    lacking = _lacking(embeddings)
     if names is None:
         return tuple(name for name in SUSPICIONS if name not in lacking)
     for name in names:
@@ -586,6 +600,7 @@ def _variables(found: Mapping[str, Tallies], width: int) -> dict[str, tuple]:
     if trials:
         labels = [f"{trial.filter} {trial.threshold:g}" for trial in trials]
         made["filter"] = ("filter", labels, "filter and its threshold")
+        made["filter_rule"] = ("filter", [trial.filter for trial in trials], "filter")
         made["published"] = ("filter", [trial.published for trial in trials], "whether it is the published threshold")
         by_filter = [each.of_filters() for each in found.values()]
         for name, about in FILTER_LABELS.items():

@@ -13,7 +13,7 @@ from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.base.ranges import Share, whole
 from cocos.checkpoints import Checkpoint
-from cocos.counting import health, statistics
+from cocos.counting import findings, statistics
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
@@ -192,7 +192,7 @@ def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query
         "unit": attrs.get("unit", "natural"),
         "share": attrs.get("share", "unit"),
         "eps": float(attrs["eps"]),
-        "health": {"collapsed": health.collapsed(attrs["notes"])},
+        "health": {"collapsed": findings.collapsed(attrs)},
         "query": {"row": int(attrs["row"]), "group": int(attrs["group"]), "direction": attrs["direction"]}
         | ({"text": query} if query is not None else {}),
         **{name: int(attrs[name]) for name in ("batch", "batches", "batch_size", "seed")},

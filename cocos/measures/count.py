@@ -14,7 +14,7 @@ from cocos import engine, losses, results
 from cocos.base import processes
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
-from cocos.counting import averages, conventions, marked, statistics, verdicts, weights
+from cocos.counting import averages, conventions, findings, marked, statistics, verdicts, weights
 from cocos.counting.marked import MARKED_LABELS, MARKED_PARTS, MarkedBatch
 from cocos.counting.statistics import BATCH_NUMBERS, OF_SOURCES, SOURCE_STATISTICS, STATISTICS
 from cocos.embeddings import Embeddings
@@ -31,12 +31,6 @@ from cocos.engine.sampling import Progress, Sampling, sampled, within
 from cocos.measures.health import reports
 from cocos.results import several
 
-FLOAT32_COUNTS = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
-CHANGED_FORM = (
-    "in other batches its weights are of no form whose unit can be measured, so that the unit is not known after all "
-    "(-p unit= gives it)"
-)
-NO_KERNEL = "no compiled kernel, so that PyTorch reads the scores, several times as slowly: {}"
 # Relative difference of a share and eps that rounding can turn.
 EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
 # Largest count of each bin: 0 alone, then in even steps of the logarithm; the second where the first is too fine.
@@ -182,18 +176,18 @@ def _metrics_of(run: Run, ranked: Sequence, curve) -> dict[str, tuple]:
 def _attrs(run: Run, known: bool, found: dict, convention: str) -> dict:
     """Attributes of the counts of one loss; of one whose unit is not known in all batches, that it is unknown."""
     lost = {} if known or results.share(run.loss) == "unknown" else {"share": "unknown", "unit": "unknown"}
-    notes = [line for line in run.notes if line not in run.plan.undrawn]
+    notes = [each for each in run.findings if each not in run.plan.undrawn]
     if not run.visited:
-        notes += [FLOAT32_COUNTS] if run.dtype == "float32" else []
+        notes += [findings.made("float32")] if run.dtype == "float32" else []
     elif reason := "" if devices.ahead(run.embeddings.query.device) else fused.kernel_reason():
-        notes.append(NO_KERNEL.format(reason))
-    notes += [CHANGED_FORM] if lost else []
+        notes.append(findings.made("no kernel", reason=reason))
+    notes += [findings.made("changed form")] if lost else []
     footnotes = conventions.footnotes(run.loss, convention, directions=len(run.sides))
     return run.provenance(
         **lost,
         title=f"Contributing negatives, {losses.name_of(run.loss)}",
         convention=convention,
-        notes="\n".join(notes),
+        **findings.attributes(notes),
         undrawn="\n".join(run.plan.undrawn),
         footnotes="\n".join([*run.plan.undrawn, *footnotes]),
         health=json.dumps(found),

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Unpack
 
 import numpy as np
@@ -15,7 +15,8 @@ from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import Level, whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import AnnotatedRows, Items
-from cocos.counting import health, statistics
+from cocos.counting import findings, statistics
+from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
 from cocos.engine import readers, retrieval
 from cocos.engine.prepared import embedded
@@ -178,9 +179,10 @@ def diff(
     else:
         both = [] if known else [tables(each, name) for each, name in zip(pair, names, strict=True)]
         notes = [
-            f"{name}: {line}"
+            replace(each, sentence=f"{name}: {each.sentence}", of=(name,))
             for data, name in zip(pair, names, strict=True)
-            for line in health.warnings(data.attrs.get("notes", ""))
+            for each in findings.noted(data.attrs)
+            if each.kind == "collapsed"
         ]
         notes += _comparable(*pair, names)
         both = [known.tables(k) for k in range(2)] if known else both
@@ -193,7 +195,7 @@ def diff(
         attrs |= {"title": "Difference query by query", "by": by}
         notes += said
     variables["version"] = ("version", list(names))
-    return results.labelled(variables, attrs | {"notes": "\n".join([*notes, *more])})
+    return results.labelled(variables, attrs | findings.attributes([*notes, *more]))
 
 
 def _checked(names: Sequence[str]) -> tuple[str, str]:
@@ -212,8 +214,8 @@ def _by(by: str | None, known: Sequence[str]) -> str:
     return by or next(name for name in (*CHANGE_BY, *known) if name in known)
 
 
-def _comparable(first: xr.Dataset, second: xr.Dataset, names: tuple[str, str]) -> list[str]:
-    """Refuse results that measure different things, and return notes on settings that differ."""
+def _comparable(first: xr.Dataset, second: xr.Dataset, names: tuple[str, str]) -> list[Finding]:
+    """Refuse results that measure different things, and find settings that differ."""
     one, other = first.attrs, second.attrs
     if one.get("loss") != other.get("loss"):
         raise InputError(
@@ -230,7 +232,7 @@ def _comparable(first: xr.Dataset, second: xr.Dataset, names: tuple[str, str]) -
     if all(sizes) and said[0] != said[1]:
         raise InputError(f"{names[0]} has {said[0]} and {names[1]} has {said[1]}: compare results of the same data")
     notes = [
-        f"{words} differs, {one[key]} in {names[0]} and {other[key]} in {names[1]}: part of a change is its"
+        findings.made("differs", what=words, first=one[key], second=other[key], one=names[0], other=names[1])
         for key, words in COUNT_SETTINGS.items()
         if key in one and key in other and one[key] != other[key]
     ]
@@ -352,8 +354,8 @@ Matched = Mapping[str, tuple[QueryTable, QueryTable]]
 
 def _matched(
     first: Mapping[str, QueryTable], second: Mapping[str, QueryTable], names: tuple[str, str]
-) -> tuple[Matched, list[str]]:
-    """The queries that are in both, in the same order, and notes; results of different data are refused."""
+) -> tuple[Matched, list[Finding]]:
+    """The queries that are in both, in the same order, and findings; results of different data are refused."""
     sides = [side for side in first if side in second]
     if not sides:
         raise InputError(
@@ -376,11 +378,9 @@ def _matched(
             )
         for table, name in zip(both, names, strict=True):
             if alone := len(table.row) - len(one.row):
-                notes.append(f"{side}: {alone} queries are in {name} alone and left out")
+                notes.append(findings.made("one side alone", of=(side,), side=side, number=alone, name=name))
         if not np.array_equal(both[0].draws, both[1].draws):
-            notes.append(
-                f"{side}: the batches differ, so that a query has other negatives, which adds noise to its change"
-            )
+            notes.append(findings.made("other batches", of=(side,), side=side))
     return found, notes
 
 
@@ -404,39 +404,42 @@ def _variables(
     return {name: (dims[: each.ndim], each, *labels[name]) for name, each in found.items()}
 
 
-def _of_queries(matched: Matched, level: float) -> tuple[dict[str, tuple], list[str]]:
-    """Variables of the comparison, as `results.labelled` takes them, and notes on metrics without an interval."""
+def _of_queries(matched: Matched, level: float) -> tuple[dict[str, tuple], list[Finding]]:
+    """Variables of the comparison, as `results.labelled` takes them, and values without an interval."""
     known = [one.values.keys() & other.values.keys() for one, other in matched.values()]
     metrics = [name for name in COMPARED if any(name in each for each in known)]
     width = max(len(one.row) for one, _ in matched.values())
     value = np.full((len(matched), len(metrics), 2, width), np.nan)
     rows = np.full((len(matched), width), -1, dtype=np.int64)
-    entries, without = [], {}
+    entries, without = [], dict[tuple, list[str]]()
     for s, (side, both) in enumerate(matched.items()):
         rows[s, : len(both[0].row)] = both[0].row
         for m, name in enumerate(metrics):
             if name in known[s]:
                 value[s, m, :, : len(both[0].row)] = [table.values[name] for table in both]
-                entry, reason = _of_metric(both, name, level)
+                entry, lacking = _of_metric(both, name, level)
                 entries.append(((s, m), entry))
-                without.setdefault(reason, []).append(f"{side} {name}")
-    without.pop("", None)
+                if lacking:
+                    without.setdefault(lacking, []).append(f"{side} {name}")
     variables = _variables(entries, value.shape[:2], PAIRED_LABELS) | {
         "value": (("direction", "metric", "version", "query"), value, "value of a query", ""),
         "query_index": (("direction", "query"), rows, "row of the query in the embeddings", "1"),
         "metric": ("metric", metrics),
         "direction": ("direction", list(matched)),
     }
-    return variables, [f"no interval, {reason}: {', '.join(which)}" for reason, which in without.items()]
+    return variables, [
+        findings.made(kind, number=number, away=away, values=", ".join(which))
+        for (kind, number, away), which in without.items()
+    ]
 
 
-def _of_metric(both: tuple[QueryTable, QueryTable], name: str, level: float) -> tuple[dict[str, Any], str]:
-    """The entries of one metric of one direction, and why it has no interval, or nothing."""
+def _of_metric(both: tuple[QueryTable, QueryTable], name: str, level: float) -> tuple[dict[str, Any], tuple]:
+    """The entries of one metric of one direction; and the kind and numbers of why it has no interval, or nothing."""
     one, other = (table.values[name] for table in both)
     there = np.isfinite(one) & np.isfinite(other)
     number, one, other = int(there.sum()), one[there], other[there]
     if not number:
-        return {"pairs": number}, f"for none of the {len(there)} queries has a value in both (n = 0)"
+        return {"pairs": number}, ("no pair", len(there), None)
     away = other - one
     group = both[0].group if both[0].group is not None else both[1].group
     group = np.arange(number) if group is None else group[there]
@@ -449,11 +452,11 @@ def _of_metric(both: tuple[QueryTable, QueryTable], name: str, level: float) -> 
         "decreased": (away < 0).sum(),
     }
     if entry["groups"] < 2:
-        return entry, f"for n = {number}, of one group"
+        return entry, ("one group alone", number, None)
     if np.ptp(away) == 0:
-        return entry, f"for all n = {number} differences are {away[0]:g}"
+        return entry, ("equal", number, float(f"{away[0]:g}"))
     test = statistics.paired(other, one, level, groups=group)
-    return entry | {"low": test.low, "high": test.high, "p": test.p}, ""
+    return entry | {"low": test.low, "high": test.high, "p": test.p}, ()
 
 
 def _changed(matched: Matched, by: str, changed: int) -> dict[str, tuple]:
@@ -655,7 +658,9 @@ def _by_step(data: xr.Dataset) -> xr.Dataset:
     return made.groupby("step").mean() if len(set(made["step"].values.tolist())) < made.sizes["step"] else made
 
 
-def _of_steps(pair: Sequence[xr.Dataset], names: Sequence[str], level: float) -> tuple[dict[str, tuple], list[str]]:
+def _of_steps(
+    pair: Sequence[xr.Dataset], names: Sequence[str], level: float
+) -> tuple[dict[str, tuple], list[Finding | str]]:
     """Variables of the comparison of two runs at the steps that both have, and notes."""
     both = one, other = [_by_step(data) for data in pair]
     steps = np.intersect1d(one["step"].values, other["step"].values)
@@ -704,13 +709,13 @@ def _of_number(steps: np.ndarray, one: np.ndarray, other: np.ndarray, level: flo
 
 def _notes_of_runs(
     pair: Sequence[xr.Dataset], plain: Sequence[xr.Dataset], common: int, names: Sequence[str]
-) -> Iterator[str]:
+) -> Iterator[Finding | str]:
     """Notes on steps that one run alone has, on few steps, and on what the detectors say of each run."""
     for each, name in zip(plain, names, strict=True):
         if alone := each.sizes["step"] - common:
-            yield f"{alone} of the {each.sizes['step']} steps of {name} are not in the other run and left out"
+            yield findings.made("other steps", of=(name,), number=alone, steps=each.sizes["step"], name=name)
     if common < FEWEST_STEPS:
-        yield f"no intervals: {common} common steps, fewer than {FEWEST_STEPS}; --step compares queries at one of them"
+        yield findings.made("few steps", number=common, fewest=FEWEST_STEPS)
     for data, name in zip(pair, names, strict=True):
         fired = episodes(data)
         for each in fired:

@@ -15,7 +15,7 @@ from cocos.base import ranges
 from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
-from cocos.counting import health
+from cocos.counting import findings, health
 from cocos.embeddings import Embeddings, batches, scores
 from cocos.embeddings.batches import Batch
 from cocos.engine import readers, retrieval
@@ -387,7 +387,6 @@ def evaluate(
     scores.check(embeddings, metric, checkpoint and checkpoint.path)
     samples, names = len(embeddings.query), embeddings.directions
     spread = health.of(embeddings, metric)
-    loud = health.sentence(spread, health.called(embeddings))
     opened, among = [embeddings], among_samples(embeddings)
     if distractors is not None:
         where = str(embeddings.query.device)
@@ -430,7 +429,7 @@ def evaluate(
         "ties": retrieval.TIES,
         "seed": seed,
         "device": embeddings.query.device.type,
-        "notes": "\n".join([*([loud] if loud else health.mispaired(opened[0], metric)), *embeddings.notes, *notes]),
+        **findings.attributes([*health.meaningless(opened[0], metric), *embeddings.notes, *notes]),
         "health": json.dumps(health.report(spread, health.alignment(embeddings) | health.pairing(opened[0], metric))),
         **({"trained_with": trained_with} if trained_with else {}),
         **({"members": str(len(several))} if several else {}),

@@ -15,7 +15,7 @@ from cocos.base.errors import InputError
 from cocos.base.ranges import Level, whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import AnnotatedRows, Items
-from cocos.counting import statistics
+from cocos.counting import findings, statistics
 from cocos.counting.forces import gradient, norm_slope, sides
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
@@ -122,6 +122,7 @@ def gradients(
         level=level,
         first_step=ONE_CHECKPOINT,
         notes="\n".join(notes),
+        findings=findings.joined(findings.attributes(run.findings) for run in runs),
         **({} if checkpoint is None else checkpoint.identity() | {"split": sampling["split"]}),
     )
     return results.labelled(variables, attrs)

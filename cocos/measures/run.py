@@ -20,7 +20,7 @@ from cocos import losses, results
 from cocos.base.errors import InputError, NotFinite
 from cocos.base.ranges import Share
 from cocos.checkpoints import Checkpoint, series
-from cocos.counting import averages, health
+from cocos.counting import averages, findings
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME
 from cocos.embeddings import Embeddings, batches, scores, sources
 from cocos.embeddings.scores import Pairs
@@ -69,6 +69,7 @@ RUN_LABELS = {
     "loss_repr": ("loss with its parameters",),
     "loss_parameters": ("parameters of the loss, JSON",),
     "remarks": ("notes on the checkpoint",),
+    "findings": ("findings on its embeddings and batches, JSON",),
 }
 
 
@@ -227,7 +228,7 @@ class _RunSoFar:
     since: float = field(default_factory=time.monotonic)
 
     def __post_init__(self):
-        if self.known is not None and (self.known.attrs.get("options") != self.options or "stamp" not in self.known):
+        if self.known is not None and (self.known.attrs.get("options") != self.options or "findings" not in self.known):
             self.known = None
 
     def earlier(self, given: Embeddings | Checkpoint) -> xr.Dataset | None:
@@ -285,15 +286,21 @@ class _RunSoFar:
                 data[name] = values.isel(checkpoint=0, drop=True)
         last, attrs = parts[-1], {name: text for name, text in parts[0].attrs.items() if name in KEPT_ATTRS}
         attrs |= {name: str(last[name].item()) for name in ("loss_repr", "loss_parameters")}
-        remarks = [(str(each["file"].item()), str(each["remarks"].item()).splitlines()) for each in parts]
-        early = [(file, [line for line in lines if not health.unpaired(line)]) for file, lines in remarks[:-1]]
-        own = _common([*early, remarks[-1]])  # positives of an untrained model score as chance has it
+        found, remarks = [], []
+        for each in parts:
+            known = findings.noted({"findings": str(each["findings"].item())})
+            # Positives of an untrained model score as chance has it.
+            early = [] if each is last else [one.sentence for one in known if one.kind == "mispaired"]
+            lines = str(each["remarks"].item()).splitlines()
+            remarks.append((str(each["file"].item()), [line for line in lines if line not in early]))
+            found += [one for one in known if one not in found and one.sentence not in early]
         missing = (f"{each['file']} is left out: {each['reason']}" for each in self.left_out)
         attrs |= {
             "title": TITLE,
             "options": self.options,
             "left_out": json.dumps(self.left_out),
-            "notes": "\n".join([*self.notes, *_unlike(data), *missing, *own]),
+            "notes": "\n".join([*self.notes, *_unlike(data), *missing, *_common(remarks)]),
+            "findings": findings.attributes(found)["findings"],
             "checkpoint_path": "\n".join(map(str, data["file"].values)),
             "checkpoint_sha256": "\n".join(map(str, data["sha256"].values)),
         }
@@ -377,6 +384,7 @@ class _EachCheckpoint:
             "loss_repr": data.attrs["loss_repr"],
             "loss_parameters": data.attrs["loss_parameters"],
             "remarks": "\n".join(remarks),
+            "findings": data.attrs["findings"],
         }
         return data.assign({name: ((), text, {"long_name": RUN_LABELS[name][0]}) for name, text in texts.items()})
 

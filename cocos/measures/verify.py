@@ -19,7 +19,8 @@ from torch import Tensor
 from cocos import losses, results
 from cocos.base.errors import InputError, Unfit
 from cocos.checkpoints import Checkpoint
-from cocos.counting import health, weights
+from cocos.counting import findings, health, weights
+from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings, regimes, scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import DIRECTIONS
@@ -71,6 +72,8 @@ SATURATED = (
     "{dtype} from {parameter} {value:g}: the largest weight of query {query} is {have:.3g} "
     "where it should be {true:.3g}"
 )
+# Kinds of findings that are faults; the others are notes.
+FAULTS = ("broken", "gap", "slope", "order", "against", "range", "peer", "saturated")
 # Kind of a finding -> its sentence.
 FINDINGS = {
     "broken": "fails on {number} of {inputs} inputs, as on {where}: {error}{square}",
@@ -94,22 +97,9 @@ FINDINGS = {
 }
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A fault of a loss, or a fact worth a note.
-
-    Args:
-        kind: of `FINDINGS`.
-        numbers: those of its sentence.
-    """
-
-    kind: str
-    numbers: Mapping[str, Any]
-
-    @property
-    def sentence(self) -> str:
-        """The finding in words."""
-        return FINDINGS[self.kind].format(**self.numbers)
+def _finding(kind: str, numbers: Mapping[str, Any]) -> Finding:
+    """A fault of a loss, or a fact worth a note, of a kind of `FINDINGS`."""
+    return Finding(kind, FINDINGS[kind].format(**numbers), "stop" if kind in FAULTS else "note", numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -437,7 +427,7 @@ def saturation(loss, other) -> dict[str, Finding]:
             if dead.any():
                 q = int(dead.nonzero()[0])
                 numbers = {"query": q, "have": float(have[q]), "true": float(true[q])}
-                found[label] = Finding("saturated", {"dtype": label, "parameter": name, "value": value} | numbers)
+                found[label] = _finding("saturated", {"dtype": label, "parameter": name, "value": value} | numbers)
     return found
 
 
@@ -464,7 +454,7 @@ def faults_of(
         if wrong:
             worst = max(wrong, key=lambda each: _size(each, name)) if name else wrong[0]
             numbers |= {"off": _size(worst, name)} if name else {}
-            faults.append(Finding(kind, {"where": worst.where(getattr(worst, at) if at else None)} | numbers))
+            faults.append(_finding(kind, {"where": worst.where(getattr(worst, at) if at else None)} | numbers))
 
     def only_square(wrong: list[TrialResult], right: list[TrialResult]) -> str:
         """Words for faults that only batches of one shape have."""
@@ -486,7 +476,7 @@ def faults_of(
         add("against", apart, "against", square=square, other=losses.name_of(other))
     add("range", [each for each in whole if math.isinf(each.error.get("float32", 0.0))], "")
     if compared and max(compared[:2]) > SAME_LOSS:
-        faults.append(Finding("peer", {"other": compared[2], "off": max(compared[:2])}))
+        faults.append(_finding("peer", {"other": compared[2], "off": max(compared[:2])}))
     return faults + [saturated[dtype] for dtype in ("float64", "float32") if dtype in saturated]
 
 
@@ -499,9 +489,9 @@ def notes_of(loss, other, founds: Sequence[TrialResult], saturated: Mapping[str,
     whole = [each for each in founds if not each.broken]
     bent = max((each.slope for each in whole if not math.isnan(each.slope)), default=0.0)
     if loss.gradient == "stop_gradient" or _as_intended(other, whole):
-        yield Finding("held" if bent > SLOPE_TOLERANCE else "held, flat", {"off": bent})
+        yield _finding("held" if bent > SLOPE_TOLERANCE else "held, flat", {"off": bent})
     if loss.gradient == "pseudo":
-        yield Finding("pseudo", {"off": bent})
+        yield _finding("pseudo", {"off": bent})
     compared = [each for each in whole if each.against <= SAME_LOSS]
     if compared and other is not None:
         factors = [each.ratio for each in compared]
@@ -509,14 +499,14 @@ def notes_of(loss, other, founds: Sequence[TrialResult], saturated: Mapping[str,
         kind = "equal to a mean" if mean else "equal to a factor"
         kind = "equal" if max(abs(k - 1) for k in factors) < SAME_LOSS else kind
         numbers = {"least": min(factors), "most": max(factors)}
-        yield Finding(kind, {"other": losses.name_of(other), "number": len(compared)} | numbers)
+        yield _finding(kind, {"other": losses.name_of(other), "number": len(compared)} | numbers)
     yield from (saturated[dtype] for dtype in ("bfloat16", "float16") if dtype in saturated)
     for dtype in ("bfloat16", "float16"):
         over = [each.trial.name for each in whole if math.isinf(each.error.get(dtype, 0.0))]
         over = [name for name in over if not name.startswith("large norms")]  # made to be beyond any range
         if over:
             about = {"dtype": dtype, "number": len(over), "inputs": len(whole), "where": over[0]}
-            yield Finding("leaves the range", about)
+            yield _finding("leaves the range", about)
 
 
 @sampled(without=["same_group", "dtype"], batches=2)
@@ -590,8 +580,8 @@ def verify(
     if kinds := {fault.kind for fault in faults}:
         only = {"saturated": "saturated", "slope": "not the derivative of its value"}
         verdict = only.get(*kinds, "wrong") if len(kinds) == 1 else "wrong"
-    loud = "" if run is None else health.sentence(run.spread, health.called(run.embeddings))
-    notes = (note.sentence for note in notes_of(loss, other, founds, saturated))
+    notes = [] if run is None else health.collapse(run.embeddings, loss.metric)
+    notes += notes_of(loss, other, founds, saturated)
     attrs = results.provenance(
         loss,
         title=f"Verification, {losses.name_of(loss)}",
@@ -602,7 +592,8 @@ def verify(
         peer_value=compared[0] if compared else math.nan,
         peer_gradient=compared[1] if compared else math.nan,
         faults="\n".join(fault.sentence for fault in faults),
-        notes="\n".join([*filter(None, [loud]), *notes]),
+        notes="\n".join(each.sentence for each in notes),
+        findings=findings.attributes([*faults, *notes])["findings"],
         **(checkpoint.identity() | {"split": sampling["split"]} if checkpoint else {}),
     )
     gap, error = (

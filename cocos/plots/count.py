@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from cocos import results
-from cocos.counting import health
+from cocos.counting import findings
 from cocos.measures.count import bins, histogram
 from cocos.plots.labels import below, palette, series
 from cocos.plots.wording import between, number, percent, plain
@@ -90,7 +90,7 @@ def _drawn_of(datasets: Iterable[xr.Dataset]) -> str:
 
 def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
     """State the counts of one Dataset, or the losses with the most and the fewest idle queries; name a collapse."""
-    collapsed = "\ncollapsed embeddings" if any(health.collapsed(d.attrs.get("notes", "")) for d in datasets) else ""
+    collapsed = "\ncollapsed embeddings" if any(findings.collapsed(d.attrs) for d in datasets) else ""
     of = _drawn_of(datasets)
     parts = [histogram(data, of=of) for data in datasets]
     idle = [between(part["idle_fraction"].values) for part in parts]

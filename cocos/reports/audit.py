@@ -13,8 +13,9 @@ from cocos import measures
 from cocos.base import writing
 from cocos.base.errors import InputError
 from cocos.reports import summary, terminal
+from cocos.reports.findings import of_audit
 from cocos.reports.layout import Step, Table
-from cocos.reports.phrases import BELOW_ZERO
+from cocos.reports.phrases import small_part
 from cocos.results.summaries import plain
 
 # Suffixes of a list to relabel.
@@ -23,10 +24,6 @@ LIST_SUFFIXES = (".csv", ".jsonl")
 TEXT_LENGTH = 44
 # Rules whose pairs are known to belong together.
 READ_RULES = ("group", "labelled")
-COPIES = (
-    "a copy of the positive scores exactly as the positive does: filters that remove higher scores alone (self, guide "
-    "without a margin) keep it"
-)
 RULE_COLUMNS = ("suspected by", "pairs", "of negatives", "of push", "times", "random", "queries")
 FILTER_COLUMNS = ("filter", "of negatives", "of push", "kept", "right", "found", "right push", "found push", "emptied")
 # Columns of the list, and their variables in the Dataset.
@@ -70,7 +67,8 @@ def table(data: xr.Dataset) -> Table:
             "times: part of the push over part of the negatives; random: part of the push on as many random negatives; "
             "queries: those that have any; rules that suspect none have no row"
         )
-    head = (*(_push(name, entry["rules"]) for name, entry in sides.items()), *summary.about(data))
+    suspected = (each.sentence for each in of_audit(data, document) if each.place == "above")
+    head = (*suspected, *summary.about(data))
     columns, path = RULE_COLUMNS if rows else ("",), str(data.attrs.get("checkpoint_path", ""))
     step = (Step("audit", (path,), {"out": "suspects.csv"}),) if rows and path else ()
     return Table(columns, tuple(rows), head, tuple(notes), least=("random", "queries"), typed=step)
@@ -78,27 +76,8 @@ def table(data: xr.Dataset) -> Table:
 
 def _rule(each: dict) -> tuple[str, ...]:
     times = "" if each["enrichment"] is None else f"{each['enrichment']:.1f}"
-    parts = (_part(each[name]) for name in ("share", "push_share"))
-    return str(each["suspects"]), *parts, times, _part(each["placebo"]), _part(each["met"])
-
-
-def _part(value: float | None) -> str:
-    """Write a part in percent, a small one with its first digit."""
-    if value is None:
-        return ""
-    percent = 100 * value
-    return f"{percent:.1g} %" if 0 < percent < 0.05 else f"{percent:.1f} %"
-
-
-def _push(name: str, rules: dict) -> str:
-    """State how much push the suspected negatives of a direction receive."""
-    *_, every = rules.values()
-    if not every["suspects"]:
-        return f"{name}: no negative that was drawn is suspected"
-    return (
-        f"{name}: {_part(every['push_share'])} of the push is on {_part(every['share'])} of the negatives, which are "
-        f"suspected of being positives; {_part(every['met'])} of the queries have one"
-    )
+    parts = (small_part(each[name]) for name in ("share", "push_share"))
+    return str(each["suspects"]), *parts, times, small_part(each["placebo"]), small_part(each["met"])
 
 
 def _advice(directions: dict, known: list[str]) -> Iterator[str]:
@@ -118,20 +97,17 @@ def _advice(directions: dict, known: list[str]) -> Iterator[str]:
 
 def _filters(data: xr.Dataset) -> Table:
     """Write a row for each direction, filter and threshold; an asterisk marks the published threshold."""
-    document, rows, head, notes = measures.document("audit", data), [], [], []
+    document, rows, head = measures.document("audit", data), [], []
+    notes = [each.sentence for each in of_audit(data, document) if each.place == "below"]
     for name, entry in document["directions"].items():
         for label, each in entry["filters"].items():
             keys = ("filter_share", "filter_push", "filter_left", "precision", "recall", "push_precision")
-            parts = [_part(each[key]) for key in (*keys, "push_recall", "emptied")]
+            parts = [small_part(each[key]) for key in (*keys, "push_recall", "emptied")]
             if each["filter_share"]:
                 rows.append((f"{name} {label}{'*' if each['published'] else ''}", *parts))
         head += _removed(name, entry["filters"])
         if best := _best(entry["filters"]):
             head.append(f"{name}: {best}")
-        if any(label.startswith("self ") and each["recall"] == 0 for label, each in entry["filters"].items()):
-            notes.append(f"{name}: {COPIES}")
-        if below := max((each["below_zero"] for each in entry["filters"].values()), default=0):
-            notes.append(BELOW_ZERO.format(name=name, number=round(below)))
     judged, unjudged = ", ".join(document["against"]), ("right", "found", "right push", "found push")
     notes.append(
         "each filter of a masked InfoNCE, replayed on the same batches; *: as published; kept: part of the push that "
@@ -157,7 +133,7 @@ def _removed(name: str, filters: dict) -> list[str]:
     if not any(each["filter_share"] for each in published.values()):
         return [f"{name}: filters as published would remove nothing"] if published else []
     parts = [
-        f"{label} {_part(each['filter_share'])} with {_part(each['filter_push'])}"
+        f"{label} {small_part(each['filter_share'])} with {small_part(each['filter_push'])}"
         for label, each in published.items()
         if each["filter_share"]
     ]
@@ -177,8 +153,8 @@ def _best(filters: dict) -> str:
     label = max(scores, key=scores.__getitem__)
     each = filters[label]
     return (
-        f"{label} agrees best with what is known: it removes {_part(each['push_recall'])} of the push on known "
-        f"positives, and {_part(each['push_precision'])} of the push that it removes is on them"
+        f"{label} agrees best with what is known: it removes {small_part(each['push_recall'])} of the push on known "
+        f"positives, and {small_part(each['push_precision'])} of the push that it removes is on them"
     )
 
 
@@ -194,7 +170,7 @@ def _pairs(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None, top: int
         if texts:
             said = [f"{row} {_short(text(int(row)))}" for row, text in zip(said, texts, strict=True)]
         rules = ", ".join([*entry["rules"], *(["own hard negative"] if entry["own_hard"] else [])])
-        rows.append((*said, f"{entry['push']:.3g}", _part(entry["part"]), f"{entry['score']:.3f}", rules))
+        rows.append((*said, f"{entry['push']:.3g}", small_part(entry["part"]), f"{entry['score']:.3f}", rules))
     columns = ("query", "candidate", "push", "of push", "score", "suspected by")
     notes = (
         f"the {len(rows)} with the largest push of {len(every)} pairs to read; of push: part of the push of the query, "

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import xarray as xr
 
 from cocos import results
-from cocos.counting import health
+from cocos.counting import findings
 from cocos.reports import terminal
 from cocos.reports.layout import Table
 from cocos.reports.phrases import has_images
@@ -59,7 +59,7 @@ def _head(attrs: dict, query: str | None) -> tuple[str, ...]:
     """Name the query, the loss and the batch."""
     which = f"row {attrs['row']} of {attrs['direction']}, group {attrs['group']}"
     return (
-        *health.first(attrs["notes"]),
+        *findings.first(attrs),
         which if query is None else f"{which}: {_label(query, QUERY_LENGTH)}",
         f"{attrs['loss_repr']}, {results.above(attrs)} (eps = {attrs['eps']:g})",
         f"batch {attrs['batch'] + 1} of {attrs['batches']}, {attrs['batch_size']} {attrs['sample']}, "

@@ -10,22 +10,26 @@ from pathlib import Path
 import xarray as xr
 
 from cocos import measures, results
-from cocos.counting import health, verdicts
+from cocos.counting import findings, verdicts
+from cocos.counting.findings import PLACES
 from cocos.counting.marked import MARKED_PARTS
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, OF_SOURCES, Number
+from cocos.reports.findings import of_count, of_directions
 from cocos.reports.layout import Step, Table, given
 from cocos.reports.phrases import (
-    BELOW_ZERO,
     averaging,
     drawn,
     geometry,
-    has_images,
+    joined,
     loss_call,
     mean,
+    mean_of,
     number,
     part_in_percent,
+    percent,
     queries_per_batch,
     times,
+    whole,
 )
 from cocos.results import several
 
@@ -45,28 +49,6 @@ METRIC_ROWS = (
 LEAST_OF_OVERVIEW = ("W+", "W-", "C^A", "their pull %", "heaviest")
 # Retrieval metrics that stand beside the counts of several losses.
 OVERVIEW_METRICS = ("R@1", "R@5", "R@10")
-# What becomes of two rows of one group in a batch of pairs, by the option `same_group`.
-SAME_GROUP_FATES = {
-    "ignore": "left out of the gradient",
-    "negative": "kept as negatives of each other",
-    "positive": "positives of each other for a loss that reads labels",
-}
-# Sentence on a direction of each kind of `cocos.verdicts`; of the others a warning or caution speaks.
-VERDICT_SENTENCES = {
-    "silent": "Silent: no negative pushes any query, so that the count has nothing to describe.",
-    "flat": "Flat: the push is spread as if over {effective} of {negatives} negatives, so hard ones weigh little more "
-    "than easy ones.",
-    "thin": "Thin: most queries have no negative above {percent}, yet hold {idle_pull} of the pull: many light "
-    "negatives share the push, as if {effective}. Report the effective number, or a smaller eps.",
-    "starved": "Starved: most queries have no negative that contributes; the other {rest} hold {rest_pull} of the "
-    "pull.",
-    "sharp": "Sharp: the push of a query is spread as if over {effective} negatives, so that a single false negative "
-    "would have most of it.",
-    "wasteful": "Wasteful: the push of a query is spread as if over {effective} of {negatives} negatives; the others "
-    "are scored and hardly push.",
-    "fine": "Fine: the push of a query is spread as if over {effective} of {negatives} negatives, neither one alone "
-    "nor the whole batch.",
-}
 
 
 def table(data: xr.Dataset, *, explain: bool = False) -> Table:
@@ -89,11 +71,19 @@ def table(data: xr.Dataset, *, explain: bool = False) -> Table:
         f"{name}: {_counted(entry, summary, first=not place)}."
         for place, (name, entry) in enumerate(directions.items())
     )
-    head = (*health.first(data.attrs["notes"]), *reading, *_so_what(summary), *_more(summary))
-    return Table(
-        ("", *directions), tuple(rows), head, (*_notes(data, summary), *_about(data, summary, explain=explain)),
-        typed=_next([summary]),
-    )  # fmt: skip
+    said = _said(data, summary)
+    notes = (*said["below"], *_about(data, summary, explain=explain))
+    head = (*said["first"], *reading, *said["above"])
+    return Table(("", *directions), tuple(rows), head, notes, typed=_next([summary]))
+
+
+def _said(data: xr.Dataset, summary: dict) -> dict[str, list[str]]:
+    """Sentences of the findings of a count, by the place where they stand."""
+    places: dict[str, list[str]] = {name: [] for name in PLACES}
+    for each in of_count(data, summary):
+        if each.state == "found":
+            places[each.place].append(each.sentence)
+    return places
 
 
 def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, explain: bool = False) -> Table:
@@ -114,11 +104,12 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, expla
             cells = (_cell(entry[each.name], each.scale) for each in columns)
             rows.append((f"{name} {direction}", *cells, *ranked))
         plans.setdefault(drawn(data), []).append(data.attrs["loss_repr"])
-        readings += [_line(name, summary), *(f"{name}, {sentence}" for sentence in _more(summary))]
+        further = (each.sentence for each in of_directions(summary))
+        readings += [_line(name, summary), *(f"{name}, {sentence}" for sentence in further)]
     first = summaries[0]
     file = first["checkpoint"]
     source = f"{Path(file['path']).name}, sha256 {file['sha256'][:12]}, " if file["path"] else ""
-    head = (*dict.fromkeys(line for each in datasets for line in health.first(each.attrs["notes"])), *readings)
+    head = (*dict.fromkeys(line for each in datasets for line in findings.first(each.attrs)), *readings)
     notes = [
         "* report this one, with eps, loss and batch size: contributing negatives, mean over all queries; none %: "
         "queries without any; their pull %: part of the pull that they hold"
@@ -144,13 +135,8 @@ def _columns(summaries: Sequence[dict]) -> list[Number]:
     return [
         each
         for each in columns
-        if not BY_NAME[each.of].asked or any(_mean_of(entry, each.name) is not None for entry in entries)
+        if not BY_NAME[each.of].asked or any(mean_of(entry, each.name) is not None for entry in entries)
     ]
-
-
-def _mean_of(entry: Mapping, name: str) -> float | None:
-    """Mean of a number of a direction; None where there is none."""
-    return (entry.get(name) or {}).get("mean")
 
 
 def _rows(summary: dict, *, rare: bool = False) -> Iterator[tuple]:
@@ -158,16 +144,16 @@ def _rows(summary: dict, *, rare: bool = False) -> Iterator[tuple]:
 
     Numbers of the queries come before those of a full batch, and those that one loss has after the others.
     """
-    directions, percent = summary["directions"], f"{100 * summary['eps']:.6g} %"
-    batch = queries_per_batch(directions)
+    directions = summary["directions"]
+    batch, above = queries_per_batch(directions), percent(summary["eps"])
 
     shown = [each for each in BATCH_NUMBERS.values() if each.row and BY_NAME[each.of].rare == rare]
     for each in sorted(shown, key=lambda each: (BY_NAME[each.of].own, each.how == "sum")):
-        means = [_mean_of(entry, each.name) for entry in directions.values()]
+        means = [mean_of(entry, each.name) for entry in directions.values()]
         there = any(means) if rare else any(value is not None for value in means)
         if there or (each.name == "contributing_mean" and summary["share"] != "unknown"):
             cells = (entry.get(each.name) for entry in directions.values())
-            label = each.row.format(batch=batch, percent=percent)
+            label = each.row.format(batch=batch, percent=above)
             yield each, label, *((number(times(v, each.scale)) if rare else _cell(v, each.scale)) for v in cells)
 
 
@@ -177,7 +163,7 @@ def _of_sources(directions: Mapping[str, dict]) -> Iterator[tuple[str, ...]]:
     for source in dict.fromkeys(name for entry in directions.values() for name in entry.get("sources", {})):
         parts = [entry.get("sources", {}).get(source, {}) for entry in directions.values()]
         for each in rows:
-            if each.name != "pulled" or any(_mean_of(part, each.name) for part in parts):
+            if each.name != "pulled" or any(mean_of(part, each.name) for part in parts):
                 cells = (number(times(part[each.name], each.scale)) if part else "" for part in parts)
                 yield f"{source}: {each.row}", *cells
 
@@ -227,68 +213,30 @@ def _called(datasets: Sequence[xr.Dataset], labels: Sequence[str]) -> list[str]:
     ]
 
 
-def _whole(value: float) -> str:
-    """A number of negatives: as it is where it is whole, with two decimals elsewhere."""
-    return f"{value:.0f}" if value == int(value) else f"{value:.2f}"
-
-
 def _counted(entry: dict, summary: dict, *, first: bool) -> str:
     """State how many negatives contribute to a query, and how many queries have none."""
     negatives, counted, idle = (entry[name]["mean"] for name in ("negatives", "contributing_all", "idle_fraction"))
     if counted is None or idle is None:  # the unit of the loss is not known
-        above = f"{100 * summary['eps']:.6g} % of the push"
-        return f"{mean(entry['relative'])} of {_whole(negatives)} negatives have more than {above}"
+        above = f"{percent(summary['eps'])} of the push"
+        return f"{mean(entry['relative'])} of {whole(negatives)} negatives have more than {above}"
     above = f" ({results.above(summary)})" if first else ""
-    said = f"{mean(entry['contributing_all'])} of {_whole(negatives)} negatives contribute{above}"
+    said = f"{mean(entry['contributing_all'])} of {whole(negatives)} negatives contribute{above}"
     said += f"; {part_in_percent(idle)} of the queries have none"
     if idle < NOTABLE or entry["idle_pull"]["mean"] is None:
         return said
     return f"{said}, and hold {part_in_percent(entry['idle_pull']['mean'])} of the pull"
 
 
-def _joined(values: Sequence[str]) -> str:
-    """Values of the directions, once where they agree."""
-    return " and ".join(dict.fromkeys(values))
-
-
 def _line(name: str, summary: dict) -> str:
     """One of several losses in a line: its two numbers for each direction, and its verdict."""
     entries = list(summary["directions"].values())
-    kinds = _joined([verdict["kind"] for verdict in summary["verdicts"].values()])
+    kinds = joined([verdict["kind"] for verdict in summary["verdicts"].values()])
     if any(entry["contributing_all"]["mean"] is None for entry in entries):
         return f"{name}: {_counted(entries[0], summary, first=True)}: {kinds}."
-    counted = _joined([mean(entry["contributing_all"]) for entry in entries])
-    negatives = _joined([_whole(entry["negatives"]["mean"]) for entry in entries])
-    idle = _joined([f"{100 * entry['idle_fraction']['mean']:.1f}" for entry in entries])
+    counted = joined([mean(entry["contributing_all"]) for entry in entries])
+    negatives = joined([whole(entry["negatives"]["mean"]) for entry in entries])
+    idle = joined([f"{100 * entry['idle_fraction']['mean']:.1f}" for entry in entries])
     return f"{name}: {counted} of {negatives} negatives contribute, {idle} % of the queries have none: {kinds}."
-
-
-def _so_what(summary: dict) -> Iterator[str]:
-    """Yield the verdict as a sentence: one for all directions of a kind."""
-    kinds: dict[str, list[str]] = {}
-    for name, verdict in summary["verdicts"].items():
-        kinds.setdefault(verdict["kind"], []).append(name)
-    for kind, names in kinds.items():
-        if kind in VERDICT_SENTENCES:
-            numbers = [summary["verdicts"][name]["numbers"] for name in names]
-            sentence = VERDICT_SENTENCES[kind].format_map(_in_words(numbers, summary["eps"]))
-            yield sentence if len(kinds) == 1 else f"{' and '.join(names)}: {sentence[0].lower()}{sentence[1:]}"
-
-
-def _in_words(numbers: Sequence[Mapping], eps: float) -> dict[str, str]:
-    """Numbers of a verdict as its sentence has them, of several directions joined."""
-
-    def said(name: str, write) -> str:
-        return _joined([write(each[name]) for each in numbers if each[name] is not None])
-
-    return {
-        "effective": said("effective", lambda value: f"{value:.2f}"),
-        "negatives": said("negatives", _whole),
-        "idle_pull": said("idle_pull", part_in_percent),
-        "rest": said("idle_fraction", lambda value: part_in_percent(1 - value)),
-        "rest_pull": said("idle_pull", lambda value: part_in_percent(1 - value)),
-        "percent": f"{100 * eps:.6g} %",
-    }
 
 
 def _next(summaries: Sequence[dict]) -> tuple[Step, ...]:
@@ -305,79 +253,6 @@ def _next(summaries: Sequence[dict]) -> tuple[Step, ...]:
     if len(summaries) > 1 and verdict["command"] != "evaluate":
         options |= {"loss": summary["loss"]["name"], "param": given(summary["loss"]["parameters"])}
     return (Step(verdict["command"], (path,), options),)
-
-
-def _more(summary: dict) -> Iterator[str]:
-    """Yield what else a reader must know of each direction: a clamp, sources, filters, and marked candidates."""
-    for name, entry in summary["directions"].items():
-        if clamped := _mean_of(entry, "clamped"):
-            given = summary["loss"]["parameters"]
-            yield (
-                f"{name}: {part_in_percent(clamped / entry['batch_queries'])} of the queries in a batch are on the "
-                f"clamp of the loss and push nothing; raise temperature ({given['temperature']:g}) or lower prior "
-                f"({given['prior']:g})."
-            )
-        if len(sources := entry.get("sources", {})) > 1:
-            yield f"{name}, by source: {'; '.join(_source(*each) for each in sources.items())}."
-        if _mean_of(entry, "masked") is not None:
-            some, push = mean(entry["masked"]), mean(times(entry["masked_push"], 100))
-            yield f"{name}: the filter suspects {some} negatives per query, which have {push} % of the push without it."
-        if below := _mean_of(entry, "below_zero"):
-            yield BELOW_ZERO.format(name=name, number=round(below * entry["queries"])) + "."
-        if _mean_of(entry, "pulled_negatives"):
-            count = mean(entry["pulled_negatives"])
-            yield f"{name}: {count} of the contributing negatives per query are pulled, and have no part of the push."
-        for label, found in entry.get("marks", {}).items():
-            if found["push"]["mean"] is not None:
-                parts = {key: mean(times(found[key], each.scale)) for key, each in MARKED_PARTS.items()}
-                yield (
-                    f"{name}, {label}: {parts['negatives']} % of the negatives and {parts['push']} % of the push (as "
-                    f"many random negatives: {parts['placebo']} %)."
-                )
-
-
-def _source(name: str, found: Mapping) -> str:
-    """One source in a sentence."""
-    said = [f"{name} {mean(found['negatives'])} negatives"]
-    said += [] if found["contributing"]["mean"] is None else [f"{mean(found['contributing'])} contribute"]
-    said += [] if found["push"]["mean"] is None else [f"{mean(times(found['push'], 100))} % of the push"]
-    return ", ".join(said)
-
-
-def _notes(data: xr.Dataset, summary: dict) -> list[str]:
-    """List what qualifies the counts: batches left out, undecided candidates, rows of one group, footnotes."""
-    directions, notes = summary["directions"], []
-    without = {name: entry["batches_without_active_queries"] for name, entry in directions.items()}
-    if any(without.values()):
-        each = ", ".join(f"{number} ({name})" for name, number in without.items() if number)
-        notes.append(f"batches without any contributing negative: {each}, left out of C^A")
-    if metrics := summary.get("metrics"):
-        singles = [f"{name.replace('_', ' ')} {value:.2f}" for name, value in metrics.items() if name != "directions"]
-        notes.append(f"R@k and ranks: all queries of the set against all of its candidates; {', '.join(singles)}")
-    for name, entry in directions.items():
-        if entry["uncertain"]:
-            queries = int((data["uncertain"].sel(direction=name) > 0).sum())
-            notes.append(
-                f"{name}: {entry['uncertain']} candidates of {queries} queries are too near eps to decide, so the sum "
-                "of their counts is uncertain by that number"
-            )
-        if entry.get("relative_uncertain"):
-            notes.append(
-                f"{name}: {entry['relative_uncertain']} candidates have a part of the push too near "
-                f"{100 * summary['eps']:.6g} % to decide"
-            )
-    if summary["same_group_pairs"]:
-        fate = SAME_GROUP_FATES[summary["same_group"]]
-        alike = "show the same image" if has_images(directions) else "are of one group"
-        notes.append(f"{summary['same_group_pairs']} pairs of rows in the batches {alike}, {fate} (published: kept)")
-    if copied := {name: entry["repeated"] for name, entry in directions.items() if entry.get("repeated")}:
-        number = " and ".join(f"{each} of {name}" for name, each in copied.items())
-        fate = "each stands in its batch once" if summary["copies"] == "once" else "kept, each one more candidate"
-        notes.append(f"copies of candidates among the pairs drawn: {number}; {fate} (published: kept)")
-    for name, each in summary["health"]["sides"].items():
-        if each["near_duplicates"]:
-            notes.append(f"{name}: {each['near_duplicates']} of {each['rows']} rows repeat another, up to rounding")
-    return notes + [line for line in (data.attrs.get("footnotes") or "").splitlines() if line]
 
 
 def _health(found: dict) -> list[str]:

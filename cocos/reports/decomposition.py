@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from cocos import measures, results
-from cocos.counting import health
+from cocos.counting import findings
 from cocos.reports.layout import Table
 from cocos.reports.phrases import averaging, drawn, loss_call
 
@@ -20,7 +20,7 @@ def table(data: xr.Dataset) -> Table:
         for key in next(iter(directions.values()))
     )
     head = [
-        *health.first(data.attrs["notes"]),
+        *findings.first(data.attrs),
         *(_reading(str(name), data.sel(direction=name)) for name in data["direction"].values),
         f"{loss_call(found['loss'])}, {found['metric']} scores, {results.above(data.attrs)}",
         f"{drawn(data)}; {found['dtype']} on {found['device']}",

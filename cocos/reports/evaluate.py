@@ -3,7 +3,7 @@
 import xarray as xr
 
 from cocos import measures
-from cocos.counting import health
+from cocos.counting import findings
 from cocos.reports.layout import Table
 from cocos.reports.phrases import geometry, number
 
@@ -54,7 +54,7 @@ def table(data: xr.Dataset) -> Table:
     folds = f"; mean ± deviation over {found['folds']} folds, sizes of one fold" if folded else ""
     split = f"split {found['split']}, " if found["split"] else ""
     head = (
-        *health.first(data.attrs["notes"]),
+        *findings.first(data.attrs),
         f"{split}{found['metric']} scores on {found['device']}; in percent, except ranks{folds}",
         *joined,
         *sizes,

@@ -3,7 +3,7 @@
 import xarray as xr
 
 from cocos import measures, results
-from cocos.counting import health
+from cocos.counting import findings
 from cocos.reports import terminal
 from cocos.reports.phrases import averaging, drawn, number, queries_per_batch
 from cocos.results import several
@@ -41,7 +41,7 @@ def latex(data: xr.Dataset, label: str) -> str:
     return "\n".join([
         f"% cocos {summary['cocos']}: {data.attrs['loss_repr']}, eps {summary['eps']:g}, "
         f"{summary['convention']} convention, {drawn(data)}",
-        *(f"% {line}" for line in health.first(data.attrs["notes"])),
+        *(f"% {line}" for line in findings.first(data.attrs)),
         f"% {averaging(summary, 'C^B, C^0')}; C^0 of {queries_per_batch(directions)} queries in a batch",
         *([f"% {file['path']} sha256 {file['sha256']}"] if (file := summary["checkpoint"])["path"] else []),
         *([f"% {about}"] if (about := results.about_weights(data.attrs)) else []),

@@ -1,14 +1,8 @@
 """Numbers and phrases that several tables share."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import xarray as xr
-
-# What a count and an audit say of the filter `percent`: direction, queries, and the sign of their positives.
-BELOW_ZERO = (
-    "{name}: the positives of {number} queries score below 0, where `percent` of the score is above the score, so "
-    "that it keeps negatives above the positive; the filter `relative_margin` takes a part of the magnitude off instead"
-)
 
 
 def number(value: dict, sign: str = "±", digits: int | None = None) -> str:
@@ -34,6 +28,33 @@ def times(value: Mapping | None, factor: float) -> dict:
 def part_in_percent(value: float) -> str:
     """A part in percent, one decimal."""
     return f"{100 * value:.1f} %"
+
+
+def percent(value: float) -> str:
+    """A part in percent, to six digits, as an option has it."""
+    return f"{100 * value:.6g} %"
+
+
+def small_part(value: float | None) -> str:
+    """A part in percent, one decimal, or the first digit of a small one; empty for None."""
+    if value is None:
+        return ""
+    return f"{100 * value:.1g} %" if 0 < 100 * value < 0.05 else part_in_percent(value)
+
+
+def whole(value: float) -> str:
+    """A number of negatives: as it is where it is whole, with two decimals elsewhere."""
+    return f"{value:.0f}" if value == int(value) else f"{value:.2f}"
+
+
+def joined(values: Sequence[str]) -> str:
+    """Values of the directions, once where they agree."""
+    return " and ".join(dict.fromkeys(values))
+
+
+def mean_of(entry: Mapping, name: str) -> float | None:
+    """Mean of a number of a direction; None where there is none."""
+    return (entry.get(name) or {}).get("mean")
 
 
 def queries_per_batch(directions: dict) -> str:

@@ -10,6 +10,7 @@ import xarray as xr
 from cocos import results
 from cocos.measures.run import AMONG_SAMPLES, axis, episodes, widest
 from cocos.monitor import detectors as shelf
+from cocos.reports.findings import of_run
 from cocos.reports.layout import Step, Table
 from cocos.results import records
 
@@ -132,17 +133,11 @@ def _highest(values: np.ndarray) -> int:
 
 def _said(data: xr.Dataset) -> Iterator[str]:
     """Yield the checkpoints that were left out, and the sentences of the detectors."""
-    for each in json.loads(data.attrs.get("left_out", "[]")):
-        yield f"{each['file']} is left out: {each['reason']}"
-    what = "checkpoints" if axis(data) == "checkpoint" else "records"
-    found = episodes(data)
-    for each in found:
-        width = f" (width {each['width']})" if each["width"] is not None and "width" in data.dims else ""
-        when = f"at step {each['first']}" if each["times"] == 1 else f"from step {each['first']} to {each['last']}"
-        over = "" if each["now"] else "; not at the last one"
-        yield f"{each['sentence']}{width} [{each['times']} of {each['of']} {what}, {when}{over}]"
+    found = [each for each in of_run(data) if each.place == "above" and each.state == "found"]
+    yield from (each.sentence for each in found)
     watched = shelf.summary(json.loads(data.attrs.get("watching", "{}")))
-    yield watched if found else f"no detector fires: {watched}"
+    fires = any(each.key == "alarms" for each in found)
+    yield watched if fires else f"no detector fires: {watched}"
 
 
 def following(data: xr.Dataset, given: Sequence[Path], *, kept: bool = False) -> tuple[Step, ...]:

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from cocos import results
-from cocos.counting import health
+from cocos.counting import findings
 from cocos.reports.layout import Table
 from cocos.results import summaries
 
@@ -41,7 +41,7 @@ def table(data: xr.Dataset) -> Table:
 def about(data: xr.Dataset) -> tuple[str, ...]:
     """State the measure, the loss, and the batches or queries of a Dataset."""
     attrs = data.attrs
-    lines = [attrs["title"], *health.first(attrs.get("notes", ""))]
+    lines = [attrs["title"], *findings.first(attrs)]
     if "loss_repr" in attrs:
         eps = f", {results.above(attrs)}" if "eps" in attrs else ""
         lines.append(f"{attrs['loss_repr']}{eps}")

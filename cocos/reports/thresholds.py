@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from cocos.counting import health
+from cocos.counting import findings
 from cocos.reports.layout import Table
 
 
@@ -35,5 +35,5 @@ def table(data: xr.Dataset) -> Table:
     ]
     if missing := data.attrs.get("not_reached"):
         notes.append(f"no cut-off has a precision of {missing} over all pairs")
-    head = (data.attrs["title"], *health.first(data.attrs.get("notes", "")))
+    head = (data.attrs["title"], *findings.first(data.attrs))
     return Table(columns, tuple(rows), head, tuple(notes))

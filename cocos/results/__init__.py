@@ -21,7 +21,7 @@ from cocos.base import reading, writing
 from cocos.base.errors import InputError, nearest, unreachable
 from cocos.base.matrices import Mapped
 from cocos.base.untrusted import parsed
-from cocos.counting import averages, health
+from cocos.counting import averages, findings
 from cocos.losses.external import units
 from cocos.results import records
 from cocos.results.rows import concat, row
@@ -51,6 +51,13 @@ FILLED_BY_PUSH = (
     "source_pulled",
     "share",
 )
+# How the lines on embeddings began in results of version 0.1, and their kinds of findings.
+FIRST_WORDS = {
+    "WARNING: ": "collapsed",
+    "CAUTION: positives": "mispaired",
+    "CAUTION: the columns": "turned",
+    "CAUTION: the embeddings": "raw norms",
+}
 # Numbers of a direction that every Dataset of a training run has, NaN where they are unknown.
 ALWAYS_RECORDED = ("relative", "unpushed", "contributing", "idle", "queries")
 # Bytes of the largest result that is read.
@@ -125,6 +132,7 @@ RIGHT: dict[str, Callable[[Any], bool]] = (
         ),
         "loss_parameters": _document(lambda value: isinstance(value, dict)),
         "health": _document(_health),
+        "findings": _document(findings.right),
         "alarms": _entries("detector", "sentence"),
         "left_out": _entries("file", "reason"),
         "watching": _document(
@@ -233,7 +241,7 @@ def heading(data: xr.Dataset) -> str:
     """Title of a figure: the loss, the kind of weights where they are not the derivative, and a word on collapse."""
     kind, _ = kind_of_weights(data.attrs)
     said = f"{data.attrs['loss_repr']}, {kind}" if kind else data.attrs["loss_repr"]
-    return f"{said}\ncollapsed embeddings" if health.collapsed(data.attrs.get("notes", "")) else said
+    return f"{said}\ncollapsed embeddings" if findings.collapsed(data.attrs) else said
 
 
 def provenance(loss, **more) -> dict:
@@ -411,7 +419,16 @@ def _finite(value) -> float:
 
 
 def _of_today(data: xr.Dataset) -> xr.Dataset:
-    """The same, with NaN for numbers by the unit that an older version filled with parts of the push."""
+    """The same, with NaN for numbers by the unit that an older version filled with parts of the push.
+
+    Findings, which version 0.1 kept as lines of text alone, are found by how these began.
+    """
+    if "findings" not in data.attrs and (notes := data.attrs.get("notes", "")):
+        known = (
+            (line, kind) for line in notes.splitlines() for start, kind in FIRST_WORDS.items() if line.startswith(start)
+        )
+        older = [findings.Finding(kind, line, findings.KINDS[kind].severity) for line, kind in known]
+        data = data.assign_attrs(findings=findings.attributes(older)["findings"])
     if data.attrs.get("share") != "push":
         return data
     gone = [name for name in data.data_vars if str(name).startswith(FILLED_BY_PUSH)]

@@ -14,6 +14,7 @@ import xarray as xr
 from cocos import results
 from cocos.base.errors import InputError
 from cocos.base.untrusted import parsed
+from cocos.counting import findings
 from cocos.losses import Layered, name_of
 
 __all__ = ["each"]
@@ -90,7 +91,7 @@ def stacked(
             made[name] = (("loss", *dims), _together(given, dims, sizes), *about)
     common = {name: value for name, value in attrs[0].items() if all(each.get(name) == value for each in attrs)}
     notes = list(dict.fromkeys(line for each in attrs for line in each.get("notes", "").splitlines()))
-    shared = common | {"title": title, "notes": "\n".join(notes)}
+    shared = common | {"title": title, "notes": "\n".join(notes), "findings": findings.joined(attrs)}
     about = [
         json.dumps({
             "attrs": {name: value for name, value in own.items() if shared.get(name) != value},

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from cocos import results
-from cocos.counting import health
+from cocos.counting import findings
 
 # Axes that a figure has many values of: summarised by mean and percentiles.
 ITEMS = ("batch", "query")
@@ -107,7 +107,7 @@ def about(data: xr.Dataset) -> dict:
     attrs, about = data.attrs, results.about(data.attrs)
     about |= {"gradient": attrs["gradient"]} if "loss" in attrs else {}
     if "checkpoint_path" in attrs:
-        about["health"] = {"collapsed": health.collapsed(attrs.get("notes", ""))}
+        about["health"] = {"collapsed": findings.collapsed(attrs)}
     else:
         del about["checkpoint"]
     given = {key: attrs[key] for key in OPTIONS if key in attrs}

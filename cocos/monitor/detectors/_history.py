@@ -78,11 +78,13 @@ class Watcher:
     threshold `warmup` that many steps after the first record. A detector of another kind has a call of its own.
 
     `READS` has the keys without which it is silent, of a record or of its directions; alternatives stand beside
-    each other with a bar between. `SAYS` is its sentence, a template of value, percent (100 times the value), limit,
+    each other with a bar between. `SEVERITY` is that of its finding: `stop` where the training is worth nothing as it
+    is, or `look`. `SAYS` is its sentence, a template of value, percent (100 times the value), limit,
     limit_percent, since ("since step 7"), step, and what `words` adds.
     """
 
     READS: ClassVar[tuple[str, ...]] = ()
+    SEVERITY: ClassVar[str] = "look"
     SAYS: ClassVar[str] = ""
 
     def value(self, record: Record) -> float | None:

@@ -42,6 +42,7 @@ class Collapse(Watcher):
     """
 
     READS = ("similarity",)
+    SEVERITY = "stop"
 
     similarity: Cosine = 0.9
     outranked: Part = 0.35

@@ -27,6 +27,7 @@ class Detached(Watcher):
     """
 
     READS = ("unreached",)
+    SEVERITY = "stop"
 
     part: Part = 0.1
     records: Count = 3

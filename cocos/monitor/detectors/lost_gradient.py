@@ -26,6 +26,7 @@ class LostGradient(Watcher):
     """
 
     READS = ("lost",)
+    SEVERITY = "stop"
 
     part: Part = 0.0
     records: Count = 2

@@ -26,6 +26,7 @@ class Misaligned(Watcher):
     """
 
     READS = ("pulled_negatives", "pushed_positives", "positives")
+    SEVERITY = "stop"
 
     part: Part = 0.4
     records: Count = 2

@@ -64,6 +64,7 @@ class Mispaired(Watcher):
     """
 
     READS = ("outranked",)
+    SEVERITY = "stop"
 
     part: Part = 0.3
     clear: Part = 0.75

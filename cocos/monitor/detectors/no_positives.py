@@ -27,6 +27,7 @@ class NoPositives(Watcher):
     """
 
     READS = ("positives", "queries")
+    SEVERITY = "stop"
 
     positives: AtLeast0 = 0.0
     records: Count = 2

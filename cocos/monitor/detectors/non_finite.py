@@ -25,6 +25,8 @@ class NonFinite(Watcher):
     Source: by definition.
     """
 
+    SEVERITY = "stop"
+
     records: Count = 10
 
     def least_records(self, history: Sequence[Record]) -> int:

@@ -23,6 +23,7 @@ class OneCandidate(Watcher):
     """
 
     READS = ("candidates", "positives")
+    SEVERITY = "stop"
 
     negatives: AtLeast0 = 1.0
 
