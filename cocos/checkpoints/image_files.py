@@ -1,13 +1,14 @@
 """Images in files and the captions beside them: read when they are encoded or drawn, hashed by their bytes."""
 
 import hashlib
+import io
 import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -48,9 +49,9 @@ class ImagesElsewhere(InputError):
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Images that stay in their files until they are indexed; a slice is another such sequence."""
+    """Images that stay in files, or as bytes of files, until they are indexed; a slice is another such sequence."""
 
-    paths: tuple[str, ...]
+    paths: tuple[str | bytes, ...]
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -67,23 +68,36 @@ class ImageFiles:
         found = hashlib.sha256()
         for path in self.paths:
             try:
-                with reading.stream(path) as stream:
-                    own = hashlib.sha256(os.fstat(stream.fileno()).st_size.to_bytes(8, "little"))
+                with _stream(path) as stream:
+                    own = hashlib.sha256(_size(path).to_bytes(8, "little"))
                     while part := stream.read(HASHED_AT_ONCE):
                         own.update(part)
             except OSError as error:
-                raise InputError(f"image {path}: it cannot be read ({error.strerror})") from None
+                raise InputError(f"{_shown(path)}: it cannot be read ({error.strerror})") from None
             found.update(own.digest())
         return found.digest()
 
 
-def _read(path: str) -> Tensor:
+def _stream(path: str | bytes) -> IO[bytes]:
+    return io.BytesIO(path) if isinstance(path, bytes) else reading.stream(path)
+
+
+def _size(path: str | bytes) -> int:
+    return len(path) if isinstance(path, bytes) else os.path.getsize(path)
+
+
+def _shown(path: str | bytes) -> str:
+    """Name an image in a message."""
+    return f"an image of {len(path)} bytes" if isinstance(path, bytes) else f"image {path}"
+
+
+def _read(path: str | bytes) -> Tensor:
     """Read an image, (3, height, width) of uint8."""
     from PIL import Image  # only where an image is read
 
     try:
-        if os.path.getsize(path) > MAX_IMAGE:
-            raise InputError(f"image {path}: {os.path.getsize(path)} bytes, expected at most {MAX_IMAGE}")
+        if (size := _size(path)) > MAX_IMAGE:
+            raise InputError(f"{_shown(path)}: {size} bytes, expected at most {MAX_IMAGE}")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of large images, which are refused here, and of odd palettes
             values = _decoded(Image, path)
@@ -91,14 +105,14 @@ def _read(path: str) -> Tensor:
         raise
     except Exception as error:  # Pillow has many for a damaged or hostile file
         reason = " ".join(str(error).split())[:120]
-        raise InputError(f"image {path}: it cannot be read ({type(error).__name__}: {reason})") from None
+        raise InputError(f"{_shown(path)}: it cannot be read ({type(error).__name__}: {reason})") from None
     return torch.from_numpy(np.moveaxis(values, -1, 0).copy())
 
 
-def _decoded(library: Any, path: str) -> np.ndarray:
-    with reading.stream(path) as stream, library.open(stream, formats=PICTURE_FORMATS) as image:
+def _decoded(library: Any, path: str | bytes) -> np.ndarray:
+    with _stream(path) as stream, library.open(stream, formats=PICTURE_FORMATS) as image:
         if image.width * image.height > MAX_IMAGE:
-            raise InputError(f"image {path}: {image.width} x {image.height} pixels, expected at most {MAX_IMAGE}")
+            raise InputError(f"{_shown(path)}: {image.width} x {image.height} pixels, expected at most {MAX_IMAGE}")
         return np.asarray(image.convert("RGB"))
 
 

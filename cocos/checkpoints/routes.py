@@ -22,7 +22,7 @@ from cocos.checkpoints.recipes import Recipe
 __all__ = ["Route", "read", "route"]
 
 # Kinds of files, as `File.kind` says, that may be training data.
-DATA_KINDS = ("text", "gzip", "unknown", "folder", "npz")
+DATA_KINDS = ("text", "gzip", "unknown", "folder", "npz", "pickle")
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,12 @@ class Route:
             return self.data
         return shelf.own(self.data) if shelf.is_own(self.data) else shelf.find(self.data, self.recipe.options)
 
+    def _place(self) -> Any:
+        """Where the training data lie, for a format that looks for its vocabulary beside them; None of a function's."""
+        if isinstance(self.data, shelf.Source):
+            return self.data.path if self.data.path and self.data.path.exists() else None
+        return None if shelf.is_own(self.data) else self.data
+
     def _own(self) -> Checkpoint:
         """A checkpoint whose model is code of the user's."""
         if _is_of(self.data, self.file):
@@ -92,7 +98,7 @@ class Route:
             format = format_of(file)
             if format is None:
                 raise InputError(_unread(file))
-            found = read(file, format, None if own else self.data)
+            found = read(file, format, self._place())
         if own and found.encoder is None:
             raise InputError(f"data {_shown(self.data)}: {file.path} ({found.format}) has no encoder to read them with")
         settled = (found.training or found.embedder) and not own and not self.recipe.options

@@ -1,15 +1,14 @@
 """Words of captions as VSE++ and VSRN read them: tokens, vocabularies, and the words that a vocabulary lacks."""
 
 import io
-import pickle
-import pickletools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cocos.base import reading
-from cocos.base.errors import InputError, UnsafeFile
+from cocos.base.errors import InputError
 from cocos.base.untrusted import parsed
+from cocos.checkpoints.plain_pickles import Plain
 
 __all__ = ["SPECIAL", "read_vocabulary", "tokens", "unknown"]
 
@@ -28,8 +27,7 @@ CLITIC = re.compile(r"(?<=[^'\s])('(?:s|m|d|ll|re|ve)?|n't)(?='?(?:\s|$))")
 JOINED = re.compile(r"\b(can(?=not\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b)|wan(?=na\s))")
 SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
 MAX_VOCABULARY = 2**24  # bytes of a vocabulary, about a million words
-# Operations of the pickle of a vocabulary, four for a word; and those among them that make tuples, hardly any.
-MAX_WORD_OPERATIONS, MAX_WORD_TUPLES = 500_000, 100
+MAX_WORD_OPERATIONS = 500_000  # of the pickle of a vocabulary, four for a word
 AS_JSON = 'write it as JSON: json.dump({"word2idx": vocabulary.word2idx}, open("NAME_vocab.json", "w"))'
 
 
@@ -75,42 +73,15 @@ def _bytes(path: Path) -> bytes:
     return content
 
 
-def _check(path: Path, content: bytes) -> None:
-    """Refuse a pickle for which the unpickler would need much memory or stack."""
-    tuples = 0
-    for number, (operation, argument, _) in enumerate(pickletools.genops(content)):
-        if "PUT" in operation.name and (argument or 0) > len(content):
-            raise InputError(f"{path} is a damaged vocabulary pickle (place {argument}); {AS_JSON}")
-        if isinstance(argument, int) and abs(argument) >= 2**60:  # as keys, such numbers can share one hash
-            raise InputError(f"{path} is no vocabulary: it holds a number of {argument.bit_length()} bits; {AS_JSON}")
-        tuples += "TUPLE" in operation.name
-        # Nested in a key, tuples overflow the stack of Python's hash.
-        if tuples > MAX_WORD_TUPLES or number > MAX_WORD_OPERATIONS:
-            raise InputError(f"{path} is no vocabulary: {number} operations, {tuples} of them tuples; {AS_JSON}")
-
-
 def _unpickle(path: Path):
     """Load the one inert object of a vocabulary pickle; nothing is imported, and nothing else can be called."""
     inert = type("Vocabulary", (), {})  # of this call only: a pickle can change a class that it is given
-
-    class Reader(pickle.Unpickler):
-        def find_class(self, module, name):
-            if name != "Vocabulary":
-                raise UnsafeFile(
-                    f"{path} is refused as unsafe: a vocabulary holds words, and this file asks for "
-                    f"{module}.{name}. Nothing was imported or run; {AS_JSON}"
-                )
-            return inert
-
+    plain = Plain("a vocabulary", "words", MAX_WORD_OPERATIONS, {"Vocabulary": inert}, AS_JSON)
     try:
         content = _bytes(path)
-        _check(path, content)
-        found = Reader(io.BytesIO(content), encoding="utf-8").load()
-    except InputError:
-        raise
-    except Exception as error:  # a damaged or hostile pickle may fail anywhere
-        reason = str(error)[:120] or type(error).__name__
-        raise InputError(f"{path} is a damaged vocabulary pickle ({reason}); {AS_JSON}") from None
+    except OSError as error:
+        raise InputError(f"{path} is a damaged vocabulary pickle ({error}); {AS_JSON}") from None
+    found = plain.load(path, io.BytesIO(content))
     return vars(found) if type(found) is inert else found
 
 

@@ -10,14 +10,23 @@ from cocos.checkpoints.image_files import begin, captioned, places, read
 __all__ = ["load", "recognises", "splits"]
 
 
+def _file(path: Path) -> Path:
+    """Find the file of a folder, as VSE++ and others have it beside `images`."""
+    return next(iter(sorted(path.glob("dataset_*.json"))), path) if path.is_dir() else path
+
+
 def recognises(path: Path) -> bool:
-    """A JSON object whose images have `sentences`."""
+    """A JSON object whose images have `sentences`; or a folder with one `dataset_NAME.json`."""
+    if path.is_dir() and len(list(path.glob("dataset_*.json"))) != 1:
+        return False
+    path = _file(path)
     head = begin(path) if path.is_file() else b""
     return head[:1] == b"{" and b'"images"' in head and (b'"sentids"' in head or b'"sentences"' in head)
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:
     """Read the entries of the images."""
+    path = _file(path)
     found = read(path).get("images")
     if not isinstance(found, list):
         raise InputError(f"{path}: images is no list of objects; expected the captions and splits of Karpathy")
@@ -46,12 +55,12 @@ def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
 
     Args:
         split: one of `splits`.
-        path: of the JSON file.
+        path: of the JSON file, or of its folder.
         images: folder of the images; None: one that is found beside the file.
 
     Source: Karpathy & Fei-Fei 2015, Deep visual-semantic alignments, arXiv:1412.2306, whose splits they are.
     """
-    path = Path(path)
+    path = _file(Path(path))
     rows = [
         (
             "/".join(filter(None, (each.get("filepath", ""), each["filename"]))),

@@ -427,7 +427,8 @@ def _data(training: Training, data) -> tuple[Source, Path]:
         raise InputError(reason)
     folder = _folder(training, data)
     source = shelf.find(folder) if training.raw else shelf.source("precomp", folder)
-    return _checked(training, folder, source), folder if folder.is_dir() else folder.parent
+    place = folder if folder.is_dir() else folder.parent
+    return _checked(training, place, source), place
 
 
 def _refuse(training: Training, data) -> Callable:
