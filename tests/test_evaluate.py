@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import cocos
@@ -365,6 +366,37 @@ def test_distractors_of_another_file(captions):
     assert found == pytest.approx(loop(score, positive))
     assert found["mean_rank"] > values(plain, "q2c")["mean_rank"]
     assert (data["rsum"].sel(distractors="with") <= data["rsum"].sel(distractors="without")).all()
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".pt", ".safetensors"])
+def test_a_file_of_distractors_may_have_candidates_alone(captions, suffix, tmp_path):
+    more = torch.randn(25, 12, generator=torch.Generator().manual_seed(6))
+    path = tmp_path / f"more{suffix}"
+    if suffix == ".npz":
+        np.savez(path, candidate=more.numpy())
+    elif suffix == ".pt":
+        torch.save({"candidate": more}, path)
+    else:
+        save_file({"candidate": more}, path)
+    np.savez(tmp_path / "a.npz", **{name: getattr(captions, name) for name in ("query", "candidate", "query_group",
+                                                                               "candidate_group")})  # fmt: skip
+    done = CliRunner().invoke(app, ["evaluate", str(tmp_path / "a.npz"), "--distractors", str(path), "--json"])
+    assert done.exit_code == 0, done.stderr
+    found = measures.evaluate(captions, distractors=Embeddings(more, more))
+    said = json.loads(done.stdout)["with_distractors"]["directions"]["q2c"]
+    assert said["R@1"]["mean"] == pytest.approx(values(found, "q2c", "with")["R@1"])
+    with pytest.raises(InputError, match="has no array 'query'"):  # it is no set of embeddings
+        cocos.open(path).embed()
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [(np.ones(4), "shape"), (np.full((2, 12), np.nan), "NaN"), (np.array(["a"]), "dtype"), (np.ones((0, 12)), "shape")],
+)
+def test_distractors_that_are_none_are_one_sentence(captions, rows, said, tmp_path):
+    np.savez(tmp_path / "more.npz", candidate=rows)
+    with pytest.raises(InputError, match=f"more.npz.*candidate.*{said}"):
+        cocos.checkpoints.distractors(tmp_path / "more.npz")
 
 
 def test_distractors_of_a_labelled_set_leave_every_sample_out_of_its_own_candidates(classes):

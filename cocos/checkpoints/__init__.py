@@ -8,11 +8,12 @@ from pathlib import Path
 
 from cocos.base.errors import InputError
 from cocos.checkpoints import encoded, inspection, routes
-from cocos.checkpoints.checkpoint import Checkpoint
+from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints.files import File, Folder
-from cocos.checkpoints.formats import Format, names
+from cocos.checkpoints.formats import Format, load, names
+from cocos.embeddings import Embeddings
 
-__all__ = ["Checkpoint", "File", "Folder", "Format", "inspect", "names", "open"]
+__all__ = ["Checkpoint", "File", "Folder", "Format", "distractors", "inspect", "names", "open"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,26 @@ def open(path, data=None, model=None, trust: bool = False, recipe=None, names=No
     for note in found.notes:
         logger.info("note: %s", note)
     return found
+
+
+def distractors(path) -> Checkpoint | Embeddings:
+    """Open a file whose candidates match no query: any that `open` takes, or one that has `candidate` alone.
+
+    Args:
+        path: of the file.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "more.pt")
+        >>> torch.save({"candidate": torch.eye(3)}, path)
+        >>> len(cocos.checkpoints.distractors(path).candidate)
+        3
+    """
+    if Path(path).is_file():
+        with one_sentence(Path(path), "is a damaged file"):
+            if (found := load("embeddings").candidates(File(Path(path)))) is not None:
+                return found
+    return open(path)
 
 
 def inspect(path, data=None) -> dict:

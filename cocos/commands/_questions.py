@@ -305,7 +305,9 @@ def decompose(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     metric="Score of a pair: cosine, dot, euclidean, ... [that of the loss, or cosine]",
     loss=option(str | None, "Loss whose scores rank: see `cocos losses`. [as the checkpoint says]"),
     folds="Number of parts to cut the set into: 5 is the 1k protocol of COCO.",
-    distractors=option(Path | None, "A second file of embeddings, whose candidates match no query."),
+    distractors=option(
+        Path | None, "A second file of embeddings, or of `candidate` alone, whose candidates match no query."
+    ),
     ensemble=option(list[Path] | None, "Another model of the same set, whose embeddings are concatenated; repeatable."),
     split="Split of the checkpoint's data. [test, val, dev or train]",
 )
@@ -318,7 +320,7 @@ def evaluate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 
     checked(given.out, given.file, given.source.data, given.distractors, *(given.ensemble or ()))
     frozen = given.source.open(given.file)
-    more = None if given.distractors is None else checkpoints.open(given.distractors)
+    more = None if given.distractors is None else checkpoints.distractors(given.distractors)
     members = [given.source.open(path) for path in given.ensemble or ()]
     with progress() as start:
         typed_as = {"distractors": more, "ensemble": members, "loss": given.loss}

@@ -23,7 +23,7 @@ from cocos.checkpoints.files import File, plain
 from cocos.checkpoints.files.operations import most_unpacked
 from cocos.embeddings import Embeddings
 
-__all__ = ["read", "recognises", "renamed"]
+__all__ = ["candidates", "read", "recognises", "renamed"]
 
 UNPACKED_AT_ONCE = 2**20  # bytes that are unpacked at once
 # Bytes from which on an uncompressed matrix is mapped and not read, since memory may not hold it. A mapped file that is
@@ -352,6 +352,18 @@ def read(file: File, data=None) -> Checkpoint:
         trained_with=loss,
         notes=tuple(notes),
     )
+
+
+def candidates(file: File) -> Embeddings | None:
+    """Read a file that has `candidate` and no side that asks, as a labelled set; None of any other file."""
+    if not recognises(file) or {"query", "embeddings"} & set(names := _names_in(file)) or "candidate" not in names:
+        return None
+    arrays = _npz(file, ["candidate"]) if file.kind == "npz" else file.content
+    rows = _tensor(file, "candidate", arrays["candidate"])
+    try:
+        return Embeddings.labelled(rows, torch.zeros(len(rows), dtype=torch.int64))
+    except InputError as error:
+        raise type(error)(f"{file.path}: {str(error).replace('embeddings', 'candidate', 1)}") from None
 
 
 def marks_of(path: Path | str, arrays: Mapping[str, Any], name: Any = None) -> dict[str, Any]:
