@@ -1,6 +1,7 @@
 """Landscapes: functions of the distance, where their minimum is, and what is drawn of it."""
 
 import importlib
+import json
 import math
 import sys
 
@@ -141,8 +142,87 @@ def test_the_warp_puts_the_minimum_at_alpha(alpha, distance):
     data = measures.landscape("warp", alpha=alpha, k1=0.5, k2=1.2, distance=distance, points=21)
     np.testing.assert_allclose(data["predicted"], [-distance / 2 - alpha, 0], atol=1e-9)
     np.testing.assert_allclose(data["found"], data["predicted"], atol=1e-6 * distance)
-    inward = measures.landscape("warp", alpha=alpha, k1=1.2, k2=1.5, distance=distance, points=21)
+    inward = measures.landscape(f"max(1.2*t, 1.5*t - {0.3 * alpha})", "t", distance=distance, points=21)
     np.testing.assert_allclose(inward["found"], [-distance / 2, 0], atol=1e-6 * distance)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"alpha": 50.0, "k1": 0.5, "k2": 1.5}, {"alpha": 25.0}, {"alpha": 15.0, "k1": 0.25, "k2": 2.25}),
+        *({"alpha": 400.0}, {"alpha": 190.0, "k1": 0.9, "k2": 1.01}, {"alpha": 40.0, "proxies": 5}),
+    ],
+)
+def test_the_minimum_of_a_wide_warp_is_found_where_it_must_be(given):
+    """On the circle of radius α f1 is constant: only the far proxies draw along it, ever more weakly."""
+    data = measures.landscape("warp", points=5, **given)
+    behind = np.array([float(data["proxy_x"][0]) - given["alpha"], 0.0])
+    assert data.attrs["found_as"] == "a minimum" and data.attrs["converged"] == 1
+    np.testing.assert_allclose(data["found"], behind, atol=1e-5)
+    if "proxies" not in given:
+        np.testing.assert_allclose(data["predicted"], behind, atol=1e-9)
+
+
+def test_ends_that_still_move_are_no_geometry(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys.modules["cocos.measures.landscape"], "SEARCHES", 0)
+    done = call("landscape", "--f1", "warp", "--alpha", 50, "--json", "--out", tmp_path / "a.nc")
+    said = json.loads(done.stdout)
+    assert said["found"] is None and said["converged"] is False and said["found_as"].startswith("not converged: ")
+    assert json.loads(call("landscape", "--f1", "sqrt", "--json", "--out", tmp_path / "a.nc").stdout)["converged"]
+
+
+@pytest.mark.parametrize("f1", ["0.97", "0.97t", "0.97*t", "0.97 * t"])
+def test_a_line_is_the_same_however_it_is_written(f1):
+    data = measures.landscape(f1, points=5)
+    assert (data.attrs["f1"], data.attrs["f2"]) == ("0.97t", "t") and "runs away" in data.attrs["found_as"]
+    assert losses.load("euclidean_softmax", {"f1": f1}) == losses.load("euclidean_softmax", {"f1": "0.97"})
+
+
+def test_a_function_that_is_flat_in_places_is_monotone_and_has_plateaus():
+    flat = measures.landscape("min(t, 3)", points=41)
+    assert flat.attrs["monotone"] == 1 and "counterexample to Lemma III.1" in flat.attrs["lemma"]
+    np.testing.assert_allclose(flat["predicted"], [-5, 0])
+    assert flat.attrs["found_as"].startswith("no single one: the ends lie 0 to ")
+    away = measures.landscape("min(t, 3)", "t", points=41)  # the slopes are equal first, and that of f1 is never larger
+    assert "runs away" in away.attrs["predicted_as"] and "runs away" in away.attrs["found_as"]
+    assert away.attrs["lemma"].endswith("as Lemma III.1 has it")
+    level = measures.landscape("max(t, 2*t - 4)", "t", points=21)
+    assert level["predicted"].isnull().all()
+    assert level.attrs["predicted_as"] == "the slopes are equal up to 4 behind the own proxy: all of that is as good"
+
+
+@pytest.mark.parametrize("metric", ["squared_euclidean", "cosine", "manhattan"])
+def test_a_warp_of_another_distance(metric):
+    """Section V. The force is minus the slope of the height, and the loss that of the distances themselves."""
+    rows = drawn(3, 4)
+    given = {"alpha": 0.8 if metric == "cosine" else 4.0, "metric": metric}
+    data = measures.landscape("warp", embeddings=Embeddings(rows, rows), points=11, **given)
+    place = np.stack([data["proxy_x"], data["proxy_y"]], axis=1)
+    mix = np.linalg.solve(
+        np.concatenate([place, np.ones((3, 1))], axis=1).T, [float(data["x"][3]), float(data["y"][8]), 1]
+    )
+    point = torch.as_tensor(mix) @ rows
+    distance = {
+        "squared_euclidean": lambda p: float(((point - p) ** 2).sum()),
+        "cosine": lambda p: 1 - float(point @ p / point.norm() / p.norm()),
+        "manhattan": lambda p: float((point - p).abs().sum()),
+    }[metric]
+    own, *others = map(distance, rows)
+    own = own if own < given["alpha"] else 1.5 * own - 0.5 * given["alpha"]
+    assert float(data["loss"][8, 3]) == pytest.approx(math.log1p(sum(math.exp(own - other) for other in others)))
+    assert data.attrs["title"].endswith(f", t = {metric.replace('_', ' ')} distance")
+    loss = measures.landscape("0.9", metric=metric, scale=0.5, points=201, proxies=3, distance=2.0)
+    slope_y, slope_x = np.gradient(loss["loss"].values, loss["y"].values, loss["x"].values)
+    for mine, other in ((slope_x, "force_x"), (slope_y, "force_y")):
+        assert np.quantile(np.abs(mine + loss[other].values), 0.9) < 0.02 * np.abs(loss[other].values).max()
+
+
+def test_a_squared_distance_is_predicted_and_others_are_not():
+    squared = measures.landscape("warp", alpha=9.0, metric="squared_euclidean", points=5)
+    np.testing.assert_allclose(squared["predicted"], [-25, 0], atol=1e-9)  # 1.5 * 2t = 2 (t + 10)
+    np.testing.assert_allclose(squared["found"], [-25, 0], atol=1e-5)
+    other = measures.landscape("warp", metric="manhattan", points=5)
+    assert other.attrs["predicted_as"] == "Proposition III.2 is for Euclidean distances" and "lemma" not in other.attrs
 
 
 def test_functions_that_turn_have_extrema_off_the_line(still):
@@ -225,6 +305,10 @@ def test_the_plane_of_embeddings_holds_what_stands_there(rows, given, still):
         ({"distance": -1.0}, "distance: -1.0, expected a finite number above 0"),
         ({"scale": 0.0}, "scale: 0.0, expected a finite number above 0"),
         ({"f1": "warp", "alpha": -1.0}, "alpha: -1.0, expected a finite number of at least 0"),
+        ({"f1": "warp", "k1": 1.0}, r"k1: 1.0, expected a number above 0 and below 1 \(0 < k1 < 1 < k2 in eq. 7"),
+        ({"f1": "warp", "k2": 1.0}, r"k2: 1.0, expected a finite number above 1 \(0 < k1 < 1 < k2 in eq. 7"),
+        ({"metric": "chebyshev"}, "metric: 'chebyshev', expected one of euclidean, squared_euclidean, cosine, manh"),
+        ({"metric": "manhattan", "loss": "ntxent"}, "metric 'manhattan' and a loss: it has a metric of its own"),
         ({"embeddings": Embeddings(torch.eye(3), torch.eye(3)), "rows": (0, 0)}, "two or three different ones"),
         ({"embeddings": Embeddings(torch.eye(3), torch.eye(3)), "rows": (0, 3)}, "two or three different ones"),
         ({"embeddings": Embeddings(torch.eye(3), torch.arange(1.0, 4)[:, None] * torch.ones(3, 3))}, "lie on one line"),
@@ -361,7 +445,7 @@ def test_the_command_draws_and_says_what_it_found(tmp_path):
 def test_bad_commands_get_a_sentence(tmp_path, monkeypatch, arguments, sentence):
     monkeypatch.chdir(tmp_path)
     if arguments[0] == "--k2":
-        arguments, sentence = (*arguments, "--f1", "warp"), "k2: nan, expected a finite number above 0"
+        arguments, sentence = (*arguments, "--f1", "warp"), "k2: nan, expected a finite number above 1"
     done = call("landscape", *arguments)
     assert done.exit_code == 2 and sentence in done.stderr and not list(tmp_path.iterdir())
     assert done.stdout == "" and done.stderr.count("\n") == 1
@@ -378,8 +462,8 @@ def test_the_command_takes_the_proxies_of_a_file(tmp_path, still):
 
 
 def test_the_ends_of_a_descent_that_are_as_far_are_told_once():
-    """Every point on a circle of radius 3 is as good: the other proxy has no say."""
-    found = measures.landscape("(t-3)^2", "0.001", points=5)
+    """Every point on a circle of radius 3 is as good, where the other proxy has no say at all."""
+    found = measures.landscape("(t-3)^2", "max(t, 100)", points=5)
     assert found.attrs["found_as"] == "no single one: the ends lie 3 from the own proxy"
 
 

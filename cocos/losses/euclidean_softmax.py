@@ -1,6 +1,7 @@
 """Euclidean softmax: cross-entropy of functions of the distances to proxies."""
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,23 +14,38 @@ from cocos.losses._shelf import Positive, SoftmaxLoss
 __all__ = ["EuclideanSoftmax"]
 
 
+LINE = re.compile(r"(?P<factor>.+?)(\s*\*?\s*t)?")  # 0.97, 0.97t, 0.97*t
 CURVES = {"t^2": 2.0, "sqrt": 0.5, "t^1.5": 1.5}  # powers of the distance
 
 
-def _canonical(field: str, f: str | float) -> str:
-    if f == "t" or f in CURVES:
-        return str(f)
+def line(f: str | float) -> float | None:
+    """The number k of a line kt that is written `t`, `k`, `kt` or `k*t`; None for what is none.
+
+    Examples:
+        >>> from cocos.losses.euclidean_softmax import line
+        >>> line("t"), line("0.97"), line("0.97t"), line("0.97*t"), line("t^2")
+        (1.0, 0.97, 0.97, 0.97, None)
+    """
+    if f == "t":
+        return 1.0
+    number = LINE.fullmatch(f.strip()) if isinstance(f, str) else None
     try:
-        factor = float(f)
+        return float(number["factor"] if number else f)
     except (TypeError, ValueError):
-        factor = math.nan
-    if not 0 < factor < math.inf:
+        return None
+
+
+def _canonical(field: str, f: str | float) -> str:
+    if f in CURVES:
+        return str(f)
+    factor = line(f)
+    if factor is None or not 0 < factor < math.inf:
         raise ValueError(f"{field} must be t, {', '.join(CURVES)} or a finite number above 0, got {f}")
     return "t" if factor == 1 else repr(factor)
 
 
 def _factor(f: str) -> float:
-    """The number k of a line f(t) = kt."""
+    """The number k of a line in its canonical spelling."""
     return 1.0 if f == "t" else float(f)
 
 
@@ -63,7 +79,7 @@ class EuclideanSoftmax(SoftmaxLoss):
 
     Args:
         f1: function of the distance to a positive: `t` (eq. 4, the default), `t^2`, `sqrt`, `t^1.5`, or a number k
-            for kt.
+            for kt, also written `0.97t` or `0.97*t`.
         f2: function of the distance to a negative, likewise.
         scale: T, in units of 1/f. The paper does not state it for this study; 1 is eq. 4 as printed.
 

@@ -19,10 +19,11 @@ from torch import Tensor
 from cocos import losses, results
 from cocos.base import ranges
 from cocos.base.errors import InputError
-from cocos.base.ranges import Range, whole
+from cocos.base.ranges import Range, one_of, whole
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.scores import Pairs
+from cocos.losses.euclidean_softmax import CURVES, line
 from cocos.measures.weight_curve import MOST_POINTS
 
 # Margin of the picture around the proxies, in units of their largest distance.
@@ -33,7 +34,8 @@ HIGHEST = 1e100
 EXPRESSION_CHARACTERS = 200
 # Maximum depth of an expression.
 EXPRESSION_DEPTH = 20
-POWERS = {"t^2": 2.0, "sqrt": 0.5, "t^1.5": 1.5}
+# Distances that functions of t can be of.
+BASES = ("euclidean", "squared_euclidean", "cosine", "manhattan")
 TENSOR_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "sqrt": torch.sqrt,
     "exp": torch.exp,
@@ -56,7 +58,7 @@ BINARY_OPERATIONS: dict[type, Callable[[Tensor, Tensor], Tensor]] = {
 }
 # Points of the line on which a change of sign is searched for.
 AXIS_POINTS = 200_001
-# Distance from the own proxy at which the search for a minimum ends, in distances between the proxies.
+# Distance from the own proxy at which the search for a minimum ends, in distances between the proxies or in α.
 FARTHEST = 20.0
 # Points on the circle whose mean force a step of the descent follows.
 CIRCLE_POINTS = 8
@@ -66,6 +68,12 @@ DESCENT_STEPS = 15
 WIDE_ROUNDS = 40
 # Radius at which the descent ends, in units of the distance.
 SHORTEST_RADIUS = 1e-8
+# Angles and distances at which a line search looks for the end of a fall, and its bisections.
+SEARCHED, BISECTIONS = 512, 60
+# Line searches along circle and ray, and the smallest force that is one, in parts of the largest.
+SEARCHES, LEAST_FORCE = 40, 1e-11
+# Largest distance, in units of that between the proxies, of ends that are one; first words where they still move.
+SAME_PLACE, NOT_CONVERGED = 1e-4, "not converged"
 # Extrema that are examined; cells and times that each is magnified.
 EXTREMA, ZOOM, ZOOMS = 40, 6, 8
 # Relative difference of two slopes that are equal.
@@ -107,44 +115,48 @@ def parse(
     """The function that a text names.
 
     Args:
-        text: `t`, `t^2`, `sqrt`, `t^1.5`, a number k for kt, `warp`, or an expression of t such as `t + 0.3*sin(t)`: of
-            numbers, t, + - * / ^, parentheses and the functions sqrt, exp, log, log1p, tanh, sin, cos, abs, min, max.
+        text: `t`, `t^2`, `sqrt`, `t^1.5`, a line `0.97`, `0.97t` or `0.97*t`, `warp`, or an expression of t such as
+            `t + 0.3*sin(t)`: of numbers, t, + - * / ^, parentheses and the functions sqrt, exp, log, log1p, tanh, sin,
+            cos, abs, min, max.
         name: of the function, for the error.
         alpha: of the warp, as are the next ones: its boundary.
-        k1: its slope inside.
-        k2: its slope outside.
+        k1: its slope inside, below 1.
+        k2: its slope outside, above 1.
         delta: multiplier of the factor that is held constant.
 
     Raises:
-        InputError: a text that is no function of t, or a parameter of the warp that is out of its range.
+        InputError: a text that is no function of t, or a parameter of the warp that is out of its range (eq. 7).
     """
     text = str(text).strip()
     if text == "warp":
-        for what, value in (("alpha", alpha), ("delta", delta), ("k1", k1), ("k2", k2)):
-            bound = "of at least" if what in {"alpha", "delta"} else "above"
-            if not (math.isfinite(value) and (value > 0 or (value == 0 and bound != "above"))):
-                raise InputError(f"{what}: {value}, expected a finite number {bound} 0")
+        for what, value in (("alpha", alpha), ("delta", delta)):
+            if not 0 <= value < math.inf:
+                raise InputError(f"{what}: {value}, expected a finite number of at least 0")
+        if not 0 < k1 < 1:
+            raise InputError(f"k1: {k1}, expected a number above 0 and below 1 (0 < k1 < 1 < k2 in eq. 7 of the paper)")
+        if not 1 < k2 < math.inf:
+            raise InputError(f"k2: {k2}, expected a finite number above 1 (0 < k1 < 1 < k2 in eq. 7 of the paper)")
         return Curve(
             f"warp(alpha={alpha:g}, k1={k1:g}, k2={k2:g}, delta={delta:g})",
             lambda t: torch.where(t < alpha, k1 * t + delta * (t - k1 * t).detach(), k2 * t + (1 - k2) * alpha),
             lambda t: alpha + torch.where(t < alpha, k1, k2) * (t - alpha),
         )
-    if text in POWERS:  # at distance 0 the value is 0, and no force has a direction
-        return Curve(text, lambda t: torch.where(t > 0, torch.where(t > 0, t, 1.0) ** POWERS[text], 0.0))
+    if text in CURVES:  # at distance 0 the value is 0, and no force has a direction
+        return Curve(text, lambda t: torch.where(t > 0, torch.where(t > 0, t, 1.0) ** CURVES[text], 0.0))
     if len(text) > EXPRESSION_CHARACTERS:
         raise InputError(f"{name}: {len(text)} characters, expected at most {EXPRESSION_CHARACTERS}")
+    if 0 < (factor := line(text) or 0.0) < math.inf:
+        return Curve("t" if factor == 1 else f"{factor:g}t", lambda t: factor * t)
     try:
         tree = ast.parse(text.replace("^", "**"), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise InputError(f"{name}: {text!r} is no expression of t, like t + 0.3*sin(t)") from None
     value = _evaluated(tree, text, name)
-    if isinstance(tree, ast.Constant | ast.UnaryOp) and not _reads(tree):
-        factor = float(value(torch.zeros((), dtype=torch.float64)))
-        if not 0 < factor < math.inf:
-            raise InputError(f"{name}: {text!r}, expected a finite factor above 0")
-        return Curve("t" if factor == 1 else f"{factor:g}t", lambda t: factor * t)
     if not _reads(tree):
-        raise InputError(f"{name}: {text!r} does not depend on t")
+        one = isinstance(tree, ast.Constant | ast.UnaryOp)
+        raise InputError(
+            f"{name}: {text!r}" + (", expected a finite factor above 0" if one else " does not depend on t")
+        )
     curve, distance = Curve(text, value), torch.logspace(-2, 2, 41, dtype=torch.float64)
     for what, values in (("value", curve.value(distance)), ("slope", curve.slope(distance))):
         if not values.isfinite().all():
@@ -201,6 +213,7 @@ class CurveSoftmax:
         f1: of the distance to a positive.
         f2: of the distance to a negative.
         scale: T.
+        metric: of the distances, one of `BASES`; `cosine` is 1 minus the cosine. Section V of the paper.
 
     Source: DeMoor & Prevost 2024, eqs. 5-7.
     """
@@ -208,7 +221,7 @@ class CurveSoftmax:
     f1: Curve
     f2: Curve
     scale: float = 1.0
-    metric: ClassVar[str] = "euclidean"
+    metric: str = "euclidean"
     couples: ClassVar[str] = "query"
     spelling: ClassVar[str] = "curves"
 
@@ -219,7 +232,8 @@ class CurveSoftmax:
     @property
     def given(self) -> dict:
         """The parameters, as text and numbers."""
-        return {"f1": self.f1.name, "f2": self.f2.name, "scale": self.scale}
+        base = {} if self.metric == "euclidean" else {"metric": self.metric}
+        return {"f1": self.f1.name, "f2": self.f2.name, "scale": self.scale} | base
 
     @property
     def gradient(self) -> str:
@@ -261,6 +275,7 @@ def landscape(
     k2: float = 1.5,
     delta: float = 1.0,
     scale: float = 1.0,
+    metric: Annotated[str, one_of(BASES)] = "euclidean",
     distance: Distance = 10.0,
     proxies: Annotated[int, whole(2, MOST_POINTS)] = 2,
     embeddings: Embeddings | None = None,
@@ -274,15 +289,16 @@ def landscape(
     only knows the gradient ends.
 
     Args:
-        f1: function of the distance to the own proxy: `t`, `t^2`, `sqrt`, `t^1.5`, a number, `warp`, or an expression
-            of t such as `t + 0.3*sin(t)`.
-        f2: of the distance to the others; None: f1 itself, and t where f1 is the warp or a factor.
+        f1: function of the distance to the own proxy: `t`, `t^2`, `sqrt`, `t^1.5`, a line such as `0.97t`, `warp`, or
+            an expression of t such as `t + 0.3*sin(t)`.
+        f2: of the distance to the others; None: f1 itself, and t where f1 is the warp or a line.
         loss: a loss of the shelf in their place, or its name.
-        alpha: of the warp, as are the next three.
-        k1: slope inside.
-        k2: slope outside.
+        alpha: of the warp, as are the next three: its boundary, that of the own proxy's class.
+        k1: slope inside, below 1.
+        k2: slope outside, above 1.
         delta: multiplier of the factor that is held constant.
         scale: T, the factor of the exponents.
+        metric: of the distances t: `euclidean`, `squared_euclidean`, `cosine` (1 minus the cosine) or `manhattan`.
         distance: between the proxies, which form a regular polygon.
         proxies: how many.
         embeddings: their candidates are the proxies, in the place of a polygon.
@@ -293,8 +309,8 @@ def landscape(
         `loss` (y, x), in nats where the loss is; `height` (y, x), the landscape that the gradient is the slope of,
         which differs where a part of the loss is held constant (the warp); `force_x` and `force_y` (y, x), minus the
         gradient; `proxy_x` and `proxy_y` (proxy,); `binary` (other, y, x), the loss with each other proxy alone;
-        `predicted` and `found` (axis,), the minimum; what they say in words, their distance, and the verdict on Lemma
-        III.1 are in the attributes.
+        `predicted` and `found` (axis,), the minimum; what they say in words, whether the descent has `converged`, their
+        distance, and the verdict on Lemma III.1 are in the attributes.
 
     Raises:
         InputError: a function, a number or rows that cannot be used; a loss that couples queries.
@@ -306,7 +322,7 @@ def landscape(
         >>> round(abs(float(data["found"][0] - data["proxy_x"][0])), 2)
         3.0
     """
-    chosen = _chosen(f1, f2, loss, scale, alpha=alpha, k1=k1, k2=k2, delta=delta)
+    chosen = _chosen(f1, f2, loss, scale, metric, alpha=alpha, k1=k1, k2=k2, delta=delta)
     corners, plane = _polygon(proxies, distance) if embeddings is None else _spanned(embeddings, rows)
     places = plane.coordinates(corners)
     size = float(torch.cdist(places, places).max())
@@ -327,17 +343,25 @@ def landscape(
             f"{size:g} apart)"
         )
     about = {"proxies": len(corners), "distance": size, "points": points}
+    warped = isinstance(chosen, CurveSoftmax) and (chosen.f1.height or chosen.f2.height)
+    reach = FARTHEST * max(size, alpha if warped else 0.0)
     falling = (_odds if isinstance(chosen, CurveSoftmax) else _value)(chosen, plane, corners)
-    found, state = descended(functools.partial(_force, falling), places, size)
+    found, state = descended(functools.partial(_force, falling), places, size, reach)
+    about["converged"] = int(not state.startswith(NOT_CONVERGED))
     predicted, why = None, None
     if isinstance(chosen, CurveSoftmax):
         about |= {"f1": chosen.f1.name, "f2": chosen.f2.name, "scale": chosen.scale}
-        about |= lemma(chosen, _odds(_lifted(chosen), plane, corners), coordinates.reshape(*grid, 2), places)
-        if len(corners) == 2 and about["monotone"]:
-            predicted, why = predicted_minimum(chosen, places)
+        if "euclidean" in chosen.metric:
+            about |= lemma(chosen, _odds(_lifted(chosen), plane, corners), coordinates.reshape(*grid, 2), places)
+            if len(corners) == 2 and about["monotone"]:
+                predicted, why = predicted_minimum(chosen, places, reach)
+            elif len(corners) == 2:
+                why = "Proposition III.2 is for monotone functions"
         elif len(corners) == 2:
-            why = "Proposition III.2 is for monotone functions"
+            why = "Proposition III.2 is for Euclidean distances"
     what = f"f1 = {about['f1']}, f2 = {about['f2']}" if "f1" in about else repr(chosen)
+    if "f1" in about and metric != "euclidean":
+        what += f", t = {metric.replace('_', ' ')} distance"
     attrs = results.provenance(chosen, title=f"Landscape of {what}", **about, found_as=state, predicted_as=why)
     if predicted is not None and found is not None:
         attrs["gap"] = float((predicted - found).norm())
@@ -361,15 +385,17 @@ def landscape(
     return results.labelled(variables, attrs)
 
 
-def _chosen(f1: str, f2: str | None, loss, scale: float, **warp: float):
+def _chosen(f1: str, f2: str | None, loss, scale: float, metric: str, **warp: float):
     """The subject of a landscape: functions of the distance, or a loss."""
     if loss is None:
+        own = parse(f1, name="f1", **warp)
         if f2 is None:
-            own = parse(f1, name="f1", **warp)
-            f2 = "t" if own.height or own.name.removesuffix("t").replace(".", "", 1).isdigit() else f1
-        return CurveSoftmax(parse(f1, name="f1", **warp), parse(f2, name="f2", **warp), scale)
+            f2 = "t" if own.height or line(own.name) is not None else f1
+        return CurveSoftmax(own, parse(f2, name="f2", **warp), scale, metric)
     if f1 != "t" or f2 is not None:
         raise InputError(f"f1 {f1!r} and a loss: choose one of them")
+    if metric != "euclidean":
+        raise InputError(f"metric {metric!r} and a loss: it has a metric of its own")
     loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
     if losses.traits(loss).weights != "score" or loss.couples != "query":
         raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: one alone has no landscape")
@@ -416,9 +442,14 @@ def _spanned(embeddings: Embeddings, rows: Sequence[int]) -> tuple[Tensor, _Plan
 def _pairs(chosen, plane: _Plane, corners: Tensor, coordinates: Tensor) -> Pairs:
     """Embeddings in the plane as queries of the first proxy's class; the zero vector, which no cosine has, is moved."""
     query = plane.points(coordinates)
+    curves = isinstance(chosen, CurveSoftmax)
     if chosen.metric in scores.NORMALISED_SIDES:
         query = torch.where((query == 0).all(dim=1, keepdim=True), query.new_tensor(1e-9), query)
-    score = scores.METRICS[chosen.metric](query, corners)
+    if curves and chosen.metric == "manhattan":
+        score = -(query[:, None] - corners).abs().sum(dim=2)
+    else:
+        score = scores.METRICS[chosen.metric](query, corners)
+        score = score - 1 if curves and chosen.metric == "cosine" else score
     if chosen.metric == "euclidean":  # the distance of a point to itself has no gradient
         score = -(query[:, None] - corners).square().sum(dim=2).clamp(min=1e-300).sqrt()
     positive = torch.zeros_like(score, dtype=torch.bool)
@@ -448,12 +479,16 @@ def _odds(chosen: CurveSoftmax, plane: _Plane, corners: Tensor) -> Callable[[Ten
     return odds
 
 
-def descended(force: Callable[[Tensor], Tensor], places: Tensor, size: float) -> tuple[Tensor | None, str]:
+def descended(
+    force: Callable[[Tensor], Tensor], places: Tensor, size: float, reach: float
+) -> tuple[Tensor | None, str]:
     """Where a descent ends that only knows the force: from several places, with ever shorter steps.
 
-    A step follows the mean force on a small circle, so that it slides along a kink and does not stop there.
+    A step follows the mean force on a small circle, so that it slides along a kink and does not stop there. Where the
+    ends still differ, line searches go on from them.
     """
     at = places[0] + size * torch.tensor(STARTS, dtype=places.dtype)
+    weak = LEAST_FORCE * float(force(at).norm(dim=1).max())
     angle = torch.arange(CIRCLE_POINTS, dtype=places.dtype) * (2 * math.pi / CIRCLE_POINTS)
     circle, radius = torch.stack([angle.cos(), angle.sin()], dim=1), at.new_full((len(at), 1), size / 20)
     far, turn = torch.zeros(len(at), dtype=torch.bool), 0
@@ -466,33 +501,110 @@ def descended(force: Callable[[Tensor], Tensor], places: Tensor, size: float) ->
         straight = (at - before).norm(dim=1, keepdim=True) > 0.7 * DESCENT_STEPS * radius
         least = size / 20 if turn < WIDE_ROUNDS else 0.0  # along a kink it gets ahead with long steps only
         radius = torch.where(straight & (radius >= size / 20), 2 * radius, (radius / 2).clamp(min=least))
-        far = (at - places[0]).norm(dim=1) > FARTHEST * size
+        far = (at - places[0]).norm(dim=1) > reach
     if bool(far.all()):
         return None, "none: it runs away"
-    away = (at - places[0]).norm(dim=1)
-    if float(torch.cdist(at, at).max()) < 1e-4 * size:
+    moved = 0.0
+    if not _one(at, size):
+        at = at.clone()
+        at[~far], moved = _searched(force, at[~far], places[0], reach, size, weak)
+    if _one(at, size):
         return at.mean(dim=0), "a minimum"
-    ends = dict.fromkeys(f"{float(end):.4g}" for end in (away.min(), away.max()))
-    return None, f"no single one: the ends lie {' to '.join(ends)} from the own proxy"
+    away = (at - places[0]).norm(dim=1)
+    away = torch.where(away > SHORTEST_RADIUS * size, away, 0)
+    ends = " to ".join(dict.fromkeys(f"{float(end):.4g}" for end in (away.min(), away.max())))
+    if moved > SAME_PLACE * size:
+        return None, f"{NOT_CONVERGED}: the ends are {ends} from the own proxy and still move"
+    return None, f"no single one: the ends lie {ends} from the own proxy"
 
 
-def predicted_minimum(chosen: CurveSoftmax, places: Tensor) -> tuple[Tensor | None, str]:
+def _one(at: Tensor, size: float) -> bool:
+    """Whether all places are the same."""
+    return float(torch.cdist(at, at).max()) < SAME_PLACE * size
+
+
+def _searched(
+    force: Callable[[Tensor], Tensor], at: Tensor, centre: Tensor, reach: float, size: float, weak: float
+) -> tuple[Tensor, float]:
+    """Line searches from each place, by turns along the circle about the own proxy and along the ray from it.
+
+    A function of the distance to the own proxy has its kinks on such circles: on that of radius α the warp is constant,
+    and a descent by steps hardly gets ahead there.
+
+    Args:
+        force: minus the gradient, of places (N, 2).
+        at: the places, (N, 2).
+        centre: the own proxy, (2,).
+        reach: distance from it at which a search ends.
+        size: largest distance between the proxies.
+        weak: largest force that counts as none.
+
+    Returns:
+        The places, and how far the last two searches moved one at most.
+    """
+    rows = torch.arange(len(at))
+
+    def slope(circle: bool, place: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
+        """Places (N, K, 2) at K angles, or distances, and the force along the circle or the ray there, (N, K)."""
+        angle, radius = (place, fixed) if circle else (fixed, place)
+        ray = torch.stack(torch.broadcast_tensors(angle.cos(), angle.sin()), dim=-1)
+        points = centre + radius[..., None] * ray
+        along = torch.stack([-ray[..., 1], ray[..., 0]], dim=-1) if circle else ray
+        found = force(points.reshape(-1, 2)).reshape(points.shape)
+        return points, (found * along).sum(dim=-1)
+
+    moved = math.inf
+    part = torch.linspace(0, 1, SEARCHED, dtype=at.dtype)
+    away = at - centre
+    angle, radius = torch.atan2(away[:, 1], away[:, 0])[:, None], away.norm(dim=1)[:, None]
+    for _ in range(SEARCHES):
+        before = at
+        for circle in (True, False):
+            start, fixed = (angle, radius) if circle else (radius, angle)
+            _, here = slope(circle, start, fixed)
+            way = torch.where(here.abs() > weak, here.sign(), 0)
+            span = 2 * math.pi if circle else torch.where(way < 0, radius, (reach - radius).clamp(min=0))
+            place = start + way * span * part
+            still = (slope(circle, place, fixed)[1] * way > weak).to(torch.int8)
+            last = still.cumprod(dim=1).sum(dim=1).clamp(1, SEARCHED - 1)  # the first place from which nothing falls
+            low, high = place[rows, last - 1][:, None], place[rows, last][:, None]
+            for _ in range(BISECTIONS):
+                middle = (low + high) / 2
+                falls = slope(circle, middle, fixed)[1] * way > weak
+                low, high = torch.where(falls, middle, low), torch.where(falls, high, middle)
+            angle, radius = (low, radius) if circle else (angle, low)
+        at = slope(True, angle, radius)[0][:, 0]
+        moved = float((at - before).norm(dim=1).max())
+        if moved < SHORTEST_RADIUS * size:
+            break
+    return at, moved
+
+
+def predicted_minimum(chosen: CurveSoftmax, places: Tensor, reach: float) -> tuple[Tensor | None, str]:
     """The minimum by Proposition III.2, on the line through both proxies, and why it is there."""
     size = float((places[0] - places[1]).norm())
     behind = (places[0] - places[1]) / size
 
-    def excess(t: Tensor) -> Tensor:
-        return chosen.f1.slope(t) - chosen.f2.slope(t + size)
+    f1, f2 = (_of_distance(f, chosen.metric) for f in (chosen.f1, chosen.f2))
 
-    distance = torch.linspace(0, FARTHEST * size, AXIS_POINTS, dtype=places.dtype)[1:]
+    def excess(t: Tensor) -> Tensor:
+        return f1.slope(t) - f2.slope(t + size)
+
+    distance = torch.linspace(0, reach, AXIS_POINTS, dtype=places.dtype)[1:]
     slope = excess(distance)
-    room = EQUAL_SLOPES * float(torch.maximum(slope.abs().max(), chosen.f2.slope(distance).abs().max()))
-    if bool((slope.abs() <= room).all()):
+    room = EQUAL_SLOPES * float(torch.maximum(slope.abs().max(), f2.slope(distance).abs().max()))
+    over, under = ((sign * slope > room).nonzero().flatten().tolist() for sign in (1, -1))
+    if not over and not under:
         return None, "the slopes are equal: every point behind the own proxy is as good"
-    if slope[0] >= -room:
-        return places[0], "the slope of f1 is the larger one from the start: at the own proxy"
-    over = (slope > room).nonzero().flatten()
-    if not len(over):
+    if over and over[0] < min(under, default=len(slope)):
+        if over[0] == 0:
+            return places[0], "the slope of f1 is the larger one from the start: at the own proxy"
+        return (
+            None,
+            f"the slopes are equal up to {float(distance[over[0]]):.4g} behind the own proxy: all of that is as good",
+        )
+    over = [place for place in over if place > under[0]]
+    if not over:
         return None, "the slope of f1 stays below that of f2: none, it runs away"
     low, high = distance[over[0] - 1], distance[over[0]]
     while high - low > 1e-12 * size:
@@ -501,11 +613,20 @@ def predicted_minimum(chosen: CurveSoftmax, places: Tensor) -> tuple[Tensor | No
     return places[0] + high * behind, f"the slope of f1 exceeds that of f2 from {float(high):.6g} behind the own proxy"
 
 
+def _of_distance(curve: Curve, metric: str) -> Curve:
+    """The function as one of the Euclidean distance."""
+    return replace(curve, value=lambda t: curve.value(t * t)) if metric == "squared_euclidean" else curve
+
+
 def lemma(chosen: CurveSoftmax, value: Callable[[Tensor], Tensor], coordinates: Tensor, places: Tensor) -> dict:
-    """Lemma III.1: extrema lie on the line through both proxies alone where f1 and f2 are monotone."""
+    """Lemma III.1: extrema lie on the line through both proxies alone where f1 and f2 are monotone.
+
+    The paper calls a function that never falls monotone; one that is flat in places may have plateaus off the line.
+    """
     farthest = float(torch.cdist(coordinates.reshape(-1, 2), places).max())
     distance = torch.linspace(0, farthest, 2001, dtype=places.dtype)[1:]
-    monotone = all(bool((f.slope(distance) > 0).all()) for f in (chosen.f1, chosen.f2))
+    slopes = torch.stack([_of_distance(f, chosen.metric).slope(distance) for f in (chosen.f1, chosen.f2)])
+    monotone = bool((slopes >= 0).all())
     about = {"monotone": int(monotone)}
     if len(places) > 2:
         return about
@@ -524,6 +645,13 @@ def lemma(chosen: CurveSoftmax, value: Callable[[Tensor], Tensor], coordinates: 
     cell = float(coordinates[0, 1, 0] - coordinates[0, 0, 0])
     candidates = coordinates[1:-1, 1:-1][extreme & (beside > 1.5 * cell)][:EXTREMA]
     off = sum(_extreme(value, place, cell) for place in candidates)
+    level = (inner == around.amax(dim=0)) & (inner == around.amin(dim=0)) & (beside > 1.5 * cell)
+    if monotone and bool(level.any()):
+        told = (
+            "f1 and f2 are monotone, and flat in places; plateaus off the line of the proxies, of points that are as "
+            "good as those around them: a counterexample to Lemma III.1 as it is worded"
+        )
+        return about | {"off_line": off, "lemma": told}
     kind = "f1 and f2 are monotone" if monotone else "f1 or f2 is not monotone"
     where = f"{off} extrema off the line of the proxies" if off else "no extremum off the line of the proxies"
     verdict = "as Lemma III.1 has it" if monotone == (off == 0) else "against Lemma III.1"
@@ -566,5 +694,6 @@ def document(data: xr.Dataset) -> dict:
         "distance": float(attrs["distance"]),
         "predicted": place("predicted"),
         "found": place("found"),
+        "converged": bool(attrs.get("converged", True)),
         **{name: attrs.get(name) for name in ("predicted_as", "found_as", "gap", "lemma")},
     }
