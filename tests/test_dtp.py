@@ -115,6 +115,50 @@ def members(names):
     return [series.Member.of(Path(name)) for name in names]
 
 
+def test_alpha_changes_with_the_phase_and_with_the_class():
+    runs = {name: [samples(k, radius=4.0) for k in range(3)] for name in ("phases", "classes", "one")}
+    classes = measures.dtp({"a": runs["one"]})["class"].values.tolist()
+    by_class = {c: 2.0 + c for c in classes}
+    found = measures.dtp(runs, alpha={"phases": [28.0, 28.0, 34.0], "classes": by_class, "one": 0.1})
+    np.testing.assert_allclose(found["alpha"], [34, 2 + np.mean(classes), 0.1], rtol=0, atol=1e-15)
+    np.testing.assert_array_equal(found["alpha_each"].sel(run="phases").isel({"class": 1}), [28, 28, 34])
+    np.testing.assert_array_equal(found["alpha_each"].sel(run="classes").isel(step=0), [*by_class.values()])
+    assert "alpha_each" not in measures.dtp(runs, alpha={"one": 0.1})
+    with pytest.raises(InputError, match="alpha of one: 2 numbers, expected one for each of 3 steps"):
+        measures.dtp(runs, alpha={"one": [1.0, 2.0]})
+    with pytest.raises(InputError, match=f"alpha of one: none for class {classes[1]}, expected one for each class"):
+        measures.dtp(runs, alpha={"one": {classes[0]: 1.0}})
+    figure, ax = plt.subplots()
+    plots.dtp(found, ax=ax)
+    steps = [line.get_ydata().tolist() for line in ax.lines if line.get_drawstyle() == "steps-post"]
+    assert steps == [[28, 28, 34], [2] * 3, [2 + classes[-1]] * 3]
+    told = [text.get_text() for text in ax.texts]
+    assert {"α = 28, 34", "α = 2", f"α = {2 + classes[-1]}", "α = 0.1"} <= set(told)
+    plt.close(figure)
+
+
+def test_the_command_takes_alpha_by_phase_and_by_class(folders):
+    alpha = ("--alpha", "plain=28,34@2", "--alpha", "warp=" + "0:1,1:2")
+    done = call("plain", "warp", *alpha, "--out", "a.nc")
+    assert done.stdout.splitlines()[-2].endswith("28, then 34") and done.stdout.splitlines()[-1].endswith("1 to 2")
+    said = json.loads(call("plain", "warp", *alpha, "--json", "--out", "a.nc").stdout)["runs"]
+    assert [row[0] for row in said["plain"]["alpha_each"]] == [28, 34, 34] and said["plain"]["alpha"] == 34
+    assert said["warp"]["alpha_each"][0] == [1, 2] and said["warp"]["alpha"] == 1.5
+
+
+def test_alpha_that_the_checkpoints_of_two_phases_recorded_is_that_of_each_step(folders, monkeypatch):
+    plain = checkpoints.open
+
+    def recorded(path, **options):
+        own = {"warped_softmax": {"alpha": 19.0 if "epoch_10" in str(path) else 7.0}}
+        return replace(plain(path, **options), recorded=own, trained_with="warped_softmax")
+
+    monkeypatch.setattr(checkpoints, "open", recorded)
+    done = call("warp", "--json", "--out", "a.nc")
+    run = json.loads(done.stdout)["runs"]["warp"]
+    assert [row[0] for row in run["alpha_each"]] == [7, 7, 19] and "trained in phases" in done.stderr
+
+
 def call(*arguments):
     return CliRunner().invoke(app, ["dtp", *map(str, arguments)])
 
@@ -218,6 +262,9 @@ def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkey
         (["plain", "--alpha", "warp=3"], "unknown run 'warp'"),
         (["plain", "--alpha", "x"], "--alpha 'x': write it as a number, or as RUN=NUMBER like warp=3"),
         (["plain", "--alpha", "-1"], "--alpha '-1': expected a finite number above 0"),
+        (["plain", "--alpha", "28,34"], "--alpha '28,34': write it as a number, or as RUN=NUMBER like warp=3"),
+        (["plain", "--alpha", "28,34@5,30@2"], "--alpha '28,34@5,30@2': expected the first number without a step, and"),
+        (["plain", "--alpha", "0:3"], "alpha of plain: none for class 1, expected one for each class"),
         (["plain", "--alpha", "1", "--alpha", "plain=2"], "the run 'plain' has one already"),
         (["plain", "--metric", "dot"], "unknown metric 'dot'"),
         (["plain", "--steps", "1,2"], "steps: 2 of them, expected one for each of 3 checkpoints"),

@@ -998,7 +998,11 @@ def landscape(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     leaves="device split",
     shown="alpha metric steps",
     run=argument(list[Path], "The checkpoints of one run, or a folder for each run.", metavar="FILE"),
-    alpha=option(list[str] | None, "Boundary of the warp, for all runs or as RUN=NUMBER; repeatable. [as recorded]"),
+    alpha=option(
+        list[str] | None,
+        "Boundary of the warp, for all runs or as RUN=NUMBER; 28,34@600 changes at step 600, 0:3,1:5 is by class; "
+        "repeatable. [as recorded]",
+    ),
     metric="Distance: euclidean (eq. 9), squared_euclidean or cosine.",
     steps=SHARED["steps"],
     out=(Drawn, Path("dtp.png")),
@@ -1028,12 +1032,18 @@ def dtp(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
         if name not in bounds and (recorded := series.recorded_alpha(last)) is not None:
             bounds[name] = recorded
             notes.append(f"alpha of {name}: {recorded:g}, recorded in {members[-1].path}")
+            if len(members) > 1 and series.recorded_alpha(given.source.open(members[0].path)) != recorded:
+                every = [series.recorded_alpha(given.source.open(each.path)) for each in members]
+                bounds[name] = [float("nan") if each is None else each for each in every]
+                notes[-1] += ", and others before it: it was trained in phases"
         notes += last.notes
     with progress() as start:
         runs = {
             name: series.Series(members, given.source.open, given.split, given.device, start(f"measuring {name}"))
             for name, members in found.items()
         }
+        numbers = range(len(next(iter(found.values())))) if steps is None else steps
+        bounds = {name: _phases(bound, numbers) for name, bound in bounds.items()}
         measured = measures.dtp(runs, steps=steps, alpha=bounds, metric=given.metric)
     same_classes(measured)
     seen = [pair for each in runs.values() for pair in each.seen]
@@ -1044,19 +1054,38 @@ def dtp(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     return answer("dtp", measured, given.out, draw=draw, notes=notes)
 
 
-def _boundaries(given: list[str], names: list[str]) -> dict[str, float]:
+def _phases(bound: Any, steps: Sequence[float]) -> Any:
+    """Alpha at each step, where it is given as pairs of the step from which on it holds, and a number."""
+    if not isinstance(bound, tuple):
+        return bound
+    return [next(number for start, number in reversed(bound) if step >= start) for step in steps]
+
+
+def _boundary(value: str, item: str) -> Any:
+    """Read alpha of one run: a number, ((step, number), ...) of phases, or class -> number."""
+    parts = value.split(",")
+    by_class = ":" in value
+    pairs = [part.split(":") for part in parts] if by_class else [part.split("@")[::-1] for part in parts]
+    pairs = pairs if by_class or len(pairs[0]) > 1 else [["-inf", *pairs[0]], *pairs[1:]]
+    try:
+        found = [(int(first) if by_class else float(first), float(second)) for first, second in pairs]
+    except ValueError:
+        raise InputError(f"--alpha {item!r}: write it as a number, or as RUN=NUMBER like warp=3") from None
+    if not all(0 < number < float("inf") for _, number in found):
+        raise InputError(f"--alpha {item!r}: expected a finite number above 0")
+    if found != sorted(found) or found[0][0] > float("-inf") and not by_class:
+        raise InputError(f"--alpha {item!r}: expected the first number without a step, and steps or classes in order")
+    return dict(found) if by_class else tuple(found) if len(found) > 1 else found[0][1]
+
+
+def _boundaries(given: list[str], names: list[str]) -> dict[str, Any]:
     """Read alpha of the runs, given for all of them or by name."""
     found = {}
     for item in given:
         name, sign, value = item.rpartition("=")
         if sign and name not in names:
             raise InputError(nearest("run", name, names))
-        try:
-            number = float(value)
-        except ValueError:
-            raise InputError(f"--alpha {item!r}: write it as a number, or as RUN=NUMBER like warp=3") from None
-        if not 0 < number < float("inf"):
-            raise InputError(f"--alpha {item!r}: expected a finite number above 0")
+        number = _boundary(value, item)
         for each in [name] if sign else names:
             if each in found:
                 raise InputError(f"--alpha {item!r}: the run {each!r} has one already")

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 import xarray as xr
+from torch import Tensor
 
 import cocos
 from cocos import results
@@ -23,6 +24,7 @@ DTP_LABELS = {
     "high": "95th percentile over classes of the mean distance to the own proxy",
     "per_class": "mean distance of the samples of a class to their proxy",
     "alpha": "boundary of the warp",
+    "alpha_each": "boundary of the warp at a step, for a class",
 }
 
 
@@ -30,7 +32,7 @@ def dtp(
     runs: Mapping[str, Sequence[Embeddings | Checkpoint | None]],
     *,
     steps: Sequence[float] | None = None,
-    alpha: Mapping[str, float] | None = None,
+    alpha: Mapping[str, float | Sequence[float] | Mapping[int, float]] | None = None,
     metric: str = "euclidean",
     split: str = "train",
     device: str = "auto",
@@ -46,21 +48,24 @@ def dtp(
         runs: of each run or function, by its name, one entry a checkpoint: samples with the proxies as candidates
             (one direction), or checkpoints that give such embeddings. None from there on where a run has diverged.
         steps: steps of the checkpoints, such as epochs; None: 0, 1, 2 and so on.
-        alpha: of some runs, the boundary of their warp, to be marked and compared with where they come to rest.
+        alpha: of some runs, the boundary of their warp, to be marked and compared with where they come to rest: one
+            number, one for each step (a training in phases, section IV-B), or class -> number (section III-C).
         metric: `euclidean` (eq. 9), `squared_euclidean` or `cosine` (1 minus the cosine).
         split: of a checkpoint's data.
         device: where a checkpoint's model runs.
 
     Returns:
         `average` (run, step), AvgDTP; `low` and `high` (run, step), the 5th and 95th percentile over the classes;
-        `per_class` (run, step, class), NaN for a class without samples; `alpha` (run,), NaN where there is none; and in
-        the attributes the correlation of alpha and the last average, where at least three runs have one, and `notes` of
-        samples without a proxy, which are left out. All are NaN from where a run has diverged, and such a run takes no
-        part in the correlation.
+        `per_class` (run, step, class), NaN for a class without samples; `alpha` (run,), NaN where there is none, and of
+        several numbers that of the last step, as a mean over the classes; then all are `alpha_each` (run, step, class);
+        and in the attributes the correlation of alpha and the last average, where at least three runs have one, and
+        `notes` of samples without a proxy, which are left out. All are NaN from where a run has diverged, and it takes
+        no part in the correlation.
 
     Raises:
         InputError: no run, runs of unlike length, one that goes on after it has diverged or has nothing before it,
-            steps that do not ascend, sides without a common group, or a metric that is none.
+            steps that do not ascend, sides without a common group, a metric that is none, or an alpha that lacks a step
+            or a class.
 
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eq. 9 and Fig. 9.
 
@@ -108,9 +113,14 @@ def dtp(
         [[[found.get(c, math.nan) for c in classes] for found in run] for run in every], dtype=torch.float64
     )
     bounds = torch.nanquantile(table, torch.tensor(CLASS_BAND, dtype=table.dtype), dim=2)
-    at = torch.tensor([float((alpha or {}).get(name, math.nan)) for name in runs], dtype=torch.float64)
+    bounds_of = {name: (alpha or {}).get(name, math.nan) for name in runs}
+    each = torch.stack([_bound(name, bound, number, classes) for name, bound in bounds_of.items()])
+    single = torch.tensor([isinstance(bound, int | float) for bound in bounds_of.values()])
+    at = torch.where(single, each[:, -1, 0], each[:, -1].mean(dim=1))
     average = table.nanmean(dim=2)
     found = {"average": average, "low": bounds[0], "high": bounds[1], "per_class": table, "alpha": at}
+    if not single.all():
+        found["alpha_each"] = each
     axes = ("run", "step", "class")
     variables = {name: (axes[: v.ndim], v, DTP_LABELS[name], "distance") for name, v in found.items()}
     variables["run"] = ("run", list(runs))
@@ -144,6 +154,18 @@ def _by_class(embeddings: Embeddings | None, metric: str, what: str) -> dict[int
     if not found:
         raise InputError(f"{what}: no sample has a proxy of its class among the candidates")
     return found
+
+
+def _bound(run: str, given: float | Sequence[float] | Mapping[int, float], steps: int, classes: list[int]) -> Tensor:
+    """Boundary of the warp of a run at each step for each class, (steps, classes)."""
+    if isinstance(given, Mapping):
+        if missing := [name for name in classes if name not in given]:
+            raise InputError(f"alpha of {run}: none for class {missing[0]}, expected one for each class")
+        row = torch.tensor([float(given[name]) for name in classes], dtype=torch.float64)
+        return row.expand(steps, len(classes))
+    if isinstance(given, Sequence) and len(given) != steps:
+        raise InputError(f"alpha of {run}: {len(given)} numbers, expected one for each of {steps} steps")
+    return torch.tensor(given, dtype=torch.float64).reshape(-1, 1).expand(steps, len(classes))
 
 
 def _left_out(embeddings: Embeddings) -> str:
@@ -190,6 +212,8 @@ def document(data: xr.Dataset) -> dict:
             "alpha": alpha if math.isfinite(alpha) else None,
             "average": one["average"].values.tolist(),
         }
+        if "alpha_each" in data and math.isfinite(alpha):
+            runs[str(name)]["alpha_each"] = one["alpha_each"].values.tolist()
     return {
         "cocos": attrs["cocos"],
         "metric": attrs["metric"],

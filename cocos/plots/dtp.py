@@ -32,7 +32,8 @@ def dtp(
     """Draw AvgDTP: a line per run with its name at the end, a band over the classes, and alpha as a dotted line.
 
     The line of a diverged run ends in a cross at its last finite checkpoint, and its name says so. Long names are
-    shortened; an alpha that several runs share is drawn once, in grey.
+    shortened; an alpha that several runs share is drawn once, in grey. One that changes is drawn as a step, those of
+    classes as the smallest and the largest.
 
     Args:
         dataset: of `cocos.measures.dtp`, or several, whose runs share the plot.
@@ -52,7 +53,7 @@ def dtp(
     """
     ax = ax or plt.gca()
     runs, first = _runs(dataset, names)
-    colours, ends, alphas = sns.color_palette("colorblind", len(runs)), {}, {}
+    colours, ends, alphas, marked = sns.color_palette("colorblind", len(runs)), {}, {}, []
     reached = [step for one in runs.values() for step in one["step"].values[[0, -1]]]
     for k, ((name, one), colour) in enumerate(zip(runs.items(), colours, strict=True)):
         steps = one["step"].values
@@ -68,6 +69,13 @@ def dtp(
         ends.setdefault(steps[last], []).append((end, text, colour))
         if np.isfinite(alpha := float(one["alpha"])):
             alphas[alpha] = SHARED_GREY if alpha in alphas else colour
+            changing = one["alpha_each"].values if "alpha_each" in one else np.zeros((0, 1))
+            if np.unique(changing).size > 1:
+                del alphas[alpha]
+                low, high = changing.min(axis=1), changing.max(axis=1)
+                for bound in [low] if (low == high).all() else [low, high]:
+                    ax.step(steps, bound, where="post", color=colour, linewidth=0.8, linestyle=":")
+                    marked.append((float(bound[0]), f"α = {', '.join(f'{b:g}' for b in dict.fromkeys(bound))}", colour))
     for alpha, colour in alphas.items():
         ax.plot((min(reached), max(reached)), [alpha] * 2, color=colour, linewidth=0.8, linestyle=":")
     ax.margins(x=0.02)
@@ -79,7 +87,9 @@ def dtp(
     ax.set(yscale="log") if log else ax.set_ylim(0, None)
     for step, named in ends.items():
         _name(ax, step, sorted(named, key=lambda each: each[0]), xytext=7, va="center")
-    marks = [(alpha, f"α = {alpha:g}", colour) for alpha, colour in sorted(alphas.items())]
+    marks = sorted(
+        [*marked, *((alpha, f"α = {alpha:g}", colour) for alpha, colour in alphas.items())], key=lambda m: m[0]
+    )
     halo = [withStroke(linewidth=2, foreground="white")]
     _name(ax, 0, marks, xytext=3, above=2, xycoords=("axes fraction", "data"), path_effects=halo)
     sns.despine(ax=ax)

@@ -17,7 +17,7 @@ def table(data: xr.Dataset) -> Table:
             f"{run['first']:.4g}",
             f"{run['last']:.4g}",
             f"{low:.4g} to {high:.4g}",
-            "" if run["alpha"] is None else f"{run['alpha']:g}",
+            _bounds(run),
         ))
     steps = found["steps"]
     classes = f"{found['classes']} class{'' if found['classes'] == 1 else 'es'}"
@@ -30,3 +30,14 @@ def table(data: xr.Dataset) -> Table:
     if found["alpha_correlation"] is not None:
         notes = (f"correlation of alpha with the last average: {found['alpha_correlation']:.4f}",)
     return Table(("run", "steps", "first", "last", "5-95 % of the classes", "alpha"), tuple(rows), head, notes)
+
+
+def _bounds(run: dict) -> str:
+    """Boundary of the warp: one, those of the phases, or the smallest to the largest of the classes."""
+    if run["alpha"] is None:
+        return ""
+    phases = dict.fromkeys(
+        f"{min(row):g}" if min(row) == max(row) else f"{min(row):g} to {max(row):g}"
+        for row in run.get("alpha_each", [[run["alpha"]]])
+    )
+    return ", then ".join(phases)
