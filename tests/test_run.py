@@ -297,6 +297,56 @@ def test_each_checkpoint_is_counted_with_its_own_temperature_and_evaluated_on_it
     assert measures.run([made[0], other], "ntxent", batch_size=20, evaluated="train")["evaluated"].values[0] == 60
 
 
+def test_counts_are_of_one_folder_and_recall_of_another(folder, tmp_path):
+    """The protocol of the papers with files of embeddings: counted on the training set, evaluated on the test set."""
+    (tmp_path / "held").mkdir()
+    for step, noise in STEPS.items():
+        write(tmp_path / "held" / f"step_{step}.npz", 2 * noise, size=40)
+    plain, found = measures.run(folder, batch_size=20), measures.run(folder, batch_size=20, evaluated="held")
+    np.testing.assert_array_equal(found["contributing"], plain["contributing"])
+    for k, step in enumerate(STEPS):
+        expected = measures.evaluate(cocos.open(tmp_path / "held" / f"step_{step}.npz"))["R@1"].squeeze()
+        np.testing.assert_array_equal(found["R@1"][k], expected)
+    assert found["evaluated"].values.tolist() == [40] * 3
+    (tmp_path / "held" / "step_10.npz").unlink()
+    found = measures.run(folder, batch_size=20, evaluated="held")
+    assert "no checkpoint of step 10; it has 2, 100" in found.attrs["notes"] and len(found["checkpoint"]) == 2
+    one = measures.run([folder / "epoch_2.npz"], batch_size=20, evaluated=tmp_path / "held" / "step_100.npz")
+    assert one["evaluated"].values.tolist() == [40]
+
+
+def test_a_run_is_evaluated_anew_where_the_other_files_changed(folder, tmp_path):
+    (tmp_path / "held").mkdir()
+    for step in STEPS:
+        write(tmp_path / "held" / f"step_{step}.npz", 0.1)
+    words = ["run", "steps", "--evaluated", "held", "--batch-size", "20", "--out", "r.nc", "--json"]
+    first = CliRunner().invoke(app, words)
+    assert first.exit_code == 0, first.stderr
+    for step in STEPS:
+        write(tmp_path / "held" / f"step_{step}.npz", 9.0)
+    second = CliRunner().invoke(app, words)
+    recall = [json.loads(each.stdout)["directions"]["q2c"]["R@1"] for each in (first, second)]
+    assert min(recall[0]) > max(recall[1])
+
+
+def test_every_checkpoint_encodes_other_data_that_are_evaluated(tmp_path):
+    lines = [json.dumps({"query": f"a {k}", "positive": f"b {k}"}) for k in range(6)]
+    (tmp_path / "other.jsonl").write_text("\n".join(lines))
+    (tmp_path / "own.jsonl").write_text("\n".join(lines * 2 + lines[:1] + ['{"query": "c", "positive": "d"}']))
+
+    def letters(texts):
+        return [[float(text.count(each)) + 0.1 for each in "ab012345"] for text in texts]
+
+    made = cocos.open(tmp_path / "own.jsonl", model=letters)
+    found = measures.run([made], batch_size="all", evaluated=tmp_path / "other.jsonl")
+    assert (found["rows"].item(), found["evaluated"].item()) == (7, 6)
+    with pytest.raises(InputError, match="there is no encoder for them"):
+        measures.run([Embeddings(*rows(1.0))], evaluated=tmp_path / "other.jsonl")
+    with pytest.raises(InputError, match="its directions are s2s, and those counted q2c, c2q"):
+        np.savez(tmp_path / "l.npz", embeddings=rows(1.0)[0].numpy(), labels=np.arange(60) // 2)
+        measures.run([Embeddings(*rows(1.0))], evaluated=tmp_path / "l.npz")
+
+
 def test_proxies_give_distances(tmp_path):
     samples = torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
     made = [Embeddings(k * samples, torch.eye(2), [0, 1, 1], [0, 1], directions=("s2p",)) for k in (1.0, 2.0)]

@@ -568,7 +568,8 @@ def plan(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
         list[Path], "Folder of a training run, or its files; or stores of cocos.Monitor (.jsonl) and results (.nc).",
         metavar="FILE",
     ),
-    evaluated="Split that is evaluated; --split is the one that is counted. [test, val, dev or train]",
+    evaluated="Split that is evaluated, where --split is counted; or other data, or embeddings of the same steps. "
+    "[test, val, dev or train]",
     out=option(
         Path | None,
         "Write the Dataset (.nc) or the curves (.png, .pdf, .svg) to this file. A .nc file is written while the work "

@@ -20,6 +20,7 @@ from cocos import losses, results
 from cocos.base.errors import InputError, NotFinite
 from cocos.base.ranges import Share
 from cocos.checkpoints import Checkpoint, series
+from cocos.checkpoints import data as training_data
 from cocos.counting import averages, findings
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME
 from cocos.embeddings import Embeddings, batches, scores, sources
@@ -82,7 +83,7 @@ def run(
     parameters: Mapping[str, Any] | None = None,
     steps: Sequence[int] | None = None,
     ks: Sequence[int] = (1, 5, 10),
-    evaluated: str | None = None,
+    evaluated: Path | str | None = None,
     detectors: Sequence[shelf.Detector] | None = None,
     opener: Callable[[Path], Checkpoint] = files.open,
     known: xr.Dataset | None = None,
@@ -102,7 +103,9 @@ def run(
         parameters: of a loss that is given by its name.
         steps: of the checkpoints; None: the numbers in their names, or 0, 1, 2 and so on.
         ks: cut-offs of R@k.
-        evaluated: split of the checkpoints' data that is evaluated; None: test, val, dev or train.
+        evaluated: split of the checkpoints' data that is evaluated; None: test, val, dev or train. Or a folder of files
+            of embeddings, such as those of the test set, of which that of the same step is evaluated (one file, where
+            there is one checkpoint); or data that every checkpoint encodes.
         detectors: those that are on, as `cocos.detectors.chosen` gives them; None: all.
         opener: opens a path; `cocos.open`, unless models need more than their own files.
         known: a Dataset of an earlier call: checkpoints with the same bytes and options are taken from it.
@@ -134,7 +137,8 @@ def run(
     if isinstance(loss, str):
         losses.load(loss, dict(parameters or {}))
     given, notes = _in_order(checkpoints, steps)
-    asked = _EachCheckpoint(loss, dict(parameters or {}), eps, retrieval.check(ks), evaluated, sampling)
+    apart = _apart(evaluated, [step for step, *_ in given])
+    asked = _EachCheckpoint(loss, dict(parameters or {}), eps, retrieval.check(ks), evaluated, apart, sampling)
     work, say = _RunSoFar(asked.options, known, chosen, notes), sampling["progress"]
     report = say and say("measuring checkpoints")
     for done, (step, name, entry) in enumerate(given):
@@ -143,7 +147,7 @@ def run(
             data = work.earlier(checkpoint)
             fresh = data is None
             if data is None:
-                data = asked.of(checkpoint, say and (lambda what, name=name: say(f"{name}: {what}")))
+                data = asked.of(checkpoint, step, say and (lambda what, name=name: say(f"{name}: {what}")))
         except InputError as error:
             finite = not isinstance(error, NotFinite)
             work.left_out.append({"file": name, "step": step, "reason": str(error), "finite": finite})
@@ -313,11 +317,16 @@ def _stamp(checkpoint: Checkpoint) -> str:
     identity, training = checkpoint.identity(), checkpoint.training
     found = [identity.get("checkpoint_mapped", ""), identity.get("data_kind", "")]
     if training is not None and training.path is not None:
-        inside = (Path(place, name) for place, _, names in os.walk(training.path) for name in names)
-        states = [file.stat() for file in ([training.path] if training.path.is_file() else inside)]
-        total, newest = sum(each.st_size for each in states), max((each.st_mtime_ns for each in states), default=0)
-        found += [str(training.path), f"{len(states)} {total} {newest}"]
+        found += [str(training.path), _states(training.path)]
     return "|".join(found)
+
+
+def _states(path: Path) -> str:
+    """Number, size and time of the files of a path."""
+    inside = (Path(place, name) for place, _, names in os.walk(path) for name in names)
+    states = [file.stat() for file in ([path] if path.is_file() else inside)]
+    total, newest = sum(each.st_size for each in states), max((each.st_mtime_ns for each in states), default=0)
+    return f"{len(states)} {total} {newest}"
 
 
 def _common(remarks: Sequence[tuple[str, list[str]]]) -> list[str]:
@@ -350,7 +359,8 @@ class _EachCheckpoint:
     parameters: Mapping[str, Any]
     eps: float
     ks: tuple[int, ...]
-    evaluated: str | None
+    evaluated: Path | str | None
+    apart: training_data.Source | Mapping[int, Path] | None
     sampling: Sampling
 
     @property
@@ -358,9 +368,11 @@ class _EachCheckpoint:
         """All that the numbers depend on beside the bytes of the checkpoint, as text."""
         some = {name: self.sampling[name] for name in DEPENDS_ON}  # type: ignore[literal-required]
         more = {"parameters": self.parameters, "eps": self.eps, "k": self.ks, "evaluated": self.evaluated}
+        if self.apart is not None:
+            more["evaluated"] = [str(self.evaluated), _states(Path(str(self.evaluated)))]
         return json.dumps({"cocos": cocos.__version__, "loss": repr(self.loss)} | more | some, default=repr)
 
-    def of(self, given: Embeddings | Checkpoint, say: Progress | None) -> xr.Dataset:
+    def of(self, given: Embeddings | Checkpoint, step: int, say: Progress | None) -> xr.Dataset:
         """Measure one checkpoint."""
         sampling: Sampling = {**self.sampling, "progress": say}
         checkpoint = given if isinstance(given, Checkpoint) else None
@@ -371,10 +383,7 @@ class _EachCheckpoint:
         else:
             loss = losses.load(self.loss or "ntxent", dict(self.parameters))
         embeddings = embedded(given, sampling["split"], sampling["device"], say)
-        known = checkpoint.splits if checkpoint else ()
-        other = self.evaluated or next((name for name in EVALUATED_SPLITS if name in known), sampling["split"])
-        same = checkpoint is None or other == sampling["split"]
-        held_out = embeddings if same else embedded(given, other, sampling["device"], say)
+        held_out = self._held_out(given, embeddings, step, say)
         data = _measured(embeddings, held_out, loss, self.eps, self.ks, sampling)
         remarks = [*(checkpoint.notes if checkpoint else ()), *data.attrs.get("notes", "").splitlines()]
         texts = {
@@ -387,6 +396,45 @@ class _EachCheckpoint:
             "findings": data.attrs["findings"],
         }
         return data.assign({name: ((), text, {"long_name": RUN_LABELS[name][0]}) for name, text in texts.items()})
+
+    def _held_out(
+        self, given: Embeddings | Checkpoint, counted: Embeddings, step: int, say: Progress | None
+    ) -> Embeddings:
+        """Embed what is evaluated: a split of the checkpoint's data, other data, or the other file of its step."""
+        known = given.splits if isinstance(given, Checkpoint) else ()
+        split, device = self.sampling["split"], self.sampling["device"]
+        usual = next((name for name in EVALUATED_SPLITS if name in known), split)
+        if self.apart is None or self.evaluated in known:
+            other = str(self.evaluated or usual)
+            same = not isinstance(given, Checkpoint) or other == split
+            return counted if same else embedded(given, other, device, say)
+        if isinstance(self.apart, training_data.Source):
+            if not isinstance(given, Checkpoint) or given.encoder is None:
+                raise InputError(f"evaluated {self.evaluated}: it is training data, and there is no encoder for them")
+            found = replace(given, training=self.apart, splits=self.apart.splits, rows=None, embedder=None)
+        elif step in self.apart:
+            found = files.open(self.apart[step])
+        else:
+            steps = ", ".join(map(str, self.apart))
+            raise InputError(f"evaluated {self.evaluated}: no checkpoint of step {step}; it has {steps}")
+        other = next((name for name in EVALUATED_SPLITS if name in found.splits), "train")
+        made = embedded(found, other, device, say)
+        if len(made.directions) != len(counted.directions):
+            sides = [", ".join(each.directions) for each in (made, counted)]
+            raise InputError(f"evaluated {self.evaluated}: its directions are {sides[0]}, and those counted {sides[1]}")
+        return made
+
+
+def _apart(evaluated: Path | str | None, steps: Sequence[int]) -> training_data.Source | Mapping[int, Path] | None:
+    """Find what is evaluated beside the run: training data, or checkpoints by their steps; None of a split."""
+    if evaluated is None or not (path := Path(evaluated)).exists():
+        return None
+    if training_data.recognised(path):
+        return training_data.find(path)
+    members, at, _ = members_of([path])
+    return {
+        (steps[0] if len(members) == len(steps) == 1 else each): m.path for each, m in zip(at, members, strict=True)
+    }
 
 
 def _measured(
