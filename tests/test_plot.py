@@ -16,6 +16,7 @@ import pytest
 import torch
 import xarray as xr
 from matplotlib import pyplot as plt
+from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
@@ -281,11 +282,39 @@ def test_the_dataset_is_written_in_the_place_of_a_picture(file, embeddings, tmp_
     assert done.exit_code == 0 and results.open(tmp_path / "w.nc").attrs["direction"] == "c2q"
 
 
+def test_kinds_with_a_command_of_their_own_are_drawn_by_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ("--set", "f1=warp", "--set", "k1=0.5", "--set", "alpha=2,4", "--json")
+    both = json.loads(call("plot", "landscape", *given).stdout)["landscapes"]
+    assert [each["predicted"] for each in both] == [pytest.approx([-7, 0]), pytest.approx([-9, 0])]
+    with Image.open("landscape.png") as image:
+        assert image.size[0] > 2 * image.size[1]
+    one = call("landscape", "--f1", "warp", "--k1", 0.5, "--alpha", 2, "--json", "--out", "b.png").stdout
+    assert json.loads(one) == both[0]
+    rows, labels = np.eye(3, dtype=np.float32), np.arange(3)
+    for step in (1, 2):
+        np.savez(f"epoch_{step}.npz", embeddings=step * rows, labels=labels, proxies=rows, proxy_labels=labels)
+    files = ("epoch_1.npz", "epoch_2.npz")
+    drawn = call("plot", "dtp", *files, "--set", "alpha=0.5", "--set", "steps=3,7", "--json", "--out", "a.png")
+    told = json.loads(drawn.stdout)
+    assert told == json.loads(call("dtp", *files, "--alpha", 0.5, "--steps", "3,7", "--json", "--out", "a.png").stdout)
+    assert told["steps"] == [3, 7] and list(told["runs"].values())[0]["average"] == pytest.approx([0, 1])
+    assert "--set metric=" in call("plot", "dtp").stdout and "--set k1=" in call("plot", "landscape").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["lorentz", "rows.npz"], "unknown kind of plot 'lorentz': did you mean 'lorenz'?"),
-        (["landscape", "rows.npz"], "landscape has a command of its own: cocos landscape --help"),
+        (["diff", "rows.npz"], "diff has a command of its own: cocos diff --help"),
+        (["landscape", "--set", "wide=3"], "--wide does not go with cocos plot landscape"),
+        (["landscape", "--eps", "0.1"], "--eps does not go with cocos plot landscape"),
+        (["landscape", "--loss", "ntxent", "--loss", "triplet"], "landscape: 2 losses, expected at most one"),
+        (["landscape", "rows.npz", "b.npz"], "landscape: 2 files, expected at most one"),
+        (["landscape", "--set", "k1=a"], "--set k1 'a': expected a number"),
+        (["landscape", "--set", "f1=warp", "--set", "alpha=3,a"], "--alpha '3,a': write it as a number, or as several"),
+        (["landscape", "--set", "f1=warp", "--set", "alpha=3,6", "--out", "a.nc"], "it holds one landscape, not 2"),
+        (["dtp", "--set", "alpha=3"], "dtp: name the checkpoints of a run, or a folder for each run"),
         (["lorenz", "--json"], "lorenz: name a FILE: cocos plot lorenz FILE"),
         (["weight_curve", "rows.npz"], "weight_curve: it is of a loss, not of a file like rows.npz"),
         (

@@ -937,11 +937,12 @@ def _parted(target: str | None, loss: str | None) -> tuple[str | None, str | Non
     file=argument(
         Path | None, "A checkpoint or a file of embeddings, whose candidates are the proxies.", None, metavar="[FILE]"
     ),
-    f1="Function of the distance to the own proxy: t, t^2, sqrt, t^1.5, 0.97, warp, or yours.",
-    f2="Function of the distance to the other proxies. [f1; t for the warp and factors]",
-    alpha="Boundary of the warp.",
-    k1="Slope of the warp inside its boundary.",
-    k2="Slope of the warp outside its boundary.",
+    f1="Function of the distance to the own proxy: t, t^2, sqrt, t^1.5, 0.97t, warp, or yours.",
+    f2="Function of the distance to the other proxies. [f1; t for the warp and lines]",
+    alpha=option(str | None, "Boundary of the warp; several, of classes or phases, have a panel each. [3.0]"),
+    k1="Slope of the warp inside its boundary, below 1.",
+    k2="Slope of the warp outside its boundary, above 1.",
+    metric="Distance t: euclidean, squared_euclidean, cosine or manhattan.",
     scale="Factor of the exponents.",
     loss=option(str | None, "A loss of the shelf, in place of f1 and f2."),
     proxies="Number of proxies, in a regular polygon.",
@@ -958,7 +959,11 @@ def landscape(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     options = {name: value for name, value in options.items() if value is not None}
     warp, curves, polygon = (
         [name for name in names if name in options]
-        for names in (("alpha", "k1", "k2"), ("f1", "f2", "scale", "alpha", "k1", "k2"), ("proxies", "distance"))
+        for names in (
+            ("alpha", "k1", "k2"),
+            ("f1", "f2", "scale", "metric", "alpha", "k1", "k2"),
+            ("proxies", "distance"),
+        )
     )
     of_file = {"rows": given.rows, "split": given.split} | {
         key: value or None for key, value in vars(given.source).items()
@@ -973,24 +978,41 @@ def landscape(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
         raise InputError(f"--{polygon[0]} and {given.file}: the proxies are its own; choose them with --rows")
     from cocos import losses as shelf
     from cocos import measures, plots
-    from cocos.reports import saving
+    from cocos.reports import saving, table
 
     checked(given.out, given.file, given.source.data, figures=True)
     chosen = None if given.loss is None else shelf.load(given.loss, given.parameters)
+    try:
+        alphas = [None] if given.alpha is None else [float(each) for each in given.alpha.split(",")]
+    except ValueError:
+        raise InputError(f"--alpha {given.alpha!r}: write it as a number, or as several like 3,6") from None
+    if len(alphas) > 1 and given.out is not None and given.out.suffix == ".nc":
+        raise InputError(f"--out {given.out}: it holds one landscape, not {len(alphas)}")
     embeddings, about, notes = None, [], []
     if given.file is not None:
         with progress() as start:
             frozen = given.source.open(given.file)
             embeddings = frozen.embed(split=given.split or "train", progress=start("encoding"))
         about, notes = [f"{given.file} ({frozen.format}): its candidates are the proxies"], frozen.notes
-    found = measures.landscape(loss=chosen, embeddings=embeddings, **options)
+    every = [
+        measures.landscape(loss=chosen, embeddings=embeddings, **options | ({} if alpha is None else {"alpha": alpha}))
+        for alpha in alphas
+    ]
     draw = functools.partial(
-        *(saving.save_plot, plots.landscape, found),
-        size=(6.6, 5.2),
+        saving.save_panels,
+        [functools.partial(plots.landscape, found) for found in every],
+        size=(6.6 * len(every), 5.2),
         width=given.width,
         projection="3d" if given.surface else None,
     )
-    return answer("landscape", found, given.out, draw=draw, about=about, notes=notes)
+    made = answer("landscape", every[0], given.out, draw=draw, about=about, notes=notes)
+    if len(every) == 1:
+        return made
+    return replace(
+        made,
+        text=lambda: "\n\n".join(lines(table("landscape", found)) for found in every),
+        document=lambda: {"landscapes": [measures.document("landscape", found) for found in every]},
+    )
 
 
 @asks(

@@ -3,14 +3,25 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 from typer import Argument, Option
 
 from cocos.base.errors import InputError
 from cocos.commands._answer import Answer, checked, lines, notes_of, opened, progress, saved
-from cocos.commands._options import SHARED, AsJson, Opening, Param, Width, named_values, option, split_parameters
+from cocos.commands._options import (
+    SHARED,
+    AsJson,
+    Opening,
+    Param,
+    Width,
+    named_values,
+    option,
+    shared,
+    split_parameters,
+)
 from cocos.commands._program import command
+from cocos.commands._questions import QUESTION_ROWS, instead
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -38,6 +49,8 @@ ASKED = {
         *("device", "split"),
     )
 }
+# Kinds that a command of their name draws, whose options are theirs -> its argument.
+DRAWN_BY_COMMANDS = {"landscape": "file", "dtp": "run"}
 
 
 def _names() -> str:
@@ -50,6 +63,35 @@ def _names() -> str:
 def _spelled(name: str) -> str:
     """How an option is written on the command line."""
     return f"--{name.replace('_', '-')}" if name in ASKED else f"--set {name}="
+
+
+def _by_command(name: str, files: list[Path], loss: list[str] | None, extra: dict[str, str], *, bare: bool) -> Answer:
+    """Let the command of a kind draw it, or show its card where nothing is asked of it."""
+    from cocos.reports import plot_kinds
+    from cocos.reports.layout import Table
+
+    takes, several = QUESTION_ROWS[name].options(), DRAWN_BY_COMMANDS[name] == "run"
+    if bare and not files:
+        rows = [
+            (f"--set {each}=", plot_kinds.written(default), get_args(kind)[1].help)
+            for each, (kind, default) in takes.items()
+            if each not in {*shared("source"), DRAWN_BY_COMMANDS[name], "out", "width", "loss", "param"}
+        ]
+        head = f"{name}: {plot_kinds.every()[name].sentence}", f"cocos {name} --help-all"
+        return Answer(text=lambda: Table(("option", "default", ""), tuple(rows), head, left=True))
+    if len(files) > 1 and not several:
+        raise InputError(f"{name}: {len(files)} files, expected at most one")
+    if len(loss or []) > 1:
+        raise InputError(f"{name}: {len(loss)} losses, expected at most one")
+    changes: dict[str, object] = dict.fromkeys(("kind", "files", "more")) | {"loss": loss[0] if loss else None}
+    for each, value in extra.items():
+        kind = get_args(takes[each][0])[0] if each in takes else str
+        changes[each] = [value] if kind == list[str] | None else plot_kinds.read(value, kind, f"--set {each}")
+    if files:
+        changes[DRAWN_BY_COMMANDS[name]] = files if several else files[0]
+    elif several:
+        raise InputError(f"{name}: name the checkpoints of a run, or a folder for each run")
+    return instead(name, f"cocos plot {name}", **changes)
 
 
 def _default(kind: "PlotKind") -> str | None:
@@ -132,7 +174,7 @@ def _refuse_several(target: Path, found: "list[xr.Dataset]", runs: int) -> None:
     0,
     options=ASKED,
     first="direction",
-    epilog="cocos landscape and cocos dtp draw what has options of its own.",
+    epilog="landscape and dtp are the commands of these names: every option of theirs is one.",
 )
 def plot(
     source: Opening,
@@ -165,6 +207,8 @@ def plot(
     from cocos.reports import plot_kinds, saving, table
 
     bare = not (given or extra or parameters or out or as_json)
+    if (own := (kind or "").replace("-", "_")) in DRAWN_BY_COMMANDS:
+        return _by_command(own, files or [], asked["loss"], extra, bare=bare)
     if kind is None:
         if not bare:
             raise InputError("options, but no KIND: name one before them; cocos plot alone lists the kinds")
