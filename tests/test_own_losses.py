@@ -544,6 +544,48 @@ def test_one_number_without_scores_cannot_be_taken_apart(own):
         own("two_matrices").bind(matched(two_sided()))
 
 
+def test_what_is_detached_is_no_part_of_the_gradient():
+    """A miner on detached embeddings chooses, and detached factors are held; both move the value with the scores."""
+    normal = torch.nn.functional.normalize
+
+    def mined(query, candidate):
+        with torch.no_grad():
+            apart = torch.cdist(normal(query), normal(candidate)).fill_diagonal_(9)
+        s = normal(query) @ normal(candidate).T
+        return (s.gather(1, apart.argmin(dim=1, keepdim=True))[:, 0] - s.diag()).sum()
+
+    def held(query, candidate):
+        factors = (5 * (normal(query.detach()) @ normal(candidate.detach()).T)).softmax(dim=1)
+        return (factors * (normal(query) @ normal(candidate).T)).sum(dim=1)
+
+    pairs = matched(two_sided())
+    hardest = pairs.scores.masked_fill(pairs.positive, -torch.inf).argmax(dim=1)
+    close(losses.of(mined).weight(pairs), torch.eye(24, dtype=torch.float64)[hardest] - torch.eye(24))
+    loss, changed = losses.of(held).bind(pairs), pairs.with_scores(pairs.scores.flip(0))
+    close(loss.weight(pairs), (5 * pairs.scores).softmax(dim=1))
+    assert loss.cut.still and (len(loss.cut.places), loss.cut.also_read) == (2, "")
+    close(loss(changed), ((5 * changed.scores).softmax(dim=1) * changed.scores).sum(dim=1))
+
+
+def test_the_scores_of_a_large_batch_are_found_in_single_precision():
+    """A mean over many pairs is nearly the same number for any embeddings."""
+    generator = torch.Generator().manual_seed(0)
+    query, candidate = (torch.randn(96, 64, generator=generator) for _ in "qc")
+
+    def both(query, candidate):
+        s, own = query @ candidate.T, torch.arange(len(query))
+        return torch.nn.functional.cross_entropy(0.01 * s, own) + torch.nn.functional.cross_entropy(0.01 * s.T, own)
+
+    loss = losses.of(both).bind(matched(Embeddings(query, candidate)))
+    assert loss.metric == "dot" and not loss.cut.also_read
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_scores_of_a_library_are_found_in_half_precision(library, dtype):
+    pairs = pairs_of(labelled(prepared=unit).to(dtype=dtype))
+    assert losses.load("pml:NTXentLoss").bind(pairs).traits.weights == "score"
+
+
 def test_influence_is_the_length_of_the_derivative(own):
     pairs = pairs_of(labelled())
     loss = own("to_centres").bind(pairs)

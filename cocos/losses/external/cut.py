@@ -1,5 +1,6 @@
-"""Find the score matrix inside a loss of embeddings, by the inputs its matrices depend on, not by their formula."""
+"""Find the score matrix inside a loss of embeddings, by what gradients reach, not by the formula of the matrix."""
 
+import itertools
 import random
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -76,6 +77,7 @@ class Cut:
     Args:
         places: positions of the matrix in the order of computation, and whether candidates are its rows; a loss may
             compute it several times.
+        still: those of them whose rows were detached: through them no gradient flows.
         sign: -1 for distances.
         metric: of `cocos.scores.METRICS`, where `sign * matrix` is `factor * metric + offset`; None: none of them.
         factor: above 0; 1 where the metric is none of them.
@@ -84,6 +86,7 @@ class Cut:
     """
 
     places: tuple[tuple[int, bool], ...]
+    still: frozenset[int]
     sign: int
     metric: str | None
     factor: float
@@ -106,7 +109,7 @@ class Cut:
             own = matrix.T if turned[place] else matrix
             if self.metric and not _close(self.sign * own, self.factor * scores + self.offset, HALF_TOLERANCE):
                 raise InputError(f"{name}: it computes its scores in this batch in another way than in the first one")
-            own = own + self.sign * self.factor * change
+            own = own + self.sign * self.factor * (change.detach() if place in self.still else change)
             return own.T if turned[place] else own
 
         return see
@@ -121,140 +124,112 @@ def _close(a: Tensor, b: Tensor, tolerance: float) -> bool:
 class _Trial:
     """A loss on random embeddings scaled to the given norms, so that hinges are unlikely to be inactive.
 
-    With `near` they are near the given ones, for a loss that fails on random ones or on other lengths.
+    What a matrix, or the loss, depends on is what its gradient reaches. With `near` the embeddings are near the given
+    ones, for a loss that fails on random ones.
     """
 
     def __init__(self, call: Call, query: Tensor, candidate: Tensor, *, near: bool):
-        self.call, self.query, self.candidate, self.near = call, query, candidate, near
+        self.call, self.query, self.near = call, query, near
         self.shared, self.shape = candidate is query, (len(query), len(candidate))
         self.generator = torch.Generator().manual_seed(0)
         self.tolerance = TOLERANCE.get(query.dtype, HALF_TOLERANCE)
-        self.base = self.fresh()
+        self.leaves = [self._like(each).requires_grad_() for each in ((query,) if self.shared else (query, candidate))]
+        self.base = self.leaves[0].detach(), self.leaves[-1].detach()
         self.kept: list[Tensor] = []
-        self.value = self.run(self.base, self._keep).detach()
+        self.found: list[tuple[int, bool]] = []
+        self.still: list[tuple[int, bool]] = []
+        self.gradient = self.reached(self.run(self._look))
 
-    def _keep(self, matrix: Tensor) -> Tensor:
+    def _like(self, rows: Tensor) -> Tensor:
+        """Other embeddings of the lengths of these."""
+        ways = torch.randn(rows.shape, generator=self.generator, dtype=torch.float64).to(rows)
+        lengths: Tensor = rows.norm(dim=1, keepdim=True)
+        ways = rows + 0.05 * lengths * ways if self.near else ways
+        size: Tensor = ways.norm(dim=1, keepdim=True)
+        return ways / size * lengths
+
+    def run(self, see: See, first: Tensor | None = None) -> Tensor:
+        """The loss with a graph; `first` replaces the first query."""
+        rows = [each.clone() for each in self.leaves]  # which the loss may change in place
+        if first is not None:
+            rows[0] = torch.cat([first[None], rows[0][1:]])
+        with torch.enable_grad(), seeded(self.query.device):
+            return self.call(rows[0], rows[-1], see)
+
+    def reached(self, value: Tensor) -> Tensor:
+        """Its gradient in all embeddings, the queries first; 0 where it has none."""
+        if not value.requires_grad:
+            return torch.zeros_like(torch.cat(self.leaves))
+        found = torch.autograd.grad(value.sum(), self.leaves, retain_graph=True, allow_unused=True)
+        none = (torch.zeros_like(each) for each in self.leaves)
+        return torch.cat([
+            zeros if each is None else each for each, zeros in zip(found, none, strict=True)
+        ]).nan_to_num()
+
+    def _look(self, matrix: Tensor) -> Tensor:
+        """Keep a matrix; it may be that of the scores if each entry depends on its own query and candidate alone."""
+        for turned in (False,) if self.shared else (False, True):
+            own = matrix.T if turned else matrix
+            if tuple(own.shape) == self.shape and not matrix.requires_grad:
+                self.still.append((len(self.kept), turned))
+            elif tuple(own.shape) == self.shape and self._of_pairs(own):
+                self.found.append((len(self.kept), turned))
+                break
         self.kept.append(matrix.detach().clone())
         return matrix
 
-    def run(self, rows: tuple[Tensor, Tensor], see: See) -> Tensor:
-        with torch.no_grad(), seeded(self.query.device):
-            return self.call(*rows, see)
-
-    def fresh(self, *, stretched: bool = False) -> tuple[Tensor, Tensor]:
-        """Draw other embeddings, of equal or of stretched lengths; those near the given ones keep their lengths."""
-
-        def like(rows: Tensor) -> Tensor:
-            ways = torch.randn(rows.shape, generator=self.generator, dtype=torch.float64).to(rows)
-            lengths: Tensor = rows.norm(dim=1, keepdim=True)
-            if self.near:
-                ways = rows + 0.05 * lengths * ways
-            elif stretched:
-                lengths = lengths * (
-                    0.8 + 0.4 * torch.rand(lengths.shape, generator=self.generator, dtype=torch.float32).to(rows)
-                )
-            size: Tensor = ways.norm(dim=1, keepdim=True)
-            return ways / size * lengths
-
-        query = like(self.query)
-        return (query, query) if self.shared else (query, like(self.candidate))
-
-    def with_row(self, side: int, index: int, row: Tensor) -> tuple[Tensor, Tensor]:
-        """The embeddings with one query (side 0) or candidate (side 1) replaced."""
-        changed = self.base[side].clone()
-        changed[index] = row
-        if self.shared:
-            return changed, changed
-        return (changed, self.base[1]) if side == 0 else (self.base[0], changed)
-
-    def changes(self, rows: tuple[Tensor, Tensor], see: See | None = None) -> list[Tensor | None]:
-        """Entries of each matrix that change with these embeddings, or under `see`; None for a matrix not made."""
-        found: list[Tensor | None] = []
-
-        def look(matrix: Tensor) -> Tensor:
-            place = len(found)
-            if place < len(self.kept) and self.kept[place].shape == matrix.shape:
-                old = self.kept[place]
-                size = torch.where(old.isfinite(), old, 0).abs().max().item()
-                same = torch.isclose(matrix, old, rtol=self.tolerance, atol=self.tolerance * size, equal_nan=True)
-                found.append(~same)
-            else:
-                found.append(None)
-            return see(matrix) if see else matrix
-
-        self.run(rows, look)
-        return found + [None] * (len(self.kept) - len(found))
+    def _of_pairs(self, own: Tensor) -> bool:
+        """Whether two entries of a matrix, at opposite corners, depend on their own query and candidate alone."""
+        (queries, candidates), behind = self.shape, 0 if self.shared else self.shape[0]
+        for i, j in ((0, candidates - 1), (queries - 1, 0)):
+            if self.reached(own[i, j]).any(dim=1).nonzero().flatten().tolist() != sorted((i, behind + j)):
+                return False
+        return True
 
     def own(self, place: int, turned: bool) -> Tensor:
         return self.kept[place].T if turned else self.kept[place]
 
-    def candidates(self) -> list[tuple[int, bool]]:
-        """Matrices whose entries each depend on their own query and candidate alone."""
-        i, j = 0, self.shape[1] - 1
-        other = self.fresh()
-        by_query = self.changes(self.with_row(0, i, other[0][i]))
-        by_candidate = self.changes(self.with_row(1, j, other[1][j]))
-        row = torch.zeros(self.shape, dtype=torch.bool, device=self.query.device)
-        column = row.clone()
-        row[i], column[:, j] = True, True
-        if self.shared:
-            row[:, i], column[j] = True, True
-        found = []
-        for place, (a, b) in enumerate(zip(by_query, by_candidate, strict=False)):
-            for turned in (False,) if self.shared else (False, True):
-                if a is None or b is None or tuple(a.shape) != (self.shape[::-1] if turned else self.shape):
-                    continue
-                first, second = (a.T, b.T) if turned else (a, b)
-                inside = not (first & ~row).any() and not (second & ~column).any()
-                if inside and first[i, j] and second[i, j]:
-                    found.append((place, turned))
-                    break
-        return found
-
-    def held(self, group: list[tuple[int, bool]], *, stretched: bool = True) -> bool:
-        """Whether the loss is unchanged by new embeddings when these score matrices are kept fixed."""
-        places, place = {p for p, _ in group}, -1
-
-        def see(matrix: Tensor) -> Tensor:
-            nonlocal place
-            place += 1
-            hold = place in places and self.kept[place].shape == matrix.shape
-            return self.kept[place].clone() if hold else matrix
-
-        value = self.run(self.fresh(stretched=stretched), see)
-        return value.shape == self.value.shape and _close(value, self.value, 1e3 * self.tolerance)
+    def beside(self, group: list[tuple[int, bool]]) -> str | None:
+        """What the gradient reaches beside these matrices: nothing, "", the lengths alone, "lengths", or more, None."""
+        places, place = {p for p, _ in group}, itertools.count()
+        rest = self.reached(self.run(lambda matrix: matrix.detach() if next(place) in places else matrix))
+        way = torch.nn.functional.normalize(torch.cat(self.leaves).detach())
+        room = 1e3 * self.tolerance * self.gradient.abs().max()
+        if rest.abs().max() <= room:
+            return ""
+        return "lengths" if (rest - (rest * way).sum(dim=1, keepdim=True) * way).abs().max() <= room else None
 
     def moved_by(self, group: list[tuple[int, bool]]) -> list[bool]:
         """Whether each matrix is computed from these."""
-        turned, place = dict(group), -1
+        turned, found = dict(group), list[bool]()
         bump = torch.rand(self.shape, generator=self.generator, dtype=torch.float64).to(self.query)
         bump = bump * max(1e-4, 30 * self.tolerance)  # small: what the loss does with its scores may have bounds
 
         def see(matrix: Tensor) -> Tensor:
-            nonlocal place
-            place += 1
+            place = len(found)
+            old = self.kept[place] if place < len(self.kept) else None
+            same = old is not None and old.shape == matrix.shape and _close(matrix.detach(), old, self.tolerance)
+            found.append(not same)
             return matrix + (bump.T if turned[place] else bump) if place in turned else matrix
 
-        return [change is None or bool(change.any()) for change in self.changes(self.base, see)]
+        self.run(see)
+        return found + [True] * (len(self.kept) - len(found))
 
     def sign(self, place: tuple[int, bool]) -> int:
-        """-1 if a query close to the longest candidate has the lowest entry of its row there, else 1."""
-        j = int(self.base[1].norm(dim=1).argmax())
-        i = 0 if j or not self.shared else 1
-        longest = self.base[1][j]
-        close = 0.99 * longest + 0.01 * self.base[0][i]
-        close = close * longest.norm() / close.norm()
+        """-1 if the first query has the lowest entry of its row where it is close to the longest candidate, else 1."""
+        lengths = self.base[1].norm(dim=1)
+        j = int(lengths[self.shared :].argmax()) + self.shared
+        close = 0.99 * self.base[1][j] + 0.01 * self.base[0][0]
         found: list[Tensor] = []
 
         def keep(matrix: Tensor) -> Tensor:
             found.append(matrix.detach().clone())
             return matrix
 
-        self.run(self.with_row(0, i, close), keep)
-        row = (found[place[0]].T if place[1] else found[place[0]])[i]
+        self.run(keep, close * lengths[j] / close.norm())
+        row = (found[place[0]].T if place[1] else found[place[0]])[0]
         others = torch.arange(len(row), device=row.device) != j
-        if self.shared:
-            others[i] = False
+        others[:1] &= not self.shared
         return -1 if (row[j] < row[others]).all() else 1
 
     def named(self, own: Tensor) -> tuple[str | None, float, float]:
@@ -274,20 +249,27 @@ class _Trial:
 
     def cut(self, group: list[tuple[int, bool]], also_read: str) -> Cut:
         """Combine equal matrices to the one that the loss reads."""
-        places = [group[0]]  # copies of a matrix follow it; those that are computed anew do not
-        while apart := [each for each in group if each not in places and not self.moved_by(places)[each[0]]]:
-            places.append(apart[0])
-        sign = self.sign(group[0])
-        return Cut(tuple(places), sign, *self.named(sign * self.own(*group[0])), also_read)
+        first, places = self.own(*group[0]), [group[0]]
+        same_dtype = (each for each in self.still if self.own(*each).dtype == first.dtype)
+        still = [each for each in same_dtype if _close(self.own(*each), first, self.tolerance)]
+        alike = sorted([*group[1:], *still])
+        while alike:  # copies of a matrix follow it; those that are computed anew do not
+            follows = self.moved_by(places)
+            alike = [each for each in alike if not follows[each[0]]]
+            places += alike[:1]
+            alike = alike[1:]
+        signed = ((sign, *self.named(sign * self.own(*group[0]))) for sign in (1, -1))
+        known = next((each for each in signed if each[1]), None) or (self.sign(group[0]), None, 1.0, 0.0)
+        return Cut(tuple(places), frozenset(place for place, _ in still), *known, also_read)
 
 
 def find(call: Call, query: Tensor, candidate: Tensor) -> Cut | None:
     """The matrix of scores through which a loss reads its embeddings; None where there is none, or several.
 
-    The loss is run on random embeddings. An entry of a score matrix changes with its own query and candidate alone, and
-    the loss does not change when all embeddings do while the matrix is kept fixed. So the functions that compute the
-    scores do not matter, and gradients are not needed. A matrix that is a metric of cocos is preferred, even if the
-    loss reads the lengths of its embeddings as well.
+    The loss is run on random embeddings. The gradient of an entry of a score matrix reaches its own query and candidate
+    alone, and that of the loss reaches no embedding where the matrix is cut out of its graph. So the functions that
+    compute the scores do not matter. A matrix that is a metric of cocos is preferred, even if the loss reads the
+    lengths of its embeddings as well.
 
     Args:
         call: the loss as a function of queries, candidates and `see`, which it calls with its matrices.
@@ -304,18 +286,18 @@ def find(call: Call, query: Tensor, candidate: Tensor) -> Cut | None:
 
 def _cut(trial: _Trial) -> Cut | None:
     groups: list[list[tuple[int, bool]]] = []
-    for each in trial.candidates():
+    for each in trial.found:
         same = (g for g in groups if _close(trial.own(*each), trial.own(*g[0]), trial.tolerance))
         equal = next(same, None)
         if equal is None:
             groups.append([each])
         else:
             equal.append(each)
-    if not groups or trial.held([]):
+    if not groups or not trial.gradient.any():
         return None
     cuts = []
     for group in groups:
-        also_read = "" if trial.held(group) else "lengths" if trial.held(group, stretched=False) else None
+        also_read = trial.beside(group)
         if also_read is not None:
             cuts.append(trial.cut(group, also_read))
             if cuts[-1].metric and not also_read:

@@ -130,7 +130,8 @@ class Embedded(Foreign):
         if self.traits.bound:
             return self
         loss = self._settle(pairs)
-        if not loss._has_gradient(self._rows(pairs)):
+        value = loss._of_turned(self._rows(pairs))
+        if value is not None and not value.requires_grad:
             raise InputError(f"{self.spelling}: {DETACHED}")
         return loss._with_unit(pairs)
 
@@ -179,14 +180,17 @@ class Embedded(Foreign):
             return pairs, 1.0
         return pairs.with_scores(2 * pairs.scores - 2), 2.0
 
-    def _has_gradient(self, part: Embeddings) -> bool:
-        """Whether autograd follows it; on candidates in another order, so that hinges are unlikely to be inactive."""
+    def _of_turned(self, part: Embeddings) -> Tensor | None:
+        """The loss of candidates in another order, with a graph if it has one; None where it cannot read them.
+
+        So hinges are unlikely to be inactive.
+        """
         leaf = part.candidate.detach().flip(0).requires_grad_()
         try:
             with torch.enable_grad():
-                return self._value(part.with_rows(leaf if part.shared else part.query, leaf)).requires_grad
+                return self._value(part.with_rows(leaf if part.shared else part.query, leaf))
         except InputError:
-            return True
+            return None
 
     def _settle(self, pairs: Pairs) -> "Embedded":
         """Settle the loss as `bind` does, unchecked, so that torch.func can run it."""
@@ -199,7 +203,8 @@ class Embedded(Foreign):
             def run(query: Tensor, candidate: Tensor, see: See, call: Call = call) -> Tensor:
                 return self._run(call, ordered, query, candidate, see)
 
-            cut = find(run, ordered.query, ordered.candidate)
+            with guarded(self.spelling):  # its backward pass too
+                cut = find(run, ordered.query, ordered.candidate)
             if cut and cut.also_read != "rows":
                 return self._settled(call, cut, value)
             found += [(call, cut)] if cut else []
@@ -208,6 +213,9 @@ class Embedded(Foreign):
             return replace(self, calls=self.calls[:1], traits=traits)
         if found:
             return self._settled(*found[0], value)
+        other = self._of_turned(part)
+        if other is not None and not other.requires_grad and not torch.equal(other, value):
+            raise InputError(f"{self.spelling}: {DETACHED}")
         raise InputError(
             f"{self.spelling}: it returns one number and no single matrix of scores was seen in it, so the parts of "
             'the queries cannot be told; let it return one loss per query (reduction="none"), or take scores'
