@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, losses, measures, results
 from cocos.commands import app
+from cocos.losses.external import witness
+from cocos.losses.external.embedded import Embedded
+from cocos.measures.verify import square
 from cocos.reports import cards, table
 
 # What third parties publish, each right at first sight. They are written out here as a user's own file would be.
@@ -275,3 +278,42 @@ def writes(scores, positive, negative):
     given = Embeddings.labelled(torch.randn(60, 4, generator=generator), torch.arange(60) % 5)
     counted = measures.count(given, losses.load(f"{tmp_path / 'people.py'}:writes"), batch_size=60)
     assert (counted["negatives"] == 48).all()
+
+
+def by_softmax(query, candidate):
+    scores = 5 * torch.cosine_similarity(query[:, None], candidate[None], dim=2)
+    return torch.nn.functional.cross_entropy(scores, torch.arange(len(query)), reduction="none")
+
+
+def to_itself(embeddings, labels):
+    near = torch.nn.functional.normalize(embeddings) @ torch.nn.functional.normalize(embeddings).T
+    return torch.where(labels[:, None] == labels, -near, near).sum(dim=1)
+
+
+def around(query, candidate):
+    """A term beside the scores; a matrix of scores follows it."""
+    return torch.nn.functional.softplus(query @ candidate.T).sum() - (query * candidate).sum()
+
+
+def test_added_dimensions_are_a_second_witness_of_the_weights(monkeypatch):
+    found = measures.verify(by_softmax)
+    assert found.attrs["faults"] == "" and 0 < float(found["witness"].max()) < 1e-7
+    assert "give the same weights on 4 inputs" in found.attrs["notes"]
+    assert 0 < measures.document("verify", found)["witness"] < 1e-7
+    assert (
+        "no second witness by added dimensions: queries and candidates are one set" in measures.verify(to_itself).notes
+    )
+    weight = Embedded.weight
+    monkeypatch.setattr(Embedded, "weight", lambda loss, pairs: 1.001 * weight(loss, pairs))
+    wrong = measures.verify(by_softmax)
+    assert "dimensions added to its rows give other weights" in wrong.attrs["faults"]
+    assert wrong.attrs["verdict"] == "wrong"
+
+
+def test_what_a_loss_reads_beside_its_scores_shows_in_the_second_witness():
+    pairs = square(0, "dot")
+    loss = losses.of(around).bind(pairs)
+    assert loss.reads_more
+    rest = witness.weights(loss, pairs) - loss.weight(pairs)
+    assert torch.allclose(rest, -torch.eye(len(rest), dtype=rest.dtype), atol=1e-6)
+    assert measures.verify(around).attrs["faults"] == ""

@@ -26,6 +26,8 @@ from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import DIRECTIONS
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled
+from cocos.losses.external import witness
+from cocos.losses.external.embedded import Embedded
 from cocos.results.summaries import plain
 
 # Gradients below this size are not compared.
@@ -38,6 +40,8 @@ SLOPE_TOLERANCE = 1e-4
 SAME_LOSS = 1e-6
 # Tolerance against shuffled rows and columns; code of others may compute in float32.
 SHUFFLED_TOLERANCE = 1e-5
+# Tolerance against added dimensions, whose own error is about 1e-7.
+WITNESS_TOLERANCE = 1e-5
 # A weight is dead that keeps less than DEAD of its size, where that is more than HEAVY of a unit.
 DEAD, HEAVY = 0.01, 0.01
 # Verdict on a loss without a fault, by the kind of its gradient.
@@ -93,6 +97,11 @@ FINDINGS = {
     "equal to a mean": "equal up to a mean over the queries to {other} on {number} inputs",
     "equal to a factor": "equal up to a factor of {least:.4g} to {most:.4g} a batch (its reduction) to {other} on "
     "{number} inputs",
+    "witness": "dimensions added to its rows, which its code does not know, give the same weights on {number} inputs, "
+    "up to {off:.2g} of the largest",
+    "another witness": "dimensions added to its rows give other weights: they differ by {off:.2g} of the largest on "
+    "{where}",
+    "no witness": "its weights have no second witness by added dimensions: {why}",
     "leaves the range": "{dtype}: it leaves the range on {number} of {inputs} inputs, as on {where}",
 }
 
@@ -127,6 +136,8 @@ class TrialResult:
     error: dict[str, float] = field(default_factory=dict)
     slope: float = math.nan
     order: float = math.nan
+    witness: float = math.nan
+    unwitnessed: str = ""
     against: float = math.nan
     ratio: float = math.nan
     gap_at: tuple[int, int] | None = None
@@ -373,9 +384,21 @@ def _tried(loss, other, trial: Trial) -> TrialResult:
     if trial.smooth:
         if not (known.graded and known.through_scores):  # the score of a pair stands in all rows and cannot move in one
             found.slope, found.slope_at = slopes(loss, pairs, weight, size)
+        if isinstance(loss, Embedded):
+            found.witness, found.unwitnessed = _witnessed(loss, pairs, weight, size)
         if other is not None:
             found.against, found.ratio = _against(loss, other, pairs)
     return found
+
+
+def _witnessed(loss: Embedded, pairs: Pairs, weight: Tensor, size: float) -> tuple[float, str]:
+    """How far the weights are from those by added dimensions, in parts of `size`; or NaN, and why there are none."""
+    if why := witness.unfit(loss, pairs):
+        return math.nan, why
+    try:
+        return (witness.weights(loss, pairs) - weight).abs().max().item() / size, ""
+    except (InputError, RuntimeError):
+        return math.nan, "its code does not take rows of other widths"
 
 
 def _against(loss, other, pairs) -> tuple[float, float]:
@@ -469,6 +492,8 @@ def faults_of(
     add("gap", [each for each in whole if _size(each, "gap") > AUTOGRAD_TOLERANCE], "gap", "gap_at")
     if loss.gradient in {"exact", "autograd"} and not _as_intended(other, whole):
         add("slope", [each for each in whole if each.slope > SLOPE_TOLERANCE], "slope", "slope_at")
+    if not (isinstance(loss, Embedded) and loss.reads_more):
+        add("another witness", [each for each in whole if each.witness > WITNESS_TOLERANCE], "witness")
     mixed = [each for each in whole if each.order > SHUFFLED_TOLERANCE and each.trial.smooth]
     add("order", mixed, "", square=only_square(mixed, [each for each in whole if each.order <= SHUFFLED_TOLERANCE]))
     if apart := [each for each in whole if each.against > SAME_LOSS]:
@@ -500,6 +525,11 @@ def notes_of(loss, other, founds: Sequence[TrialResult], saturated: Mapping[str,
         kind = "equal" if max(abs(k - 1) for k in factors) < SAME_LOSS else kind
         numbers = {"least": min(factors), "most": max(factors)}
         yield _finding(kind, {"other": losses.name_of(other), "number": len(compared)} | numbers)
+    seen = [each.witness for each in whole if each.witness <= WITNESS_TOLERANCE]
+    if seen:
+        yield _finding("witness", {"number": len(seen), "off": max(seen)})
+    elif reasons := [each.unwitnessed for each in whole if each.unwitnessed]:
+        yield _finding("no witness", {"why": reasons[0]})
     yield from (saturated[dtype] for dtype in ("bfloat16", "float16") if dtype in saturated)
     for dtype in ("bfloat16", "float16"):
         over = [each.trial.name for each in whole if math.isinf(each.error.get(dtype, 0.0))]
@@ -532,8 +562,10 @@ def verify(
 
     Returns:
         `gap` (case, dtype), closed form against autograd; `error` (case, dtype), against float64 on the same rounded
-        input; `finite_difference` (case,); `against` (case,), each in parts of the largest weight of the case, NaN
-        where it does not apply; `largest` (case,). Attributes: `verdict`, `faults` and `notes`, a sentence a line.
+        input; `finite_difference` (case,); `witness` (case,), the weights of a loss of others that reads embeddings
+        against those by added dimensions, see `cocos.losses.external.witness`; `against` (case,), each in parts of the
+        largest weight of the case, NaN where it does not apply; `largest` (case,). Attributes: `verdict`, `faults` and
+        `notes`, a sentence a line.
 
     Raises:
         InputError: an option or an embedding that cannot be used, or two losses that read different scores.
@@ -607,6 +639,7 @@ def verify(
         "finite_difference": (
             *("case", [each.slope for each in founds], "gradient against central differences in float64", off),
         ),
+        "witness": ("case", [each.witness for each in founds], "weights against those by added dimensions", off),
         "against": ("case", [each.against for each in founds], "against the other loss, a common factor aside", off),
         "largest": ("case", [each.largest for each in founds], "largest weight", "weight"),
         "case": ("case", np.array([each.trial.name for each in founds])),
@@ -648,6 +681,7 @@ def document(data: xr.Dataset) -> dict:
         **{name: {str(d): plain(each.sel(dtype=d)) for d in data["dtype"].values} for name, each in worst.items()},
         "gap_on": str(gaps["case"].values[gaps.values.argmax()]) if some else None,
         "finite_difference": plain(data["finite_difference"].max()),
+        "witness": plain(data["witness"].max()),
         "peer": {name: plain(data.attrs[f"peer_{name}"]) for name in ("value", "gradient")},
         "largest": plain(data["largest"].max()),
     }

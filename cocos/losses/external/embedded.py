@@ -63,6 +63,11 @@ class Embedded(Foreign):
         """Whether its class and its settings are those of a loss of the shelf, on some scores."""
         return self.unit_ is None and self.twins is not None and any(map(self.twins, RECOGNISED_METRICS))
 
+    @property
+    def reads_more(self) -> bool:
+        """Whether it reads its embeddings in other ways than by their scores and lengths."""
+        return self.cut is not None and self.cut.also_read == "rows"
+
     def _rows(self, pairs: Pairs) -> Embeddings:
         """The rows of a batch."""
         part = pairs.embeddings
