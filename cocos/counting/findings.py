@@ -90,6 +90,7 @@ class Finding:
 
 # Causes and cures that several sentences share.
 LOST_COUNT = "a count of weights says nothing here of the gradient that reaches the encoder"
+LEFT_OUT = "{file} is left out: {reason}"
 NORMS = "CAUTION: the embeddings have norms {low:.3g} to {high:.3g}"
 KINDS = {
     # Of the embeddings: made by `cocos.counting.health`.
@@ -350,12 +351,8 @@ KINDS = {
     ),
     "cut texts": Kind("note", sentence="{number} texts were cut to {most} characters, and are compared by these"),
     # Of a run.
-    "left out": Kind(
-        "look", "checkpoints that cannot be read", "{file} is left out: {reason}", "", "above", "left_out"
-    ),
-    "not finite": Kind(
-        "stop", "checkpoints with NaN or infinity", "{file} is left out: {reason}", "", "above", "left_out"
-    ),
+    "left out": Kind("look", "checkpoints that cannot be read", LEFT_OUT, "", "above", "left_out"),
+    "not finite": Kind("stop", "checkpoints with NaN or infinity", LEFT_OUT, "", "above", "left_out"),
     # Of a comparison: settings, what is left out, and values without an interval.
     "differs": Kind(
         "note", sentence="{what} differs, {first} in {one} and {second} in {other}: part of a change is its"

@@ -1,4 +1,4 @@
-"""Verdict of a count as data: its kind, its numbers, and the command that looks further; `reports` has its sentence.
+"""Verdict of a count as data: its kind, its numbers, and the command that looks further.
 
 A count of one frozen model says how its gradient is shared out, not how well it trains, so each kind states a fact of
 the gradient. docs/concepts.md explains the limits.
@@ -6,6 +6,8 @@ the gradient. docs/concepts.md explains the limits.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+
+from cocos.counting.findings import KINDS
 
 __all__ = ["SEVERITY", "Verdict", "of"]
 
@@ -21,17 +23,10 @@ FEW_NEGATIVES = 8
 ONE_OR_TWO = 2.0
 # Part of the negatives: about half of the smallest that an optimum of docs/study.md has in its interval, 46 of 511.
 SMALL_PART = 0.05
-# Kind -> severity: `ok`, `look` (a fact to know before the next training), or `stop` (the count means little here).
+# Kind -> severity, the gravest kind first.
 SEVERITY = {
-    "collapsed": "stop",
-    "mispaired": "stop",
-    "silent": "stop",
-    "flat": "look",
-    "thin": "look",
-    "starved": "look",
-    "sharp": "look",
-    "wasteful": "look",
-    "fine": "ok",
+    kind: KINDS[kind].severity
+    for kind in ("collapsed", "mispaired", "silent", "flat", "thin", "starved", "sharp", "wasteful", "fine")
 }
 # What the number of a kind is compared with: a part of the negatives, of the queries, or an effective number.
 LIMITS = {

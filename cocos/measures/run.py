@@ -298,7 +298,7 @@ class _RunSoFar:
             lines = str(each["remarks"].item()).splitlines()
             remarks.append((str(each["file"].item()), [line for line in lines if line not in early]))
             found += [one for one in known if one not in found and one.sentence not in early]
-        missing = (f"{each['file']} is left out: {each['reason']}" for each in self.left_out)
+        missing = (findings.LEFT_OUT.format(**each) for each in self.left_out)
         attrs |= {
             "title": TITLE,
             "options": self.options,

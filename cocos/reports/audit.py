@@ -12,6 +12,7 @@ import xarray as xr
 from cocos import measures
 from cocos.base import writing
 from cocos.base.errors import InputError
+from cocos.counting.findings import KINDS
 from cocos.reports import summary, terminal
 from cocos.reports.findings import of_audit
 from cocos.reports.layout import Step, Table
@@ -90,7 +91,7 @@ def _advice(directions: dict, known: list[str]) -> Iterator[str]:
         )
     suspected = max(entry["rules"][rule]["suspects"] for entry in directions.values() for rule in entry["rules"])
     if suspected:
-        yield "read and relabel: --out suspects.csv writes all suspected pairs, the largest push first"
+        yield KINDS["suspected"].cure
     if not known:
         yield "no rule says which pairs are known to be positive, so that filters are not judged (--against RULE)"
 
