@@ -232,8 +232,10 @@ class _RunSoFar:
     since: float = field(default_factory=time.monotonic)
 
     def __post_init__(self):
-        if self.known is not None and (self.known.attrs.get("options") != self.options or "findings" not in self.known):
-            self.known = None
+        if self.known is not None:
+            found = self.known["findings"].values.tolist() if "findings" in self.known else [""]
+            if self.known.attrs.get("options") != self.options or not all(map(results.RIGHT["findings"], found)):
+                self.known = None
 
     def earlier(self, given: Embeddings | Checkpoint) -> xr.Dataset | None:
         """The numbers of the same bytes and data in the earlier Dataset; none of code of the user's."""

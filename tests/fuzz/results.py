@@ -47,7 +47,7 @@ KEPT = {
 TABLED = {"tabled", "evaluate", "several"}
 TEXTS = [*mutations.TEXTS, "", "[" * 5000, '{"sides":' * 5000, "nan", "1e999", "9" * 5000, "[]", "{}", "null", "7"]
 NUMBERS = [0, -1, 1, 5, 2**31, 2**63 - 1, 0.5, 1e308, float("nan"), float("inf"), -0.0]
-JSON = ("loss_parameters", "alarms", "left_out", "health", "options", "watching")
+JSON = ("loss_parameters", "alarms", "left_out", "health", "options", "watching", "findings")
 RECORD = {"step": 1, "value": 2.5, "directions": {"q2c": {"contributing": 1.5, "effective": 2.0, "queries": 8}}}
 ALARM = {"step": 1, "detector": "collapse", "sentence": "a sentence", "width": None}
 
