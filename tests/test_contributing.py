@@ -1,9 +1,13 @@
 """CONTRIBUTING says what an addition costs: one new file, which everything finds by its name."""
 
+import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
+import children
+import numpy as np
 import pytest
 import torch
 
@@ -162,3 +166,64 @@ def test_a_statistic_of_a_loss_that_a_reader_could_read_is_not_lost(name, base):
     assert (found["clamped_per_query"] == 1).all() and readers.has(plain()) and not readers.has(Own())
     usual = measures.count(cocos.Embeddings(rows, rows + 0.1), plain(), batch_size=8)
     assert (found["contributing"] == usual["contributing"]).all()
+
+
+# A question: what it computes, its options with their ranges, and the labels of its variables.
+QUESTION = '''"""How far does the best positive of a query lead its best negative?"""
+
+from typing import Annotated, Unpack
+
+import torch
+import xarray as xr
+
+from cocos import results
+from cocos.base.ranges import whole
+from cocos.engine.prepared import prepare
+from cocos.engine.sampling import Sampling, sampled
+
+
+@sampled()
+def lead(embeddings, loss="ntxent", *, rank: Annotated[int, whole(1, 5)] = 1, **sampling: Unpack[Sampling]):
+    """Subtract the score of a negative from that of the best positive, in training batches.
+
+    Args:
+        embeddings: embeddings, or a checkpoint.
+        loss: a loss, or its name.
+        rank: of the negative, by score.
+        **sampling: see `cocos.sampling.Sampling`.
+    """
+    run, found = prepare(embeddings, loss, **sampling), {}
+    for name, side, second in run.sides:
+        for batch in run.plan.batches:
+            for pairs, _, _ in run.blocks(side, batch.flip() if second else batch, whole=False):
+                positive, negative = (pairs.scores.where(mask, -2) for mask in (pairs.positive, pairs.negative))
+                lead = positive.amax(dim=1) - negative.sort(dim=1, descending=True).values[:, rank - 1]
+                found.setdefault(name, []).append(lead)
+    variables = {"lead": (("direction",), torch.stack([torch.cat(each).mean() for each in found.values()]),
+                          "lead of the best positive", "score"), "direction": ("direction", list(found))}
+    return results.labelled(variables, run.provenance(title="Lead of the positives"))
+'''
+
+
+def test_a_question_is_one_file(tmp_path):
+    """Its command, JSON, table, help and refusals follow from the function."""
+    shutil.copytree(ROOT / "cocos", tmp_path / "cocos", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "cocos" / "measures" / "lead.py").write_text(QUESTION, "utf-8")
+    np.savez(tmp_path / "rows.npz", query=np.eye(4), candidate=np.eye(4) + 0.5)
+
+    def call(*arguments):
+        return children.run(sys.executable, "-m", "cocos", *arguments, cwd=tmp_path)
+
+    asked = ["lead", "rows.npz", "--batch-size", "all"]
+    document = json.loads(call(*asked, "--json").stdout)
+    assert document["loss"]["name"] == "ntxent" and document["batch_size"] == 4
+    assert document["directions"]["q2c"]["lead"] == pytest.approx((1.5 - 0.5) / 3**0.5)
+    shown = call(*asked, "--rank", "2").stdout
+    assert "Lead of the positives" in shown and re.search(r"^lead of the best positive +\S+ +\S+$", shown, re.MULTILINE)
+    text = call("lead", "--help").stdout
+    assert "Subtract the score of a negative" in text and re.search(r"--rank NUMBER +Of the negative, by score\.", text)
+    assert "  lead  " in call("--help-all").stdout
+    for wrong, sentence in {"9": "rank: 9, expected a whole number from 1 to 5", "x": "--rank"}.items():
+        done = call(*asked, "--rank", wrong)
+        assert done.returncode == 2 and sentence in done.stderr and not done.stdout, done.stderr
+    assert call(*asked, "--out", "lead.nc").returncode == 0 and (tmp_path / "lead.nc").is_file()

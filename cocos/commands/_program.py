@@ -301,14 +301,14 @@ def _results(given: Mapping[str, object], names: Sequence[str]) -> list[Path]:
 
 def find(name: str) -> Command:
     """The command that a file of this folder, or a row of the questions, defines."""
-    if (row := _questions.QUESTION_ROWS.get(name)) is not None:
+    if (row := _questions.find(name)) is not None:
         return made(row.answer, row.options(), row.section, row.place, **row.about)
     return getattr(importlib.import_module(f"cocos.commands.{name}"), name)
 
 
 def _listed(name: str) -> tuple[str, int, str]:
     """Section, place and first line of a command; the options of a question are not looked at."""
-    row = _questions.QUESTION_ROWS.get(name)
+    row = _questions.find(name)
     if row is not None:
         return row.section, row.place, row.about["words"].partition("\n")[0]
     own = find(name)
@@ -381,16 +381,16 @@ class Program(TyperGroup):
         super().__init__(**settings)
         files = {Path(name).stem for name in os.listdir(COMMANDS_FOLDER) if name.endswith(".py")}
         own = {name for name in files if not name.startswith("_")}
-        self.commands = dict.fromkeys(sorted(own | _questions.QUESTION_ROWS.keys()))
+        self.commands, self.made = dict.fromkeys(sorted(own | _questions.names())), {}
 
     def get_command(self, ctx, cmd_name):
         """The command of a name; None where there is none."""
-        if cmd_name in self.commands and self.commands[cmd_name] is None:
+        if cmd_name not in self.made and (cmd_name in self.commands or _questions.find(cmd_name) is not None):
             found, single = find(cmd_name), typer.Typer(add_completion=False, rich_markup_mode=None)
             single.command(cmd_name, cls=GroupedCommand, epilog=found.epilog)(found.run)
-            self.commands[cmd_name] = typer.main.get_command(single)
-            self.commands[cmd_name].first = found.first
-        return self.commands.get(cmd_name)
+            self.made[cmd_name] = typer.main.get_command(single)
+            self.made[cmd_name].first = found.first
+        return self.made.get(cmd_name)
 
     def parse_args(self, ctx, args):
         """Parse the words before the name of a command."""

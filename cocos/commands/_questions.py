@@ -3,13 +3,17 @@
 Names, types, defaults and meanings of the options are those of the measure, read from its source without importing it;
 an option that several commands share has the words of `cocos.commands._options`. A row says what is particular to a
 command: `@asks(...)` stands above the function that asks, whose docstring is the first text of its help. The function
-gets what was typed, and the options of the measure as it takes them. What has no measure is a command in a file.
+gets what was typed, and the options of the measure as it takes them; `question(...)` is a row whose answer is that of
+`answer_of`: its Dataset as a table, as JSON and as a figure. A measure of embeddings without a row is asked in this way
+too, so that a question is one file. What has no measure is a command in a file.
 """
 
+import ast
 import contextlib
 import functools
 import inspect
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -57,6 +61,13 @@ RESULT_SUFFIXES = (".nc", ".jsonl")
 # Panels that stand side by side in a figure: of `correlate`, and of `run`; and numbers that the former shows.
 CORRELATIONS_ABREAST, CURVES_ABREAST, MOST_X_DRAWN = 2, 3, 4
 
+# Measures that a command asks beside that of its row, or that a command in a file asks.
+ASKED_WITHIN = {"equivalences": "losses", "health": "count", "paper_table": "table", "same_gradient": "verify"}
+# Options of a question without a row that its help shows, beside the shared ones.
+MOST_SHOWN = 4
+# Place of a question without a row: after the others of its section.
+LAST_PLACE = 1000
+
 Convention = StrEnum("Convention", ["standard", "ecir2022"])
 Format = StrEnum("Format", ["table", "latex", "json"])
 
@@ -66,7 +77,7 @@ class QuestionRow:
     """A command as a row of this file.
 
     Args:
-        ask: makes the answer.
+        ask: makes the answer; None: `answer_of` does.
         section: title of its group in `cocos --help-all`.
         place: its place in the group.
         measure: name of the measure, which is that of its file.
@@ -78,7 +89,7 @@ class QuestionRow:
         about: its last line of help, its first options, and what else `cocos.commands._program.made` takes.
     """
 
-    ask: Callable[[SimpleNamespace, dict[str, Any]], Answer | None]
+    ask: Callable[[SimpleNamespace, dict[str, Any]], Answer | None] | None
     section: str
     place: int
     measure: str
@@ -104,6 +115,8 @@ class QuestionRow:
             words, (known, usual) = self.own.get(name), SHARED.get(name, (None, None))
             if isinstance(words, tuple):
                 continue
+            if known is not None and not _fits(get_args(known)[0], parameter):
+                known = None
             default = None if self.blank else usual if name == "device" else _default(parameter.default)
             if known is not None and words is None:
                 found[name] = known, default
@@ -123,8 +136,15 @@ class QuestionRow:
         for name, parameter in self.parameters.items():
             typed_as = self.renamed.get(name, name)
             options[name] = _value(given[typed_as], parameter, typed_as)
-        parameters = named_values(given.get("param"))
-        return self.ask(SimpleNamespace(source=source, parameters=parameters, **given), options)
+        typed_in = SimpleNamespace(source=source, parameters=named_values(given.get("param")), **given)
+        return answer_of(self.measure, typed_in, options) if self.ask is None else self.ask(typed_in, options)
+
+
+def _fits(kind: Any, parameter: signatures.Option) -> bool:
+    """Whether a shared option of a type has the values of a parameter of its name: one number, several, or a word."""
+    wanted, several = ranges.kinds(parameter.annotation)
+    typed_as = {int, float, str} & {*ranges.kinds(kind)[0]}
+    return not typed_as or bool(typed_as & {*wanted}) or (str in typed_as and bool(several))
 
 
 def _default(value: Any) -> Any:
@@ -136,23 +156,28 @@ def _default(value: Any) -> Any:
 
 def _value(given: Any, parameter: signatures.Option, name: str) -> Any:
     """Value of a parameter, from that of its option."""
-    _, several = ranges.kinds(parameter.annotation)
+    wanted, several = ranges.kinds(parameter.annotation)
     if not isinstance(given, str):
         return given
     if name == "batch_size" and not several:
         return row_count(given)
-    if int in several:
-        right = EXAMPLE_NUMBERS.get(name) or _default(parameter.default)
-        return whole_numbers(given, f"--{name.replace('_', '-')}", right)
-    return listed(given) if str in several else given
+    flag = f"--{name.replace('_', '-')}"
+    if int in several and int not in wanted:
+        return whole_numbers(given, flag, EXAMPLE_NUMBERS.get(name) or _default(parameter.default))
+    if str in several:
+        return listed(given)
+    return ranges.read(given, parameter.annotation, flag) if several and str not in wanted else given
 
 
 QUESTION_ROWS: dict[str, QuestionRow] = {}
 
 
-def asks(
+def question(
+    name: str,
+    words: str,
     example: str | None = None,
     *,
+    ask: Callable | None = None,
     section: str = "Look at a file",
     takes: str = "file source loss out",
     measure: str | None = None,
@@ -164,18 +189,54 @@ def asks(
     results: Sequence[str] = (),
     **own: Any,
 ) -> Callable:
-    """Make a row of a function that asks; see `QuestionRow` and `cocos.commands._program.made`."""
+    """Make a row; see `QuestionRow` and `cocos.commands._program.made`."""
+    about = {"first": shown, "processed": processed, "results": results, "words": words}
+    about["epilog"] = example and (example if ":" in example else f"Example: cocos {example}")
+    QUESTION_ROWS[name] = QuestionRow(
+        ask, section, len(QUESTION_ROWS) + 1, measure or name, takes, leaves, renamed or {}, blank, own, about
+    )
+
+
+def asks(example: str | None = None, **row: Any) -> Callable[[Callable], Callable]:
+    """Make a row of a function that asks, with its name and its docstring; see `question`."""
 
     def decorated(ask: Callable) -> Callable:
-        about = {"first": shown, "processed": processed, "results": results, "words": ask.__doc__}
-        about["epilog"] = example and (example if ":" in example else f"Example: cocos {example}")
-        name = ask.__name__
-        QUESTION_ROWS[name] = QuestionRow(
-            ask, section, len(QUESTION_ROWS) + 1, measure or name, takes, leaves, renamed or {}, blank, own, about
-        )
+        question(ask.__name__, ask.__doc__ or "", example, ask=ask, **row)
         return ask
 
     return decorated
+
+
+def find(name: str) -> QuestionRow | None:
+    """The row of a question: one of this file, or for a measure of embeddings that none asks, one of its signature."""
+    name = name.replace("-", "_")
+    if name in QUESTION_ROWS or name not in _alone():
+        return QUESTION_ROWS.get(name)
+    module = f"cocos.measures.{name}"
+    every = signatures.options(module, name)
+    if next(iter(every), None) != "embeddings":
+        return None
+    takes = f"file source {'loss' if 'loss' in every else ''} {'figure' if name in _files('plots') else 'out'}"
+    first = [option for option in every if option not in SHARED][:MOST_SHOWN]
+    words = (ast.get_docstring(signatures.source(module).nodes[name]) or name).partition("\n")[0]
+    about = {"first": " ".join(first), "words": words}
+    return QuestionRow(None, "Look at a file", LAST_PLACE, name, takes, "", {}, False, {}, about)
+
+
+def names() -> set[str]:
+    """Names of all questions that `cocos --help-all` lists: those that are plots are kinds of `cocos plot`."""
+    return QUESTION_ROWS.keys() | (_alone() - _files("plots"))
+
+
+def _alone() -> set[str]:
+    """Measures that no row asks."""
+    return _files("measures") - {row.measure for row in QUESTION_ROWS.values()} - ASKED_WITHIN.keys()
+
+
+def _files(room: str) -> set[str]:
+    """Names of the public files of a room."""
+    files = os.listdir(Path(__file__).parent.parent / room)
+    return {file.removesuffix(".py") for file in files if file.endswith(".py") and not file.startswith("_")}
 
 
 def instead(name: str, by: str, **changes: Any) -> Answer | None:
@@ -201,8 +262,7 @@ def _measured(
     options: dict[str, Any],
     measure: str,
     *,
-    words: str = "loss {loss}",
-    fits: Callable[[Any], object] = lambda loss: None,
+    words: str = "loss {loss}, ",
 ) -> "tuple[Checkpoint, xr.Dataset, list[str]]":
     """Open the file, and measure: the checkpoint, the Dataset, and a line about the loss.
 
@@ -210,18 +270,30 @@ def _measured(
         given: what was typed.
         options: of the measure.
         measure: its name.
-        words: for the loss, from the attributes of the Dataset.
-        fits: refuses a loss before anything is encoded.
+        words: for the loss, from the attributes of the Dataset, before the origin of its parameters.
     """
     from cocos import measures
 
     asked = getattr(measures, measure)
+    known = inspect.signature(asked).parameters
     ranges.check(inspect.signature(asked), options)
-    frozen, loss, origin = opened(given.file, given.loss, given.parameters, given.source)
-    fits(loss)
+    if "loss" in known and (given.loss is not None or known["loss"].default is not None):
+        frozen, loss, origin = opened(given.file, given.loss, given.parameters, given.source)
+        options = {"loss": loss} | options
+    else:
+        frozen, words, origin = given.source.open(given.file), "", "cosines" if "loss" in known else ""
     with progress() as start:
-        found = asked(frozen, loss, **options, progress=start)
-    return frozen, found, [f"{given.file} ({frozen.format}): {words.format_map(found.attrs)}, {origin}"]
+        found = asked(frozen, **options, **({"progress": start} if "progress" in known else {}))
+    about = f"{words.format_map(found.attrs)}{origin}"
+    return frozen, found, [f"{given.file} ({frozen.format}){about and f': {about}'}"]
+
+
+def answer_of(measure: str, given: SimpleNamespace, options: dict[str, Any], words: str = "loss {loss}, ") -> Answer:
+    """Answer of a measure as it stands: its table and its document, and its figure where it has a plot of its name."""
+    checked(given.out, given.file, given.source.data, figures=hasattr(given, "width"))
+    frozen, found, about = _measured(given, options, measure, words=words)
+    draw = _shown(measure, found, given.width) if hasattr(given, "width") else None
+    return answer(measure, found, given.out, draw=draw, about=about, notes=frozen.notes)
 
 
 def _shown(kind: str, found: "xr.Dataset", width: str | None) -> Callable[[Path], object]:
@@ -290,12 +362,11 @@ def count(given: SimpleNamespace, options: dict[str, Any]) -> Answer | None:
     return replace(made, text=shown[given.format])
 
 
-@asks(measure="decomposition")
-def decompose(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
-    """Decompose each query's gradient: the pull, the push, the part that cancels, the part that normalising removes."""
-    checked(given.out, given.file, given.source.data)
-    frozen, found, about = _measured(given, options, "decomposition")
-    return answer("decomposition", found, given.out, about=about, notes=frozen.notes)
+question(
+    "decompose",
+    "Decompose each query's gradient: the pull, the push, the part that cancels, the part that normalising removes.",
+    measure="decomposition",
+)
 
 
 @asks(
@@ -360,21 +431,15 @@ def query(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     )
 
 
-@asks(
+question(
+    "solve",
+    "Find the temperature, scale or margin that gives a wanted effective number of negatives.",
     "solve embeddings.npz --loss ntxent --effective 20 --batches 20",
     leaves="bounds tolerance",
     shown="effective parameter",
     effective="Wanted effective number of negatives, mean over the queries. [an eighth of those of a batch]",
     parameter="Parameter to solve for. [the one that sets the sharpness: temperature, scale, margin]",
 )
-def solve(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
-    """Find the temperature, scale or margin that gives a wanted effective number of negatives."""
-    from cocos.counting import sharpness
-
-    checked(given.out, given.file, given.source.data)
-    fits = functools.partial(sharpness.parameter_of, parameter=given.parameter)
-    frozen, found, about = _measured(given, options, "solve", fits=fits)
-    return answer("solve", found, given.out, about=about, notes=frozen.notes)
 
 
 @asks(
@@ -452,13 +517,7 @@ def _thresholds(given: str) -> tuple[str, list[float]]:
 )
 def replay(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Replay the same batches with another temperature, margin, batch size, mining rule or loss: a what-if."""
-    from cocos.engine import settings
-
-    checked(given.out, given.file, given.source.data, figures=True)
-    options["what"] = settings.read(given.what) if given.what else None
-    frozen, found, about = _measured(given, options, "replay", words="{loss_repr}")
-    draw = _shown("replay", found, given.width)
-    return answer("replay", found, given.out, draw=draw, about=about, notes=frozen.notes)
+    return answer_of("replay", given, options | {"what": given.what or None}, words="{loss_repr}, ")
 
 
 @asks(
@@ -482,13 +541,12 @@ def temperature(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     if given.width is not None and (given.out is None or given.out.suffix == ".nc"):
         raise InputError(f"--width {given.width}: there is no figure; name one with --out, like temperature.png")
     from cocos import plots
-    from cocos.counting import equilibrium
     from cocos.reports import saving
 
     checked(given.out, given.file, given.source.data, figures=True)
     saving.inches(given.width)
     options["batch_sizes"] = sizes or None
-    frozen, found, about = _measured(given, options, "temperature", fits=equilibrium.names)
+    frozen, found, about = _measured(given, options, "temperature")
     draw = functools.partial(saving.save_plot, plots.temperature, found, size=(6.4, 4.4), width=given.width)
     return answer("temperature", found, given.out, draw=draw, about=about, notes=frozen.notes)
 

@@ -7,13 +7,11 @@ several Datasets cannot share the plot.
 """
 
 import difflib
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import NoneType
 
 import xarray as xr
 from matplotlib.axes import Axes
@@ -37,51 +35,12 @@ NOT_OPTIONS = {
     *("embeddings", "loss", "progress", "dataset", "names", "labels", "pictures", "query", "image", "last", "ax"),
 }
 
-# Largest number of digits of an integer: with at most 15, float64 represents it exactly.
-DIGITS = 15
-NUMBERS = {int: "whole number", float: "number"}
-# Type of a value that is a whole number or a word; its function refuses other words.
-MIXED = int | str
-
 
 def written(default) -> str:
     """Write a default as it is typed on the command line; empty where there is none."""
     if default is None or default is signatures.REQUIRED:
         return ""
     return ",".join(map(str, default)) if isinstance(default, list | tuple) else str(default)
-
-
-def read(text: str, annotation, option: str):
-    """Read a text as the annotated type of a parameter.
-
-    Several values are separated by commas; a single one of them ends with a comma.
-
-    Raises:
-        InputError: the text is not of that type.
-    """
-    text, option, (wanted, several) = text.strip(), option.removesuffix("="), ranges.kinds(annotation)
-    if any(len(digits) > DIGITS for digits in re.findall(r"\d+", text) if int in (*wanted, *several)):
-        raise InputError(f"{option} {text!r}: expected a number of at most {DIGITS} digits")
-    if str in wanted:
-        return int(text) if int in wanted and text.lstrip("-").isdecimal() else text
-    if bool in wanted and text.lower() in {"true", "false"}:
-        return text.lower() == "true"
-    if NoneType in wanted and text.lower() in {"all", "none"}:
-        return None
-    split = text.removesuffix(",").split(",")
-    if MIXED in several and text:
-        return tuple(int(part) if part.strip().isdecimal() else part.strip() for part in split)
-    for kind, parts in (*((kind, None) for kind in wanted), *((kind, split) for kind in several)):
-        if kind in NUMBERS:
-            try:
-                return kind(text) if parts is None else tuple(kind(part) for part in parts)
-            except ValueError:
-                continue
-    right = [f"a {NUMBERS[kind]}" for kind in wanted if kind in NUMBERS]
-    right += [f"{NUMBERS[kind]}s, separated by commas" for kind in several if kind in NUMBERS]
-    right += ["true or false"] if bool in wanted else []
-    right += ["all"] if NoneType in wanted else []
-    raise InputError(f"{option} {text!r}: expected {' or '.join(right)}")
 
 
 @dataclass(frozen=True)
@@ -144,7 +103,7 @@ class PlotKind:
                 meant = f"did you mean {spelled(close[0])}?" if close else known
                 raise InputError(f"{self.name} does not take {spelled(name)}: {meant}")
         return {
-            name: read(value, self.options[name].annotation, spelled(name)) if isinstance(value, str) else value
+            name: ranges.read(value, self.options[name].annotation, spelled(name)) if isinstance(value, str) else value
             for name, value in given.items()
             if name != "loss"
         }
