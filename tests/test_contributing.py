@@ -6,11 +6,11 @@ import shutil
 import sys
 from pathlib import Path
 
-import children
 import numpy as np
 import pytest
 import torch
 
+import children
 import cocos
 from cocos import losses, measures
 from cocos.engine import readers
