@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from cocos import Embeddings, losses, measures, results
 from cocos.commands import app
+from cocos.counting import averages
 from cocos.embeddings.batches import Batch
 from cocos.measures.count import variables
 from cocos.reports import table
@@ -258,3 +259,16 @@ def test_the_published_column_of_ntxent_is_the_mean_over_all_queries():
     every, active = (f"{entry[name]['mean']:.2f}" for name in ("contributing_all", "contributing_mean"))
     assert every != active
     assert f"${every}$" in latex(data, "x") and f"${active}$" not in latex(data, "x")
+
+
+def test_any_statistics_become_arrays_and_labelled_variables():
+    """No statistic of a count needs to be among them."""
+    records = {"q2c": [{"lead": torch.tensor([1.0, 2.0, 3.0])}, {"lead": torch.tensor([4.0])}]}
+    values = averages.arrays(records)
+    assert np.array_equal(values["lead"], [[[1, 2, 3], [4, np.nan, np.nan]]], equal_nan=True)
+    made = averages.variables(values, ["q2c"], {"lead": ("lead of the positive", "score")})
+    assert made["lead"][0] == averages.QUERY_DIMS and made["lead"][2:] == ("lead of the positive", "score")
+    assert [len(made[name][1]) for name in ("direction", "batch", "query")] == [1, 2, 3]
+    assert averages.present(values).sum() == 4 and averages.known(values).keys() == {"lead"}
+    effective = averages.of_batches({"effective_per_query": values["lead"]}, 2)
+    assert effective["effective"].tolist() == [[2.0, 4.0]]

@@ -35,7 +35,7 @@ def arrays(
         sizes: direction -> queries of every batch, in the order of the entries; None: each entry is one batch.
     """
     if sizes is None:
-        sizes = {name: [len(entry["contributing"]) for entry in entries] for name, entries in records.items()}
+        sizes = {name: [len(next(iter(entry.values()))) for entry in entries] for name, entries in records.items()}
     batches, width = max(map(len, sizes.values())), max(map(max, sizes.values()))
     there = np.zeros((len(records), batches, width), dtype=bool)
     for d, of_direction in enumerate(sizes.values()):
@@ -53,14 +53,20 @@ def arrays(
 
 def known(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The arrays of a count with NaN for all statistics by the unit of the loss where it is unknown in any batch."""
-    if not np.isnan(values["contributing"][present(values)]).any():
+    if "contributing" not in values or not np.isnan(values["contributing"][present(values)]).any():
         return dict(values)
     return dict(values) | {name: np.full(values[name].shape, np.nan) for name in BY_SHARE if name in values}
 
 
 def present(values: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Which places of the arrays are those of a query, where a batch may have fewer than the largest one."""
-    return ~np.isnan(values.get("negatives", values["contributing"]))
+    """Which places of the arrays are those of a query, where a batch may have fewer than the largest one.
+
+    Where the number of negatives is not among the arrays, it is a place with any value.
+    """
+    if "negatives" in values:
+        return ~np.isnan(values["negatives"])
+    some = ("contributing",) if "contributing" in values else tuple(values)
+    return np.logical_or.reduce([~np.isnan(values[name]) for name in some])
 
 
 def of_batches(values: Mapping[str, np.ndarray], axis: int | tuple[int, ...]) -> dict[str, np.ndarray]:
@@ -71,7 +77,7 @@ def of_batches(values: Mapping[str, np.ndarray], axis: int | tuple[int, ...]) ->
         axis: of the queries.
     """
     there, found = present(values), {}
-    unknown = np.isnan(values["contributing"][there]).any()
+    unknown = "contributing" in values and np.isnan(values["contributing"][there]).any()
     if "pull" in values:
         largest = np.max(values["pull"], where=there & np.isfinite(values["pull"]), initial=0.0)
         values = {**values, "pull": values["pull"] / (largest or 1)}  # so that no sum overflows
@@ -154,7 +160,7 @@ def variables(
     """Label arrays over direction, batch and query, as many of these dims as an array has; (batch,) for one.
 
     Args:
-        values: name in the Dataset -> array; `contributing` among them.
+        values: name in the Dataset -> array; one of them at least over queries.
         directions: their names.
         labels: name -> long name and units; None: those of `STATISTICS`.
     """
@@ -167,7 +173,7 @@ def variables(
         name: (QUERY_DIMS[: array.ndim] if array.ndim > 1 else "batch", array, *labels.get(name, ()))
         for name, array in values.items()
     }
-    _, batches, width = values["contributing"].shape
+    _, batches, width = next(each.shape[:3] for each in values.values() if each.ndim > 2)
     made["direction"] = ("direction", list(directions))
     made["batch"] = ("batch", range(batches), "training batch")
     made["query"] = ("query", range(width), "place in the batch")

@@ -27,6 +27,7 @@ __all__ = [
     "STATISTICS",
     "Difference",
     "Number",
+    "RunColumn",
     "Statistic",
     "as_many",
     "by_source",
@@ -60,6 +61,23 @@ AVERAGED_OVER = {
 
 
 @dataclass(frozen=True)
+class RunColumn:
+    """Column of a number in the table of `cocos run`.
+
+    Args:
+        heading: above it.
+        digits: decimals.
+        percent: in percent: of the queries for a sum, of one for any other number.
+        legend: below the table; empty: it has none.
+    """
+
+    heading: str
+    digits: int = 0
+    percent: bool = False
+    legend: str = ""
+
+
+@dataclass(frozen=True)
 class Number:
     """One number that a batch, or a whole count, has of a statistic of its queries.
 
@@ -67,7 +85,8 @@ class Number:
         name: in a Dataset and in a JSON document; empty: that of the statistic.
         label: empty: that of the statistic, with the queries of the mean.
         units: empty: those of the statistic.
-        how: `mean`, or `sum`, which is of one batch and averaged over the full ones.
+        how: `mean`; `sum`, which is of one batch and averaged over the full ones; or `value`, for a record alone: it is
+            computed for the batch as a whole, like a median.
         over: queries of which the mean is taken: `all`, `any`, for which the statistic is above 0, or `pushed`.
         value: a query counts as 1 where the statistic has this value, and as 0 elsewhere; None: by the statistic.
         by: statistic by which the queries of a mean are weighed, which makes it a ratio of sums.
@@ -77,6 +96,7 @@ class Number:
         column: heading in the table of several losses; empty: it has no column.
         scale: factor in tables, 100 for percent.
         record: name in a record of `cocos.Monitor`; empty: it is not recorded.
+        run: its column in the table of `cocos run`, if it is recorded; None: it has none.
         of: name of the statistic, which fills it in.
 
     Examples:
@@ -97,6 +117,7 @@ class Number:
     column: str = ""
     scale: float = 1
     record: str = ""
+    run: RunColumn | None = None
     of: str = ""
 
     @property
@@ -165,7 +186,8 @@ class Statistic:
 STATISTICS = (
     Statistic("contributing", "contributing negatives", by_unit=True, compared=True, numbers=(
         Number("contributing_all", row="contributing negatives per query", column="contributing",
-               words="negatives above eps, mean over all queries", record="contributing"),
+               words="negatives above eps, mean over all queries", record="contributing",
+               run=RunColumn("contributing", 2, legend="contributing: contributing negatives, mean over all queries")),
         Number("contributing_mean", over="any", symbol="C^A", row="of the queries with any (C^A)", column="C^A",
                words="the same over the queries that have at least one (C^q)"),
         Number("idle_fraction", "part of the queries without any contributing negative", "1", value=0,
@@ -178,15 +200,19 @@ STATISTICS = (
                row="full batch of {batch}: contributing (C^B)", words="mean over the full batches"),
         Number("idle", "queries without any contributing negative", "queries", how="sum", value=0, symbol="C^0",
                row="full batch of {batch}: queries without any (C^0)", words="mean over the full batches",
-               record="idle"),
+               record="idle", run=RunColumn("idle %", percent=True,
+                                            legend="idle: queries without any contributing negative")),
     )),
     Statistic("relative", "negatives with a part above eps of the query's own push", compared=True, numbers=(
         Number(row="negatives with more than {percent} of the push", record="relative",
                words="negatives with more than eps of the query's own push, the sum of its weights above zero; it "
-               "compares losses of any kind"),
+               "compares losses of any kind",
+               run=RunColumn("relative", 2, legend="relative: negatives with a part above eps of the query's own push, "
+                             "mean over all queries; the natural unit of this loss is unknown")),
     )),
     Statistic("effective", "effective number of negatives", compared=True, numbers=(
         Number(over="pushed", row="effective number of negatives", column="effective", record="effective",
+               run=RunColumn("effective", 1, legend="effective: exp of the entropy of the push"),
                words="exp of the entropy of the push, free of any threshold; over the queries with any push, and so "
                "are the rows below on the push"),
     )),

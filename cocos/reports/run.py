@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from cocos import results
+from cocos.counting.statistics import RunColumn
 from cocos.measures.run import AMONG_SAMPLES, axis, episodes, widest
 from cocos.monitor import detectors as shelf
 from cocos.reports.findings import of_run
@@ -16,12 +17,12 @@ from cocos.results import records
 
 # Recall of samples among samples, beside which that among class proxies is called accuracy.
 RECALL_AMONG_SAMPLES = f"R@1{AMONG_SAMPLES}"
-# Columns of a direction: variable, name, and decimals.
-SIDE_COLUMNS = (
-    *(("contributing", "contributing", 2), ("relative", "relative", 2), ("effective", "effective", 1)),
-    *(("idle", "idle %", 0), ("unpushed", "unpushed %", 0), ("R@1", "R@1", 1)),
-    *((f"push_{key}", f"{key.replace('_', ' ')} %", 0) for key in records.SOURCE_KEYS),
-)
+# Orders of the columns of a direction: means, sums, and recall, then values of a batch.
+HOW = ("mean", "sum", "", "value")
+# Columns of a direction by variable, and how each number is made.
+SIDE_COLUMNS = {name: (each.how, each.run) for name, each in records.DIRECTION_NUMBERS.items() if each.run}
+SIDE_COLUMNS |= {"R@1": ("", RunColumn("R@1", 1))}
+SIDE_COLUMNS = dict(sorted(SIDE_COLUMNS.items(), key=lambda each: HOW.index(each[1][0])))
 # Columns of a whole checkpoint.
 COLUMNS = (
     *(("value", "loss", 3), ("scale", "scale", 1), ("equilibrium_scale", "settles at", 1)),
@@ -32,15 +33,8 @@ COLUMNS = (
 MOST_ROWS, SOME_ROWS = 24, 13
 # Legends of columns, by their variables.
 LEGENDS = {
-    "contributing": "contributing: contributing negatives, mean over all queries",
-    "relative": "relative: negatives with a part above eps of the query's own push, mean over all queries; the natural "
-    "unit of this loss is unknown",
-    "effective": "effective: exp of the entropy of the push",
-    "idle": "idle: queries without any contributing negative",
-    "unpushed": "unpushed: queries whose negatives are not pushed at all",
     "alignment": "alignment: squared distance of positive pairs",
     "uniformity": "uniformity: the lower, the more spread out",
-    "push_in_batch": "in batch %, own hard % and others: part of the push on negatives of this source",
     "equilibrium_scale": "settles at: scale at which dL/dscale is 0 (-: the loss falls with every scale)",
 }
 
@@ -50,8 +44,8 @@ def table(data: xr.Dataset) -> Table:
     several, data = data, widest(data)
     rows, steps = _rows(several), data[axis(data)].values
     sides = [str(name) for name in data["direction"].values]
-    cells, columns, shown = [[f"{int(steps[k])}" for k in rows]], ["step"], list[str]()
-    known = {name: name in data and not bool(data[name].isnull().all()) for name, *_ in SIDE_COLUMNS}
+    cells, columns = [[f"{int(steps[k])}" for k in rows]], ["step"]
+    known = {name: name in data and not bool(data[name].isnull().all()) for name in SIDE_COLUMNS}
     by_push = [push for unit, push in records.BY_PUSH.items() if known[unit]]  # one of the two is shown
 
     def add(label: str, values: np.ndarray, digits: int) -> None:
@@ -59,22 +53,23 @@ def table(data: xr.Dataset) -> Table:
         some = (values[k] for k in rows)  # never -0; a dash where a value is not known
         cells.append([f"{round(float(v), digits) + 0:.{digits}f}" if np.isfinite(v) else "-" for v in some])
 
-    for name, label, digits in SIDE_COLUMNS:
+    legends = []
+    for name, (how, column) in SIDE_COLUMNS.items():
         if known[name] and name not in by_push:
-            shown.append(name)
-            called = "accuracy" if name == "R@1" and RECALL_AMONG_SAMPLES in data else label
+            heading = "accuracy" if name == "R@1" and RECALL_AMONG_SAMPLES in data else column.heading
+            legends += [column.legend] if column.legend else []
             for side in sides:
                 one = data.sel(direction=side)
-                values = 100 * (one[name] / one["queries"]) if name in {"idle", "unpushed"} else one[name]
-                values = 100 * values.values if name.startswith("push_") else values.values
-                add(f"{called} {side}" if len(sides) > 1 else called, values, digits)
+                values = one[name] / one["queries"] if column.percent and how == "sum" else one[name]
+                values = 100 * values.values if column.percent else values.values
+                add(f"{heading} {side}" if len(sides) > 1 else heading, values, column.digits)
     for name, label, digits in COLUMNS:
         if name in data and _told(data, name):
-            shown.append(name)
+            legends += [LEGENDS[name]] if name in LEGENDS else []
             add(label, data[name].values, digits)
     return Table(
         tuple(columns), tuple(zip(*cells, strict=True)), (*_said(several), *_best(data), *_head(data, len(rows))),
-        ("; ".join(text for name, text in LEGENDS.items() if name in shown),),
+        ("; ".join(legends),),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from cocos.base import reading
 from cocos.base.errors import InputError, unreachable
 from cocos.base.untrusted import parsed
-from cocos.counting.statistics import BATCH_NUMBERS, Number
+from cocos.counting.statistics import BATCH_NUMBERS, Number, RunColumn
 from cocos.embeddings import sources
 
 __all__ = [
@@ -57,27 +57,38 @@ SOURCE_METRICS = {
     "pulled": ("{} that are pulled, mean over all queries", "candidates"),
     "negatives": ("{}, mean over all queries", "candidates"),
 }
+UNPUSHED = "queries whose negatives are not pushed at all"
+
+
+def _source_column(name: str, key: str) -> RunColumn | None:
+    """Column of the part of the push on one source; the first one, in a batch, explains all."""
+    legend = "in batch %, own hard % and others: part of the push on negatives of this source"
+    own = RunColumn(f"{key.replace('_', ' ')} %", percent=True, legend=legend if key == "in_batch" else "")
+    return own if name == "push" else None
+
+
 # Numbers of one direction of a record by name, those of a count among them. A mean is over all queries, or over those
-# with any push; a sum is of the batch. Those in `BY_UNIT` are by the natural unit of the loss, and absent where it is
-# unknown.
+# with any push; a sum and a value are of the batch. Those in `BY_UNIT` are by the natural unit of the loss, and absent
+# where it is unknown.
 DIRECTION_NUMBERS = {
     each.record or each.name: each
     for each in (
         BATCH_NUMBERS["relative"],
-        Number("unpushed", "queries whose negatives are not pushed at all", "queries", how="sum"),
+        Number("unpushed", UNPUSHED, "queries", how="sum",
+               run=RunColumn("unpushed %", percent=True, legend=f"unpushed: {UNPUSHED}")),
         *(each for each in BATCH_NUMBERS.values() if each.record),
         Number("weight_negative", "share of the negatives, mean over all queries", "share"),
         Number("pulled_negatives", "negatives that are pulled, mean over all queries", "candidates"),
         Number("pushed_positives", "positives that are pushed, mean over all queries", "candidates"),
         Number("hub_share", "largest part of a query's push on one candidate, mean over the queries with any push", "1",
                over="pushed"),
-        Number("push_own", "part of the push on candidates of this process", "1", how="sum"),
-        Number("pull_own", "part of the pull on candidates of this process", "1", how="sum"),
+        Number("push_own", "part of the push on candidates of this process", "1", how="value"),
+        Number("pull_own", "part of the pull on candidates of this process", "1", how="value"),
         Number("positives", "positives, mean over all queries", "candidates"),
         Number("queries", "queries of the batch", "queries", how="sum"),
         Number("candidates", "candidates of the batch", "candidates", how="sum"),
         *(
-            Number(f"{name}_{key}", text.format(source), units, how="sum")
+            Number(f"{name}_{key}", text.format(source), units, how="value", run=_source_column(name, key))
             for name, (text, units) in SOURCE_METRICS.items()
             for key, source in SOURCE_KEYS.items()
         ),
