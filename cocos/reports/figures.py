@@ -3,6 +3,8 @@
 import ast
 import hashlib
 import importlib.util
+import io
+import json
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -28,8 +30,8 @@ PACKAGE = Path(cocos.__file__).parent
 NOT_DATA = ("plots", "reports", "commands", "summaries.py", "__main__.py", "example")
 # Files of a figure; those of .svg and .pdf are not in the repository.
 FIGURE_FILES = ("svg", "pdf", "png")
-# Attribute that holds the hash of the inputs.
-KEY = "inputs_sha256"
+# File, beside the figures and not in the repository, with the hash of the inputs of each and that of its data.
+KEYS = ".inputs.json"
 PACKED_FIGURE_DATA = {"zlib": True, "complevel": 6, "shuffle": True, "fletcher32": True}
 
 
@@ -130,27 +132,44 @@ def _key(path: Path, module: ModuleType, imported: Sequence[Path] = ()) -> str:
     return digest.hexdigest()
 
 
-def _kept(path: Path, key: str | None = None) -> dict[str, xr.Dataset] | None:
-    """Load the data of an earlier run; None if there are none, or not from the inputs of the given key."""
-    if not path.is_file():
+def _kept(file: Path | io.BytesIO, version: str | None = None) -> dict[str, xr.Dataset] | None:
+    """Load the data of an earlier run; None if there are none, or not of the given version of cocos."""
+    if isinstance(file, Path) and not file.is_file():
         return None
     try:
-        with xr.open_datatree(path, engine="h5netcdf") as tree:
-            if key is not None and tree.attrs.get(KEY) != key:
+        with xr.open_datatree(file, engine="h5netcdf") as tree:
+            if version is not None and tree.attrs.get("cocos") != version:
                 return None
             return {name: node.to_dataset().load() for name, node in tree.children.items()}
     except (OSError, ValueError, KeyError):
         return None
 
 
-def _save(parts: dict[str, xr.Dataset], key: str, path: Path) -> None:
+def _keys(folder: Path) -> dict[str, list[str]]:
+    """Hashes of the inputs and of the data of the figures that were computed here; none where they cannot be read."""
+    try:
+        found = json.loads((folder / KEYS).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+def _save(parts: dict[str, xr.Dataset], path: Path) -> None:
+    """Write the data; a file that holds the same already is left as it is."""
     tree = xr.DataTree.from_dict({f"/{name}": part for name, part in parts.items()})
-    tree.attrs = {"cocos": cocos.__version__, KEY: key}
+    tree.attrs = {"cocos": cocos.__version__}
     packed = {
         f"/{name}": {each: PACKED_FIGURE_DATA for each in part.data_vars if part[each].ndim > 1}
         for name, part in parts.items()
     }
-    writing.write(path, tree.to_netcdf(engine="h5netcdf", encoding=packed), "data of a figure")
+    made, before = tree.to_netcdf(engine="h5netcdf", encoding=packed), _kept(path, cocos.__version__)
+    now = _kept(io.BytesIO(made)) or {}
+    if before is None or before.keys() != now.keys() or not all(now[name].identical(before[name]) for name in now):
+        writing.write(path, made, "data of a figure")
 
 
 def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: Path) -> list[Path]:
@@ -219,11 +238,13 @@ def run(
         key = _key(path, module, imported)
         for each in (data, *(data.with_suffix(f".{suffix}") for suffix in FIGURE_FILES)):
             writing.apart(each, path, *imported, *getattr(module, "INPUTS", ()))
-        parts = None if fresh else _kept(data, key)
+        known = not fresh and _keys(folder).get(name) == [key, _sha256(data)]
+        parts = _kept(data) if known else None
         computed = parts is None
         if computed:
-            _save(module.data(progress), key, data)
-            parts = _kept(data, key)
+            _save(module.data(progress), data)
+            parts, keys = _kept(data), _keys(folder) | {name: [key, _sha256(data)]}
+            writing.write(folder / KEYS, json.dumps(keys, indent=1).encode(), "hashes of the inputs of figures")
         made.append(Drawn(name, (data, *_draw(module, parts, name, folder)), computed))
         if report:
             report(done + 1, len(chosen))
