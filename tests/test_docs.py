@@ -53,6 +53,9 @@ def files(tmp_path_factory):
     proxies = rng.normal(size=(6, 8))
     samples = proxies[labels] + rng.normal(size=(24, 8))
     np.savez(folder / "labelled.npz", embeddings=samples, labels=labels)
+    for name in ("proxies", "first", "second", "other"):
+        members = {"embeddings": samples + rng.normal(size=samples.shape), "labels": labels}
+        np.savez(folder / f"{name}.npz", **members, **({"proxies": proxies} if name == "proxies" else {}))
     (folder / "runs").mkdir()
     for run in (folder / "runs" / "plain", folder / "runs" / "warp", folder):
         run.mkdir(exist_ok=True)

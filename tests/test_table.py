@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
+from scipy import stats
 from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, measures, results
@@ -30,6 +31,14 @@ PRINTED = [  # by hand from the papers: table, row, column, mean, deviation
     ("III", "warp, α = 7.75", "AvgDTP", 7.76, math.nan),
     ("IV", "defocus blur", "Warped Softmax", 47.6, math.nan),
     ("cross_example", "CE Negative Mining", "+ distractors R@100", 21.62, math.nan),
+    ("cross_example_2", "ViLBERT", "R@5", 61.12, math.nan),
+    ("I", "Warped-Softmax, ResNet50 512", "CARS R@1", 91.2, math.nan),
+    ("I", "CE, ResNet50 2048", "SOP R@1000", 98.8, math.nan),
+    ("II", "CARS", "NMI", 77.0, 0.32),
+    ("V", "Warped-Softmax", "CPLFW", 93.25, math.nan),
+    ("VI", "Warped-Softmax", "Ensemble MAP@R", 28.47, 0.29),
+    ("VII", "CosFace", "Complete RP", 38.39, 0.75),
+    ("VIII", "PrAnchor", "Complete P@1", 58.75, 16.08),
 ]
 MARKED = {  # Table 2: misprint; 3: wrong axis; 5: wrong rows; III: unstable
     "2": {("2.7 VSRN, NT-Xent", "t2i average")},
@@ -376,3 +385,128 @@ def test_a_row_has_runs_of_one_loss_each_named_once(tmp_path, monkeypatch):
     assert "A: runs of ntxent and triplet" in refused("table", "1", "A=ntxent.nc", "A=triplet.nc")
     alone, both = (json.loads(call("table", "4", name, "--json").stdout) for name in ("ntxent.nc", "two.nc"))
     assert [row["values"] for row in alone["rows"]] == [row["values"] for row in both["rows"]]
+
+
+def with_proxies(seed, classes=4):
+    """16 samples of 4 classes and their proxies."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(classes).repeat_interleave(4)
+    proxies = 2 * torch.randn(classes, 5, generator=generator)
+    return Embeddings.labelled(proxies[labels] + torch.randn(16, 5, generator=generator), labels, proxies)
+
+
+def test_table_iii_of_samples_with_proxies_has_recall_among_samples_and_their_distance(tmp_path):
+    """From an evaluation, from a run over checkpoints, and from dtp; never the accuracy of the proxies."""
+    sets = [with_proxies(seed) for seed in range(2)]
+    files = {name: tmp_path / f"{name}.nc" for name in ("evaluated", "run", "dtp")}
+    evaluated = measures.evaluate(sets[1], loss="warped_softmax")
+    results.save(evaluated, files["evaluated"])
+    results.save(measures.run(sets, "warped_softmax", batch_size="all"), files["run"])
+    results.save(measures.dtp({"warp": sets, "other": sets[::-1]}), files["dtp"])
+    among, accuracy = (evaluated["R@1"].sel(direction=side).item() for side in ("s2s", "s2p"))
+    assert among != accuracy
+    away = evaluated["AvgDTP"].item()
+    wanted = {
+        "evaluated": {"warp": {"R@1": among, "NMI": evaluated["NMI"].item(), "AvgDTP": away}},
+        "run": {"warp": {"R@1": among, "AvgDTP": away}},
+        "dtp": {
+            "warp, warp": {"AvgDTP": away},
+            "warp, other": {"AvgDTP": measures.evaluate(sets[0])["AvgDTP"].item()},
+        },
+    }
+    for name, rows in wanted.items():
+        found = json.loads(call("table", "III", f"warp={files[name]}", "--json").stdout)
+        for row in found["rows"]:
+            assert {key: each["mean"] for key, each in row["values"].items()} == pytest.approx(rows[row["label"]])
+        assert len(found["rows"]) == len(rows)
+    told = {name: " ".join(call("table", "III", path).stdout.split()) for name, path in files.items()}
+    assert "no value of the runs for NMI: cocos evaluate FILE --out FOUND.nc has it" in told["run"]
+    assert "no value of the runs for R@1, NMI: cocos evaluate" in told["dtp"] and "no value" not in told["evaluated"]
+
+
+def test_a_run_over_checkpoints_fills_the_tables_of_its_kind(tmp_path):
+    sets = []
+    for seed in range(2):
+        generator = torch.Generator().manual_seed(seed)
+        image = torch.randn(40, 8, generator=generator)
+        sets.append(Embeddings(image, image + torch.randn(40, 8, generator=generator), directions=("i2t", "t2i")))
+    results.save(measures.run(sets, "triplet", batch_size=20), tmp_path / "run.nc")
+    last = measures.count(sets[1], "triplet", batch_size=20, metrics=True)
+    for name in ("1", "3"):
+        (row,) = json.loads(call("table", name, tmp_path / "run.nc", "--json").stdout)["rows"]
+        (right,) = json.loads(call_of(tmp_path, last, name).stdout)["rows"]
+        for key, each in row["values"].items():
+            assert each["mean"] == pytest.approx(right["values"][key]["mean"]), (name, key)
+        assert "rsum" in row["values"] if name == "1" else "i2t C^0" in row["values"]
+
+
+def call_of(folder, data, name):
+    results.save(data, folder / "count.nc")
+    return call("table", name, folder / "count.nc", "--json")
+
+
+def test_evaluations_keep_the_loss_of_the_training(tmp_path):
+    """Runs of two losses never make one row, and a row stands at the printed ones of its loss."""
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randn(40, 8, generator=generator)
+    embeddings = Embeddings(image, image + torch.randn(40, 8, generator=generator), directions=("i2t", "t2i"))
+    for loss in ("triplet", "ntxent"):
+        results.save(measures.evaluate(embeddings, loss=loss), tmp_path / f"{loss}.nc")
+    both = [f"VSE++={tmp_path / each}.nc" for each in ("triplet", "ntxent")]
+    assert "VSE++: runs of triplet and ntxent, expected runs of one loss in a row" in refused("table", "1", *both)
+    rows = json.loads(call("table", "1", both[1], "--published", "--json").stdout)["rows"]
+    labels = [row["label"] for row in rows]
+    assert labels.index("VSE++") == labels.index("1.3 VSE++, NT-Xent") - 1
+
+
+def test_a_result_stands_under_the_data_set_that_is_named_or_under_own_data(tmp_path):
+    for seed in range(2):
+        samples = with_proxies(seed)
+        data = measures.evaluate(Embeddings.labelled(samples.query, samples.query_group), ks=(1, 2, 4))
+        results.save(data, tmp_path / f"{seed}.nc")
+    given = [f"mine:CUB={tmp_path / '0.nc'}", f"mine={tmp_path / '1.nc'}"]
+    (row,) = json.loads(call("table", "I", *given, "--json").stdout)["rows"]
+    first, second = (results.open(tmp_path / f"{seed}.nc") for seed in range(2))
+    assert row["label"] == "mine" and row["n"] == 1
+    assert row["values"]["CUB R@2"]["mean"] == first["R@2"].item()
+    assert row["values"]["own data R@2"]["mean"] == second["R@2"].item()
+    assert not any(key.startswith(("CARS", "SOP")) for key in row["values"])
+
+
+def test_ensembles_fill_the_tables_of_the_reality_check_with_intervals(tmp_path):
+    sets = [with_proxies(seed) for seed in range(6)]
+    sets = [Embeddings.labelled(each.query, each.query_group) for each in sets]
+    alone = [measures.evaluate(each) for each in sets[:2]]
+    whole = [measures.evaluate(sets[place], ensemble=sets[place + 1 : place + 2]) for place in (2, 4)]
+    table = measures.paper_table("VI", [*alone, *whole], labels=["mine"] * 4)
+    assert table["label"].values.tolist() == ["mine"] and table["number"].values.tolist() == [2]
+    values = [each["mAP@R"].item() for each in alone]
+    assert cell(table, "mine", "Complete MAP@R") == pytest.approx(np.mean(values))
+    half = stats.t.ppf(0.975, 1) * np.std(values, ddof=1) / math.sqrt(2)
+    assert cell(table, "mine", "Complete MAP@R", "std") == pytest.approx(half)
+    joined = [each["mAP@R"].item() for each in whole]
+    assert cell(table, "mine", "Ensemble MAP@R") == pytest.approx(np.mean(joined))
+    members = [each["R@1_of_members"].mean().item() for each in whole]
+    assert cell(table, "mine", "Aggregate P@1") == pytest.approx(np.mean(members))
+    assert "half of its 95 % interval" in table.attrs["notes"]
+    third = measures.paper_table("III", alone, labels=["mine"] * 2)
+    assert cell(third, "mine", "NMI", "std") == pytest.approx(np.std([each["NMI"].item() for each in alone], ddof=1))
+    assert cell(third, "mine", "NMI", "half") > 0
+
+
+def test_verification_accuracy_fills_table_v():
+    """A result of verification has its metrics along one dimension."""
+    made = xr.Dataset(
+        {"value": ("metric", [4.0, 97.5]), "deviation": ("metric", [0.5, 0.4])}, {"metric": ["EER", "accuracy"]}
+    )
+    table = measures.paper_table("V", [made], labels=["mine:LFW"], published=True)
+    assert cell(table, "mine", "LFW") == 97.5 and cell(table, "mine", "LFW", "std") == 0.4
+    assert math.isnan(cell(table, "mine", "CALFW"))
+
+
+def test_a_table_without_runs_of_ours_says_so():
+    for name in ("V", "VI", "VII", "VIII", "cross_example_2"):
+        assert "no run of this project" in measures.paper_table(name).attrs["notes"]
+    made = measures.paper_table("I", [results.open(ROOT / "analysis" / "study" / "results" / "proxies.nc")])
+    assert set(made["column"].values.tolist()) == {"own data R@1", "own data NMI"}
+    assert set(made["number"].values.tolist()) == {5}

@@ -14,8 +14,10 @@ import xarray as xr
 from cocos import losses, results
 from cocos.base.errors import InputError, nearest
 from cocos.counting.statistics import holm, paired
+from cocos.engine import retrieval
 from cocos.measures.count import document as counts_of
 from cocos.measures.evaluate import document as metrics_of
+from cocos.measures.run import AMONG_SAMPLES
 from cocos.results import several
 
 # Directions of the tables; results that name theirs otherwise are read in this order.
@@ -28,6 +30,15 @@ OUR_ROWS, PUBLISHED_ROWS = "runs", "published"
 VARIED_SETTINGS = ("mask", "arm", "k", "rate", "batch_size")
 # Kinds of a share that a table of counts knows; losses of another kind stand in the first one.
 COUNTED_SHARES = ("violations", "probability", "unit")
+
+# Where results stand that name no data set of a table of several.
+UNPLACED = "own data"
+# Direction of samples among class proxies.
+AMONG_PROXIES = "s2p"
+# Verification accuracy, which a result of `cocos evaluate --verification` has.
+VERIFIED = "verification accuracy"
+# Coverage of an interval of a mean over runs.
+INTERVAL_LEVEL = 0.95
 
 # A value and its deviation over the batches or folds of the run, NaN where there is none.
 Value = tuple[float, float]
@@ -46,6 +57,8 @@ class PaperColumn:
         scale: factor from results to the table.
         ranked: whether a higher value is better.
         distractors: whether candidates that match no query are ranked too.
+        place: data set that it is of, in a table of several; `UNPLACED` where a result names none of them.
+        models: `Complete`, one model; of an ensemble `Ensemble`, concatenated, or `Aggregate`, the mean of its members.
     """
 
     group: str
@@ -56,6 +69,27 @@ class PaperColumn:
     scale: float = 1.0
     ranked: bool = True
     distractors: bool = False
+    place: str = ""
+    models: str = ""
+
+    @property
+    def filled_by(self) -> str:
+        """The command whose result has these values."""
+        if self.place and self.variable == VERIFIED:
+            return "cocos evaluate FILE --verification --out FOUND.nc"
+        if self.models in {"Ensemble", "Aggregate"}:
+            return "cocos evaluate FILE --ensemble OTHER --out FOUND.nc"
+        if self.distractors:
+            return "cocos evaluate FILE --distractors MORE --k 1,5,10,100 --out FOUND.nc"
+        if self.variable == "AvgDTP":
+            return "cocos evaluate FILE --out FOUND.nc, of samples with class proxies, or cocos dtp FOLDER"
+        kind, _, k = self.variable.partition("@")
+        if kind == "R" and k and int(k) not in retrieval.RECALLS:
+            return f"cocos evaluate FILE --k {k} --out FOUND.nc"
+        evaluated = {"average_recall", "rsum", "PR-AUC", "NMI", "mAP@R", "R-precision"}
+        if self.variable in evaluated or k:
+            return "cocos evaluate FILE --out FOUND.nc"
+        return "cocos count FILE --loss LOSS --out FOUND.nc"
 
     @property
     def key(self) -> str:
@@ -76,6 +110,9 @@ class PaperTable:
         across: coordinate of the runs whose values make the rows, while the settings make the columns.
         notes: sentences on what our numbers mean.
         beside: sentences on how the printed numbers differ from ours.
+        reads: names of other tables whose runs, in a table of runs, are for this one too.
+        intervals: whether the printed ± is half of a 95 % interval of the mean, and so ours.
+        without: what no run of this project has.
     """
 
     name: str
@@ -86,6 +123,14 @@ class PaperTable:
     across: str | None = None
     notes: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    intervals: bool = False
+    without: str = ""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Data sets of the columns; none where a table has one."""
+        return tuple(dict.fromkeys(column.place for column in self.columns if column.place not in {"", UNPLACED}))
 
     @property
     def printed(self) -> dict[str, Any]:
@@ -130,6 +175,40 @@ PROXY_COLUMNS = (
     PaperColumn("", "NMI", "NMI"),
     PaperColumn("", "AvgDTP", "AvgDTP", digits=2, ranked=False),
 )
+# Cut-offs of Tables I and II for each data set; NMI is not printed for SOP.
+PLACES_OF_RECALLS = {"CUB": (1, 2, 4), "CARS": (1, 2, 4), "SOP": (1, 10, 100, 1000)}
+IMAGE_RETRIEVAL = (
+    *(
+        PaperColumn(place, name, name, place=place)
+        for place, ks in PLACES_OF_RECALLS.items()
+        for name in (*(f"R@{k}" for k in ks), *(() if place == "SOP" else ("NMI",)))
+    ),
+    *(PaperColumn(UNPLACED, name, name, place=UNPLACED) for name in ("R@1", "R@2", "R@4", "R@10", "NMI")),
+)
+BENCHMARKS_OF_FACES = ("LFW", "CFP-FP", "AgeDB-30", "CALFW", "CPLFW")
+REALITY_CHECK = tuple(
+    PaperColumn(models, name, variable, digits=2, models=models)
+    for models in ("Complete", "Ensemble", "Aggregate")
+    for name, variable in (("MAP@R", "mAP@R"), ("RP", "R-precision"), ("P@1", "R@1"))
+)
+ENSEMBLES = (
+    "Complete: one model; Ensemble: models concatenated (cocos evaluate FILE --ensemble OTHER); Aggregate: the mean of "
+    "its members, each alone"
+)
+
+
+def _reality_check(name: str, place: str) -> PaperTable:
+    """Tables VI to VIII."""
+    return PaperTable(
+        name,
+        f"Reality check, appendix D (in the paper: {place})",
+        REALITY_CHECK,
+        notes=(ENSEMBLES,),
+        intervals=True,
+        without=f"no run of this project: {place} and networks pretrained on ImageNet were not there",
+    )
+
+
 PAPER_TABLES = {
     table.name: table
     for table in (
@@ -162,6 +241,24 @@ PAPER_TABLES = {
             notes=("C^q: pairs above eps per positive, of a query that has any; C^0: queries without any", COUNT_NOTE),
             beside=(OVER_BATCHES,),
         ),
+        PaperTable(
+            "I",
+            "Image retrieval (in the paper: CUB-200, CARS196 and SOP)",
+            IMAGE_RETRIEVAL,
+            beside=(
+                "published: the dagger of larger crops is lost in the text that was transcribed; larger crops are the "
+                "rows of its last block",
+            ),
+            reads=("III",),
+            without="no run of this project on CUB-200, CARS196 or SOP; its runs on Omniglot stand under own data",
+        ),
+        PaperTable(
+            "II",
+            "Warped softmax with a validation set (in the paper: CUB-200, CARS196 and SOP, a row each)",
+            tuple(PaperColumn("", name, name) for name in (*(f"R@{k}" for k in (1, 2, 4, 10, 100, 1000)), "NMI")),
+            reads=("III",),
+            without="no run of this project on CUB-200, CARS196 or SOP, but on Omniglot",
+        ),
         PaperTable("III", "Functions of the distance and where embeddings come to rest", PROXY_COLUMNS),
         PaperTable(
             "IV",
@@ -169,8 +266,27 @@ PAPER_TABLES = {
             tuple(PaperColumn("", name, "R@1") for name in ("HIST", "ProxyNCA++", "Regular Softmax", "Warped Softmax")),
             across="corruption",
         ),
+        PaperTable(
+            "V",
+            "Face verification",
+            (
+                *(PaperColumn("", name, VERIFIED, digits=2, place=name) for name in BENCHMARKS_OF_FACES),
+                PaperColumn("", UNPLACED, VERIFIED, digits=2, place=UNPLACED),
+            ),
+            notes=("verification accuracy of ten folds, each at the threshold that is best in the nine others",),
+            without="no run of this project: faces and the lists of their pairs were not there",
+        ),
+        _reality_check("VI", "CUB-200"),
+        _reality_check("VII", "CARS196"),
+        _reality_check("VIII", "SOP"),
         PaperTable("ablations", "Parameters of the warp: α, k1, k2 and the multiplier of Δ", PROXY_COLUMNS[::2]),
         PaperTable("cross_example", "Retrieval with one threshold, and among distractors", CROSS_EXAMPLE_COLUMNS),
+        PaperTable(
+            "cross_example_2",
+            "Retrieval on data of which nothing was trained on (in the paper: Flickr30k)",
+            CROSS_EXAMPLE_COLUMNS[1:4],
+            without="no run of this project: its towers are trained and tested on one set of captions",
+        ),
     )
 }
 
@@ -216,10 +332,12 @@ class TableRun:
 def _named(direction: str | None, there: Sequence[str]) -> str | None:
     """The direction of a result that a column reads: that of its name, or the one in its place; None: there is none.
 
-    A column without a direction reads the only one of labelled samples.
+    A column without a direction reads that of samples among samples, or the only one; accuracy, of samples among class
+    proxies, is no recall.
     """
     if direction is None:
-        return there[0] if len(there) == 1 else None
+        known = [name for name in there if name != AMONG_PROXIES]
+        return known[0] if len(known) == 1 else None
     if direction in there:
         return direction
     place = PRINTED_DIRECTIONS.index(direction)
@@ -232,6 +350,10 @@ def _of_document(found: Mapping[str, Any], columns: Sequence[PaperColumn]) -> di
     values = {}
     for column in columns:
         block = found.get("with_distractors", {}) if column.distractors else found
+        if column.models:
+            if (column.models == "Complete") == ("members" in found):
+                continue
+            block = found.get("aggregate", {}) if column.models == "Aggregate" else found
         where = [block, block.get("metrics", {})]
         sides = [each.get("directions", {}) for each in where]
         name = _named(column.direction, list(sides[0]))
@@ -269,7 +391,7 @@ def _of_table(data: xr.Dataset, table: PaperTable, label: str | None) -> Iterato
     """Every run of a table of runs at its last step, once for each convention of counts."""
     data = data.isel(step=-1) if "step" in data.dims else data
     if "table" in data.coords:
-        data = data.isel(run=np.flatnonzero(data["table"].values == table.name))
+        data = data.isel(run=np.flatnonzero(np.isin(data["table"].values, [table.name, *table.reads])))
     varied = [name for name in VARIED_SETTINGS if name in data.coords and len(np.unique(data[name].values)) > 1]
     conventions = [str(name) for name in data["convention"].values] if "convention" in data.dims else [""]
     for number in range(data.sizes["run"]):
@@ -278,7 +400,7 @@ def _of_table(data: xr.Dataset, table: PaperTable, label: str | None) -> Iterato
             one = one.sel(convention=convention) if convention else one
             family, seed = (one.coords[name].item() if name in one.coords else None for name in ("family", "seed"))
             place = str(one.coords[table.across].item()) if table.across in one.coords else ""
-            columns = table.columns if table.across is None else table.columns[:1]
+            columns = _columns_of(table, UNPLACED) if table.across is None else table.columns[:1]
             setting = str(one.coords["config"].item()) if "config" in one.coords else family or ""
             more = [f"{name}={one.coords[name].item()}" for name in varied if f"{name}=" not in setting]
             yield TableRun(
@@ -299,10 +421,42 @@ def _belongs(run: TableRun, table: PaperTable) -> bool:
     return share in table.shares or (share not in COUNTED_SHARES and table.shares == COUNTED_SHARES[:1])
 
 
-def _read(data: xr.Dataset, table: PaperTable, name: str, label: str | None) -> list[TableRun]:
-    """Runs of a table in a table of runs, or in a result of `count` or `evaluate`; `label` None: of each setting."""
+def _columns_of(table: PaperTable, place: str) -> tuple[PaperColumn, ...]:
+    """Columns that a result fills: those of its data set, in a table of several."""
+    return tuple(column for column in table.columns if not table.places or column.place == place)
+
+
+def _label(given: str | None, table: PaperTable) -> tuple[str | None, str]:
+    """Label of a row, and the data set behind its colon in a table of several, as in `warp:CUB`."""
+    label, _, place = (given or "").rpartition(":")
+    return (label, place) if label and place in table.places else (given, UNPLACED)
+
+
+def _as_table(data: xr.Dataset, name: str, label: str | None) -> xr.Dataset:
+    """A result of `run` or of `dtp` as a table of runs; recall of samples with class proxies is that among samples."""
+    if "average" in data:
+        runs = [str(each) for each in data["run"].values]
+        config = [label or name if len(runs) == 1 else f"{label}, {each}" if label else each for each in runs]
+        return data[["average"]].rename(average="AvgDTP").assign_coords(config=("run", config))
+    made = results.concat([results.row(data)], config=label or name)
+    among = {str(key): str(key).removesuffix(AMONG_SAMPLES) for key in made if str(key).endswith(AMONG_SAMPLES)}
+    made = made.drop_vars([key for key in among.values() if key in made]).rename(among)
+    return made.rename(dtp="AvgDTP") if "dtp" in made else made
+
+
+def _read(data: xr.Dataset, table: PaperTable, name: str, given: str | None) -> list[TableRun]:
+    """Runs of a table in a table of runs or a result; `given` None: the label of each setting."""
+    label, place = _label(given, table)
+    if "checkpoint" in data.dims or ("run" in data.dims and "average" in data):
+        data, label = _as_table(data, name, label), None
     if "run" in data.dims:
         found = list(_of_table(data, table, label))
+    elif "metric" in data.dims and "accuracy" in data["metric"]:
+        one = data.sel(metric="accuracy")
+        value = float(one["value"]), float(one["deviation"])
+        keys = [column.key for column in _columns_of(table, place) if column.variable == VERIFIED]
+        family = str(data.attrs.get("trained_with", ""))
+        found = [TableRun(label or name, family, values=dict.fromkeys(keys, value))]
     elif "convention" in data.attrs or {"ties", "folds"} <= data.attrs.keys():
         parts = several.each(data)
         whole = label or name
@@ -310,12 +464,13 @@ def _read(data: xr.Dataset, table: PaperTable, name: str, label: str | None) -> 
         for each, one in parts.items():
             counted = "contributing" in one
             entry = counts_of(one) if counted else metrics_of(one)
-            family = entry["loss"]["name"] if "loss" in entry else ""
+            family = entry["loss"]["name"] if "loss" in entry else entry.get("trained_with") or ""
             convention = entry["convention"] if counted and table.counts else ""
             own = f"{whole}, {each}" if len(parts) > 1 else whole
-            found.append(TableRun(own, family, convention, values=_of_document(entry, table.columns)))
+            values = _of_document(entry, _columns_of(table, place))
+            found.append(TableRun(own, family, convention, values=values))
     else:
-        raise InputError(f"{name}: neither a table of runs nor a result of cocos count or cocos evaluate")
+        raise InputError(f"{name}: neither a table of runs nor a result of cocos count, evaluate, run or dtp")
     if table.across is not None and found and not any(run.place for run in found):
         raise InputError(f"{name}: its runs have no coordinate {table.across!r}, which makes the rows of the table")
     chosen = [run for run in found if run.values and _belongs(run, table)]
@@ -323,8 +478,8 @@ def _read(data: xr.Dataset, table: PaperTable, name: str, label: str | None) -> 
         wanted = ", ".join(dict.fromkeys(column.variable for column in table.columns))
         there = ", ".join(dict.fromkeys(run.family for run in found if run.family))
         of = f"; it has runs of {there}" if there else ""
-        more = " (count --metrics and evaluate write the first)" if table.name in {"1", "2"} else ""
-        raise InputError(f"{name}: nothing for table {table.name}, which shows {wanted}{more}{of}")
+        filled = "; ".join(dict.fromkeys(column.filled_by for column in table.columns))
+        raise InputError(f"{name}: nothing for table {table.name}, which shows {wanted}{of}; what fills it: {filled}")
     return chosen
 
 
@@ -338,6 +493,15 @@ class _Cell:
     seeds: dict[int, float] = field(default_factory=dict)
     number: int = 1
     mark: str = ""
+
+    @property
+    def half(self) -> float:
+        """Half of the 95 % interval of the mean over runs, by Student's distribution; NaN of a single run."""
+        from scipy.stats import t as student
+
+        if self.number < 2:
+            return math.nan
+        return float(student.ppf((1 + INTERVAL_LEVEL) / 2, self.number - 1)) * self.std / math.sqrt(self.number)
 
 
 @dataclass(frozen=True)
@@ -377,7 +541,7 @@ def _rows_of(runs: list[TableRun], table: PaperTable) -> list[_Row]:
             found.setdefault(run.label, []).append((run.seed, run.values[first.key]))
         columns = {column.key: column for column in table.columns} if table.across is None else {}
         cells = {key: _cell(some, columns.get(key, first)) for key, some in found.items()}
-        number = len(own) if table.across is None else max(map(len, found.values()))
+        number = max(map(len, found.values()))
         rows.append(_Row(label, OUR_ROWS, convention, number, cells))
     return rows
 
@@ -397,14 +561,15 @@ def _printed(table: PaperTable) -> list[_Row]:
 def _order(rows: list[_Row], runs: list[TableRun], table: PaperTable) -> list[_Row]:
     """Our rows before the printed ones of the same loss or of the same name, in the order of the paper."""
     families = {run.label: run.family for run in runs}
-    printed, places = {row["label"]: row for row in table.printed["rows"]}, {}
+    places, own = {}, {}
     for number, row in enumerate(table.printed["rows"]):
-        for key in ("loss", "of"):
-            places.setdefault(row.get(key), number)
+        for key in filter(None, (row.get("loss"), row.get("of"))):
+            places.setdefault(key, number)
+        own[row["label"]] = places.get(row.get("loss") or row.get("of"), number)
 
     def place(row: _Row) -> int:
         if row.source == PUBLISHED_ROWS:
-            return places[printed[row.label].get("loss") or printed[row.label].get("of")]
+            return own[row.label]
         return min(places.get(row.label, len(places)), places.get(families.get(row.label) or "?", len(places)))
 
     return sorted(rows, key=lambda row: (place(row), row.source == PUBLISHED_ROWS))
@@ -448,9 +613,19 @@ def _notes(table: PaperTable, rows: list[_Row], bold: bool, more: Sequence[str])
     printed = any(row.source == PUBLISHED_ROWS for row in rows)
     notes = list(table.notes)
     if any(row.number > 1 for row in ours):
-        notes.append("runs: mean ± sample standard deviation over n runs")
+        spread = f"half of its {INTERVAL_LEVEL:.0%} interval" if table.intervals else "sample standard deviation"
+        notes.append(f"runs: mean ± {spread.replace('%', ' %')} over n runs")
     if any(row.number == 1 and not math.isnan(cell.std) for row in ours for cell in row.cells.values()):
         notes.append("runs with n = 1: ± is the deviation over their batches or folds")
+    filled = {key for row in ours for key in row.cells}
+    seen = {column.place for column in table.columns if column.key in filled}
+    lacking: dict[str, list[str]] = {}
+    for column in table.columns if ours and table.across is None else ():
+        if column.key not in filled and (not column.place or column.place in seen):
+            lacking.setdefault(column.filled_by, []).append(column.key)
+    notes += [f"no value of the runs for {', '.join(keys)}: {command} has it" for command, keys in lacking.items()]
+    if table.without and not ours:
+        notes.append(table.without)
     if printed:
         about = table.printed
         notes.append(f"published: {about['cited']}; {about['data']}")
@@ -484,24 +659,27 @@ def _of_runs(runs: Sequence[xr.Dataset], rows: list[_Row], table: PaperTable) ->
     return found
 
 
-def _dataset(rows: list[_Row], keys: list[str], bold: set[tuple[int, str]]) -> xr.Dataset:
+def _dataset(rows: list[_Row], keys: list[str], bold: set[tuple[int, str]], intervals: bool) -> xr.Dataset:
     """The table as arrays, (row, column)."""
     size = (len(rows), len(keys))
-    mean, std = np.full(size, np.nan), np.full(size, np.nan)
+    mean, std, half = (np.full(size, np.nan) for _ in range(3))
     digits, std_digits = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
     marks, best = np.full(size, "", dtype=object), np.zeros(size, dtype=bool)
     for i, row in enumerate(rows):
         for j, key in enumerate(keys):
             if key in row.cells:
                 cell = row.cells[key]
-                mean[i, j], std[i, j], marks[i, j] = cell.mean, cell.std, cell.mark
+                own = intervals and row.source == OUR_ROWS and cell.number > 1
+                mean[i, j], std[i, j], marks[i, j] = cell.mean, cell.half if own else cell.std, cell.mark
+                half[i, j] = cell.half if row.source == OUR_ROWS else math.nan
                 digits[i, j], std_digits[i, j] = cell.digits
                 best[i, j] = (i, key) in bold
     dims = ("row", "column")
     return results.labelled(
         {
             "mean": (dims, mean, "value, or mean over the runs"),
-            "std": (dims, std, "standard deviation"),
+            "std": (dims, std, "half of the interval" if intervals else "standard deviation"),
+            "half": (dims, half, "half of the 95 % interval of the mean over the runs"),
             "digits": (dims, digits, "decimals of the mean"),
             "std_digits": (dims, std_digits, "decimals of the deviation"),
             "bold": (dims, best, "above all other runs by paired differences"),
@@ -531,10 +709,12 @@ def paper_table(
     its column by paired differences of the seeds, corrected by Holm's method; printed values are never bold.
 
     Args:
-        name: of the table: `cocos.measures.paper_table` knows 1 to 5 (Bleeker & de Rijke 2022), III, IV and ablations
-            (DeMoor & Prevost 2024), and cross_example (Table 1 of Veit & Wilber 2020).
-        runs: tables of runs (`cocos.results.concat`), or results of `count`, with `metrics`, and of `evaluate`.
-        labels: of the rows, one for each of `runs`; None: the settings that a table of runs names, or the name.
+        name: of the table: `cocos.measures.paper_table` knows 1 to 5 (Bleeker & de Rijke 2022), I to VIII and ablations
+            (DeMoor & Prevost 2024), and cross_example and cross_example_2 (Tables 1 and 2 of Veit & Wilber 2020).
+        runs: tables of runs (`cocos.results.concat`), or results of `count`, with `metrics`, of `evaluate`, `run`
+            (its last checkpoint) and `dtp`.
+        labels: of the rows, one for each of `runs`; None: the settings that a table of runs names, or the name. In a
+            table of several data sets a label may end in that of the result, as `warp:CUB`.
         names: of `runs`, for messages and as labels; None: their numbers.
         published: whether the printed numbers stand beside; None: only where there are no runs.
 
@@ -562,8 +742,8 @@ def paper_table(
         if names.count(one) > 1:
             raise InputError(f"{one} is named {names.count(one)} times; name each result once, for each is one run")
     read_runs = [run for each in zip(runs, names, labels, strict=True) for run in _read(each[0], table, *each[1:])]
-    for label in filter(None, dict.fromkeys(labels)):
-        families = list(dict.fromkeys(run.family for run in read_runs if run.label == label))
+    for label in dict.fromkeys(_label(each, table)[0] for each in labels if each):
+        families = list(dict.fromkeys(run.family for run in read_runs if run.label == label and run.family))
         if len(families) > 1:
             raise InputError(f"{label}: runs of {' and '.join(families)}, expected runs of one loss in a row")
     rows = _rows_of(read_runs, table)
@@ -573,7 +753,7 @@ def paper_table(
     keys += [key for key in dict.fromkeys(key for row in rows for key in row.cells) if key not in keys]
     keys = [key for key in keys if any(key in row.cells for row in rows)]
     bold = _bold(rows, table)
-    made = _dataset(rows, keys, bold)
+    made = _dataset(rows, keys, bold, table.intervals)
     used = dict.fromkeys(mark for mark in made["mark"].values.ravel().tolist() if mark)
     return made.assign_attrs(
         results.versions()
@@ -591,12 +771,14 @@ def document(data: xr.Dataset) -> dict:
     """The table as plain data: rows with their values, footnotes, notes."""
     rows = []
     for place in range(data.sizes["row"]):
-        one, values = data.isel(row=place), {}
+        one, values, between = data.isel(row=place), {}, dict[str, float]()
         for key in data["column"].values:
             cell = one.sel(column=key)
             if not math.isnan(float(cell["mean"])):
                 std = float(cell["std"])
                 values[str(key)] = {"mean": float(cell["mean"]), "std": None if math.isnan(std) else std}
+                if not math.isnan(half := float(cell["half"])):
+                    between[str(key)] = half
                 values[str(key)] |= {"bold": True} if bool(cell["bold"]) else {}
                 values[str(key)] |= {"footnote": str(cell["mark"].item())} if str(cell["mark"].item()) else {}
         about = {
@@ -605,7 +787,8 @@ def document(data: xr.Dataset) -> dict:
             "n": int(one["number"]) or None,
         }
         convention = str(one["counted"].item())
-        rows.append(about | ({"convention": convention} if convention else {}) | {"values": values})
+        about |= {"convention": convention} if convention else {}
+        rows.append(about | {"values": values} | ({"ci95": between} if between else {}))
     return {
         "cocos": data.attrs["cocos"],
         "table": data.attrs["table"],
