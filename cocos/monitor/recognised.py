@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from cocos import losses
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import Pairs, euclidean
-from cocos.losses.external import pml
+from cocos.losses.external import open_clip, pml
+from cocos.losses.external.library import BothWays
 from cocos.monitor.calls import Named, Seen, embeddings_of
 from cocos.monitor.products import without_gradient
 
@@ -117,7 +118,8 @@ def _clip(module: Any, given: dict[str, Any]) -> Reading | None:
         if not (_finite(query, candidate) and 0 < factor < torch.inf):
             return None
         positive = torch.eye(len(query), dtype=torch.bool, device=query.device)
-        pairs, reader = Pairs(query @ candidate.T, positive), Named(losses.load("ntxent", {"scale": factor}))
+        twin = cast(BothWays, open_clip.library.adapter("ClipLoss").twin({"logit_scale": factor}))
+        pairs, reader = Pairs(query @ candidate.T, positive), Named(twin.loss)
         seen = reader.of_pairs("q2c", pairs)
         back = reader.of_pairs("c2q", pairs.with_scores(pairs.scores.T))  # the diagonal stays where it is
         unit = all(float((each.square().sum(dim=1) - 1).abs().amax()) < UNIT_ROWS for each in (query, candidate))

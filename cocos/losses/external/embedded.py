@@ -13,7 +13,18 @@ from cocos.embeddings.scores import METRICS, Pairs, length
 from cocos.losses import ClosedForm
 from cocos.losses._calls import takes_tensors
 from cocos.losses.external.cut import RECOGNISED_METRICS, Cut, See, find, seeded
-from cocos.losses.external.guard import DETACHED, Foreign, checked, finite, gradient, guarded, measured, reduced
+from cocos.losses.external.guard import (
+    DETACHED,
+    Foreign,
+    checked,
+    derivative,
+    finite,
+    gradient,
+    guarded,
+    measured,
+    per_query,
+    reduced,
+)
 
 Call = Callable[[Embeddings, Tensor, Tensor, See], Tensor]  # rows with their groups, queries, candidates, see
 
@@ -260,8 +271,7 @@ class Embedded(Foreign):
         change = None
         if loss.cut:
             change = pairs.scores - METRICS[self.metric](part.query, part.candidate)
-        value = loss._value(part, change)
-        return value if value.ndim else (value / len(pairs.scores)).expand(len(pairs.scores))
+        return per_query(loss._value(part, change), len(pairs.scores))
 
     def weight(self, pairs: Pairs) -> Tensor:
         """Weights of its scores, or influences of the candidates, (Q, C); 0 for a pair in neither mask.
@@ -272,23 +282,20 @@ class Embedded(Foreign):
         """
         loss = self.bind(pairs)
         part = loss._rows(pairs)
-        with torch.enable_grad():
-            if loss.traits.weights == "influence":
-                found = loss._influence(part)
-            else:
-                change = torch.zeros_like(pairs.scores).requires_grad_()
-                value = loss._value(part, change)
-                finite(self.spelling, value)
-                found = gradient(value, change)
-        finite(self.spelling, found, "its gradient is")
+        if loss.traits.weights == "influence":
+            found = loss._influence(part)
+        else:
+            found = derivative(self.spelling, lambda change: loss._value(part, change), torch.zeros_like(pairs.scores))
         return torch.where(pairs.positive | pairs.negative, found, 0)
 
     def _influence(self, part: Embeddings) -> Tensor:
         """Lengths of ∂ loss of query i / ∂ candidate j, (Q, C), one query at a time."""
         leaf = part.candidate.detach().clone().requires_grad_()
-        value = self._value(part.with_rows(leaf if part.shared else part.query, leaf))
-        finite(self.spelling, value)
-        found = torch.stack([gradient(each, leaf, keep=True).norm(dim=1) for each in value])
+        with torch.enable_grad():
+            value = self._value(part.with_rows(leaf if part.shared else part.query, leaf))
+            finite(self.spelling, value)
+            found = torch.stack([gradient(each, leaf, keep=True).norm(dim=1) for each in value])
+        finite(self.spelling, found, "its gradient is")
         if part.shared and found.diagonal().any() and not (found - found.diag().diag()).any():
             raise InputError(
                 f"{self.spelling}: no candidate of the batch enters a query's loss; class weights of its own belong "

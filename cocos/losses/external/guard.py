@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -104,6 +104,22 @@ def gradient(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
         return torch.zeros_like(leaf)
     (found,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True, retain_graph=keep)
     return torch.zeros_like(leaf) if found is None else found
+
+
+def derivative(name: str, run: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
+    """∂ Σ run(at) / ∂ at of the loss of this name, which `run` returns, (Q,) or (); refused where it is not finite."""
+    leaf = at.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        value = run(leaf)
+        finite(name, value)
+        found = gradient(value, leaf)
+    finite(name, found, "its gradient is")
+    return found
+
+
+def per_query(value: Tensor, queries: int) -> Tensor:
+    """Loss of each query, (Q,); an equal part of it for each where it is one number."""
+    return value if value.ndim else (value / queries).expand(queries)
 
 
 def measured(weights: Tensor, pairs: Pairs) -> tuple[str | None, str]:

@@ -28,7 +28,7 @@ from cocos.losses.external.columns import (
     rescored,
 )
 from cocos.losses.external.cut import seeded
-from cocos.losses.external.guard import Foreign, checked, finite, gradient, guarded, measured
+from cocos.losses.external.guard import Foreign, checked, derivative, gradient, guarded, measured, per_query
 from cocos.losses.external.signature import literal, named, parameters_of, signature_of, value_of
 
 Settings = dict[str, Any]
@@ -229,7 +229,7 @@ class Adapted(Foreign):
         change = self._change(pairs)
         value = self._value(pairs, change if change.requires_grad else change.requires_grad_())
         value = value if pairs.scores.requires_grad else value.detach()
-        return (value / len(pairs.scores)).expand(len(pairs.scores))
+        return per_query(value, len(pairs.scores))
 
     def _change(self, pairs: Pairs) -> Tensor:
         """Scores of the pairs minus those of their embeddings, (Q, W): 0 up to rounding, unless others are given."""
@@ -247,12 +247,7 @@ class Adapted(Foreign):
 
     def _weigh(self, pairs: Pairs) -> Tensor:
         """Gradient of the library in the scores, (Q, W); of graded pairs on the diagonal, all of a pair's couples."""
-        change = self._change(pairs).detach().requires_grad_()
-        value = self._value(pairs, change)
-        finite(self.spelling, value)
-        found = gradient(value, change)
-        finite(self.spelling, found, "its gradient is")
-        return found
+        return derivative(self.spelling, lambda change: self._value(pairs, change), self._change(pairs))
 
     def weight(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ score, (Q, W), by autograd through the library; 0 for a pair in neither mask.

@@ -26,7 +26,7 @@ from cocos.losses._calls import takes_tensors
 from cocos.losses._parameters import accepted, build, settled
 from cocos.losses.external.cut import See, Watch, seeded
 from cocos.losses.external.embedded import Embedded
-from cocos.losses.external.guard import DETACHED, Foreign, checked, finite, gradient, guarded, measured, reduced
+from cocos.losses.external.guard import DETACHED, Foreign, checked, derivative, guarded, measured, per_query, reduced
 from cocos.losses.external.signature import (
     RESERVED,
     ROLE_OF,
@@ -164,8 +164,7 @@ class OfScores(Foreign):
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,); an equal part of it for each where it returns one number."""
-        value = self._value(pairs)
-        return value if value.ndim else (value / len(pairs.scores)).expand(len(pairs.scores))
+        return per_query(self._value(pairs), len(pairs.scores))
 
     def weight(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ score, (Q, C): the target's closed form, else by autograd; 0 for a pair in neither mask.
@@ -180,12 +179,7 @@ class OfScores(Foreign):
                 shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
                 raise InputError(f"{self.spelling}: its weights are {shape}, expected {tuple(pairs.scores.shape)}")
             return found
-        with torch.enable_grad():
-            scores = pairs.scores.detach().clone().requires_grad_()
-            value = self._value(pairs.with_scores(scores))
-            finite(self.spelling, value)
-            found = gradient(value, scores)
-        finite(self.spelling, found, "its gradient is")
+        found = derivative(self.spelling, lambda scores: self._value(pairs.with_scores(scores)), pairs.scores)
         return torch.where(pairs.positive | pairs.negative, found, 0)
 
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
