@@ -54,6 +54,13 @@ def test_a_table_with_a_header(name, header, sign, turned, table):
     assert found.candidate.group.tolist() == [0, 0, 1, 2] and len(found.query) == 3
 
 
+def test_the_folder_of_a_table(table):
+    written(table / "captions.txt", ("image", "caption"), ",")
+    (table / "images").rename(table / "Images")
+    source = data.find(table)
+    assert source.kind == "caption_tables" and len(source.load().query) == 3
+
+
 def test_the_first_row_of_a_table_without_a_header_is_a_row(table):
     """As Conceptual Captions: a caption, a tab, and the image; quotation marks are characters."""
     path = written(table / "Train_GCC-training.tsv", None, "\t", turned=True, quote="")

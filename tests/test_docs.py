@@ -18,6 +18,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import cocos
+import test_image_lists
 from cocos.commands import app
 from test_vsepp import options, save, text_state, vsepp_state, write_folder
 
@@ -69,6 +70,16 @@ def files(tmp_path_factory):
     (folder / "titles.csv").write_text("title,body,wrong,section\na,b,c,1\nd,e,f,1\ng,h,i,2\n")
     names = [json.dumps({"query_name": f"query {k}" if k < 64 else None, "candidate_name": str(k)}) for k in range(128)]
     (folder / "names.jsonl").write_text("\n".join(names))
+    for run in ("train", "test"):
+        (folder / "runs" / run).mkdir()
+        for step in (2, 10):
+            np.savez(folder / "runs" / run / f"step_{step}.npz", **two_sides(step + (run == "test"), images=20))
+    np.savez(folder / "more.npz", candidate=rng.normal(size=(9, 8)))
+    test_image_lists.birds(folder / "CUB_200_2011")
+    test_image_lists.cars(folder / "cars196")
+    test_image_lists.products(folder / "Stanford_Online_Products")
+    test_image_lists.clothes(folder / "In-shop")
+    test_image_lists.landmarks(folder / "gld")
     write_folder(folder / "f30k_precomp")
     save(folder / "model_best.pth.tar", vsepp_state(), text_state(), options())
     for page in PAGES:

@@ -15,6 +15,8 @@ CAPTION_COLUMNS = ("caption", "title", "comment")
 # Columns of a table without a header, as Conceptual Captions have them.
 WITHOUT_HEADER = ("caption", "image")
 ADDRESSES = ("http://", "https://")
+# Names of the table in a folder, as Flickr8k is often unpacked: beside `Images`.
+IN_A_FOLDER = ("captions.txt", "captions.csv", "captions.tsv")
 
 
 def _columns(names: tuple[str, ...]) -> tuple[str, str] | None:
@@ -37,8 +39,14 @@ def _headless(names: tuple[str, ...]) -> bool:
     return names[1].startswith(ADDRESSES) or names[1].lower().endswith(IMAGE_SUFFIXES)
 
 
+def _file(path: Path) -> Path:
+    """Find the table of a folder."""
+    return next((path / name for name in IN_A_FOLDER if (path / name).is_file()), path) if path.is_dir() else path
+
+
 def recognises(path: Path) -> bool:
-    """A table with a column of images and one of captions; or a first line with a caption and an image."""
+    """A table with a column of images and one of captions, or a first line with a caption and an image; or a folder."""
+    path = _file(path)
     first = first_line(path) if path.is_file() else ()
     return _headless(first) or _columns(first) is not None
 
@@ -58,7 +66,7 @@ def _table(path: Path) -> tuple[Columns, tuple[str, str]]:
 
 def splits(path: Path) -> tuple[str, ...]:
     """List the splits: values of the column `split`; `train` where there is none."""
-    table, _ = _table(path)
+    table, _ = _table(_file(Path(path)))
     if "split" not in table.names:
         return ("train",)
     return pairs.with_all(str(each) for each in table.column("split") if not missing(each)) or ("train",)
@@ -71,10 +79,10 @@ def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
 
     Args:
         split: one of `splits`; `all` for every row, where no split has that name.
-        path: of the file.
+        path: of the file, or of a folder with `captions.txt`.
         images: folder of the images; None: one that is found beside the file.
     """
-    path = Path(path)
+    path = _file(Path(path))
     table, (image, caption) = _table(path)
     if split not in (known := splits(path)):
         raise InputError(nearest(f"split of {path}", split, known))
