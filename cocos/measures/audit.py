@@ -181,6 +181,8 @@ def audit(
     for name, side, second in run.sides if only is None else (run.side(only),):
         found[name] = Tallies([*names, ANY_RULE], trials, known)
         found[name].add_batches(run, side, second, sampling["progress"])
+    lacking = _lacking(run.embeddings)
+    untried = {name: lacking.get(name, "other rules are asked for") for name in SUSPICIONS if name not in chosen}
     attrs = run.provenance(
         title=f"Suspected false negatives, {losses.name_of(run.loss)}",
         batches=len(run.plan.batches),
@@ -188,7 +190,7 @@ def audit(
         neighbours=int(neighbours),
         against=", ".join(known),
         asks=run.embeddings.directions[0],
-        untried=json.dumps(_untried(chosen, run.embeddings)),
+        untried=json.dumps(untried),
         **findings.attributes([*run.findings, *_cut(run.embeddings, chosen)]),
         known=int(sum(each.known_negatives[0] for each in found.values())),
     )
@@ -232,12 +234,6 @@ def _lacking(embeddings: Embeddings) -> dict[str, str]:
     if embeddings.candidate_variance is not None:
         lacking["neighbours"] = "candidates that are distributions have no nearest queries"
     return lacking
-
-
-def _untried(chosen: Sequence[str], embeddings: Embeddings) -> dict[str, str]:
-    """Why each of the other rules is not tried."""
-    lacking = _lacking(embeddings)
-    return {name: lacking.get(name, "other rules are asked for") for name in SUSPICIONS if name not in chosen}
 
 
 def suspicions(names: Sequence[str] | None, embeddings: Embeddings) -> tuple[str, ...]:

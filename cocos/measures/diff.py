@@ -158,7 +158,9 @@ def diff(
         >>> bool(data["high"].sel(direction="q2c", metric="R@1") < 0)
         True
     """
-    names = _checked(names)
+    if len(names) != 2 or names[0] == names[1]:
+        raise InputError(f"names: {list(names)}, expected two different ones")
+    names = str(names[0]), str(names[1])
     opened = [isinstance(each, xr.Dataset) for each in (first, second)]
     if any(opened) and not all(opened):
         raise InputError(f"{names[opened.index(False)]}: no result, and {names[opened.index(True)]} is one; give two")
@@ -196,13 +198,6 @@ def diff(
         notes += said
     variables["version"] = ("version", list(names))
     return results.labelled(variables, attrs | findings.attributes([*notes, *more]))
-
-
-def _checked(names: Sequence[str]) -> tuple[str, str]:
-    """Two different names."""
-    if len(names) != 2 or names[0] == names[1]:
-        raise InputError(f"names: {list(names)}, expected two different ones")
-    return str(names[0]), str(names[1])
 
 
 def _by(by: str | None, known: Sequence[str]) -> str:

@@ -60,7 +60,11 @@ def table(data: xr.Dataset) -> Table:
     document, rows = measures.document("audit", data), []
     sides = document["directions"]
     for name, entry in sides.items():
-        rows += [(f"{name} {rule}", *_rule(each)) for rule, each in entry["rules"].items() if each["suspects"]]
+        for rule, each in entry["rules"].items():
+            if each["suspects"]:
+                times = "" if each["enrichment"] is None else f"{each['enrichment']:.1f}"
+                share, push, random, met = (small_part(each[key]) for key in ("share", "push_share", "placebo", "met"))
+                rows.append((f"{name} {rule}", str(each["suspects"]), share, push, times, random, met))
     *tried, _ = next(iter(sides.values()))["rules"]  # the last one is any of them
     notes = [*_advice(sides, document["against"]), f"rules that were tried: {', '.join(tried)}"]
     if rows:
@@ -73,12 +77,6 @@ def table(data: xr.Dataset) -> Table:
     columns, path = RULE_COLUMNS if rows else ("",), str(data.attrs.get("checkpoint_path", ""))
     step = (Step("audit", (path,), {"out": "suspects.csv"}),) if rows and path else ()
     return Table(columns, tuple(rows), head, tuple(notes), least=("random", "queries"), typed=step)
-
-
-def _rule(each: dict) -> tuple[str, ...]:
-    times = "" if each["enrichment"] is None else f"{each['enrichment']:.1f}"
-    parts = (small_part(each[name]) for name in ("share", "push_share"))
-    return str(each["suspects"]), *parts, times, small_part(each["placebo"]), small_part(each["met"])
 
 
 def _advice(directions: dict, known: list[str]) -> Iterator[str]:

@@ -245,14 +245,10 @@ def summary(watched: Mapping[str, str | None]) -> str:
     kinds = [(k, len(kind), kind) for kind in groups for k, start in enumerate(starts) if kind.startswith(start)]
     for *_, kind in sorted(kinds):
         named = "; ".join(", ".join(those) + (f": {why}" if why else "") for why, those in groups[kind].items())
-        number = sum(map(len, groups[kind].values()))
-        parts.append(f"{number} {kind if number == 1 else _plural(kind)} ({named})")
+        number, (verb, rest) = sum(map(len, groups[kind].values())), kind.split(" ", 1)
+        verb = verb if number == 1 else {"begins": "begin", "does": "do", "is": "are"}.get(verb, verb)
+        parts.append(f"{number} {verb} {rest} ({named})")
     return "; ".join(parts)
-
-
-def _plural(kind: str) -> str:
-    verb, _, rest = kind.partition(" ")
-    return f"{({'begins': 'begin', 'does': 'do', 'is': 'are'}).get(verb, verb)} {rest}"
 
 
 def episodes(history: Sequence[Record]) -> list[dict[str, Any]]:
