@@ -81,6 +81,8 @@ def _noted(data: xr.Dataset) -> list[Finding]:
 def _absent(found: Iterable[Finding], looked: Iterable[str], unseen: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the kinds that were looked for and not found, or for a reason could not be looked for."""
     there = {each.kind for each in found if each.state == "found"}
+    if "collapsed" in there:
+        unseen = {**unseen, **dict.fromkeys(OF_EMBEDDINGS, "the embeddings have collapsed")}
     for kind in looked:
         if kind not in there:
             yield _missing(kind, KINDS[kind].looks, unseen.get(kind))
@@ -96,7 +98,7 @@ def _missing(kind: str, looks: str, why: str | None) -> Finding:
 def _unpaired(data: xr.Dataset) -> dict[str, str]:
     """Why the pairing of the rows could not be looked at, if so."""
     known = json.loads(data.attrs.get("health", "{}"))
-    if known.get("collapsed") or known.get("negatives_above") is not None:
+    if known.get("negatives_above") is not None:
         return {}
     return {"mispaired": f"fewer than {health.LEAST_PAIRED} queries have a positive and a negative"}
 
