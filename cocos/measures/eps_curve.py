@@ -1,6 +1,6 @@
 """How does the count depend on the threshold? COCOS(eps)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Unpack
 
 import numpy as np
@@ -9,18 +9,16 @@ import xarray as xr
 from torch import Tensor
 
 from cocos import losses, results
-from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.engine import Tally, Tile, View, devices
-from cocos.engine.prepared import Run, passes, prepare
+from cocos.engine import devices
+from cocos.engine.negatives import OfLines, OfPairs, numbers
+from cocos.engine.prepared import prepare
 from cocos.engine.readers.lines import Lines
 from cocos.engine.sampling import Sampling, ladder, sampled
 
 # Lowest bits of a share that the grid drops: 2**(52 - CELL_BITS) cells from a number to its double.
 CELL_BITS = 44
-# Refusal of a loss without shares.
-NO_SHARES = "{}: the natural unit of this loss is not known, so that no share is above an eps; give it, -p unit="
 
 
 @devices.threads(1)
@@ -57,9 +55,16 @@ def eps_curve(
     run = prepare(embeddings, loss, visits=Lines.reads, **sampling)
     report = sampling["progress"] and sampling["progress"]("counting")
     steps = _Ladder(torch.from_numpy(grid).to(run.embeddings.query.device))
-    sums: dict[str, tuple] = {name: (0, 0, 0) for name, _, _ in run.sides}
-    for name, *found in (_visited if run.visited else _held)(run, steps, report):
-        sums[name] = tuple(one + other for one, other in zip(sums[name], found, strict=True))
+
+    def counted(queries: OfPairs | OfLines) -> tuple[Tensor, Tensor]:
+        """Shares above each eps, (1, J), and the largest share of each query."""
+        shares = queries.shares()
+        return steps.above(shares)[None], shares.amax(dim=1)
+
+    sums: dict[str, list] = {name: [0, 0, 0] for name, _, _ in run.sides}
+    for name, found in numbers(run, counted, ("above", "largest"), report):
+        new = len(found["largest"]), found["above"].sum(dim=0), steps.above(found["largest"])
+        sums[name] = [one + other for one, other in zip(sums[name], new, strict=True)]
     total, some = (np.stack([each[k].cpu().numpy() / queries for queries, *each in sums.values()]) for k in range(2))
     attrs = run.provenance(
         title=f"COCOS against eps, {losses.name_of(run.loss)}",
@@ -72,55 +77,6 @@ def eps_curve(
         "eps": ("eps", grid, "smallest share that contributes", "share"),
     }
     return results.labelled(variables, attrs)
-
-
-def _held(run: Run, steps: "_Ladder", report) -> Iterator[tuple[str, int, Tensor, Tensor]]:
-    """Yield direction, queries, shares above each eps and queries that have one, for each block of weights."""
-    for done, batch in enumerate(run.plan.batches):
-        for (name, _, _), (_, blocks) in zip(run.sides, run.sided(batch, whole=False), strict=True):
-            for pairs, weights, unit in blocks:
-                if unit.isnan().any():
-                    raise InputError(NO_SHARES.format(losses.name_of(run.loss)))
-                share = torch.where(pairs.negative, weights.abs() / unit, 0).double()
-                yield name, len(share), steps.above(share), steps.above(share.amax(dim=1))
-        if report:
-            report(done + 1, len(run.plan.batches))
-
-
-def _visited(run: Run, steps: "_Ladder", report) -> Iterator[tuple[str, int, Tensor, Tensor]]:
-    """The same of each stack of batches, seen line by line."""
-
-    def reader(view: View) -> list:
-        return [[_Steps(Lines(view, run.loss), steps)]]
-
-    for names, asking, (found,) in passes(run, reader, report, lines=Lines.tile):
-        for name, index, (above, some) in zip(names, asking, found, strict=True):
-            yield name, sum(map(len, index)), above, some
-
-
-class _Steps:
-    """Reader: shares above each eps, and queries that have one, (J,) each, of each direction."""
-
-    whole_lines = True
-
-    def __init__(self, of: Lines, ladder: "_Ladder"):
-        self.of, self.ladder = of, ladder
-
-    def start(self, view: View) -> Tally:
-        """Nothing yet."""
-        return Tally(lists={f"{name}{k}": [] for k in view.directions for name in ("above", "hardest")})
-
-    def see(self, state: Tally, tile: Tile) -> None:
-        """Take in one tile."""
-        for k, _, weight, share in self.of.weighed(tile):
-            shares = weight.double().mul_(share[:, None])
-            state.lists[f"above{k}"].append(self.ladder.above(shares))
-            state.lists[f"hardest{k}"].append(shares.amax(dim=1))
-
-    def done(self, state: Tally) -> list[tuple[Tensor, Tensor]]:
-        """The sums over all tiles."""
-        lists = [[state.lists[f"{name}{k}"] for name in ("above", "hardest")] for k in self.of.view.directions]
-        return [(torch.stack(above).sum(dim=0), self.ladder.above(torch.cat(hardest))) for above, hardest in lists]
 
 
 class _Ladder:

@@ -1,6 +1,5 @@
 """How unevenly is the push spread over the negatives of a query?"""
 
-from collections.abc import Callable, Iterator
 from typing import Unpack
 
 import numpy as np
@@ -11,11 +10,10 @@ from torch import Tensor
 from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
-from cocos.counting import statistics
 from cocos.embeddings import Embeddings
-from cocos.engine import Tally, Tile, View, devices
-from cocos.engine.parts import zeros
-from cocos.engine.prepared import Run, passes, prepare
+from cocos.engine import devices
+from cocos.engine.negatives import OfLines, OfPairs, numbers
+from cocos.engine.prepared import prepare
 from cocos.engine.primitives.kth import ascending
 from cocos.engine.readers.lines import Lines
 from cocos.engine.sampling import Sampling, sampled, whole_number
@@ -118,15 +116,20 @@ def lorenz(
     place = torch.linspace(0, 1, points, dtype=torch.float64, device=run.embeddings.query.device)
     found = {name: [] for name, _, _ in run.sides}
     sizes = [max(len(batch.query_index), len(batch.candidate_index)) for batch in run.plan.batches]
-    k, most = _heaviest(max(sizes)).to(place.device), 1
-    for name, number, *each in (_visited if run.visited else _held)(run, place, k, report):
-        most = max(most, number)
-        found[name].append([values.cpu() for values in each])
+    k = _heaviest(max(sizes)).to(place.device)
+
+    def sorted_push(queries: OfPairs | OfLines) -> tuple[Tensor, ...]:
+        """Curves, Gini coefficients, missing for a query without any push, and top parts."""
+        curve, gini, top = _sorted(queries.push(), queries.number(), place, k)
+        return curve, torch.where(queries.active(), gini, torch.nan), top, queries.number()
+
+    for name, each in numbers(run, sorted_push, ("curve", "gini", "top", "number"), report):
+        found[name].append([values.cpu() for values in each.values()])
     records, k = {}, k.cpu()
-    told = k <= most
-    width = max(sum(len(gini) for _, gini, _ in parts) for parts in found.values())
+    told = k <= max(int(number.max()) for parts in found.values() for *_, number in parts)
+    width = max(sum(len(gini) for _, gini, *_ in parts) for parts in found.values())
     for name, parts in found.items():
-        curve, gini, top = (torch.cat(each) for each in zip(*parts, strict=True))
+        curve, gini, top, _ = (torch.cat(each) for each in zip(*parts, strict=True))
         active = ~gini.isnan()
         curve, top = curve[active], top[active][:, told]
         if not len(curve):
@@ -147,64 +150,3 @@ def lorenz(
         "k": ("k", k[told], "heaviest negatives of a query", "candidates"),
     }
     return results.labelled(variables, attrs)
-
-
-def _held(run: Run, place: Tensor, k: Tensor, report: Callable | None) -> Iterator[tuple]:
-    """Yield direction, most negatives, curves, Gini coefficients and top parts of blocks of queries.
-
-    The coefficient of a query without any push is missing.
-    """
-    names = [name for name, _, _ in run.sides]
-    for done, batch in enumerate(run.plan.batches):
-        for name, (_, blocks) in zip(names, run.sided(batch, whole=False), strict=True):
-            for pairs, weights, _ in blocks:
-                number = pairs.negative.sum(dim=1)
-                curve, gini, top = _sorted(statistics.spread(weights, pairs), number, place, k)
-                active = torch.where(pairs.negative, weights, 0).any(dim=1)
-                yield name, int(number.max()), curve, torch.where(active, gini, torch.nan), top
-        if report:
-            report(done + 1, len(run.plan.batches))
-
-
-def _visited(run: Run, place: Tensor, k: Tensor, report: Callable | None) -> Iterator[tuple]:
-    """The same of each stack of batches, seen line by line."""
-
-    def readers(view: View) -> list[list[_Lorenz]]:
-        return [[_Lorenz(Lines(view, run.loss), place, k)]]
-
-    for names, _, (found,) in passes(run, readers, report, lines=Lines.tile):
-        for name, each in zip(names, found, strict=True):
-            yield name, *each
-
-
-class _Lorenz:
-    """Reader: most negatives, curves, Gini coefficients and top parts of each direction, in the batches' order."""
-
-    whole_lines = True
-
-    def __init__(self, of: Lines, place: Tensor, k: Tensor):
-        self.of, self.place, self.k = of, place, k
-        self.number = [of.view.negatives(side) for side in of.view.directions]
-
-    def start(self, view: View) -> Tally:
-        """Nothing yet."""
-        made = []
-        for side in view.directions:
-            shapes = {"curve": (len(self.place),), "gini": (), "top": (len(self.k),)}
-            size, like = len(view.sides[side]), {"dtype": torch.float64, "device": view.device}
-            made.append({name: zeros(size, *shape, **like) for name, shape in shapes.items()})
-        return Tally(*made)
-
-    def see(self, state: Tally, tile: Tile) -> None:
-        """Take in one tile."""
-        for side, where, weight, share in self.of.weighed(tile):
-            curve, gini, top = _sorted(weight, self.number[side][where], self.place, self.k)
-            active = weight.amax(dim=1) * share > 0
-            found = {"curve": curve, "gini": torch.where(active, gini, torch.nan), "top": top}
-            for name, values in found.items():
-                (state.rows, state.columns)[side][name][where] = values
-
-    def done(self, state: Tally) -> list[tuple]:
-        """Results of each direction."""
-        sides = zip(self.of.view.sides, self.number, (state.rows, state.columns), strict=False)
-        return [(int(number.max()), *map(side.unsorted, found.values())) for side, number, found in sides]
