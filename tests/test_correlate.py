@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import matplotlib
 
@@ -80,18 +81,28 @@ def runs():
     )
 
 
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    """Six settings of two losses, two seeds each, as results of count with metrics: more noise, lower recall."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """Four settings of two losses, two seeds each, as results of count with metrics: more noise, lower recall."""
+    folder = tmp_path_factory.mktemp("counted")
     rng = np.random.default_rng(0)
     for loss in ("ntxent", "triplet"):
         for k in range(4):
             for seed in range(2):
                 image = rng.normal(size=(40, 12))
-                np.savez("e.npz", query=image, candidate=image + (0.7 + 0.3 * k) * rng.normal(size=image.shape))
-                data = measures.count(cocos.open("e.npz"), loss, batch_size=16, metrics=True)
-                results.save(data, tmp_path / f"{loss}-{k}-seed{seed}.nc")
+                np.savez(
+                    folder / "e.npz", query=image, candidate=image + (0.7 + 0.3 * k) * rng.normal(size=image.shape)
+                )
+                data = measures.count(cocos.open(folder / "e.npz"), loss, batch_size=16, metrics=True)
+                results.save(data, folder / f"{loss}-{k}-seed{seed}.nc")
+    return folder
+
+
+@pytest.fixture
+def files(counted, tmp_path, monkeypatch):
+    """Names of those results, in a folder that is the current one."""
+    shutil.copytree(counted, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return sorted(path.name for path in tmp_path.glob("*.nc"))
 
 

@@ -51,13 +51,18 @@ def copied(made, tmp_path):
 
 
 def commands(path, other):
-    """Every command that reads a result."""
-    return [
+    """Every command that reads a result; one of them where the file is refused before it is looked at."""
+    every = [
+        ["table", "2", str(path)],
         ["run", str(path), "--json"],
         ["diff", str(path), str(other)],
         ["correlate", str(path), str(other), "--permutations", "20", "--resamples", "20"],
-        ["table", "2", str(path)],
     ]
+    try:
+        results.open(path)
+    except InputError:
+        return every[:1]
+    return every
 
 
 def ended(arguments):
@@ -316,7 +321,7 @@ def test_attributes_are_of_their_kind(copied, name, attack):
 
 
 @pytest.mark.parametrize("value", [5, "[]", [1, 2], None], ids=str)
-@pytest.mark.parametrize("name", ["count_seed0.nc", "several.nc", "run.nc"])
+@pytest.mark.parametrize("name", ["several.nc", "run.nc"])
 def test_whatever_every_attribute_is_commands_end_in_a_sentence(copied, made, name, value):
     """Of one value each, or without any; the fuzzer tries single ones, and variables."""
     path = copied(name)
@@ -331,12 +336,12 @@ def test_whatever_every_attribute_is_commands_end_in_a_sentence(copied, made, na
 
 def test_numbers_that_no_result_has_end_in_a_sentence(made, tmp_path):
     """A variable that is absent, infinite, or text, or along another dimension."""
-    data = results.open(made / "run.nc")
+    data = results.open(made / "run.nc")[["queries", "contributing"]]
     wrong = {
         "absent": data.drop_vars("queries"),
         "infinite": data.assign(contributing=data["contributing"] * np.inf),
         "text": data.assign(contributing=data["contributing"].astype(str)),
-        "elsewhere": data.assign(contributing=("row", np.zeros(data.sizes["row"]))),
+        "elsewhere": data.assign(contributing=("row", np.zeros(3))),
         "one step often": data.isel(checkpoint=[0] * 50),
     }
     for name, each in wrong.items():

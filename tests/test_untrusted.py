@@ -7,8 +7,8 @@ import os
 import re
 import resource
 import struct
-import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 import zipfile
@@ -18,8 +18,10 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from cocos.data import arrays
 from typer.testing import CliRunner
 
+import children
 import cocos
 from cocos import InputError
 from cocos.base import tensor_files, untrusted
@@ -105,7 +107,7 @@ def test_no_pattern_looks_at_pairs_of_characters(place):
         assert any(seconds(pattern, given, used) < SECONDS for _ in range(TRIES)), (text, each[:20])
 
 
-@pytest.mark.parametrize("text", [r"^\s*-\s*loss:", r"(^|[._])(\w*prox(y|ies))$", r"(^|\.)\w*loss\w*\.W$", r"\d+$"])
+@pytest.mark.parametrize("text", [r"^\s*-\s*loss:", r"(^|\.)\w*loss\w*\.W$"])
 def test_the_test_of_patterns_notices_one_that_does(text):
     assert len(EVERY) > 70
     pattern = re.compile(text, re.MULTILINE)
@@ -339,38 +341,25 @@ def test_damaged_headers_are_refused_where_the_library_refuses_them(tmp_path):
     assert min(opened_by.values()) > 10
 
 
-SHRINKING = """
-import os, sys, threading, time
-from pathlib import Path
-import cocos
-from cocos.checkpoints.files.file import File
-from cocos.data import arrays
-
-path = Path(sys.argv[1])
-reads = {"file": lambda: File(path).content, "arrays": lambda: arrays.load("train", path)}
-threading.Thread(target=lambda: (time.sleep(float(sys.argv[3])), os.truncate(path, 4_000_000))).start()
-try:
-    for _ in range(2000):
-        reads[sys.argv[2]]()
-except cocos.InputError as error:
-    print(error)
-"""
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a signal of Linux")
-@pytest.mark.parametrize("reader", ["file", "arrays"])
-def test_a_large_file_of_tensors_that_shrinks_ends_in_a_sentence(tmp_path, reader):
+@pytest.mark.parametrize(
+    "read", [lambda path: files.File(path).content, lambda path: arrays.load("train", path)], ids=["file", "arrays"]
+)
+def test_a_large_file_of_tensors_that_shrinks_ends_in_a_sentence(tmp_path, read):
     """A mapped one ended the process by a signal, SIGBUS."""
     path = tmp_path / "a.safetensors"
     rows = {"features": torch.ones(300_000, 64), "labels": torch.arange(300_000)}
     safetensors.torch.save_file(rows, path)
-    done = subprocess.run(
-        [sys.executable, "-c", SHRINKING, str(path), reader, "0.1"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+
+    def work():
+        threading.Thread(target=lambda: (time.sleep(0.1), os.truncate(path, 4_000_000))).start()
+        try:
+            for _ in range(2000):
+                read(path)
+        except InputError as error:
+            print(error)
+
+    done = children.forked(work, tmp_path)
     assert done.returncode == 0 and "a.safetensors" in done.stdout and not done.stderr, (done.returncode, done.stderr)
 
 
