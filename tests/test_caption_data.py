@@ -18,7 +18,7 @@ from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import data, inspect
 from cocos.checkpoints.formats import _trunks
 from cocos.commands import app
-from test_image_lists import lines, picture
+from test_image_lists import MADE, devkit, lines, picture
 from test_vision import RESNET, filled
 
 TEXTS = {"a.jpg": ["a dog, running", "the dog"], "b.jpg": ["one cat"], "c/d.png": ['a "quoted" mat']}
@@ -275,3 +275,45 @@ def test_encode_finds_the_vocabulary_beside_precomputed_features(family, tmp_pat
     assert done.exit_code == 0, done.stderr
     found = cocos.open(tmp_path / "e.npz").embed(device="cpu")
     assert torch.equal(found.query, cocos.open(path, data=folder).embed(device="cpu").query)
+
+
+def flickr8k(folder):
+    for name in TEXTS:
+        picture(folder / "Images" / name)
+    written(folder / "captions.txt", ("image", "caption"), ",")
+
+
+def study(folder):
+    pickled(folder / "train_set.p")
+
+
+def split_of_karpathy(folder):
+    folder.mkdir()
+    karpathy(folder)
+
+
+INSERTED = (b"\n", b" ", b"\0", b"\xff", b"../", b",", b"\t", b"9" * 30, b"\xef\xbb\xbf", b'"')
+LISTS = {".txt", ".mat", ".csv", ".p", ".json"}
+
+
+@pytest.mark.parametrize("make", [*MADE.values(), devkit, flickr8k, study, split_of_karpathy], ids=lambda f: f.__name__)
+def test_a_list_changed_anywhere_is_read_or_one_sentence(make, tmp_path):
+    make(tmp_path / "set")
+    rng, refused = np.random.default_rng(0), 0
+    files = [path for path in sorted((tmp_path / "set").rglob("*")) if path.suffix in LISTS]
+    for _ in range(60):
+        path = files[rng.integers(len(files))]
+        whole = path.read_bytes()
+        place = int(rng.integers(len(whole)))
+        tail = whole[place + int(rng.integers(20)) :] if rng.random() < 0.8 else b""
+        path.write_bytes(whole[:place] + INSERTED[rng.integers(len(INSERTED))] + tail)
+        try:
+            source = data.find(tmp_path / "set")
+            for split in source.splits:
+                for side in source.load(split).sides:
+                    _ = [each for each in side.items if side.kind == "image"]
+            inspect(tmp_path / "set")
+        except InputError as error:
+            refused += "\n" not in str(error)
+        path.write_bytes(whole)
+    assert refused
