@@ -10,10 +10,11 @@ from cocos import measures
 from cocos.reports.captions import holds
 
 PUBLISHED = (
-    "DeMoor & Prevost 2024, Fig. 12 (landscapes). We did not have the figure itself and do not know the parameters of "
-    "its panels; ours vary around the parameters of its Fig. 3d (α = 3, k1 = 0.65, k2 = 1.5, T = 1)"
+    "none; it varies the parameters of DeMoor & Prevost 2024, Fig. 3d (α = 3, k1 = 0.65, k2 = 1.5, T = 1), to show "
+    "what its Proposition III.2 says. Two settings are outside of its eq. 7 (0 < k1 < 1 < k2): k1 = 1.1 and k2 = 0.9, "
+    "as lines with these slopes that meet at α"
 )
-DIFFERS = "compared with the derivations of the paper, not with the panels of its Fig. 12"
+DIFFERS = "compared with the derivations of the paper, not with a figure of it"
 WHOLE = ("published", "k1_high", "k2_low")
 SIZE = (11.4, 7.4)
 CHANGES = {
@@ -23,16 +24,17 @@ CHANGES = {
     "k1_low": ("k1 = 0.3", {"k1": 0.3}),
     "k2_high": ("k2 = 3", {"k2": 3.0}),
     "scale": ("T = 0.25", {"scale": 0.25}),
-    "k1_high": ("k1 = 1.1", {"k1": 1.1}),
+    "k1_high": ("k1 = 1.1", {"f1": "max(1.1*t - 0.3, 1.5*t - 1.5)", "f2": "t"}),
     "k2_near": ("k2 = 1.1", {"k2": 1.1}),
-    "k2_low": ("k2 = 0.9", {"k2": 0.9}),
+    "k2_low": ("k2 = 0.9", {"f1": "max(0.65*t + 1.05, 0.9*t + 0.3)", "f2": "t"}),
 }
 
 
 def data(progress):
     """Compute a landscape for each setting, whole for three of them."""
     found = {
-        name: measures.landscape("warp", points=along_proxies.POINTS, **change) for name, (_, change) in CHANGES.items()
+        name: measures.landscape(points=along_proxies.POINTS, **({"f1": "warp"} | change))
+        for name, (_, change) in CHANGES.items()
     }
     return {
         name: along_proxies.kept(part, name in WHOLE).assign_attrs(behind=along_proxies.behind(part))

@@ -7,7 +7,9 @@ from cocos.reports.captions import holds
 PUBLISHED = "DeMoor & Prevost 2024, Fig. 3a-d (t, t², √t and the warp with α = 3, k1 = 0.65, k2 = 1.5) and Table III"
 DIFFERS = (
     "compared with the derivations of the paper (Proposition III.2 and Lemma III.1). For the warp we draw the "
-    "landscape whose slope is the gradient: the value itself is flat within α, because Δ is constant in the gradient"
+    "landscape whose slope is the gradient: the value itself is flat within α, because Δ is constant in the gradient. "
+    "For f = t the paper has a global minimum at the proxy and a plateau behind it; here it is a whole ray of minima, "
+    "the proxy and every point behind it"
 )
 FUNCTIONS = ("t", "t^2", "sqrt", "t^1.5", "0.97", "0.5", "1.1", "2", "warp")
 WHOLE = ("t", "t^2", "sqrt", "warp")  # Fig. 3a-d

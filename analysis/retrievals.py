@@ -1,5 +1,6 @@
 """Retrievals of the embedded example in its test split: captions for six emoji, and emoji for six captions."""
 
+import functools
 import importlib.resources
 
 from cocos import measures, plots
@@ -7,8 +8,8 @@ from cocos.checkpoints import data as shelf
 from cocos.commands import demo
 
 PUBLISHED = (
-    "Veit & Wilber 2020, arXiv:2011.08824, Fig. 5 (example retrievals). We did not have the figure itself, so layout "
-    "and choice of queries are ours"
+    "Veit & Wilber 2020, arXiv:2011.08824, Fig. 5 (example retrievals, with an outline for scores of at least .6). We "
+    "did not have the figure itself, so layout and choice of queries are ours"
 )
 DIFFERS = (
     "another model (two small towers trained with NT-Xent) and other data (emoji with captions in four languages); "
@@ -16,7 +17,7 @@ DIFFERS = (
 )
 EXAMPLE = importlib.resources.files("cocos") / "example"
 INPUTS = (demo.checkpoint().path, EXAMPLE / "images.webp", EXAMPLE / "captions.jsonl.gz")
-SIZE = (16.6, 9.6)
+CONFIDENT, SIZE = 0.6, (16.6, 9.6)
 
 
 def data(progress):
@@ -46,8 +47,13 @@ def agrees(parts):
     ranks = [
         f"{name}: {', '.join(f'{int(rank)}' for rank in part['best_rank'].values)}" for name, part in parts.items()
     ]
+    sure = [
+        f"{name}: {int((part['score'] >= CONFIDENT).sum())} of {int((part['candidate'] >= 0).sum())}"
+        for name, part in parts.items()
+    ]
     return (
-        f"Ranks of the best positive, {'; '.join(ranks)}. n = {parts['i2t'].sizes['query']} queries per direction, "
+        f"Ranks of the best positive, {'; '.join(ranks)}. {', '.join(sure)} candidates shown have a score of at least "
+        f"{CONFIDENT}. n = {parts['i2t'].sizes['query']} queries per direction, "
         "drawn at random from the test split; these are examples, not an estimate."
     )
 
@@ -61,4 +67,5 @@ def draw(parts, figure):
 
     for (name, part), ax in zip(parts.items(), figure.subplots(1, 2), strict=True):
         images = "query" if name == "i2t" else "candidate"
-        plots.retrievals(part, pictures=lambda side, row, images=images: pictures(side, row, images=images), ax=ax)
+        show = functools.partial(pictures, images=images)
+        plots.retrievals(part, pictures=show, confident=CONFIDENT, ax=ax)

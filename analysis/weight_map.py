@@ -1,39 +1,58 @@
-"""All weights of one batch of pairs under NT-Xent and under the triplet loss."""
+"""Which pairs four losses compare in one batch of pairs: all of their weights.
 
-from cocos import measures, plots
+A row is a query, a column a candidate, and the positives are on the diagonal. A pairwise loss weighs every pair by
+itself, a triplet loss the negatives of a row that come too near to its positive, softmax all negatives of the row, and
+cross-example softmax all negatives of the batch for each positive.
+"""
+
+from cocos import losses, measures, plots
 from cocos.commands import demo
 from cocos.reports.captions import holds
 
-PUBLISHED = "none; the two losses of Bleeker & de Rijke 2022, Tables 3 and 4, on one batch"
-DIFFERS = "another model and other data, and one batch"
-INPUTS = tuple((demo.checkpoint().path,))
-LOSSES = ("ntxent", "triplet")
-SIZE = (12.8, 6.4)
+PUBLISHED = (
+    "Veit & Wilber 2020, arXiv:2011.08824, Figs. 1 and 2 (the pairs that a pairwise loss, a triplet loss, softmax and "
+    "cross-example softmax compare). We did not have the figures themselves, so the layout is ours"
+)
+DIFFERS = "drawn from the weights of a trained model on one real batch, where the paper has a sketch"
+INPUTS = (demo.checkpoint().path,)
+LOSSES = {
+    "contrastive_cosine": "pairwise",
+    "triplet": "triplet",
+    "sampled_softmax": "softmax",
+    "ce_softmax": "cross-example softmax",
+}
+BATCH, SIZE = 24, (13.2, 11.8)
 
 
 def data(progress):
-    """Weigh the first batch of seed 0 with both losses."""
+    """Weigh the first batch of seed 0 with each loss; any weight counts."""
     frozen = demo.checkpoint()
     about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     embeddings = frozen.embed(device="cpu")
-    return {
-        name: measures.weight_map(embeddings, frozen.loss(name, {})[0], sample="pairs").assign_attrs(about)
-        for name in LOSSES
-    }
+    drawn = {"sample": "pairs", "batch_size": BATCH, "order": "batch"}
+    return {name: measures.weight_map(embeddings, losses.load(name), 0, **drawn).assign_attrs(about) for name in LOSSES}
 
 
 def _weighed(part):
-    """Negatives with a weight, (query, candidate), the number of all negatives, and that of the queries without any."""
-    push = (part["weight"] != 0) & part["negative"]
-    return push, int(part["negative"].sum()), int((push.sum("candidate") == 0).sum())
+    """Number of negatives with a weight."""
+    return int(part["weighed"].sum())
+
+
+def _balanced(part):
+    """Whether the push of each row is as large as its pull."""
+    return bool(abs(part["weight"].sum("candidate")).max() < 1e-9 * float(abs(part["weight"]).max()))
 
 
 def title(parts):
     """The claim."""
-    push, every, done = _weighed(parts["triplet"])
-    return (
-        f"Under the triplet loss {int(push.sum())} of {every} negatives have a weight and {done} of "
-        f"{push.sizes['query']} queries are idle; under NT-Xent every negative pushes"
+    number, every = {name: _weighed(part) for name, part in parts.items()}, int(parts["triplet"]["negatives"].sum())
+    return holds(
+        max(number["contrastive_cosine"], number["triplet"])
+        < number["sampled_softmax"]
+        == number["ce_softmax"]
+        == every,
+        f"A pairwise loss weighs {number['contrastive_cosine']} of {every} negatives, a triplet loss "
+        f"{number['triplet']}, and softmax all",
     )
 
 
@@ -43,20 +62,30 @@ def alt(parts):
 
 
 def agrees(parts):
-    """Counts of the two maps."""
-    soft, (push, every, _) = parts["ntxent"], _weighed(parts["triplet"])
-    above = int(((soft["share"] > soft.attrs["eps"]) & soft["negative"]).sum())
-    whole = holds(int(_weighed(soft)[0].sum()) == every, "Under NT-Xent every negative has some weight")
+    """What each loss compares a positive with."""
+    triplet, pairwise = parts["triplet"], parts["contrastive_cosine"]
+    apart = holds(
+        not _balanced(pairwise), "Under the pairwise loss the weights of a row do not cancel: each pair stands alone."
+    )
+    within = holds(
+        _balanced(triplet) and _balanced(parts["sampled_softmax"]),
+        "Under the triplet loss and under softmax those of each row do: a positive meets negatives of its own row.",
+    )
+    across = holds(
+        not _balanced(parts["ce_softmax"]) and abs(float(parts["ce_softmax"]["weight"].sum())) < 1e-6,
+        "Under cross-example softmax only those of the whole batch do: it is compared with negatives of every row.",
+    )
+    idle = int((triplet["weighed"] == 0).sum())
     return (
-        f"{whole}, though only {above} of {every} have a softmax probability above {soft.attrs['eps']:g}. Under the "
-        f"triplet loss one query has {int(push.sum('candidate').max())} of the {int(push.sum())}, and no candidate "
-        f"more than {int(push.sum('query').max())}. n = one batch of {push.sizes['query']} pairs."
+        f"{apart} {within} {across} {idle} of {BATCH} queries have no weight under the triplet loss. n = one batch of "
+        f"{BATCH} pairs: an example."
     )
 
 
 def draw(parts, figure):
     """Draw one panel per loss, on one scale."""
     shared = max(float(part["share"].where(part["negative"], 0).max()) for part in parts.values())
-    axes = figure.subplots(1, len(parts))
-    for part, ax in zip(parts.values(), axes, strict=True):
-        plots.weight_map(part, most=shared, last=ax is axes[-1], ax=ax)
+    for ax, (name, part) in zip(figure.subplots(2, 2).flat, parts.items(), strict=True):
+        plots.weight_map(part, most=shared, last=name in {"triplet", "ce_softmax"}, ax=ax)
+        ax.set_title(f"{LOSSES[name]}: {_weighed(part)} negatives have a weight", fontsize="medium", pad=44)
+    figure.suptitle(title(parts))

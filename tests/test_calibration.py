@@ -532,3 +532,18 @@ def test_pictures_and_texts_are_drawn_in_their_cells(captions, ax):
     shown = [each.get_text().split("\n") for each in ax.texts if each.get_text().startswith("word")]
     assert len(shown) == 3 and all(len(lines) <= 6 and max(map(len, lines)) <= 15 for lines in shown)
     assert all(lines[-1].endswith("…") for lines in shown)
+
+
+def test_confident_candidates_have_an_outline(captions):
+    data = measures.retrievals(captions, queries=[2, 29], k=3)
+    bound = float(np.sort(data["score"].values.ravel())[2])
+    figure, ax = plt.subplots()
+    plots.retrievals(data, confident=bound, ax=ax)
+    outlined = [patch for patch in ax.patches if patch.get_label() == "confident"]
+    assert len(outlined) == int((data["score"] >= bound).sum()) == 4
+    assert any(f"a score of at least {bound:g}" in text.get_text() for text in ax.texts)
+    inside = [patch for patch in ax.patches if patch.get_label() in {"positive", "negative"}]
+    assert all(
+        any(p.get_bbox().containsx(o.get_x()) and p.get_bbox().containsy(o.get_y()) for p in inside) for o in outlined
+    )
+    plt.close(figure)

@@ -282,6 +282,12 @@ def test_the_dataset_is_written_in_the_place_of_a_picture(file, embeddings, tmp_
     assert done.exit_code == 0 and results.open(tmp_path / "w.nc").attrs["direction"] == "c2q"
 
 
+def test_an_option_of_retrievals_outlines_the_confident(file, tmp_path):
+    assert call("plot", "retrievals", file, "--confident", 0.6, "--direction", "c2q", "--out", "r.png").exit_code == 0
+    done = call("plot", "lorenz", file, "--confident", 0.6)
+    assert done.exit_code == 2 and "lorenz does not take --confident" in done.stderr
+
+
 def test_kinds_with_a_command_of_their_own_are_drawn_by_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = ("--set", "f1=warp", "--set", "k1=0.5", "--set", "alpha=2,4", "--json")

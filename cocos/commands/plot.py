@@ -41,6 +41,7 @@ ASKED = {
         "Loss whose gradient is studied; repeatable for some kinds. [as the checkpoint says, or ntxent]",
     ),
     "eps": option(str | None, "Smallest share that contributes; several for a curve."),
+    "confident": option(float | None, "Of retrievals: outline candidates with at least this score, like 0.6."),
     "queries": option(str | None, "Number of queries to draw, all, or their rows, like 3,17,40."),
 } | {
     name: (SHARED[name][0], None)

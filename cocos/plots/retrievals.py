@@ -17,6 +17,9 @@ from cocos.plots.wording import plain, wrapped
 GREEN, TICK = "#00694f", "\u2713"
 # Distance between candidates, between a query and its candidates, and between rows, in units of the width of a cell.
 CELL_STEP, QUERY_GAP, ROW_GAP = 1.12, 0.35, 0.46
+# Outline of a confident candidate, and its distance from the frame, inside of it, in cells.
+OUTLINE = {"fill": False, "edgecolor": "#d55e00", "linewidth": 1.6, "label": "confident", "zorder": 4}
+EDGE = 0.055
 # Width of a cell, in inches.
 CELL_INCHES = 1.08
 # Narrowest row of candidates, in cells, for the line of text above it.
@@ -31,6 +34,7 @@ def retrievals(
     dataset: xr.Dataset | Sequence[xr.Dataset],
     *,
     pictures: Callable[[str, int], np.ndarray | str] | None = None,
+    confident: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw a row for each query: the query, then its candidates in order of score, each with its score below.
@@ -42,6 +46,7 @@ def retrievals(
         dataset: of `cocos.measures.retrievals`.
         pictures: (`query` or `candidate`, row of the embeddings) -> a picture, (height, width) or
             (height, width, 3 or 4), or a text, which is wrapped; None: the number of the row.
+        confident: candidates with at least this score have an outline; 0.6 is that of Veit & Wilber 2020, Fig. 5.
         ax: where to draw; None is the current Axes.
 
     Examples:
@@ -66,6 +71,8 @@ def retrievals(
                 positive = bool(one["positive"][place])
                 x, score = 1 + QUERY_GAP + place * CELL_STEP, f"{float(one['score'][place]):.3f}"
                 _framed(show("candidate", row), x, y, positive, f"{TICK} {score}" if positive else score, ax)
+                if confident is not None and float(one["score"][place]) >= confident:
+                    ax.add_patch(Rectangle((x + EDGE, y - 1 + EDGE), 1 - 2 * EDGE, 1 - 2 * EDGE, **OUTLINE))
         if not np.isfinite(rank):
             ax.text(end + 0.5, y - 0.5, "no positive", ha="center", va="center", fontsize="x-small", color="0.3")
         elif not one["positive"].values.any():
@@ -73,9 +80,10 @@ def retrievals(
             _framed(show("candidate", int(one["best_candidate"])), end, y, True, said, ax)
     ax.text(0.5, 0.1, "query", ha="center", va="bottom", fontsize="small")
     metric = plain(dataset.attrs["metric"]).replace("_", " ")
-    ax.text(
-        1 + QUERY_GAP, 0.1, f"nearest by {metric}; green, {TICK}: positive", ha="left", va="bottom", fontsize="small"
-    )
+    said = f"nearest by {metric}; green, {TICK}: positive"
+    if confident is not None:
+        said += f"\norange outline: a score of at least {confident:g}"
+    ax.text(1 + QUERY_GAP, 0.1, said, ha="left", va="bottom", fontsize="small")
     ax.text(end + 0.5, 0.1, "missed\npositive", ha="center", va="bottom", fontsize="small")
     ax.set_title(title(dataset), fontsize="medium")
     ax.set_axis_off()
