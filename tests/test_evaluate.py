@@ -746,6 +746,9 @@ def test_the_loss_of_the_training_chooses_the_metric_and_a_named_metric_wins(tmp
     assert wins.attrs["trained_with"] == "warped_softmax" and "those of" not in wins.attrs["notes"]
     found = measures.document("evaluate", measures.evaluate(embeddings))
     assert found["metric"] == "cosine" and found["trained_with"] is None
+    said = "the loss of the training is not known: ranked by cosine"
+    assert said in measures.evaluate(embeddings).attrs["notes"]
+    assert said not in measures.evaluate(embeddings, metric="cosine").attrs["notes"]
     checkpoint = cocos.open(resources.files("cocos") / "example" / "emoji_ntxent.pt")
     assert measures.evaluate(checkpoint, ks=[1]).attrs["trained_with"] == "ntxent"
 

@@ -372,6 +372,7 @@ def evaluate(
     ks = retrieval.check(ks)
     batches.check(None, 2, None, None, seed)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
+    asked = metric
     metric, trained_with, chosen = _ranked_by(checkpoint, loss, metric)
     options: dict[str, Any] = {"metric": metric, "ks": ks, "folds": folds, "seed": seed, "split": split}
     several = [embeddings, *ensemble] if ensemble else []
@@ -385,6 +386,10 @@ def evaluate(
         chosen.append("no sample has a proxy of its class: samples are ranked among samples, and not among proxies")
         embeddings = among_samples(embeddings) or embeddings
     scores.check(embeddings, metric, checkpoint and checkpoint.path)
+    if embeddings.proxies and metric == "cosine" and not trained_with and asked is None:
+        chosen.append(
+            "the loss of the training is not known: ranked by cosine; --loss NAME ranks by the scores of a loss"
+        )
     samples, names = len(embeddings.query), embeddings.directions
     spread = health.of(embeddings, metric)
     opened, among = [embeddings], among_samples(embeddings)
