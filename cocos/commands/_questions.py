@@ -188,7 +188,7 @@ def question(
     processed: bool = False,
     results: Sequence[str] = (),
     **own: Any,
-) -> Callable:
+) -> None:
     """Make a row; see `QuestionRow` and `cocos.commands._program.made`."""
     about = {"first": shown, "processed": processed, "results": results, "words": words}
     about["epilog"] = example and (example if ":" in example else f"Example: cocos {example}")

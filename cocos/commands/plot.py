@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 from typer import Argument, Option
 
+from cocos.base import ranges
 from cocos.base.errors import InputError
 from cocos.commands._answer import Answer, checked, lines, notes_of, opened, progress, saved
 from cocos.commands._options import (
@@ -87,7 +88,7 @@ def _by_command(name: str, files: list[Path], loss: list[str] | None, extra: dic
     changes: dict[str, object] = dict.fromkeys(("kind", "files", "more")) | {"loss": loss[0] if loss else None}
     for each, value in extra.items():
         kind = get_args(takes[each][0])[0] if each in takes else str
-        changes[each] = [value] if kind == list[str] | None else plot_kinds.read(value, kind, f"--set {each}")
+        changes[each] = [value] if kind == list[str] | None else ranges.read(value, kind, f"--set {each}")
     if files:
         changes[DRAWN_BY_COMMANDS[name]] = files if several else files[0]
     elif several:
