@@ -1,7 +1,6 @@
 """Euclidean softmax: cross-entropy of functions of the distances to proxies."""
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,7 +13,6 @@ from cocos.losses._shelf import Positive, SoftmaxLoss
 __all__ = ["EuclideanSoftmax"]
 
 
-LINE = re.compile(r"(?P<factor>.+?)(\s*\*?\s*t)?")  # 0.97, 0.97t, 0.97*t
 CURVES = {"t^2": 2.0, "sqrt": 0.5, "t^1.5": 1.5}  # powers of the distance
 
 
@@ -28,9 +26,10 @@ def line(f: str | float) -> float | None:
     """
     if f == "t":
         return 1.0
-    number = LINE.fullmatch(f.strip()) if isinstance(f, str) else None
+    if isinstance(f, str) and f.endswith("t"):
+        f = f.removesuffix("t").rstrip().removesuffix("*")
     try:
-        return float(number["factor"] if number else f)
+        return float(f)
     except (TypeError, ValueError):
         return None
 

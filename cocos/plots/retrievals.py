@@ -19,7 +19,7 @@ GREEN, TICK = "#00694f", "\u2713"
 CELL_STEP, QUERY_GAP, ROW_GAP = 1.12, 0.35, 0.46
 # Outline of a confident candidate, and its distance from the frame, inside of it, in cells.
 OUTLINE = {"fill": False, "edgecolor": "#d55e00", "linewidth": 1.6, "label": "confident", "zorder": 4}
-EDGE = 0.055
+OUTLINE_INSET = 0.055
 # Width of a cell, in inches.
 CELL_INCHES = 1.08
 # Narrowest row of candidates, in cells, for the line of text above it.
@@ -71,13 +71,13 @@ def retrievals(
                 positive = bool(one["positive"][place])
                 x, score = 1 + QUERY_GAP + place * CELL_STEP, f"{float(one['score'][place]):.3f}"
                 _framed(show("candidate", row), x, y, positive, f"{TICK} {score}" if positive else score, ax)
-                if confident is not None and float(one["score"][place]) >= confident:
-                    ax.add_patch(Rectangle((x + EDGE, y - 1 + EDGE), 1 - 2 * EDGE, 1 - 2 * EDGE, **OUTLINE))
+                _outlined(float(one["score"][place]), x, y, confident, ax)
         if not np.isfinite(rank):
             ax.text(end + 0.5, y - 0.5, "no positive", ha="center", va="center", fontsize="x-small", color="0.3")
         elif not one["positive"].values.any():
             said = f"{TICK} {float(one['best_score']):.3f}\nrank {rank:,.0f}"
             _framed(show("candidate", int(one["best_candidate"])), end, y, True, said, ax)
+            _outlined(float(one["best_score"]), end, y, confident, ax)
     ax.text(0.5, 0.1, "query", ha="center", va="bottom", fontsize="small")
     metric = plain(dataset.attrs["metric"]).replace("_", " ")
     said = f"nearest by {metric}; green, {TICK}: positive"
@@ -97,6 +97,16 @@ def _framed(content: np.ndarray | str, x: float, y: float, positive: bool, below
     name = "positive" if positive else "negative"
     ax.add_patch(Rectangle((x, y - 1), 1, 1, fill=False, label=name, zorder=3, **{"linewidth": 0.9} | look))
     ax.text(x + 0.5, y - 1.06, below, ha="center", va="top", fontsize="x-small", color=GREEN if positive else "0.2")
+
+
+def _outlined(score: float, x: float, y: float, confident: float | None, ax: Axes) -> None:
+    """Draw the outline of a candidate that is confident."""
+    if confident is not None and score >= confident:
+        ax.add_patch(
+            Rectangle(
+                (x + OUTLINE_INSET, y - 1 + OUTLINE_INSET), 1 - 2 * OUTLINE_INSET, 1 - 2 * OUTLINE_INSET, **OUTLINE
+            )
+        )
 
 
 def title(dataset: xr.Dataset) -> str:
