@@ -27,13 +27,17 @@ def _named(given: str) -> tuple[str | None, Path]:
 )
 def table(
     name: Annotated[
-        str | None, Argument(help="Table: 1 to 5, III, IV, ablations or cross_example. [list them]", show_default=False)
+        str | None,
+        Argument(
+            help="Table: 1 to 5, I to VIII, ablations, cross_example or cross_example_2. [list them]",
+            show_default=False,
+        ),
     ] = None,
     files: Annotated[
         list[str] | None,
         Argument(
-            help="Tables of runs, or results of count --metrics and evaluate (.nc); LABEL=FILE: files with one label "
-            "are runs of one row. [the published numbers]",
+            help="Tables of runs, or results of count --metrics, evaluate, run and dtp (.nc); LABEL=FILE: files with "
+            "one label are runs of one row; LABEL:CUB=FILE names the data set. [the published numbers]",
             metavar="FILE...",
             show_default=False,
         ),
