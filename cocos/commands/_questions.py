@@ -162,7 +162,7 @@ def _value(given: Any, parameter: signatures.Option, name: str) -> Any:
     if name == "batch_size" and not several:
         return row_count(given)
     flag = f"--{name.replace('_', '-')}"
-    if int in several and int not in wanted:
+    if (int in several and int not in wanted) or name == "steps":  # the names of checkpoints have whole numbers
         return whole_numbers(given, flag, EXAMPLE_NUMBERS.get(name) or _default(parameter.default))
     if str in several:
         return listed(given)
@@ -1090,7 +1090,7 @@ def landscape(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 )
 def dtp(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Follow the distance to proxy over the checkpoints of runs: how far a class settles from its proxy."""
-    given_steps = None if given.steps is None else whole_numbers(given.steps, "--steps", EXAMPLE_NUMBERS["steps"])
+    given_steps = options["steps"]
     from cocos import measures, plots
     from cocos.checkpoints import series
     from cocos.measures.dtp import same_classes
