@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos.embeddings import scores as scores
     from cocos.embeddings.scores import Pairs
     from cocos.monitor import Monitor
+    from cocos.reports.page import report
     from cocos.results import correlation as correlation
     from cocos.results import several as several
 
@@ -34,6 +35,7 @@ _HOMES = {
     "Pairs": "cocos.embeddings.scores",
     "UnsafeFile": "cocos.base.errors",
     "open": "cocos.checkpoints",
+    "report": "cocos.reports.page",
 }
 __all__ = [
     "Checkpoint",
@@ -48,6 +50,7 @@ __all__ = [
     "measures",
     "open",
     "plots",
+    "report",
     "results",
     "statistics",
     "weights",

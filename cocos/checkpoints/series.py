@@ -12,7 +12,7 @@ from cocos.checkpoints.files import File, Folder, file_or_folder
 from cocos.checkpoints.formats import format_of, name_of
 from cocos.embeddings import Embeddings
 
-__all__ = ["Member", "Series", "files", "latest", "listed", "recorded_alpha", "steps", "unnumbered"]
+__all__ = ["Member", "Series", "files", "is_run", "latest", "listed", "recorded_alpha", "steps", "unnumbered"]
 
 CHECKPOINT_SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".tar", ".ckpt", ".bin")
 # Digits from which on a number in a name is an identifier, not a step.
@@ -197,6 +197,15 @@ def files(paths: Sequence[Path]) -> dict[str, list[Member]]:
             raise InputError(f"{folder}: there are two folders of the name {name!r}; rename one, for their lines")
         runs[name] = _inside(folder)
     return runs
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder holds checkpoints of a training, rather than one model or data."""
+    try:
+        found = next(iter(files([path]).values()))
+    except InputError:
+        return False
+    return len(found) > 1 or found[0].step is not None
 
 
 def _inside(path: Path) -> list[Member]:

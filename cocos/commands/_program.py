@@ -37,7 +37,7 @@ from cocos.reports import terminal
 COMMANDS_FOLDER = Path(__file__).parent
 # Commands of `cocos --help`; `cocos --help-all` lists the others as well.
 IN_SHORT_HELP = (
-    *("inspect", "encode", "count", "evaluate", "audit", "whatif", "plot", "run", "diff", "losses", "verify", "doctor"),
+    *("inspect", "encode", "count", "evaluate", "audit", "whatif", "plot", "report", "run", "diff", "losses", "verify"),
 )
 # Titles of the groups of commands, in the order of the help text.
 SECTIONS = ("Look at a file", "Training runs", "Losses", "Plots", "The papers and the repository", "The installation")

@@ -443,6 +443,49 @@ question(
 
 
 @asks(
+    "report checkpoint.pt --out report.html",
+    measure="count",
+    takes="source loss",
+    leaves="convention metrics n90",
+    shown="files",
+    results=("files",),
+    files=argument(
+        list[Path], "A checkpoint or file of embeddings; two of them; folders of runs, stores, or results (.nc).",
+        metavar="FILE",
+    ),
+    out=option(Path, "Write the page to this file.", Path("report.html")),
+)  # fmt: skip
+def report(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
+    """Write one page that needs nothing else: a verdict, findings, counts, what-ifs, suspects and pictures."""
+    from cocos import measures, results
+    from cocos.base import writing
+    from cocos.checkpoints import series
+    from cocos.commands._answer import complete
+    from cocos.reports import page
+
+    page.writable(given.out)
+    writing.apart(given.out, *given.files, given.source.data)
+    own = {name: value for name, value in options.items() if value is not None}
+    with progress() as start:
+
+        def opened_source(path: Path) -> "tuple[Any, Any]":
+            """A result, a run that is measured, or a checkpoint and its loss."""
+            if path.suffix == ".jsonl":
+                return measures.run(path), None
+            if path.suffix == ".nc" and not path.is_dir():
+                return results.open(path), None
+            if path.is_dir() and series.is_run(path):
+                asked = {"parameters": given.parameters, "opener": given.source.open, "progress": start}
+                return measures.run(path, given.loss, **asked, **own), None
+            frozen, loss, _ = opened(path, given.loss, given.parameters, given.source)
+            return frozen, loss
+
+        sources, found = zip(*map(opened_source, given.files), strict=True)
+        made = page.report(*sources, loss=list(found), start=start, typed=complete, **own)
+    return Answer(text=lambda: made.verdict, document=made.document, notes=made.missing, wrote=(made.save(given.out),))
+
+
+@asks(
     "audit embeddings.npz --loss ntxent -p temperature=0.05 --out suspects.csv",
     takes="file source loss",
     shown="top plan",
@@ -810,8 +853,7 @@ def _checkpoints_of_runs(
 
     if not all(each.is_dir() for each in files):
         return None
-    found = [next(iter(series.files([each]).values())) for each in files]
-    if all(len(members) == 1 and members[0].step is None for members in found):
+    if not any(map(series.is_run, files)):
         return None
     own = {name: value for name, value in options.items() if value is not None}
     own |= {"parameters": given.parameters, "opener": given.source.open, "progress": start}

@@ -164,7 +164,7 @@ def _pairs(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None, top: int
     beside = f"{known} more pairs are of one group or labelled, and need no reading" if known else ""
     if not len(every):
         return Table(("",), (), (), (f"all {known} suspected pairs are of one group or labelled, and need no reading",))
-    for entry in _entries(data, every[:top]):
+    for entry in to_read(data, top):
         said = [str(entry["query"]), str(entry["candidate"])]
         if texts:
             said = [f"{row} {_short(text(int(row)))}" for row, text in zip(said, texts, strict=True)]
@@ -182,6 +182,11 @@ def _pairs(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None, top: int
 def _short(text: str) -> str:
     text = terminal.clean(" ".join(text.split()))
     return text if len(text) <= TEXT_LENGTH else f"{text[: TEXT_LENGTH - 1]}…"
+
+
+def to_read(data: xr.Dataset, most: int) -> list[dict]:
+    """The suspected pairs that no group or label settles, the largest push first, as plain data."""
+    return _entries(data, _unread(data)[:most])
 
 
 def _entries(data: xr.Dataset, places: Iterable[int]) -> list[dict]:

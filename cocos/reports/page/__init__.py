@@ -1,0 +1,561 @@
+"""One page on a model, a run or two of them, as a file that needs nothing else: `cocos report`.
+
+A section answers one question with the table, the picture and the command of a measure; nothing is computed here that a
+command would not print. Findings are those of the measures. Texts of a stranger's file enter the page escaped, and the
+policy of the page allows no request and no script but its own.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+import numpy as np
+import xarray as xr
+
+import cocos
+from cocos import losses, measures, plots, reports
+from cocos.base import signatures, writing
+from cocos.base.errors import InputError
+from cocos.checkpoints import Checkpoint
+from cocos.counting.findings import Finding
+from cocos.embeddings import Embeddings
+from cocos.reports import audit, findings, plot_kinds, saving, terminal
+from cocos.reports.layout import Step, Table
+
+# Severities that ask for something, the gravest first.
+ASKING = ("stop", "look")
+# Rows of a table that stands open on the page; a longer one unfolds.
+MOST_ROWS = 20
+# Models that a page compares.
+MOST_MODELS = 2
+# What a result of a measure has, and that of no other.
+KINDS_OF_RESULTS: Mapping[str, Callable[[xr.Dataset], bool]] = {
+    "run": lambda data: "alarms" in data.attrs,
+    "diff": lambda data: "version" in data.dims and "difference" in data,
+    "audit": lambda data: "suspicion" in data.dims,
+    "count": lambda data: "convention" in data.attrs and "contributing" in data,
+    "evaluate": lambda data: "ties" in data.attrs,
+}
+# Words before the sentence of a finding of another state.
+PREFIXES = {"absent": "not found: ", "unseen": "could not be looked for: "}
+# Attributes of a result that say where its numbers come from, and their names on the page.
+PROVENANCE = {
+    **{"checkpoint_path": "file", "checkpoint_sha256": "sha256", "checkpoint_format": "format", "split": "split"},
+    **{"loss_repr": "loss", "eps": "eps", "batch_size": "batch size", "sample": "sample", "seed": "seed"},
+    **{"dtype": "dtype", "device": "device", "cocos": "cocos", "torch": "torch"},
+}
+# Inches of a picture of the page.
+PICTURE_INCHES = 7.5
+# Characters of a text of the data in the page.
+LONGEST_TEXT = 160
+# Suspected pairs and queries that the page lists; all of them are written by the commands beside them.
+MOST_SUSPECTS, MOST_QUERIES, MOST_CANDIDATES = 50, 12, 10
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of the page: an SVG file inside an address, its words, and its size in pixels."""
+
+    source: str
+    alt: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Detail:
+    """What unfolds below a section."""
+
+    summary: str
+    tables: Sequence[Table]
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A suspected pair, to be judged on the page."""
+
+    query: int
+    candidate: int
+    query_text: str
+    candidate_text: str
+    push: str
+    score: str
+    rules: str
+
+    @property
+    def key(self) -> str:
+        """Both rows, as in the list that `cocos audit` reads."""
+        return f"{self.query},{self.candidate}"
+
+
+@dataclass(frozen=True)
+class Section:
+    """An answer of the page.
+
+    Args:
+        key: anchor.
+        title: of the section.
+        says: sentences above it.
+        pictures: drawn by `cocos.plots`.
+        tables: of `cocos.reports`.
+        details: what unfolds.
+        suspects: pairs to be judged.
+        command: that prints the same numbers.
+    """
+
+    key: str
+    title: str
+    says: Sequence[str] = ()
+    pictures: Sequence[Picture] = ()
+    tables: Sequence[Table] = ()
+    details: Sequence[Detail] = ()
+    suspects: Sequence[Suspect] = ()
+    command: str = ""
+
+
+@dataclass
+class Page:
+    """All that the page shows.
+
+    Args:
+        title: names of the files.
+        about: the data, the loss, the batches.
+        sections: in their order.
+        results: whose findings the page has, with the key of the section where they show.
+        missing: what could not be measured, in sentences.
+        curve: counts at each eps, for the slider.
+    """
+
+    title: str
+    about: Sequence[str] = ()
+    sections: list[Section] = field(default_factory=list)
+    results: list[tuple[str, xr.Dataset]] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    curve: Mapping[str, Any] | None = None
+
+    def __post_init__(self):
+        every = [(each, key) for key, data in self.results for each in findings.of(data)]
+        # One that two results have is shown once, where it was first found.
+        self._findings = list({(each.kind, each.sentence): (each, key) for each, key in reversed(every)}.values())[::-1]
+
+    def found(self) -> list[tuple[Finding, str]]:
+        """Findings that ask for something, the gravest first and then the one with the largest part, with sections."""
+        asking = [(each, key) for each, key in self._findings if _asks(each)]
+        return sorted(asking, key=lambda pair: (ASKING.index(pair[0].severity), -(pair[0].part or 0.0)))
+
+    def said(self, state: str) -> list[str]:
+        """Sentences of another state, or of found remarks, each once."""
+        some = [each for each, _ in self._findings if each.state == state]
+        if state == "found":
+            some = [each for each in some if not _asks(each)]
+        unlike = dict.fromkeys(each.sentence.removeprefix(PREFIXES.get(state, "")) for each in some)
+        return [*unlike, *(self.missing if state == "unseen" else ())]
+
+    @property
+    def severity(self) -> str:
+        """Of the gravest finding."""
+        return next((each.severity for each, _ in self.found()), "ok")
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: the gravest finding, and how many others there are."""
+        found = self.found()
+        compared = [each for key, data in self.results if _kind_of(data) == "diff" for each in self._first_line(key)]
+        if compared:
+            return _capital(compared[0])
+        if not found:
+            return f"None of the {len(self.said('absent'))} things that cocos looked for was found."
+        more = len(found) - 1
+        also = f" {more} more finding{'' if more == 1 else 's'} below." if more else ""
+        return f"{_capital(found[0][0].sentence)}.{also}".replace("..", ".")
+
+    def _first_line(self, key: str) -> Sequence[str]:
+        """The first sentence of a section."""
+        return next((each.says[:1] for each in self.sections if each.key == key), ())
+
+    def save(self, path: Path | str) -> Path:
+        """Write the page whole or not at all.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        path = writable(Path(path))
+        return writing.write(path, self.html().encode(), "page")
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe sandbox="allow-scripts" width="100%" height="800" srcdoc="{html.escape(self.html())}"></iframe>'
+        )
+
+    def document(self) -> dict[str, Any]:
+        """The verdict and all findings as plain data."""
+        return {
+            "verdict": self.verdict,
+            "findings": [each.document() | {"section": key} for each, key in self._findings],
+        }
+
+    def html(self) -> str:
+        """The page as one HTML document."""
+        files = resources.files("cocos.reports.page")
+        css, script = ((files / name).read_text("utf-8") for name in ("page.css", "page.js"))
+        environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
+        template = environment.from_string((files / "page.html").read_text("utf-8"))
+        suspects = any(each.suspects for each in self.sections)
+        provenance = _provenance([data.attrs for _, data in self.results])
+        key = hashlib.sha256(json.dumps(provenance).encode()).hexdigest()[:16]
+        data = _embedded({"curve": self.curve, "key": key}) if self.curve or suspects else ""
+        return template.render(
+            **{name: getattr(self, name) for name in ("title", "about", "sections", "severity", "verdict", "curve")},
+            findings=self.found(),
+            remarks=self.said("found"),
+            absent=self.said("absent"),
+            unseen=self.said("unseen"),
+            css=css,
+            script=script,
+            data=data,
+            policy=_policy(css, script),
+            provenance=Table(("", ""), provenance, left=True),
+            version=cocos.__version__,
+        )
+
+
+def _policy(css: str, script: str) -> str:
+    """Content security policy: pictures of the page, its own style and its own script, by their hashes."""
+    own = (base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in (css, script))
+    style, code = (f"'sha256-{each}'" for each in own)
+    rules = ("default-src 'none'", "img-src data:", f"style-src {style}", f"script-src {code}")
+    return "; ".join((*rules, "base-uri 'none'", "form-action 'none'"))
+
+
+def _embedded(document: object) -> str:
+    """JSON that ends no script element, whatever its texts say."""
+    return json.dumps(document, allow_nan=False, sort_keys=True).translate({
+        ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"
+    })
+
+
+def picture(kind: str, found: Sequence[xr.Dataset]) -> Picture:
+    """Draw Datasets as `cocos plot` does."""
+    draw = plot_kinds.every()[kind].draw
+    return _pictured(lambda path: draw(list(found), {}, path, [{} for _ in found], width=PICTURE_INCHES), kind)
+
+
+def _pictured(draw: Callable[[Path], object], kind: str) -> Picture:
+    """A picture of the page, as it is drawn into a file."""
+    with tempfile.TemporaryDirectory(prefix="cocos-") as folder:
+        path = Path(folder) / "picture.svg"
+        draw(path)
+        svg = path.read_text("utf-8")
+    words = re.search(r"<dc:description>(.*?)</dc:description>", svg, re.DOTALL)
+    width, height = (round(float(re.search(rf'{name}="([\d.]+)pt"', svg)[1]) / 0.75) for name in ("width", "height"))
+    shown = re.sub(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    shown = re.sub(r"\n\s*", "\n", shown).strip()
+    source = f"data:image/svg+xml,{quote(shown, safe=' =:/;,()!*@$+?[]{}|^~`<>')}".replace('"', "%22")
+    return Picture(source, html.unescape(words[1]) if words else kind, width, height)
+
+
+def _asks(each: Finding) -> bool:
+    """Whether a finding asks for something; a change that is resolved may be the one that was wanted."""
+    return each.state == "found" and each.severity in ASKING and each.kind != "changed"
+
+
+def writable(path: Path) -> Path:
+    """Refuse a path of a page that cannot be written, before anything is computed.
+
+    Raises:
+        InputError: another suffix, or a folder that is missing or cannot be written.
+    """
+    if path.suffix.lower() not in {".html", ".htm"}:
+        raise InputError(f"output {path}: suffix {path.suffix!r}, expected .html")
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"output {path}: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
+    writing.writable(path.parent, f"output {path}")
+    return path
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Measures of one checkpoint; one that cannot be measured leaves its reason."""
+
+    source: Checkpoint | Embeddings
+    loss: Any
+    options: Mapping[str, Any]
+    start: Callable[[str], Any] | None
+    typed: Callable[[Step], Step | str]
+    missing: list[str]
+
+    def asked(self, measure: str, **own: Any) -> xr.Dataset:
+        """The Dataset of a measure."""
+        return getattr(measures, measure)(self.source, **self.known(measure) | own)
+
+    def known(self, measure: str) -> dict[str, Any]:
+        """The options that a measure takes."""
+        known = signatures.options(f"cocos.measures.{measure}", measure)
+        given = {name: value for name, value in self.options.items() if name in known}
+        given |= {"loss": self.loss} if "loss" in known and measure != "diff" else {}
+        return given | ({"progress": self.start} if "progress" in known else {})
+
+    def tried(self, measure: str, **own: Any) -> xr.Dataset | None:
+        """The same, or None where it does not apply."""
+        try:
+            return self.asked(measure, **own)
+        except InputError as error:
+            self.missing.append(f"{measure.replace('_', ' ')} ({error})")
+            return None
+
+    def command(self, name: str, **options: Any) -> str:
+        """The line that prints the same numbers; empty for embeddings in memory."""
+        path = self.source.path if isinstance(self.source, Checkpoint) else None
+        step = Step(name, (str(path),), options, lead="") if path is not None else ""
+        return str(self.typed(step)) if step else ""
+
+    def section(
+        self, key: str, title: str, kind: str, command: str, *more: Any, says: Sequence[str] = ()
+    ) -> list[Section]:
+        """The section of a measure with its table and its picture; none where it does not apply."""
+        data = self.tried(kind)
+        if data is None:
+            return []
+        drawn = [picture(kind, [data])] if kind in plot_kinds.every() else []
+        shown = reports.table(kind, data)
+        return [_answered(key, title, shown.head[:1], drawn, shown, command)]
+
+
+def _answered(
+    key: str, title: str, says: Sequence[str], pictures: Sequence[Picture], shown: Table, command: str = ""
+) -> Section:
+    """A section of one table, which unfolds where it is long."""
+    table = [replace(shown, head=())]
+    if len(shown.rows) <= MOST_ROWS:
+        return Section(key, title, says, pictures, table, command=command)
+    return Section(key, title, says, pictures, (), [Detail(f"All {len(shown.rows)} rows", table)], command=command)
+
+
+def of_model(
+    source: Checkpoint | Embeddings,
+    loss: Any = None,
+    *,
+    split: str = "train",
+    start: Callable[[str], Any] | None = None,
+    typed: Callable[[Step], Step | str] = lambda step: step,
+    **options: Any,
+) -> Page:
+    """The page of embeddings, or of a checkpoint, which is encoded once.
+
+    Args:
+        source: embeddings of the training set, or a checkpoint.
+        loss: a loss, or its name; None: the one that the checkpoint recorded, or `ntxent`.
+        split: of the checkpoint's data.
+        start: progress, name of the work -> callback.
+        typed: adds the options that were typed to a command of the page.
+        **options: of the measures, such as those of `cocos.sampling.Sampling`.
+
+    Raises:
+        InputError: embeddings or options that cannot be counted.
+
+    Examples:
+        >>> from cocos.reports import page
+        >>> rows = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+        >>> made = page.of_model(cocos.Embeddings(rows, rows + 0.1), batch_size=32)
+        >>> made.sections[0].title, made.html()[:15]
+        ('How many negatives?', '<!doctype html>')
+    """
+    frozen = source if isinstance(source, Checkpoint) else None
+    loss = _loss(source, loss)
+    source = plot_kinds.once(frozen) if frozen else source
+    given = options | {"split": split} if frozen else options
+    work = _Work(source, loss, given, start, typed, [])
+    counted = work.asked("count")
+    curve = work.tried("eps_curve", eps=None)
+    items = frozen.items(split) if frozen else None
+    audited = work.tried("audit")
+    pictures = [picture("count", [counted]), *([picture("eps_curve", [curve])] if curve is not None else [])]
+    shown = reports.table("count", counted)
+    says = [line for line in shown.head if "contribute" in line or "negatives" in line][:3]
+    sections = [
+        Section("how-many", "How many negatives?", says, pictures, [replace(shown, head=(), notes=())],
+                command=work.command("count")),
+        *work.section("how-unequal", "How unequal?", "lorenz", work.command("plot", kind="lorenz")),
+        *work.section("what-if", "What if?", "replay", work.command("replay")),
+        *_suspects(work, audited, items),
+        *_queries(work, counted, items),
+        *work.section("retrieval", "What does it find?", "evaluate", work.command("evaluate")),
+    ]  # fmt: skip
+    results = [("how-many", counted), *([("suspects", audited)] if audited is not None else [])]
+    name = frozen.path.name if frozen else "Embeddings"
+    about = [*(text for text in reports.table("count", counted).notes if "eps =" in text)]
+    return Page(name, about, sections, results, work.missing, None if curve is None else _slider(curve, counted))
+
+
+def report(
+    *sources: Any,
+    loss: Any = None,
+    start: Callable[[str], Any] | None = None,
+    typed: Callable[[Step], Step | str] = lambda step: step,
+    **options: Any,
+) -> Page:
+    """Make one page of embeddings or a checkpoint, of results, or of two models.
+
+    Args:
+        sources: embeddings or a checkpoint; two of them to compare; or Datasets of `count`, `audit`, `run`, `diff` and
+            other measures with a plot.
+        loss: a loss, or its name, or a list of one for each model; None: the one that a checkpoint recorded, or
+            `ntxent`.
+        start: progress, name of the work -> callback.
+        typed: adds the options that were typed to a command of the page.
+        **options: of the measures, such as those of `cocos.sampling.Sampling`.
+
+    Raises:
+        InputError: nothing to show, sources of different kinds, or more than two models.
+
+    Examples:
+        >>> rows = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+        >>> page = cocos.report(cocos.Embeddings(rows, rows + 0.1), batch_size=32)
+        >>> page.save("report.html")  # doctest: +SKIP
+    """
+    made = [each for each in sources if isinstance(each, xr.Dataset)]
+    if not sources or 0 < len(made) < len(sources) or len(sources) - len(made) > MOST_MODELS:
+        number = f"{len(sources) - len(made)} models and {len(made)} results"
+        raise InputError(f"report: {number}, expected a model, two models, or results")
+    if made:
+        kinds = [_kind_of(each) for each in made]
+        names = [str(each.attrs.get("title", kind)) for each, kind in zip(made, kinds, strict=True)]
+        return of_results(dict(zip(plots.wording.numbered(names), made, strict=True)), kinds)
+    chosen = loss if isinstance(loss, list) else [loss] * len(sources)
+    if len(sources) == 1:
+        return of_model(sources[0], chosen[0], start=start, typed=typed, **options)
+    names = [each.path.name if isinstance(each, Checkpoint) else "embeddings" for each in sources]
+    names = plots.wording.numbered(names)
+    held = [plot_kinds.once(each) if isinstance(each, Checkpoint) else each for each in sources]
+    works = [_Work(each, _loss(each, one), options, start, typed, []) for each, one in zip(held, chosen, strict=True)]
+    compared = measures.diff(
+        *held, tuple(each.loss for each in works), **works[0].known("diff") | {"names": tuple(names)}
+    )
+    shown = {f"{names[0]} and {names[1]}": compared}
+    shown |= {name: work.asked("count") for name, work in zip(names, works, strict=True)}
+    return of_results(shown, ["diff", "count", "count"])
+
+
+def _loss(source: Checkpoint | Embeddings, loss: Any) -> Any:
+    if loss is not None and not isinstance(loss, str):
+        return loss
+    return source.loss(loss)[0] if isinstance(source, Checkpoint) else losses.load(loss or "ntxent")
+
+
+def _kind_of(data: xr.Dataset) -> str:
+    """The measure that made a result, by what it alone has."""
+    for kind, has in KINDS_OF_RESULTS.items():
+        if has(data):
+            return kind
+    raise InputError(
+        f"report: {data.attrs.get('title', 'a result')!r} is of no measure that the page shows, which are "
+        f"{', '.join(KINDS_OF_RESULTS)}; give the embeddings themselves"
+    )
+
+
+def of_results(several: Mapping[str, xr.Dataset], kinds: Sequence[str]) -> Page:
+    """The page of results, such as runs and a comparison: a section for each.
+
+    Args:
+        several: title -> Dataset.
+        kinds: the measure of each.
+    """
+    sections, kept = [], []
+    for place, ((title, data), kind) in enumerate(zip(several.items(), kinds, strict=True)):
+        key, shown = f"{kind}-{place}", reports.table(kind, data)
+        drawn = [_curves(data)] if kind == "run" else [picture(kind, [data])] if kind in plot_kinds.every() else []
+        sections.append(_answered(key, title, shown.head, drawn, shown))
+        kept.append((key, data))
+    return Page(", ".join(several), (), sections, kept)
+
+
+def _slider(curve: xr.Dataset, counted: xr.Dataset) -> dict[str, Any]:
+    """Exact counts at each eps, and the place of the one that was counted."""
+    eps = curve["eps"].values
+    sides = {
+        str(name): {
+            "contributing": curve["contributing_all"].sel(direction=name).values.tolist(),
+            "idle": curve["idle_fraction"].sel(direction=name).values.tolist(),
+        }
+        for name in curve["direction"].values
+    }
+    start = int(np.abs(np.log(eps) - np.log(max(float(counted.attrs["eps"]), float(eps[0])))).argmin())
+    return {"eps": eps.tolist(), "directions": sides, "start": start}
+
+
+def _said(text: Callable[[int], str] | None, row: int) -> str:
+    return "" if text is None else terminal.bounded(terminal.clean(" ".join(text(row).split())), LONGEST_TEXT)
+
+
+def _suspects(work: _Work, data: xr.Dataset | None, items: Any) -> list[Section]:
+    """Pairs to read, the largest push first, with their texts where these are known."""
+    if data is None:
+        return []
+    texts = items.texts(data.attrs["asks"]) if items else (None, None)
+    some = []
+    for entry in audit.to_read(data, MOST_SUSPECTS):
+        query, candidate = int(entry["query"]), int(entry["candidate"])
+        said = _said(texts[0], query), _said(texts[1], candidate)
+        push, score = f"{entry['push']:.3g}", f"{entry['score']:.3f}"
+        some.append(Suspect(query, candidate, *said, push, score, ", ".join(entry["rules"])))
+    shown = reports.table("audit", data)
+    section = _answered("suspects", "False negatives?", shown.head[:2], [picture("audit", [data])], shown)
+    return [replace(section, suspects=some, command=work.command("audit", out="suspects.csv"))]
+
+
+def _queries(work: _Work, counted: xr.Dataset, items: Any) -> list[Section]:
+    """The queries whose heaviest negative has most of their push, and what pushes them."""
+    name = str(counted["direction"].values[0])
+    side = counted.sel(direction=name)
+    hardest, rows = (side[key].values.ravel() for key in ("hardest_share_per_query", "query_index"))
+    order = np.argsort(-np.nan_to_num(hardest, nan=-1.0), kind="stable")
+    some = list(dict.fromkeys(int(rows[place]) for place in order if hardest[place] > 0))[:MOST_QUERIES]
+    query, candidate = items.texts(name) if items else (None, None)
+    details = []
+    for row in some:
+        data = work.tried("contributors", row=row, direction=name, top=MOST_CANDIDATES)
+        if data is None:
+            break
+        shown = reports.table("contributors", data, labels=candidate)
+        said = _said(query, row)
+        details.append(Detail(f"row {row}{said and ': '}{said}", [replace(shown, head=(), notes=())]))
+    if not details:
+        return []
+    says = (f"The {len(details)} queries of {name} whose heaviest negative has the largest part of their push.",)
+    command = work.command("query", row=some[0], direction=name)
+    return [Section("queries", "Which queries?", says, details=details, command=command)]
+
+
+def _curves(data: xr.Dataset) -> Picture:
+    """The curves of a run."""
+    from cocos.plots.run import shown
+
+    panels = [partial(plots.run, data, show=name) for name in shown([data])]
+    columns = min(3, len(panels))
+    size = (4.0 * columns, 3.4 * -(-len(panels) // columns))
+    return _pictured(lambda path: saving.save_panels(panels, path, size=size, width=PICTURE_INCHES, columns=2), "run")
+
+
+def _provenance(several: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """Attributes that say where the numbers come from."""
+    return tuple(
+        (name.replace("_", " "), terminal.bounded(terminal.clean(str(attrs[key]))))
+        for attrs in several
+        for key, name in PROVENANCE.items()
+        if str(attrs.get(key, ""))
+    )

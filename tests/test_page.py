@@ -1,0 +1,204 @@
+"""The page of `cocos report`: what it says is what the measures say, and a stranger's text stays text."""
+
+import csv
+import html
+import io
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import cocos
+from cocos import measures
+from cocos.reports import findings, page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+HOSTILE = '</script><script>document.title="owned"</script><img src=x onerror=alert(1)>'
+
+
+def rows(seed: int = 0, number: int = 96, noise: float = 0.4) -> cocos.Embeddings:
+    generator = torch.Generator().manual_seed(seed)
+    query = torch.randn(number, 12, generator=generator)
+    return cocos.Embeddings(query, query + noise * torch.randn(number, 12, generator=generator))
+
+
+@pytest.fixture(scope="module")
+def example():
+    from cocos.commands.demo import checkpoint
+
+    return cocos.report(checkpoint(), batches=8)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A page whose file and texts try to be code."""
+    folder = tmp_path_factory.mktemp("hostile")
+    made = rows()
+    names = [f"{HOSTILE} {row // 2}" for row in range(96)]
+    np.savez(
+        folder / "a&b.npz", query=made.query.numpy(), candidate=made.candidate.numpy(), query_name=names,
+        candidate_name=names,
+    )  # fmt: skip
+    return cocos.report(cocos.open(folder / "a&b.npz"), batch_size=32)
+
+
+def test_the_findings_are_those_of_the_measures(example):
+    said = {each.sentence for _, data in example.results for each in findings.of(data)}
+    document = example.document()
+    assert {each["sentence"] for each in document["findings"]} == said
+    asking = [each for each, _ in example.found()]
+    assert asking and [each.severity for each in asking] == sorted(
+        (each.severity for each in asking), key=page.ASKING.index
+    )
+    assert example.verdict.lower().startswith(asking[0].sentence.lower())
+
+
+def test_the_slider_has_the_counts_of_five_thresholds(example):
+    from cocos.commands.demo import checkpoint
+
+    frozen = checkpoint()
+    embeddings = frozen.embed()
+    for place in (10, 25, 40, 50, 59):
+        eps = example.curve["eps"][place]
+        counted = measures.count(embeddings, frozen.loss()[0], eps, batches=8)
+        for name, side in example.curve["directions"].items():
+            one = counted.sel(direction=name)["contributing"]
+            assert side["contributing"][place] == pytest.approx(float(one.mean()), abs=1e-9)
+            assert side["idle"][place] == pytest.approx(float((one == 0).sum() / one.notnull().sum()), abs=1e-9)
+
+
+def test_the_page_needs_nothing_else(example):
+    text = example.html()
+    assert len(text.encode()) < 3_000_000
+    assert not re.search(r"""(?:src|href)=["'](?!#|data:image/svg\+xml,)""", text)
+    assert "default-src 'none'" in html.unescape(text) and "unsafe" not in text
+    for section in ("how-many", "how-unequal", "what-if", "suspects", "queries", "retrieval"):
+        assert f'<section id="{section}"' in text
+    assert text.count("<img src=") == sum(len(each.pictures) for each in example.sections) > 3
+
+
+def test_the_same_input_gives_the_same_bytes():
+    assert cocos.report(rows(), batch_size=32).html() == cocos.report(rows(), batch_size=32).html()
+
+
+def test_a_strangers_text_stays_text(hostile):
+    text = hostile.html()
+    assert HOSTILE not in text and "onerror=alert(1)>" not in text
+    assert text.count("<script") == 2 and text.count("</script>") == 2
+
+
+def test_results_and_two_models_have_a_page(tmp_path):
+    first, second = rows(noise=2.0), rows(noise=0.1)
+    compared = cocos.report(first, second, batch_size=32)
+    assert [page._kind_of(data) for _, data in compared.results] == ["diff", "count", "count"]
+    assert "MRR goes from" in compared.verdict
+    counted = measures.count(first, batch_size=32)
+    alone = cocos.report(counted)
+    assert [each.key for each in alone.sections] == ["count-0"]
+    assert alone.save(tmp_path / "one.html").read_text("utf-8") == alone.html()
+
+
+@pytest.mark.parametrize(
+    ("sources", "said"),
+    [
+        ((), "0 models and 0 results"),
+        ((rows(),) * 3, "3 models"),
+        ((rows(), measures.weight_curve("triplet")), "1 models and 1 results"),
+    ],
+)
+def test_sources_that_share_no_page_are_refused(sources, said):
+    with pytest.raises(cocos.InputError, match=said):
+        cocos.report(*sources)
+
+
+def test_a_result_without_a_place_on_the_page_is_refused():
+    with pytest.raises(cocos.InputError, match="is of no measure that the page shows"):
+        cocos.report(measures.weight_curve("triplet", points=5))
+
+
+@pytest.mark.parametrize("name", ["page.pdf", "missing/page.html"])
+def test_a_page_that_cannot_be_written_is_refused(tmp_path, name):
+    with pytest.raises(cocos.InputError, match="output"):
+        cocos.report(measures.count(rows(), batch_size=32)).save(tmp_path / name)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine")
+    with sync.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Open a page from disk: the tab, and what it asked for or complained of."""
+
+    def go(made: page.Page, **options):
+        path, heard = made.save(tmp_path / "report.html"), []
+        tab = browser.new_page(**{"viewport": {"width": 1280, "height": 900}} | options)
+        tab.on("request", lambda asked: asked.url.startswith(("data:", "file:", "blob:")) or heard.append(asked.url))
+        tab.on("console", lambda said: heard.append(said.text))
+        tab.on("pageerror", lambda error: heard.append(str(error)))
+        tab.goto(path.as_uri())
+        return tab, heard
+
+    return go
+
+
+def test_the_slider_shows_its_counts_and_stays_in_the_address(opened, example):
+    tab, heard = opened(example)
+    tab.evaluate("const s = document.getElementById('eps'); s.value = 50; s.dispatchEvent(new Event('input'))")
+    shown = tab.inner_text("#eps-counts")
+    name, side = next(iter(example.curve["directions"].items()))
+    assert f"{name}: {side['contributing'][50]:.2f} contribute" in shown
+    tab.reload()
+    assert tab.inner_text("#eps-counts") == shown
+    assert heard == []
+
+
+def test_answers_stay_in_the_browser_and_leave_as_the_list_that_audit_reads(opened, hostile):
+    tab, heard = opened(hostile)
+    pairs = [each.key for section in hostile.sections for each in section.suspects]
+    assert tab.title() == hostile.title and len(pairs) > 1
+    tab.locator("[data-pair] button", has_text="yes").first.focus()
+    tab.keyboard.press("Enter")
+    tab.reload()
+    assert tab.locator("[aria-pressed=true]").count() == 1
+    with tab.expect_download() as download:
+        tab.click("#export")
+    found = list(csv.DictReader(io.StringIO(download.value.path().read_text())))
+    assert [(f"{each['query']},{each['candidate']}", each["label"]) for each in found] == [(pairs[0], "1")]
+    assert heard == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_wider_than_the_window(opened, example, width):
+    tab, _ = opened(example, viewport={"width": width, "height": 800})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_without_scripts_every_picture_and_number_is_there(browser, example, tmp_path):
+    tab = browser.new_context(java_script_enabled=False).new_page()
+    tab.goto(example.save(tmp_path / "report.html").as_uri())
+    assert tab.locator("figure img").count() == sum(len(each.pictures) for each in example.sections)
+    assert tab.locator(".slider").is_hidden()
+    assert "contribute" in tab.inner_text("#how-many")
+
+
+def test_axe_finds_nothing_serious(opened, example):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    tab, _ = opened(example)
+    found = axe.Axe().run(tab).response["violations"]
+    assert [(each["id"], each["help"]) for each in found if each["impact"] in {"serious", "critical"}] == []
+
+
+def test_the_embedded_data_end_no_script():
+    assert "<" not in page._embedded({"text": HOSTILE})
+    assert json.loads(page._embedded({"text": HOSTILE})) == {"text": HOSTILE}
