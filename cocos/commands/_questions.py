@@ -372,7 +372,7 @@ question(
 @asks(
     takes="file source out",
     renamed={"ks": "k"},
-    shown="k split",
+    shown="k split verification trials",
     metric="Score of a pair: cosine, dot, euclidean, ... [that of the loss, or cosine]",
     loss=option(str | None, "Loss whose scores rank: see `cocos losses`. [as the checkpoint says]"),
     folds="Number of parts to cut the set into: 5 is the 1k protocol of COCO.",
@@ -381,16 +381,39 @@ question(
     ),
     ensemble=option(list[Path] | None, "Another model of the same set, whose embeddings are concatenated; repeatable."),
     split="Split of the checkpoint's data. [test, val, dev or train]",
+    verification=option(
+        bool, "One threshold for all pairs: EER, TAR at FAR, minDCF, ten-fold accuracy.", False, "--verification"
+    ),
+    trials=option(Path | None, "With --verification: lines `label a b`, rows by name or number, or LFW's pairs.txt."),
+    prior=option(float | None, "With --verification: prior of a target, for minDCF. [0.01]"),
+    miss_cost=option(float | None, "With --verification: cost of a miss. [1]"),
+    false_accept_cost=option(float | None, "With --verification: cost of a false accept. [1]"),
+    resamples=option(int | None, "With --verification: resamples of the identities, 0 for no intervals. [1000]"),
 )
 def evaluate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Measure retrieval in every direction: R@k, median and mean rank, MRR, mAP, mAP@R, R-precision, PR-AUC, NMI.
 
-    A negative that ties with a positive ranks above it. All values except ranks are in percent.
+    A negative that ties with a positive ranks above it. All values except ranks are in percent. With --verification:
+    is a pair of one identity?
     """
     from cocos import checkpoints, measures
 
-    checked(given.out, given.file, given.source.data, given.distractors, *(given.ensemble or ()))
+    own = {name: getattr(given, name) for name in ("prior", "miss_cost", "false_accept_cost", "resamples")}
+    own = {name: value for name, value in own.items() if value is not None}
+    verifying = given.verification or given.trials is not None
+    for name in ("k", "folds", "distractors", "ensemble") if verifying else own:
+        if name in typed.get():
+            words = "does not go with --verification" if verifying else "belongs to --verification"
+            raise InputError(f"--{name.replace('_', '-')} {words}")
+    checked(given.out, given.file, given.source.data, given.distractors, given.trials, *(given.ensemble or ()))
+    if verifying:
+        own |= {"loss": given.loss} | {name: options[name] for name in ("metric", "seed", "split", "device")}
+        ranges.check(inspect.signature(measures.verification), own)
     frozen = given.source.open(given.file)
+    if verifying:
+        with progress() as start:
+            found = measures.verification(frozen, trials=given.trials, **own, progress=start)
+        return answer("verification", found, given.out, notes=frozen.notes)
     more = None if given.distractors is None else checkpoints.distractors(given.distractors)
     members = [given.source.open(path) for path in given.ensemble or ()]
     with progress() as start:

@@ -36,13 +36,13 @@ RANK_LABELS = {
 OF_MEMBERS = "_of_members"
 
 
-def _split(embeddings: Embeddings | Checkpoint, split: str | None) -> str:
+def split_of(embeddings: Embeddings | Checkpoint, split: str | None) -> str:
     """The split to evaluate: the one named, or the first of the usual ones that a checkpoint has."""
     known = getattr(embeddings, "splits", ())
     return split or next((name for name in EVALUATED_SPLITS if name in known), "train")
 
 
-def _ranked_by(checkpoint: Checkpoint | None, loss: Any, metric: str | None) -> tuple[str, str, list[str]]:
+def ranked_by(checkpoint: Checkpoint | None, loss: Any, metric: str | None) -> tuple[str, str, list[str]]:
     """The metric of the ranking, the name of the loss of the training, and a note where the loss chose the metric.
 
     What is named goes first; then the metric of the loss, of `loss` or of the one that the checkpoint recorded.
@@ -123,11 +123,11 @@ def concatenated(members: Sequence[Embeddings], metric: str) -> Embeddings:
     return replace(first, query=query, candidate=candidate, negatives=None, candidate_negatives=None, mapped=files)
 
 
-def _origin(checkpoint: Checkpoint | None, split: str | None) -> tuple[dict, list[str]]:
+def origin(checkpoint: Checkpoint | None, split: str | None) -> tuple[dict, list[str]]:
     """Attributes of the checkpoint and the split that was evaluated, and a note on a split that was not asked for."""
     if checkpoint is None or checkpoint.format == "embeddings":
         return checkpoint.identity() if checkpoint else {}, []
-    where = checkpoint.identity() | {"split": _split(checkpoint, split)}
+    where = checkpoint.identity() | {"split": split_of(checkpoint, split)}
     known = f"one of {', '.join(checkpoint.splits)}" if checkpoint.splits else "the checkpoint names none"
     return where, [] if split else [f"split {where['split']}, {known}; --split takes another"]
 
@@ -373,14 +373,14 @@ def evaluate(
     batches.check(None, 2, None, None, seed)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     asked = metric
-    metric, trained_with, chosen = _ranked_by(checkpoint, loss, metric)
+    metric, trained_with, chosen = ranked_by(checkpoint, loss, metric)
     options: dict[str, Any] = {"metric": metric, "ks": ks, "folds": folds, "seed": seed, "split": split}
     several = [embeddings, *ensemble] if ensemble else []
     alone = [evaluate(each, **options, device=device, progress=progress) for each in several]
-    embeddings = embedded(embeddings, _split(embeddings, split), device, progress)
+    embeddings = embedded(embeddings, split_of(embeddings, split), device, progress)
     if ensemble:
         where = str(embeddings.query.device)
-        others = [embedded(each, _split(each, split), where, progress) for each in ensemble]
+        others = [embedded(each, split_of(each, split), where, progress) for each in ensemble]
         embeddings = concatenated([embeddings, *others], metric)
     if embeddings.proxies and not torch.isin(embeddings.query_group, embeddings.candidate_group).any():
         chosen.append("no sample has a proxy of its class: samples are ranked among samples, and not among proxies")
@@ -395,7 +395,7 @@ def evaluate(
     opened, among = [embeddings], among_samples(embeddings)
     if distractors is not None:
         where = str(embeddings.query.device)
-        more = embedded(distractors, _split(distractors, None), where, progress)
+        more = embedded(distractors, split_of(distractors, None), where, progress)
         opened.append(more)
         embeddings = _joined(embeddings, more, metric)
     for each in opened:
@@ -424,7 +424,7 @@ def evaluate(
         "unmatched": [unmatched for _, unmatched in rows_of_sides],
     }
     fewest = [min(values["candidates"] for values in folded) for folded in records["without"].values()]
-    where, notes = _origin(checkpoint, split)
+    where, notes = origin(checkpoint, split)
     notes += [*chosen, *_notes(names, sizes["left_out"], sizes["unmatched"], fewest, ks), *clustering]
     attrs = {
         "title": "Retrieval metrics",

@@ -252,7 +252,7 @@ def within(
         >>> round(found.rho, 6), round(cocos.correlation.spearman(x, y), 2), found.number, found.blocks
         (-1.0, 0.52, 8, 2)
     """
-    drawing = _Drawing(permutations, resamples, level, seed)
+    drawing = Drawing(permutations, resamples, level, seed)
     units = _Units({names[0]: x, names[1]: y}, block)
     if units.undefined:
         return Association(**units.about, level=level, undefined=units.undefined)
@@ -305,7 +305,7 @@ def beyond(
         >>> round(found.partial.rho, 2)
         0.51
     """
-    drawing = _Drawing(permutations, resamples, level, seed)
+    drawing = Drawing(permutations, resamples, level, seed)
     units = _Units(dict(zip(names, (x, baseline, y), strict=True)), block)
     if units.undefined:
         return Beyond(Association(**units.about, level=level, undefined=units.undefined))
@@ -335,7 +335,7 @@ def _partial(sums: Floats) -> Floats:
     return (own - theirs * other) / np.sqrt(left)
 
 
-def _exchanged(units: "_Units", sums: Floats, drawing: "_Drawing") -> tuple[float, float]:
+def _exchanged(units: "_Units", sums: Floats, drawing: "Drawing") -> tuple[float, float]:
     """P-value of the partial correlation, and the smallest one possible."""
     x, base, y = zip(*map(_ranks, units.values), strict=True)
     rest = [one - sums[0, 1] / sums[1, 1] * other for one, other in zip(x, base, strict=True)]
@@ -386,7 +386,7 @@ def quadratic(
         >>> round(np.exp(found.optimum)), round(found.curvature, 6)
         (16, -1.0)
     """
-    drawing, units = _Drawing(1, resamples, level, seed), _Units({names[0]: x, names[1]: y}, block)
+    drawing, units = Drawing(1, resamples, level, seed), _Units({names[0]: x, names[1]: y}, block)
     if units.undefined:
         return Quadratic(**units.about, level=level, undefined=units.undefined)
     every = np.concatenate(units.values, axis=1)
@@ -491,7 +491,7 @@ def levels(
             f"levels: {names[0]} {list(one.shape)}, {names[1]} {list(other.shape)}, family {list(families.shape)} and "
             f"config {list(configs.shape)}, expected the same number of runs in each"
         )
-    drawing = _Drawing(permutations, resamples, level, seed)
+    drawing = Drawing(permutations, resamples, level, seed)
     there = np.isfinite(one) | np.isfinite(other)
     last = np.arange(len(one)), one.shape[1] - 1 - np.argmax(there[:, ::-1], axis=1)
     ends = np.stack([one[last], other[last]])
@@ -548,7 +548,7 @@ def _rounded(columns: Floats) -> Floats:
     return np.stack(made)
 
 
-def _within_run(x: Floats, y: Floats, configs: Names, drawing: "_Drawing") -> Association:
+def _within_run(x: Floats, y: Floats, configs: Names, drawing: "Drawing") -> Association:
     """Mean over runs of the correlation over their checkpoints; the unit is the setting."""
     found: dict[str, list[float]] = {}
     without = []
@@ -575,7 +575,7 @@ def _within_run(x: Floats, y: Floats, configs: Names, drawing: "_Drawing") -> As
     return Association(float(sums.sum()) / runs, low, high, p, number, **about, smallest=smallest)
 
 
-def _seeds(ends: Floats, configs: Names, drawing: "_Drawing") -> Association:
+def _seeds(ends: Floats, configs: Names, drawing: "Drawing") -> Association:
     """Correlation of what the seeds of a setting differ by."""
     known = np.isfinite(ends).all(axis=0)
     away, without, owners = [], [], []
@@ -714,7 +714,7 @@ def _ranks(columns: Floats, times: Floats | None = None) -> Floats:
 
 
 @dataclass(frozen=True)
-class _Drawing:
+class Drawing:
     """Random orders and resamples of units within blocks, drawn from a seed, in pieces of bounded size."""
 
     permutations: int
