@@ -57,6 +57,7 @@ def files(tmp_path_factory):
     for name in ("proxies", "first", "second", "other"):
         members = {"embeddings": samples + rng.normal(size=samples.shape), "labels": labels}
         np.savez(folder / f"{name}.npz", **members, **({"proxies": proxies} if name == "proxies" else {}))
+    (folder / "trials.txt").write_text("".join(f"{int(k % 2)} 0 {1 if k % 2 else 4 + k}\n" for k in range(12)))
     (folder / "runs").mkdir()
     for run in (folder / "runs" / "plain", folder / "runs" / "warp", folder):
         run.mkdir(exist_ok=True)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -38,8 +38,10 @@ SYMMETRIC_METRICS = tuple(name for name in engine.PRODUCT_METRICS if name != "co
 FALSE_ACCEPT_RATES = (0.1, 0.01, 0.001, 0.0001)
 # Folds of the accuracy, as LFW has them.
 ACCURACY_FOLDS = 10
-# Thresholds of one pass: 16 MiB of counts a part.
-MOST_LEVELS = 2**20
+# Thresholds of one pass: 4 MiB of counts a part.
+MOST_LEVELS = 2**18
+# Target pairs whose scores are kept: 256 MiB; of more they are computed again for each pass.
+MOST_KEPT = 2**24
 # Thresholds of the first grid, where there are more target pairs than thresholds.
 GRID_LEVELS = 2**14
 # Thresholds between which resampled rates are interpolated.
@@ -169,7 +171,7 @@ def verification(
       The folds are those of a list in the format of LFW, tenths of any other list, or tenths of the identities with
       several rows, of which the pairs within a fold are taken, and targets weigh as much as impostors.
 
-    All pairs are counted exactly, in one pass over the scores, or in two or three where there are more than a million
+    All pairs are counted exactly, in one pass over the scores, or in two or three where there are many
     target pairs; the matrix is never stored. Identities are resampled, with all their pairs, for the intervals: a pair
     weighs what both of its ends do (the vertex bootstrap), to first order in the weights, and rates between 1,024
     thresholds are interpolated. Where targets of a list tie rows together, those rows are one identity.
@@ -364,14 +366,23 @@ def _distinct(levels: Tensor, tie: float) -> Tensor:
     return levels[torch.cat([levels.new_ones(1, dtype=torch.bool), levels.diff() > tie])]
 
 
-def _scored(view: engine.View) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the queries, places of the view, and the scores of some target pairs, until all have been."""
-    for start, stop in view.chunks(0):
-        query, _, score = view.scored(0, start, stop)
-        yield query + start, score
+def _targets(view: engine.View) -> Callable[[], Iterable[tuple[Tensor, Tensor]]]:
+    """A function that gives the queries, places of the view, and the scores of all target pairs, in pieces."""
+
+    def scored() -> Iterator[tuple[Tensor, Tensor]]:
+        for start, stop in view.chunks(0):
+            query, _, score = view.scored(0, start, stop)
+            yield query + start, score
+
+    if int(view.counted(0).sum()) > MOST_KEPT:
+        return scored
+    kept = list(scored())
+    return lambda: kept
 
 
-def _reached(view: engine.View, levels: Tensor, report: Report = None) -> tuple[np.ndarray, ...]:
+def _reached(
+    view: engine.View, targets: Iterable[tuple[Tensor, Tensor]], levels: Tensor, report: Report = None
+) -> tuple[np.ndarray, ...]:
     """Target pairs and impostor pairs that reach each of some ascending levels, and impostor pairs beyond, (L,) each.
 
     The levels, and the counts, are returned in descending order.
@@ -381,12 +392,12 @@ def _reached(view: engine.View, levels: Tensor, report: Report = None) -> tuple[
     counted = torch.empty_like(curve.negatives)
     counted[order] = curve.negatives.flip(0)
     places = torch.zeros(len(levels) + 1, dtype=torch.int64, device=levels.device)
-    for _, score in _scored(view):
+    for _, score in targets:
         found = torch.searchsorted(levels - view.tie, score, right=True)
         places += torch.bincount(found, minlength=len(places))
-    targets = places.flip(0).cumsum(0).flip(0)[1:]
     impostors, beyond = counted.tensor_split(2)
-    return tuple(each.flip(0).cpu().numpy() for each in (levels, targets, impostors, beyond))
+    accepted = places.flip(0).cumsum(0).flip(0)[1:]
+    return tuple(each.flip(0).cpu().numpy() for each in (levels, accepted, impostors, beyond))
 
 
 class _All:
@@ -413,17 +424,19 @@ class _All:
         if not totals[1]:
             raise InputError("no impostor pair: all rows are of one class")
 
+        self.targets = _targets(view)
+
         def at(levels: Tensor) -> Accepted:
-            score, *counts = _reached(view, _distinct(levels, view.tie), report)
+            score, *counts = _reached(view, self.targets(), _distinct(levels, view.tie), report)
             return Accepted(score, *(count // self.times for count in counts), totals=totals)
 
         if totals[0] <= MOST_LEVELS:
-            return at(torch.cat([score for _, score in _scored(view)]))
+            return at(torch.cat([score for _, score in self.targets()]))
         return at(self._deciding(at, costs))
 
     def _deciding(self, at: Callable[[Tensor], Accepted], costs: Costs) -> Tensor:
         """Levels with every target score that may decide a metric: a grid is refined until they are few."""
-        ends = torch.stack([torch.stack(score.aminmax()) for _, score in _scored(self.view) if len(score)])
+        ends = torch.stack([torch.stack(score.aminmax()) for _, score in self.targets() if len(score)])
         low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
         levels = torch.linspace(low, high, GRID_LEVELS, dtype=torch.float64, device=self.view.device)
         while True:
@@ -444,7 +457,7 @@ class _All:
             finer = levels[:-1][own][:, None] + gap[own][:, None] * part / (len(part) + 1)
             levels = torch.cat([levels, finer.flatten()])
         some = [levels]
-        for _, score in _scored(self.view):
+        for _, score in self.targets():
             place = torch.searchsorted(levels, score, right=True).clamp(1, len(levels) - 1) - 1
             some.append(score[own[place]])
         return torch.cat(some)
@@ -458,9 +471,10 @@ class _All:
             self._view(*(torch.isin(group, part).nonzero().flatten() for group in self._group_of_rows))
             for part in self.with_targets.tensor_split(ACCURACY_FOLDS)
         ]
-        levels = torch.cat([score for view in views for _, score in _scored(view)]).sort().values
+        targets = [_targets(view) for view in views]
+        levels = torch.cat([score for own in targets for _, score in own()]).sort().values
         levels = _distinct(levels[:: -(-len(levels) // MOST_LEVELS)], max(view.tie for view in views))
-        counts = [_reached(view, levels)[1:3] for view in views]
+        counts = [_reached(view, own(), levels)[1:3] for view, own in zip(views, targets, strict=True)]
         totals = np.array([[int(view.counted(0).sum()), int(view.negatives(0).sum())] for view in views])
         return _right(*(np.stack(each) for each in zip(*counts, strict=True)), totals, balanced=True), ""
 
@@ -492,7 +506,7 @@ class _All:
             ((counted,),) = engine.run(view, [histogram], progress=within(report, done, len(parts)))
             ends.index_add_(0, unit[group[rows]], counted.cpu())
         own = unit[self.groups.query].to(self.view.device)[self.view.sides[0].order]
-        for query, score in _scored(self.view):
+        for query, score in self.targets():
             targets.view(-1).index_add_(0, *_binned(own[query], score, histogram))
         return _downwards(targets), _downwards(ends)
 
