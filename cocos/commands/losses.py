@@ -26,7 +26,9 @@ def losses(
         if out is not None:
             raise InputError(f"--out {out}: it draws one loss; name it, like cocos losses ntxent --out {out}")
         entries = [cards.entry(each) for each in shelf.names()]
-        return Answer(text=lambda: cards.table(entries, shelf.UNSPECIFIED), document=lambda: entries)
+        return Answer(
+            text=lambda: cards.table(entries, shelf.UNSPECIFIED, shelf.BEYOND_SCORES), document=lambda: entries
+        )
     from cocos import measures, plots
     from cocos.reports import saving
 

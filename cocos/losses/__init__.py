@@ -96,6 +96,7 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.warped_softmax import WarpedSoftmax as WarpedSoftmax
 
 __all__ = [
+    "BEYOND_SCORES",
     "CONTRACT",
     "PROVIDED",
     "UNSPECIFIED",
@@ -154,6 +155,19 @@ ADAPTED_PACKAGES |= {name: name for name in ("lightly", "open_clip")}
 
 # Losses without a published formula, and why cocos does not compute them.
 UNSPECIFIED = {"osap": "only its abstract could be read, and it has no published code, so its formula would be a guess"}
+# Losses that no function of the scores of a query computes: name and spellings, without punctuation, and the reason.
+BEYOND_SCORES = {
+    "ibc intrabatch intrabatchconnections": (
+        "a message-passing network, trained with the encoder, refines each embedding from the others of its batch, and "
+        "a softmax classifies the result (Seidenschwarz et al. 2021, arXiv:2102.07753): without that network there is "
+        "no gradient; normalized_softmax counts the classifier beside it"
+    ),
+    "quintuplet aoq adaptiveofflinequintuplet": (
+        "two of the five rows of a pair are drawn from lists that a trained model made of the whole training set, and "
+        "their scores of each other, without the query, enter a hinge (Chen et al. 2020, arXiv:2003.03669, as its "
+        "published code has it); triplet_sh is the part within the batch, without its adaptive factor"
+    ),
+}
 # Losses without negatives: name and spellings, without punctuation and the word loss, and the terms they have instead.
 WITHOUT_NEGATIVES = {
     "vicreg": "it keeps up the variance of each dimension and draws their covariances to 0 (arXiv:2105.04906)",
@@ -192,6 +206,9 @@ def _refuse(name: str) -> None:
     module = name.strip().lower().replace("-", "_")
     if module in UNSPECIFIED:
         raise InputError(f"loss {name!r} is unspecified: {UNSPECIFIED[module]}")
+    for spellings, reason in BEYOND_SCORES.items():
+        if re.sub(r"[^a-z]", "", module).removesuffix("loss") in spellings.split():
+            raise InputError(f"loss {name!r} is no function of the scores of a query: {reason}")
     for spellings, terms in WITHOUT_NEGATIVES.items():
         if re.sub(r"[^a-z]", "", module).removesuffix("loss") in spellings.split():
             raise InputError(

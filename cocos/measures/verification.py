@@ -42,8 +42,8 @@ ACCURACY_FOLDS = 10
 MOST_LEVELS = 2**18
 # Target pairs whose scores are kept: 256 MiB; of more they are computed again for each pass.
 MOST_KEPT = 2**24
-# Thresholds of the first grid, where there are more target pairs than thresholds.
-GRID_LEVELS = 2**14
+# Thresholds of a grid, where there are more target pairs than thresholds: few enough that float32 decides most scores.
+GRID_LEVELS = 2**10
 # Thresholds between which resampled rates are interpolated.
 RESAMPLED_LEVELS = 1024
 # Units that are resampled; more identities are merged into so many at random.

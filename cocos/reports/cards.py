@@ -24,7 +24,7 @@ COUPLES = {
 }
 
 
-def table(entries: list[dict], unspecified: dict[str, str]) -> Table:
+def table(entries: list[dict], unspecified: dict[str, str], beyond: dict[str, str]) -> Table:
     """List losses, given by `entry`, by family with their parameters; below, why others are not implemented."""
     entries = sorted(entries, key=lambda e: (e["family"], e["name"]))
     rows = tuple(
@@ -32,6 +32,7 @@ def table(entries: list[dict], unspecified: dict[str, str]) -> Table:
     )
     notes = (
         *(f"{name}: unspecified, {reason}" for name, reason in unspecified.items()),
+        *(f"{names.split()[0]}: no function of the scores of a query; {reason}" for names, reason in beyond.items()),
         "The card of one loss, with formula, source and other names: cocos losses NAME; any of its names will do, like "
         "InfoNCE.",
         "A loss of your own: --loss package.module:attribute or --loss file.py:attribute; a sum: --loss "
