@@ -134,11 +134,11 @@ def test_one_story_with_a_title_and_three_ways_of_reading_it(path):
 
 @BY_PATH
 def test_functions_are_defined_only_where_the_subject_is_a_function_of_the_reader(path):
-    """In `own_*`; and where a library wants a class, in a cell that says that it needs it."""
+    """In `own_*` and `design_*`; and where a library wants a class, in a cell that says that it needs it."""
     for cell in cells(path):
         tree = ast.parse("".join(line for line in cell["source"] if not line.startswith(execution.COMMAND)))
         defined = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-        assert not defined or path.stem.startswith("own_") or cell["metadata"].get("needs"), defined
+        assert not defined or path.stem.startswith(("own_", "design_")) or cell["metadata"].get("needs"), defined
 
 
 @BY_PATH
