@@ -69,6 +69,11 @@ class RunColumn:
         digits: decimals.
         percent: in percent: of the queries for a sum, of one for any other number.
         legend: below the table; empty: it has none.
+
+    Examples:
+        >>> from cocos.counting.statistics import RunColumn
+        >>> RunColumn("idle %", percent=True).digits
+        0
     """
 
     heading: str

@@ -171,7 +171,7 @@ def correlate(
 
 
 @dataclass(frozen=True, eq=False)
-class RunColumn:
+class NumberOfRuns:
     """A number of every run: (runs,), or (runs, checkpoints); NaN where there is none."""
 
     name: str
@@ -213,7 +213,7 @@ def _expanded(table: xr.Dataset, name: str) -> list[str]:
     return [f"{name}{PART_SIGN}{part}" for part in table[rest[0]].values] if len(rest) == 1 else [name]
 
 
-def _column(table: xr.Dataset, name: str, option: str) -> RunColumn:
+def _column(table: xr.Dataset, name: str, option: str) -> NumberOfRuns:
     """A number by its name; the mean of the directions, unless one is named as in `R@1:i2t`."""
     base, _, part = name.partition(PART_SIGN)
     names = _known(table)
@@ -237,10 +237,10 @@ def _column(table: xr.Dataset, name: str, option: str) -> RunColumn:
             f"{option} {name}: it has a number for each {rest[0]}; write {name}{PART_SIGN} and one of {at}"
         )
     array = values.transpose("run", ...).values.astype(np.float64)
-    return RunColumn(name, array, str(values.attrs.get("long_name", base)), str(values.attrs.get("units", "")))
+    return NumberOfRuns(name, array, str(values.attrs.get("long_name", base)), str(values.attrs.get("units", "")))
 
 
-def _target(table: xr.Dataset, y: str | None, notes: list[str]) -> RunColumn:
+def _target(table: xr.Dataset, y: str | None, notes: list[str]) -> NumberOfRuns:
     """The number that is predicted; a note says where it is not of the test split."""
     names = _known(table)
     there = [name for name in DEFAULT_Y if name in names and _column(table, name, "--y").known]
@@ -255,7 +255,7 @@ def _target(table: xr.Dataset, y: str | None, notes: list[str]) -> RunColumn:
     return made
 
 
-def _asked(table: xr.Dataset, x: Sequence[str] | str | None, target: RunColumn) -> list[RunColumn]:
+def _asked(table: xr.Dataset, x: Sequence[str] | str | None, target: NumberOfRuns) -> list[NumberOfRuns]:
     """The numbers that are correlated."""
     names = [x] if isinstance(x, str) else list(x or ())
     if not names:
@@ -304,13 +304,15 @@ def _chosen(table: xr.Dataset, where: Sequence[str]) -> xr.Dataset:
     return table
 
 
-def _levels(x: RunColumn, y: RunColumn, **options: Any) -> dict[str, correlation.Association]:
+def _levels(x: NumberOfRuns, y: NumberOfRuns, **options: Any) -> dict[str, correlation.Association]:
     """All levels, of the checkpoints; of the last one of each run where only one of the two has checkpoints."""
     both = (x.values, y.values) if x.values.ndim == y.values.ndim else (x.last, y.last)
     return correlation.levels(*both, names=(x.name, y.name), **options)
 
 
-def _at_settings(columns: Sequence[RunColumn], family: np.ndarray, config: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _at_settings(
+    columns: Sequence[NumberOfRuns], family: np.ndarray, config: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Means over seeds at the last checkpoint that the first or second number has, and the family of each setting."""
     values = [each.last for each in columns]
     if all(each.values.ndim == 2 for each in columns):
@@ -319,7 +321,7 @@ def _at_settings(columns: Sequence[RunColumn], family: np.ndarray, config: np.nd
     return correlation.means(np.stack(values), config, family)
 
 
-def _of_levels(asked: Sequence[RunColumn], found: Sequence[Mapping], holm: bool) -> dict[str, tuple]:
+def _of_levels(asked: Sequence[NumberOfRuns], found: Sequence[Mapping], holm: bool) -> dict[str, tuple]:
     """Variables over x and level."""
     made: dict[str, tuple] = {
         "x": ("x", [each.name for each in asked], "number of the runs"),
@@ -339,7 +341,7 @@ def _of_levels(asked: Sequence[RunColumn], found: Sequence[Mapping], holm: bool)
     return made
 
 
-def _parabolas(asked: Sequence[RunColumn], y: RunColumn, owners: dict, drawing: dict) -> dict[str, tuple]:
+def _parabolas(asked: Sequence[NumberOfRuns], y: NumberOfRuns, owners: dict, drawing: dict) -> dict[str, tuple]:
     """Variables over x of the parabolas over settings, in the log of x where x is above 0."""
     found = []
     for x in asked:
@@ -356,7 +358,7 @@ def _parabolas(asked: Sequence[RunColumn], y: RunColumn, owners: dict, drawing: 
 
 
 def _beyond(
-    asked: Sequence[RunColumn], bases: Sequence[RunColumn], y: RunColumn, owners: dict, tests: dict
+    asked: Sequence[NumberOfRuns], bases: Sequence[NumberOfRuns], y: NumberOfRuns, owners: dict, tests: dict
 ) -> dict[str, tuple]:
     """Variables over x and baseline; none without a baseline."""
     if not bases:
@@ -372,7 +374,7 @@ def _beyond(
     return made
 
 
-def _points(asked: Sequence[RunColumn], target: RunColumn, table: xr.Dataset) -> dict[str, tuple]:
+def _points(asked: Sequence[NumberOfRuns], target: NumberOfRuns, table: xr.Dataset) -> dict[str, tuple]:
     """The numbers of all runs, (x, run, step) and (run, step); a number without steps is at the last one."""
     steps = table["step"].values if "step" in table.dims else np.zeros(1, dtype=np.int64)
 

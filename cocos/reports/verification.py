@@ -5,7 +5,7 @@ import math
 import xarray as xr
 
 from cocos import measures
-from cocos.counting import health
+from cocos.counting import findings
 from cocos.reports.layout import Table
 from cocos.reports.phrases import geometry
 
@@ -27,7 +27,7 @@ def table(data: xr.Dataset) -> Table:
         rows.append((name, cell(entry["mean"], digits) or "-", interval, cell(entry["threshold"], 4)))
     split = f"split {found['split']}, " if found["split"] else ""
     head = (
-        *health.first(data.attrs["notes"]),
+        *findings.first(data.attrs),
         f"{split}{found['metric']} scores on {found['device']}; in percent, except minDCF and thresholds",
         f"{found['trials']}: {found['targets']:,} target pairs, {found['impostors']:,} impostor pairs of "
         f"{found['identities']:,} identities",
