@@ -466,7 +466,7 @@ question(
 
 
 @asks(
-    "report checkpoint.pt --out report.html",
+    "report embeddings.npz --loss ntxent --out report.html",
     measure="count",
     takes="source loss",
     leaves="convention metrics n90",

@@ -36,7 +36,7 @@ from cocos.reports.layout import Step, Table
 # Severities that ask for something, the gravest first.
 ASKING = ("stop", "look")
 # Rows of a table that stands open on the page; a longer one unfolds.
-MOST_ROWS = 20
+OPEN_ROWS = 20
 # Models that a page compares.
 MOST_MODELS = 2
 # What a result of a measure has, and that of no other.
@@ -60,7 +60,7 @@ PICTURE_INCHES = 7.5
 # Characters of a text of the data in the page.
 LONGEST_TEXT = 160
 # Suspected pairs and queries that the page lists; all of them are written by the commands beside them.
-MOST_SUSPECTS, MOST_QUERIES, MOST_CANDIDATES = 50, 12, 10
+MOST_SUSPECTS, LISTED_QUERIES, LISTED_CANDIDATES = 50, 12, 10
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """An answer of the page.
 
     Args:
@@ -139,7 +139,7 @@ class Page:
 
     title: str
     about: Sequence[str] = ()
-    sections: list[Section] = field(default_factory=list)
+    sections: list[PageSection] = field(default_factory=list)
     results: list[tuple[str, xr.Dataset]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     curve: Mapping[str, Any] | None = None
@@ -326,7 +326,7 @@ class _Work:
 
     def section(
         self, key: str, title: str, kind: str, command: str, *more: Any, says: Sequence[str] = ()
-    ) -> list[Section]:
+    ) -> list[PageSection]:
         """The section of a measure with its table and its picture; none where it does not apply."""
         data = self.tried(kind)
         if data is None:
@@ -338,12 +338,12 @@ class _Work:
 
 def _answered(
     key: str, title: str, says: Sequence[str], pictures: Sequence[Picture], shown: Table, command: str = ""
-) -> Section:
+) -> PageSection:
     """A section of one table, which unfolds where it is long."""
     table = [replace(shown, head=())]
-    if len(shown.rows) <= MOST_ROWS:
-        return Section(key, title, says, pictures, table, command=command)
-    return Section(key, title, says, pictures, (), [Detail(f"All {len(shown.rows)} rows", table)], command=command)
+    if len(shown.rows) <= OPEN_ROWS:
+        return PageSection(key, title, says, pictures, table, command=command)
+    return PageSection(key, title, says, pictures, (), [Detail(f"All {len(shown.rows)} rows", table)], command=command)
 
 
 def of_model(
@@ -388,7 +388,7 @@ def of_model(
     shown = reports.table("count", counted)
     says = [line for line in shown.head if "contribute" in line or "negatives" in line][:3]
     sections = [
-        Section("how-many", "How many negatives?", says, pictures, [replace(shown, head=(), notes=())],
+        PageSection("how-many", "How many negatives?", says, pictures, [replace(shown, head=(), notes=())],
                 command=work.command("count")),
         *work.section("how-unequal", "How unequal?", "lorenz", work.command("plot", kind="lorenz")),
         *work.section("what-if", "What if?", "replay", work.command("replay")),
@@ -502,7 +502,7 @@ def _said(text: Callable[[int], str] | None, row: int) -> str:
     return "" if text is None else terminal.bounded(terminal.clean(" ".join(text(row).split())), LONGEST_TEXT)
 
 
-def _suspects(work: _Work, data: xr.Dataset | None, items: Any) -> list[Section]:
+def _suspects(work: _Work, data: xr.Dataset | None, items: Any) -> list[PageSection]:
     """Pairs to read, the largest push first, with their texts where these are known."""
     if data is None:
         return []
@@ -518,17 +518,17 @@ def _suspects(work: _Work, data: xr.Dataset | None, items: Any) -> list[Section]
     return [replace(section, suspects=some, command=work.command("audit", out="suspects.csv"))]
 
 
-def _queries(work: _Work, counted: xr.Dataset, items: Any) -> list[Section]:
+def _queries(work: _Work, counted: xr.Dataset, items: Any) -> list[PageSection]:
     """The queries whose heaviest negative has most of their push, and what pushes them."""
     name = str(counted["direction"].values[0])
     side = counted.sel(direction=name)
     hardest, rows = (side[key].values.ravel() for key in ("hardest_share_per_query", "query_index"))
     order = np.argsort(-np.nan_to_num(hardest, nan=-1.0), kind="stable")
-    some = list(dict.fromkeys(int(rows[place]) for place in order if hardest[place] > 0))[:MOST_QUERIES]
+    some = list(dict.fromkeys(int(rows[place]) for place in order if hardest[place] > 0))[:LISTED_QUERIES]
     query, candidate = items.texts(name) if items else (None, None)
     details = []
     for row in some:
-        data = work.tried("contributors", row=row, direction=name, top=MOST_CANDIDATES)
+        data = work.tried("contributors", row=row, direction=name, top=LISTED_CANDIDATES)
         if data is None:
             break
         shown = reports.table("contributors", data, labels=candidate)
@@ -538,7 +538,7 @@ def _queries(work: _Work, counted: xr.Dataset, items: Any) -> list[Section]:
         return []
     says = (f"The {len(details)} queries of {name} whose heaviest negative has the largest part of their push.",)
     command = work.command("query", row=some[0], direction=name)
-    return [Section("queries", "Which queries?", says, details=details, command=command)]
+    return [PageSection("queries", "Which queries?", says, details=details, command=command)]
 
 
 def _curves(data: xr.Dataset) -> Picture:
