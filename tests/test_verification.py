@@ -107,6 +107,15 @@ def test_float32_and_two_sides_and_other_costs_are_what_a_loop_finds():
     assert float(data["low"][0]) < float(data["value"][0]) < float(data["high"][0])
 
 
+def test_proxies_stay_out_and_a_loss_brings_its_metric():
+    samples = planted()
+    rows, labels = samples.query, samples.query_group
+    proxies = Embeddings.labelled(rows, labels, rows[::6])
+    data = measures.verification(proxies, loss="triplet_euclidean", resamples=0)
+    assert data.attrs["metric"] == "euclidean" and "not with the class proxies" in data.attrs["notes"]
+    assert_same(data, slow(*compared(samples, "euclidean")))
+
+
 def test_many_target_pairs_are_refined_and_nothing_changes(monkeypatch):
     embeddings = planted(classes=12, each=20, noise=1.3)
     whole = measures.verification(embeddings, resamples=0)

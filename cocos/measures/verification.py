@@ -24,7 +24,7 @@ from cocos.embeddings.batches import Batch
 from cocos.engine import readers
 from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Progress, within
-from cocos.measures.evaluate import origin, ranked_by, split_of
+from cocos.measures.evaluate import among_samples, origin, ranked_by, split_of
 from cocos.results import summaries
 from cocos.results.correlation import Drawing
 
@@ -177,7 +177,8 @@ def verification(
     thresholds are interpolated. Where targets of a list tie rows together, those rows are one identity.
 
     Args:
-        embeddings: a labelled set, or two sides; or a checkpoint (a split of its data is encoded).
+        embeddings: a labelled set, or two sides; or a checkpoint (a split of its data is encoded); of
+            a set with class proxies, its samples.
         trials: a file of lines `label a b` (1 or target, 0 or nontarget; the label may stand last) or in the format of
             LFW's `pairs.txt`; or tuples (label, a, b). a is a query and b a candidate: names of rows, or row numbers
             from 0. A name may also be that of a file without its folder and ending. None: all pairs.
@@ -215,10 +216,13 @@ def verification(
         raise InputError(nearest("metric", metric, SYMMETRIC_METRICS))
     batches.check(None, 2, None, None, seed)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
-    metric, _, chosen = ranked_by(checkpoint, loss, metric)
+    metric, trained_with, chosen = ranked_by(checkpoint, loss, metric)
     if metric not in SYMMETRIC_METRICS:
         raise InputError(f"metric: {metric}, as of the loss, differs from either end; choose one with --metric")
     embeddings = embedded(embeddings, split_of(embeddings, split), device, progress)
+    if samples := among_samples(embeddings):
+        chosen.append("the samples are compared with each other, and not with the class proxies")
+        embeddings = samples
     scores.check(embeddings, metric, checkpoint and checkpoint.path)
     spread = health.of(embeddings, metric)
     loud = health.meaningless(embeddings, metric)
@@ -254,6 +258,7 @@ def verification(
     attrs = {
         "title": "Verification metrics",
         "metric": metric,
+        **({"trained_with": trained_with} if trained_with else {}),
         "trials": "all pairs" if trials is None else str(trials) if isinstance(trials, str | Path) else "given",
         "targets": targets,
         "impostors": impostors,
@@ -708,6 +713,7 @@ def document(data: xr.Dataset) -> dict:
     return {
         **results.about(attrs),
         "split": attrs.get("split"),
+        "trained_with": attrs.get("trained_with"),
         "health": json.loads(attrs["health"]),
         **{
             key: attrs[key]
