@@ -149,6 +149,7 @@ NEEDED = {
     "solve": ["two.npz", "--effective", "5"],
     "table": ["count.nc"],
     "temperature": ["two.npz"],
+    "verification": ["two.npz"],
     "verify": ["two.npz"],
     "whatif": ["two.npz"],
 }
@@ -157,7 +158,8 @@ SUFFIXES = {
     **dict.fromkeys(("file", "first", "second", "run", "files", "target"), ("jsonl", "nc", "npz", "pt", "safetensors")),
     **dict.fromkeys(("data", "images"), ("jsonl", "npz")),
     **dict.fromkeys(("names", "labels"), ("jsonl", "csv")),
-    **dict.fromkeys(("distractors",), ("npz",)),
+    **dict.fromkeys(("distractors", "ensemble"), ("npz",)),
+    **dict.fromkeys(("trials",), ("txt",)),
     **dict.fromkeys(("model",), ("safetensors", "py")),
     **dict.fromkeys(("loss",), ("py",)),
     **dict.fromkeys(("recipe",), ("toml",)),

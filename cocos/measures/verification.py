@@ -184,7 +184,7 @@ def verification(
             from 0. A name may also be that of a file without its folder and ending. None: all pairs.
         metric: cosine, dot, euclidean or squared_euclidean; None: that of the loss, or cosine.
         loss: of the training, whose scores are used; None: the one that the checkpoint recorded.
-        prior: π, of a target.
+        prior: probability π of a target, for minDCF.
         miss_cost: :math:`C_m`, of a target that is refused.
         false_accept_cost: :math:`C_f`, of an impostor that is accepted.
         resamples: of the identities, for the intervals; 0: none, which saves a pass over the scores.
