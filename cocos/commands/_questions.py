@@ -62,7 +62,10 @@ RESULT_SUFFIXES = (".nc", ".jsonl")
 CORRELATIONS_ABREAST, CURVES_ABREAST, MOST_X_DRAWN = 2, 3, 4
 
 # Measures that a command asks beside that of its row, or that a command in a file asks.
-ASKED_WITHIN = {"equivalences": "losses", "health": "count", "paper_table": "table", "same_gradient": "verify"}
+ASKED_WITHIN = {
+    **{"equivalences": "losses", "health": "count", "paper_table": "table", "same_gradient": "verify"},
+    "verification": "evaluate",
+}
 # Options of a question without a row that its help shows, beside the shared ones.
 MOST_SHOWN = 4
 # Place of a question without a row: after the others of its section.

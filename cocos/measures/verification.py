@@ -203,7 +203,7 @@ def verification(
         InputError: an option, an embedding or a trial that cannot be used; no target pair; no impostor pair.
 
     Source: EER and minDCF: NIST Speaker Recognition Evaluation plans. Accuracy: Huang et al. 2007, Labeled Faces in the
-    Wild. Vertex bootstrap: Fogliato, Patil & Monperrus 2024, arXiv:2306.01198.
+    Wild. Vertex bootstrap: Fogliato, Patil & Perona 2024, arXiv:2306.01198.
 
     Examples:
         >>> rows = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
