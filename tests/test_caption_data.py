@@ -61,6 +61,15 @@ def test_the_folder_of_a_table(table):
     assert source.kind == "caption_tables" and len(source.load().query) == 3
 
 
+@pytest.mark.parametrize("mark", [",", "\t"])
+def test_a_table_that_begins_as_a_pickle_is_a_table(mark, tmp_path):
+    """The c of `caption` imports the names of two lines, in a pickle."""
+    picture(tmp_path / "a.jpg")
+    path = lines(tmp_path / "table.csv", f"caption{mark}image", f"one dog{mark}a.jpg", f"a cat{mark}a.jpg")
+    assert inspect(path)["format"] == "caption_tables"
+    assert data.find(path).load().candidate.items == ("one dog", "a cat")
+
+
 def test_the_first_row_of_a_table_without_a_header_is_a_row(table):
     """As Conceptual Captions: a caption, a tab, and the image; quotation marks are characters."""
     path = written(table / "Train_GCC-training.tsv", None, "\t", turned=True, quote="")

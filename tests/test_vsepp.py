@@ -416,7 +416,8 @@ def test_data_and_vocabulary_are_found_beside_each_other(tmp_path, folder):
     recorded = options(data_path=str(folder.parent), vocab_path=str(tmp_path / "words"))
     (tmp_path / "words").mkdir()
     words = json.dumps({"word2idx": VOCABULARY})
-    for place in (folder, folder.parent, folder / "vocab", folder.parent / "vocab", tmp_path / "words"):
+    near = (folder, folder.parent, tmp_path)
+    for place in (*near[:2], *(each / "vocab" for each in near), tmp_path / "words"):
         (folder / "f30k_precomp_vocab.pkl").unlink(missing_ok=True)
         place.mkdir(exist_ok=True)
         (place / "f30k_precomp_vocab.json").write_text(words)

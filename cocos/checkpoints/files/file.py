@@ -15,7 +15,7 @@ from typing import IO, Any
 from cocos.base import reading, tensor_files
 from cocos.base.errors import InputError, unreachable
 from cocos.base.untrusted import refuse_long
-from cocos.checkpoints.files.operations import ALWAYS_ALLOWED, most_unpacked, names
+from cocos.checkpoints.files.operations import ALWAYS_ALLOWED, TooMuch, most_unpacked, names
 from cocos.checkpoints.files.pickles import Pickles
 
 __all__ = ["PROGRAM_KINDS", "TENSOR_KINDS", "Directory", "File", "Stream"]
@@ -237,11 +237,16 @@ def _kind_of_archive(members: set[str]) -> str:
 
 
 def _unmarked_pickle(file: File, head: bytes) -> bool:
-    """Pickles of protocols 0 and 1 have no mark: one must parse to its end and import something."""
+    """Pickles of protocols 0 and 1 have no mark: one must parse to its end and import something.
+
+    A table whose first column is a `caption` begins as one, and stops being one at its second line.
+    """
     if head[:1] not in {b"c", b"(", b"]", b"}"}:
         return False
     try:
         with file.stream() as stream:
-            return any(True for _ in names(stream))
+            return sum(1 for _ in names(stream)) > 0
+    except TooMuch:
+        return True
     except ValueError:
         return False

@@ -376,6 +376,7 @@ def _words(training: Training, folder: Path) -> dict[str, int]:
     """Read the vocabulary of the training from a file beside the data, or beside the checkpoint."""
     name, recorded = str(training.options.get("data_name") or folder.name), training.options.get("vocab_path")
     places = [folder, folder.parent, folder / "vocab", folder.parent / "vocab"]
+    places.append(folder.resolve().parent.parent / "vocab")  # beside data/f30k_precomp, as the two are unpacked
     places += [Path(recorded)] if isinstance(recorded, str) else []
     for place in [*places, Path(training.path).parent]:
         for suffix in (".pkl", ".json"):
