@@ -179,11 +179,11 @@ WITHOUT_NEGATIVES = {
 GEOMETRY_COMMAND = "cocos evaluate FILE"
 
 
-def _plain(name: str) -> str:
+def _simplified(name: str) -> str:
     """Drop the differences between spellings of a name: case, hyphens, spaces, the word loss at its end.
 
     Examples:
-        >>> cocos.losses._plain("NT-Xent loss"), cocos.losses._plain("ProxyNCA++")
+        >>> cocos.losses._simplified("NT-Xent loss"), cocos.losses._simplified("ProxyNCA++")
         ('ntxent', 'proxyncapp')
     """
     letters = re.sub(r"[^a-z0-9]", "", name.lower().replace("++", "pp"))
@@ -201,7 +201,7 @@ def _also_called(cls: type) -> list[tuple[str, dict[str, str]]]:
     return [(name, dict(re.findall(r"(\w+)=([\w.]+)", remark))) for name, remark in docstrings.listed(said)]
 
 
-def _refuse(name: str) -> None:
+def _refuse_uncounted(name: str) -> None:
     """Refuse a loss that cocos knows and does not compute, in any spelling."""
     module = name.strip().lower().replace("-", "_")
     if module in UNSPECIFIED:
@@ -235,10 +235,10 @@ def _files(folders: tuple[str, ...]) -> list[str]:
 @functools.cache
 def _known_names() -> dict[str, tuple[str, dict[str, str]]]:
     """Map the other names of the losses, listed on their cards, to their file and the parameters they imply."""
-    found: dict[str, tuple[str, dict[str, str]]] = {_plain(name): (name, {}) for name in names()}
+    found: dict[str, tuple[str, dict[str, str]]] = {_simplified(name): (name, {}) for name in names()}
     for module in names():
-        for name, implied in _also_called(_of_file(module)):
-            found.setdefault(_plain(name), (module, implied))
+        for name, implied in _also_called(_class_of_file(module)):
+            found.setdefault(_simplified(name), (module, implied))
     return found
 
 
@@ -255,13 +255,13 @@ def module_name(name: str) -> str:
     module = name.strip().lower().replace("-", "_")
     if module in names():
         return module
-    _refuse(name)
+    _refuse_uncounted(name)
     if module.endswith(".py"):
         raise InputError(f"loss {name!r} is a file: name the function or class in it, like {name}:my_loss")
     known = _known_names()
-    if _plain(name) not in known:
+    if _simplified(name) not in known:
         raise InputError(nearest("loss", name, [*names(), *plugins.names(plugins.LOSSES)]))
-    return known[_plain(name)][0]
+    return known[_simplified(name)][0]
 
 
 def brought(name: str) -> dict[str, str]:
@@ -273,9 +273,9 @@ def brought(name: str) -> dict[str, str]:
         >>> cocos.losses.brought("ClipLoss")
         {'temperature': '0.07'}
     """
-    if name.strip().lower().replace("-", "_") in names() or _reader(name.strip()):
+    if name.strip().lower().replace("-", "_") in names() or _file_of_spelling(name.strip()):
         return {}
-    return dict(_known_names().get(_plain(name), ("", {}))[1])
+    return dict(_known_names().get(_simplified(name), ("", {}))[1])
 
 
 def _html(loss: Any) -> str:
@@ -295,7 +295,7 @@ def _html(loss: Any) -> str:
     return html.table(cls.__name__, rows)
 
 
-def _of_file(module: str) -> type:
+def _class_of_file(module: str) -> type:
     """Import the class of a file; notebooks show its losses as tables."""
     found = importlib.import_module(f"{__name__}.{module}")
     cls: Any = getattr(found, found.__all__[0])
@@ -305,11 +305,11 @@ def _of_file(module: str) -> type:
 
 
 def _class(name: str) -> type:
-    return _of_file(module_name(name))
+    return _class_of_file(module_name(name))
 
 
 def _on_shelf(name: str) -> bool:
-    return name.strip().lower().replace("-", "_") in {*names(), *UNSPECIFIED} or _plain(name) in _known_names()
+    return name.strip().lower().replace("-", "_") in {*names(), *UNSPECIFIED} or _simplified(name) in _known_names()
 
 
 def reader_of(name: str) -> str | None:
@@ -333,7 +333,7 @@ def reader_of(name: str) -> str | None:
     return "own" if not _on_shelf(name) and name in plugins.names(plugins.LOSSES) else None
 
 
-def _reader(name: str) -> FileOfSpellings | None:
+def _file_of_spelling(name: str) -> FileOfSpellings | None:
     """The file that reads this spelling; None for the shelf."""
     kind = reader_of(name)
     return cast(FileOfSpellings, importlib.import_module(f"{__name__}.external.{kind}")) if kind else None
@@ -349,7 +349,7 @@ def canonical(name: str) -> str:
         >>> cocos.losses.canonical("Multi-Similarity")
         'multi_similarity'
     """
-    reader = _reader(name.strip())
+    reader = _file_of_spelling(name.strip())
     return reader.canonical(name.strip()) if reader else module_name(name)
 
 
@@ -363,7 +363,7 @@ def known(name: str) -> set[str] | None:
         >>> sorted(cocos.losses.known("ntxent"))
         ['scale', 'temperature']
     """
-    reader = _reader(name.strip())
+    reader = _file_of_spelling(name.strip())
     if reader:
         return reader.known(name.strip())
     return accepted(_class(name))
@@ -376,7 +376,7 @@ def counterpart(name: str) -> str | None:
         >>> cocos.losses.counterpart("open_clip:ClipLoss")
         'ntxent'
     """
-    reader = _reader(name.strip())
+    reader = _file_of_spelling(name.strip())
     found = getattr(reader, "library", None)
     return found.counterpart(name.strip()) if found else None
 
@@ -407,7 +407,7 @@ def qualified(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
         >>> cocos.losses.qualified("triplet+ntxent", {"margin": 0.1})
         {'triplet.margin': 0.1}
     """
-    reader = _reader(name.strip())
+    reader = _file_of_spelling(name.strip())
     if reader:
         return reader.qualified(name.strip(), parameters)
     return settled(name, _class(name), parameters)
@@ -491,7 +491,7 @@ def load(name: str, parameters: dict[str, Any] | None = None, **named: Any) -> T
     if twice := sorted(named.keys() & (parameters or {}).keys()):
         raise InputError(f"{name}: {', '.join(twice)} in the dict of parameters and as a keyword; give it once")
     name, parameters = name.strip(), dict(parameters or {}) | named
-    reader = _reader(name)
+    reader = _file_of_spelling(name)
     if reader:
         return cast(TrainingLoss, reader.load(name, parameters))
     cls = _class(name)
@@ -529,7 +529,7 @@ def of(loss: Any) -> Loss:
 
 def _classes() -> dict[str, str]:
     """Map the class of each loss of the shelf to its file, which is imported."""
-    return {_of_file(name).__name__: name for name in names()}
+    return {_class_of_file(name).__name__: name for name in names()}
 
 
 def __getattr__(name: str) -> Any:
@@ -542,7 +542,7 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"{__name__}.external.{file}"), name)
     file = name if name in names() else _classes().get(name) if name[:1].isupper() else None
     if file:
-        cls = _of_file(file)
+        cls = _class_of_file(file)
         return cls if name == cls.__name__ else importlib.import_module(f"{__name__}.{file}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -83,19 +83,19 @@ class MultipliedAngle(SoftmaxLoss):
         """Lengths of queries, (Q, 1), and of candidates, (1, C)."""
         return pairs.norms()
 
-    def _turned(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+    def _with_margin(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Cosines with the margin on the positives, and their slopes, (Q, C) each."""
         target, slope = multiplied(pairs.scores, self.margin, self.annealing)
         return torch.where(pairs.positive, target, pairs.scores), torch.where(pairs.positive, slope, 1)
 
     def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
         """Logits and their slopes, the norms fixed, (Q, C) each."""
-        (query, candidate), (cosine, slope) = self.lengths(pairs), self._turned(pairs)
+        (query, candidate), (cosine, slope) = self.lengths(pairs), self._with_margin(pairs)
         return query * candidate * cosine, query * candidate * slope
 
     def radial(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ norm of the query, (Q,): :math:`\sum_j e_j |W_j| t_j`, e the residuals."""
-        candidate, (cosine, _) = self.lengths(pairs)[1], self._turned(pairs)
+        candidate, (cosine, _) = self.lengths(pairs)[1], self._with_margin(pairs)
         return (pairs.residual(self.logits(pairs)[0]) * candidate * cosine).sum(dim=1)
 
     def unit(self, pairs: Pairs) -> Tensor:

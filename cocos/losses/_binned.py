@@ -40,7 +40,7 @@ class BinnedAP(ShelfLoss):
         """Bins per unit of score."""
         raise NotImplementedError
 
-    def _histograms(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
+    def _shares_and_precision(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Positives in each bin, their share of all up to it, and the precision up to it, (Q, centres) each."""
         places, positives, negatives = self.places(pairs), [], []
         for centre in range(self.centres):
@@ -54,13 +54,13 @@ class BinnedAP(ShelfLoss):
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
-        own, _, precision = self._histograms(pairs)
+        own, _, precision = self._shares_and_precision(pairs)
         number = pairs.positive.sum(dim=1)
         return torch.where(number > 0, 1 - (own * precision).sum(dim=1) / number.clamp(min=1), 0)
 
     def weight(self, pairs: Pairs) -> Tensor:
         """Closed form of ∂ Σ loss / ∂ score, (Q, C), see the class."""
-        _, share, precision = self._histograms(pairs)
+        _, share, precision = self._shares_and_precision(pairs)
         gains = precision + (share * (1 - precision)).flip(1).cumsum(dim=1).flip(1)
         costs = -(share * precision).flip(1).cumsum(dim=1).flip(1)
         places, weight = self.places(pairs), torch.zeros_like(pairs.scores)

@@ -73,14 +73,14 @@ class AdaFace(SoftmaxLoss):
         """λ of Σ exp(λ s) of each query alone; None while μ and σ are of the batch."""
         return None if self.mean is None or self.deviation is None else self.scale
 
-    def _of_norms(self, norm: Tensor) -> tuple[Tensor | float, Tensor | float]:
+    def _mean_and_deviation(self, norm: Tensor) -> tuple[Tensor | float, Tensor | float]:
         """μ and σ: the given ones, else of these norms; σ of one norm is 0."""
         spread = norm.std() if norm.numel() > 1 else torch.zeros_like(norm.sum())
         return norm.mean() if self.mean is None else self.mean, spread if self.deviation is None else self.deviation
 
     def bind(self, pairs: Pairs) -> "AdaFace":
         """The same loss with the mean and the deviation of the norms of these queries, where they are not given."""
-        mean, deviation = (float(value) for value in self._of_norms(pairs.norms()[0].double()))
+        mean, deviation = (float(value) for value in self._mean_and_deviation(pairs.norms()[0].double()))
         return replace(self, mean=mean, deviation=deviation)
 
     def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
@@ -89,7 +89,7 @@ class AdaFace(SoftmaxLoss):
         :math:`t' = \sin(\theta - m z) / \sin\theta`, or 0 where the turned angle is clipped.
         """
         cosine, norm = pairs.scores, pairs.norms()[0].detach()
-        mean, deviation = self._of_norms(norm)
+        mean, deviation = self._mean_and_deviation(norm)
         turn = self.margin * (self.h * (norm - mean) / (deviation + SPREAD_FLOOR)).clamp(-1, 1)
         cos, sin = turn.cos(), turn.sin()
         turned, slope, _ = shifted(cosine, cos, -sin)

@@ -69,7 +69,7 @@ class AlignUniform(ShelfLoss):
         further = [sources.SOURCES[place] for place in VIEW_SOURCES] if self.uniformity == "views" else []
         return (sources.DIRECTIONS[0], *further)
 
-    def _spread(self, pairs: Pairs) -> list[Tensor]:
+    def _spread_pairs(self, pairs: Pairs) -> list[Tensor]:
         """Pairs that are spread, (Q, C) bool: one set, or one for each view."""
         if self.uniformity == "pairs":
             return [pairs.negative]
@@ -78,7 +78,7 @@ class AlignUniform(ShelfLoss):
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), of either sign; 0 for a query without a positive."""
-        sets, spread = self._spread(pairs), pairs.scores.new_zeros(())
+        sets, spread = self._spread_pairs(pairs), pairs.scores.new_zeros(())
         for each in sets:
             number = each.sum()
             mean = logsumexp(self.t * pairs.scores, each, (0, 1)) - number.clamp(min=1).to(pairs.scores).log()
@@ -91,7 +91,7 @@ class AlignUniform(ShelfLoss):
         Positives -1; negatives :math:`\frac{\gamma t K}{|V|} \, \mathrm{softmax}_T(-t d^2)` with K the positive pairs
         of the batch.
         """
-        sets, pull = self._spread(pairs), pairs.positive.to(pairs.scores.dtype)
+        sets, pull = self._spread_pairs(pairs), pairs.positive.to(pairs.scores.dtype)
         push = sum(softmax(self.t * pairs.scores, each, (0, 1)) for each in sets) / len(sets)
         return self.weight_ * self.t * pull.sum() * push - pull
 

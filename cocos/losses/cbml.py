@@ -69,26 +69,26 @@ class CBML(ShelfLoss):
         active = farthest - self.margin < hardest
         return torch.where(active, farthest, 0), torch.where(active, hardest, 0), active
 
-    def _sides(self, pairs: Pairs) -> tuple[tuple[Tensor, Tensor], ...]:
+    def _hinge_logits(self, pairs: Pairs) -> tuple[tuple[Tensor, Tensor], ...]:
         """Logits of the hinges, and the pairs that were mined, for positives and for negatives."""
         scores, (farthest, hardest, active) = pairs.scores, self._hardest(pairs)
         positive = pairs.positive & active & (scores - self.margin < hardest)
         negative = pairs.negative & active & (scores + self.margin > farthest)
         return (-(scores - self.pos_a) / self.pos_b, positive), ((scores - self.neg_a) / self.neg_b, negative)
 
-    def _spread(self, pairs: Pairs) -> Tensor:
+    def _heights_above_mean(self, pairs: Pairs) -> Tensor:
         """Height of each negative of an active query above the mean, (Q, C)."""
         farthest, hardest, active = self._hardest(pairs)
-        taken = pairs.positive | pairs.negative
-        total = torch.where(taken, pairs.scores, 0).sum(dim=1, keepdim=True)
-        mean = (1 + total) / (1 + taken.sum(dim=1, keepdim=True))
+        included = pairs.positive | pairs.negative
+        total = torch.where(included, pairs.scores, 0).sum(dim=1, keepdim=True)
+        mean = (1 + total) / (1 + included.sum(dim=1, keepdim=True))
         mean = (1 - self.hyper) * mean + self.hyper * (farthest + hardest) / 2
         return torch.where(pairs.negative & active, pairs.scores - mean, 0)
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,); 0 for a query without a positive or without a negative."""
-        loss = self.weight_ * self._spread(pairs).square().sum(dim=1)
-        for logits, kept in self._sides(pairs):
+        loss = self.weight_ * self._heights_above_mean(pairs).square().sum(dim=1)
+        for logits, kept in self._hinge_logits(pairs):
             side = logsumexp(logits, kept)
             loss = loss + torch.logaddexp(side, torch.zeros_like(side)).squeeze(dim=1)
         return loss
@@ -100,10 +100,10 @@ class CBML(ShelfLoss):
         :math:`D = \sum_n v_n`: positives :math:`-h_{P'} / b_P`, negatives :math:`h_{N'} / b_N + 2 \lambda v_n`, and on
         every pair :math:`-2 \lambda D \, \partial \mu / \partial s_j`, in which equally hard pairs share alike.
         """
-        pull, push = (softmax(z, kept) * logsumexp(z, kept).sigmoid() for z, kept in self._sides(pairs))
-        (farthest, hardest, active), spread = self._hardest(pairs), self._spread(pairs)
-        taken = (pairs.positive | pairs.negative).to(spread.dtype)
-        moves = (1 - self.hyper) * taken / (1 + taken.sum(dim=1, keepdim=True))
+        pull, push = (softmax(z, kept) * logsumexp(z, kept).sigmoid() for z, kept in self._hinge_logits(pairs))
+        (farthest, hardest, active), spread = self._hardest(pairs), self._heights_above_mean(pairs)
+        included = (pairs.positive | pairs.negative).to(spread.dtype)
+        moves = (1 - self.hyper) * included / (1 + included.sum(dim=1, keepdim=True))
         for extreme in (pairs.positive & (pairs.scores == farthest), pairs.negative & (pairs.scores == hardest)):
             share = extreme / extreme.to(spread.dtype).sum(dim=1, keepdim=True).clamp(min=1)
             moves = moves + self.hyper / 2 * share

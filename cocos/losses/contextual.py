@@ -62,7 +62,7 @@ class Contextual(ShelfLoss):
     sample: ClassVar[str] = "groups"
 
     def _neighbours(self, closeness: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-        """Who is among the k and among the k/2 nearest of each sample, as 0 and 1 with a made-up slope, (n, n) each."""
+        """k- and k/2-nearest-neighbour indicators of each sample with a straight-through gradient, (n, n) each."""
         itself = torch.eye(len(known), dtype=torch.bool, device=known.device)
         ranked = closeness.detach().masked_fill(~known, -torch.inf).masked_fill(itself, 0)
         nearest = ranked.topk(min(self.k, len(known)), dim=1).values

@@ -75,7 +75,7 @@ class CurricularFace(ShelfLoss):
         mean = pairs.scores.detach()[pairs.positive].double().mean().clamp(-1, 1).item()
         return replace(self, t=momentum * mean + (1 - momentum) * self.t)
 
-    def _each(self, pairs: Pairs) -> list[tuple[Tensor, ...]]:
+    def _of_each_positive(self, pairs: Pairs) -> list[tuple[Tensor, ...]]:
         """For each slot of positives: place, (Q, 1), whether it is filled, logit, slope; logits and slopes of all."""
         cosine = pairs.scores
         found: list[tuple[Tensor, ...]] = []
@@ -91,7 +91,7 @@ class CurricularFace(ShelfLoss):
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         total = torch.zeros_like(pairs.scores[:, :1])
-        for _, filled, own, _, logits, _ in self._each(pairs):
+        for _, filled, own, _, logits, _ in self._of_each_positive(pairs):
             gap = logsumexp(logits, pairs.negative) - own
             total = total + torch.where(filled, torch.logaddexp(gap, torch.zeros_like(gap)), 0)
         return total[:, 0]
@@ -104,7 +104,7 @@ class CurricularFace(ShelfLoss):
         p and N' the slope :math:`t + 2 s_n` of a hard negative, 1 of an easy one.
         """
         result = torch.zeros_like(pairs.scores)
-        for index, filled, own, slope, logits, steep in self._each(pairs):
+        for index, filled, own, slope, logits, steep in self._of_each_positive(pairs):
             missing = torch.where(filled, (logsumexp(logits, pairs.negative) - own).sigmoid(), 0)
             result = result + missing * steep * softmax(logits, pairs.negative)
             result = result.scatter_add(1, index, -slope * missing)

@@ -57,19 +57,21 @@ class DCLW(ShelfLoss):
         """With detach the weights v are constants in training."""
         return "stop_gradient" if self.detach else "exact"
 
-    def _placed(self, scores: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
+    def _softmax_over_batch(self, scores: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Positive pairs that take part, (Q, C) bool; their number B, (); and their softmax over the batch, (Q, C)."""
-        taken = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
-        logits = (scores / self.sigma).masked_fill(~taken & taken.any(), -torch.inf)
-        return taken, taken.sum(), logits.flatten().softmax(dim=0).view(scores.shape)
+        included = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
+        logits = (scores / self.sigma).masked_fill(~included & included.any(), -torch.inf)
+        return included, included.sum(), logits.flatten().softmax(dim=0).view(scores.shape)
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
-        taken, number, placed = self._placed(pairs.scores.detach() if self.detach else pairs.scores, pairs)
+        included, number, placed = self._softmax_over_batch(
+            pairs.scores.detach() if self.detach else pairs.scores, pairs
+        )
         logits = pairs.scores / self.temperature
         total = torch.where(pairs.negative.any(dim=1, keepdim=True), logsumexp(logits, pairs.negative), 0)
         pull = (2 - number * placed) * logits
-        return torch.where(taken, total - pull, 0).sum(dim=1)
+        return torch.where(included, total - pull, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
@@ -78,11 +80,11 @@ class DCLW(ShelfLoss):
         positive also has :math:`\frac{B}{\tau \sigma} \pi (s - \bar{s})`, with π its part of the softmax over the
         batch and :math:`\bar{s} = \sum \pi s`.
         """
-        taken, number, placed = self._placed(pairs.scores, pairs)
-        pull = torch.where(taken, 2 - number * placed, 0)
+        included, number, placed = self._softmax_over_batch(pairs.scores, pairs)
+        pull = torch.where(included, 2 - number * placed, 0)
         if not self.detach:
-            mean = torch.where(taken, placed * pairs.scores, 0).sum()
-            pull = pull - torch.where(taken, number * placed * (pairs.scores - mean), 0) / self.sigma
+            mean = torch.where(included, placed * pairs.scores, 0).sum()
+            pull = pull - torch.where(included, number * placed * (pairs.scores - mean), 0) / self.sigma
         push = pairs.positive.sum(dim=1, keepdim=True) * softmax(pairs.scores / self.temperature, pairs.negative)
         return (push - pull) / self.temperature
 

@@ -81,8 +81,8 @@ class HCL(ShelfLoss):
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         logits, _, estimate, _ = self._estimate(pairs)
         each = torch.logaddexp(estimate - logits, torch.zeros_like(logits))
-        taken = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
-        return torch.where(taken, each, 0).sum(dim=1)
+        included = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
+        return torch.where(included, each, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
@@ -92,9 +92,9 @@ class HCL(ShelfLoss):
         :math:`\sum_p K_p \, ((1 + \beta) \, \mathrm{softmax}_N((1 + \beta) s / \tau)_n - \beta r_n) / \tau`.
         """
         logits, whole, estimate, above = self._estimate(pairs)
-        taken = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
-        moved = torch.where(taken & above, (whole - torch.logaddexp(logits, estimate)).exp(), 0)
-        kept = torch.where(taken & ~above, (estimate - logits).sigmoid(), 0)
+        included = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
+        moved = torch.where(included & above, (whole - torch.logaddexp(logits, estimate)).exp(), 0)
+        kept = torch.where(included & ~above, (estimate - logits).sigmoid(), 0)
         soft, hard = (softmax(power * logits, pairs.negative) for power in (1 + self.beta, self.beta))
         push = moved.sum(dim=1, keepdim=True) * ((1 + self.beta) * soft - self.beta * hard)
         return (push - moved - kept) / self.temperature
@@ -105,9 +105,9 @@ class HCL(ShelfLoss):
 
     def extra(self, pairs: Pairs, eps: float) -> dict[str, Tensor]:
         """Part of the positives of each query whose estimate lies on the clamp, (Q,); 0 without any that takes part."""
-        taken = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
-        on = (taken & ~self._estimate(pairs)[3]).sum(dim=1)
-        return {"clamped": on / taken.sum(dim=1).clamp(min=1).to(pairs.scores.dtype)}
+        included = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
+        on = (included & ~self._estimate(pairs)[3]).sum(dim=1)
+        return {"clamped": on / included.sum(dim=1).clamp(min=1).to(pairs.scores.dtype)}
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

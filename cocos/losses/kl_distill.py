@@ -53,40 +53,40 @@ class KLDistill(ShelfLoss):
     balanced: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("teacher",)
 
-    def _logs(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
+    def _log_probabilities(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Candidates that take part, and the logs of both softmaxes, 0 elsewhere, (Q, C) each."""
         teacher = taught(pairs, "kl_distill").to(pairs.scores.dtype)
         known = ~teacher.isnan()
         both = (pairs.positive & known).any(dim=1, keepdim=True) & (pairs.negative & known).any(dim=1, keepdim=True)
-        taken = (pairs.positive | pairs.negative) & known & both
-        logits = pairs.scores / self.temperature, teacher.nan_to_num() / self._teacher
-        own, given = (torch.where(taken, z - torch.where(both, logsumexp(z, taken), 0), 0) for z in logits)
-        return taken, own, given
+        included = (pairs.positive | pairs.negative) & known & both
+        logits = pairs.scores / self.temperature, teacher.nan_to_num() / self._temperature_of_teacher
+        own, teacher_logs = (torch.where(included, z - torch.where(both, logsumexp(z, included), 0), 0) for z in logits)
+        return included, own, teacher_logs
 
     @property
-    def _teacher(self) -> float:
+    def _temperature_of_teacher(self) -> float:
         """Temperature of the teacher."""
         return self.temperature if self.teacher_temperature is None else self.teacher_temperature
 
     @property
-    def _slope(self) -> float:
+    def _gradient_scale(self) -> float:
         """Weight of a difference of one in probability: T, or 1/T."""
         return self.temperature if self.squared else 1 / self.temperature
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats, times T²; 0 for a query without a positive or negative with a teacher."""
-        taken, own, given = self._logs(pairs)
-        each = torch.where(taken, given.exp() * (given - own), 0)
-        return self._slope * self.temperature * each.sum(dim=1)
+        included, own, teacher_logs = self._log_probabilities(pairs)
+        each = torch.where(included, teacher_logs.exp() * (teacher_logs - own), 0)
+        return self._gradient_scale * self.temperature * each.sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): :math:`T (\pi^s - \pi^t)`, or :math:`1/T` times the difference.
 
         Each row sums to zero.
         """
-        taken, own, given = self._logs(pairs)
-        return self._slope * torch.where(taken, own.exp() - given.exp(), 0)
+        included, own, teacher_logs = self._log_probabilities(pairs)
+        return self._gradient_scale * torch.where(included, own.exp() - teacher_logs.exp(), 0)
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a candidate that has all of the student's probability and none of the teacher's, (): T or 1/T."""
-        return pairs.scores.new_tensor(self._slope)
+        return pairs.scores.new_tensor(self._gradient_scale)

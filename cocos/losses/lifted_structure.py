@@ -58,7 +58,7 @@ class LiftedStructure(ShelfLoss):
         taken = pairs.positive | pairs.negative
         return taken.shape[0] == taken.shape[1] and not taken.diagonal().any()
 
-    def _ends(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+    def _log_sums(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Log of the summed negatives of each query, (Q, 1), and of each candidate, (1, C)."""
         logits, least = self.margin + pairs.scores, torch.finfo(pairs.scores.dtype).min
         own = logsumexp(logits, pairs.negative).clamp(min=least)  # two empty ends must not make -inf minus -inf
@@ -71,7 +71,7 @@ class LiftedStructure(ShelfLoss):
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of squared distance; 0 for a query without a positive."""
-        return self._hinge(pairs, *self._ends(pairs)).square().sum(dim=1) / 2
+        return self._hinge(pairs, *self._log_sums(pairs)).square().sum(dim=1) / 2
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). The whole matrix sums to zero.
@@ -81,7 +81,7 @@ class LiftedStructure(ShelfLoss):
         \mathrm{softmax}_{N_i}(m - d)_n` and, for each positive p of some query,
         :math:`\sum_i u_{ip} (1 - \rho_{ip})` times the softmax over :math:`N^p`.
         """
-        own, other = self._ends(pairs)
+        own, other = self._log_sums(pairs)
         pull = self._hinge(pairs, own, other)
         mass = (pull * (own - other).sigmoid()).sum(dim=1, keepdim=True)
         passed = (pull * (other - own).sigmoid()).sum(dim=0, keepdim=True)

@@ -55,7 +55,7 @@ class LinearSoftmax(SoftmaxLoss):
         """λ of Σ exp(λ s), through which alone the negatives enter; None with smoothing, which adds to each."""
         return None if self.smoothing else 1.0
 
-    def _shift(self, pairs: Pairs) -> Tensor:
+    def _change_by_smoothing(self, pairs: Pairs) -> Tensor:
         r"""Change of the weights by the smoothing, (Q, C): ε on positives, -ε |P|/|N| on negatives."""
         number, others = (mask.sum(dim=1, keepdim=True) for mask in (pairs.positive, pairs.negative))
         part = self.smoothing * number.to(pairs.scores.dtype) / others.clamp(min=1)
@@ -64,7 +64,7 @@ class LinearSoftmax(SoftmaxLoss):
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        return super().__call__(pairs) + (self._shift(pairs) * pairs.scores).sum(dim=1)
+        return super().__call__(pairs) + (self._change_by_smoothing(pairs) * pairs.scores).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
@@ -72,7 +72,7 @@ class LinearSoftmax(SoftmaxLoss):
         With :math:`m_p = 1 - \pi_p(p)`: positives :math:`\varepsilon - m_p`, negatives
         :math:`(\sum_p m_p)\, \mathrm{softmax}_N(s) - \varepsilon |P| / |N|`.
         """
-        return super().weight(pairs) + self._shift(pairs)
+        return super().weight(pairs) + self._change_by_smoothing(pairs)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

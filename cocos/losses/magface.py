@@ -73,7 +73,7 @@ class MagFace(SoftmaxLoss):
         """Whether the weights of a query sum to zero."""
         return self.u_m == 0
 
-    def _turned(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
+    def _logits_and_slopes(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Logits, and their slopes with respect to the scores and to the margins, (Q, C) each."""
         cosine, length = pairs.scores, pairs.norms()[0].clamp(self.l_a, self.u_a)
         margin = self.l_m + (self.u_m - self.l_m) / (self.u_a - self.l_a) * (length - self.l_a)
@@ -89,7 +89,7 @@ class MagFace(SoftmaxLoss):
 
         :math:`t' = \cos m(a) + \sin m(a) \cos\theta / \sin\theta`, or 1 where the cosine is not above 0.
         """
-        logits, slope, _ = self._turned(pairs)
+        logits, slope, _ = self._logits_and_slopes(pairs)
         return logits, slope
 
     def _active(self, pairs: Pairs) -> Tensor:
@@ -107,7 +107,7 @@ class MagFace(SoftmaxLoss):
         :math:`\lambda m'(a) \sum_p m_p \sin(\theta_p + m(a)) + \lambda_g (1 / u_a^2 - 1 / a^2)`, its first sum over the
         positives with a cosine above 0.
         """
-        logits, _, turn = self._turned(pairs)
+        logits, _, turn = self._logits_and_slopes(pairs)
         length = pairs.norms()[0][:, 0]
         growth = (self.u_m - self.l_m) / (self.u_a - self.l_a)
         free = (length >= self.l_a) & (length <= self.u_a)

@@ -52,7 +52,7 @@ class MultiSimilarity(ShelfLoss):
     mining: NonNegative | None = None
     sample: ClassVar[str] = "groups"
 
-    def _kept(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+    def _mined(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Positives and negatives that take part, (Q, C) bool each."""
         if self.mining is None:
             return pairs.positive, pairs.negative
@@ -62,16 +62,16 @@ class MultiSimilarity(ShelfLoss):
         positive = pairs.positive & (scores - self.mining < hardest)
         return positive, pairs.negative & (scores + self.mining > farthest)
 
-    def _sides(self, pairs: Pairs) -> tuple[tuple[Tensor, Tensor, float], ...]:
+    def _sides_of_loss(self, pairs: Pairs) -> tuple[tuple[Tensor, Tensor, float], ...]:
         """Logits, those that take part, and their slope, for positives and for negatives."""
-        positive, negative = self._kept(pairs)
+        positive, negative = self._mined(pairs)
         above = pairs.scores - self.base
         return (-self.alpha * above, positive, -self.alpha), (self.beta * above, negative, self.beta)
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of score."""
         total = pairs.scores.new_zeros(pairs.scores.shape[0])
-        for logits, kept, slope in self._sides(pairs):
+        for logits, kept, slope in self._sides_of_loss(pairs):
             side = logsumexp(logits, kept)
             total = total + torch.logaddexp(side, torch.zeros_like(side)).squeeze(dim=1) / abs(slope)
         return total
@@ -82,7 +82,7 @@ class MultiSimilarity(ShelfLoss):
         With :math:`h_M(x)_j = e^{x_j} / (1 + \sum_{k \in M} e^{x_k})`: positives
         :math:`-h_P(-\alpha (s - \lambda))`, negatives :math:`h_N(\beta (s - \lambda))`.
         """
-        pull, push = (softmax(z, kept) * logsumexp(z, kept).sigmoid() for z, kept, _ in self._sides(pairs))
+        pull, push = (softmax(z, kept) * logsumexp(z, kept).sigmoid() for z, kept, _ in self._sides_of_loss(pairs))
         return push - pull
 
     def peer(self) -> tuple[str, dict[str, Any], str]:

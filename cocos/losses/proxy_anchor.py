@@ -50,21 +50,21 @@ class ProxyAnchor(ShelfLoss):
     margin: Finite = 0.1
     couples: ClassVar[str] = "candidate"
 
-    def _numbers(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+    def _numbers_of_candidates(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Number of candidates with a positive query, and of those that take part; at least 1."""
         present, taking_part = pairs.positive.any(dim=0), (pairs.positive | pairs.negative).any(dim=0)
         return present.sum().clamp(min=1), taking_part.sum().clamp(min=1)
 
-    def _sides(self, pairs: Pairs) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
+    def _sides_of_loss(self, pairs: Pairs) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
         """Logits, those that take part, and their number of candidates, for positives and for negatives."""
-        present, taking_part = self._numbers(pairs)
+        present, taking_part = self._numbers_of_candidates(pairs)
         pull, push = -self.alpha * (pairs.scores - self.margin), self.alpha * (pairs.scores + self.margin)
         return (pull, pairs.positive, present), (push, pairs.negative, taking_part)
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats: its parts of the sums that it enters."""
         total = pairs.scores.new_zeros(pairs.scores.shape[0])
-        for logits, mask, number in self._sides(pairs):
+        for logits, mask, number in self._sides_of_loss(pairs):
             side = logsumexp(logits, mask, dim=0)
             part = torch.logaddexp(side, torch.zeros_like(side)) / mask.sum(dim=0, keepdim=True).clamp(min=1)
             total = total + torch.where(mask, part, 0).sum(dim=1) / number
@@ -79,13 +79,13 @@ class ProxyAnchor(ShelfLoss):
         """
         pull, push = (
             softmax(logits, mask, dim=0) * logsumexp(logits, mask, dim=0).sigmoid() / number
-            for logits, mask, number in self._sides(pairs)
+            for logits, mask, number in self._sides_of_loss(pairs)
         )
         return self.alpha * (push - pull)
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a query with all of its candidate, (Q, C): α/|C+| for positives, α/|C| for the others."""
-        present, taking_part = self._numbers(pairs)
+        present, taking_part = self._numbers_of_candidates(pairs)
         return self.alpha / torch.where(pairs.positive, present, taking_part).to(pairs.scores.dtype)
 
     def peer(self) -> tuple[str, dict[str, Any], str]:

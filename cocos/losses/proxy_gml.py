@@ -50,7 +50,7 @@ class ProxyGML(ShelfLoss):
     ratio: Fraction = 0.3
     share: ClassVar[str] = "probability"
 
-    def _kept(self, pairs: Pairs) -> Tensor:
+    def _subgraph(self, pairs: Pairs) -> Tensor:
         """The positives and the nearest negatives of each query, (Q, C) bool."""
         taking_part = pairs.positive | pairs.negative
         scores = pairs.scores.detach().masked_fill(~taking_part, -torch.inf).masked_fill(pairs.positive, torch.inf)
@@ -67,7 +67,7 @@ class ProxyGML(ShelfLoss):
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a kept negative."""
-        _, logits, there = self._classes(pairs, self._kept(pairs))
+        _, logits, there = self._classes(pairs, self._subgraph(pairs))
         gap = logsumexp(logits[:, :-1], there[:, :-1]) - logits[:, -1:]
         return torch.where(there[:, -1:], torch.logaddexp(gap, torch.zeros_like(gap)), 0)[:, 0]
 
@@ -76,7 +76,7 @@ class ProxyGML(ShelfLoss):
 
         :math:`e_c` is the softmax over the classes with a kept proxy, minus 1 for the own one.
         """
-        kept = self._kept(pairs)
+        kept = self._subgraph(pairs)
         place, logits, there = self._classes(pairs, kept)
         others, own = logits[:, :-1], logits[:, -1:]
         missing = torch.where(there[:, -1:], (logsumexp(others, there[:, :-1]) - own).sigmoid(), 0)

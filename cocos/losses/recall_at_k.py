@@ -56,22 +56,24 @@ class RecallAtK(ShelfLoss):
         if not (self.ks and all(isinstance(k, int) and k >= 1 for k in self.ks)):
             raise ValueError(f"ks must be whole numbers of at least 1, got {self.ks}")
 
-    def _above(self, pairs: Pairs, index: Tensor) -> Tensor:
+    def _gaps_to_positive(self, pairs: Pairs, index: Tensor) -> Tensor:
         """Score of every other candidate minus that of one positive of each query, in temperatures; -inf for itself."""
         logits = (pairs.scores - pairs.scores.gather(1, index)) / self.temperature
         return logits.masked_fill(~(pairs.positive | pairs.negative).scatter(1, index, False), -torch.inf)
 
-    def _passed(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
+    def _within_k(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """How far a positive is within k, in temperatures, (Q, P, K); how many are, smoothly, (Q, K); and the ks."""
         index, filled = pairs.slots()
-        ranks = torch.cat([1 + self._above(pairs, i).sigmoid().sum(1, keepdim=True) for i in index.split(1, 1)], dim=1)
+        ranks = torch.cat(
+            [1 + self._gaps_to_positive(pairs, i).sigmoid().sum(1, keepdim=True) for i in index.split(1, 1)], dim=1
+        )
         ks = ranks.new_tensor(self.ks)
         within = (ks - ranks[:, :, None]) / self.temperature_k
         return within, torch.where(filled[:, :, None], within.sigmoid(), 0).sum(dim=1), ks
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive or without a negative."""
-        _, found, ks = self._passed(pairs)
+        _, found, ks = self._within_k(pairs)
         number = pairs.positive.sum(dim=1, keepdim=True).clamp(min=1)
         recall = torch.where(found < ks, found, ks) / torch.minimum(ks, number)
         ranked = pairs.positive.any(dim=1) & pairs.negative.any(dim=1)
@@ -84,7 +86,7 @@ class RecallAtK(ShelfLoss):
         \frac{\sigma'((k - r_i) / \tau_k)}{\tau_k \min(k, |P|)}`, the loss of positive i per rank: negatives
         :math:`w_n = \sum_i c_i g_{in}`, positives :math:`w_i = \sum_{j \in P} c_j g_{ji} - c_i \sum_j g_{ij}`.
         """
-        within, found, ks = self._passed(pairs)
+        within, found, ks = self._within_k(pairs)
         index, filled = pairs.slots()
         number = pairs.positive.sum(dim=1, keepdim=True).clamp(min=1)
         share = torch.where(found < ks, 1 / (self.temperature_k * torch.minimum(ks, number)), 0) / len(self.ks)
@@ -92,7 +94,7 @@ class RecallAtK(ShelfLoss):
         cost = torch.where(filled & pairs.negative.any(dim=1, keepdim=True), cost, 0)
         weight = torch.zeros_like(pairs.scores)
         for place, each in zip(index.split(1, dim=1), cost.split(1, dim=1), strict=True):
-            above = self._above(pairs, place)
+            above = self._gaps_to_positive(pairs, place)
             push = each * above.sigmoid() * (-above).sigmoid() / self.temperature
             weight = weight + push.scatter_add(1, place, -push.sum(dim=1, keepdim=True))
         return weight

@@ -68,15 +68,15 @@ class RINCE(ShelfLoss):
         most = EXPONENTS * math.log(torch.finfo(pairs.scores.dtype).max) / self.q
         logits = pairs.scores / self.temperature
         cut = logits.clamp(max=most)
-        taken = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
-        total = torch.where(taken.any(dim=1, keepdim=True), logsumexp(cut, pairs.negative), 0)
-        return cut, torch.logaddexp(cut, total), taken, logits <= most
+        included = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
+        total = torch.where(included.any(dim=1, keepdim=True), logsumexp(cut, pairs.negative), 0)
+        return cut, torch.logaddexp(cut, total), included, logits <= most
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), of either sign; 0 for a query without a positive or without a negative."""
-        logits, whole, taken, _ = self._logits(pairs)
+        logits, whole, included, _ = self._logits(pairs)
         powers = (self.q * (whole + math.log(self.lam))).exp() - (self.q * logits).exp()
-        return torch.where(taken, powers, 0).sum(dim=1) / self.q
+        return torch.where(included, powers, 0).sum(dim=1) / self.q
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
@@ -84,16 +84,16 @@ class RINCE(ShelfLoss):
         Positives :math:`(\lambda^q Z_p^{q-1} e^{s_p/\tau} - e^{q s_p/\tau}) / \tau`, negatives
         :math:`\lambda^q e^{s_n/\tau} \sum_p Z_p^{q-1} / \tau`.
         """
-        logits, whole, taken, below = self._logits(pairs)
+        logits, whole, included, below = self._logits(pairs)
         factor = self.q * math.log(self.lam)
         own = (factor + (self.q - 1) * whole + logits).exp() - (self.q * logits).exp()
-        beside = logsumexp((self.q - 1) * whole, taken)
-        push = torch.where(taken.any(dim=1, keepdim=True) & pairs.negative, (factor + beside + logits).exp(), 0)
-        return torch.where(below, torch.where(taken, own, push), 0) / self.temperature
+        log_pull = logsumexp((self.q - 1) * whole, included)
+        push = torch.where(included.any(dim=1, keepdim=True) & pairs.negative, (factor + log_pull + logits).exp(), 0)
+        return torch.where(below, torch.where(included, own, push), 0) / self.temperature
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a negative with all of the softmax, for every positive, (Q, 1): the sum of (λZ)^q / τ."""
-        _, whole, taken, _ = self._logits(pairs)
-        total = torch.where(taken, (self.q * (whole + math.log(self.lam))).exp(), 0).sum(dim=1, keepdim=True)
+        _, whole, included, _ = self._logits(pairs)
+        total = torch.where(included, (self.q * (whole + math.log(self.lam))).exp(), 0).sum(dim=1, keepdim=True)
         least = torch.finfo(total.dtype).tiny
-        return torch.where(taken.any(dim=1, keepdim=True), total.clamp(min=least), 1) / self.temperature
+        return torch.where(included.any(dim=1, keepdim=True), total.clamp(min=least), 1) / self.temperature

@@ -66,7 +66,7 @@ class SupAP(ShelfLoss):
         logits = gap / self.temperature
         return torch.where(gap > self.delta, self.rho, logits.sigmoid() * (-logits).sigmoid() / self.temperature)
 
-    def _ranks(self, pairs: Pairs, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _gaps_and_ranks(self, pairs: Pairs, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gaps to one positive of each query, (Q, C); its rank among the positives and the negatives above, (Q, 1)."""
         gap = pairs.scores - pairs.scores.gather(1, index)
         among = (pairs.positive & (gap >= 0)).sum(dim=1, keepdim=True).clamp(min=1).to(gap.dtype)
@@ -76,7 +76,7 @@ class SupAP(ShelfLoss):
         """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
         precision = pairs.scores.new_zeros(pairs.scores.shape[0], 1)
         for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
-            _, among, above = self._ranks(pairs, index)
+            _, among, above = self._gaps_and_ranks(pairs, index)
             precision = precision + torch.where(filled, among / (among + above), 0)
         number = pairs.positive.sum(dim=1)
         return torch.where(number > 0, 1 - precision[:, 0] / number.clamp(min=1), 0)
@@ -89,7 +89,7 @@ class SupAP(ShelfLoss):
         """
         weight = torch.zeros_like(pairs.scores)
         for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
-            gap, among, above = self._ranks(pairs, index)
+            gap, among, above = self._gaps_and_ranks(pairs, index)
             cost = torch.where(filled, among / (among + above).square(), 0)
             push = torch.where(pairs.negative, cost * self._slope(gap), 0)
             weight = weight + push.scatter_add(1, index, -push.sum(dim=1, keepdim=True))

@@ -47,13 +47,13 @@ class TripletSH(ShelfLoss):
     hinge: ClassVar[str] = "hardest"  # of margin - positive + negative
     balanced: ClassVar[bool] = True
 
-    def _hardest(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+    def _hardest_negative(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Score and place of the hardest negative, (Q, 1) each; -inf for a query without a negative."""
         return pairs.scores.masked_fill(~pairs.negative, -torch.inf).max(dim=1, keepdim=True)
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
-        hinge = (self.margin - pairs.scores + self._hardest(pairs)[0]).relu()
+        hinge = (self.margin - pairs.scores + self._hardest_negative(pairs)[0]).relu()
         return torch.where(pairs.positive, hinge, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
@@ -62,7 +62,7 @@ class TripletSH(ShelfLoss):
         With :math:`n^*` the hardest negative: :math:`w_{n^*} = \#\{p : s_p - s_{n^*} < \alpha\}`,
         :math:`w_p = -[s_p - s_{n^*} < \alpha]`, all else 0.
         """
-        hardest, place = self._hardest(pairs)
+        hardest, place = self._hardest_negative(pairs)
         active = pairs.positive & (self.margin - pairs.scores + hardest > 0)
         pull = active.to(pairs.scores.dtype)
         return (-pull).scatter_add(1, place, pull.sum(dim=1, keepdim=True))
