@@ -21,6 +21,9 @@ BESIDE = {
     ".pt",
     ".webp",
     ".gz",
+    ".html",  # the page of `cocos report`, its style and its script
+    ".css",
+    ".js",
     ".typed",
 }  # suffixes of files of the package
 
