@@ -250,6 +250,18 @@ def test_evaluations_with_distractors_fill_table_1_of_cross_example_softmax(tmp_
     assert cell(table, "ours", "PR-AUC") == found["PR-AUC"].sel(distractors="without").item()
 
 
+def test_a_direction_without_distractors_has_no_numbers_of_them():
+    """Distractors are candidates: where images ask captions, no caption finds an image among them."""
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randn(20, 8, generator=generator)
+    embeddings = Embeddings(image, image + torch.randn(20, 8, generator=generator), directions=("i2t", "t2i"))
+    found = measures.evaluate(embeddings, ks=(1, 10), distractors=Embeddings(-image, -image))
+    assert found["unmatched"].sel(direction="t2i") == 0
+    table = measures.paper_table("cross_example", [found], labels=["ours"])
+    assert not np.isnan(cell(table, "ours", "R@1"))
+    assert "+ distractors R@1" not in table["column"].values
+
+
 def test_labelled_samples_have_one_direction_for_table_iii():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(8).repeat_interleave(5)

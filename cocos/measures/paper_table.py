@@ -80,7 +80,7 @@ class PaperColumn:
         if self.models in {"Ensemble", "Aggregate"}:
             return "cocos evaluate FILE --ensemble OTHER --out FOUND.nc"
         if self.distractors:
-            return "cocos evaluate FILE --distractors MORE --k 1,5,10,100 --out FOUND.nc"
+            return "cocos evaluate FILE --distractors MORE --k 1,5,10,100 --out FOUND.nc, where captions ask images,"
         if self.variable == "AvgDTP":
             return "cocos evaluate FILE --out FOUND.nc, of samples with class proxies, or cocos dtp FOLDER"
         kind, _, k = self.variable.partition("@")
@@ -359,7 +359,8 @@ def _of_document(found: Mapping[str, Any], columns: Sequence[PaperColumn]) -> di
         name = _named(column.direction, list(sides[0]))
         single = where if column.direction is None else []
         for entries in (*single, *(side.get(name, {}) for side in sides)):
-            if column.variable in entries and column.key not in values:
+            asked = not column.distractors or found["directions"][name].get("unmatched", 1)  # 0: as without them
+            if asked and column.variable in entries and column.key not in values:
                 entry = entries[column.variable]
                 both = entry if isinstance(entry, dict) else {"mean": entry, "std": None}
                 mean, std = (math.nan if both[key] is None else float(both[key]) for key in ("mean", "std"))
