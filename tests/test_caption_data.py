@@ -284,6 +284,9 @@ def test_encode_finds_the_vocabulary_beside_precomputed_features(family, tmp_pat
     assert done.exit_code == 0, done.stderr
     found = cocos.open(tmp_path / "e.npz").embed(device="cpu")
     assert torch.equal(found.query, cocos.open(path, data=folder).embed(device="cpu").query)
+    done = CliRunner().invoke(app, ["count", *words[1:4], "--batch-size", "all"])
+    said = next(line for line in done.stdout.splitlines() if line.startswith("next: "))
+    assert said.startswith(f"next: cocos audit {folder} ") and said.endswith(f" --model {path}")
 
 
 def flickr8k(folder):

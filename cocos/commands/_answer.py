@@ -67,10 +67,15 @@ def takes(command: str) -> set[str]:
 
 
 def complete(step: "Step | str") -> "Step | str":
-    """Add the options of this command that another one takes as well, so that its line runs as it is printed."""
+    """Add the options of this command that another one takes as well, so that its line runs as it is printed.
+
+    Where the data were FILE and the checkpoint was --model, they are so again.
+    """
     if isinstance(step, str) or not step.carry:
         return step
     known, given = takes(step.command), typed.get()
+    if "file" in given and [*step.files] == given.get("model"):
+        step = replace(step, files=(str(given["file"]),))
     shared = {name: value for name, value in given.items() if name in known and name not in NOT_CARRIED}
     several = shared.get("loss")
     if isinstance(several, list) and len(several) > 1:

@@ -696,7 +696,8 @@ def _rows(names: Sequence[str] | None, number: int) -> Callable[[str], tuple[int
             row = int(end)
         if row is None:
             said = f"no name of a row, and no row number from 0 to {number - 1}"
-            return 0, f"is {said}" if names else f"is no row number from 0 to {number - 1}, and the rows have no names"
+            nameless = f"is no row number from 0 to {number - 1}, and the rows have no names (array query_name)"
+            return 0, f"is {said}" if names else nameless
         return row, "is the name of several rows" if row < 0 else ""
 
     return lookup
