@@ -181,6 +181,19 @@ def test_landmarks_lie_in_folders_of_their_first_letters(tmp_path):
     assert found.query.group.tolist() == [0, 1, 1] and "1 of 4 listed images" in found.notes[1]
 
 
+def test_cleaned_landmarks_name_the_images_of_each(tmp_path):
+    landmarks(tmp_path)
+    whole = data.find(tmp_path).load().query
+    by_label = {label: [name for name, each in LANDMARKS.items() if each == label] for label in LANDMARKS.values()}
+    rows = [f"{label},{' '.join(names)}" for label, names in by_label.items()]
+    found = data.find(lines(tmp_path / "train_clean.csv", "landmark_id,images", *rows)).load()
+    assert dict(zip(found.query.names, found.query.group.tolist(), strict=True)) == dict(
+        zip(whole.names, whole.group.tolist(), strict=True)
+    )
+    (tmp_path / "train.csv").unlink()
+    assert len(data.find(tmp_path).load().query) == len(LANDMARKS)
+
+
 @BY_NAME
 def test_inspect_names_the_data_set_its_split_and_its_sizes(name, tmp_path):
     about = inspect(MADE[name](tmp_path / "set"))

@@ -106,13 +106,19 @@ def _clothes(file: Path) -> Iterable[Row]:
 
 
 def _landmarks(file: Path) -> Iterable[Row]:
-    """Read a table of Google Landmarks: `id` and `landmark_id`; an image lies in the folders of its first letters."""
+    """Read a table of Google Landmarks: `id` and `landmark_id`, or the `images` of each landmark.
+
+    An image lies in the folders of its first letters.
+    """
     table = read(file)
-    for row, (name, label) in enumerate(zip(table.column("id"), table.column("landmark_id"), strict=True)):
+    cleaned = "images" in table.names
+    listed = zip(table.column("images" if cleaned else "id"), table.column("landmark_id"), strict=True)
+    for row, (found, label) in enumerate(listed):
         where = f"{file}, {table.line(row)}"
-        if not LANDMARK.fullmatch(str(name)):
-            raise InputError(f"{where}: id {str(name)[:40]!r}, expected letters and digits")
-        yield f"{'/'.join(str(name)[:3])}/{name}.jpg", _number(label, where), "train"
+        for name in str(found).split() if cleaned else [str(found)]:
+            if not LANDMARK.fullmatch(name):
+                raise InputError(f"{where}: id {name[:40]!r}, expected letters and digits")
+            yield f"{'/'.join(name[:3])}/{name}.jpg", _number(label, where), "train"
 
 
 DATA_SETS = (
@@ -150,7 +156,7 @@ DATA_SETS = (
     ),
     DataSet(
         "Google Landmarks",
-        ("train.csv",),
+        ("train.csv", "train_clean.csv"),
         _landmarks,
         images="train|[0-9a-f]",
         rule="train alone; its papers test on other images",
@@ -172,7 +178,10 @@ class Found:
 
 def _is_list(data_set: DataSet, file: Path) -> bool:
     """Whether a file is a list of a data set: by its name, and a table by its columns."""
-    return file.is_file() and (file.suffix != ".csv" or {"id", "landmark_id"} <= set(first_line(file)))
+    if file.suffix != ".csv" or not file.is_file():
+        return file.is_file()
+    names = set(first_line(file))
+    return {"id", "landmark_id"} <= names or {"images", "landmark_id"} <= names
 
 
 def _in_folder(folder: Path) -> Found | None:
