@@ -91,6 +91,10 @@ def test_both_roles_are_the_gradient_of_the_embeddings(name):
         close(forces.gradient(pull, push, pairs, loss.metric, radial), query)
         across = forces.norm_slope(loss, pairs, "candidate")
         close(forces.candidate_gradient(weights, pairs, loss.metric, across), candidate)
+        forced = forces.parts(
+            *forces.candidate_sides(weights, pairs, loss.metric), pairs, loss.metric, across, "candidate"
+        )
+        close(forced["gradient_norm"], candidate.norm(dim=1))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -503,6 +507,43 @@ def test_in_a_labelled_set_both_roles_are_measured(name):
     np.testing.assert_allclose(data["candidate_role_norm"], candidate.norm(dim=1), rtol=1e-9)
     np.testing.assert_allclose(data["gradient_norm"], query.norm(dim=1), rtol=1e-9)
     assert "both_roles_norm" not in measures.decomposition(planted(), "ntxent", batch_size=16)
+
+
+@pytest.mark.parametrize("name", ["warped_softmax", "euclidean_softmax", "normalized_softmax", "proxy_anchor"])
+def test_forces_on_proxies_are_those_of_autograd_and_of_a_loop(name, monkeypatch):
+    generator, loss = torch.Generator().manual_seed(2), losses.load(name)
+    proxies = torch.randn(7, 4, generator=generator, dtype=torch.float64)
+    label = torch.arange(33) % 6  # nothing pulls the last proxy
+    samples = proxies[label] + torch.randn(33, 4, generator=generator, dtype=torch.float64)
+    given = Embeddings(samples, proxies, label, torch.arange(7), directions=("s2p",))
+    data = measures.decomposition(given, loss, batch_size=16, seed=1)
+    seen = {key: [] for key in ("pull_norm", "push_norm", "net_norm", "gradient_norm", "cancellation")}
+    for batch in plan(given, sample=data.attrs["sample"], batch_size=16, seed=1).batches:
+        pairs = scores.pairs(given, batch, metric=loss.metric)
+        weights = weigh(loss, pairs)
+        _, gradient = trained(loss, pairs, pairs.embeddings.query, pairs.embeddings.candidate)
+        pull, push = np.zeros((7, 4)), np.zeros((7, 4))
+        for i, j in itertools.product(range(len(weights)), range(7)):
+            x, p = samples[batch.query_index[i]].numpy(), proxies[j].numpy()
+            away = (x - p) / np.linalg.norm(x - p) if loss.metric == "euclidean" else x / np.linalg.norm(x)
+            side = pull if label[batch.query_index[i]] == j else push
+            side[j] += weights[i, j].item() * away
+        lengths = [np.linalg.norm(each, axis=1) for each in (pull, push, pull + push, gradient.numpy())]
+        for key, values in zip(seen, (*lengths, 1 - lengths[2] / (lengths[0] + lengths[1])), strict=True):
+            seen[key].append(values)
+    for key, values in seen.items():
+        np.testing.assert_allclose(data[f"proxy_{key}"], np.mean(values, axis=0), rtol=1e-9, atol=1e-12, err_msg=key)
+    assert data["proxy_pull_norm"][6] == 0 and (data["proxy_push_norm"] > 0).all()
+    entry = measures.document("decomposition", data)["directions"]["proxies"]
+    assert entry["net_norm"] == {"mean": pytest.approx(np.mean(seen["net_norm"])), "std": None}
+    assert ("radial_fraction" in entry) == (loss.metric == "cosine")
+    assert "proxies: " in str(table("decomposition", data))
+    ax = plots.decomposition(data, ax=plt.figure().subplots())
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["s2p", "proxies"]
+    plt.close("all")
+    monkeypatch.setattr(prepared, "BLOCK_SCORES", 20)
+    blocks = measures.decomposition(given, loss, batch_size=16, seed=1)
+    np.testing.assert_allclose(blocks["proxy_net_norm"], data["proxy_net_norm"], rtol=1e-9)
 
 
 def test_queries_without_a_gradient_are_missing_and_not_averaged(tmp_path):

@@ -1,4 +1,4 @@
-"""Decompose the gradient of each query: pull, push, cancellation, and the part removed by the normalisation.
+"""Decompose the gradient of each query or candidate: pull, push, cancellation, and what the normalisation removes.
 
 Throughout, `weights` are the weights of a loss, (Q, C), and `unit` their natural size; `pairs` have the embeddings that
 were scored, as `cocos.scores.pairs` makes them (a TypeError says so where they have none); `metric` is that of the
@@ -109,22 +109,44 @@ def gradient(pull: Tensor, push: Tensor, pairs: Pairs, metric: str, radial: Tens
     return _raw(pull + push, pairs.embeddings.query, pairs.query_norm, normalised, radial)
 
 
-def candidate_gradient(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None = None) -> Tensor:
-    """∂ Σ loss / ∂ raw candidate, queries fixed, (C, D): the same weights read by columns.
-
-    In a labelled set a sample has both roles, and its gradient is the sum of the two.
-    """
+def _on_candidates(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
+    r""":math:`\sum_i w_{ij} \, \partial s_{ij} / \partial c_j`, (C, D), c the candidate that the metric reads."""
     query, candidate = _read(pairs, metric)
     if metric in DISTANCE_METRICS:
         total = _toward((weights * _slope(pairs, metric)).T[:, None], candidate, query)[:, 0]
         if metric == "mahalanobis" and pairs.embeddings.candidate_variance is not None:
             total = total / pairs.embeddings.candidate_variance
-    elif metric == "angle":
-        total = (weights * _way(query, candidate)).T @ turned(query)
-    else:
-        total = weights.T @ query
+        return total
+    return (weights * _way(query, candidate)).T @ turned(query) if metric == "angle" else weights.T @ query
+
+
+def candidate_gradient(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None = None) -> Tensor:
+    """∂ Σ loss / ∂ raw candidate, queries fixed, (C, D): the same weights read by columns.
+
+    In a labelled set a sample has both roles, and its gradient is the sum of the two.
+    """
     normalised = "candidate" in NORMALISED_SIDES.get(metric, ())
+    total = _on_candidates(weights, pairs, metric)
     return _raw(total, pairs.embeddings.candidate, pairs.candidate_norm, normalised, radial)
+
+
+def candidate_sides(weights: Tensor, pairs: Pairs, metric: str) -> tuple[Tensor, Tensor]:
+    """Pull and push of each candidate by the queries whose positive or negative it is, (C, D) each, as `sides`.
+
+    On a class proxy they are the pull of its own samples and the push of the samples of other classes.
+    Source: DeMoor & Prevost 2024, arXiv:2408.15656, Figs. 2 and 4.
+
+    Examples:
+        >>> samples, proxies = torch.tensor([[1.0, 0.0], [3.0, 4.0]]), torch.tensor([[0.0, 0.0], [3.0, 3.0]])
+        >>> given = cocos.Embeddings(samples, proxies, [0, 1], [0, 1], directions=("s2p",))
+        >>> pairs, weights = cocos.scores.pairs(given, metric="euclidean"), torch.tensor([[-1.0, 1.0], [1.0, -1.0]])
+        >>> pull, push = cocos.forces.candidate_sides(weights, pairs, "euclidean")
+        >>> pull[0].tolist(), [round(each, 6) for each in push[0].tolist()]
+        ([-1.0, 0.0], [0.6, 0.8])
+    """
+    pull, push = (_on_candidates(torch.where(mask, weights, 0), pairs, metric)
+                  for mask in (pairs.positive, pairs.negative))  # fmt: skip
+    return pull, push
 
 
 def norm_slope(loss, pairs: Pairs, side: str) -> Tensor:
@@ -243,32 +265,44 @@ def per_query(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None 
     pulling, pushing = (torch.where(mask, weights, 0) for mask in (pairs.positive, pairs.negative))
     alone = torch.zeros_like(weights).scatter(1, place, pushing.gather(1, place))
     pull, push, hardest = _drawn(torch.stack([pulling, pushing, alone], dim=1), pairs, metric).unbind(dim=1)
+    push_norm = length(push)
+    found = {
+        **parts(pull, push, pairs, metric, radial),
+        "mass_ratio": _part(pushing.sum(dim=1), pulling.sum(dim=1).abs()),
+        "hardest_share": share,
+        "hardest_share_force": share_force,
+        "hardest_projection": _part(_along(hardest, _over(push, push_norm))[:, 0], push_norm),
+        "hardest_rank": rank,
+        "hardest_rank_force": rank_force,
+    }
+    return found | _opposed(pulling, pushing)
+
+
+def parts(
+    pull: Tensor, push: Tensor, pairs: Pairs, metric: str, radial: Tensor | None = None, side: str = "query"
+) -> dict[str, Tensor]:
+    """Take the gradient of each row of a side (`query`, `candidate`) apart, (rows,) each: see `per_query`."""
+    rows, norm = getattr(pairs.embeddings, side), getattr(pairs, f"{side}_norm")
+    normalised = side in NORMALISED_SIDES.get(metric, ())
     net = pull + push
     pull_norm, push_norm, net_norm = length(pull), length(push), length(net)
-    direction = _over(push, push_norm)
-    angle = _along(_over(pull, pull_norm), direction)[:, 0].clamp(-1, 1)
+    angle = _along(_over(pull, pull_norm), _over(push, push_norm))[:, 0].clamp(-1, 1)
     found = {
         "pull_norm": pull_norm,
         "push_norm": push_norm,
         "net_norm": net_norm,
-        "gradient_norm": length(gradient(pull, push, pairs, metric, radial)),
-        "mass_ratio": _part(pushing.sum(dim=1), pulling.sum(dim=1).abs()),
+        "gradient_norm": length(_raw(net, rows, norm, normalised, radial)),
         "pull_push_cosine": torch.where((pull_norm > 0) & (push_norm > 0), angle, torch.nan),
         "cancellation": (1 - _part(net_norm, pull_norm + push_norm)).clamp(min=0),
-        "hardest_share": share,
-        "hardest_share_force": share_force,
-        "hardest_projection": _part(_along(hardest, direction)[:, 0], push_norm),
-        "hardest_rank": rank,
-        "hardest_rank_force": rank_force,
     }
-    if "query" in NORMALISED_SIDES.get(metric, ()):
-        query, _ = _read(pairs, metric)
-        found["tangential_norm"] = length(net - _along(net, query) * query)
-        for name, vector, norm in (("", net, net_norm), ("_pull", pull, pull_norm), ("_push", push, push_norm)):
-            found[f"radial_fraction{name}"] = _part(_along(vector, query)[:, 0].abs(), norm).clamp(max=1)
+    if normalised:
+        unit = _over(rows, norm)
+        found["tangential_norm"] = length(net - _along(net, unit) * unit)
+        for name, vector, size in (("", net, net_norm), ("_pull", pull, pull_norm), ("_push", push, push_norm)):
+            found[f"radial_fraction{name}"] = _part(_along(vector, unit)[:, 0].abs(), size).clamp(max=1)
     if radial is not None:
         found["radial"] = radial
-    return found | _opposed(pulling, pushing)
+    return found
 
 
 def _opposed(pulling: Tensor, pushing: Tensor) -> dict[str, Tensor]:

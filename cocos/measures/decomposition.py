@@ -1,4 +1,4 @@
-"""What pulls and pushes each query, how much of it cancels, and what does the normalisation remove?"""
+"""What pulls and pushes each query or proxy, how much of it cancels, and what does the normalisation remove?"""
 
 import json
 from typing import Unpack
@@ -12,7 +12,16 @@ from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.counting import averages, statistics
-from cocos.counting.forces import candidate_gradient, force_share, gradient, norm_slope, per_query, sides
+from cocos.counting.forces import (
+    candidate_gradient,
+    candidate_sides,
+    force_share,
+    gradient,
+    norm_slope,
+    parts,
+    per_query,
+    sides,
+)
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
@@ -49,6 +58,9 @@ GRADIENT_LABELS = {
     "pulled_negatives_part": ("part of all weight that pulls negatives", "1"),
 }
 
+# The forces on class proxies, beside the directions; their variables in a Dataset start with the prefix.
+ON_PROXIES, PROXY_PREFIX = "proxies", "proxy_"
+
 
 def _radial(loss, pairs: Pairs) -> Tensor | None:
     """∂ Σ loss / ∂ norm of each query, (Q,); None for a closed form that reads no norm."""
@@ -57,9 +69,12 @@ def _radial(loss, pairs: Pairs) -> Tensor | None:
     return None if losses.has_closed_form(loss) else norm_slope(loss, pairs, "query")
 
 
-def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, eps: float) -> dict[str, Tensor]:
-    """Statistics of every query of one batch, (queries,) each."""
-    parts, as_query, as_candidate = [], [], 0
+def _of_batch(
+    run: Run, embeddings: Embeddings, batch: Batch, eps: float
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Statistics of every query of one batch, (queries,) each, and of the forces on every proxy, (proxies,) each."""
+    records, as_query, as_candidate = [], [], 0
+    pulled, pushed, slope = 0, 0, None
     both_roles = embeddings.shared and torch.equal(batch.query_index, batch.candidate_index)
     for pairs, weight, unit in run.blocks(embeddings, batch, whole=False):
         radial = _radial(run.loss, pairs)
@@ -69,20 +84,43 @@ def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, eps: float) -> dic
         by_force = force_share(weight, unit, pairs, run.loss.metric)
         part["contributing_force"] = statistics.contributing(by_force, pairs, eps)
         part["negatives"] = pairs.negative.sum(dim=1)
-        parts.append(part)
+        records.append(part)
+        if embeddings.proxies:
+            pull, push = candidate_sides(weight, pairs, run.loss.metric)
+            pulled, pushed = pulled + pull, pushed + push
+            if radial is not None:
+                slope = norm_slope(run.loss, pairs, "candidate") + (0 if slope is None else slope)
         if both_roles:
             pull, push = sides(weight, pairs, run.loss.metric)
             as_query.append(gradient(pull, push, pairs, run.loss.metric, radial))
             across = None if radial is None else norm_slope(run.loss, pairs, "candidate")
             as_candidate = as_candidate + candidate_gradient(weight, pairs, run.loss.metric, across)
-    found = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    found = {name: torch.cat([part[name] for part in records]) for name in records[0]}
     if both_roles:
         found["candidate_role_norm"] = length(as_candidate)
         found["both_roles_norm"] = length(torch.cat(as_query) + as_candidate)
-    if not all(found[name].isfinite().all() for name in ("pull_norm", "push_norm", "gradient_norm")):
+    forced = parts(pulled, pushed, pairs, run.loss.metric, slope, "candidate") if embeddings.proxies else {}
+    norms = [each[name] for each in (found, forced) if each for name in ("pull_norm", "push_norm", "gradient_norm")]
+    if not all(each.isfinite().all() for each in norms):
         dtype = str(embeddings.query.dtype).removeprefix("torch.")
         raise InputError(f"{run.loss!r}: its gradients leave the range of {dtype}; the embeddings are too short")
-    return found | {"query_index": batch.query_index}
+    return found | {"query_index": batch.query_index}, forced
+
+
+def _of_proxies(batches: list[dict[str, Tensor]]) -> dict[str, tuple]:
+    """Mean over the batches of each part of the force on a proxy, where it is defined, as `results.labelled` has it."""
+    made = {}
+    for name, (label, units) in GRADIENT_LABELS.items():
+        if name in batches[0]:
+            mean = torch.stack([batch[name] for batch in batches]).nanmean(dim=0)
+            made[f"{PROXY_PREFIX}{name}"] = ("proxy", mean, f"{label.replace('query', 'proxy')}, on a proxy", units)
+    return made
+
+
+def on_proxies(data: xr.Dataset) -> xr.Dataset:
+    """The forces on the class proxies, (proxy,) each, by the names that those on queries have; empty without any."""
+    found = data[[name for name in data.data_vars if data[name].dims == ("proxy",)]]
+    return found.rename({name: str(name).removeprefix(PROXY_PREFIX) for name in found.data_vars})
 
 
 @sampled()
@@ -104,7 +142,10 @@ def decomposition(
         The statistics of `cocos.forces.per_query`, dims (direction, batch, query), missing where they are not
         defined; `contributing` by weight and `contributing_force`; `negatives`; and in a labelled set, where samples
         are candidates of each other, `candidate_role_norm`, the length of the gradient of a sample in that role, and
-        `both_roles_norm`, that of its whole gradient.
+        `both_roles_norm`, that of its whole gradient. With class proxies there are the forces on each of them, too, of
+        the summed loss of a batch, mean over the batches, dim (proxy,): `proxy_pull_norm`, of the pull of its own
+        samples, `proxy_push_norm`, of the push of the samples of other classes, and so on, as those of a query
+        (DeMoor & Prevost 2024, arXiv:2408.15656, Figs. 2 and 4).
 
     Raises:
         InputError: an option or an embedding that cannot be used, or a loss that does not weigh scores of a metric.
@@ -122,38 +163,45 @@ def decomposition(
         raise InputError(f"{run.loss!r}: it weighs no scores that cocos knows, so pull and push have no direction")
     check_pairs(run.loss, "decomposition", graded=run.embeddings.grades is not None)
     report = sampling["progress"] and sampling["progress"]("decomposing")
-    records = {name: [] for name, _, _ in run.sides}
+    records, on_each = {name: [] for name, _, _ in run.sides}, []
     for done, batch in enumerate(run.plan.batches):
         for name, side, second in run.sides:
-            records[name].append(_of_batch(run, side, batch.flip() if second else batch, eps))
+            found, forced = _of_batch(run, side, batch.flip() if second else batch, eps)
+            records[name].append(found)
+            on_each.append(forced)
         if report:
             report(done + 1, len(run.plan.batches))
     attrs = run.provenance(
         title=f"Decomposition of the gradient, {type(run.loss).__name__}",
         health=json.dumps(reports([run])[0]),
     )
-    found = averages.arrays(records)
-    values = {name: found[name] for name in (*GRADIENT_LABELS, "negatives", "query_index") if name in found}
-    values["queries"] = (~np.isnan(found["negatives"])).sum(axis=2)
-    return results.labelled(averages.variables(values, list(records), GRADIENT_LABELS), attrs)
+    arrays = averages.arrays(records)
+    values = {name: arrays[name] for name in (*GRADIENT_LABELS, "negatives", "query_index") if name in arrays}
+    values["queries"] = (~np.isnan(arrays["negatives"])).sum(axis=2)
+    variables = averages.variables(values, list(records), GRADIENT_LABELS)
+    return results.labelled(variables | _of_proxies(on_each), attrs)
 
 
 def document(data: xr.Dataset) -> dict:
     """A decomposition as the JSON document of `cocos decompose --json`.
 
     An entry is the mean over all queries for which the statistic is defined, and the deviation over the full batches of
-    their own means; one batch has no deviation.
+    their own means; one batch has no deviation. Beside the directions stand the class proxies, if there are any: means
+    over the batches, then over the proxies, without a deviation.
     """
-    attrs, named = data.attrs, data[[name for name in GRADIENT_LABELS if name in data]]
+    attrs, named, forced = data.attrs, data[[name for name in GRADIENT_LABELS if name in data]], on_proxies(data).mean()
     whole, means, full = named.mean(("batch", "query")), named.mean("query"), averages.full_batches(data)
 
     def entry(key: str, name: str) -> dict[str, float | None]:
         return averages.entry(*(each[key].sel(direction=name).values for each in (whole, means)), full)
 
+    directions = {str(name): {key: entry(key, name) for key in named} for name in data["direction"].values}
+    if forced:
+        directions[ON_PROXIES] = {str(key): averages.entry(each.item(), np.empty(0)) for key, each in forced.items()}
     return {
         **results.about(attrs),
         "gradient": attrs["gradient"],
         "metric": attrs["metric"],
         **averages.drawn(data, full),
-        "directions": {str(name): {key: entry(key, name) for key in named} for name in data["direction"].values},
+        "directions": directions,
     }

@@ -8,6 +8,7 @@ import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 
+from cocos.measures.decomposition import ON_PROXIES, on_proxies
 from cocos.plots.labels import SIDE_LENGTH, below, palette, series
 from cocos.plots.wording import plain
 
@@ -27,7 +28,8 @@ def decomposition(
     """Draw the lengths of pull and push, of their sum, and of the part of it that the normalisation leaves.
 
     Boxes are quartiles, whiskers the middle 90 % of the queries, diamonds their mean, one colour for each direction,
-    or for each of several losses or files, whose directions have other lines. Queries without a gradient are left out,
+    or for each of several losses or files, whose directions have other lines. Class proxies have boxes of their own, of
+    the mean over the batches for each proxy. Queries without a gradient are left out,
     and a note gives their part.
 
     Args:
@@ -43,18 +45,20 @@ def decomposition(
     ax, several = ax or plt.gca(), series(dataset, names)
     every = list(several.values())
     stages = [name for name in STAGES if any(name in each for each in every)]
-    single, places = len(several) == 1, max(each.sizes["direction"] for each in every)
+    taken = {name: _sides(each) for name, each in several.items()}
+    single, places = len(several) == 1, max(map(len, taken.values()))
+    rows = "queries or proxies" if any(ON_PROXIES in each for each in taken.values()) else "queries"
     colours = palette(places if single else len(several))
     wide = 0.7 / (len(every) * places)
-    for k, (name, each) in enumerate(several.items()):
-        for d, (side, style) in enumerate(zip(each["direction"].values, ("-", "--"), strict=False)):
-            one, colour = each.sel(direction=side), colours[d if single else k]
+    for k, (name, each) in enumerate(taken.items()):
+        for d, ((side, one), style) in enumerate(zip(each.items(), ("-", "--"), strict=False)):
+            colour = colours[d if single else k]
             at = np.arange(len(stages)) + (k * places + d - (len(every) * places - 1) / 2) * wide
             drawn = _boxes(one.where(_moved(one)), stages, at, 0.8 * wide, colour, style, ax)
             drawn["boxes"][0].set_label(", ".join([*([] if single else [name]), plain(side, SIDE_LENGTH)]))
     ax.set_xticks(np.arange(len(stages)), [STAGES[stage] for stage in stages])
     ax.set(
-        xlabel="quartiles, middle 90 % and mean (diamond) of the queries",
+        xlabel=f"quartiles, middle 90 % and mean (diamond) of the {rows}",
         ylabel="length (loss / length of the embedding)",
         title=plain(every[0].attrs["loss_repr"], 80) if single else "Lengths of pull and push",
         xlim=(-0.5, len(stages) - 0.5),
@@ -64,6 +68,12 @@ def decomposition(
     below(ax, lines=3)
     sns.despine(ax=ax)
     return ax
+
+
+def _sides(data: xr.Dataset) -> dict[str, xr.Dataset]:
+    """Every direction by its name, and the forces on class proxies, if there are any."""
+    found = {str(side): data.sel(direction=side) for side in data["direction"].values}
+    return found | ({ON_PROXIES: forced} if (forced := on_proxies(data)) else {})
 
 
 def _moved(data: xr.Dataset) -> xr.DataArray:

@@ -1,10 +1,11 @@
-"""Table of the parts of each query's gradient."""
+"""Table of the parts of the gradient of each query, and of each proxy."""
 
 import numpy as np
 import xarray as xr
 
 from cocos import measures, results
 from cocos.counting import findings
+from cocos.measures.decomposition import ON_PROXIES, on_proxies
 from cocos.reports.layout import Table
 from cocos.reports.phrases import averaging, drawn, loss_call
 
@@ -12,16 +13,23 @@ WRONG_SIGNS = {"pushed_positives": "positives are pushed", "pulled_negatives": "
 
 
 def table(data: xr.Dataset) -> Table:
-    """Write the parts of the gradients of one loss: a row for each statistic, a column for each direction."""
+    """Write the parts of the gradients of one loss: a row for each statistic, a column for each direction.
+
+    Class proxies have a column of their own, empty in the rows that tell of queries alone.
+    """
     found = measures.document("decomposition", data)
     directions = found["directions"]
     rows = tuple(
-        (data[key].attrs["long_name"], *(_significant(entry[key]) for entry in directions.values()))
+        (
+            data[key].attrs["long_name"],
+            *(_significant(entry[key]) if key in entry else "" for entry in directions.values()),
+        )
         for key in next(iter(directions.values()))
     )
     head = [
         *findings.first(data.attrs),
         *(_reading(str(name), data.sel(direction=name)) for name in data["direction"].values),
+        *_of_proxies(on_proxies(data)),
         f"{loss_call(found['loss'])}, {found['metric']} scores, {results.above(data.attrs)}",
         f"{drawn(data)}; {found['dtype']} on {found['device']}",
         averaging(found),
@@ -29,7 +37,22 @@ def table(data: xr.Dataset) -> Table:
     if about := results.about_weights(found):
         head.append(about)
     note = "lengths and counts are means over all queries; parts, angles and ranks over the queries that have them"
-    return Table(("", *directions), rows, tuple(head), (note,))
+    notes = [note]
+    if ON_PROXIES in directions:
+        notes.append("proxies: of the summed loss of a batch; means over the batches, then over the proxies")
+    return Table(("", *directions), rows, tuple(head), tuple(notes))
+
+
+def _of_proxies(forced: xr.Dataset) -> list[str]:
+    """State the main numbers of the forces on the class proxies, where there are any."""
+    if not forced:
+        return []
+    if not bool((forced["pull_norm"] + forced["push_norm"] > 0).any()):
+        return [f"{ON_PROXIES}: no proxy has a gradient."]
+    text = f"{ON_PROXIES}: {_percent(forced['cancellation'])} of the pull by own samples and the push by others cancels"
+    if "radial_fraction" in forced:
+        text += f"; the part along the proxy, which the normalisation removes, is {_percent(forced['radial_fraction'])}"
+    return [f"{text}."]
 
 
 def _significant(value: dict) -> str:
