@@ -49,7 +49,7 @@ def build(monkeypatch, tmp_path, compiler, caplog):
             monkeypatch.setenv(name, value)
         caplog.clear()
         with caplog.at_level(logging.WARNING, "cocos"):
-            found = _build._opened.__wrapped__()[0]
+            found = _build._open_library.__wrapped__()[0]
         return found, [record.getMessage() for record in caplog.records]
 
     load.folder = tmp_path / "cocos"
@@ -173,7 +173,7 @@ def test_a_build_that_fails_is_said_once_and_remembered(build, compiler, lines, 
     (marker,) = build.folder.iterdir()
     assert marker.suffix == ".failed" and len(build.ran()) == 1
     assert build() == (None, []) and len(build.ran()) == 1
-    assert reason in _build._opened.__wrapped__()[1]  # the reason can still be shown
+    assert reason in _build._open_library.__wrapped__()[1]  # the reason can still be shown
     marker.unlink()
     found, (said,) = build()
     assert (
@@ -243,6 +243,6 @@ def test_a_count_says_why_it_is_slow(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     embeddings = Embeddings(*torch.randn(2, 40, 8, generator=generator))
     assert "slowly" not in str(measures.count(embeddings, "triplet", batch_size=20).attrs)
-    monkeypatch.setattr(_build, "_opened", lambda: (None, "cc failed with exit code 3: no space left"))
+    monkeypatch.setattr(_build, "_open_library", lambda: (None, "cc failed with exit code 3: no space left"))
     data = measures.count(embeddings, "triplet", batch_size=20)
     assert "several times as slowly: cc failed with exit code 3: no space left" in str(data.attrs)

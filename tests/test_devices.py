@@ -88,7 +88,7 @@ def test_a_pass_finds_what_the_host_finds_and_waits_once_a_part(name, kind):
     for one, other in zip(found(expected), found(results), strict=True):
         assert torch.equal(one, other) if one.dtype == torch.int64 else torch.allclose(one, other)
     most = len(sweep.parts_of(view))
-    assert [each.place.split()[1] for each in noted] == ["_shown"] * most, noted
+    assert [each.place.split()[1] for each in noted] == ["_show_tiles"] * most, noted
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_the_reader_of_a_loss_never_waits_within_a_part(monkeypatch, name, kind)
         assert torch.equal(one["contributing"], other["contributing"].cpu())
         for key in one:
             assert torch.allclose(one[key].double(), other[key].cpu().double(), rtol=1e-3, atol=1e-4), key
-    inside = [each for each in noted if "_shown" in each.within]
-    assert {each.place.split()[1] for each in inside} <= {"_shown"}
+    inside = [each for each in noted if "_show_tiles" in each.within]
+    assert {each.place.split()[1] for each in inside} <= {"_show_tiles"}
     assert len(inside) <= len(passes) * len(sweep.parts_of(view))
 
 

@@ -39,7 +39,7 @@ def install(tmp_path, monkeypatch):
 @pytest.fixture
 def kernel(monkeypatch, tmp_path):
     """A kernel that is asked for again, with another compiler and an empty cache."""
-    monkeypatch.setattr(build, "_opened", functools.cache(build._opened.__wrapped__))
+    monkeypatch.setattr(build, "_open_library", functools.cache(build._open_library.__wrapped__))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return monkeypatch.setenv
 

@@ -232,7 +232,7 @@ def test_a_struct_of_another_size_and_a_tensor_of_another_type_are_refused(monke
         pytest.skip("asks the kernel")
     monkeypatch.setattr(structs, "constant", lambda name: 8)
     with pytest.raises(RuntimeError, match="bytes in C"):
-        structs._declared.__wrapped__(structs.loaded())
+        structs._declared_fields.__wrapped__(structs.loaded())
     made = structs.struct("threshold")
     assert made.size == ctypes.sizeof(made)
     for wrong in (torch.zeros(3), torch.zeros(4, 4, dtype=torch.float64).T[::2]):

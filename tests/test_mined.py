@@ -343,7 +343,7 @@ def test_a_wrong_guess_of_what_a_batch_keeps_is_found_out(route, monkeypatch, lo
         level = torch.linspace(*ends, 12).expand(len(bracket.keep), 12)
         return level.where(bracket.sought[:, None], torch.inf), torch.zeros(len(bracket.keep), dtype=torch.float64)
 
-    monkeypatch.setattr(kth, "_guessed", wrong)
+    monkeypatch.setattr(kth, "_levels_from_sample", wrong)
     for fraction in (0.001, 0.3, 0.7):
         loss = losses.load("ce_nm", {"fraction": fraction})
         for name in ("random", "labelled", "stack"):
@@ -390,7 +390,7 @@ def test_negatives_that_are_too_many_to_note_are_counted_in_another_pass(route, 
 @pytest.mark.parametrize("eps", [0.02, 0.02 * (1 - 1e-12)])
 def test_a_share_of_eps_is_uncertain(route, monkeypatch, eps, spills):
     """The positive and 49 kept negatives score the same: each has a share of 1/50 = eps."""
-    monkeypatch.setattr(SoftmaxReader, "_again", lambda *_: None)
+    monkeypatch.setattr(SoftmaxReader, "_reweigh_uncertain", lambda *_: None)
     if spills:
         monkeypatch.setattr(Exponentials, "note", lambda self, k, *_: self.give_up(k))
     for mine in visited((Embeddings(SAME[:99], SAME[:99]), None), snm(0.5), eps):

@@ -102,9 +102,9 @@ class Lists:
         self._place, self._room = place, room
         self._wanted = {"row": torch.int32, "column": torch.int32, "score": torch.float32}
         self._wanted |= {"side": torch.int8} if side else {}
-        self._aim({})
+        self._ensure_room({})
 
-    def _aim(self, rest: dict[str, Tensor]) -> None:
+    def _ensure_room(self, rest: dict[str, Tensor]) -> None:
         """Write to the rest of the memory, or to new memory if too little is left."""
         if not rest or len(rest["row"]) < self._room:
             rest = {name: torch.empty(LIST_RESERVE * self._room, dtype=dtype) for name, dtype in self._wanted.items()}
@@ -114,7 +114,7 @@ class Lists:
     def taken(self) -> dict[str, Tensor]:
         """Return the entries since the last call, (found,) each."""
         arrays, found = self._arrays, self._place.found
-        self._aim({name: array[found:] for name, array in arrays.items()})
+        self._ensure_room({name: array[found:] for name, array in arrays.items()})
         return {name: array[:found] for name, array in arrays.items()}
 
 
@@ -163,7 +163,7 @@ def shares(view: View, asked: structs.Struct) -> None:
     structs.kernel().cocos_shares(seen(view).address, asked.address)
 
 
-def _up(number: int, *units: int) -> int:
+def _rounded_up(number: int, *units: int) -> int:
     """Round up to the next common multiple of the units."""
     return -(-number // math.lcm(*units)) * math.lcm(*units)
 
@@ -175,19 +175,19 @@ class Pass:
         self.view, self.readers, self.struct = view, readers, seen(view)
         self.factors = view.width + 2 * view.distances
         self.panel, self.lanes, self.width, strip = map(structs.constant, ("panel", "lanes", "width", "strip"))
-        most = _up(int(np.diff(view.columns).max()), self.panel)
+        most = _rounded_up(int(np.diff(view.columns).max()), self.panel)
         packed = PACKED_BYTES if len(view.sides[0]) > strip else PACKED_BYTES_OF_ONE_STRIP
         self.chunk = min(most, max(1, packed // (4 * self.width * self.factors)) * self.width)
         self.sides: list[Tensor | None] = [None, None]
         if view.blocks == 1:
-            self._keep(int(len(view.sides[1]) <= len(view.sides[0])))  # the longer side is cut into parts
+            self._pack_once(int(len(view.sides[1]) <= len(view.sides[0])))  # the longer side is cut into parts
 
-    def _keep(self, which: int) -> None:
+    def _pack_once(self, which: int) -> None:
         """Pack one side once for all parts, if it is small enough."""
         number = len(self.view.sides[which])
         if 4 * number * self.factors <= PACKED_SIDE_BYTES:
             packed = self.sides[which] = torch.empty(
-                _up(number, self.panel, self.lanes), self.factors, dtype=torch.float32
+                _rounded_up(number, self.panel, self.lanes), self.factors, dtype=torch.float32
             )
             structs.kernel().cocos_pack(self.struct.address, which, 0, number, packed.data_ptr())
 
@@ -205,7 +205,7 @@ class Worker:
         number, (left, right) = len(self._arguments), whole.sides
         self._lives = (ctypes.c_void_p * number)(*(structs.life(each.name) for each in self._arguments))
         self._structs = (ctypes.c_void_p * number)(*(each.struct.address for each in self._arguments))
-        packed = _up(whole.chunk, whole.panel, whole.lanes)
+        packed = _rounded_up(whole.chunk, whole.panel, whole.lanes)
         self._pass = structs.struct(
             "pass",
             view=whole.struct.address,

@@ -138,7 +138,7 @@ class RowKinds:
 
 
 @contextmanager
-def _hinted(name: str) -> Generator[None]:
+def _explained(name: str) -> Generator[None]:
     """Add to an error on dtypes how the loss is computed in that of training."""
     try:
         yield
@@ -153,7 +153,7 @@ def _gradient(name: str, call: Call, rows: PairRows) -> tuple[float, Tensor]:
     """Value, and gradient of every row, (R, D), by autograd."""
     leaf = rows.matrix.detach().clone().requires_grad_()
     batch = rows.like(leaf)
-    with torch.enable_grad(), _hinted(name), guarded(name, dtypes=False), seeded(leaf.device):
+    with torch.enable_grad(), _explained(name), guarded(name, dtypes=False), seeded(leaf.device):
         value = call(batch.query, batch.candidate, batch.negatives)
         if not value.requires_grad:
             raise InputError(f"{name}: {DETACHED}")

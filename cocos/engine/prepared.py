@@ -325,7 +325,7 @@ def embedded(embeddings, split: str, device: str | None, progress: Progress | No
     return embeddings.to(device=None if device is None else device_of(device))
 
 
-def _reachable(loss: losses.Loss, eps: float | None) -> None:
+def _refuse_unreachable(loss: losses.Loss, eps: float | None) -> None:
     """Refuse an eps that no share can exceed: it may have been meant in percent."""
     kind = results.share(loss)
     if eps is not None and eps >= 1 and kind in BOUNDED_SHARES:
@@ -386,7 +386,7 @@ def prepare_all(
     load = losses.load if checkpoint is None else lambda name: checkpoint.loss(name)[0]
     several = [load(loss) if isinstance(loss, str) else loss for loss in several]
     for loss in several if not whole else ():  # published shares are sums over the positives, which may exceed 1
-        _reachable(losses.of(loss), eps)
+        _refuse_unreachable(losses.of(loss), eps)
     embeddings = embedded(embeddings, options["split"], options["device"], options["progress"])
     if not drawn:
         options["batches"] = tuple(batch.to(embeddings.query.device) for batch in given)
@@ -420,7 +420,7 @@ def prepare_all(
             visited = visited and engine.fits(embeddings, loss.metric) and reads(loss)
         if not visited:
             largest = max(math.prod(batch.sizes) for batch in plan.batches)
-            _fits(loss, largest, embeddings.query.device, whole=whole)
+            _refuse_too_large(loss, largest, embeddings.query.device, whole=whole)
         dtype = options["dtype"]
         own = embeddings if visited else held(SCORE_TYPES[dtype or "float64"])
         if traits.one_way(own):
@@ -431,7 +431,7 @@ def prepare_all(
         if isinstance(run.loss, losses.Bindable):  # the code of others, which must see the first batch
             run = replace(run, loss=run.loss.bind(run.first()))
         if not whole:
-            _reachable(run.loss, eps)
+            _refuse_unreachable(run.loss, eps)
         made.append(run)
     return made
 
@@ -458,7 +458,7 @@ def _planned(
         raise Unfit(f"{checkpoint.path}: {error}" if checkpoint else str(error)) from None
 
 
-def _fits(loss, largest: int, device: torch.device, *, whole: bool) -> None:
+def _refuse_too_large(loss, largest: int, device: torch.device, *, whole: bool) -> None:
     """Refuse a batch whose whole score matrix is needed at once and does not fit in memory."""
     if loss.couples == "query" and not whole:
         return

@@ -112,7 +112,7 @@ def asked(
     for name, side in sides.items():
         number = len(side.query)
         if queries is not None and not count:
-            index[name] = _given(queries, number, name)
+            index[name] = _checked_queries(queries, number, name)
         elif queries is None or queries >= number:
             index[name] = torch.arange(number)
         else:  # on the CPU, so that a seed means the same everywhere
@@ -123,7 +123,7 @@ def asked(
     return Asked(sides, {name: each.to(where) for name, each in index.items()}, metric, attrs)
 
 
-def _given(queries: Sequence[int], number: int, name: str) -> Tensor:
+def _checked_queries(queries: Sequence[int], number: int, name: str) -> Tensor:
     given = list(queries)
     if not given or not all(isinstance(row, Integral) and not isinstance(row, bool) for row in given):
         raise InputError(f"queries: {given}, expected a whole number, or rows of queries")

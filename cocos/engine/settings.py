@@ -75,7 +75,7 @@ class Setting:
         Raises:
             InputError: a name or a value that cannot be, one that is given twice, or too many.
         """
-        found = [self, *(self._changed(name, value, load) for name, values in what.items() for value in values)]
+        found = [self, *(self._with_change(name, value, load) for name, values in what.items() for value in values)]
         if len(found) > MOST_SETTINGS + 1:
             raise InputError(f"what: {len(found) - 1} variants, expected at most {MOST_SETTINGS}")
         labels = [each.label for each in found]
@@ -84,25 +84,25 @@ class Setting:
                 raise InputError(f"what: {label} is given {labels.count(label)} times, expected once")
         return found
 
-    def _changed(self, name: str, value: Any, load: Callable[[str], losses.Loss]) -> "Setting":
+    def _with_change(self, name: str, value: Any, load: Callable[[str], losses.Loss]) -> "Setting":
         """The setting with one change."""
         if name == "loss":
             loss = load(value) if isinstance(value, str) else losses.of(value)
             return replace(self, loss=loss, changed=name, value=losses.name_of(loss))
         if name == "batch_size":
-            size = value if value == WHOLE_SET else int(_number(name, value, whole=True))
+            size = value if value == WHOLE_SET else int(_finite_number(name, value, whole=True))
             return replace(self, batch_size=size, changed=name, value=str(size))
         if name == "eps":
-            eps = _number(name, value)
-            return replace(self, eps=eps, changed=name, value=_written(eps))
+            eps = _finite_number(name, value)
+            return replace(self, eps=eps, changed=name, value=_as_text(eps))
         if name in MINING_RULES and name not in losses.parameters(self.loss):
             value = None if str(value).lower() == "none" else value
             if name == "semi_hard":
-                kept = losses.semi_hard(self.loss, None if value is None else _number(name, value))
+                kept = losses.semi_hard(self.loss, None if value is None else _finite_number(name, value))
             else:
-                kept = getattr(losses, name)(self.loss, int(_number(name, value, whole=True)))
-            return replace(self, loss=kept, changed=name, value="" if value is None else _written(value))
-        return replace(self, loss=_with(self.loss, name, value), changed=name, value=_written(value))
+                kept = getattr(losses, name)(self.loss, int(_finite_number(name, value, whole=True)))
+            return replace(self, loss=kept, changed=name, value="" if value is None else _as_text(value))
+        return replace(self, loss=_with_parameter(self.loss, name, value), changed=name, value=_as_text(value))
 
 
 def read(what: str | Iterable[str] | Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
@@ -160,7 +160,7 @@ def usual(base: losses.Loss, batch_size: int | str) -> tuple[dict[str, tuple[Any
     return found, notes
 
 
-def _with(loss: losses.Loss, name: str, value: Any) -> losses.Loss:
+def _with_parameter(loss: losses.Loss, name: str, value: Any) -> losses.Loss:
     """The loss with another value of a parameter; a scale takes the place of a temperature."""
     spelling = losses.name_of(loss)
     known = losses.known(spelling)
@@ -170,7 +170,7 @@ def _with(loss: losses.Loss, name: str, value: Any) -> losses.Loss:
     return losses.load(spelling, losses.parameters(loss) | losses.qualified(spelling, {name: value}))
 
 
-def _number(name: str, value: Any, *, whole: bool = False) -> float:
+def _finite_number(name: str, value: Any, *, whole: bool = False) -> float:
     """A finite number."""
     try:
         found = float(value)
@@ -181,7 +181,7 @@ def _number(name: str, value: Any, *, whole: bool = False) -> float:
     return found
 
 
-def _written(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """A value as text, a number to six digits."""
     try:
         return f"{float(value):g}"
@@ -238,7 +238,7 @@ class Scored:
             InputError: weights that leave the range of the dtype.
         """
         found: dict[str, Any] = {name: 0.0 for name, _, _ in self.run.sides}
-        for name, each in (self._passed if self.run.visited else self._summed)(others, eps, report):
+        for name, each in (self._sums_of_stacks if self.run.visited else self._sums_of_batches)(others, eps, report):
             found[name] = found[name] + each
         sums = dict(zip(SUMS, np.stack(list(found.values())).transpose(2, 0, 1), strict=True))
         pushed = sums.pop("pushed")
@@ -246,7 +246,9 @@ class Scored:
         counts = {"contributing_all": sums["contributing"], "idle_fraction": sums["idle"]}
         return sums | {name: each / sums["queries"] for name, each in counts.items()}
 
-    def _summed(self, others: Sequence, eps: float, report: Callable | None) -> Iterator[tuple[str, np.ndarray]]:
+    def _sums_of_batches(
+        self, others: Sequence, eps: float, report: Callable | None
+    ) -> Iterator[tuple[str, np.ndarray]]:
         """Yield direction and `_sums`, (losses, sums), of each batch from its weights."""
         runs = [replace(self.run, loss=loss) for loss in others]
 
@@ -265,7 +267,9 @@ class Scored:
             if report:
                 report(done + 1, len(self.run.plan.batches))
 
-    def _passed(self, others: Sequence, eps: float, report: Callable | None) -> Iterator[tuple[str, np.ndarray]]:
+    def _sums_of_stacks(
+        self, others: Sequence, eps: float, report: Callable | None
+    ) -> Iterator[tuple[str, np.ndarray]]:
         """The same of each stack of batches, seen by a reader for each loss, some in one pass."""
         every = [readers.of(loss, eps) for loss in others]
         groups = [every[a : a + LOSSES_IN_A_PASS] for a in range(0, len(every), LOSSES_IN_A_PASS)]

@@ -54,7 +54,7 @@ def view(
         InputError: a metric that is not one product, an unknown product, a batch of pairs whose rows are not pairs,
             pairs and other batches in one stack, or hard negatives in a batch of two directions.
     """
-    batches = _checked(embeddings, batches, metric, product)
+    batches = _validated(embeddings, batches, metric, product)
     if metric == "squared_chord":
         embeddings, metric = _on_sphere(embeddings), "squared_euclidean"
     paired, matrices = batches[0].paired, (embeddings.query, embeddings.candidate)
@@ -81,7 +81,7 @@ def view(
     two = len(embeddings.directions) == 2
     shared, rows, columns = embeddings.shared, *offsets
     made = View((sides[0], sides[1]), rows, columns, metric, two, shared, product, embeddings, origin, together)
-    _within(made)
+    _refuse_out_of_range(made)
     if dots is not None and only is not None and not any(side.extreme for side in made.sides):
         score = made.sides[1].divided(made.sides[0].divided(dots, slice(None)), only)
         made._scored[0, 0, len(only)] = (torch.arange(len(only)), only, score)
@@ -138,7 +138,7 @@ def _norms_of(
     return [left.sqrt(), torch.empty_like(right).index_copy_(0, only, right.sqrt())], dots
 
 
-def _checked(embeddings: Embeddings, batches, metric: str, product: str) -> list[Batch]:
+def _validated(embeddings: Embeddings, batches, metric: str, product: str) -> list[Batch]:
     """Return the batches as a list, validated."""
     if metric not in PRODUCT_METRICS:
         raise InputError(f"metric: {metric!r}, expected one that a matrix product gives: {', '.join(PRODUCT_METRICS)}")
@@ -191,7 +191,7 @@ class _Own:
             paired
             and len(offsets[0]) > 2
             and np.array_equal(offsets[0], offsets[1])
-            and (apart or _once(embeddings, index[0]))
+            and (apart or _of_different_groups(embeddings, index[0]))
         ):
             at = torch.arange(len(index[0]), device=device)  # each pair is its own group: places are rows
             return cls((at, at), (at, at), (at + 1, at + 1), (at, at))
@@ -199,7 +199,7 @@ class _Own:
         start = [torch.from_numpy(o).to(device)[b] for o, b in zip(offsets, block, strict=True)]
         within = [torch.arange(len(i), device=device) - s for i, s in zip(index, start, strict=True)]
         groups = within if apart else [embeddings.query_group[index[0]], embeddings.candidate_group[index[1]]]
-        key = _keys(block, groups)
+        key = _sort_keys(block, groups)
         place = [_sorted(each) for each in key]
         key = [each[p] for each, p in zip(key, place, strict=True)]
         at = torch.arange(len(key[0]), device=device)
@@ -219,12 +219,12 @@ class _Own:
         return cls((place[0], place[1]), first, last, partner)
 
 
-def _once(embeddings: Embeddings, rows: Tensor) -> bool:
+def _of_different_groups(embeddings: Embeddings, rows: Tensor) -> bool:
     """Whether the given queries are all of different groups."""
     return embeddings.groups.single and int(torch.bincount(rows).max()) < 2
 
 
-def _keys(block: list[Tensor], groups: list[Tensor]) -> list[Tensor]:
+def _sort_keys(block: list[Tensor], groups: list[Tensor]) -> list[Tensor]:
     """Integer keys that sort both sides by block and, within a block, by group."""
     if int(block[0][-1]) == 0:
         return groups
@@ -243,7 +243,7 @@ def _sorted(key: Tensor) -> Tensor:
     return key.argsort(stable=True)
 
 
-def _within(made: View) -> None:
+def _refuse_out_of_range(made: View) -> None:
     """Reject embeddings whose scores leave the range of the arithmetic."""
     longest = made.sides[0].longest + made.sides[1].longest
     if not longest < torch.finfo(torch.float64).max ** 0.5:

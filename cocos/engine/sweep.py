@@ -162,9 +162,11 @@ def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Co
             worker = free.pop() if free else kernel.worker()
             worker.see(part, states, counter)
             free.append(worker)
-        return states + (_shown(view, rest, tile, part, counter) if rest else [])
+        return states + (_show_tiles(view, rest, tile, part, counter) if rest else [])
 
-    found = _each(seen, processes.mine(parts) if together else parts, 1 if devices.ahead(view.device) else workers())
+    found = _apply_to_each(
+        seen, processes.mine(parts) if together else parts, 1 if devices.ahead(view.device) else workers()
+    )
     found = iter(processes.collect(list(found), view.device) if together else found)
     whole = next(found)
     for part, states in zip(parts[1:], found, strict=True):
@@ -178,7 +180,7 @@ def _steps(part: Part | Tile) -> int:
     return -(-(part.rows.stop - part.rows.start) // PART_STEP)
 
 
-def _each(work: Callable, items: Sequence, threads: int) -> Iterator:
+def _apply_to_each(work: Callable, items: Sequence, threads: int) -> Iterator:
     """Apply a function to each item, in order; with several threads, each takes the next item when it is free."""
     if min(threads, len(items)) < 2:
         yield from map(work, items)
@@ -187,7 +189,7 @@ def _each(work: Callable, items: Sequence, threads: int) -> Iterator:
         yield from pool.map(work, items)
 
 
-def _shown(view: View, readers: list, tile: tuple[int, int] | None, part: Part, counter: _Counter) -> list:
+def _show_tiles(view: View, readers: list, tile: tuple[int, int] | None, part: Part, counter: _Counter) -> list:
     """Show every tile of a part to the readers that PyTorch serves, twice if a list was too short."""
     for patient in (False, True):
         states, row, short = [reader.start(view) for reader in readers], None, []

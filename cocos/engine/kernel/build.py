@@ -97,7 +97,7 @@ def _processor() -> str:
     return "".join(line for line in about if line.startswith(("model name", "flags", "Features", "CPU part")))
 
 
-def _prepare(folder: Path) -> None:
+def _make_private(folder: Path) -> None:
     """Create the folder, or check that only this user can have written to it, and make it private."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     reading.private_folder(folder)
@@ -111,7 +111,7 @@ def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def _kept(folder: Path, key: str) -> Path | None:
+def _intact_library(folder: Path, key: str) -> Path | None:
     """Return the intact library of a key; delete files of its name that are not intact."""
     for path in sorted(folder.glob(f"kernel-{key}-*.so")):
         if reading.private(path) and path.stem.rpartition("-")[2] == _hash(path.read_bytes()):
@@ -148,7 +148,7 @@ def _done(command: Sequence[str], log: Path) -> None:
         raise _NotBuilt(f"{command[0]} {ended}" + (f": {said}" if said else ""))
 
 
-def _built(command: Sequence[str], folder: Path, key: str) -> Path:
+def _build_library(command: Sequence[str], folder: Path, key: str) -> Path:
     """Compile the library, load it in a separate process, and move it into place atomically."""
     with tempfile.TemporaryDirectory(dir=folder, prefix="build-", ignore_cleanup_errors=True) as scratch:
         made, log = Path(scratch) / "kernel.so", Path(scratch) / "log"
@@ -169,14 +169,14 @@ def _compiled() -> Path:
     sources = [path.read_bytes() for path in sorted(KERNEL_FOLDER.glob("*.[ch]"))]
     key = _hash(b"\0".join([*sources, repr((command, tools)).encode(), _processor().encode()]))[:16]
     cache = folder()
-    _prepare(cache)
-    if (path := _kept(cache, key)) is not None:
+    _make_private(cache)
+    if (path := _intact_library(cache, key)) is not None:
         return path
     failed = cache / f"kernel-{key}.failed"
     if failed.exists():
         raise _NotBuilt(failed.read_text("utf-8").strip(), said=True)
     try:
-        return _built(command, cache, key)
+        return _build_library(command, cache, key)
     except _NotBuilt as error:
         said = f"{error}; to try again, change CC or remove {failed}"
         with suppress(OSError):
@@ -185,7 +185,7 @@ def _compiled() -> Path:
 
 
 @functools.cache
-def _opened() -> tuple[ctypes.CDLL | None, str]:
+def _open_library() -> tuple[ctypes.CDLL | None, str]:
     if os.environ.get("COCOS_KERNEL", "").lower() in OFF:
         return None, f"COCOS_KERNEL={os.environ['COCOS_KERNEL']} asks for none"
     if sys.platform == "win32":
@@ -203,9 +203,9 @@ def library() -> ctypes.CDLL | None:
 
     The reason for a failed build is logged once, by the logger `cocos`.
     """
-    return _opened()[0]
+    return _open_library()[0]
 
 
 def reason() -> str:
     """Why there is no compiled kernel; empty if there is one."""
-    return _opened()[1]
+    return _open_library()[1]

@@ -70,7 +70,7 @@ class Struct(ctypes.Structure):
 
 
 @functools.cache
-def _text() -> str:
+def _source_code() -> str:
     """Return the kernel's C source without comments, in the order in which kernel.c includes its files."""
     names = re.findall(r'#include "(.*)"', build.KERNEL_SOURCE.read_text("utf-8"))
     text = "".join(Path(build.KERNEL_FOLDER, name).read_text("utf-8") for name in names)
@@ -81,13 +81,13 @@ def _text() -> str:
 def _structs() -> dict[str, type[Struct]]:
     """Parse the structs of the kernel, by name, except internal ones with vectors or scratch memory."""
     made: dict[str, type[Struct]] = {}
-    for body, name in TYPEDEF.findall(_text()):
+    for body, name in TYPEDEF.findall(_source_code()):
         with suppress(KeyError, ValueError):
-            made[name] = _read(name, body, made)
+            made[name] = _struct_class(name, body, made)
     return made
 
 
-def _read(name: str, body: str, made: dict[str, type[Struct]]) -> type[Struct]:
+def _struct_class(name: str, body: str, made: dict[str, type[Struct]]) -> type[Struct]:
     """Build a struct class from its C fields and the structs before it."""
     fields, pointed = [], {}
     for kind, names in FIELDS.findall(body):
@@ -116,15 +116,15 @@ def loaded() -> ctypes.CDLL | None:
         RuntimeError: a struct of another size.
     """
     found = build.library()
-    return None if found is None else _declared(found)
+    return None if found is None else _declared_fields(found)
 
 
 @functools.cache
-def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
+def _declared_fields(found: ctypes.CDLL) -> ctypes.CDLL:
     for name, made in _structs().items():
         if hasattr(made, "size") and (size := constant(f"sizeof_{name}")) != ctypes.sizeof(made):
             raise RuntimeError(f"kernel: {name} has {size} bytes in C and {ctypes.sizeof(made)} in Python")
-    for result, name, arguments in FUNCTION.findall(_text()):
+    for result, name, arguments in FUNCTION.findall(_source_code()):
         function = getattr(found, name)
         function.restype = ctypes.c_int64 if result == "int64_t" else None
         function.argtypes = [ctypes.c_void_p if "*" in each else ctypes.c_int64 for each in arguments.split(",")]

@@ -115,7 +115,7 @@ class Ladder:
         bin_, (cell,) = self._bin(tile.scores), state.lists["cell"]
         mixed = self.mixed[bin_]
         if not (tile.fixed or self.view.distances) and int(mixed.sum()) * LADDER_DENSITY > tile.scores.numel():
-            return self._again(cell, tile)
+            return self._recompute(cell, tile)
         limit = tile.scores.new_full((len(bin_),), -torch.inf)
         found = replace(tile, scores=tile.scores.where(mixed, -torch.inf)).between((limit, None), room=LONG_LIST)
         score, reach = found.score.double(), self.reach[self._bin(found.score)]
@@ -129,7 +129,7 @@ class Ladder:
         cell.scatter_add_(0, self.ends[bin_.flatten(), 0], (~mixed).flatten().long())
         return None
 
-    def _again(self, cell: Tensor, tile: Tile) -> None:
+    def _recompute(self, cell: Tensor, tile: Tile) -> None:
         """Recompute a tile as a float64 product, faster than many single pairs; not for distances, which cancel."""
         part = Part(tile.rows, tile.columns)
         rows, columns = tile.scores.shape

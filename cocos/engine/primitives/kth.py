@@ -157,7 +157,9 @@ def ascending(values: Tensor) -> Tensor:
     return values.sort(dim=-1).values
 
 
-def _about(view: View, bracket: Bracket, some: Tensor | slice, score: Tensor, part: float) -> tuple[Tensor, Tensor]:
+def _levels_around(
+    view: View, bracket: Bracket, some: Tensor | slice, score: Tensor, part: float
+) -> tuple[Tensor, Tensor]:
     """Estimate levels around the k-th score of some owners, (m, K), and the number of negatives between, (m,).
 
     Args:
@@ -181,10 +183,10 @@ def _about(view: View, bracket: Bracket, some: Tensor | slice, score: Tensor, pa
     return level.to(view.dtype), (place[:, 1] - place[:, 0]) * number / known.clamp(min=1)
 
 
-def _guessed(view: View, direction: int, bracket: Bracket) -> tuple[Tensor, Tensor]:
+def _levels_from_sample(view: View, direction: int, bracket: Bracket) -> tuple[Tensor, Tensor]:
     """Estimate the levels of all owners from a sample, (G, K), and the number of negatives between them, (G,)."""
     if bracket.of is not None:
-        return _about(view, bracket, slice(None), sampled_scores(view, SAMPLED_PAIRS), 0.0)
+        return _levels_around(view, bracket, slice(None), sampled_scores(view, SAMPLED_PAIRS), 0.0)
     level = bracket.low.new_empty(len(bracket.keep), BRACKET_LEVELS)
     inside = torch.zeros(len(bracket.keep), dtype=torch.float64, device=view.device)
     own, other = (view.rows, view.columns)[:: 1 - 2 * direction]
@@ -196,7 +198,7 @@ def _guessed(view: View, direction: int, bracket: Bracket) -> tuple[Tensor, Tens
             max(1, SAMPLED_AT_ONCE // max(1, len(some)))
         ):
             score = ascending(_scores(view, direction, queries, some))
-            level[queries], inside[queries] = _about(view, bracket, queries, score, len(some) / size)
+            level[queries], inside[queries] = _levels_around(view, bracket, queries, score, len(some) / size)
     return level, inside
 
 
@@ -223,7 +225,7 @@ def bracketed(
         every = keep >= number
         high, over = torch.where(every, low, torch.inf), torch.where(every, number, 0)
         brackets.append(Bracket(keep, low, high, over, number, of))
-        guess = _guessed(view, k, brackets[k])
+        guess = _levels_from_sample(view, k, brackets[k])
         guesses.append(processes.gather(guess, view.device)[0] if view.together else guess)
     levels, expected = [level for level, _ in guesses], [number for _, number in guesses]
     if not sure and sum(float(each.sum()) for each in expected) <= list_capacity(view):
@@ -290,11 +292,11 @@ def settled(view: View, direction: int, bracket: Bracket, counts: Counts, *, bot
     number = torch.bincount(owner, minlength=len(low))
     needed = bracket.keep - bracket.summed(counts.above[direction][:, 0])
     known = bracket.sought & (needed >= 1) & (needed <= number)
-    whole = _whole(view, score)
+    whole = _as_integers(view, score)
     middle = torch.full_like(number, 2**32)
     middle[known] = ascending((owner << 32) | whole)[(number.cumsum(0) - needed)[known]] & (2**32 - 1)
     undecided = 2 * float(view.bound(0.0, deep=deep) + view.bound(view.most, deep=deep))  # at any score
-    undecided = int(_whole(view, torch.tensor(undecided - view.most, dtype=torch.float64))) + 2
+    undecided = int(_as_integers(view, torch.tensor(undecided - view.most, dtype=torch.float64))) + 2
     higher = whole.sub_(middle[owner])
     sure, near = (higher > undecided).nonzero().flatten(), (higher.abs() <= undecided).nonzero().flatten()
     needed = needed - torch.bincount(owner[sure], minlength=len(low))
@@ -315,7 +317,7 @@ def settled(view: View, direction: int, bracket: Bracket, counts: Counts, *, bot
     return found
 
 
-def _whole(view: View, score: Tensor) -> Tensor:
+def _as_integers(view: View, score: Tensor) -> Tensor:
     """Map scores to integers from 0 to 2^31, preserving order."""
     return ((score.double() / max(view.most, math.ulp(0.0)) + 1) * 2**30).long().clamp(0, 2**31)
 

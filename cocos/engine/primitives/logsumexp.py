@@ -243,13 +243,13 @@ class Sums:
                 elif self.noted[k] is None:
                     continue
                 elif self.of.deep is None:
-                    self._outside(k, question, each)
+                    self._count_in_torch(k, question, each)
                 else:
-                    self._inside(k, question, each)
+                    self._count_in_kernel(k, question, each)
                 found[j][k] = each
         return found
 
-    def _inside(self, k: int, asked: Question, found: Counted) -> None:
+    def _count_in_kernel(self, k: int, asked: Question, found: Counted) -> None:
         """Count in the kernel."""
         of, size = self.of, len(asked.share)
         low, high = torch.empty(2, size + fused.PAD, dtype=torch.float32)
@@ -262,7 +262,7 @@ class Sums:
             fused.shares(of.view, made)
             made.fresh = 0
 
-    def _outside(self, k: int, asked: Question, found: Counted) -> None:
+    def _count_in_torch(self, k: int, asked: Question, found: Counted) -> None:
         """Count in PyTorch."""
         of, base, known = self.of, asked.base(), asked.error * LOG2E
         for row, column, score in self.noted[k] or ():

@@ -103,24 +103,24 @@ class Threshold:
                 for (low, high), places in zip(self.ends, where, strict=True)
             ]
             found = tile.between(ends[0], ends[1] if len(ends) > 1 else None)
-            if self._dense(tile, found):
-                self._again(state, Part(tile.rows, tile.columns), k)
+            if self._product_is_faster(tile, found):
+                self._recompute(state, Part(tile.rows, tile.columns), k)
                 continue
             for direction, each in enumerate(ends):
                 if each is not None:
                     over = tile.scores > each[1].unsqueeze(1 - direction)
                     state.above[direction][where[direction], k] += over.sum(dim=1 - direction)
             if self.lists:
-                self._listed(state, found)
+                self._list_undecided(state, found)
             elif len(found.row):
                 self._decide(state, k, found)
 
-    def _dense(self, tile: Tile, found: Entries) -> bool:
+    def _product_is_faster(self, tile: Tile, found: Entries) -> bool:
         """Whether a float64 product of the tile is faster than its undecided pairs; not for distances, which cancel."""
         fixed = tile.fixed or self.lists or self.view.distances
         return not fixed and len(found.row) * THRESHOLD_DENSITY > tile.scores.numel()
 
-    def _again(self, state: Counts, part: Part, k: int) -> None:
+    def _recompute(self, state: Counts, part: Part, k: int) -> None:
         """Recompute a tile in float64 and count above its k-th levels."""
         shape = (part.rows.stop - part.rows.start, part.columns.stop - part.columns.start)
         (tile,) = tiles_of(replace(self.view, product="float64"), shape, part)
@@ -141,7 +141,7 @@ class Threshold:
             for counted, holds in ((state.above, excess > self.view.tie), (state.ties, excess.abs() <= self.view.tie)):
                 counted[direction][:, min(k, level.shape[1] - 1)].index_add_(0, query, (holds & mine).long())
 
-    def _listed(self, state: Counts, found: Entries) -> None:
+    def _list_undecided(self, state: Counts, found: Entries) -> None:
         for direction in range(len(self.ends)):
             mine = torch.where((found.side & (1 + direction)) > 0, found.row, -1)
             for name, values in (("row", mine), ("column", found.column), ("score", found.score)):

@@ -74,14 +74,14 @@ class SourceSums:
     negatives: Tensor
 
 
-def _of_view(sums: Sums, k: int) -> SourceSums:
+def _sums_of_view(sums: Sums, k: int) -> SourceSums:
     view = sums.of.view
     top = sums.top[k].double() * sums.of.scale
     spread = sums.effective(k), sums.participation(k)
     return SourceSums(*map(view.sides[k].unsorted, (sums.log2[k], sums.error[k], top, *spread, view.negatives(k))))
 
 
-def _of_own(columns: ColumnViews, scale: float) -> SourceSums:
+def _sums_of_own(columns: ColumnViews, scale: float) -> SourceSums:
     """Sums over the own hard negatives, in float64."""
     own, number = columns.own, len(columns.known)
     z, none = own.score * scale * LOG2E, own.score.new_full((number,), -torch.inf)
@@ -97,7 +97,7 @@ def _of_own(columns: ColumnViews, scale: float) -> SourceSums:
     return SourceSums(log2, error, top, effective, participation, count)
 
 
-def _within(progress: StepProgress | None, done: int, number: int) -> StepProgress | None:
+def _progress_of_view(progress: StepProgress | None, done: int, number: int) -> StepProgress | None:
     """Progress of one of a number of views, of which some are done; they count as equally large."""
     return progress and (lambda now, every: progress(done * every + now, number * every))
 
@@ -135,14 +135,14 @@ class ColumnsReader:
             progress: as in `cocos.engine.run`.
         """
         sums = self._sums(columns, progress)
-        sources = {source: _of_view(*each) for source, each in sums.items()} | {
-            OWN_HARD: _of_own(columns, self.scale[OWN_HARD])
+        sources = {source: _sums_of_view(*each) for source, each in sums.items()} | {
+            OWN_HARD: _sums_of_own(columns, self.scale[OWN_HARD])
         }
         sources = dict(sorted(sources.items()))
-        result, weight, share = self._weighed(columns, sources)
-        result |= self._spread(sources, weight)
+        result, weight, share = self._weigh(columns, sources)
+        result |= self._spread_of_push(sources, weight)
         self._count(columns, sums, sources, weight, share, result)
-        self._again(columns, result)
+        self._reweigh_uncertain(columns, result)
         return result
 
     @property
@@ -157,7 +157,7 @@ class ColumnsReader:
         limit = math.log2(self.eps) - many if self.eps else math.inf
         for done, (source, (view, k)) in enumerate(columns.views.items()):
             if id(view) not in made:
-                shown = _within(progress, done, len(columns.views))
+                shown = _progress_of_view(progress, done, len(columns.views))
                 zero = [
                     torch.zeros(len(view.sides[j]), dtype=torch.float64, device=view.device) for j in view.directions
                 ]
@@ -166,7 +166,7 @@ class ColumnsReader:
             found[source] = made[id(view)], k
         return found
 
-    def _weighed(self, columns: ColumnViews, sources: dict[int, SourceSums]) -> tuple[Found, Tensor, Tensor]:
+    def _weigh(self, columns: ColumnViews, sources: dict[int, SourceSums]) -> tuple[Found, Tensor, Tensor]:
         """Weigh the positives and one negative for each source.
 
         Returns:
@@ -212,7 +212,7 @@ class ColumnsReader:
             source=torch.tensor(kinds, dtype=torch.int8, device=score.device).expand(b - a, -1),
         )
 
-    def _spread(self, sources: dict[int, SourceSums], weight: Tensor) -> Found:
+    def _spread_of_push(self, sources: dict[int, SourceSums], weight: Tensor) -> Found:
         """How the push is spread over the negatives: a mixture of what each source has."""
         whole = weight.sum(dim=1, keepdim=True)
         part = weight / torch.where(whole > 0, whole, 1)
@@ -243,7 +243,7 @@ class ColumnsReader:
         part = weight / torch.where(whole > 0, whole, 1)
         names = "negatives", "contributing", "pulled", "push"
         sourced = {f"source_{name}": share.new_zeros(len(share), len(SOURCES)) for name in names}
-        number, heavy = (self._asked(columns, sums, sources, each, error) for each in (share, part))
+        number, heavy = (self._count_by_source(columns, sums, sources, each, error) for each in (share, part))
         for place, (source, own) in enumerate(sources.items()):
             sourced["source_negatives"][:, source] = own.negatives.double()
             sourced["source_contributing"][:, source] = number[source].number.double()
@@ -262,7 +262,7 @@ class ColumnsReader:
         rest = (total - mass).clamp(min=0)
         result["weight_below"] = torch.where(result["contributing"] < result["negatives"], rest, 0)
 
-    def _asked(
+    def _count_by_source(
         self,
         columns: ColumnViews,
         sums: dict[int, tuple[Sums, int]],
@@ -285,10 +285,10 @@ class ColumnsReader:
             for k, source in mine.items():
                 unsorted, answer = view.of.view.sides[k].unsorted, answers[0][k]
                 found[source] = Counted(unsorted(answer.number), unsorted(answer.uncertain), unsorted(answer.mass))
-        found[OWN_HARD] = self._own(columns, asked[OWN_HARD])
+        found[OWN_HARD] = self._count_own(columns, asked[OWN_HARD])
         return found
 
-    def _own(self, columns: ColumnViews, asked: Question) -> Counted:
+    def _count_own(self, columns: ColumnViews, asked: Question) -> Counted:
         """Count the own hard negatives, whose scores are known in float64."""
         own, number = columns.own, len(columns.known)
         exponent = own.score * (self.scale[OWN_HARD] * LOG2E) - asked.log2[own.query]
@@ -299,7 +299,7 @@ class ColumnsReader:
         mass = torch.zeros_like(asked.share).index_add(0, own.query, torch.where(above, share, 0))
         return Counted(certain, doubtful, mass)
 
-    def _again(self, columns: ColumnViews, result: Found) -> None:
+    def _reweigh_uncertain(self, columns: ColumnViews, result: Found) -> None:
         """Reweigh the queries with uncertain counts from all of their scores in float64, unless they are many."""
         places = ((result["uncertain"] + result["relative_uncertain"]) > 0).nonzero().flatten()
         width = sum(int(np.diff((view.rows, view.columns)[1 - k]).max()) for view, k in columns.views.values())

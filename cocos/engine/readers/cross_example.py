@@ -49,10 +49,10 @@ class CrossExample(SoftmaxReader):
         """Yield passes; return the statistics of every query, one dict a direction: see `cocos.engine.readers`."""
         batches = _Batches(view, getattr(self.loss, "fraction", 1.0))
         sums, kept, whole = yield from self._sums(batches)
-        wholes, found = yield from self._counted(batches, sums, kept, whole)
-        if self._settled(batches, sums, kept, found):
+        wholes, found = yield from self._weigh_and_count(batches, sums, kept, whole)
+        if self._recompute_uncertain(batches, sums, kept, found):
             whole = batches.whole(sums.log2[0])
-            wholes, found = yield from self._counted(batches, sums, kept, whole)
+            wholes, found = yield from self._weigh_and_count(batches, sums, kept, whole)
         results = []
         for k in view.directions:
             result = self._statistics(sums, k, wholes[k], *(each[k] for each in found))
@@ -89,7 +89,9 @@ class CrossExample(SoftmaxReader):
                 sums.noted[k] = None
         return sums, kept, whole  # noqa: B901 - the value of `yield from`
 
-    def _settled(self, batches: "_Batches", sums: Sums, kept: list[Kept], found: list[list[Counted]]) -> bool:
+    def _recompute_uncertain(
+        self, batches: "_Batches", sums: Sums, kept: list[Kept], found: list[list[Counted]]
+    ) -> bool:
         """Recompute the sums of batches with uncertain counts in float64, unless they are too large; return whether.
 
         The sums of the queries suffice for Z.
@@ -105,7 +107,7 @@ class CrossExample(SoftmaxReader):
             sums.error[k][places] = bounds.equal(view.exactness, self.scale, int(batches.number.max()))
         return True
 
-    def _counted(self, batches: "_Batches", sums: Sums, kept: list[Kept], whole: Tensor) -> Passes:
+    def _weigh_and_count(self, batches: "_Batches", sums: Sums, kept: list[Kept], whole: Tensor) -> Passes:
         """Weigh all queries of each direction, and count for each question, given log2 Z of every batch."""
         view, wholes, asked = batches.view, [], [list[Question]() for _ in range(1 + self.relative)]
         error = torch.zeros_like(whole).scatter_reduce(0, batches.of[0], sums.error[0], "amax")

@@ -68,7 +68,7 @@ class Lines:
                 yield k, slice(a, b), *self._weigh(k, a, b, lines[a - where.start : b - where.start])
 
     def _softmax(self, k: int, a: int, b: int, lines: Tensor) -> tuple[Tensor, Tensor]:
-        pairs = _some(self.pairs[k], slice(a, b))
+        pairs = _select_queries(self.pairs[k], slice(a, b))
         there = pairs.negative[:, -1]
         top = lines.amax(dim=1).where(there, 0)
         power = (lines - top[:, None]).mul_(self.scale).exp_()
@@ -101,7 +101,7 @@ class Lines:
         return weight, torch.ones_like(positives.rank[0, a:b])
 
 
-def _some(pairs: Pairs, rows: slice) -> Pairs:
+def _select_queries(pairs: Pairs, rows: slice) -> Pairs:
     """Select queries without checking the pairs again."""
     part, cut = object.__new__(Pairs), ("scores", "positive", "negative", "query_norm")
     part.__dict__.update(pairs.__dict__ | {name: getattr(pairs, name)[rows] for name in cut})

@@ -44,7 +44,7 @@ class Ranks:
             counts = yield Threshold(view, levels)
             counted = list(zip(counts.above, counts.ties, strict=True))
         else:
-            counted = [_held(view, direction, level) for direction, level in enumerate(levels)]
+            counted = [_count_in_rows(view, direction, level) for direction, level in enumerate(levels)]
         return tuple(_ranked(view, k, *both) for k, both in enumerate(zip(pairs, counted, strict=True)))
 
 
@@ -58,7 +58,7 @@ def _ranked(view: View, direction: int, pairs: tuple[Tensor, ...], counted: tupl
     return PositiveRanks(*(each[order] for each in (query, other, above, ties, score)))
 
 
-def _held(view: View, direction: int, level: Tensor) -> tuple[Tensor, Tensor]:
+def _count_in_rows(view: View, direction: int, level: Tensor) -> tuple[Tensor, Tensor]:
     """Count negatives above and tied with each level, (n, K) int64 each, from rows of float64 scores."""
     above, ties = torch.zeros(2, *level.shape, dtype=torch.int64, device=view.device)
     edges = (view.rows, view.columns)[1 - direction]

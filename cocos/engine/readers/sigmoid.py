@@ -51,7 +51,7 @@ class SigmoidReader(SoftmaxReader):
                 yield from self._relative(soft, found, far)
         results = []
         for k, result in zip(view.directions, found, strict=True):
-            self._again(view, k, result, None)
+            self._reweigh_uncertain(view, k, result, None)
             results.append({name: view.sides[k].unsorted(values) for name, values in result.items()})
         return tuple(results)  # noqa: B901 - the value that `run` gives
 
@@ -97,7 +97,7 @@ class SigmoidReader(SoftmaxReader):
 
     def _relative(self, sums: Sums, found: list[dict[str, Tensor]], some: list[Tensor]) -> Passes:
         """Count the negatives with more than eps of the push of their query, of the queries of a mask, (n,) each."""
-        asked = [self._heavy(sums, k, own) for k, own in enumerate(some)]
+        asked = [self._above_part_of_sum(sums, k, own) for k, own in enumerate(some)]
         if self.eps > 0:
             (counted,) = yield from counts(sums, [asked])
         else:
@@ -107,7 +107,7 @@ class SigmoidReader(SoftmaxReader):
             for name, values in (("relative", count.number), ("relative_uncertain", count.uncertain)):
                 each[name] = torch.where(own, values, each.get(name, torch.zeros_like(values)))
 
-    def _heavy(self, sums: Sums, k: int, some: Tensor) -> Question:
+    def _above_part_of_sum(self, sums: Sums, k: int, some: Tensor) -> Question:
         """Ask for the negatives with more than eps of the sum."""
         if isinstance(sums, LogisticSums):
             return sums.heavy(k, some, self.eps)

@@ -84,7 +84,7 @@ class SmoothAPReader:
         if self.spread:
             yield from self._exponential(view, found, far, soft)
         for k, each in enumerate(found):
-            self._again(view, k, each)
+            self._reweigh_undecided(view, k, each)
         return tuple({name: view.sides[k].unsorted(part[name]) for name in part} for k, part in enumerate(found))
 
     def _softmax(self, view: View) -> LogSumExp:
@@ -108,7 +108,7 @@ class SmoothAPReader:
             each["relative"][own], each["relative_uncertain"][own] = count.number[own], count.uncertain[own]
             each["open"][own] += count.uncertain[own]
 
-    def _again(self, view: View, direction: int, result: dict[str, Tensor]) -> None:
+    def _reweigh_undecided(self, view: View, direction: int, result: dict[str, Tensor]) -> None:
         """Reweigh the undecided queries from all of their scores in float64, up to a maximum number."""
         pairs = len(view.sides[0]) * len(view.sides[1]) // view.blocks
         most = (pairs // REWEIGHED[0] + REWEIGHED[1]) // widest(view, direction)
@@ -120,7 +120,7 @@ class SmoothAPReader:
     ) -> dict[str, Tensor]:
         """Statistics of every query; `open` is above 0 where the scores at hand leave something undecided."""
         negatives, number = view.negatives(k), view.counted(k).clamp(min=1)
-        unit, (pulled, among, near) = 1 / (self.temperature * number), self._drawn(first, k, sums)
+        unit, (pulled, among, near) = 1 / (self.temperature * number), self._pull_of_positives(first, k, sums)
         share, mass, square, entropy, *numbers, most = weighed
         possible, certain, heavy_possible, heavy, terms_possible, terms = (each.long() for each in numbers)
         result = {
@@ -149,7 +149,7 @@ class SmoothAPReader:
             }
         return result
 
-    def _drawn(self, first: Sigmoids, direction: int, sums: SigmoidSums) -> tuple[Tensor, ...]:
+    def _pull_of_positives(self, first: Sigmoids, direction: int, sums: SigmoidSums) -> tuple[Tensor, ...]:
         """Pull share of every positive, (K, n); terms of Eq. 7 among positives, and undecided ones, (n,) each."""
         beside, pulled, error = sums.above * sums.inverse, sums.factor * sums.slope, sums.error + first.settled
         among = near = torch.zeros_like(error, dtype=torch.int64)

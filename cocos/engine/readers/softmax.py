@@ -59,9 +59,9 @@ class SoftmaxReader:
 
     def passes(self, view: View) -> Passes:
         """Yield passes; return the statistics of every query, one dict a direction: see `cocos.engine.readers`."""
-        base, offset = zip(*(self._least(view, k) for k in view.directions), strict=True)
+        base, offset = zip(*(self._least_positive_terms(view, k) for k in view.directions), strict=True)
         sums, kept = yield from self.summed(view, base, offset)
-        wholes = [self._whole(view, k, sums.log2[k]) for k in view.directions]
+        wholes = [self._weigh_direction(view, k, sums.log2[k]) for k in view.directions]
         shares = [whole.share for whole in wholes]
         asked = [[Question(share, sums.log2[k], sums.error[k], self.eps) for k, share in enumerate(shares)]]
         if self.relative:
@@ -72,7 +72,7 @@ class SoftmaxReader:
         results = []
         for k in view.directions:
             result = self._statistics(sums, k, wholes[k], *(each[k] for each in found))
-            self._again(view, k, result, kept[k].lost if kept else None)
+            self._reweigh_uncertain(view, k, result, kept[k].lost if kept else None)
             results.append({name: view.sides[k].unsorted(values) for name, values in result.items()})
         return tuple(results)  # noqa: B901 - the value that `run` gives
 
@@ -81,7 +81,7 @@ class SoftmaxReader:
         sums = yield LogSumExp(view, self.scale, base=base, offset=offset, moments=self.spread)
         return sums, []  # noqa: B901 - the value of `yield from`
 
-    def _least(self, view: View, k: int) -> tuple[Tensor, Tensor]:
+    def _least_positive_terms(self, view: View, k: int) -> tuple[Tensor, Tensor]:
         """Lower bounds of log2 of the positives' terms in the denominator, and offsets of shares that count, (n,) each.
 
         A share of the push has no positives in its denominator.
@@ -93,10 +93,10 @@ class SoftmaxReader:
         for a, b in () if self.relative else view.chunks(k):
             query, _, score = view.scored(k, a, b)
             if len(query):
-                least[a:b] = self._alone(view.sides[k].norm[a:b], query, score)
+                least[a:b] = self._least_positive_term(view.sides[k].norm[a:b], query, score)
         return least, offset
 
-    def _alone(self, norm: Tensor, query: Tensor, score: Tensor) -> Tensor:
+    def _least_positive_term(self, norm: Tensor, query: Tensor, score: Tensor) -> Tensor:
         """Smallest log2 of a positive's term in the denominator, (n,), from its share beside an equal negative."""
         pairs = _Couples(score, score, torch.ones_like(score, dtype=torch.bool), norm[query])
         share = self.loss.weight(pairs).abs() / self.loss.unit(pairs)
@@ -105,7 +105,7 @@ class SoftmaxReader:
         least = torch.full_like(norm, torch.inf).scatter_reduce(0, query, exponent, "amin")
         return torch.where(least < torch.inf, least, -torch.inf)
 
-    def _whole(self, view: View, k: int, log2: Tensor) -> Whole:
+    def _weigh_direction(self, view: View, k: int, log2: Tensor) -> Whole:
         """Weigh all queries of a direction, given log2 of the sums over their negatives."""
         parts = []
         for a, b in view.chunks(k):
@@ -142,7 +142,7 @@ class SoftmaxReader:
                 result[name] = torch.where(active, number, 0).clamp(max=negatives)
         return result
 
-    def _again(self, view: View, k: int, result: dict[str, Tensor], lost: Tensor | None) -> None:
+    def _reweigh_uncertain(self, view: View, k: int, result: dict[str, Tensor], lost: Tensor | None) -> None:
         """Reweigh queries with uncertain counts in float64, unless they are many, and those whose k-th was lost."""
         most = len(result["uncertain"]) // RECHECKED_QUERIES + 256
         width = int(np.diff((view.rows, view.columns)[1 - k]).max())
