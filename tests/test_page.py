@@ -101,6 +101,28 @@ def test_results_and_two_models_have_a_page(tmp_path):
     assert alone.save(tmp_path / "one.html").read_text("utf-8") == alone.html()
 
 
+def test_a_comparison_without_a_change_of_rank_says_what_changed():
+    one = rows(noise=0.01)
+    moved = cocos.Embeddings(one.query + 3, one.candidate + 3)
+    page_of_both = cocos.report(one, moved, batch_size=32)
+    assert re.match(r"Q2c \w+: [+-]\d", page_of_both.verdict)
+    assert cocos.report(one, rows(noise=0.01), batch_size=32).verdict == "No change between the two is resolved"
+
+
+def test_the_verdict_on_the_whole_set_goes_before_a_few_suspects(example):
+    one = torch.ones(1, 8) + 1e-3 * rows(number=200).query[:, :8]
+    flat = cocos.report(cocos.Embeddings(one, one + 1e-3 * rows(1, 200).query[:, :8]), batch_size=64)
+    assert flat.verdict.startswith("Flat: ") and len(flat.found()) > 1
+
+
+def test_findings_and_provenance_are_said_once(example):
+    text, groups = example.html(), example.grouped()
+    assert len(groups) < len(example.found()) == sum(map(len, groups))
+    assert text.count(groups[0][0][0].cure) <= 2 and text.count('class="where"') == len(groups)
+    assert text.count('<th scope="row">sha256</th>') == 1
+    assert not re.search(r"\.\. ", text)
+
+
 @pytest.mark.parametrize(
     ("sources", "said"),
     [

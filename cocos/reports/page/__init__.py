@@ -28,6 +28,7 @@ from cocos import losses, measures, plots, reports
 from cocos.base import signatures, writing
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
+from cocos.counting import verdicts
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
 from cocos.reports import audit, findings, plot_kinds, saving, terminal
@@ -152,7 +153,14 @@ class Page:
     def found(self) -> list[tuple[Finding, str]]:
         """Findings that ask for something, the gravest first and then the one with the largest part, with sections."""
         asking = [(each, key) for each, key in self._findings if _asks(each)]
-        return sorted(asking, key=lambda pair: (ASKING.index(pair[0].severity), -(pair[0].part or 0.0)))
+        return sorted(asking, key=lambda pair: (ASKING.index(pair[0].severity), -_part(pair[0])))
+
+    def grouped(self) -> list[list[tuple[Finding, str]]]:
+        """The same, those of one kind together, such as of both directions: they have one advice and one section."""
+        together: dict[object, list[tuple[Finding, str]]] = {}
+        for each, key in self.found():
+            together.setdefault((each.kind, each.cure, key), []).append((each, key))
+        return list(together.values())
 
     def said(self, state: str) -> list[str]:
         """Sentences of another state, or of found remarks, each once."""
@@ -170,19 +178,27 @@ class Page:
     @property
     def verdict(self) -> str:
         """One sentence: the gravest finding, and how many others there are."""
-        found = self.found()
-        compared = [each for key, data in self.results if _kind_of(data) == "diff" for each in self._first_line(key)]
-        if compared:
-            return _capital(compared[0])
+        found = self.grouped()
+        if compared := self._compared():
+            return _capital(compared)
         if not found:
             return f"None of the {len(self.said('absent'))} things that cocos looked for was found."
         more = len(found) - 1
         also = f" {more} more finding{'' if more == 1 else 's'} below." if more else ""
-        return f"{_capital(found[0][0].sentence)}.{also}".replace("..", ".")
+        return f"{_capital(found[0][0][0].sentence)}.{also}".replace("..", ".")
 
-    def _first_line(self, key: str) -> Sequence[str]:
-        """The first sentence of a section."""
-        return next((each.says[:1] for each in self.sections if each.key == key), ())
+    def _compared(self) -> str:
+        """What changed, where the page is a comparison and nothing else: the sentence of it, or the first change."""
+        kinds = [_kind_of(data) for _, data in self.results]
+        if "diff" not in kinds or not {"diff", "count"}.issuperset(kinds):
+            return ""
+        key = self.results[kinds.index("diff")][0]
+        section = next(each for each in self.sections if each.key == key)
+        tables = [*section.tables, *(table for each in section.details for table in each.tables)]
+        lines = section.says if any(each.rows for each in tables) else ()
+        changed = [each.sentence for each, _ in self._findings if each.kind == "changed" and each.state == "found"]
+        # The last line says what was counted, and stands alone where no rank of a query changed.
+        return next(iter([*lines[:-1], *changed]), "no change between the two is resolved")
 
     def save(self, path: Path | str) -> Path:
         """Write the page whole or not at all.
@@ -217,7 +233,7 @@ class Page:
         data = _embedded({"curve": self.curve, "key": key}) if self.curve or suspects else ""
         return template.render(
             **{name: getattr(self, name) for name in ("title", "about", "sections", "severity", "verdict", "curve")},
-            findings=self.found(),
+            findings=self.grouped(),
             remarks=self.said("found"),
             absent=self.said("absent"),
             unseen=self.said("unseen"),
@@ -268,6 +284,11 @@ def _pictured(draw: Callable[[Path], object], kind: str) -> Picture:
 def _asks(each: Finding) -> bool:
     """Whether a finding asks for something; a change that is resolved may be the one that was wanted."""
     return each.state == "found" and each.severity in ASKING and each.kind != "changed"
+
+
+def _part(each: Finding) -> float:
+    """The part that a finding affects; a verdict on the whole set affects all of it."""
+    return each.part if each.part is not None else float(each.kind in verdicts.SEVERITY)
 
 
 def writable(path: Path) -> Path:
@@ -552,10 +573,11 @@ def _curves(data: xr.Dataset) -> Picture:
 
 
 def _provenance(several: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
-    """Attributes that say where the numbers come from."""
-    return tuple(
-        (name.replace("_", " "), terminal.bounded(terminal.clean(str(attrs[key]))))
-        for attrs in several
-        for key, name in PROVENANCE.items()
-        if str(attrs.get(key, ""))
-    )
+    """Where the numbers come from: each file once, and each of its values once."""
+    files: dict[object, dict[str, dict[str, None]]] = {}
+    for attrs in several:
+        file = files.setdefault((attrs.get("checkpoint_path"), attrs.get("checkpoint_sha256")), {})
+        for key, name in PROVENANCE.items():
+            if said := terminal.bounded(terminal.clean(str(attrs.get(key, "")))):
+                file.setdefault(name, {})[said] = None
+    return tuple((name, ", ".join(values)) for file in files.values() for name, values in file.items())
