@@ -192,13 +192,11 @@ class Page:
         kinds = [_kind_of(data) for _, data in self.results]
         if "diff" not in kinds or not {"diff", "count"}.issuperset(kinds):
             return ""
-        key = self.results[kinds.index("diff")][0]
-        section = next(each for each in self.sections if each.key == key)
-        tables = [*section.tables, *(table for each in section.details for table in each.tables)]
-        lines = section.says if any(each.rows for each in tables) else ()
-        changed = [each.sentence for each, _ in self._findings if each.kind == "changed" and each.state == "found"]
-        # The last line says what was counted, and stands alone where no rank of a query changed.
-        return next(iter([*lines[:-1], *changed]), "no change between the two is resolved")
+        key, data = self.results[kinds.index("diff")]
+        if "step" not in data.dims and np.isfinite(data["low"].sel(metric=data.attrs["by"])).any():
+            return next(each.says[0] for each in self.sections if each.key == key)
+        changed = (each.sentence for each, _ in self._findings if each.kind == "changed" and each.state == "found")
+        return next(changed, "no change between the two is resolved")
 
     def save(self, path: Path | str) -> Path:
         """Write the page whole or not at all.
