@@ -115,6 +115,14 @@ def test_the_verdict_on_the_whole_set_goes_before_a_few_suspects(example):
     assert flat.verdict.startswith("Flat: ") and len(flat.found()) > 1
 
 
+def test_a_finding_of_one_loss_among_several_names_it():
+    counted = measures.count(rows(), [cocos.losses.load("ntxent"), cocos.losses.load("triplet")], batch_size=32)
+    made = cocos.report(counted)
+    asking = made.found()
+    assert not any("not found: " in line for line in made.said("absent"))
+    assert asking and all(each.sentence.startswith(f"{each.loss}: ") for each, _ in asking)
+
+
 def test_findings_and_provenance_are_said_once(example):
     text, groups = example.html(), example.grouped()
     assert len(groups) < len(example.found()) == sum(map(len, groups))

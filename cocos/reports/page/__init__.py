@@ -147,6 +147,7 @@ class Page:
 
     def __post_init__(self):
         every = [(each, key) for key, data in self.results for each in findings.of(data)]
+        every = [(_named(each), key) for each, key in every]
         # One that two results have is shown once, where it was first found.
         self._findings = list({(each.kind, each.sentence): (each, key) for each, key in reversed(every)}.values())[::-1]
 
@@ -282,6 +283,14 @@ def _pictured(draw: Callable[[Path], object], kind: str) -> Picture:
 def _asks(each: Finding) -> bool:
     """Whether a finding asks for something; a change that is resolved may be the one that was wanted."""
     return each.state == "found" and each.severity in ASKING and each.kind != "changed"
+
+
+def _named(each: Finding) -> Finding:
+    """A finding of one loss among several, which names it."""
+    if not each.loss:
+        return each
+    found = each.state == "found"
+    return replace(each, sentence=f"{each.loss}: {each.sentence}" if found else f"{each.sentence} ({each.loss})")
 
 
 def _part(each: Finding) -> float:
