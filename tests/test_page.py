@@ -109,6 +109,15 @@ def test_a_comparison_without_a_change_of_rank_says_what_changed():
     assert cocos.report(one, rows(noise=0.01), batch_size=32).verdict == "No change between the two is resolved"
 
 
+def test_a_comparison_of_ranks_alone_says_its_sentence():
+    labels = torch.arange(96) % 8
+    ranked = [
+        measures.evaluate(cocos.Embeddings.labelled(torch.eye(12)[labels] + noise * rows().query, labels))
+        for noise in (1.0, 0.1)
+    ]
+    assert cocos.report(measures.diff(*ranked)).verdict.startswith("S2s: MRR goes from")
+
+
 def test_the_verdict_on_the_whole_set_goes_before_a_few_suspects(example):
     one = torch.ones(1, 8) + 1e-3 * rows(number=200).query[:, :8]
     flat = cocos.report(cocos.Embeddings(one, one + 1e-3 * rows(1, 200).query[:, :8]), batch_size=64)
