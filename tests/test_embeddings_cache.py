@@ -74,20 +74,20 @@ def test_another_input_is_encoded_anew(name):
 
 def test_other_code_is_encoded_anew(monkeypatch):
     encoded()
-    monkeypatch.setattr(cache, "_code", lambda: {"code": "other"})
+    monkeypatch.setattr(cache, "_identity_of_code", lambda: {"code": "other"})
     assert encoded() == [0, 1, 2]
 
 
 def test_the_code_is_that_of_the_encoders(monkeypatch, tmp_path):
-    before = cache._code.__wrapped__()
-    assert "torch " in before["versions"] and before == cache._code()
+    before = cache._identity_of_code.__wrapped__()
+    assert "torch " in before["versions"] and before == cache._identity_of_code()
     assert (cache.ENCODING_ROOM / "encoders" / "sentence.py").is_file()
     (tmp_path / "encoders").mkdir()
     (tmp_path / "encoders" / "mine.py").write_text("1")
     monkeypatch.setattr(cache, "ENCODING_ROOM", tmp_path)
-    one = cache._code.__wrapped__()
+    one = cache._identity_of_code.__wrapped__()
     (tmp_path / "encoders" / "mine.py").write_text("2")
-    assert len({each["code"] for each in (before, one, cache._code.__wrapped__())}) == 3
+    assert len({each["code"] for each in (before, one, cache._identity_of_code.__wrapped__())}) == 3
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
@@ -223,7 +223,7 @@ def test_a_file_of_holes_is_neither_read_nor_kept_in_memory(folder, caplog):
 
 def planted(folder):
     """Rows that somebody else wrote, under the right key and with the right hash."""
-    rows, right = torch.full_like(ROWS, 7.0), cache._Kept(folder, ABOUT | cache._code(), "some.pt")
+    rows, right = torch.full_like(ROWS, 7.0), cache._Kept(folder, ABOUT | cache._identity_of_code(), "some.pt")
     right.keep(rows)
     (path,) = folder.iterdir()
     return path

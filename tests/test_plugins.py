@@ -148,7 +148,7 @@ def test_a_function_of_another_distribution_is_a_loss_too(installed, embeddings)
 
 def test_a_name_of_the_shelf_is_never_looked_up_elsewhere(installed, monkeypatch):
     installed("my-losses", "1.2", LOSS, {"triplet": ":Doubled", "InfoNCE": ":Doubled"})
-    monkeypatch.setattr(plugins, "_declared", lambda group: pytest.fail("looked up"))
+    monkeypatch.setattr(plugins, "_entry_points", lambda group: pytest.fail("looked up"))
     assert losses.load("triplet") == losses.triplet.Triplet() and losses.load("InfoNCE") == losses.ntxent.NTXent()
 
 

@@ -91,7 +91,7 @@ def folder() -> Path | None:
 
 
 @functools.cache
-def _code() -> dict[str, str]:
+def _identity_of_code() -> dict[str, str]:
     """What encoding depends on beside its inputs: sha256 of the code of this package, versions of other packages."""
     found = hashlib.sha256()
     for path in sorted(ENCODING_ROOM.rglob("*.py")):
@@ -259,7 +259,7 @@ def embeddings(
     Returns:
         (N, D), float32, on the CPU.
     """
-    about = {**about, **_code()} if about else {}
+    about = {**about, **_identity_of_code()} if about else {}
     kept = _Kept(folder() if about else None, about, label)
     if (whole := kept.whole(total)) is not None:
         return whole
@@ -321,7 +321,7 @@ def distrusted(where: Path) -> str:
     return ""
 
 
-def _named() -> Iterator[tuple[Path, re.Match[str]]]:
+def _cached_paths() -> Iterator[tuple[Path, re.Match[str]]]:
     """Yield the paths in the folder that have the name of a file of the cache, with the parts of the name."""
     where = folder()
     for path in where.iterdir() if where is not None and where.is_dir() else ():
@@ -332,7 +332,7 @@ def _named() -> Iterator[tuple[Path, re.Match[str]]]:
 def entries() -> list[Entry]:
     """List the files of the cache, the newest first; with an empty label those that are damaged or not private."""
     found = []
-    for path, name in _named():
+    for path, name in _cached_paths():
         with suppress(OSError):
             state, whole = path.lstat(), name["start"] is None
             try:
@@ -347,7 +347,7 @@ def entries() -> list[Entry]:
 def clear() -> tuple[int, int]:
     """Delete the files of the cache by their names, read or not, and nothing else; return how many, and their bytes."""
     number = size = 0
-    for path, _ in _named():
+    for path, _ in _cached_paths():
         about = path.lstat()
         path.unlink(missing_ok=True)
         number, size = number + 1, size + about.st_size

@@ -58,7 +58,7 @@ def check(image: bytes) -> None:
             dataset = _dataset(root, name)
             attributes.check(dataset, len(image))
             stored = _chunks(dataset)
-            needed, chunks = needed + _memory(dataset, image, stored), chunks + len(stored)
+            needed, chunks = needed + _bytes_in_memory(dataset, image, stored), chunks + len(stored)
             most = max(ALWAYS_ALLOWED, MAX_EXPANSION * len(image))
             if needed > most:
                 raise ValueError(f"its arrays would take {needed:,} bytes of memory, expected at most {most:,}")
@@ -75,39 +75,41 @@ def _names(root: h5py.h5g.GroupID) -> Iterator[bytes]:
         raise ValueError(f"{number:,} datasets, expected at most {MAX_DATASETS:,}")
     for name in list(root):
         if root.links.get_info(name).type != h5py.h5l.TYPE_HARD:
-            raise ValueError(f"{_shown(name)} is a link to another place")
+            raise ValueError(f"{_readable(name)} is a link to another place")
         yield name
 
 
-def _shown(name: bytes) -> str:
+def _readable(name: bytes) -> str:
     return repr(name[:40].decode("utf-8", "replace"))
 
 
 def _dataset(root: h5py.h5g.GroupID, name: bytes) -> h5py.h5d.DatasetID:
     """Open a dataset."""
     if h5py.h5o.get_info(root, name).type != h5py.h5o.TYPE_DATASET:
-        raise ValueError(f"{_shown(name)} is no dataset")
+        raise ValueError(f"{_readable(name)} is no dataset")
     dataset = h5py.h5d.open(root, name)
     made = dataset.get_create_plist()
     if made.get_external_count() or made.get_layout() not in {h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED}:
-        raise ValueError(f"{_shown(name)} lies in other files")
+        raise ValueError(f"{_readable(name)} lies in other files")
     filters = [made.get_filter(k)[0] for k in range(made.get_nfilters())]
     if not set(filters) <= FILTERS or len(set(filters)) < len(filters):
-        raise ValueError(f"{_shown(name)} has filters {filters[:8]}, expected deflate, shuffle and Fletcher's checksum")
+        raise ValueError(
+            f"{_readable(name)} has filters {filters[:8]}, expected deflate, shuffle and Fletcher's checksum"
+        )
     if dataset.get_space().get_simple_extent_ndims() > MAX_DIMENSIONS:
-        raise ValueError(f"{_shown(name)} has more than {MAX_DIMENSIONS} dimensions")
-    if not _plain(dataset.get_type()):
-        raise ValueError(f"{_shown(name)} holds neither numbers nor text")
+        raise ValueError(f"{_readable(name)} has more than {MAX_DIMENSIONS} dimensions")
+    if not _is_plain(dataset.get_type()):
+        raise ValueError(f"{_readable(name)} holds neither numbers nor text")
     return dataset
 
 
-def _plain(kind: h5py.h5t.TypeID) -> bool:
+def _is_plain(kind: h5py.h5t.TypeID) -> bool:
     """Whether a type is of numbers or text."""
     number = kind.get_class() in {h5py.h5t.INTEGER, h5py.h5t.FLOAT} and kind.get_size() <= MAX_NUMBER
     return number or kind.get_class() == h5py.h5t.STRING
 
 
-def _many(kind: h5py.h5t.TypeID) -> bool:
+def _is_text_of_any_length(kind: h5py.h5t.TypeID) -> bool:
     """Whether a type is text of any length, which lies in a heap."""
     return kind.get_class() == h5py.h5t.STRING and kind.is_variable_str()
 
@@ -122,14 +124,14 @@ def _chunks(dataset: h5py.h5d.DatasetID) -> list:
     return found
 
 
-def _memory(dataset: h5py.h5d.DatasetID, image: bytes, chunks: list) -> int:
+def _bytes_in_memory(dataset: h5py.h5d.DatasetID, image: bytes, chunks: list) -> int:
     """Bytes of memory that a dataset takes once it is read, and one chunk of it while it is read."""
     kind, made = dataset.get_type(), dataset.get_create_plist()
     number, size = math.prod(dataset.shape), kind.get_size()
     layout, piece = made.get_layout(), 0
     if layout == h5py.h5d.CHUNKED:
         piece = math.prod(made.get_chunk()) * size
-    if not _many(kind):
+    if not _is_text_of_any_length(kind):
         text = kind.get_class() == h5py.h5t.STRING
         return piece + number * (TEXT_BYTES + 4 * size if text else max(size, MAX_NUMBER))
     if layout == h5py.h5d.COMPACT or made.get_nfilters():
@@ -138,11 +140,11 @@ def _memory(dataset: h5py.h5d.DatasetID, image: bytes, chunks: list) -> int:
         places = [(each.byte_offset, each.size) for each in chunks]
     else:
         places = [(dataset.get_offset(), number * size)] if dataset.get_storage_size() else []
-    characters = sum(_lengths(image, begin, length, size) for begin, length in places)
+    characters = sum(_lengths_of_texts(image, begin, length, size) for begin, length in places)
     return piece + number * TEXT_BYTES + 4 * characters
 
 
-def _lengths(image: bytes, begin: int | None, length: int, size: int) -> int:
+def _lengths_of_texts(image: bytes, begin: int | None, length: int, size: int) -> int:
     """Sum of the lengths of texts, which stand before their places in a heap."""
     if begin is None or begin + length > len(image) or size < 4 or length % size:
         raise ValueError("text outside of the file")
@@ -179,19 +181,19 @@ class _Attributes:
             one = h5py.h5a.open(thing, index=place)
             name, kind, number = one.get_name(), one.get_type(), one.get_space().get_simple_extent_npoints()
             if name in COMPUTED:
-                raise ValueError(f"attribute {_shown(name)}: numbers that are computed")
-            if not _plain(kind) and kind.get_class() != SCALES.get(name):
-                raise ValueError(f"attribute {_shown(name)} holds neither numbers nor text")
+                raise ValueError(f"attribute {_readable(name)}: numbers that are computed")
+            if not _is_plain(kind) and kind.get_class() != SCALES.get(name):
+                raise ValueError(f"attribute {_readable(name)} holds neither numbers nor text")
             self.size += len(name) + number * kind.get_size()
             # Each text may be as long as the file; one alone is read, and then counted.
-            if number > 1 and _many(kind) and number * size > MAX_LISTED_BYTES:
-                raise ValueError(f"attribute {_shown(name)} holds {number:,} texts, in a file of {size:,} bytes")
-            self.size += _characters(one) if number and _many(kind) else 0
+            if number > 1 and _is_text_of_any_length(kind) and number * size > MAX_LISTED_BYTES:
+                raise ValueError(f"attribute {_readable(name)} holds {number:,} texts, in a file of {size:,} bytes")
+            self.size += _bytes_of_texts(one) if number and _is_text_of_any_length(kind) else 0
             if self.size > MAX_ATTRIBUTE_BYTES:
                 raise ValueError(f"attributes of more than {MAX_ATTRIBUTE_BYTES:,} bytes")
 
 
-def _characters(one: h5py.h5a.AttrID) -> int:
+def _bytes_of_texts(one: h5py.h5a.AttrID) -> int:
     """Bytes of the texts of an attribute."""
     found = np.empty(one.shape, dtype=one.dtype)
     one.read(found)

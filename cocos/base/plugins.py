@@ -33,21 +33,21 @@ class Plugin:
         return f"{self.distribution} {self.version}"
 
 
-def _declared(group: str) -> list[importlib.metadata.EntryPoint]:
+def _entry_points(group: str) -> list[importlib.metadata.EntryPoint]:
     """Entry points of a group; one that the search path shows twice is listed once."""
     found: dict[tuple[str, str, str], importlib.metadata.EntryPoint] = {}
     for point in importlib.metadata.entry_points(group=group):
-        found.setdefault((point.name, point.value, _owner(point)[0]), point)
+        found.setdefault((point.name, point.value, _distribution(point)[0]), point)
     return list(found.values())
 
 
-def _owner(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
+def _distribution(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
     return (point.dist.name, point.dist.version) if point.dist else ("unknown distribution", "0")
 
 
-def _loaded(group: str, point: importlib.metadata.EntryPoint, needs: tuple[str, ...]) -> Plugin:
+def _load(group: str, point: importlib.metadata.EntryPoint, needs: tuple[str, ...]) -> Plugin:
     """The plugin that an entry point names."""
-    owner, version = _owner(point)
+    owner, version = _distribution(point)
     try:
         target = point.load()
         for function in needs:
@@ -63,19 +63,19 @@ def _loaded(group: str, point: importlib.metadata.EntryPoint, needs: tuple[str, 
 
 def names(group: str) -> list[str]:
     """Names that other distributions add to a group; nothing is imported."""
-    return sorted({point.name for point in _declared(group)})
+    return sorted({point.name for point in _entry_points(group)})
 
 
 def find(group: str, name: str, needs: tuple[str, ...] = ()) -> Plugin | None:
     """Import the plugin of a name, which must have some functions; None where no distribution has one."""
-    found = [point for point in _declared(group) if point.name == name]
+    found = [point for point in _entry_points(group) if point.name == name]
     if len(found) > 1:
-        owners = " and ".join(" ".join(_owner(point)) for point in found)
+        owners = " and ".join(" ".join(_distribution(point)) for point in found)
         raise InputError(f"entry point {name!r} ({group}): {owners} both define it; uninstall one of them")
-    return _loaded(group, found[0], needs) if found else None
+    return _load(group, found[0], needs) if found else None
 
 
 def installed(group: str, needs: tuple[str, ...] = ()) -> list[Plugin]:
     """Import every plugin of a group, in order of name."""
-    declared = sorted(_declared(group), key=lambda point: (point.name, point.value))
-    return [_loaded(group, point, needs) for point in declared]
+    declared = sorted(_entry_points(group), key=lambda point: (point.name, point.value))
+    return [_load(group, point, needs) for point in declared]

@@ -45,7 +45,7 @@ class World:
 _seats = [World(0, 1)]
 
 
-def _number(name: str, low: int, high: int) -> int:
+def _whole_number(name: str, low: int, high: int) -> int:
     """Read an environment variable as a whole number."""
     text = os.environ.get(name)
     if text is None or not text.isdecimal() or not low <= int(text) <= high:
@@ -61,10 +61,10 @@ def environment() -> World:
     """The place that torchrun gives to this process; World(0, 1) if torchrun did not start it."""
     if "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
         return World(0, 1)
-    size = _number("WORLD_SIZE", 1, 2**31 - 1)
-    rank = _number("RANK", 0, size - 1)
+    size = _whole_number("WORLD_SIZE", 1, 2**31 - 1)
+    rank = _whole_number("RANK", 0, size - 1)
     if size > 1:
-        _number("MASTER_PORT", 1, 2**16 - 1)
+        _whole_number("MASTER_PORT", 1, 2**16 - 1)
         if not os.environ.get("MASTER_ADDR"):
             raise InputError("environment: MASTER_ADDR is missing, expected the host of rank 0, as torchrun sets it")
     return World(rank, size)
@@ -86,7 +86,7 @@ def _own_gpu(device: str | None) -> int | None:
         raise InputError(f"device: {device!r}, but each process takes a GPU of its own; write cuda")
     if device not in {None, "auto", "cuda"} or not torch.cuda.is_available():
         return None
-    there, place = torch.cuda.device_count(), _number("LOCAL_RANK", 0, 2**31 - 1)
+    there, place = torch.cuda.device_count(), _whole_number("LOCAL_RANK", 0, 2**31 - 1)
     if place >= there:
         raise InputError(
             f"device: {device or 'auto'!r}, but process {place + 1} of this machine finds {there} GPUs; "
@@ -126,7 +126,7 @@ def join(device: str | None = None) -> World:
     except (RuntimeError, ValueError) as error:
         raise InputError(
             f"{here.size} processes should meet at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} and did not "
-            f"({_line(error)}); start all of them with torchrun, or unset RANK and WORLD_SIZE to count in one"
+            f"({_first_line(error)}); start all of them with torchrun, or unset RANK and WORLD_SIZE to count in one"
         ) from None
     _seats.append(here)
     return here
@@ -199,7 +199,9 @@ def gather(value, device="cpu") -> list:
         dist.all_gather_object(found, packed.getvalue())
     except RuntimeError as error:
         time.sleep(LINGER)  # the failed process has reported why, and the launcher is about to end this one
-        raise InputError(f"another of the {here.size} processes ended without its part ({_line(error)})") from None
+        raise InputError(
+            f"another of the {here.size} processes ended without its part ({_first_line(error)})"
+        ) from None
     return [_Unpacker(each, device).load() for each in found]
 
 
@@ -241,6 +243,6 @@ def turn() -> str:
     return f"rank {rank}: "
 
 
-def _line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """Return the first line of a message, without the source location at its start."""
     return str(error).partition("\n")[0].rpartition("] ")[2].rstrip(".") or type(error).__name__

@@ -79,7 +79,7 @@ class ModuleNames(dict):
         if node is None and hasattr(builtins, name):
             return getattr(builtins, name)
         if isinstance(node, tuple):
-            self[name] = _imported(*node)
+            self[name] = _imported_value(*node)
         else:
             self[name] = self.value(node) if isinstance(node, ast.expr) else UNKNOWN
         return self[name]
@@ -104,7 +104,7 @@ def source(module: str) -> ModuleNames:
     return ModuleNames(path / "__init__.py" if path.is_dir() else path.with_suffix(".py"))
 
 
-def _imported(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> Any:
+def _imported_value(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> Any:
     """Value of a name that a module imports."""
     whole = alias.name if isinstance(node, ast.Import) else f"{node.module}.{alias.name}"
     if isinstance(node, ast.Import) or whole in IMPORTED:
@@ -117,7 +117,7 @@ def _imported(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> Any:
     return source(whole) if path.is_dir() or path.with_suffix(".py").is_file() else source(node.module)[alias.name]
 
 
-def _bundled(module: ModuleNames, function: ast.FunctionDef) -> dict[str, Option]:
+def _options_of_sampling(module: ModuleNames, function: ast.FunctionDef) -> dict[str, Option]:
     """Options that the decorator `cocos.engine.sampling.sampled` adds."""
     calls = [each for each in function.decorator_list if isinstance(each, ast.Call)]
     for call in calls:
@@ -154,4 +154,4 @@ def options(module: str, name: str) -> dict[str, Option]:
     for each, default in zip([*every, *given.kwonlyargs], defaults, strict=True):
         value = REQUIRED if default is None else here.value(default)
         found[each.arg] = Option(each.arg, here.value(each.annotation), value, meant.get(each.arg, ""))
-    return found | _bundled(here, function)
+    return found | _options_of_sampling(here, function)

@@ -71,7 +71,7 @@ def header(stream: IO[bytes], size: int, most: int = MAX_HEADER) -> Header:
         raise ValueError("metadata that are no texts")
     places, end = {}, 0
     for name, about in sorted(content.items(), key=_begin):
-        dtype, shape, start, stop = _place(name, about)
+        dtype, shape, start, stop = _layout(name, about)
         if start != end or stop - start != math.prod(shape) * dtype.itemsize:
             raise ValueError(f"{name[:40]!r} of shape {shape} at bytes {start} to {stop}, expected to begin at {end}")
         places[name], end = (dtype, shape, start, stop - start), stop
@@ -88,7 +88,7 @@ def _begin(entry: tuple[str, Any]) -> tuple[int, int]:
         raise ValueError(f"no place of {entry[0][:40]!r}") from None
 
 
-def _place(name: str, about: Any) -> tuple[torch.dtype, tuple[int, ...], int, int]:
+def _layout(name: str, about: Any) -> tuple[torch.dtype, tuple[int, ...], int, int]:
     """The dtype, shape, first byte and end of a tensor."""
     if len(name) > MAX_NAME:
         raise ValueError(f"a name of {len(name)} characters, expected at most {MAX_NAME}")

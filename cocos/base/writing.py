@@ -26,7 +26,7 @@ FORMULA_STARTS, TEXT_MARK = tuple("=+-@＝＋－＠"), "'"
 STALE_SECONDS = 3600.0
 
 
-def _sweep(folder: Path) -> None:
+def _remove_leftovers(folder: Path) -> None:
     """Remove the temporary files that killed runs left in a folder; those of runs in progress are younger."""
     with suppress(OSError):  # a folder that cannot be listed, or files of others
         for entry in folder.glob(".cocos-*"):
@@ -39,7 +39,7 @@ def _sweep(folder: Path) -> None:
 @contextmanager
 def replacing(path: Path) -> Generator[Path]:
     """Give a temporary file beside `path` that replaces it when the block succeeds, and is removed otherwise."""
-    _sweep(path.parent)
+    _remove_leftovers(path.parent)
     # The name comes before the file: a signal between the two leaves nothing behind.
     temporary = path.parent / f".cocos-{secrets.token_hex(8)}{path.suffix}"
     try:
@@ -74,7 +74,7 @@ def writable(folder: Path, what: str) -> None:
         raise InputError(f"{what}: the folder {folder} cannot be written ({unreachable(error, made=True)})") from None
 
 
-def _same(one: Path, other: Path) -> bool:
+def _is_same_file(one: Path, other: Path) -> bool:
     with suppress(OSError, ValueError):  # ValueError: a null character, in the name of a loss rather than a path
         return one.samefile(other)
     return False
@@ -98,13 +98,13 @@ def apart(out: Path | None, *inputs: Path | str | None) -> None:
         return
     out = Path(out)
     for each in (Path(each) for each in inputs if each is not None):
-        if _same(out, each):
+        if _is_same_file(out, each):
             raise InputError(f"output {out} is the input {each}, which it would destroy; write to another file")
         if not each.is_dir():
             continue
         inside = itertools.islice(itertools.chain(each.glob("*"), each.glob("*/*")), MOST_DATA_FILES)
         for entry in inside:
-            if _same(out, entry) and (os.path.abspath(entry) != os.path.abspath(out) or not _made_here(out)):
+            if _is_same_file(out, entry) and (os.path.abspath(entry) != os.path.abspath(out) or not _made_here(out)):
                 raise InputError(f"output {out} is a file of the data folder {each}; write to another file")
 
 

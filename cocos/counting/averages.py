@@ -88,13 +88,13 @@ def of_batches(values: Mapping[str, np.ndarray], axis: int | tuple[int, ...]) ->
         for number in statistic.numbers:
             if number.by and number.by not in values and number.value is not None:
                 continue  # of a result of an older version
-            found[number.name] = _number(number, own, there, values, axis)
+            found[number.name] = _average(number, own, there, values, axis)
             if number.how == "sum" and statistic.by_unit and unknown:
                 found[number.name] = np.full(np.shape(found[number.name]), np.nan)
     return found
 
 
-def _number(
+def _average(
     number: Number, own: np.ndarray, there: np.ndarray, values: Mapping[str, np.ndarray], axis: int | tuple[int, ...]
 ) -> np.ndarray:
     """One number of the queries that are there, from the values of its statistic."""

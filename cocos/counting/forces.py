@@ -20,20 +20,20 @@ SMALL_SINE = 0.1
 DISTANCE_METRICS = ("euclidean", "squared_chord", "squared_euclidean", "mahalanobis")
 
 
-def _over(rows: Tensor, size: Tensor) -> Tensor:
+def _divided(rows: Tensor, size: Tensor) -> Tensor:
     """Divide each row by its size; a row of size 0 is unchanged."""
     return rows / torch.where(size > 0, size, 1)[:, None]
 
 
-def _read(pairs: Pairs, metric: str) -> tuple[Tensor, Tensor]:
+def _as_the_metric_reads(pairs: Pairs, metric: str) -> tuple[Tensor, Tensor]:
     """Queries and candidates as the metric reads them: divided by their norms, or raw."""
     if pairs.embeddings is None:
         raise TypeError("pairs.embeddings is None: forces need the rows that were scored, as cocos.scores.pairs gives")
     query, candidate = pairs.embeddings.query, pairs.embeddings.candidate
     unit = NORMALISED_SIDES.get(metric, ())
     return (
-        _over(query, pairs.query_norm) if "query" in unit else query,
-        _over(candidate, pairs.candidate_norm) if "candidate" in unit else candidate,
+        _divided(query, pairs.query_norm) if "query" in unit else query,
+        _divided(candidate, pairs.candidate_norm) if "candidate" in unit else candidate,
     )
 
 
@@ -59,16 +59,16 @@ def _slope(pairs: Pairs, metric: str) -> Tensor:
     return 1 / torch.where(pairs.scores < 0, -pairs.scores, 1)  # at distance 0 the difference is 0 too
 
 
-def _way(query: Tensor, candidate: Tensor) -> Tensor:
+def _sign_of_angle(query: Tensor, candidate: Tensor) -> Tensor:
     """Sign of the sum whose size is the score of the metric `angle`, (Q, C); 0 at 0, where no gradient passes."""
     return (turned(query) @ candidate.T).sign()
 
 
-def _drawn(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
+def _weighted_slopes(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
     r""":math:`\sum_j w_{ij} \, \partial s_{ij} / \partial q_i`, (Q, K, D), for K weights of each pair, (Q, K, C)."""
-    query, candidate = _read(pairs, metric)
+    query, candidate = _as_the_metric_reads(pairs, metric)
     if metric == "angle":
-        return (weights * _way(query, candidate)[:, None]) @ turned(candidate, -1)
+        return (weights * _sign_of_angle(query, candidate)[:, None]) @ turned(candidate, -1)
     if metric not in DISTANCE_METRICS:
         return weights @ candidate
     variance = pairs.embeddings.candidate_variance if metric == "mahalanobis" else None
@@ -82,19 +82,19 @@ def sides(weights: Tensor, pairs: Pairs, metric: str) -> tuple[Tensor, Tensor]:
     normalisation, and the raw one elsewhere. Descent goes against both. A distance of 0 has slope 0, as in training.
     """
     parts = torch.stack([torch.where(mask, weights, 0) for mask in (pairs.positive, pairs.negative)], dim=1)
-    return _drawn(parts, pairs, metric).unbind(dim=1)
+    return _weighted_slopes(parts, pairs, metric).unbind(dim=1)
 
 
-def _along(vectors: Tensor, unit: Tensor) -> Tensor:
+def _components(vectors: Tensor, unit: Tensor) -> Tensor:
     """Components of vectors along unit vectors, (N, 1)."""
     return (vectors * unit).sum(dim=1, keepdim=True)
 
 
-def _raw(total: Tensor, rows: Tensor, norm: Tensor, normalised: bool, radial: Tensor | None) -> Tensor:
+def _raw_gradient(total: Tensor, rows: Tensor, norm: Tensor, normalised: bool, radial: Tensor | None) -> Tensor:
     """Gradient of the raw rows from that of the rows the metric reads: Jacobian of x / |x|, plus the slope in |x|."""
-    unit = _over(rows, norm)
+    unit = _divided(rows, norm)
     if normalised:
-        total = _over(total - _along(total, unit) * unit, norm)
+        total = _divided(total - _components(total, unit) * unit, norm)
     return total if radial is None else total + radial[:, None] * unit
 
 
@@ -106,18 +106,18 @@ def gradient(pull: Tensor, push: Tensor, pairs: Pairs, metric: str, radial: Tens
     difference has the digits that autograd has; `force` keeps them all.
     """
     normalised = "query" in NORMALISED_SIDES.get(metric, ())
-    return _raw(pull + push, pairs.embeddings.query, pairs.query_norm, normalised, radial)
+    return _raw_gradient(pull + push, pairs.embeddings.query, pairs.query_norm, normalised, radial)
 
 
 def _on_candidates(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
     r""":math:`\sum_i w_{ij} \, \partial s_{ij} / \partial c_j`, (C, D), c the candidate that the metric reads."""
-    query, candidate = _read(pairs, metric)
+    query, candidate = _as_the_metric_reads(pairs, metric)
     if metric in DISTANCE_METRICS:
         total = _toward((weights * _slope(pairs, metric)).T[:, None], candidate, query)[:, 0]
         if metric == "mahalanobis" and pairs.embeddings.candidate_variance is not None:
             total = total / pairs.embeddings.candidate_variance
         return total
-    return (weights * _way(query, candidate)).T @ turned(query) if metric == "angle" else weights.T @ query
+    return (weights * _sign_of_angle(query, candidate)).T @ turned(query) if metric == "angle" else weights.T @ query
 
 
 def candidate_gradient(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None = None) -> Tensor:
@@ -127,7 +127,7 @@ def candidate_gradient(weights: Tensor, pairs: Pairs, metric: str, radial: Tenso
     """
     normalised = "candidate" in NORMALISED_SIDES.get(metric, ())
     total = _on_candidates(weights, pairs, metric)
-    return _raw(total, pairs.embeddings.candidate, pairs.candidate_norm, normalised, radial)
+    return _raw_gradient(total, pairs.embeddings.candidate, pairs.candidate_norm, normalised, radial)
 
 
 def candidate_sides(weights: Tensor, pairs: Pairs, metric: str) -> tuple[Tensor, Tensor]:
@@ -171,7 +171,7 @@ def _sine(query: Tensor, candidate: Tensor) -> Tensor:
 
 def _lever(pairs: Pairs, metric: str) -> Tensor:
     """Length of ∂ score / ∂ query, (Q, C), for queries of length 1 where the metric reads their directions."""
-    query, candidate = _read(pairs, metric)
+    query, candidate = _as_the_metric_reads(pairs, metric)
     if metric == "dot":
         return pairs.candidate_norm.expand(pairs.scores.shape)
     if metric == "euclidean":
@@ -186,7 +186,7 @@ def _lever(pairs: Pairs, metric: str) -> Tensor:
     if metric == "angle":
         size = turned(candidate, -1).square().sum(dim=1)
         return torch.where(pairs.scores > 0, (size - pairs.scores.square()).clamp(min=0), 0).sqrt()
-    unit = candidate if metric == "cosine" else _over(candidate, pairs.candidate_norm)
+    unit = candidate if metric == "cosine" else _divided(candidate, pairs.candidate_norm)
     sine = _sine(query, unit)
     return sine if metric == "cosine" else sine * pairs.candidate_norm
 
@@ -200,7 +200,7 @@ def force(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
     bound as θ goes to 0, as with an angular margin, may have a bounded force.
     """
     found = weights.abs() * _lever(pairs, metric)
-    return _over(found, pairs.query_norm) if "query" in NORMALISED_SIDES.get(metric, ()) else found
+    return _divided(found, pairs.query_norm) if "query" in NORMALISED_SIDES.get(metric, ()) else found
 
 
 def force_share(weights: Tensor, unit: Tensor, pairs: Pairs, metric: str) -> Tensor:
@@ -217,11 +217,11 @@ def force_share(weights: Tensor, unit: Tensor, pairs: Pairs, metric: str) -> Ten
     elif metric not in {"cosine", "euclidean"}:
         longest = pairs.candidate_norm.expand(lever.shape) if metric == "cosine_dot" else lever
         longest = torch.where(pairs.positive | pairs.negative, longest, 0).amax(dim=1)
-        lever = _over(lever, longest)
+        lever = _divided(lever, longest)
     return weights.abs() / unit * lever
 
 
-def _part(some: Tensor, whole: Tensor) -> Tensor:
+def _ratio(some: Tensor, whole: Tensor) -> Tensor:
     """Divide parts by their whole; NaN where it is 0."""
     return torch.where(whole > 0, some / torch.where(whole > 0, whole, 1), torch.nan)
 
@@ -236,7 +236,7 @@ def _hardest(sizes: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
     ranked = pairs.scores.masked_fill(~pairs.negative, -torch.inf)
     score, place = ranked.masked_fill(sizes < largest, -torch.inf).max(dim=1, keepdim=True)
     rank = (1 + (ranked > score).sum(dim=1)).to(sizes.dtype)
-    share = 1 / _over(sizes, largest[:, 0]).sum(dim=1)  # first by the largest: the sum of tiny sizes underflows
+    share = 1 / _divided(sizes, largest[:, 0]).sum(dim=1)  # first by the largest: the sum of tiny sizes underflows
     some = largest[:, 0] > 0
     return torch.where(some, share, torch.nan), torch.where(some, rank, torch.nan), place
 
@@ -264,18 +264,18 @@ def per_query(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None 
     share_force, rank_force, _ = _hardest(force(pushed, pairs, metric), pairs)
     pulling, pushing = (torch.where(mask, weights, 0) for mask in (pairs.positive, pairs.negative))
     alone = torch.zeros_like(weights).scatter(1, place, pushing.gather(1, place))
-    pull, push, hardest = _drawn(torch.stack([pulling, pushing, alone], dim=1), pairs, metric).unbind(dim=1)
+    pull, push, hardest = _weighted_slopes(torch.stack([pulling, pushing, alone], dim=1), pairs, metric).unbind(dim=1)
     push_norm = length(push)
     found = {
         **parts(pull, push, pairs, metric, radial),
-        "mass_ratio": _part(pushing.sum(dim=1), pulling.sum(dim=1).abs()),
+        "mass_ratio": _ratio(pushing.sum(dim=1), pulling.sum(dim=1).abs()),
         "hardest_share": share,
         "hardest_share_force": share_force,
-        "hardest_projection": _part(_along(hardest, _over(push, push_norm))[:, 0], push_norm),
+        "hardest_projection": _ratio(_components(hardest, _divided(push, push_norm))[:, 0], push_norm),
         "hardest_rank": rank,
         "hardest_rank_force": rank_force,
     }
-    return found | _opposed(pulling, pushing)
+    return found | _count_opposed(pulling, pushing)
 
 
 def parts(
@@ -286,29 +286,29 @@ def parts(
     normalised = side in NORMALISED_SIDES.get(metric, ())
     net = pull + push
     pull_norm, push_norm, net_norm = length(pull), length(push), length(net)
-    angle = _along(_over(pull, pull_norm), _over(push, push_norm))[:, 0].clamp(-1, 1)
+    angle = _components(_divided(pull, pull_norm), _divided(push, push_norm))[:, 0].clamp(-1, 1)
     found = {
         "pull_norm": pull_norm,
         "push_norm": push_norm,
         "net_norm": net_norm,
-        "gradient_norm": length(_raw(net, rows, norm, normalised, radial)),
+        "gradient_norm": length(_raw_gradient(net, rows, norm, normalised, radial)),
         "pull_push_cosine": torch.where((pull_norm > 0) & (push_norm > 0), angle, torch.nan),
-        "cancellation": (1 - _part(net_norm, pull_norm + push_norm)).clamp(min=0),
+        "cancellation": (1 - _ratio(net_norm, pull_norm + push_norm)).clamp(min=0),
     }
     if normalised:
-        unit = _over(rows, norm)
-        found["tangential_norm"] = length(net - _along(net, unit) * unit)
+        unit = _divided(rows, norm)
+        found["tangential_norm"] = length(net - _components(net, unit) * unit)
         for name, vector, size in (("", net, net_norm), ("_pull", pull, pull_norm), ("_push", push, push_norm)):
-            found[f"radial_fraction{name}"] = _part(_along(vector, unit)[:, 0].abs(), size).clamp(max=1)
+            found[f"radial_fraction{name}"] = _ratio(_components(vector, unit)[:, 0].abs(), size).clamp(max=1)
     if radial is not None:
         found["radial"] = radial
     return found
 
 
-def _opposed(pulling: Tensor, pushing: Tensor) -> dict[str, Tensor]:
+def _count_opposed(pulling: Tensor, pushing: Tensor) -> dict[str, Tensor]:
     """Count pushed positives and pulled negatives of each query, and their part of the sum of |w|, (Q,) each."""
     found, total = {}, (pulling.abs() + pushing.abs()).sum(dim=1)
     for name, part in (("pushed_positives", pulling.clamp(min=0)), ("pulled_negatives", (-pushing).clamp(min=0))):
         found[name] = (part > 0).sum(dim=1)
-        found[f"{name}_part"] = _part(part.sum(dim=1), total)
+        found[f"{name}_part"] = _ratio(part.sum(dim=1), total)
     return found

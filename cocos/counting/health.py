@@ -45,13 +45,13 @@ UNIT_NORM_TOLERANCE = 1e-3  # largest deviation of a norm from 1 for a row to co
 TINY = 1e-15  # norms between this and 1/TINY are accurate in float32: their squares are in its range
 
 
-def _unit(rows: Tensor, unit: bool) -> Tensor:
+def _as_the_metric_reads(rows: Tensor, unit: bool) -> Tensor:
     """Rows in float64, divided by their lengths where a metric reads directions."""
     rows = rows.double()
     return rows / length(rows)[:, None] if unit else rows
 
 
-def _rank(centred: Tensor, size: float) -> float:
+def _effective_rank(centred: Tensor, size: float) -> float:
     """Effective rank: exp of the entropy of the singular values above rounding; 0 without any.
 
     Source: Roy & Vetterli 2007, "The effective rank: a measure of effective dimensionality", EUSIPCO.
@@ -241,13 +241,13 @@ def mispaired(embeddings: Embeddings, metric: str) -> list[Finding]:
         parts |= {"queries": pairs["pairing_queries"], "alignment": alignment(embeddings)["alignment"]}
         made.append(findings.made("mispaired", **parts))
     names = ("query",) if embeddings.shared else ("query", "candidate")
-    if all(_turned(getattr(embeddings, name)) for name in names):
+    if all(_is_transposed(getattr(embeddings, name)) for name in names):
         rows, width = embeddings.query.shape
         made.append(findings.made("turned", rows=rows, width=width))
     return made
 
 
-def _turned(rows: Tensor) -> bool:
+def _is_transposed(rows: Tensor) -> bool:
     """Whether the columns have length 1, and the rows do not."""
     if len(rows) < 2 or rows.shape[1] < 2:
         return False
@@ -278,7 +278,7 @@ def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -
     """
     unit = which in NORMALISED_SIDES.get(metric, ())
     index = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:SPREAD_ROWS]
-    some = _unit(rows[index.to(rows.device)], unit)
+    some = _as_the_metric_reads(rows[index.to(rows.device)], unit)
     some = some / (some.abs().amax().item() or 1.0)  # squares stay in the range of float64
     size = some.square().sum(dim=1).mean().sqrt().item() or 1.0
     centred = some - some.mean(dim=0)
@@ -292,7 +292,7 @@ def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -
         "dimensions": rows.shape[1],
         "sampled": len(some),
         "spread": apart.square().mean().sqrt().item() / size,
-        "effective_rank": 0.0 if collapsed else _rank(centred, size),
+        "effective_rank": 0.0 if collapsed else _effective_rank(centred, size),
         "uniformity": uniformity(some),
         "duplicates": equal,
         "near_duplicates": near,

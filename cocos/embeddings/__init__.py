@@ -94,7 +94,7 @@ class Embeddings:
             raise InputError(f"shared: {len(query)} query rows and {other} candidate rows are not the same set")
         if self.candidate_variance is not None:
             self._set(candidate_variance=variances(self.candidate_variance, candidate, len(directions)))
-        candidate, groups = self._behind(query, candidate, groups)
+        candidate, groups = self._with_hard_vectors(query, candidate, groups)
         self._set(query=query, candidate=candidate)
         self._check_rows()
         query_group, candidate_group = (ids.to(query.device) for ids in groups)
@@ -108,7 +108,7 @@ class Embeddings:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def _behind(self, query: Tensor, candidate: Tensor, groups: tuple[Tensor, Tensor]) -> tuple[Any, Any]:
+    def _with_hard_vectors(self, query: Tensor, candidate: Tensor, groups: tuple[Tensor, Tensor]) -> tuple[Any, Any]:
         """Put hard negatives that are vectors behind the candidates, each in a group of its own."""
         longer, index = annotations.negative_rows(self.negatives, query, candidate)
         if more := len(longer) - len(candidate):
@@ -270,7 +270,7 @@ class Embeddings:
 
     def __repr__(self) -> str:
         sizes = f"query={tuple(self.query.shape)}, candidate={tuple(self.candidate.shape)}"
-        more = f", with {', '.join(self._annotated)}" if self._annotated else ""
+        more = f", with {', '.join(self._names_of_annotations)}" if self._names_of_annotations else ""
         groups = len(self.groups.queries)
         where = f"{self._dtype} on {self.query.device}, {groups} groups, {' and '.join(self.directions)}"
         return f"Embeddings({sizes}, {where}{', shared' if self.shared else ''}{more})"
@@ -285,7 +285,7 @@ class Embeddings:
             "dtype, device": f"{self._dtype}, {self.query.device}",
             "groups": len(self.groups.queries),
             "directions": " and ".join(self.directions) + (", a labelled set" if self.shared else ""),
-            "annotations": ", ".join(self._annotated),
+            "annotations": ", ".join(self._names_of_annotations),
             "notes": "; ".join(self.notes),
         }
         return html.table("Embeddings", rows)
@@ -295,7 +295,7 @@ class Embeddings:
         return str(self.query.dtype).removeprefix("torch.")
 
     @property
-    def _annotated(self) -> list[str]:
+    def _names_of_annotations(self) -> list[str]:
         """Names of the annotations that rows have."""
         given = [
             name for name in ("names", "pictures", "negatives", "teacher", "grades") if getattr(self, name) is not None

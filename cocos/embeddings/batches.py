@@ -309,12 +309,12 @@ def _refuse_options(embeddings: Embeddings, sample: str, batch_size: int, per_gr
         raise InputError(
             f"per group: {per_group}, but only batches of groups have it; add --sample groups or leave it out"
         )
-    _require_both(embeddings)
+    _require_positives_and_negatives(embeddings)
     if sample == "pairs" and embeddings.shared:
         raise InputError("sample: 'pairs' needs two sides; a labelled set is drawn by class, with 'groups'")
 
 
-def _require_both(embeddings: Embeddings) -> None:
+def _require_positives_and_negatives(embeddings: Embeddings) -> None:
     """Require a positive for every query somewhere in the set, and negatives."""
     groups = embeddings.groups
     if embeddings.shared:
@@ -352,11 +352,11 @@ def _one_pass(
     elif embeddings.shared:
         filling = size // len(embeddings.groups.queries)
         per_class = per_group or max(2, min(SAMPLES_PER_CLASS, size // 2), filling)
-        made = _classes(embeddings, size, per_class, generator)
+        made = _batches_of_classes(embeddings, size, per_class, generator)
     elif embeddings.proxies:
         made = _against_proxies(embeddings, size, generator)
     elif pairing is None:
-        made = _queries(embeddings, size, per_group, generator)
+        made = _batches_of_queries(embeddings, size, per_group, generator)
     sized = ((batch, len(batch.query_index)) for batch in made)
     candidate_group = embeddings.candidate_group.cpu()
     named = [
@@ -379,7 +379,7 @@ def _has_negatives(batch: Batch, candidate_group: Tensor) -> bool:
     return bool((group != group[0]).any())
 
 
-def _once(index: Tensor) -> Tensor:
+def _distinct(index: Tensor) -> Tensor:
     """Remove repeated rows, (n,), in order of first appearance."""
     return torch.tensor(list(dict.fromkeys(index.tolist())), dtype=torch.int64)
 
@@ -392,25 +392,25 @@ def _with_negatives(batch: Batch, negatives: Tensor | None, turned: Tensor | Non
         negatives: (Q, K) rows of the candidates that each query names, -1 for none; or None.
         turned: (C, K), likewise, of the candidates where they ask.
     """
-    candidate = _new(negatives, batch.query_index, batch.candidate_index)
-    beside = _new(turned, batch.candidate_index, batch.query_index)
+    candidate = _missing_negatives(negatives, batch.query_index, batch.candidate_index)
+    beside = _missing_negatives(turned, batch.candidate_index, batch.query_index)
     other = batch.turned
     if other is not None:
-        other = _with_extra(other, beside, candidate)
-    return replace(_with_extra(batch, candidate, beside), turned=other)
+        other = _with_candidates(other, beside, candidate)
+    return replace(_with_candidates(batch, candidate, beside), turned=other)
 
 
-def _with_extra(batch: Batch, extra: Tensor, beside: Tensor) -> Batch:
+def _with_candidates(batch: Batch, extra: Tensor, beside: Tensor) -> Batch:
     """Add rows as further candidates, and those that the flipped batch has in their place."""
     together = torch.cat([batch.candidate_index, extra])
     return replace(batch, candidate_index=together, extra=len(extra), beside=beside if len(beside) else None)
 
 
-def _new(negatives: Tensor | None, asking: Tensor, there: Tensor) -> Tensor:
+def _missing_negatives(negatives: Tensor | None, asking: Tensor, there: Tensor) -> Tensor:
     """Rows that some rows name as their negatives and that the batch does not have yet."""
     if negatives is None:
         return there[:0]
-    found = _once(negatives[asking].flatten())
+    found = _distinct(negatives[asking].flatten())
     return found[(found >= 0) & ~torch.isin(found, there)]
 
 
@@ -536,13 +536,13 @@ class Pairing:
         if all(self.paired) or (apart and any(self.paired)):
             return Batch(*sides, self.paired[0])
         if not any(self.paired):
-            distinct = _once(sides[0]), _once(sides[1])
+            distinct = _distinct(sides[0]), _distinct(sides[1])
             return Batch(
                 *distinct, paired=False, dropped=(len(large) - len(distinct[0]), len(large) - len(distinct[1]))
             )
         asking = []
         for paired, query, candidate in zip(self.paired, sides, sides[::-1], strict=True):
-            rows = candidate if paired else _once(candidate)
+            rows = candidate if paired else _distinct(candidate)
             asking.append(Batch(query, rows, paired, dropped=(0, len(candidate) - len(rows))))
         return replace(asking[0], turned=asking[1])
 
@@ -599,7 +599,9 @@ def _pairs(
         yield pairing.batch(drawn, asked, apart=alone and not len(left)), len(own)
 
 
-def _queries(embeddings: Embeddings, size: int, per_group: int | None, generator: torch.Generator) -> Iterator[Batch]:
+def _batches_of_queries(
+    embeddings: Embeddings, size: int, per_group: int | None, generator: torch.Generator
+) -> Iterator[Batch]:
     """Yield the batches of one pass: every query once, each with `per_group` (None: all) of its candidates."""
     groups = embeddings.groups
     members, ends = groups.candidate.argsort(stable=True), groups.candidates.cumsum(0)
@@ -621,7 +623,9 @@ def _queries(embeddings: Embeddings, size: int, per_group: int | None, generator
         yield Batch(query_index, torch.cat(chosen), paired=False)
 
 
-def _classes(embeddings: Embeddings, size: int, per_class: int, generator: torch.Generator) -> Iterator[Batch]:
+def _batches_of_classes(
+    embeddings: Embeddings, size: int, per_class: int, generator: torch.Generator
+) -> Iterator[Batch]:
     """Yield the batches of one pass over a labelled set, up to `per_class` samples of a class at a time.
 
     In every round each class that has samples left gives some of them. A batch that would contain one class takes

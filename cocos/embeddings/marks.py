@@ -112,13 +112,13 @@ def of(name: str, given: Any, queries: int, candidates: int) -> Mark:
                 ids.items(), ("query", "candidate"), (queries, candidates), strict=True
             )
         ]
-        return Mark(name, (name,), partial(_equal, *sides), partial(_equal, *sides[::-1]))
+        return Mark(name, (name,), partial(_of_equal_labels, *sides), partial(_of_equal_labels, *sides[::-1]))
     try:
         found = torch.as_tensor(np.asarray(given) if isinstance(given, list | tuple) else given).cpu()
     except (TypeError, ValueError, RuntimeError):
         found = torch.zeros(())
     if found.dtype == torch.bool and tuple(found.shape) == (queries, candidates):
-        return Mark(name, (name,), partial(_entries, found), partial(_entries, found.T))
+        return Mark(name, (name,), partial(_of_matrix, found), partial(_of_matrix, found.T))
     whole = not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
     if not whole or found.ndim != 2 or found.shape[1] != 2:
         raise InputError(
@@ -136,8 +136,8 @@ def of(name: str, given: Any, queries: int, candidates: int) -> Mark:
     return Mark(
         name,
         (name,),
-        partial(_listed, there.sort().values, candidates),
-        partial(_listed, back.sort().values, queries),
+        partial(_of_listed_pairs, there.sort().values, candidates),
+        partial(_of_listed_pairs, back.sort().values, queries),
     )
 
 
@@ -152,23 +152,24 @@ def _sources(name: str, given: Mapping[str, Any], sizes: Mapping[str, int]) -> M
         raise InputError(f"{about}: {len(kinds)} kinds, expected 1 to {MOST_KINDS}")
     number = {kind: place for place, kind in enumerate(kinds)} | {"": UNMARKED}
     found = {
-        side: texts and partial(_own, torch.tensor([number[each] for each in texts])) for side, texts in said.items()
+        side: texts and partial(_of_candidate, torch.tensor([number[each] for each in texts]))
+        for side, texts in said.items()
     }
     return Mark(name, tuple(kinds), found["candidate"] or None, found["query"] or None)
 
 
-def _equal(asking: Tensor, asked: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
+def _of_equal_labels(asking: Tensor, asked: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
     """0 where the labels of both rows are equal and none is below 0."""
     left, right = asking[query][:, None], asked[candidate][None]
     return torch.where((left == right) & (left >= 0), 0, UNMARKED)
 
 
-def _entries(matrix: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
+def _of_matrix(matrix: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
     """0 where the matrix is true."""
     return torch.where(matrix[query][:, candidate], 0, UNMARKED)
 
 
-def _listed(keys: Tensor, width: int, query: Tensor, candidate: Tensor) -> Tensor:
+def _of_listed_pairs(keys: Tensor, width: int, query: Tensor, candidate: Tensor) -> Tensor:
     """0 where row of the query * width + row of the candidate is among the sorted keys."""
     return torch.where(within(query[:, None] * width + candidate, keys), 0, UNMARKED)
 
@@ -181,6 +182,6 @@ def within(values: Tensor, known: Tensor) -> Tensor:
     return known[place] == values
 
 
-def _own(kinds: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
+def _of_candidate(kinds: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
     """The kind of each candidate, whoever asks."""
     return kinds[candidate].expand(len(query), -1)

@@ -178,13 +178,13 @@ class Pairs:
         turned = self.embeddings.flip()
         norms = {"query_norm": self.candidate_norm, "candidate_norm": self.query_norm}
         beside = {"embeddings": turned, "candidate_group": turned.candidate_group} | norms
-        return self._alike(self._pairwise(lambda each: each.T.contiguous()) | beside)
+        return self._alike(self._map_matrices(lambda each: each.T.contiguous()) | beside)
 
     def first(self, number: int) -> "Pairs":
         """The same pairs of the first queries, with all of their candidates; not checked again."""
         if len(self.scores) <= number:
             return self
-        cut = self._pairwise(lambda each: each[:number])
+        cut = self._map_matrices(lambda each: each[:number])
         cut["query_norm"] = None if self.query_norm is None else self.query_norm[:number]
         if self.embeddings is not None:
             sizes = (number, len(self.embeddings.candidate))
@@ -198,7 +198,7 @@ class Pairs:
             return self
         number = len(self.embeddings.candidate)
         ends = {name: getattr(self, name)[:number] for name in ("candidate_group", "candidate_norm")}
-        return self._alike(self._pairwise(lambda each: each[:, :number]) | ends)
+        return self._alike(self._map_matrices(lambda each: each[:, :number]) | ends)
 
     def with_scores(self, scores: Tensor, query_norm: Tensor | None = None) -> "Pairs":
         """The same pairs with other scores (and query norms), of the same shape; not checked, for torch.func."""
@@ -214,7 +214,7 @@ class Pairs:
         other.__dict__.update(self.__dict__ | values)
         return other
 
-    def _pairwise(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+    def _map_matrices(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
         """The fields with an entry for each pair, changed."""
         names = ("scores", "positive", "negative", "teacher", "source")
         return {name: change(each) for name in names if (each := getattr(self, name)) is not None}
@@ -325,7 +325,7 @@ def pairs(
     matches(embeddings, batch)
     query_index = batch.query_index[block or slice(None)]
     if graded and embeddings.grades is not None:
-        return _graded(embeddings, batch, query_index, metric)
+        return _with_graded_pairs(embeddings, batch, query_index, metric)
     part = embeddings.rows(query_index, batch.candidate_index)
     same = part.query_group[:, None] == part.candidate_group[None, :]
     positive, negative = same, ~same
@@ -352,10 +352,10 @@ def pairs(
         return found
     apart = batch.paired and same_group == "negative"
     blocks = sources.others(embeddings, batch, query_index, positive, directions, METRICS[metric], apart=apart)
-    return _beside(found, blocks)
+    return _with_columns(found, blocks)
 
 
-def _beside(pairs: Pairs, blocks: Sequence[sources.Block]) -> Pairs:
+def _with_columns(pairs: Pairs, blocks: Sequence[sources.Block]) -> Pairs:
     """Set the columns of further directions beside those of the candidates."""
     source = pairs.source
     if source is None:
@@ -377,7 +377,7 @@ def _beside(pairs: Pairs, blocks: Sequence[sources.Block]) -> Pairs:
     )
 
 
-def _graded(embeddings: Embeddings, batch: Batch, query_index: Tensor, metric: str) -> Pairs:
+def _with_graded_pairs(embeddings: Embeddings, batch: Batch, query_index: Tensor, metric: str) -> Pairs:
     """Set graded pairs against those of a lower grade, (q, n)."""
     query, index = embeddings.query[batch.query_index], batch.candidate_index[: len(batch.query_index)]
     candidate, grades = embeddings.candidate[index], cast(Tensor, embeddings.grades)

@@ -65,7 +65,7 @@ class Teacher:
         return Teacher(None if self.matrix is None else self.matrix.to(like), guide)
 
 
-def _numbers(name: str, given: Any) -> Tensor:
+def _read_matrix(name: str, given: Any) -> Tensor:
     """Read a matrix of numbers."""
     try:
         found: Tensor = torch.as_tensor(given)
@@ -104,8 +104,8 @@ def of(
     if isinstance(given, Teacher):
         return given
     if isinstance(given, tuple) and len(given) == 2:
-        return _guide(given, queries, candidates)
-    found = _numbers("teacher", given)
+        return _checked_guide(given, queries, candidates)
+    found = _read_matrix("teacher", given)
     open_ = found.isinf().any(dim=1).nonzero().flatten().tolist()
     if open_:
         raise InputError(f"teacher: infinity in {rows(open_)}; NaN says that a score is not known")
@@ -128,12 +128,12 @@ def of(
     return Teacher(matrix)
 
 
-def _guide(given: tuple[Any, Any], queries: int, candidates: int) -> Teacher:
+def _checked_guide(given: tuple[Any, Any], queries: int, candidates: int) -> Teacher:
     """Check the rows of a guide."""
     for side, each in zip(SIDES, given, strict=True):
         if each is None:
             raise InputError(f"guide_{side} is missing: give the guide's rows of both sides")
-    query, candidate = (_numbers(f"guide_{side}", each) for side, each in zip(SIDES, given, strict=True))
+    query, candidate = (_read_matrix(f"guide_{side}", each) for side, each in zip(SIDES, given, strict=True))
     sizes = (len(query), len(candidate))
     if sizes != (queries, candidates) or query.shape[1] != candidate.shape[1]:
         shapes = f"{tuple(query.shape)} and {tuple(candidate.shape)}"

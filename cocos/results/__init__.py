@@ -68,49 +68,49 @@ MOST_ENTRIES, LONGEST_CUTOFF = 1000, 9
 MOST_ALONG = {"direction": 100, "loss": 100, "width": 100, "distractors": 1000, "checkpoint": 10_000, "run": 100_000}
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     # Not isfinite: a whole number may be larger than any float.
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def _whole(value: Any) -> bool:
-    return _number(value) and value == int(value) and abs(value) < 2**63
+def _is_whole(value: Any) -> bool:
+    return _is_number(value) and value == int(value) and abs(value) < 2**63
 
 
-def _text(value: Any) -> bool:
+def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _document(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _is_document(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Whether a value is a JSON document that is right."""
 
     def check(value: Any) -> bool:
         try:
-            return _text(value) and right(parsed(value))
+            return _is_text(value) and right(parsed(value))
         except ValueError:
             return False
 
     return check
 
 
-def _entries(*texts: str) -> Callable[[Any], bool]:
+def _are_entries(*texts: str) -> Callable[[Any], bool]:
     """Whether a value is a JSON list of objects with a step, and perhaps a width, and with some texts."""
 
     def one(each: Any) -> bool:
         return (
             isinstance(each, dict)
-            and _whole(each.get("step"))
-            and all(_text(each.get(name)) for name in texts)
-            and (each.get("width") is None or _whole(each["width"]))
+            and _is_whole(each.get("step"))
+            and all(_is_text(each.get(name)) for name in texts)
+            and (each.get("width") is None or _is_whole(each["width"]))
         )
 
-    return _document(lambda value: isinstance(value, list) and all(map(one, value)))
+    return _is_document(lambda value: isinstance(value, list) and all(map(one, value)))
 
 
-def _health(value: Any) -> bool:
+def _is_health(value: Any) -> bool:
     """Whether a value says how the sides of embeddings are."""
     sides = value.get("sides", {}) if isinstance(value, dict) else None
-    return isinstance(sides, dict) and all(isinstance(e, dict) and _whole(e.get("rows")) for e in sides.values())
+    return isinstance(sides, dict) and all(isinstance(e, dict) and _is_whole(e.get("rows")) for e in sides.values())
 
 
 # What an attribute of a result is, by its name.
@@ -121,22 +121,22 @@ RIGHT: dict[str, Callable[[Any], bool]] = (
             *("metric", "unit", "share", "sample", "same_group", "dtype", "device", "split", "convention", "ties"),
             *("checkpoint_path", "checkpoint_sha256", "checkpoint_format", "undrawn", "options", "by", "verdict"),
         ),
-        _text,
+        _is_text,
     )
-    | dict.fromkeys(("seed", "batch_size", "batches", "folds", "detectors", "row", "group", "rows"), _whole)
+    | dict.fromkeys(("seed", "batch_size", "batches", "folds", "detectors", "row", "group", "rows"), _is_whole)
     | {
-        "eps": _number,
-        "level": lambda value: _number(value) and 0 < value < 1,
+        "eps": _is_number,
+        "level": lambda value: _is_number(value) and 0 < value < 1,
         "k": lambda value: (
-            _text(value) and all(each.isdecimal() and len(each) < LONGEST_CUTOFF for each in value.split(","))
+            _is_text(value) and all(each.isdecimal() and len(each) < LONGEST_CUTOFF for each in value.split(","))
         ),
-        "loss_parameters": _document(lambda value: isinstance(value, dict)),
-        "health": _document(_health),
-        "findings": _document(findings.right),
-        "alarms": _entries("detector", "sentence"),
-        "left_out": _entries("file", "reason"),
-        "watching": _document(
-            lambda value: isinstance(value, dict) and all(each is None or _text(each) for each in value.values())
+        "loss_parameters": _is_document(lambda value: isinstance(value, dict)),
+        "health": _is_document(_is_health),
+        "findings": _is_document(findings.right),
+        "alarms": _are_entries("detector", "sentence"),
+        "left_out": _are_entries("file", "reason"),
+        "watching": _is_document(
+            lambda value: isinstance(value, dict) and all(each is None or _is_text(each) for each in value.values())
         ),
         # A mapped file is hashed when its result is saved: no file may ask for that of another one.
         "checkpoint_mapped": lambda value: False,
@@ -322,7 +322,7 @@ def writable(path: Path) -> Path:
     return path
 
 
-def _hashed(data: xr.Dataset) -> xr.Dataset:
+def _with_hash(data: xr.Dataset) -> xr.Dataset:
     """The same with the sha256 of a file that was mapped, and so not read, when it was opened."""
     if "checkpoint_mapped" not in data.attrs:
         return data
@@ -353,7 +353,7 @@ def save(data: xr.Dataset, path: Path) -> Path:
         >>> cocos.results.open(path).equals(data)
         True
     """
-    path, data = writable(path), _hashed(data)
+    path, data = writable(path), _with_hash(data)
     encoding = {name: NETCDF_ENCODING for name, v in data.data_vars.items() if v.ndim and v.dtype.kind != "U"}
     return writing.write(path, data.to_netcdf(engine="h5netcdf", encoding=encoding))
 
@@ -415,10 +415,10 @@ def of_history(history: records.History) -> xr.Dataset:
 
 def _finite(value) -> float:
     """A finite number of a record; NaN for anything else."""
-    return float(value) if _number(value) or isinstance(value, bool) else math.nan
+    return float(value) if _is_number(value) or isinstance(value, bool) else math.nan
 
 
-def _of_today(data: xr.Dataset) -> xr.Dataset:
+def _with_todays_numbers(data: xr.Dataset) -> xr.Dataset:
     """The same, with NaN for numbers by the unit that an older version filled with parts of the push.
 
     Findings, which version 0.1 kept as lines of text alone, are found by how these began.
@@ -463,7 +463,7 @@ def open(path: Path) -> xr.Dataset:
     except Exception as error:  # h5py, h5netcdf and xarray each have their own for each kind of damage
         reason = str(error).partition("\n")[0][:120] or type(error).__name__
         raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from error
-    return _of_today(sound(path, found))
+    return _with_todays_numbers(sound(path, found))
 
 
 def _image(path: Path) -> bytes:

@@ -259,7 +259,7 @@ def within(
     observed = units.products()
     placed = [_ranks(each) for each in units.values]
     sums, exhaustive = drawing.orders([one for one, _ in placed], [other[:, None] for _, other in placed])
-    p, smallest = _tail(float(observed[0, 0, 1]), sums[:, 0], exhaustive)
+    p, smallest = _two_sided_p_value(float(observed[0, 0, 1]), sums[:, 0], exhaustive)
     low, high = drawing.interval(drawing.resampled(lambda times: _rho(units.products(times)), units.sizes))
     return Association(float(_rho(observed)[0]), low, high, p, **units.about, level=level, smallest=smallest)
 
@@ -320,7 +320,7 @@ def beyond(
         why = f"{names[1]} orders as {names[0]} or {names[2]} does, n = {units.number}"
         partial = Association(**units.about, level=level, undefined=why)
     else:
-        p, smallest = _exchanged(units, observed[0], drawing)
+        p, smallest = _permutation_p_value(units, observed[0], drawing)
         partial = Association(rho, *drawing.interval(drawn[:, 0]), p, **units.about, level=level, smallest=smallest)
     own, other = (float(_rho(observed, k, 2)[0]) for k in (0, 1))
     ends = drawing.interval(drawn[:, 1])
@@ -335,7 +335,7 @@ def _partial(sums: Floats) -> Floats:
     return (own - theirs * other) / np.sqrt(left)
 
 
-def _exchanged(units: "_Units", sums: Floats, drawing: "Drawing") -> tuple[float, float]:
+def _permutation_p_value(units: "_Units", sums: Floats, drawing: "Drawing") -> tuple[float, float]:
     """P-value of the partial correlation, and the smallest one possible."""
     x, base, y = zip(*map(_ranks, units.values), strict=True)
     rest = [one - sums[0, 1] / sums[1, 1] * other for one, other in zip(x, base, strict=True)]
@@ -348,7 +348,7 @@ def _exchanged(units: "_Units", sums: Floats, drawing: "Drawing") -> tuple[float
     known = left > LEFT_OVER * size
     reference = np.where(known, drawn[:, 0] / np.sqrt(np.where(known, left, 1)), 0)
     observed = sum(float(one @ other[:, 0]) for one, other in zip(rest, others, strict=True)) / math.sqrt(size)
-    return _tail(observed, reference, exhaustive)
+    return _two_sided_p_value(observed, reference, exhaustive)
 
 
 @ranges.checked
@@ -393,12 +393,12 @@ def quadratic(
     middle, scale = float(every[0].mean()), float(every[0].std())
     scaled = [np.stack([(each[0] - middle) / scale, each[1] - every[1].mean()]) for each in units.values]
     observed = _moments(scaled, units.once)
-    slope, bend = (float(each[0]) for each in _solved(observed))
+    slope, bend = (float(each[0]) for each in _slope_and_curvature(observed))
     if math.isnan(bend):
         why = f"{names[0]} has too few values, n = {units.number}: a parabola needs three in a block"
         return Quadratic(**units.about, level=level, undefined=why)
     drawn_slope, drawn_bend = drawing.resampled(
-        lambda times: np.stack(_solved(_moments(scaled, times)), axis=1), units.sizes
+        lambda times: np.stack(_slope_and_curvature(_moments(scaled, times)), axis=1), units.sizes
     ).T
     drawn_bend = drawn_bend / scale**2
     down, known = drawn_bend < 0, int(np.isfinite(drawn_bend).sum())
@@ -433,7 +433,7 @@ def _moments(blocks: Sequence[Floats], times: Sequence[Floats]) -> Floats:
     return total
 
 
-def _solved(moments: Floats) -> tuple[Floats, Floats]:
+def _slope_and_curvature(moments: Floats) -> tuple[Floats, Floats]:
     """Slope and curvature in each resample; NaN where x has fewer than three values in it."""
     xx, xz, zz, xy, zy = (moments[:, i, j] for i, j in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2)))
     left = xx * zz - xz**2
@@ -499,7 +499,7 @@ def levels(
     whole, _ = means(settings, owners, owners)
     return {
         "within_run": _within_run(one, other, configs, drawing),
-        "seeds": _seeds(ends, configs, drawing),
+        "seeds": _between_seeds(ends, configs, drawing),
         "settings": within(settings[0], settings[1], owners, names=names, **vars(drawing)),
         "families": within(whole[0], whole[1], names=names, **vars(drawing)),
         "pooled": _pooled(one, other, names, level),
@@ -570,12 +570,12 @@ def _within_run(x: Floats, y: Floats, configs: Names, drawing: "Drawing") -> Ass
         why = "the runs have one checkpoint each" if x.shape[1] == 1 else why
         return Association(number=number, **about, undefined=why)
     sums, counts = (np.array([kind(each) for each in found.values()], dtype=float) for kind in (sum, len))
-    p, smallest = _tail(float(sums.sum()), *drawing.signs(sums))
+    p, smallest = _two_sided_p_value(float(sums.sum()), *drawing.signs(sums))
     low, high = drawing.interval(drawing.resampled(lambda times: (times[0] @ sums) / (times[0] @ counts), [number]))
     return Association(float(sums.sum()) / runs, low, high, p, number, **about, smallest=smallest)
 
 
-def _seeds(ends: Floats, configs: Names, drawing: "Drawing") -> Association:
+def _between_seeds(ends: Floats, configs: Names, drawing: "Drawing") -> Association:
     """Correlation of what the seeds of a setting differ by."""
     known = np.isfinite(ends).all(axis=0)
     away, without, owners = [], [], []
@@ -597,7 +597,7 @@ def _seeds(ends: Floats, configs: Names, drawing: "Drawing") -> Association:
     x, y = _ranks(table)
     parts = [at == k for k in range(len(away))]
     sums, exhaustive = drawing.orders([x[k] for k in parts], [y[k][:, None] for k in parts])
-    p, smallest = _tail(float(x @ y), sums[:, 0], exhaustive)
+    p, smallest = _two_sided_p_value(float(x @ y), sums[:, 0], exhaustive)
 
     def statistic(times: list[Floats]) -> Floats:
         weights = times[0][:, at]
@@ -777,7 +777,7 @@ class Drawing:
         return float(low), float(high)
 
 
-def _tail(observed: float, reference: Floats, exhaustive: bool) -> tuple[float, float]:
+def _two_sided_p_value(observed: float, reference: Floats, exhaustive: bool) -> tuple[float, float]:
     """Two-sided p-value of a permutation test, and the smallest one that it can give.
 
     With all orders p is the fraction at least as extreme; with random ones (1 + number at least as extreme) /

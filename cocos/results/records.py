@@ -251,7 +251,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+def _parse(line: bytes) -> dict[str, Any] | None:
     """The header or record of a line; None where it is neither."""
     with suppress(ValueError):
         found = parsed(line, constant=_refuse_constant)
@@ -278,7 +278,7 @@ def _is_record(found: dict[str, Any]) -> bool:
     return whole and named and isinstance(alarms, list) and all(isinstance(each, dict) for each in alarms)
 
 
-def _of_today(header: Record, record: dict[str, Any]) -> dict[str, Any]:
+def _with_todays_names(header: Record, record: dict[str, Any]) -> dict[str, Any]:
     """A record with the names of today.
 
     Before `relative` was recorded, `contributing` and `idle` were by the part of the push where the header says so and
@@ -306,14 +306,14 @@ def _lines(path: Path) -> Iterator[bytes]:
             if (size := os.fstat(stream.fileno()).st_size) > MOST_BYTES:
                 raise InputError(f"{path} has {size:,} bytes, expected at most {MOST_BYTES:,} of a store")
             while line := stream.readline(MOST_LINE):
-                yield _whole(path, line)
+                yield _complete_line(path, line)
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({unreachable(error)})") from None
 
 
-def _whole(path: Path, line: bytes) -> bytes:
+def _complete_line(path: Path, line: bytes) -> bytes:
     """The line."""
     if len(line) == MOST_LINE and not line.endswith(b"\n"):
         raise InputError(f"{path} is no store of cocos: a line has {MOST_LINE:,} bytes or more")
@@ -342,7 +342,7 @@ def _read(path: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
     parts: list[list[dict[str, Any]]] = []
     torn = 0
     for number, line in enumerate(_lines(path), start=1):
-        found = _parsed(line)
+        found = _parse(line)
         if header is None and found is not None and not _is_header(found):
             found = None
         if torn and not (_is_header(found) if found else _begins(line)):
@@ -354,7 +354,7 @@ def _read(path: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
             header = found
             parts.append([])
         elif found is not None and header is not None:
-            parts[-1].append(_of_today(header, found))
+            parts[-1].append(_with_todays_names(header, found))
     kept: list[dict[str, Any]] = []
     for part in parts:
         if part:

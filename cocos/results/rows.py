@@ -85,7 +85,7 @@ def _coordinates(data: xr.Dataset) -> dict[str, Any]:
     return known | ({"sha256": sha} if sha and "\n" not in sha else {})
 
 
-def _ending(data: xr.Dataset, kind: str) -> str:
+def _ending_of_split(data: xr.Dataset, kind: str) -> str:
     """Ending of the names of counts or metrics: `_val` and the like, where the file has splits."""
     split = str(data.attrs.get("split", ""))
     known = split and data.attrs.get("checkpoint_format") != "embeddings"
@@ -113,7 +113,7 @@ def _both_directions(found: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArra
 
 def _of_count(data: xr.Dataset) -> dict[str, xr.DataArray]:
     """Numbers of a count, as its JSON document has them: means over queries, of totals over full batches."""
-    standard, ending = data.attrs.get("convention", "standard") == "standard", _ending(data, "counts")
+    standard, ending = data.attrs.get("convention", "standard") == "standard", _ending_of_split(data, "counts")
     full = xr.DataArray(full_batches(data), dims="batch")
     made = {}
     for key, values in ((str(key), each) for key, each in data.data_vars.items() if _number(each)):
@@ -130,7 +130,7 @@ def _of_count(data: xr.Dataset) -> dict[str, xr.DataArray]:
         elif key == "negatives":
             made[f"{key}{ending}"] = values.mean(["batch", "query"]).assign_attrs(values.attrs)
         elif set(values.dims) <= {"direction"}:
-            made[f"{key}{_ending(data, 'metrics')}"] = values
+            made[f"{key}{_ending_of_split(data, 'metrics')}"] = values
     return made
 
 
@@ -145,7 +145,7 @@ def _weight(data: xr.Dataset, name: str) -> xr.DataArray:
 
 def _of_evaluation(data: xr.Dataset) -> dict[str, xr.DataArray]:
     """Metrics without distractors, mean over the folds."""
-    one, ending = data.sel(distractors="without", drop=True), _ending(data, "metrics")
+    one, ending = data.sel(distractors="without", drop=True), _ending_of_split(data, "metrics")
     left = (*SIZES_OF_DATA, "queries")
     return {
         f"{key}{ending}": values.mean("fold", keep_attrs=True)
@@ -191,12 +191,12 @@ def concat(rows: Sequence[xr.Dataset], **coordinates: Any) -> xr.Dataset:
     if not rows:
         raise InputError("concat: no runs, expected one at least")
     tables = [each if "run" in each.dims else each.expand_dims("run") for each in rows]
-    tables = _stepped([each.drop_vars("run", errors="ignore") for each in map(_along_run, tables)])
+    tables = _at_the_last_step([each.drop_vars("run", errors="ignore") for each in map(_along_run, tables)])
     kinds: dict[str, bool] = {}  # whether a coordinate is text in any table
     for each in tables:
-        for key in _named(each):
+        for key in _coordinates_of_runs(each):
             kinds[key] = kinds.get(key, False) or each[key].dtype.kind in "UO"
-    filled = [_filled(each, kinds) for each in tables]
+    filled = [_with_every_coordinate(each, kinds) for each in tables]
     made = xr.concat(filled, "run", data_vars="all", coords="different", compat="equals", join="outer",
                      combine_attrs="override")  # fmt: skip
     number = made.sizes["run"]
@@ -210,7 +210,7 @@ def concat(rows: Sequence[xr.Dataset], **coordinates: Any) -> xr.Dataset:
     return made.transpose("run", "step", ..., missing_dims="ignore").assign_attrs(title=TABLE_TITLE)
 
 
-def _named(table: xr.Dataset) -> list[str]:
+def _coordinates_of_runs(table: xr.Dataset) -> list[str]:
     """Coordinates along the runs."""
     return [str(key) for key in table.coords if table[key].dims == ("run",)]
 
@@ -221,7 +221,7 @@ def _along_run(table: xr.Dataset) -> xr.Dataset:
     return table.assign_coords({key: ("run", np.full(table.sizes["run"], table[key].values)) for key in single})
 
 
-def _stepped(tables: Sequence[xr.Dataset]) -> list[xr.Dataset]:
+def _at_the_last_step(tables: Sequence[xr.Dataset]) -> list[xr.Dataset]:
     """Put runs without steps at the last step of the others, for the numbers that these have at steps."""
     steps = [int(each["step"].max()) for each in tables if "step" in each.dims and each.sizes["step"]]
     if not steps:
@@ -235,7 +235,7 @@ def _stepped(tables: Sequence[xr.Dataset]) -> list[xr.Dataset]:
     ]
 
 
-def _filled(table: xr.Dataset, kinds: Mapping[str, bool]) -> xr.Dataset:
+def _with_every_coordinate(table: xr.Dataset, kinds: Mapping[str, bool]) -> xr.Dataset:
     """The same with every coordinate along the runs: without a value, an empty text or NaN."""
     number, missing = table.sizes["run"], {}
     for key, text in kinds.items():

@@ -88,7 +88,7 @@ def stacked(
             made[name] = (dims, max((one for one in given if one is not None), key=len), *about)
         else:
             dims = (dims,) if isinstance(dims, str) else tuple(dims)
-            made[name] = (("loss", *dims), _together(given, dims, sizes), *about)
+            made[name] = (("loss", *dims), _stack_padded(given, dims, sizes), *about)
     common = {name: value for name, value in attrs[0].items() if all(each.get(name) == value for each in attrs)}
     notes = list(dict.fromkeys(line for each in attrs for line in each.get("notes", "").splitlines()))
     shared = common | {"title": title, "notes": "\n".join(notes), "findings": findings.joined(attrs)}
@@ -106,7 +106,7 @@ def stacked(
     return results.labelled(made, shared).set_coords("about")
 
 
-def _together(arrays: Sequence[np.ndarray | None], dims: tuple[str, ...], sizes: Mapping[str, int]) -> np.ndarray:
+def _stack_padded(arrays: Sequence[np.ndarray | None], dims: tuple[str, ...], sizes: Mapping[str, int]) -> np.ndarray:
     """Stack arrays, padded at their ends to the sizes of their dimensions; one that is None is NaN throughout."""
     there = [array for array in arrays if array is not None]
     shape = tuple(sizes.get(name, size) for name, size in zip(dims, there[0].shape, strict=True))
@@ -139,13 +139,13 @@ def each(data: xr.Dataset) -> dict[str, xr.Dataset]:
     found = {}
     for place, label in enumerate(data["loss"].values):
         try:
-            found[str(label)] = _taken(data, place)
+            found[str(label)] = _dataset_of_loss(data, place)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise InputError(f"dimension loss: no result of cocos for several losses ({error})") from None
     return found
 
 
-def _taken(data: xr.Dataset, place: int) -> xr.Dataset:
+def _dataset_of_loss(data: xr.Dataset, place: int) -> xr.Dataset:
     """The Dataset of one loss."""
     about = parsed(str(data["about"].values[place]))
     places: dict[Any, Any] = {name: slice(size) for name, size in about["sizes"].items()}

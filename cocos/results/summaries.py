@@ -50,17 +50,17 @@ def plain(value) -> float | int | bool | None:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def _nested(values: xr.DataArray):
+def _by_first_axis(values: xr.DataArray):
     """A number, or those at each value of the first axis, by that value."""
     if not values.dims:
         return plain(values)
     axis = values.dims[0]
     at = values[axis].values
     keys = [str(key) if isinstance(key, str) else f"{round(float(key), 12) + 0:.6g}" for key in at]
-    return {key: _nested(values.isel({axis: place})) for place, key in enumerate(keys)}
+    return {key: _by_first_axis(values.isel({axis: place})) for place, key in enumerate(keys)}
 
 
-def _told(values: xr.DataArray):
+def _summary(values: xr.DataArray):
     """Summarise one variable of one direction for the table; None where only the plot shows it."""
     long = [axis for axis in values.dims if axis not in ITEMS and values.sizes[axis] > SHORT_AXIS]
     indexed = all(axis in values.coords for axis in values.dims if axis not in ITEMS)
@@ -70,13 +70,13 @@ def _told(values: xr.DataArray):
     if items:
         values = values.astype(np.float64)
         bands = values.quantile(list(QUANTILES.values()), items)
-        return {"mean": _nested(values.mean(items))} | {
-            name: _nested(bands.sel(quantile=part, drop=True)) for name, part in QUANTILES.items()
+        return {"mean": _by_first_axis(values.mean(items))} | {
+            name: _by_first_axis(bands.sel(quantile=part, drop=True)) for name, part in QUANTILES.items()
         }
     some = [places(values.sizes[axis]) for axis in long]
     if len(long) > 1:
         some = [at[[0, len(at) // 2, -1]] for at in some]
-    return _nested(values.isel(dict(zip(long, some, strict=True))))
+    return _by_first_axis(values.isel(dict(zip(long, some, strict=True))))
 
 
 def numbers(data: xr.Dataset) -> dict:
@@ -96,7 +96,7 @@ def numbers(data: xr.Dataset) -> dict:
             continue
         for name in names if "direction" in variable.dims else [single]:
             one = variable.sel(direction=name, drop=True) if "direction" in variable.dims else variable
-            told = _told(one)
+            told = _summary(one)
             if told is not None:
                 (values if name is None else found[name])[key] = told
     return {"directions": found, "values": values}
