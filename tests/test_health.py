@@ -16,7 +16,8 @@ from cocos import Embeddings, losses, measures, plots, results
 from cocos.commands import app
 from cocos.counting import health
 from cocos.embeddings.batches import Batch
-from cocos.reports import table
+from cocos.monitor.detectors.collapse import Collapse
+from cocos.reports import findings, table
 from cocos.reports.count import overview
 from cocos.reports.count import table as count_table
 
@@ -448,3 +449,31 @@ def test_turned_arrays_are_warned_of(tmp_path):
     np.savez(file, query=noise(300, 16).numpy(), candidate=noise(300, 16).numpy())
     (note,) = (each for each in cocos.open(file).notes if "row i" in each)
     assert "transpose" not in note
+
+
+def offset(size: float, number: int = 200) -> Embeddings:
+    """Pairs that match, and lie the nearer to one direction the larger the offset."""
+    rows = noise(number, 8)
+    return Embeddings(rows + size, rows + 0.05 * noise(2 * number, 8)[number:] + size)
+
+
+def test_candidates_that_are_nearly_one_direction_are_no_matter_of_temperature():
+    """One threshold for `count`, `evaluate`, and the detector `collapse`, and no advice that it takes back."""
+    assert (health.NEARLY_ONE, health.CERTAINLY_ALIKE) == (Collapse().similarity, Collapse().certain)
+    far, near_ = offset(0.0), offset(20.0)
+    unit = torch.nn.functional.normalize(near_.candidate.double())
+    expected = ((unit @ unit.T).sum() - 200) / (200 * 199)
+    assert health.pairing(near_)["similarity"] == pytest.approx(float(expected), abs=1e-6)
+    counted = measures.count(near_, losses.load("ntxent", {"temperature": 5.0}), batch_size=64)
+    document = measures.document("count", counted)
+    assert {each["kind"] for each in document["verdicts"].values()} == {"alike"}
+    assert {each["command"] for each in document["verdicts"].values()} == {"evaluate"}
+    for data in (counted, measures.evaluate(near_)):
+        (found,) = (each for each in findings.of(data) if each.kind == "alike")
+        assert found.severity == "stop" and found.limit == health.CERTAINLY_ALIKE
+    assert not any("temperature or" in each.cure for each in findings.of(counted) if each.state == "found")
+    assert not health.pairing(far)["alike"]
+    assert "alike" not in {
+        each.kind for each in findings.of(measures.count(far, batch_size=64)) if each.state == "found"
+    }
+    assert not health.pairing(near_, "euclidean")["alike"]  # distances are those of `far`

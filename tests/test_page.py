@@ -118,10 +118,17 @@ def test_a_comparison_of_ranks_alone_says_its_sentence():
     assert cocos.report(measures.diff(*ranked)).verdict.startswith("S2s: MRR goes from")
 
 
-def test_the_verdict_on_the_whole_set_goes_before_a_few_suspects(example):
-    one = torch.ones(1, 8) + 1e-3 * rows(number=200).query[:, :8]
-    flat = cocos.report(cocos.Embeddings(one, one + 1e-3 * rows(1, 200).query[:, :8]), batch_size=64)
+def test_the_verdict_on_the_whole_set_goes_before_a_few_suspects():
+    loss = cocos.losses.load("ntxent", {"temperature": 20.0})
+    flat = cocos.report(rows(number=200, noise=0.8), loss=loss, batch_size=64)
     assert flat.verdict.startswith("Flat: ") and len(flat.found()) > 1
+
+
+def test_a_model_that_has_nearly_collapsed_is_not_told_to_change_its_temperature():
+    one = torch.ones(1, 8) + 1e-3 * rows(number=200).query[:, :8]
+    made = cocos.report(cocos.Embeddings(one, one + 1e-3 * rows(1, 200).query[:, :8]), batch_size=64)
+    assert "nearly collapsed" in made.verdict and made.severity == "stop"
+    assert not any("temperature or" in each.cure for each, _ in made.found())
 
 
 def test_a_finding_of_one_loss_among_several_names_it():

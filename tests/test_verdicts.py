@@ -46,8 +46,9 @@ def test_each_kind_has_its_limits(kind, given):
 def test_what_makes_a_count_meaningless_goes_first():
     fine = entry(negatives=127, effective=17)
     assert verdicts.of(fine, collapsed=True, at_chance=True).kind == "collapsed"
-    assert verdicts.of(fine, at_chance=True).kind == "mispaired"
-    assert list(verdicts.SEVERITY)[:2] == ["collapsed", "mispaired"] and list(verdicts.SEVERITY)[-1] == "fine"
+    assert verdicts.of(fine, at_chance=True, alike=True).kind == "mispaired"
+    assert verdicts.of(fine, alike=True).kind == "alike"
+    assert list(verdicts.SEVERITY)[:3] == ["collapsed", "mispaired", "alike"] and list(verdicts.SEVERITY)[-1] == "fine"
 
 
 def near(noise=1.0, rows=300, width=16):
@@ -141,6 +142,10 @@ def test_the_page_has_the_limits_that_the_code_has():
             f"more than {verdicts.MOST_PULL:g} of the pull",
         ),
         "starved": (f"more than {verdicts.IDLE_QUERIES:g} of the queries", f"at most {verdicts.MOST_PULL:g} of"),
+        "alike": (
+            f"above {health.CERTAINLY_ALIKE:g}, or",
+            f"above {health.NEARLY_ONE:g} while more than {health.OUTRANKED:g}",
+        ),
         "sharp": (f"below {verdicts.ONE_OR_TWO:g} ",),
         "wasteful": (f"below {verdicts.SMALL_PART:g} of",),
         "mispaired": (f"{health.RESOLVED_DEVIATIONS:g} standard deviations", f"at least {health.LEAST_PAIRED} queries"),

@@ -113,6 +113,16 @@ KINDS = {
         "first",
         "health.at_chance",
     ),
+    "alike": Kind(
+        "stop",
+        "candidates that all point almost in one direction",
+        "CAUTION: the embeddings have nearly collapsed: random pairs of candidates have a mean cosine of "
+        "{similarity:.3g} (above {limit:g}), so that they are hard to tell apart and no temperature helps; {cure}",
+        "look since when, with cocos run and the earlier checkpoints, and lower the learning rate or warm it up there; "
+        "if it was so before any training, look at a batch as the network gets it",
+        "first",
+        "health.alike",
+    ),
     "turned": Kind(
         "look",
         "arrays whose columns have length 1, and whose rows do not",
@@ -388,7 +398,7 @@ KINDS = {
 # Fields of a finding that a Dataset keeps.
 KEPT_FIELDS = ("kind", "sentence", "severity", "numbers", "cure", "of")
 # Kinds that are looked for in the embeddings of any result with a loss or a metric.
-OF_EMBEDDINGS = ("collapsed", "mispaired", "turned")
+OF_EMBEDDINGS = ("collapsed", "mispaired", "alike", "turned")
 # Kinds that are looked for in a count.
 OF_COUNTS = (
     *OF_EMBEDDINGS,
@@ -408,6 +418,8 @@ def made(
 ) -> Finding:
     """A finding of a row of `KINDS`, with the numbers of its sentence, and words that stand in it for some.
 
+    The number `limit` is what the deciding one was compared with.
+
     Examples:
         >>> cocos.counting.findings.made("cut texts", number=2, most=80).sentence
         '2 texts were cut to 80 characters, and are compared by these'
@@ -417,7 +429,8 @@ def made(
     cure = row.cure.format(**said)
     sentence = row.sentence.format(**said, cure=cure)
     key = row.key.format(**said)
-    return Finding(kind, sentence, row.severity, numbers, part=part, cure=cure, place=row.place, key=key, of=of)
+    about = {"part": part, "limit": numbers.get("limit"), "cure": cure}
+    return Finding(kind, sentence, row.severity, numbers, **about, place=row.place, key=key, of=of)
 
 
 def attributes(found: Iterable[Finding | str]) -> dict[str, str]:
@@ -434,7 +447,7 @@ def noted(attrs: Mapping[str, Any]) -> list[Finding]:
     for each in parsed(attrs.get("findings", "[]")):
         row = KINDS.get(each["kind"], Kind("note"))
         own = {name: each[name] for name in KEPT_FIELDS} | {"of": tuple(each["of"])}
-        made.append(Finding(**own, place=row.place, key=row.key))
+        made.append(Finding(**own, limit=own["numbers"].get("limit"), place=row.place, key=row.key))
     return made
 
 

@@ -37,6 +37,9 @@ ANGLE = 1e-4  # the same distance for the other metrics
 ROUNDING = 4 * torch.finfo(torch.float32).eps  # of the length of a row: distance of rows that are equal up to rounding
 # Largest difference of equal scores in float64, relative to the largest score.
 TIE_ROUNDING = 16 * torch.finfo(torch.float64).eps
+# Mean cosine of pairs of candidates above which they are hard to tell apart: where more than OUTRANKED of the negatives
+# score above a positive (0.5 by chance), and wherever positives rank. The thresholds of the detector `collapse`.
+NEARLY_ONE, OUTRANKED, CERTAINLY_ALIKE = 0.9, 0.35, 0.98
 WINDOW = 4  # neighbours along a random line that a row is compared with
 MAX_DOUBLES = 2**22  # maximum number of entries in float64 at once: 32 MiB
 # Metrics that read the lengths of the embeddings, and the variances where there are any.
@@ -142,6 +145,19 @@ def uniformity(rows: Tensor) -> float | None:
     return min((torch.logsumexp(-2 * apart, dim=0) - math.log(len(apart))).item(), 0.0)
 
 
+def similarity(rows: Tensor) -> float | None:
+    """Mean cosine of the pairs of some rows, drawn with a fixed seed; None of fewer than two that are not zero.
+
+    Examples:
+        >>> cocos.health.similarity(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]))  # 0, 0 and 1
+        0.3333333333333333
+    """
+    index = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:SPREAD_ROWS].to(rows.device)
+    unit = _on_sphere(rows[index][(rows[index] != 0).any(dim=1)])
+    number = len(unit)
+    return (unit.sum(dim=0).square().sum().item() - number) / (number * (number - 1)) if number > 1 else None
+
+
 def alignment(embeddings: Embeddings) -> dict[str, float | int | None]:
     """Mean squared distance of unit rows of positives, from some queries drawn with a fixed seed.
 
@@ -190,7 +206,8 @@ def pairing(embeddings: Embeddings, metric: str = "cosine") -> dict[str, float |
     Returns:
         `negatives_above`, the part of the negatives that score above the positive, ties as one half, a mean over the
         queries; `nearest`, the part of the queries whose best positive scores above all negatives; `pairing_queries`,
-        their number; `at_chance`, whether the first is not resolved from 1/2. None of too few queries.
+        their number; `at_chance`, whether the first is not resolved from 1/2. None of too few queries. `similarity`,
+        the mean cosine of pairs of candidates; `alike`, whether the set has nearly collapsed: see `NEARLY_ONE`.
 
     Examples:
         >>> rows = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
@@ -217,8 +234,12 @@ def pairing(embeddings: Embeddings, metric: str = "cosine") -> dict[str, float |
         positive, negative = same & ~itself, ~same
         kept = positive.any(dim=1) & negative.any(dim=1)
         found: dict[str, float | int | bool | None] = {"pairing_queries": int(kept.sum())}
+        near = similarity(candidate)
+        directed = metric not in LENGTH_METRICS  # an offset that all rows have leaves their distances as they are
+        certain = directed and (near or 0) > CERTAINLY_ALIKE
         if found["pairing_queries"] < LEAST_PAIRED:
-            return {"negatives_above": None, "nearest": None, **found, "at_chance": False}
+            unpaired = {"negatives_above": None, "nearest": None, **found, "at_chance": False}
+            return unpaired | {"similarity": near, "alike": certain}
         own = scores.gather(1, positive.int().argmax(dim=1, keepdim=True))  # of any one positive
         level = (scores > own).double() + (scores == own).double() / 2
         above = (torch.where(negative, level, 0).sum(dim=1) / negative.sum(dim=1))[kept]
@@ -226,7 +247,9 @@ def pairing(embeddings: Embeddings, metric: str = "cosine") -> dict[str, float |
         first = best > scores.masked_fill(~negative, -torch.inf).amax(dim=1)
         part = above.mean().item()
         chance = part > 0.5 - RESOLVED_DEVIATIONS / math.sqrt(12 * len(above))
-        return {"negatives_above": part, "nearest": first[kept].double().mean().item(), **found, "at_chance": chance}
+        alike = certain or (directed and (near or 0) > NEARLY_ONE and part > OUTRANKED)
+        found |= {"at_chance": chance, "similarity": near, "alike": alike}
+        return {"negatives_above": part, "nearest": first[kept].double().mean().item(), **found}
 
     return embeddings.kept(
         f"pairing, {metric if metric in {*LENGTH_METRICS, 'dot'} else ''}", (query, candidate), measured
@@ -412,6 +435,16 @@ def collapse(embeddings: Embeddings, metric: str) -> list[Finding]:
     return [findings.made("collapsed", sides=" and ".join(gone))] if gone else []
 
 
+def alike(embeddings: Embeddings, metric: str) -> list[Finding]:
+    """Find candidates that all point almost in one direction."""
+    found = pairing(embeddings, metric)
+    limit = NEARLY_ONE if (found["negatives_above"] or 0) > OUTRANKED else CERTAINLY_ALIKE
+    return [findings.made("alike", similarity=found["similarity"], limit=limit)] if found["alike"] else []
+
+
 def meaningless(embeddings: Embeddings, metric: str) -> list[Finding]:
-    """Find what leaves numbers of these embeddings without a meaning: sides that are one point, or else mispaired."""
-    return collapse(embeddings, metric) or mispaired(embeddings, metric)
+    """Find what leaves numbers of these embeddings without a meaning.
+
+    Sides that are one point; or else rows that are mispaired, or almost alike.
+    """
+    return collapse(embeddings, metric) or [*mispaired(embeddings, metric), *alike(embeddings, metric)]

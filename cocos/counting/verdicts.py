@@ -26,7 +26,7 @@ SMALL_PART = 0.05
 # Kind -> severity, the gravest kind first.
 SEVERITY = {
     kind: KINDS[kind].severity
-    for kind in ("collapsed", "mispaired", "silent", "flat", "thin", "starved", "sharp", "wasteful", "fine")
+    for kind in ("collapsed", "mispaired", "alike", "silent", "flat", "thin", "starved", "sharp", "wasteful", "fine")
 }
 # What the number of a kind is compared with: a part of the negatives, of the queries, or an effective number.
 LIMITS = {
@@ -69,13 +69,16 @@ class Verdict:
         return {"kind": self.kind, "severity": self.severity} | asdict(self)
 
 
-def of(entry: Mapping, *, collapsed: bool = False, at_chance: bool = False, loss: str = "") -> Verdict:
+def of(
+    entry: Mapping, *, collapsed: bool = False, at_chance: bool = False, alike: bool = False, loss: str = ""
+) -> Verdict:
     """The verdict on one direction.
 
     Args:
         entry: of the JSON document of `cocos count`: statistic -> {"mean": ...}.
         collapsed: whether a side of the embeddings is one point.
         at_chance: whether positives score no higher than negatives.
+        alike: whether the candidates all point almost in one direction.
         loss: name of the loss.
 
     Examples:
@@ -86,8 +89,8 @@ def of(entry: Mapping, *, collapsed: bool = False, at_chance: bool = False, loss
         'fine'
     """
     numbers = {name: (entry.get(name) or {}).get("mean") for name in VERDICT_NUMBERS}
-    kind = "collapsed" if collapsed else "mispaired" if at_chance else _kind(**numbers)
-    if kind == "collapsed":
+    kind = "collapsed" if collapsed else "mispaired" if at_chance else "alike" if alike else _kind(**numbers)
+    if kind in {"collapsed", "alike"}:
         return Verdict(kind, numbers, "evaluate")
     if kind == "mispaired":
         return Verdict(kind, numbers, "query", {"row": "0"})

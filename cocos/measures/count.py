@@ -471,7 +471,7 @@ def document(data: xr.Dataset) -> dict:
     full = averages.full_batches(data) if standard else np.ones(data.sizes["batch"], dtype=bool)
     known, without = bool(data["idle"].notnull().all()), data["idle"] == data["queries"]
     directions = {str(name): _entries(data.sel(direction=name), full, standard) for name in data["direction"].values}
-    said = {key: json.loads(attrs["health"]).get(key, False) for key in ("collapsed", "at_chance")}
+    said = {key: json.loads(attrs["health"]).get(key, False) for key in ("collapsed", "at_chance", "alike")}
     return {
         **results.about(attrs),
         "gradient": attrs["gradient"],

@@ -33,6 +33,9 @@ SAME_GROUP_FATES = {
 BY_UNIT_ALONE = ("thin", "starved", "pulled", "no active query", "undecided")
 # Words of the sentence on suspected negatives, and their numbers.
 AUDITED = {"push": "push_share", "share": "share", "met": "met"}
+# Detectors whose own cure is none for candidates that are alike.
+BY_COLLAPSE = ("whole_batch", "stuck")
+OF_COLLAPSE = "what is tried for `collapse`: no temperature tells rows apart that are alike"
 UNKNOWN_UNIT_REASON = "the natural unit of this loss is not known"
 
 
@@ -268,18 +271,20 @@ def of_run(data: xr.Dataset) -> Iterator[Finding]:
         yield made(kind, of=(each["file"],), file=each["file"], reason=each["reason"])
     what = "checkpoints" if axis(data) == "checkpoint" else "records"
     known, fired = set(shelf.names()), episodes(data)
+    collapsed = any(each["kind"] == "collapse" for each in fired)
     for each in fired:
         width = f" (width {each['width']})" if each["width"] is not None and "width" in data.dims else ""
         when = f"at step {each['first']}" if each["times"] == 1 else f"from step {each['first']} to {each['last']}"
         over = "" if each["now"] else "; not at the last one"
         own = type(shelf.load(each["kind"])) if each["kind"] in known else None
+        tried = docstrings.sections(own)["Try"].rstrip(".") if own else ""
         yield Finding(
             each["kind"],
             f"{each['sentence']}{width} [{each['times']} of {each['of']} {what}, {when}{over}]",
             getattr(own, "SEVERITY", "look"),
             {name: each[name] for name in ("value", "first", "last", "times", "of", "now", "width")},
             limit=each["threshold"],
-            cure=docstrings.sections(own)["Try"] if own else "",
+            cure=OF_COLLAPSE if collapsed and each["kind"] in BY_COLLAPSE else tried,
             place="above",
             key="alarms",
         )

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Annotated, Any, ClassVar
 
 from cocos.base.ranges import Range, whole
+from cocos.counting import health
 
 Record = Mapping[str, Any]
 # Records that a detector looks back at most, so that its cost does not grow with the length of a run.
@@ -221,6 +222,17 @@ def most(record: Record, value: Callable[[Record], float | None]) -> float:
 def fitting(record: Record, **cures: str) -> str:
     """The cure that fits the loss of a record: that of its kind, softmax, sigmoid or hinge, or else `other`."""
     return cures.get(str(record.get("kind")), cures.get("other", ""))
+
+
+def alike(
+    record: Record,
+    similarity: float = health.NEARLY_ONE,
+    outranked: float = health.OUTRANKED,
+    certain: float = health.CERTAINLY_ALIKE,
+) -> bool:
+    """Whether the candidates of a record are alike, and positives do not stand out of them: see `collapse`."""
+    found, ranked = number(record, "similarity") or 0, number(record, "outranked")
+    return found > certain or (found > similarity and (ranked is None or ranked > outranked))
 
 
 def pooled(some: Sequence[Record], key: str) -> float | None:

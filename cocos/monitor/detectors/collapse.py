@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cocos.counting import health
 from cocos.monitor.detectors._history import (
     Cosine,
     Count,
@@ -10,8 +11,8 @@ from cocos.monitor.detectors._history import (
     Record,
     Steps,
     Watcher,
+    alike,
     fitting,
-    number,
     unrelated,
 )
 
@@ -44,9 +45,9 @@ class Collapse(Watcher):
     READS = ("similarity",)
     SEVERITY = "stop"
 
-    similarity: Cosine = 0.9
-    outranked: Part = 0.35
-    certain: Cosine = 0.98
+    similarity: Cosine = health.NEARLY_ONE
+    outranked: Part = health.OUTRANKED
+    certain: Cosine = health.CERTAINLY_ALIKE
     records: Count = 3
     warmup: Steps = 20
 
@@ -57,8 +58,7 @@ class Collapse(Watcher):
 
     def fires(self, record: Record) -> bool:
         """Whether the candidates of a record are alike, and positives do not stand out of them."""
-        alike, ranked = self.value(record) or 0, number(record, "outranked")
-        return alike > self.certain or (alike > self.similarity and (ranked is None or ranked > self.outranked))
+        return alike(record, self.similarity, self.outranked, self.certain)
 
     def words(self, history: Sequence[Record]) -> dict[str, object]:
         """A cure for the cause that the history shows: the input, the pairs, or the training."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cocos.counting import health
 from cocos.monitor.detectors._history import (
     CHANCE,
     NO_AGREEMENT,
@@ -139,7 +140,7 @@ class Mispaired(Watcher):
                 f"{said}: rows with the same label are no more alike than others, so that there is nothing to learn; "
                 "look whether the labels belong to these rows: a shuffle, a sort, another split"
             )
-        same = (number(now, "similarity") or 0) > 0.9
+        same = (number(now, "similarity") or 0) > health.NEARLY_ONE
         first = "look first whether the inputs are all alike, then" if same else "look"
         return (
             f"{said}: all or most of the pairs are random; {first} at ten pairs as the loss gets them, for a "

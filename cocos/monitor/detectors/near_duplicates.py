@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cocos.counting import health
 from cocos.monitor.detectors._history import (
     LOOKBACK,
     Alarm,
@@ -50,7 +51,7 @@ class NearDuplicates(Watcher):
     READS = ("near_duplicates|copies", "candidates")
 
     part: Part = 0.1
-    similarity: Cosine = 0.9
+    similarity: Cosine = health.NEARLY_ONE
     copied: Part = 0.25
     rank: AtLeast0 = 6.0
     records: Count = 3

@@ -13,6 +13,7 @@ from cocos.monitor.detectors._history import (
     Steps,
     Watcher,
     alarm,
+    alike,
     directions,
     fitting,
     negatives,
@@ -37,7 +38,8 @@ class Stuck(Watcher):
     queries, candidates and directions. The push must be spread accordingly.
 
     Try: a lower learning rate with a warm-up, a larger scale (a smaller temperature), and a look at whether the
-    gradient reaches both encoders; of triplet loss with the hardest negative, all negatives in the first epoch.
+    gradient reaches both encoders; of triplet loss with the hardest negative, all negatives in the first epoch; where
+    the candidates are alike, the cure of `collapse` and no other temperature.
 
     Args:
         tolerance: part by which the loss may differ from that value.
@@ -66,7 +68,7 @@ class Stuck(Watcher):
         if since is None:
             return None
         soft, hinge = ", raise the scale", ", use all negatives in place of the hardest at the beginning"
-        more = fitting(history[-1], softmax=soft, sigmoid=soft, hinge=hinge)
+        more = "" if alike(history[-1]) else fitting(history[-1], softmax=soft, sigmoid=soft, hinge=hinge)
         said = (
             f"the loss is {value:.4g}, within {100 * self.tolerance:g} % of the {level:.4g} that it has when all "
             f"scores are equal ({name}), {since}; lower the learning rate, warm it up{more}, or look "

@@ -9,6 +9,7 @@ from cocos.monitor.detectors._history import (
     Record,
     Steps,
     Watcher,
+    alike,
     directions,
     fitting,
     least,
@@ -27,7 +28,7 @@ class WholeBatch(Watcher):
     each of the last `records` records, `warmup` steps after the first one; silent below `negatives` negatives.
 
     Try: a smaller temperature (a larger scale), of a hinge a smaller margin, and a look at whether the loss falls at
-    all.
+    all; where the candidates are alike, the cure of `collapse` and no other temperature.
 
     Args:
         part: of the negatives.
@@ -69,5 +70,7 @@ class WholeBatch(Watcher):
     def words(self, history: Sequence[Record]) -> dict[str, object]:
         """The cure."""
         soft = "a smaller temperature (a larger scale)"
+        if alike(history[-1]):
+            return {"cure": "the cure of `collapse` first, since no temperature tells rows apart that are alike"}
         cures = {"hinge": "a smaller margin", "softmax": soft, "sigmoid": soft, "other": f"{soft} or margin"}
         return {"cure": fitting(history[-1], **cures)}
