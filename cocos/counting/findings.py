@@ -317,7 +317,8 @@ KINDS = {
     "repeated rows": Kind(
         "look",
         "rows that repeat another one",
-        "{name}: {number} of {rows} rows repeat another, up to rounding",
+        "{name}: {number} of {rows} rows repeat another, up to rounding, so that a copy of the match of a query may be "
+        "pushed away",
         "groups that say which rows match, or data without them",
         "below",
         "health.sides.{name}.near_duplicates",
@@ -346,7 +347,16 @@ KINDS = {
         "negatives that are suspected of being positives",
         "{name}: {push} of the push is on {share} of the negatives, which are suspected of being positives; {met} of "
         "the queries have one",
-        "read and relabel: --out suspects.csv writes all suspected pairs, the largest push first",
+        "read and relabel them: cocos audit FILE --out suspects.csv writes all suspected pairs, the largest push first",
+        "above",
+        "directions.{name}.rules",
+    ),
+    "no rule": Kind(
+        "look",
+        "a rule that suspects most of the negatives",
+        "{name}: the rule `{rule}` suspects {share} of the negatives (above {most}), so that it tells none of them "
+        "from the others; {cure}",
+        "leave it out with --rules, or look at what it reads",
         "above",
         "directions.{name}.rules",
     ),
@@ -389,7 +399,8 @@ KINDS = {
     "changed": Kind(
         "look",
         "a change that is resolved",
-        "{side} {metric}: {difference:+.4g} [{low:+.4g}, {high:+.4g}], p = {p:.2g}, of {pairs} in both",
+        "{side} {metric}: {difference:+.4g} [{low:+.4g}, {high:+.4g}], Holm-adjusted p {chance}, {pairs:.0f} queries "
+        "in both",
         "",
         "above",
         "directions.{side}.metrics.{metric}",

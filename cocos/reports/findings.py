@@ -36,6 +36,10 @@ AUDITED = {"push": "push_share", "share": "share", "met": "met"}
 # Detectors whose own cure is none for candidates that are alike.
 BY_COLLAPSE = ("whole_batch", "stuck")
 OF_COLLAPSE = "what is tried for `collapse`: no temperature tells rows apart that are alike"
+# Part of the push on suspected negatives below which they are a remark.
+LEAST_PUSH = 0.01
+# Part of the negatives above which what a rule suspects is the usual case.
+MOST_SUSPECTED = 0.5
 UNKNOWN_UNIT_REASON = "the natural unit of this loss is not known"
 
 
@@ -95,7 +99,8 @@ def _missing(kind: str, looks: str, why: str | None) -> Finding:
     """What was looked for and is not there, or could not be looked for."""
     if why is None:
         return Finding(kind, f"not found: {looks}", "ok", state="absent")
-    return Finding(kind, f"could not be looked for: {looks} ({why})", "ok", state="unseen")
+    numbers = {"looks": looks, "why": why}
+    return Finding(kind, f"could not be looked for: {looks} ({why})", "ok", numbers, state="unseen")
 
 
 def _unpaired(data: xr.Dataset) -> dict[str, str]:
@@ -243,10 +248,17 @@ def of_audit(data: xr.Dataset, document: Mapping) -> Iterator[Finding]:
         if every["suspects"]:
             words = {key: small_part(every[number]) for key, number in AUDITED.items()}
             numbers = {number: every[number] for number in every if number != "overlap"}
-            found.append(made("suspected", of=(name,), part=every["push_share"], words=words, name=name, **numbers))
+            one = made("suspected", of=(name,), part=every["push_share"], words=words, name=name, **numbers)
+            small = (every["push_share"] or 0) < LEAST_PUSH
+            found.append(replace(one, limit=LEAST_PUSH, **({"severity": "note", "cure": ""} if small else {})))
         else:
             said = f"{name}: no negative that was drawn is suspected"
             found.append(Finding("suspected", said, "ok", place="above", of=(name,), state="absent"))
+        for rule, each in list(entry["rules"].items())[:-1]:
+            if (each["share"] or 0) > MOST_SUSPECTED:
+                words = {"share": small_part(each["share"]), "most": percent(MOST_SUSPECTED)}
+                loose = made("no rule", of=(name,), words=words, name=name, rule=rule, share=each["share"])
+                found.append(replace(loose, limit=MOST_SUSPECTED))
     rules = data["filter_rule"].values.tolist() if "filter_rule" in data.variables else []
     for name, entry in sides.items():
         trials = list(entry["filters"].values())
@@ -311,5 +323,6 @@ def _of_diff(data: xr.Dataset) -> Iterator[Finding]:
             elif numbers["p"] > 1 - level:
                 yield _missing("changed", f"a change of {side} {metric} that is resolved", None)
             else:
-                found = made("changed", of=(side,), side=side, metric=metric, **numbers)
+                chance = "< 0.0001" if numbers["p"] < 1e-4 else f"= {numbers['p']:.4f}"
+                found = made("changed", of=(side,), side=side, metric=metric, words={"chance": chance}, **numbers)
                 yield replace(found, limit=1 - level, interval=(numbers["low"], numbers["high"]))

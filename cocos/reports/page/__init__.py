@@ -28,11 +28,13 @@ from cocos import losses, measures, plots, reports
 from cocos.base import signatures, writing
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
+from cocos.checkpoints.training_sets import AnnotatedRows
 from cocos.counting import verdicts
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
 from cocos.reports import audit, findings, plot_kinds, saving, terminal
 from cocos.reports.layout import Step, Table
+from cocos.reports.page import queries
 
 # Severities that ask for something, the gravest first.
 ASKING = ("stop", "look")
@@ -61,6 +63,8 @@ PICTURE_INCHES = 7.5
 # Characters of a text of the data in the page.
 LONGEST_TEXT = 160
 # Suspected pairs and queries that the page lists; all of them are written by the commands beside them.
+# Suspected pairs that stand open; the others unfold.
+OPEN_SUSPECTS = 10
 MOST_SUSPECTS, LISTED_QUERIES, LISTED_CANDIDATES = 50, 12, 10
 
 
@@ -136,6 +140,7 @@ class Page:
         results: whose findings the page has, with the key of the section where they show.
         missing: what could not be measured, in sentences.
         curve: counts at each eps, for the slider.
+        queries: document of `cocos.reports.page.queries`.
     """
 
     title: str
@@ -144,10 +149,11 @@ class Page:
     results: list[tuple[str, xr.Dataset]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     curve: Mapping[str, Any] | None = None
+    queries: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self):
         every = [(each, key) for key, data in self.results for each in findings.of(data)]
-        every = [(_named(each), key) for each, key in every]
+        every = [(_named(_advised(each)), key) for each, key in every]
         # One that two results have is shown once, where it was first found.
         self._findings = list({(each.kind, each.sentence): (each, key) for each, key in reversed(every)}.values())[::-1]
 
@@ -168,8 +174,10 @@ class Page:
         some = [each for each, _ in self._findings if each.state == state]
         if state == "found":
             some = [each for each in some if not _asks(each)]
-        unlike = dict.fromkeys(each.sentence.removeprefix(PREFIXES.get(state, "")) for each in some)
-        return [*unlike, *(self.missing if state == "unseen" else ())]
+        some = [each for each in some if each.kind != "changed"]  # the table of the comparison has them
+        if state == "unseen":
+            return [*_by_reason(some), *self.missing]
+        return list(dict.fromkeys(each.sentence.removeprefix(PREFIXES.get(state, "")) for each in some))
 
     @property
     def severity(self) -> str:
@@ -229,16 +237,20 @@ class Page:
         suspects = any(each.suspects for each in self.sections)
         provenance = _provenance([data.attrs for _, data in self.results])
         key = hashlib.sha256(json.dumps(provenance).encode()).hexdigest()[:16]
-        data = _embedded({"curve": self.curve, "key": key}) if self.curve or suspects else ""
+        any_data = self.curve or self.queries or suspects
+        data = _embedded({"curve": self.curve, "key": key}) if any_data else ""
         return template.render(
             **{name: getattr(self, name) for name in ("title", "about", "sections", "severity", "verdict", "curve")},
             findings=self.grouped(),
             remarks=self.said("found"),
             absent=self.said("absent"),
             unseen=self.said("unseen"),
+            one_limit=_compared_with,
+            open_suspects=OPEN_SUSPECTS,
             css=css,
             script=script,
             data=data,
+            queries=_embedded(self.queries) if self.queries else "",
             policy=_policy(css, script),
             provenance=Table(("", ""), provenance, left=True),
             version=cocos.__version__,
@@ -255,9 +267,7 @@ def _policy(css: str, script: str) -> str:
 
 def _embedded(document: object) -> str:
     """JSON that ends no script element, whatever its texts say."""
-    return json.dumps(document, allow_nan=False, sort_keys=True).translate({
-        ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"
-    })
+    return queries.packed(document).translate({ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"})
 
 
 def picture(kind: str, found: Sequence[xr.Dataset]) -> Picture:
@@ -283,6 +293,28 @@ def _pictured(draw: Callable[[Path], object], kind: str) -> Picture:
 def _asks(each: Finding) -> bool:
     """Whether a finding asks for something; a change that is resolved may be the one that was wanted."""
     return each.state == "found" and each.severity in ASKING and each.kind != "changed"
+
+
+def _compared_with(each: Finding) -> str:
+    """The interval and the threshold of a finding."""
+    interval = f"interval {each.interval[0]:.4g} to {each.interval[1]:.4g}" if each.interval else ""
+    limit = f"threshold {each.limit:.4g}" if each.limit is not None else ""
+    return ", ".join(filter(None, (interval, limit)))
+
+
+def _by_reason(unseen: Sequence[Finding]) -> list[str]:
+    """What could not be looked for, all of one reason in one sentence."""
+    reasons: dict[str, dict[str, None]] = {}
+    for each in unseen:
+        of = f", {each.loss}" if each.loss else ""
+        reasons.setdefault(f"{each.numbers['why']}{of}", {})[str(each.numbers["looks"])] = None
+    return [f"{'; '.join(looks)} ({why})" for why, looks in reasons.items()]
+
+
+def _advised(each: Finding) -> Finding:
+    """A finding whose advice is said once: what its sentence says is not said again, nor is that of a detector."""
+    said = each.key == "alarms" or each.cure.lower() in each.sentence.lower()
+    return replace(each, cure="") if said else each
 
 
 def _named(each: Finding) -> Finding:
@@ -313,7 +345,8 @@ def writable(path: Path) -> Path:
 
 
 def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    """A sentence with a capital; the name of a direction, such as i2t, stays as it is."""
+    return text if re.match(r"\w+2\w+\b", text) else text[:1].upper() + text[1:]
 
 
 @dataclass(frozen=True)
@@ -344,6 +377,15 @@ class _Work:
             return self.asked(measure, **own)
         except InputError as error:
             self.missing.append(f"{measure.replace('_', ' ')} ({error})")
+            return None
+
+    def queries(self, items: Any) -> dict[str, Any] | None:
+        """The queries one by one, or None where the loss does not say what pushes each."""
+        given = {name: value for name, value in self.known("contributors").items() if name not in {"loss", "progress"}}
+        try:
+            return queries.document(self.source, self.loss, given.pop("eps", 0.01), items, **given)
+        except InputError as error:
+            self.missing.append(f"queries ({error})")
             return None
 
     def command(self, name: str, **options: Any) -> str:
@@ -410,24 +452,30 @@ def of_model(
     work = _Work(source, loss, given, start, typed, [])
     counted = work.asked("count")
     curve = work.tried("eps_curve", eps=None)
-    items = frozen.items(split) if frozen else None
+    items = frozen.items(split) if frozen else _annotated(source)
+    single = work.queries(items)
     audited = work.tried("audit")
     pictures = [picture("count", [counted]), *([picture("eps_curve", [curve])] if curve is not None else [])]
     shown = reports.table("count", counted)
-    says = [line for line in shown.head if "contribute" in line or "negatives" in line][:3]
+    told = {each.sentence for each in findings.of(counted)}
+    says = [line for line in shown.head if ("contribute" in line or "negatives" in line) and line not in told][:2]
     sections = [
         PageSection("how-many", "How many negatives?", says, pictures, [replace(shown, head=(), notes=())],
                 command=work.command("count")),
         *work.section("how-unequal", "How unequal?", "lorenz", work.command("plot", kind="lorenz")),
         *work.section("what-if", "What if?", "replay", work.command("replay")),
         *_suspects(work, audited, items),
-        *_queries(work, counted, items),
+        *_queries(work, single),
         *work.section("retrieval", "What does it find?", "evaluate", work.command("evaluate")),
     ]  # fmt: skip
     results = [("how-many", counted), *([("suspects", audited)] if audited is not None else [])]
     name = frozen.path.name if frozen else "Embeddings"
     about = [*(text for text in reports.table("count", counted).notes if "eps =" in text)]
-    return Page(name, about, sections, results, work.missing, None if curve is None else _slider(curve, counted))
+    slider = None if curve is None else _slider(curve, counted)
+    about += [
+        f"{each['name']}: {each['note']}" for each in (single or {"directions": []})["directions"] if each["note"]
+    ]
+    return Page(name, about, sections, results, work.missing, slider, single)
 
 
 def report(
@@ -458,8 +506,9 @@ def report(
     """
     made = [each for each in sources if isinstance(each, xr.Dataset)]
     if not sources or 0 < len(made) < len(sources) or len(sources) - len(made) > MOST_MODELS:
-        number = f"{len(sources) - len(made)} models and {len(made)} results"
-        raise InputError(f"report: {number}, expected a model, two models, or results")
+        number = [(len(sources) - len(made), "model"), (len(made), "result")]
+        given = " and ".join(f"{n} {what}{'' if n == 1 else 's'}" for n, what in number if n) or "nothing"
+        raise InputError(f"report: {given}, expected a model, two models, or results alone")
     if made:
         kinds = [_kind_of(each) for each in made]
         names = [str(each.attrs.get("title", kind)) for each, kind in zip(made, kinds, strict=True)]
@@ -474,9 +523,14 @@ def report(
     compared = measures.diff(
         *held, tuple(each.loss for each in works), **works[0].known("diff") | {"names": tuple(names)}
     )
-    shown = {f"{names[0]} and {names[1]}": compared}
-    shown |= {name: work.asked("count") for name, work in zip(names, works, strict=True)}
-    return of_results(shown, ["diff", "count", "count"])
+    title = f"{names[0]} and {names[1]}"
+    shown = {"What changed?": compared} | {name: work.asked("count") for name, work in zip(names, works, strict=True)}
+    return replace(of_results(shown, ["diff", "count", "count"]), title=title)
+
+
+def _annotated(embeddings: Embeddings) -> AnnotatedRows | None:
+    """Names and pictures of embeddings in memory; None where they have none."""
+    return AnnotatedRows(embeddings) if embeddings.names or embeddings.pictures else None
 
 
 def _loss(source: Checkpoint | Embeddings, loss: Any) -> Any:
@@ -546,27 +600,33 @@ def _suspects(work: _Work, data: xr.Dataset | None, items: Any) -> list[PageSect
     return [replace(section, suspects=some, command=work.command("audit", out="suspects.csv"))]
 
 
-def _queries(work: _Work, counted: xr.Dataset, items: Any) -> list[PageSection]:
+def _queries(work: _Work, single: Mapping[str, Any] | None) -> list[PageSection]:
     """The queries whose heaviest negative has most of their push, and what pushes them."""
-    name = str(counted["direction"].values[0])
-    side = counted.sel(direction=name)
-    hardest, rows = (side[key].values.ravel() for key in ("hardest_share_per_query", "query_index"))
-    order = np.argsort(-np.nan_to_num(hardest, nan=-1.0), kind="stable")
-    some = list(dict.fromkeys(int(rows[place]) for place in order if hardest[place] > 0))[:LISTED_QUERIES]
-    query, candidate = items.texts(name) if items else (None, None)
+    if single is None:
+        return []
+    side = single["directions"][0]
+    asks, ranked = (single["rows"][min(side[name], len(single["rows"]) - 1)] for name in ("asks", "ranked"))
+    some = sorted((each for each in side["queries"] if each["push"] > 0), key=lambda each: -each["hardest"])
     details = []
-    for row in some:
-        data = work.tried("contributors", row=row, direction=name, top=LISTED_CANDIDATES)
-        if data is None:
-            break
-        shown = reports.table("contributors", data, labels=candidate)
-        said = _said(query, row)
-        details.append(Detail(f"row {row}{said and ': '}{said}", [replace(shown, head=(), notes=())]))
+    for each in some[:LISTED_QUERIES]:
+        listed = [
+            (_row(j, ranked), f"{100 * part:.1f}", f"{score:.3f}") for j, part, score in each["top"][:LISTED_CANDIDATES]
+        ]
+        pulled = [(f"positive: {_row(j, ranked)}", "", f"{score:.3f}") for j, _, score in each["positives"][:1]]
+        table = Table(("candidate", "% of the push", "score"), tuple(pulled + listed), left=True)
+        details.append(Detail(_row(each["row"], asks), [table]))
     if not details:
         return []
+    name = side["name"]
     says = (f"The {len(details)} queries of {name} whose heaviest negative has the largest part of their push.",)
-    command = work.command("query", row=some[0], direction=name)
+    command = work.command("query", row=some[0]["row"], direction=name)
     return [PageSection("queries", "Which queries?", says, details=details, command=command)]
+
+
+def _row(row: int, shown: Mapping[str, Mapping[str, str]]) -> str:
+    """A row by its number and, where it is known, its text."""
+    said = shown.get(str(row), {}).get("text", "")
+    return f"row {row}{said and ': '}{said}"
 
 
 def _curves(data: xr.Dataset) -> Picture:
