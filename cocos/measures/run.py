@@ -295,8 +295,9 @@ class _RunSoFar:
         found, remarks = [], []
         for each in parts:
             known = findings.noted({"findings": str(each["findings"].item())})
-            # Positives of an untrained model score as chance has it.
-            early = [] if each is last else [one.sentence for one in known if one.kind == "mispaired"]
+            # Positives of an untrained model score as chance has it; `collapse` says since when rows are alike.
+            known_later = {"alike"} if each is last else {"mispaired", "alike"}
+            early = [one.sentence for one in known if one.kind in known_later]
             lines = str(each["remarks"].item()).splitlines()
             remarks.append((str(each["file"].item()), [line for line in lines if line not in early]))
             found += [one for one in known if one not in found and one.sentence not in early]

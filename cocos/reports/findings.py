@@ -38,6 +38,8 @@ BY_COLLAPSE = ("whole_batch", "stuck")
 OF_COLLAPSE = "what is tried for `collapse`: no temperature tells rows apart that are alike"
 # Part of the push on suspected negatives below which they are a remark.
 LEAST_PUSH = 0.01
+# Part of the rows that repeat another one, below which they are a remark.
+LEAST_REPEATED = 0.01
 # Part of the negatives above which what a rule suspects is the usual case.
 MOST_SUSPECTED = 0.5
 UNKNOWN_UNIT_REASON = "the natural unit of this loss is not known"
@@ -233,7 +235,9 @@ def _qualified(data: xr.Dataset, summary: Mapping) -> Iterator[Finding]:
         yield made("copies", of=tuple(copied), name=next(iter(copied)), number=number, fate=fate)
     for name, each in summary["health"]["sides"].items():
         if number := each["near_duplicates"]:
-            yield made("repeated rows", name=name, number=number, rows=each["rows"])
+            part = number / each["rows"]
+            one = made("repeated rows", part=part, name=name, number=number, rows=each["rows"])
+            yield replace(one, limit=LEAST_REPEATED, severity=one.severity if part >= LEAST_REPEATED else "note")
     for line in (data.attrs.get("footnotes") or "").splitlines():
         if line:
             yield made("undrawn" if line in summary["not_drawn"] else "convention", text=line)

@@ -58,8 +58,8 @@ PROVENANCE = {
     **{"loss_repr": "loss", "eps": "eps", "batch_size": "batch size", "sample": "sample", "seed": "seed"},
     **{"dtype": "dtype", "device": "device", "cocos": "cocos", "torch": "torch"},
 }
-# Inches of a picture of the page.
-PICTURE_INCHES = 7.5
+# Inches of a picture of the page, and of one on a phone: a column of print.
+PICTURE_INCHES, PHONE_INCHES = 7.5, 3.3
 # Characters of a text of the data in the page.
 LONGEST_TEXT = 160
 # Suspected pairs and queries that the page lists; all of them are written by the commands beside them.
@@ -70,12 +70,18 @@ MOST_SUSPECTS, LISTED_QUERIES, LISTED_CANDIDATES = 50, 12, 10
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of the page: an SVG file inside an address, its words, and its size in pixels."""
+    """A picture of the page: an SVG file inside an address, its words, its size in pixels, and one for a phone."""
 
     source: str
     alt: str
     width: int
     height: int
+    narrow: "Picture | None" = None
+
+    @property
+    def listed(self) -> str:
+        """The address as a list of sources has it, without spaces."""
+        return self.source.replace(" ", "%20").replace("\n", "%0A")
 
 
 @dataclass(frozen=True)
@@ -153,7 +159,7 @@ class Page:
 
     def __post_init__(self):
         every = [(each, key) for key, data in self.results for each in findings.of(data)]
-        every = [(_named(_advised(each)), key) for each, key in every]
+        every = [(_named(each), key) for each, key in every]
         # One that two results have is shown once, where it was first found.
         self._findings = list({(each.kind, each.sentence): (each, key) for each, key in reversed(every)}.values())[::-1]
 
@@ -165,7 +171,7 @@ class Page:
     def grouped(self) -> list[list[tuple[Finding, str]]]:
         """The same, those of one kind together, such as of both directions: they have one advice and one section."""
         together: dict[object, list[tuple[Finding, str]]] = {}
-        for each, key in self.found():
+        for each, key in ((_apart(one), key) for one, key in self.found()):
             together.setdefault((each.kind, each.cure, key), []).append((each, key))
         return list(together.values())
 
@@ -273,11 +279,17 @@ def _embedded(document: object) -> str:
 def picture(kind: str, found: Sequence[xr.Dataset]) -> Picture:
     """Draw Datasets as `cocos plot` does."""
     draw = plot_kinds.every()[kind].draw
-    return _pictured(lambda path: draw(list(found), {}, path, [{} for _ in found], width=PICTURE_INCHES), kind)
+    return _pictured(lambda path, width: draw(list(found), {}, path, [{} for _ in found], width=width), kind)
 
 
-def _pictured(draw: Callable[[Path], object], kind: str) -> Picture:
-    """A picture of the page, as it is drawn into a file."""
+def _pictured(draw: Callable[[Path, float], object], kind: str) -> Picture:
+    """A picture of the page, and as it is drawn in the width of a phone, whose texts can be read there."""
+    wide, narrow = (_drawn(partial(draw, width=width), kind) for width in (PICTURE_INCHES, PHONE_INCHES))
+    return replace(wide, narrow=narrow)
+
+
+def _drawn(draw: Callable[[Path], object], kind: str) -> Picture:
+    """A picture as it is drawn into a file."""
     with tempfile.TemporaryDirectory(prefix="cocos-") as folder:
         path = Path(folder) / "picture.svg"
         draw(path)
@@ -311,10 +323,13 @@ def _by_reason(unseen: Sequence[Finding]) -> list[str]:
     return [f"{'; '.join(looks)} ({why})" for why, looks in reasons.items()]
 
 
-def _advised(each: Finding) -> Finding:
-    """A finding whose advice is said once: what its sentence says is not said again, nor is that of a detector."""
-    said = each.key == "alarms" or each.cure.lower() in each.sentence.lower()
-    return replace(each, cure="") if said else each
+def _apart(each: Finding) -> Finding:
+    """A finding with its advice beside its sentence, or in it, but not in both; what it warns of is its severity."""
+    said = each.sentence.removeprefix("CAUTION: ").removeprefix("WARNING: ")
+    if each.cure and f"; {each.cure}" in said:
+        return replace(each, sentence=said.replace(f"; {each.cure}", ""))
+    twice = each.key == "alarms" or each.cure.lower() in said.lower()
+    return replace(each, sentence=said, cure="" if twice else each.cure)
 
 
 def _named(each: Finding) -> Finding:
@@ -472,9 +487,7 @@ def of_model(
     name = frozen.path.name if frozen else "Embeddings"
     about = [*(text for text in reports.table("count", counted).notes if "eps =" in text)]
     slider = None if curve is None else _slider(curve, counted)
-    about += [
-        f"{each['name']}: {each['note']}" for each in (single or {"directions": []})["directions"] if each["note"]
-    ]
+    about += [f"one by one: {said}" for said in (queries.notes(single) if single else ()) if said]
     return Page(name, about, sections, results, work.missing, slider, single)
 
 
@@ -634,9 +647,13 @@ def _curves(data: xr.Dataset) -> Picture:
     from cocos.plots.run import shown
 
     panels = [partial(plots.run, data, show=name) for name in shown([data])]
-    columns = min(3, len(panels))
-    size = (4.0 * columns, 3.4 * -(-len(panels) // columns))
-    return _pictured(lambda path: saving.save_panels(panels, path, size=size, width=PICTURE_INCHES, columns=2), "run")
+
+    def draw(path: Path, width: float) -> object:
+        columns = min(2 if width > PHONE_INCHES else 1, len(panels))
+        size = (4.0 * columns, 3.4 * -(-len(panels) // columns))
+        return saving.save_panels(panels, path, size=size, width=width, columns=columns)
+
+    return _pictured(draw, "run")
 
 
 def _provenance(several: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:

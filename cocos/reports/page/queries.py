@@ -258,6 +258,15 @@ def _note(kept: int, visited: int, total: int, step: tuple[int, int, int, int]) 
     return "; ".join(said)
 
 
+def notes(made: dict[str, Any]) -> list[str]:
+    """What the document leaves out, of all directions together."""
+    alike: dict[str, list[str]] = {}
+    for each in made["directions"]:
+        some, _, rest = each["note"].partition(" queries")
+        alike.setdefault(rest, []).append(f"{some} queries of {each['name']}" if each["note"] else "")
+    return [f"{' and '.join(some)}{rest}" for rest, some in alike.items() if some[0]]
+
+
 def _entry(row: int, place: np.ndarray, values: dict[str, np.ndarray], top: int) -> dict[str, Any]:
     """One query."""
     listed = {
