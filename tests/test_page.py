@@ -184,11 +184,11 @@ def test_each_query_of_the_page_is_that_of_the_measure(example):
         )
     shown = [entry for rows_ in example.queries["rows"] for entry in rows_.values()]
     assert any("image" in entry for entry in shown) and any("text" in entry for entry in shown)
-    assert len(page.queries.packed(example.queries)) <= page.queries.MOST_BYTES
+    assert len(page.queries.packed(example.queries)) <= page.queries.DOCUMENT_BYTES
 
 
 def test_a_large_set_is_a_stratified_sample_that_the_header_states(monkeypatch):
-    monkeypatch.setattr(page.queries, "STEPS", ((20, 20, 160, 0),))
+    monkeypatch.setattr(page.queries, "DOCUMENT_STEPS", ((20, 20, 160, 0),))
     made = cocos.report(rows(), batch_size=32)
     side = made.queries["directions"][0]
     hardest = sorted(each["hardest"] for each in side["queries"])
@@ -206,6 +206,15 @@ def test_a_run_that_collapses_is_one_finding_and_no_matter_of_temperature():
     kinds = [each.kind for each, _ in made.found()]
     assert kinds[0] == "collapse" and "alike" not in kinds
     assert not any("temperature (a larger" in f"{each.sentence}{each.cure}" for each, _ in made.found())
+
+
+def test_a_set_too_large_to_be_compared_leaves_that_to_commands(monkeypatch):
+    monkeypatch.setattr(page, "MOST_SCORED", 96 * 96 - 1)
+    made = cocos.report(rows(), batch_size=32)
+    assert "retrieval" not in {each.key for each in made.sections}
+    assert any("96 queries with all 96 candidates" in line for line in made.said("unseen"))
+    (audited,) = (data for key, data in made.results if key == "suspects")
+    assert audited["rule"].values[:-1].tolist() == ["group"]
 
 
 def test_a_finding_of_one_loss_among_several_names_it():

@@ -440,8 +440,8 @@ def made(
     cure = row.cure.format(**said)
     sentence = row.sentence.format(**said, cure=cure)
     key = row.key.format(**said)
-    about = {"part": part, "limit": numbers.get("limit"), "cure": cure}
-    return Finding(kind, sentence, row.severity, numbers, **about, place=row.place, key=key, of=of)
+    limit, place = numbers.get("limit"), row.place
+    return Finding(kind, sentence, row.severity, numbers, limit, part=part, cure=cure, place=place, key=key, of=of)
 
 
 def attributes(found: Iterable[Finding | str]) -> dict[str, str]:

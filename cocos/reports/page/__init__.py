@@ -62,9 +62,16 @@ PROVENANCE = {
 PICTURE_INCHES, PHONE_INCHES = 7.5, 3.3
 # Characters of a text of the data in the page.
 LONGEST_TEXT = 160
-# Suspected pairs and queries that the page lists; all of them are written by the commands beside them.
+# Scores of all queries with all candidates above which the page leaves to commands what needs them all; and the rules
+# of an audit that do not.
+MOST_SCORED, QUICK_RULES = 10**10, ("group",)
+LEFT_TO_COMMANDS = (
+    "retrieval, and suspects by rules other than `group` (all {queries:,} queries with all {candidates:,} candidates: "
+    "cocos evaluate FILE and cocos audit FILE take their time for it)"
+)
 # Suspected pairs that stand open; the others unfold.
 OPEN_SUSPECTS = 10
+# Suspected pairs and queries that the page lists; all of them are written by the commands beside them.
 MOST_SUSPECTS, LISTED_QUERIES, LISTED_CANDIDATES = 50, 12, 10
 
 
@@ -282,7 +289,7 @@ def picture(kind: str, found: Sequence[xr.Dataset]) -> Picture:
     return _pictured(lambda path, width: draw(list(found), {}, path, [{} for _ in found], width=width), kind)
 
 
-def _pictured(draw: Callable[[Path, float], object], kind: str) -> Picture:
+def _pictured(draw: Callable[..., object], kind: str) -> Picture:
     """A picture of the page, and as it is drawn in the width of a phone, whose texts can be read there."""
     wide, narrow = (_drawn(partial(draw, width=width), kind) for width in (PICTURE_INCHES, PHONE_INCHES))
     return replace(wide, narrow=narrow)
@@ -403,6 +410,16 @@ class _Work:
             self.missing.append(f"queries ({error})")
             return None
 
+    def large(self) -> dict[str, int]:
+        """Numbers of queries and candidates of a set that is too large to compare all of them; empty for others."""
+        made = (
+            self.source.embed(self.options.get("split", "train"))
+            if isinstance(self.source, Checkpoint)
+            else self.source
+        )
+        sizes = {"queries": len(made.query), "candidates": len(made.candidate)}
+        return sizes if sizes["queries"] * sizes["candidates"] > MOST_SCORED else {}
+
     def command(self, name: str, **options: Any) -> str:
         """The line that prints the same numbers; empty for embeddings in memory."""
         path = self.source.path if isinstance(self.source, Checkpoint) else None
@@ -469,7 +486,10 @@ def of_model(
     curve = work.tried("eps_curve", eps=None)
     items = frozen.items(split) if frozen else _annotated(source)
     single = work.queries(items)
-    audited = work.tried("audit")
+    large = work.large()
+    if large:
+        work.missing.append(LEFT_TO_COMMANDS.format(**large))
+    audited = work.tried("audit", **({"rules": QUICK_RULES} if large else {}))
     pictures = [picture("count", [counted]), *([picture("eps_curve", [curve])] if curve is not None else [])]
     shown = reports.table("count", counted)
     told = {each.sentence for each in findings.of(counted)}
@@ -481,7 +501,7 @@ def of_model(
         *work.section("what-if", "What if?", "replay", work.command("replay")),
         *_suspects(work, audited, items),
         *_queries(work, single),
-        *work.section("retrieval", "What does it find?", "evaluate", work.command("evaluate")),
+        *(() if large else work.section("retrieval", "What does it find?", "evaluate", work.command("evaluate"))),
     ]  # fmt: skip
     results = [("how-many", counted), *([("suspects", audited)] if audited is not None else [])]
     name = frozen.path.name if frozen else "Embeddings"

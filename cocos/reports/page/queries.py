@@ -59,20 +59,20 @@ from cocos.engine.sampling import Sampling
 from cocos.reports import terminal
 
 # Scores of a direction that are weighed for the page: of a larger set, its first batches, which are drawn at random.
-VISITED_SCORES = 2**22
+VISITED_SCORES = 2**20
 # Rows that the map's axes are computed of.
 MAP_ROWS = 512
 # Side of a thumbnail in pixels, and the quality of WebP.
-THUMBNAIL, QUALITY = 32, 50
+THUMBNAIL_PIXELS, QUALITY = 32, 50
 MOST_POSITIVES = 5
 # What is left out of a large document, step by step: queries of a direction, negatives of each, characters of a text,
 # and thumbnails.
-STEPS = ((2500, 20, 160, 2500), (2500, 20, 160, 1000), (1500, 20, 160, 1000), (1500, 10, 160, 1000),
+DOCUMENT_STEPS = ((2500, 20, 160, 2500), (2500, 20, 160, 1000), (1500, 20, 160, 1000), (1500, 10, 160, 1000),
          (1000, 10, 120, 1000), (500, 10, 80, 400), (200, 10, 80, 100))  # fmt: skip
 # Bytes of a query without its negatives, and of one of these, by which a step that is too large is not tried.
-QUERY_BYTES, NEGATIVE_BYTES = 200, 18
+QUERY_BYTES, NEGATIVE_BYTES = 230, 21
 # Bytes of the document: with a charting runtime of 0.5 MB and the pictures a page stays below 3 MB.
-MOST_BYTES = 1_750_000
+DOCUMENT_BYTES = 1_750_000
 
 
 @dataclass
@@ -134,12 +134,12 @@ def document(
     check_pairs(run.loss, "contributors")
     seen = [_visited(run, side, second) for _, side, second in run.sides]
     thumbnails: dict[tuple[int, int], str] = {}
-    for step in STEPS:
+    for step in DOCUMENT_STEPS:
         queries = sum(min(step[0], each.number) for each in seen)
-        if queries * (QUERY_BYTES + NEGATIVE_BYTES * step[1]) > MOST_BYTES and step != STEPS[-1]:
+        if queries * (QUERY_BYTES + NEGATIVE_BYTES * step[1]) > DOCUMENT_BYTES and step != DOCUMENT_STEPS[-1]:
             continue
         made = _document(run, seen, items, step, thumbnails)
-        if len(packed(made)) <= MOST_BYTES:
+        if len(packed(made)) <= DOCUMENT_BYTES:
             break
     return made
 
@@ -185,7 +185,7 @@ def _numbers(run: Run, batch: Batch, pairs: Pairs, weights: Tensor, unit: Tensor
     pull = statistics.pull(weights).clamp(min=torch.finfo(weights.dtype).tiny)[:, None]
     part = weights / push.clamp(min=torch.finfo(weights.dtype).tiny)[:, None]
     for name, values, mask, most in (
-        ("top", part, pairs.negative, STEPS[0][1]),
+        ("top", part, pairs.negative, DOCUMENT_STEPS[0][1]),
         ("positives", -weights / pull, pairs.positive, MOST_POSITIVES),
     ):
         size = torch.where(mask, values.abs(), -1.0)[:, :width]
@@ -253,7 +253,7 @@ def _note(kept: int, visited: int, total: int, step: tuple[int, int, int, int]) 
     if kept < total:
         of = "" if visited == total else f", of the {visited:,} of the first batches"
         said.append(f"{kept:,} of {total:,} queries{of}, evenly drawn by the part of their heaviest negative")
-    if step[1] < STEPS[0][1]:
+    if step[1] < DOCUMENT_STEPS[0][1]:
         said.append(f"their {step[1]} heaviest negatives")
     return "; ".join(said)
 
@@ -354,7 +354,7 @@ def thumbnail(picture: Picture) -> str:
     from PIL import Image
 
     image = Image.fromarray(np.ascontiguousarray(picture))
-    image.thumbnail((THUMBNAIL, THUMBNAIL))
+    image.thumbnail((THUMBNAIL_PIXELS, THUMBNAIL_PIXELS))
     made = io.BytesIO()
     image.save(made, "WEBP", quality=QUALITY)
     return f"data:image/webp;base64,{base64.b64encode(made.getvalue()).decode()}"
