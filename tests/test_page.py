@@ -205,12 +205,16 @@ def test_a_run_that_collapses_is_one_finding_and_no_matter_of_temperature():
     made = cocos.report(measures.run(states, steps=[0, 10, 20, 30], batch_size=32))
     kinds = [each.kind for each, _ in made.found()]
     assert kinds[0] == "collapse" and "alike" not in kinds
+    told = {each.sentence for each, _ in made.found()}
+    assert not told & set(made.sections[0].says) and "detectors were watching" not in made.html()
     assert not any("temperature (a larger" in f"{each.sentence}{each.cure}" for each, _ in made.found())
 
 
 def test_a_set_too_large_to_be_compared_leaves_that_to_commands(monkeypatch):
     monkeypatch.setattr(page, "MOST_SCORED", 96 * 96 - 1)
+    monkeypatch.setattr(page, "FEW_BATCHES", 2)
     made = cocos.report(rows(), batch_size=32)
+    assert "2 of the batches" in made.html()
     assert "retrieval" not in {each.key for each in made.sections}
     assert any("96 queries with all 96 candidates" in line for line in made.said("unseen"))
     (audited,) = (data for key, data in made.results if key == "suspects")

@@ -50,6 +50,8 @@ KINDS_OF_RESULTS: Mapping[str, Callable[[xr.Dataset], bool]] = {
     "count": lambda data: "convention" in data.attrs and "contributing" in data,
     "evaluate": lambda data: "ties" in data.attrs,
 }
+# Words of the line of a run on its detectors, which the findings that are absent or unseen say one by one.
+WATCHED = "detectors were watching"
 # Words before the sentence of a finding of another state.
 PREFIXES = {"absent": "not found: ", "unseen": "could not be looked for: "}
 # Attributes of a result that say where its numbers come from, and their names on the page.
@@ -65,6 +67,8 @@ LONGEST_TEXT = 160
 # Scores of all queries with all candidates above which the page leaves to commands what needs them all; and the rules
 # of an audit that do not.
 MOST_SCORED, QUICK_RULES = 10**10, ("group",)
+# Batches of such a set that the page audits and replays; it counts all.
+FEW_BATCHES = 256
 LEFT_TO_COMMANDS = (
     "retrieval, and suspects by rules other than `group` (all {queries:,} queries with all {candidates:,} candidates: "
     "cocos evaluate FILE and cocos audit FILE take their time for it)"
@@ -426,11 +430,9 @@ class _Work:
         step = Step(name, (str(path),), options, lead="") if path is not None else ""
         return str(self.typed(step)) if step else ""
 
-    def section(
-        self, key: str, title: str, kind: str, command: str, *more: Any, says: Sequence[str] = ()
-    ) -> list[PageSection]:
+    def section(self, key: str, title: str, kind: str, command: str, **own: Any) -> list[PageSection]:
         """The section of a measure with its table and its picture; none where it does not apply."""
-        data = self.tried(kind)
+        data = self.tried(kind, **own)
         if data is None:
             return []
         drawn = [picture(kind, [data])] if kind in plot_kinds.every() else []
@@ -489,7 +491,8 @@ def of_model(
     large = work.large()
     if large:
         work.missing.append(LEFT_TO_COMMANDS.format(**large))
-    audited = work.tried("audit", **({"rules": QUICK_RULES} if large else {}))
+    few = {"batches": FEW_BATCHES} if large and options.get("batches") is None else {}
+    audited = work.tried("audit", **few, **({"rules": QUICK_RULES} if large else {}))
     pictures = [picture("count", [counted]), *([picture("eps_curve", [curve])] if curve is not None else [])]
     shown = reports.table("count", counted)
     told = {each.sentence for each in findings.of(counted)}
@@ -497,8 +500,8 @@ def of_model(
     sections = [
         PageSection("how-many", "How many negatives?", says, pictures, [replace(shown, head=(), notes=())],
                 command=work.command("count")),
-        *work.section("how-unequal", "How unequal?", "lorenz", work.command("plot", kind="lorenz")),
-        *work.section("what-if", "What if?", "replay", work.command("replay")),
+        *work.section("how-unequal", "How unequal?", "lorenz", work.command("plot", kind="lorenz", **few), **few),
+        *work.section("what-if", "What if?", "replay", work.command("replay", **few), **few),
         *_suspects(work, audited, items),
         *_queries(work, single),
         *(() if large else work.section("retrieval", "What does it find?", "evaluate", work.command("evaluate"))),
@@ -507,6 +510,7 @@ def of_model(
     name = frozen.path.name if frozen else "Embeddings"
     about = [*(text for text in reports.table("count", counted).notes if "eps =" in text)]
     slider = None if curve is None else _slider(curve, counted)
+    about += [f"what is unequal, what if and suspects: {FEW_BATCHES} of the batches"] if few else []
     about += [f"one by one: {said}" for said in (queries.notes(single) if single else ()) if said]
     return Page(name, about, sections, results, work.missing, slider, single)
 
@@ -544,7 +548,7 @@ def report(
         raise InputError(f"report: {given}, expected a model, two models, or results alone")
     if made:
         kinds = [_kind_of(each) for each in made]
-        names = [str(each.attrs.get("title", kind)) for each, kind in zip(made, kinds, strict=True)]
+        names = [_title(each, kind) for each, kind in zip(made, kinds, strict=True)]
         return of_results(dict(zip(plots.wording.numbered(names), made, strict=True)), kinds)
     chosen = loss if isinstance(loss, list) else [loss] * len(sources)
     if len(sources) == 1:
@@ -559,6 +563,13 @@ def report(
     title = f"{names[0]} and {names[1]}"
     shown = {"What changed?": compared} | {name: work.asked("count") for name, work in zip(names, works, strict=True)}
     return replace(of_results(shown, ["diff", "count", "count"]), title=title)
+
+
+def _title(data: xr.Dataset, kind: str) -> str:
+    """The title of a result; of a run over the checkpoints of a folder, with its name."""
+    title = str(data.attrs.get("title", kind))
+    folder = Path(str(data.attrs.get("checkpoint_path", "")).partition("\n")[0]).parent.name
+    return f"{title}, {terminal.clean(folder)}" if kind == "run" and folder else title
 
 
 def _annotated(embeddings: Embeddings) -> AnnotatedRows | None:
@@ -594,7 +605,9 @@ def of_results(several: Mapping[str, xr.Dataset], kinds: Sequence[str]) -> Page:
     for place, ((title, data), kind) in enumerate(zip(several.items(), kinds, strict=True)):
         key, shown = f"{kind}-{place}", reports.table(kind, data)
         drawn = [_curves(data)] if kind == "run" else [picture(kind, [data])] if kind in plot_kinds.every() else []
-        sections.append(_answered(key, title, shown.head, drawn, shown))
+        told = {each.sentence for each in findings.of(data)}
+        says = [line for line in shown.head if line not in told and WATCHED not in line]
+        sections.append(_answered(key, title, says, drawn, shown))
         kept.append((key, data))
     return Page(", ".join(several), (), sections, kept)
 
