@@ -511,7 +511,7 @@ def of_model(
     about = [*(text for text in reports.table("count", counted).notes if "eps =" in text)]
     slider = None if curve is None else _slider(curve, counted)
     about += [f"what is unequal, what if and suspects: {FEW_BATCHES} of the batches"] if few else []
-    about += [f"one by one: {said}" for said in (queries.notes(single) if single else ()) if said]
+    about += [f"one by one: {said}"] if single and (said := queries.header(single)) else []
     return Page(name, about, sections, results, work.missing, slider, single)
 
 
@@ -560,7 +560,7 @@ def report(
     compared = measures.diff(
         *held, tuple(each.loss for each in works), **works[0].known("diff") | {"names": tuple(names)}
     )
-    title = f"{names[0]} and {names[1]}"
+    title = f"{names[0]} (A) and {names[1]} (B)"
     shown = {"What changed?": compared} | {name: work.asked("count") for name, work in zip(names, works, strict=True)}
     return replace(of_results(shown, ["diff", "count", "count"]), title=title)
 

@@ -258,13 +258,17 @@ def _note(kept: int, visited: int, total: int, step: tuple[int, int, int, int]) 
     return "; ".join(said)
 
 
-def notes(made: dict[str, Any]) -> list[str]:
-    """What the document leaves out, of all directions together."""
-    alike: dict[str, list[str]] = {}
-    for each in made["directions"]:
-        some, _, rest = each["note"].partition(" queries")
-        alike.setdefault(rest, []).append(f"{some} queries of {each['name']}" if each["note"] else "")
-    return [f"{' and '.join(some)}{rest}" for rest, some in alike.items() if some[0]]
+def header(made: dict[str, Any]) -> str:
+    """What the document leaves out, of all directions together; empty for nothing."""
+    some = [
+        f"{len(each['queries']):,} of {each['total']:,} queries of {each['name']}"
+        for each in made["directions"]
+        if len(each["queries"]) < each["total"]
+    ]
+    rest = next((each["note"] for each in made["directions"] if each["note"]), "")
+    few = rest.rpartition("; ")[2] if not some or "; " in rest else ""
+    said = [f"{' and '.join(some)}, evenly drawn by the part of their heaviest negative"] if some else []
+    return "; ".join([*said, *([few] if few else [])])
 
 
 def _entry(row: int, place: np.ndarray, values: dict[str, np.ndarray], top: int) -> dict[str, Any]:
