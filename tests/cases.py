@@ -48,6 +48,15 @@ VARIANTS = (
     ("ce_nm", {"fraction": 0.2, "scale": 5.0}),
     ("ce_nm", {"fraction": 0.5, "scale": 5.0}),
     ("ce_nm", {"fraction": 0.9, "scale": 5.0}),
+    ("mil_nce", {"temperature": 0.1}),
+    ("smoothed_softmax", {"temperature": 0.5, "smoothing": 0.0}),
+    ("smoothed_softmax", {"temperature": 1.0, "smoothing": 0.9}),
+    ("hn_nce", {"temperature": 0.5, "alpha": 0.0, "beta": 1.5}),
+    ("hn_nce", {"temperature": 1.0, "alpha": 2.5, "beta": 0.0}),
+    ("bradley_terry", {"margin": 1.5}),
+    ("bradley_terry", {"margin": -0.5, "centring": 0.3}),
+    ("gbce", {"calibration": 1.0, "catalogue": 40}),
+    ("gbce", {"calibration": 0.5, "catalogue": 8}),
 )
 # Loss, parameters, and the sentence after the name of the loss.
 REFUSED = (
@@ -143,4 +152,12 @@ REFUSED = (
     ("proxynca_pp", {"scale": "nan"}, "scale must be finite and above 0, got nan"),
     ("align_uniform", {"t": 0}, "t must be finite and above 0, got 0.0"),
     ("align_uniform", {"weight": "nan"}, "weight must be finite and above 0, got nan"),
+    ("mil_nce", {"temperature": 0}, "temperature must be finite and above 0, got 0.0"),
+    ("smoothed_softmax", {"smoothing": 1}, "smoothing must be at least 0 and below 1, got 1.0"),
+    ("hn_nce", {"alpha": -1}, "alpha must be finite and at least 0, got -1.0"),
+    ("hn_nce", {"beta": "inf"}, "beta must be finite and at least 0, got inf"),
+    ("bradley_terry", {"margin": "inf"}, "margin must be finite, got inf"),
+    ("bradley_terry", {"centring": -0.01}, "centring must be finite and at least 0, got -0.01"),
+    ("gbce", {"calibration": 1.5}, "calibration must be from 0 to 1, got 1.5"),
+    ("gbce", {"catalogue": 1}, "catalogue must be None, or a whole number of at least 2, got 1"),
 )

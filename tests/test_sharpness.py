@@ -17,7 +17,7 @@ from cocos.commands import app
 from cocos.counting import sharpness, statistics, weights
 
 # Losses without a parameter that sets the sharpness, and those whose effective number no such parameter changes.
-WITHOUT = {"fastap", "linear_softmax", "listwise_ap", "margin_mse", "n_pair", "proxy_gml"}
+WITHOUT = {"bpr", "fastap", "gbce", "linear_softmax", "listwise_ap", "margin_mse", "n_pair", "proxy_gml"}
 CONSTANT = {"contextual", "triplet_sh"}
 # Losses in which it has a small range on these scores, away from the wanted number.
 NARROW = {"generalized_lifted", "lifted_structure"}

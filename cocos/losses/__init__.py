@@ -39,6 +39,8 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.angle import AnglE as AnglE
     from cocos.losses.arcface import ArcFace as ArcFace
     from cocos.losses.blackbox_ap import BlackBoxAP as BlackBoxAP
+    from cocos.losses.bpr import BPR as BPR
+    from cocos.losses.bradley_terry import BradleyTerry as BradleyTerry
     from cocos.losses.cbml import CBML as CBML
     from cocos.losses.ce_nm import CrossExampleNegativeMining as CrossExampleNegativeMining
     from cocos.losses.ce_softmax import CrossExampleSoftmax as CrossExampleSoftmax
@@ -58,9 +60,11 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.external.sides import cached, sides
     from cocos.losses.external.wrapped import matryoshka, random_k, semi_hard, skip_k, top_k
     from cocos.losses.fastap import FastAP as FastAP
+    from cocos.losses.gbce import GBCE as GBCE
     from cocos.losses.generalized_lifted import GeneralizedLifted as GeneralizedLifted
     from cocos.losses.hcl import HCL as HCL
     from cocos.losses.hist import HIST as HIST
+    from cocos.losses.hn_nce import HNNCE as HNNCE
     from cocos.losses.kl_distill import KLDistill as KLDistill
     from cocos.losses.l2_softmax import L2Softmax as L2Softmax
     from cocos.losses.l_softmax import LSoftmax as LSoftmax
@@ -69,6 +73,7 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.listwise_ap import ListwiseAP as ListwiseAP
     from cocos.losses.magface import MagFace as MagFace
     from cocos.losses.margin_mse import MarginMSE as MarginMSE
+    from cocos.losses.mil_nce import MILNCE as MILNCE
     from cocos.losses.mnrl import MNRL as MNRL
     from cocos.losses.multi_similarity import MultiSimilarity as MultiSimilarity
     from cocos.losses.n_pair import NPair as NPair
@@ -84,6 +89,7 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.sgsl import SGSL as SGSL
     from cocos.losses.siglip import SigLIP as SigLIP
     from cocos.losses.smoothap import SmoothAP as SmoothAP
+    from cocos.losses.smoothed_softmax import SmoothedSoftmax as SmoothedSoftmax
     from cocos.losses.snm import StochasticNegativeMining as StochasticNegativeMining
     from cocos.losses.softtriple import SoftTriple as SoftTriple
     from cocos.losses.subcenter_arcface import SubCenterArcFace as SubCenterArcFace

@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
-from cocos.embeddings.scores import Pairs, softmax
+from cocos.embeddings.scores import Pairs
+from cocos.losses._importance import log_sum, slopes
 from cocos.losses._shelf import NonNegative, Positive, Range, ShelfLoss
 
 __all__ = ["HCL"]
@@ -62,11 +63,8 @@ class HCL(ShelfLoss):
     def _estimate(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits; logs of (|N| M) / (1 - π), (Q, 1), and of G for each positive; and which lie above the clamp."""
         logits, number = pairs.scores / self.temperature, pairs.negative.sum(dim=1, keepdim=True)
-        some = number > 0
-        hard, weighted = ((power * logits).masked_fill(~pairs.negative & some, -torch.inf).logsumexp(1, keepdim=True)
-                          for power in (self.beta, 1 + self.beta))  # fmt: skip
         many = number.clamp(min=1).to(logits.dtype).log()
-        whole = many + torch.where(some, weighted - hard, 0) - math.log1p(-self.prior)
+        whole = log_sum(logits, pairs.negative, self.beta) - math.log1p(-self.prior)
         floor = many - 1 / self.temperature
         if self.prior == 0:
             above = whole.expand_as(logits) > floor
@@ -95,8 +93,7 @@ class HCL(ShelfLoss):
         included = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
         moved = torch.where(included & above, (whole - torch.logaddexp(logits, estimate)).exp(), 0)
         kept = torch.where(included & ~above, (estimate - logits).sigmoid(), 0)
-        soft, hard = (softmax(power * logits, pairs.negative) for power in (1 + self.beta, self.beta))
-        push = moved.sum(dim=1, keepdim=True) * ((1 + self.beta) * soft - self.beta * hard)
+        push = moved.sum(dim=1, keepdim=True) * slopes(logits, pairs.negative, self.beta)
         return (push - moved - kept) / self.temperature
 
     def unit(self, pairs: Pairs) -> Tensor:

@@ -3,17 +3,14 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-import torch
-from torch import Tensor
-
-from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import Range, SoftmaxLoss
+from cocos.losses._shelf import Range
+from cocos.losses._smoothing import SmoothedLabels
 
 __all__ = ["LinearSoftmax"]
 
 
 @dataclass(frozen=True)
-class LinearSoftmax(SoftmaxLoss):
+class LinearSoftmax(SmoothedLabels):
     r"""Cross-entropy of smoothed labels on inner products, of each positive with the negatives, summed over positives.
 
     .. math::
@@ -47,32 +44,6 @@ class LinearSoftmax(SoftmaxLoss):
 
     smoothing: Annotated[float, Range("at least 0 and below 1", lambda value: 0 <= value < 1)] = 0.1
     metric: ClassVar[str] = "dot"
-    balanced: ClassVar[bool] = True
-    share: ClassVar[str | None] = None
-
-    @property
-    def softmax_scale(self) -> float | None:
-        """λ of Σ exp(λ s), through which alone the negatives enter; None with smoothing, which adds to each."""
-        return None if self.smoothing else 1.0
-
-    def _change_by_smoothing(self, pairs: Pairs) -> Tensor:
-        r"""Change of the weights by the smoothing, (Q, C): ε on positives, -ε |P|/|N| on negatives."""
-        number, others = (mask.sum(dim=1, keepdim=True) for mask in (pairs.positive, pairs.negative))
-        part = self.smoothing * number.to(pairs.scores.dtype) / others.clamp(min=1)
-        whole = torch.where(others > 0, torch.full_like(part, self.smoothing), 0)
-        return torch.where(pairs.positive, whole, 0) - torch.where(pairs.negative, part, 0)
-
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        return super().__call__(pairs) + (self._change_by_smoothing(pairs) * pairs.scores).sum(dim=1)
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
-
-        With :math:`m_p = 1 - \pi_p(p)`: positives :math:`\varepsilon - m_p`, negatives
-        :math:`(\sum_p m_p)\, \mathrm{softmax}_N(s) - \varepsilon |P| / |N|`.
-        """
-        return super().weight(pairs) + self._change_by_smoothing(pairs)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

@@ -16,7 +16,8 @@ class SampledSoftmax(SoftmaxLoss):
         \ell(s) = -\sum_{p \in P} \log \frac{e^{\lambda s_p}}{e^{\lambda s_p} + \sum_{n \in N} e^{\lambda s_n}}
 
     P are the positives of the query, N its negatives and s their scores. It is NT-Xent with the temperature 1/λ; the
-    paper has one positive, a text's image.
+    paper has one positive, a text's image. (The sampled softmax of recommenders subtracts the log of the probability
+    with which a candidate is sampled, and is `logq_softmax`.)
 
     Args:
         scale: λ, in units of 1/score. The paper scales its logits by 20 in section 4.2, the default; the formula of

@@ -1,4 +1,4 @@
-"""Descendants of InfoNCE that change its denominator: decoupled, debiased, hard and robust."""
+"""Descendants of InfoNCE that change its denominator or its label: decoupled, debiased, hard, robust, smoothed."""
 
 import math
 
@@ -67,6 +67,32 @@ def hcl(pairs, temperature, beta, prior):
     return losses
 
 
+def hn_nce(pairs, temperature, alpha, beta):
+    """Radenovic 2023: the weight of a negative is |N| times its part of Σ exp(β s/τ)."""
+    losses = []
+    for row, positives, negatives in rows(pairs):
+        loss = 0.0
+        for p in positives if negatives else ():
+            total = logsumexp(beta * row[n] / temperature for n in negatives)
+            terms = [
+                math.log(len(negatives)) + beta * row[n] / temperature - total + row[n] / temperature for n in negatives
+            ]
+            own = [math.log(alpha) + row[p] / temperature] if alpha else []
+            loss += logsumexp(own + terms) - row[p] / temperature
+        losses.append(loss)
+    return losses
+
+
+def mil_nce(pairs, temperature):
+    """Miech 2020 eq. 1: the positives are summed inside the logarithm."""
+    losses = []
+    for row, positives, negatives in rows(pairs):
+        own = logsumexp(row[p] / temperature for p in positives)
+        every = logsumexp(row[j] / temperature for j in positives + negatives)
+        losses.append(every - own if positives and negatives else 0.0)
+    return losses
+
+
 def rince(pairs, temperature, q, lam):
     """Chuang 2022, the published code; powers are cut off at 0.9 of the largest exponent of float64."""
     most = 0.9 * math.log(1.7976931348623157e308) / q
@@ -77,5 +103,19 @@ def rince(pairs, temperature, q, lam):
         for p in positives if negatives else ():
             whole = logsumexp([z[p], *(z[n] for n in negatives)])
             loss += (-math.exp(q * z[p]) + math.exp(q * (whole + math.log(lam)))) / q
+        losses.append(loss)
+    return losses
+
+
+def smoothed_softmax(pairs, temperature, smoothing):
+    """Szegedy 2016 sec. 7: an even part of the label on the positive and every negative."""
+    losses = []
+    for row, positives, negatives in rows(pairs):
+        loss = 0.0
+        for p in positives if negatives else ():
+            total = logsumexp(row[j] / temperature for j in [p, *negatives])
+            for j in [p, *negatives]:
+                label = smoothing / (1 + len(negatives)) + (1 - smoothing) * (j == p)
+                loss += label * (total - row[j] / temperature)
         losses.append(loss)
     return losses

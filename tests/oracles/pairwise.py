@@ -29,6 +29,17 @@ def contrastive_cosine(pairs, pos_margin, neg_margin):
     ]
 
 
+def gbce(pairs, calibration, catalogue):
+    """Petrov 2023: the power beta of the positive's probability, calibrated by the sampled part of the negatives."""
+    losses = []
+    for row, positives, negatives in rows(pairs):
+        sampled = min(1, len(negatives) / (catalogue - 1)) if catalogue else 1
+        beta = 1 - calibration * (1 - sampled)  # alpha (t (1 - 1/alpha) + 1/alpha)
+        each = [beta * softplus(-row[p]) for p in positives] + [softplus(row[n]) for n in negatives]
+        losses.append(math.fsum(each) / (len(negatives) + 1))
+    return losses
+
+
 def siglip(pairs, scale, bias):
     """Zhai et al. 2023, section 3.2: log(1 / (1 + exp(z (-t x·y - b)))) of each pair, z = 1 for a match, else -1."""
     losses = []

@@ -1,0 +1,46 @@
+"""A softmax whose labels are smoothed: the negatives share a part of the label of each positive."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.embeddings.scores import Pairs
+from cocos.losses._shelf import SoftmaxLoss
+
+
+class SmoothedLabels(SoftmaxLoss):
+    """Cross-entropy of each positive against the negatives, with labels of which the negatives have a part."""
+
+    smoothing: float
+    balanced: ClassVar[bool] = True
+    share: ClassVar[str | None] = None
+
+    @property
+    def softmax_scale(self) -> float | None:
+        """λ of Σ exp(λ s), through which alone the negatives enter; None with smoothing, which adds to each."""
+        return None if self.smoothing else self.scale
+
+    def part(self, others: Tensor) -> Tensor:
+        """Part of the label of a positive that its negatives share, (Q, 1), of their numbers."""
+        return torch.full_like(others, self.smoothing)
+
+    def _change_by_smoothing(self, pairs: Pairs) -> Tensor:
+        r"""Change of the derivatives by the logits, (Q, C): ε on positives, -ε |P|/|N| on negatives."""
+        sums = (mask.sum(dim=1, keepdim=True).to(pairs.scores.dtype) for mask in (pairs.positive, pairs.negative))
+        number, others = sums
+        moved = torch.where(others > 0, self.part(others), 0)
+        part = moved * number / others.clamp(min=1)
+        return torch.where(pairs.positive, moved, 0) - torch.where(pairs.negative, part, 0)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        return super().__call__(pairs) + (self._change_by_smoothing(pairs) * self.logits(pairs)[0]).sum(dim=1)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+
+        With ε the part of the negatives and :math:`m_p = 1 - \pi_p(p)`: positives :math:`\lambda (\varepsilon - m_p)`,
+        negatives :math:`\lambda ((\sum_p m_p)\, \mathrm{softmax}_N(\lambda s) - \varepsilon |P| / |N|)`.
+        """
+        return super().weight(pairs) + self.scale * self._change_by_smoothing(pairs)
