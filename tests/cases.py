@@ -57,6 +57,11 @@ VARIANTS = (
     ("bradley_terry", {"margin": -0.5, "centring": 0.3}),
     ("gbce", {"calibration": 1.0, "catalogue": 40}),
     ("gbce", {"calibration": 0.5, "catalogue": 8}),
+    ("dpo", {"beta": 1.0, "label_smoothing": 0.2}),
+    ("robust_dpo", {"beta": 2.0, "label_smoothing": 0.4}),
+    ("ipo", {"beta": 0.6}),
+    ("dpo_hinge", {"beta": 0.7}),
+    ("simpo", {"beta": 1.0, "gamma": -0.5}),
 )
 # Loss, parameters, and the sentence after the name of the loss.
 REFUSED = (
@@ -160,4 +165,10 @@ REFUSED = (
     ("bradley_terry", {"centring": -0.01}, "centring must be finite and at least 0, got -0.01"),
     ("gbce", {"calibration": 1.5}, "calibration must be from 0 to 1, got 1.5"),
     ("gbce", {"catalogue": 1}, "catalogue must be None, or a whole number of at least 2, got 1"),
+    ("dpo", {"beta": 0}, "beta must be finite and above 0, got 0.0"),
+    ("dpo", {"label_smoothing": 0.5}, "label_smoothing must be at least 0 and below 0.5, got 0.5"),
+    ("robust_dpo", {"label_smoothing": "nan"}, "label_smoothing must be at least 0 and below 0.5, got nan"),
+    ("ipo", {"beta": "inf"}, "beta must be finite and above 0, got inf"),
+    ("dpo_hinge", {"beta": -1}, "beta must be finite and above 0, got -1.0"),
+    ("simpo", {"gamma": "inf"}, "gamma must be finite, got inf"),
 )

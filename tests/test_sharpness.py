@@ -20,7 +20,7 @@ from cocos.counting import sharpness, statistics, weights
 WITHOUT = {"bpr", "fastap", "gbce", "linear_softmax", "listwise_ap", "margin_mse", "n_pair", "proxy_gml"}
 CONSTANT = {"contextual", "triplet_sh"}
 # Losses in which it has a small range on these scores, away from the wanted number.
-NARROW = {"generalized_lifted", "lifted_structure"}
+NARROW = {"generalized_lifted", "lifted_structure", "robust_dpo"}
 WHOLE = {"a_softmax", "l_softmax"}  # their margin is a whole number
 WANTED = 6.0
 

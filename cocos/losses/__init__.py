@@ -56,6 +56,8 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.dcl import DCL as DCL
     from cocos.losses.dclw import DCLW as DCLW
     from cocos.losses.dhel import DHEL as DHEL
+    from cocos.losses.dpo import DPO as DPO
+    from cocos.losses.dpo_hinge import DPOHinge as DPOHinge
     from cocos.losses.euclidean_softmax import EuclideanSoftmax as EuclideanSoftmax
     from cocos.losses.external.sides import cached, sides
     from cocos.losses.external.wrapped import matryoshka, random_k, semi_hard, skip_k, top_k
@@ -65,6 +67,7 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.hcl import HCL as HCL
     from cocos.losses.hist import HIST as HIST
     from cocos.losses.hn_nce import HNNCE as HNNCE
+    from cocos.losses.ipo import IPO as IPO
     from cocos.losses.kl_distill import KLDistill as KLDistill
     from cocos.losses.l2_softmax import L2Softmax as L2Softmax
     from cocos.losses.l_softmax import LSoftmax as LSoftmax
@@ -85,9 +88,11 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.proxynca_pp import ProxyNCApp as ProxyNCApp
     from cocos.losses.recall_at_k import RecallAtK as RecallAtK
     from cocos.losses.rince import RINCE as RINCE
+    from cocos.losses.robust_dpo import RobustDPO as RobustDPO
     from cocos.losses.sampled_softmax import SampledSoftmax as SampledSoftmax
     from cocos.losses.sgsl import SGSL as SGSL
     from cocos.losses.siglip import SigLIP as SigLIP
+    from cocos.losses.simpo import SimPO as SimPO
     from cocos.losses.smoothap import SmoothAP as SmoothAP
     from cocos.losses.smoothed_softmax import SmoothedSoftmax as SmoothedSoftmax
     from cocos.losses.snm import StochasticNegativeMining as StochasticNegativeMining

@@ -6,21 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cocos.base.errors import InputError
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import ShelfLoss
-
-
-def less_reference(pairs: Pairs, name: str) -> tuple[Tensor, Tensor]:
-    """Log-probabilities less those of the reference model, and the pairs that have both, (Q, C) each."""
-    if pairs.teacher is None:
-        raise InputError(
-            f"{name} reads log-probabilities of a reference model, and there are none: give them as teacher, of the "
-            "shape of the scores"
-        )
-    reference = pairs.teacher.to(pairs.scores.dtype)
-    known = ~reference.isnan()
-    return pairs.scores - reference.nan_to_num(), known & (pairs.positive | pairs.negative)
 
 
 class Differences(ShelfLoss):
