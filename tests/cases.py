@@ -62,6 +62,8 @@ VARIANTS = (
     ("ipo", {"beta": 0.6}),
     ("dpo_hinge", {"beta": 0.7}),
     ("simpo", {"beta": 1.0, "gamma": -0.5}),
+    ("ranknet", {"scale": 4.0}),
+    ("adr_mse", {"scale": 4.0}),
 )
 # Loss, parameters, and the sentence after the name of the loss.
 REFUSED = (
@@ -171,4 +173,6 @@ REFUSED = (
     ("ipo", {"beta": "inf"}, "beta must be finite and above 0, got inf"),
     ("dpo_hinge", {"beta": -1}, "beta must be finite and above 0, got -1.0"),
     ("simpo", {"gamma": "inf"}, "gamma must be finite, got inf"),
+    ("ranknet", {"scale": 0}, "scale must be finite and above 0, got 0.0"),
+    ("adr_mse", {"scale": "nan"}, "scale must be finite and above 0, got nan"),
 )

@@ -35,6 +35,7 @@ from cocos.losses._protocols import (
 if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are listed without torch
     from cocos.losses.a_softmax import ASoftmax as ASoftmax
     from cocos.losses.adaface import AdaFace as AdaFace
+    from cocos.losses.adr_mse import ADRMSE as ADRMSE
     from cocos.losses.align_uniform import AlignUniform as AlignUniform
     from cocos.losses.angle import AnglE as AnglE
     from cocos.losses.arcface import ArcFace as ArcFace
@@ -73,6 +74,7 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.l_softmax import LSoftmax as LSoftmax
     from cocos.losses.lifted_structure import LiftedStructure as LiftedStructure
     from cocos.losses.linear_softmax import LinearSoftmax as LinearSoftmax
+    from cocos.losses.listmle import ListMLE as ListMLE
     from cocos.losses.listwise_ap import ListwiseAP as ListwiseAP
     from cocos.losses.magface import MagFace as MagFace
     from cocos.losses.margin_mse import MarginMSE as MarginMSE
@@ -86,6 +88,7 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.proxy_gml import ProxyGML as ProxyGML
     from cocos.losses.proxynca import ProxyNCA as ProxyNCA
     from cocos.losses.proxynca_pp import ProxyNCApp as ProxyNCApp
+    from cocos.losses.ranknet import RankNet as RankNet
     from cocos.losses.recall_at_k import RecallAtK as RecallAtK
     from cocos.losses.rince import RINCE as RINCE
     from cocos.losses.robust_dpo import RobustDPO as RobustDPO

@@ -21,9 +21,17 @@ class Differences(ShelfLoss):
     """
 
     metric: ClassVar[str] = "dot"
-    balanced: ClassVar[bool] = True
     per_positive: ClassVar[bool] = True
-    share: ClassVar[str | None] = "probability"
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the weights of a query sum to zero: f reads differences."""
+        return True
+
+    @property
+    def share(self) -> str | None:
+        """A share is a probability: that of a negative to win."""
+        return "probability"
 
     def compared(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Scores a that are compared, and the pairs that take part, (Q, C) each; their derivative by the score is 1."""

@@ -25,7 +25,7 @@ class BPR(Differences):
     Net: push equals pull for every query, and for every comparison.
     Source: Rendle et al. 2009, BPR: Bayesian Personalized Ranking from Implicit Feedback, arXiv:1205.2618, section 4.1
         (BPR-Opt), without the regularizer of the embeddings.
-    Also called: Bayesian personalized ranking, pairwise softplus, PairwiseLogistic.
+    Also called: Bayesian personalized ranking, pairwise softplus.
     Family: ranking.
 
     Examples:

@@ -34,7 +34,8 @@ class KLDistill(ShelfLoss):
     Net: the weights of a query sum to zero.
     Source: Hinton et al. 2015, Distilling the Knowledge in a Neural Network, arXiv:1503.02531, sec. 2; over the
         candidates of a query Lin et al. 2020, arXiv:2010.11386, eq. 4.
-    Also called: DistillKLDiv, KL divergence distillation.
+    Also called: DistillKLDiv, KL divergence distillation, ListNet (temperature=1; the same weights, with grades for
+        the teacher: Cao et al. 2007, doi:10.1145/1273496.1273513, eq. 7).
     Family: distillation.
 
     Examples:
