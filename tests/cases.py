@@ -63,6 +63,7 @@ VARIANTS = (
     ("dpo_hinge", {"beta": 0.7}),
     ("simpo", {"beta": 1.0, "gamma": -0.5}),
     ("ranknet", {"scale": 4.0}),
+    ("logq_softmax", {"temperature": 0.2, "correction": "repaired"}),
     ("adr_mse", {"scale": 4.0}),
 )
 # Loss, parameters, and the sentence after the name of the loss.
@@ -175,4 +176,5 @@ REFUSED = (
     ("simpo", {"gamma": "inf"}, "gamma must be finite, got inf"),
     ("ranknet", {"scale": 0}, "scale must be finite and above 0, got 0.0"),
     ("adr_mse", {"scale": "nan"}, "scale must be finite and above 0, got nan"),
+    ("logq_softmax", {"correction": "some"}, "correction must be one of all, negatives, repaired, got some"),
 )

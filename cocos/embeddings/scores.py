@@ -71,9 +71,11 @@ class Pairs:
         embeddings: the rows that were scored, for your own losses that read them, and for forces.
         teacher: (Q, C) scores of a teacher or guide, NaN where it gave none, for losses that read them.
         source: (Q, C) where each candidate comes from, places in `cocos.sources.SOURCES`; None: the batch.
+        logq: (C,) log of the probability with which each candidate is sampled, for losses that correct it; None: all
+            alike.
 
     Raises:
-        InputError: wrong shape or dtype, masks that overlap, scores that are NaN or infinite.
+        InputError: wrong shape or dtype, masks that overlap, scores that are NaN or infinite, a logq above 0.
 
     Examples:
         The pairs that are not positive are negative, unless a mask says otherwise:
@@ -92,6 +94,7 @@ class Pairs:
     embeddings: Embeddings | None = None
     teacher: Tensor | None = None
     source: Tensor | None = None
+    logq: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name in ("scores", "positive"):
@@ -120,10 +123,15 @@ class Pairs:
             ("candidate_group", shape[1]),
             ("query_norm", shape[0]),
             ("candidate_norm", shape[1]),
+            ("logq", shape[1]),
         ):
             values = getattr(self, name)
             if values is not None and tuple(values.shape) != (number,):
                 raise InputError(f"{name}: shape {tuple(values.shape)}, expected ({number},)")
+        if self.logq is not None and (wrong := (~(self.logq.isfinite() & (self.logq <= 0))).nonzero()).numel():
+            place = int(wrong[0, 0])
+            value = f"{float(self.logq[place]):g} of candidate {place}"
+            raise InputError(f"logq: {value}, expected the log of a probability, finite and at most 0")
         for name in ("teacher", "source"):
             values = getattr(self, name)
             if values is not None and tuple(values.shape) != shape:
@@ -132,7 +140,7 @@ class Pairs:
     def __repr__(self) -> str:
         dtype = str(self.scores.dtype).removeprefix("torch.")
         sizes = f"{int(self.positive.sum())} positive, {int(self.negative.sum())} negative"
-        optional = ("candidate_group", "query_norm", "candidate_norm", "embeddings", "teacher", "source")
+        optional = ("candidate_group", "query_norm", "candidate_norm", "embeddings", "teacher", "source", "logq")
         beside = [name for name in optional if getattr(self, name) is not None]
         more = f", with {', '.join(beside)}" if beside else ""
         return f"Pairs(scores={tuple(self.scores.shape)}, {dtype} on {self.scores.device}, {sizes}{more})"
@@ -177,7 +185,7 @@ class Pairs:
             raise TypeError("pairs.embeddings is None: give the rows that were scored, as cocos.scores.pairs does")
         turned = self.embeddings.flip()
         norms = {"query_norm": self.candidate_norm, "candidate_norm": self.query_norm}
-        beside = {"embeddings": turned, "candidate_group": turned.candidate_group} | norms
+        beside = {"embeddings": turned, "candidate_group": turned.candidate_group, "logq": None} | norms
         return self._alike(self._map_matrices(lambda each: each.T.contiguous()) | beside)
 
     def first(self, number: int) -> "Pairs":

@@ -76,6 +76,7 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.linear_softmax import LinearSoftmax as LinearSoftmax
     from cocos.losses.listmle import ListMLE as ListMLE
     from cocos.losses.listwise_ap import ListwiseAP as ListwiseAP
+    from cocos.losses.logq_softmax import LogQSoftmax as LogQSoftmax
     from cocos.losses.magface import MagFace as MagFace
     from cocos.losses.margin_mse import MarginMSE as MarginMSE
     from cocos.losses.mil_nce import MILNCE as MILNCE

@@ -23,6 +23,7 @@ def gathered(
     embeddings: Any = None,
     teacher: Tensor | None = None,
     source: Tensor | None = None,
+    logq: Tensor | None = None,
 ) -> Pairs:
     """Make the Pairs of a call `loss(scores, positive, negative)`; see `cocos.Pairs` for the arguments.
 
@@ -35,7 +36,7 @@ def gathered(
             "positive: missing; a loss is called with Pairs, or with (scores, positive, negative), where positive is "
             "torch.eye(len(scores), dtype=torch.bool, device=scores.device) if query i matches candidate i alone"
         )
-    beside = candidate_group, query_norm, candidate_norm, embeddings, teacher, source
+    beside = candidate_group, query_norm, candidate_norm, embeddings, teacher, source, logq
     return Pairs(scores, positive, cast(Tensor, negative), *beside)
 
 

@@ -83,6 +83,22 @@ def hn_nce(pairs, temperature, alpha, beta):
     return losses
 
 
+def logq_softmax(pairs, temperature, correction):
+    """Yi 2019 sec. 3; of the repaired form the loss whose gradient Khrylchenko 2025 has."""
+    logq = [0.0] * pairs.scores.shape[1] if pairs.logq is None else pairs.logq.tolist()
+    losses = []
+    for row, positives, negatives in rows(pairs):
+        loss = 0.0
+        for p in positives if negatives else ():
+            own, number = {"all": logq[p], "negatives": 0.0}.get(correction), 1
+            if correction == "repaired" and pairs.logq is not None:
+                own, number = math.log(1 - math.exp(logq[p])), len(negatives)
+            z = row[p] / temperature - (own or 0.0)
+            loss += logsumexp([z, *(row[n] / temperature - logq[n] - math.log(number) for n in negatives)]) - z
+        losses.append(loss)
+    return losses
+
+
 def mil_nce(pairs, temperature):
     """Miech 2020 eq. 1: the positives are summed inside the logarithm."""
     losses = []
