@@ -25,8 +25,8 @@ class DPO(Preferences):
 
     Args:
         beta: β, dimensionless; 0.1 as in the paper's experiments.
-        label_smoothing: ε, the probability that a label is wrong (conservative DPO); 0 as in the paper. Past
-            :math:`\sigma(\beta h) = 1 - \varepsilon` a pair is drawn back.
+        label_smoothing: ε, the probability that a label is wrong (conservative DPO); 0 as in the paper. A pair with
+            σ(βh) above 1 - ε is drawn back.
 
     Counts: rejected answers whose probability σ(-βh) of being the better one exceeds eps; unit β|P|. A pair without any
         is idle.
