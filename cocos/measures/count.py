@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Unpack
 
 import numpy as np
@@ -29,7 +29,7 @@ from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
 from cocos.engine.sampling import Progress, Sampling, sampled, within
 from cocos.measures.health import reports
-from cocos.results import several
+from cocos.results import parts, several
 
 # Relative difference of a share and eps that rounding can turn.
 EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
@@ -47,6 +47,7 @@ def count(
     convention: str = "standard",
     metrics: bool = False,
     n90: bool = False,
+    part: str | None = None,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Count the negatives that contribute to each query's gradient, in training batches, in every direction.
@@ -69,6 +70,7 @@ def count(
         n90: the number of negatives that carry 90 % of the push as well, which sorts the scores of every query: they
             are kept in memory then, in float64 unless `dtype` says otherwise, however large a batch is. So they are
             where the embeddings have marks, whose parts of the negatives and of the push are counted then.
+        part: count one part of the batches, `i/n` with i from 1 to n, like 2/5; `cocos join` puts the parts together.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
@@ -106,26 +108,50 @@ def count(
     keep = {"visits": standard and not n90, "whole": not standard, "marks": True}
     runs = prepare_all(embeddings, asked, eps=eps, **keep, **sampling)
     _check(runs, convention)
+    own, whole, begin = {}, runs, 0
+    if part is not None:
+        if len(runs) > 1:
+            raise InputError(f"part {part}: {len(runs)} losses are counted from one pass; give one loss")
+        every = len(runs[0].plan.batches)
+        own = {"part": part, "batches": every}
+        mine = parts.batches_of(part, every)
+        counted_with = _whole_stacks(runs[0], mine)
+        begin, plan = counted_with.start, replace(runs[0].plan, batches=runs[0].plan.batches[counted_with])
+        runs = [replace(runs[0], plan=plan)]
     names = [] if single else several.labels(loss, [repr(run.loss) for run in runs])
     progress = sampling["progress"]
-    counted = Counting(eps, convention, n90, metrics).each(runs, progress and progress("counting"))
+    counted = Counting(eps, convention, n90, metrics, begin).each(runs, progress and progress("counting"))
     alike = {id(run.plan.batches): (run.same_group_pairs(), run.repeated()) for run in runs}
     labels = [label for mark in runs[0].embeddings.marks.values() for label in mark.labels]
-    parts, seen = [], {}
+    counts, seen = [], {}
     for run, found in zip(runs, counted, strict=True):
         pairs, repeated = alike[id(run.plan.batches)]
-        own = {"repeated": repeated, "zero_when_idle": not standard, "sizes": found.sizes, "marks": labels}
-        parts.append(variables(found.records, pairs, **own))
+        beside = {"repeated": repeated, "zero_when_idle": not standard, "sizes": found.sizes, "marks": labels}
+        counts.append(variables(found.records, pairs, **beside))
         if metrics:
             key = run.loss.metric, run.dtype, id(run.embeddings)
             ranked = found.others or seen.get(key) or _ranked(run, progress)
             seen.setdefault(key, ranked)
-            parts[-1] |= _metrics_of(run, *ranked)
-    known = [not np.isnan(part["idle"][1]).any() for part in parts]
-    attrs = [_attrs(*each, convention) for each in zip(runs, known, reports(runs), strict=True)]
+            counts[-1] |= _metrics_of(run, *ranked)
+    known = [not np.isnan(each["idle"][1]).any() for each in counts]
+    attrs = [_attrs(*each, convention) | own for each in zip(runs, known, reports(whole), strict=True)]
+    if part is not None:
+        made = results.labelled(counts[0], attrs[0])
+        return made.isel(batch=slice(mine.start - begin, mine.stop - begin))
     if single:
-        return results.labelled(parts[0], attrs[0])
-    return several.stacked(_same_sources(parts), attrs, names, f"Contributing negatives, {len(runs)} losses")
+        return results.labelled(counts[0], attrs[0])
+    return several.stacked(_same_sources(counts), attrs, names, f"Contributing negatives, {len(runs)} losses")
+
+
+def _whole_stacks(run: Run, mine: slice) -> slice:
+    """Some batches, and those that are visited together with them: the last bits of a number depend on these."""
+    number = len(run.plan.batches)
+    if not run.visited:
+        return mine
+    if run.visited_order != list(range(number)):
+        return slice(0, number)
+    ends = np.cumsum([0, *map(len, run.stacks())])
+    return slice(int(ends[ends <= mine.start].max()), int(ends[ends >= mine.stop].min()))
 
 
 def _check(runs: Sequence[Run], convention: str) -> None:
@@ -239,12 +265,14 @@ class Counting:
         convention: `standard` or `ecir2022`.
         n90: whether the pushes of every query are sorted.
         metrics: whether ranks are read from the same pass, where it sees all that they need.
+        begin: number of the first batch, which is above 0 in a part of the batches.
     """
 
     eps: float
     convention: str
     n90: bool
     metrics: bool
+    begin: int = 0
 
     def published(self, run: Run) -> bool:
         """Whether a published counter is repeated, which reads whole batches."""
@@ -327,7 +355,7 @@ class Counting:
                 seen = first.scored(batch, whole=self.published(first))
                 for (name, side, _), (second, blocks) in zip(sides, seen, strict=True):
                     own = batch.flip() if second else batch
-                    marked = MarkedBatch.of(side, own, first.seed, number)
+                    marked = MarkedBatch.of(side, own, first.seed, self.begin + number)
                     every = self._of_batch(runs, blocks, second, marked)
                     for record, found in zip(records, every, strict=True):
                         record[name].append(found | {"query_index": own.query_index})
