@@ -40,18 +40,18 @@ def about(path: Path, data=None) -> dict:
             found = _of_format(opened, format)
         else:
             found = _of_kind(file)
-        found = _common(file, data) | found
+        found = _common(file, data, hashed=not getattr(format, "UNREAD", False)) | found
         file.refuse_change()
     return plain(found | {"next": _next(found)})
 
 
-def _common(file: File | Folder, data) -> dict:
+def _common(file: File | Folder, data, *, hashed: bool) -> dict:
     """Collect what can be said of any file."""
     every = inventory.tensors(file)
     recorded, loss, hints = inventory.recorded(file)
     return {
         "path": str(file.path),
-        "sha256": file.sha256,
+        "sha256": file.sha256 if hashed else "",
         "container": _container(file),
         "data": data and str(data),
         "trained_with": loss,

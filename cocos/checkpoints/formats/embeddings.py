@@ -23,7 +23,7 @@ from cocos.checkpoints.files import File, plain
 from cocos.checkpoints.files.operations import most_unpacked
 from cocos.embeddings import Embeddings
 
-__all__ = ["candidates", "read", "recognises", "renamed"]
+__all__ = ["arrays_of", "candidates", "read", "recognises", "renamed"]
 
 UNPACKED_AT_ONCE = 2**20  # bytes that are unpacked at once
 # Bytes from which on an uncompressed matrix is mapped and not read, since memory may not hold it. A mapped file that is
@@ -81,6 +81,11 @@ def _names_in(file: File) -> list[str]:
     if file.kind == "npz":
         return [name.removesuffix(".npy") for name in file.members]
     return list(file.content)
+
+
+def arrays_of(file: File, wanted: list[str]) -> dict[str, Any]:
+    """Read some arrays of a file by their names in it."""
+    return _npz(file, wanted) if file.kind == "npz" else {name: file.content[name] for name in wanted}
 
 
 def _npz(file: File, wanted: list[str]) -> dict[str, np.ndarray]:
@@ -293,8 +298,7 @@ def read(file: File, data=None) -> Checkpoint:
     if data is not None and not any(name in wanted or name in file.metadata for name in PICTURE_ARRAYS):
         raise InputError(f"data {data}: {file.path} holds embeddings already and needs no data")
     held = [there.get(name, name) for name in wanted]
-    arrays = _npz(file, held) if file.kind == "npz" else {name: file.content[name] for name in held}
-    arrays = {here.get(name, name): value for name, value in arrays.items()}
+    arrays = {here.get(name, name): value for name, value in arrays_of(file, held).items()}
     if directions is not None:
         arrays.setdefault("directions", directions)
     arrays |= _metadata(file, arrays)
@@ -358,8 +362,7 @@ def candidates(file: File) -> Embeddings | None:
     """Read a file that has `candidate` and no side that asks, as a labelled set; None of any other file."""
     if not recognises(file) or {"query", "embeddings"} & set(names := _names_in(file)) or "candidate" not in names:
         return None
-    arrays = _npz(file, ["candidate"]) if file.kind == "npz" else file.content
-    rows = _tensor(file, "candidate", arrays["candidate"])
+    rows = _tensor(file, "candidate", arrays_of(file, ["candidate"])["candidate"])
     try:
         return Embeddings.labelled(rows, torch.zeros(len(rows), dtype=torch.int64))
     except InputError as error:
