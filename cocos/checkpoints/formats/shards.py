@@ -36,7 +36,7 @@ MATRICES = {
 }
 GROUPS = {**{name: name for name in (*single.GROUP_ARRAYS, *single.LABEL_ARRAYS)}, "label": "labels"}
 SCALES = {name: f"{name}_scale" for name in ("embeddings", "query", "candidate", "proxies")}  # of rows of int8
-ROLES = MATRICES | GROUPS | {name: name for name in SCALES.values()}
+SHARD_ARRAYS = MATRICES | GROUPS | {name: name for name in SCALES.values()}
 NUMBERED = re.compile(r"(?:.*/)?(?P<stem>[^/]*?)[-_.]?(?P<number>\d+)(?:-of-(?P<all>\d+))?\.(?P<kind>[a-z]+)")
 # Words before the number of a checkpoint of a training, of which each is a set by itself.
 NO_SHARD = re.compile(r"(step|iter|iteration|epoch|checkpoint|ckpt|model|seed|run)s?$", re.IGNORECASE)
@@ -72,19 +72,19 @@ def _files(folder: Folder) -> dict[str, list[tuple[int, str, int | None]]]:
         if said is None:
             continue
         entry = int(said["number"]), name, said["all"] and int(said["all"])
-        if said["kind"] == "npy" and said["stem"] in ROLES:
+        if said["kind"] == "npy" and said["stem"] in SHARD_ARRAYS:
             found.setdefault(said["stem"], []).append(entry)
         elif said["kind"] in KINDS and not NO_SHARD.search(said["stem"]):
             found.setdefault(f"{name[: said.start('number')]}*.{said['kind']}", []).append(entry)
     arrays = {name: sorted(each) for name, each in found.items() if name in MATRICES}
     if arrays:
-        return arrays | {name: sorted(each) for name, each in found.items() if name in ROLES}
+        return arrays | {name: sorted(each) for name, each in found.items() if name in SHARD_ARRAYS}
     whole = {name: sorted(each) for name, each in found.items() if len(each) > 1 or each[0][2]}
     if len(whole) != 1:
         return {}
     ((first, *_),) = whole.values()
     try:
-        held = {ROLES.get(each.name) for each in _headers(folder, first[1])}
+        held = {SHARD_ARRAYS.get(each.name) for each in _headers(folder, first[1])}
     except InputError:
         return {}
     return whole if {"query", "candidate"} <= held or {"embeddings", "labels"} <= held else {}
@@ -168,10 +168,10 @@ def _inventory(folder: Folder) -> dict[str, list[Shard]]:
     for name, files in _files(folder).items():
         for file in _whole(folder, name, files):
             every = _headers(folder, file)
-            held = {name if name in ROLES else each.name: each for each in every}
-            known = {ROLES[each]: shard for each, shard in held.items() if each in ROLES}
+            held = {name if name in SHARD_ARRAYS else each.name: each for each in every}
+            known = {SHARD_ARRAYS[each]: shard for each, shard in held.items() if each in SHARD_ARRAYS}
             before = {role for role in found if found[role][0].file.endswith(file.rpartition(".")[2])}
-            if name not in ROLES and found and known.keys() != before:
+            if name not in SHARD_ARRAYS and found and known.keys() != before:
                 lacking = ", ".join(sorted(known.keys() ^ before))
                 raise InputError(f"{folder.path / file}: {lacking} is not in all shards; write it again like the first")
             for role, shard in known.items():
