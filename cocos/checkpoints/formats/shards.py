@@ -76,9 +76,8 @@ def _files(folder: Folder) -> dict[str, list[tuple[int, str, int | None]]]:
             found.setdefault(said["stem"], []).append(entry)
         elif said["kind"] in KINDS and not NO_SHARD.search(said["stem"]):
             found.setdefault(f"{name[: said.start('number')]}*.{said['kind']}", []).append(entry)
-    arrays = {name: sorted(each) for name, each in found.items() if name in MATRICES}
-    if arrays:
-        return arrays | {name: sorted(each) for name, each in found.items() if name in SHARD_ARRAYS}
+    if found.keys() & MATRICES.keys():
+        return {name: sorted(each) for name, each in found.items() if name in SHARD_ARRAYS}
     whole = {name: sorted(each) for name, each in found.items() if len(each) > 1 or each[0][2]}
     if len(whole) != 1:
         return {}
