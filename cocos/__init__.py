@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos.embeddings import likeness as likeness
     from cocos.embeddings import marks as marks
     from cocos.embeddings import scores as scores
+    from cocos.embeddings.scored import Scores
     from cocos.embeddings.scores import Pairs
     from cocos.monitor import Monitor
     from cocos.reports.page import report
@@ -33,6 +34,7 @@ _HOMES = {
     "InputError": "cocos.base.errors",
     "Monitor": "cocos.monitor",
     "Pairs": "cocos.embeddings.scores",
+    "Scores": "cocos.embeddings.scored",
     "UnsafeFile": "cocos.base.errors",
     "open": "cocos.checkpoints",
     "report": "cocos.reports.page",
@@ -43,6 +45,7 @@ __all__ = [
     "InputError",
     "Monitor",
     "Pairs",
+    "Scores",
     "UnsafeFile",
     "__version__",
     "batches",

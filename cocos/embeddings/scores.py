@@ -71,8 +71,8 @@ class Pairs:
         embeddings: the rows that were scored, for your own losses that read them, and for forces.
         teacher: (Q, C) scores of a teacher or guide, NaN where it gave none, for losses that read them.
         source: (Q, C) where each candidate comes from, places in `cocos.sources.SOURCES`; None: the batch.
-        logq: (C,) log of the probability with which each candidate is sampled, for losses that correct it; None: all
-            alike.
+        logq: (C,) log of the probability with which each candidate is sampled, for losses that correct it, or (Q, C)
+            where queries have lists of their own; None: all alike.
 
     Raises:
         InputError: wrong shape or dtype, masks that overlap, scores that are NaN or infinite, a logq above 0.
@@ -126,11 +126,13 @@ class Pairs:
             ("logq", shape[1]),
         ):
             values = getattr(self, name)
+            if name == "logq" and values is not None and tuple(values.shape) == shape:
+                continue
             if values is not None and tuple(values.shape) != (number,):
                 raise InputError(f"{name}: shape {tuple(values.shape)}, expected ({number},)")
         if self.logq is not None and (wrong := (~(self.logq.isfinite() & (self.logq <= 0))).nonzero()).numel():
-            place = int(wrong[0, 0])
-            value = f"{float(self.logq[place]):g} of candidate {place}"
+            place = int(wrong[0, -1])
+            value = f"{float(self.logq[tuple(wrong[0])]):g} of candidate {place}"
             raise InputError(f"logq: {value}, expected the log of a probability, finite and at most 0")
         for name in ("teacher", "source"):
             values = getattr(self, name)

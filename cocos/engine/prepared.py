@@ -22,6 +22,7 @@ from cocos.counting import findings, health, weights
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings, batches, scores
 from cocos.embeddings.batches import Batch, Plan
+from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.similarities import SYMMETRIC
 from cocos.engine import devices, readers
@@ -38,6 +39,8 @@ BLOCK_SCORES = 2**22
 STACK_ROWS = 2**17
 # Scores of a stack from which processes share it; a smaller one takes each process less time by itself.
 SHARED_SCORES = 2**22
+# Metrics whose losses read scores as somebody gives them; others are distances of vectors.
+READ_AS_GIVEN = ("cosine", "dot")
 OUT_OF_RANGE = "{!r}: its weights leave the range of {}; take parameters nearer to 1"
 TO_GIVE = "scores of a teacher (queries, candidates) or (queries, 1 + negatives), or guide_query and guide_candidate"
 # Kinds of share that cannot exceed 1.
@@ -54,7 +57,7 @@ WEIGHING_ARRAYS = 10
 class Run:
     """A set of embeddings, a loss, and the batches to look at."""
 
-    embeddings: Embeddings
+    embeddings: Embeddings | Scores
     loss: losses.Loss
     plan: Plan
     same_group: str  # relation of two rows of one group: ignored, negatives, or positives of a labelled loss
@@ -68,6 +71,8 @@ class Run:
     @property
     def findings(self) -> tuple[Finding | str, ...]:
         """Findings and notes for the user on the embeddings, the batches and the loss."""
+        if isinstance(self.embeddings, Scores):
+            return (*self.embeddings.notes, *self.plan.notes, *losses.traits(self.loss).notes)
         return (
             *health.meaningless(self.embeddings, self.loss.metric),
             *health.norms(self.embeddings, self.loss),
@@ -132,6 +137,8 @@ class Run:
 
     def block(self, embeddings: Embeddings, batch: Batch, block: slice) -> Pairs:
         """Pairs of some queries of a batch, as the loss sees it."""
+        if isinstance(embeddings, Scores):
+            return embeddings.pairs(batch.query_index[block])
         apart = "negative" if self.same_group == "negative" else "ignore"
         number = len(batch.query_index[block]) * len(batch.candidate_index)
         with devices.rounding(), threads(number):
@@ -310,8 +317,10 @@ def threads(number: int) -> contextlib.AbstractContextManager:
     return devices.threads(None if number >= THREADED_SCORES else 1)
 
 
-def embedded(embeddings, split: str, device: str | None, progress: Progress | None) -> Embeddings:
-    """Embeddings on a device: as they are given, or a checkpoint's.
+def embedded(
+    embeddings, split: str, device: str | None, progress: Progress | None, *, scored: bool = False
+) -> Embeddings:
+    """Embeddings on a device: as they are given, or a checkpoint's; `scored`: or scores, for what needs no vectors.
 
     Raises:
         InputError: anything else, or a device that is not there.
@@ -319,7 +328,9 @@ def embedded(embeddings, split: str, device: str | None, progress: Progress | No
     if isinstance(embeddings, Checkpoint):
         with devices.threads():
             embeddings = embeddings.embed(split, device or "auto", progress and progress("encoding"))
-    if not isinstance(embeddings, Embeddings):
+    if isinstance(embeddings, Scores) and not scored:
+        raise InputError("scores: this needs the vectors of queries and candidates, and there are scores alone")
+    if not isinstance(embeddings, Embeddings | Scores):
         what = type(embeddings).__name__
         raise InputError(f"embeddings: {what}, expected cocos.Embeddings or a checkpoint, as cocos.open(path) gives")
     return embeddings.to(device=None if device is None else device_of(device))
@@ -342,10 +353,11 @@ def prepare(
     eps: float | None = None,
     visits: bool | Callable = False,
     whole: bool = False,
+    scored: bool = False,
     **sampling: Unpack[Sampling],
 ) -> Run:
     """Prepare the run of one loss: see `prepare_all`."""
-    (made,) = prepare_all(embeddings, [loss], eps=eps, visits=visits, whole=whole, **sampling)
+    (made,) = prepare_all(embeddings, [loss], eps=eps, visits=visits, whole=whole, scored=scored, **sampling)
     return made
 
 
@@ -357,6 +369,7 @@ def prepare_all(
     visits: bool | Callable = False,
     whole: bool = False,
     marks: bool = False,
+    scored: bool = False,
     **sampling: Unpack[Sampling],
 ) -> list[Run]:
     """Check everything that can be checked, then encode, then draw the batches: once for all losses, where they agree.
@@ -370,6 +383,7 @@ def prepare_all(
         whole: keep the scores of a whole batch in memory.
         marks: whether the measure reads marks, and the sources of candidates: scores of embeddings that have marks are
             not visited then; those of candidates of several sources are, where `columns.serves` says so.
+        scored: whether the measure needs no vectors, so that it takes scores as well.
         **sampling: see `cocos.sampling.Sampling`. A dtype of None is float32 for scores that are visited, whose counts
             float64 decides, and float64 elsewhere.
 
@@ -387,7 +401,9 @@ def prepare_all(
     several = [load(loss) if isinstance(loss, str) else loss for loss in several]
     for loss in several if not whole else ():  # published shares are sums over the positives, which may exceed 1
         _refuse_unreachable(losses.of(loss), eps)
-    embeddings = embedded(embeddings, options["split"], options["device"], options["progress"])
+    embeddings = embedded(embeddings, options["split"], options["device"], options["progress"], scored=scored)
+    if isinstance(embeddings, Scores):
+        return _of_scores(embeddings, several, checkpoint, options, eps, whole=whole)
     if not drawn:
         options["batches"] = tuple(batch.to(embeddings.query.device) for batch in given)
     planned = functools.cache(functools.partial(_planned, embeddings, checkpoint, options))
@@ -434,6 +450,54 @@ def prepare_all(
             _refuse_unreachable(run.loss, eps)
         made.append(run)
     return made
+
+
+def _of_scores(
+    given: Scores,
+    several: Sequence,
+    checkpoint: Checkpoint | None,
+    options: Sampling,
+    eps: float | None,
+    *,
+    whole: bool,
+) -> list[Run]:
+    """Prepare the runs of scores: one batch, of each query as it stands."""
+    if whole:
+        raise InputError("convention: the published counters read embeddings; scores are counted by `standard`")
+    dtype, made = options["dtype"] or "float64", []
+    own, plan = given.to(dtype=SCORE_TYPES[dtype]), given.plan
+    for each in several:
+        loss = losses.of(each)
+        if reason := _needs_vectors(loss, given):
+            raise InputError(f"{losses.name_of(loss)} {reason}")
+        _refuse_unreachable(loss, eps)
+        _refuse_too_large(loss, math.prod(plan.batches[0].sizes), own.scores.device, whole=False)
+        made.append(Run(own, loss, plan, "ignore", checkpoint, dtype, False, options["seed"], options["split"], eps))
+    return made
+
+
+def _needs_vectors(loss: losses.Loss, given: Scores) -> str:
+    """Say what a loss reads that scores alone have not; empty: nothing."""
+    traits = losses.traits(loss)
+    if traits.reads == "embeddings" or len(traits.directions) > 1:
+        return "reads embeddings, and there are scores alone"
+    if loss.metric not in READ_AS_GIVEN:
+        return f"reads {loss.metric.replace('_', ' ')} scores of vectors, and there are scores alone"
+    if "teacher" in traits.requires and given.reference is None and given.grade is None:
+        return "reads scores of a reference or a teacher, and there are none: give reference (queries, candidates)"
+    if loss.couples == "candidate" and given.candidate_index is not None:
+        return "compares the queries of each candidate, and every query has a list of its own"
+    query, candidate = torch.tensor([1.0, 30.0]), torch.tensor([1.0, 30.0, 2.0])
+    norms = [
+        {"query_norm": each, "candidate_norm": other}
+        for each, other in ((query / query, candidate / candidate), (query, candidate / candidate), (query, candidate))
+    ]
+    with contextlib.suppress(Exception):  # code of others may not read so few
+        scores, positive = torch.tensor([[0.5, 0.4, -0.2], [0.1, 0.3, 0.2]]), torch.eye(3)[:2].bool()
+        found = [weights.of(loss, Pairs(scores, positive, teacher=scores, **each)) for each in norms]
+        if not all(torch.equal(each, found[0]) for each in found):
+            return "reads the norms of vectors, and there are scores alone"
+    return ""
 
 
 def _planned(

@@ -136,7 +136,7 @@ def read(what: str | Iterable[str] | Mapping[str, Any]) -> dict[str, tuple[Any, 
     return found
 
 
-def usual(base: losses.Loss, batch_size: int | str) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
+def usual(base: losses.Loss, batch_size: int | str | None) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
     """What is changed by default, as `read` has it, and notes on what this loss does not have."""
     found: dict[str, tuple[Any, ...]] = {}
     notes = []

@@ -19,6 +19,7 @@ from cocos.counting.marked import MARKED_LABELS, MARKED_PARTS, MarkedBatch
 from cocos.counting.statistics import BATCH_NUMBERS, OF_SOURCES, SOURCE_STATISTICS, STATISTICS
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
+from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import SOURCES
 from cocos.engine import devices, fused, readers, retrieval
@@ -40,7 +41,7 @@ LADDERS = ((0, 1, 2, 5, 10, 20, 50, 100, 200), (0, 1, *(f * 10**n for n in range
 @devices.threads(1)
 @sampled(dtype=None, same_group=None)
 def count(
-    embeddings: Embeddings | Checkpoint,
+    embeddings: Embeddings | Scores | Checkpoint,
     loss="ntxent",
     eps: float = 0.01,
     *,
@@ -58,7 +59,8 @@ def count(
     once; batches are drawn from them.
 
     Args:
-        embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
+        embeddings: embeddings of the training set, or a checkpoint (its training set is encoded); or `cocos.Scores`, of
+            which each row is a query as it stands.
         loss: a loss, its name, or a function, class or module of yours (see `cocos.losses.load`); a name takes the
             parameters that the checkpoint recorded for it. Or a list of losses, or a dict of label -> loss: losses with
             the same metric and batches are counted from one pass over the scores. A Matryoshka loss is counted as one
@@ -105,9 +107,11 @@ def count(
     # The published batches keep rows of one group as negatives of each other.
     sampling["same_group"] = sampling["same_group"] or ("ignore" if standard else "negative")
     sampling["copies"] = conventions.copies(convention, sampling["copies"])
-    keep = {"visits": standard and not n90, "whole": not standard, "marks": True}
+    keep = {"visits": standard and not n90, "whole": not standard, "marks": True, "scored": True}
     runs = prepare_all(embeddings, asked, eps=eps, **keep, **sampling)
     _check(runs, convention)
+    if metrics and isinstance(runs[0].embeddings, Scores):
+        raise InputError("metrics: cocos.measures.evaluate has those of scores")
     own, whole, begin = {}, runs, 0
     if part is not None:
         if len(runs) > 1:

@@ -12,6 +12,7 @@ from cocos.base.ranges import Level, Share
 from cocos.checkpoints import Checkpoint
 from cocos.counting import statistics
 from cocos.embeddings import Embeddings
+from cocos.embeddings.scored import Scores
 from cocos.engine import settings
 from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Sampling, sampled, within
@@ -112,9 +113,12 @@ def replay(
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     load = (lambda name: checkpoint.loss(name)[0]) if checkpoint else losses.load
     base = load(loss) if isinstance(loss, str) else losses.of(loss)
-    asked, left = (settings.read(what), []) if what is not None else settings.usual(base, sampling["batch_size"])
+    rows = embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"], scored=True)
+    sized = None if isinstance(rows, Scores) else sampling["batch_size"]
+    asked, left = (settings.read(what), []) if what is not None else settings.usual(base, sized)
+    if sized is None and "batch_size" in asked:
+        raise InputError("what: batch_size: no batches are drawn from scores, each row is a query as it stands")
     variants = Setting(base, eps, sampling["batch_size"]).all(asked, load)
-    rows = embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"])
     if sampling["sample"] is None and not rows.shared:
         sampling["sample"] = base.sample
     counts = _counted(rows, variants, sampling)

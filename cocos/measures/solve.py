@@ -76,7 +76,7 @@ def solve(
     """
     if not isinstance(loss, str):
         sharpness.parameter_of(losses.of(loss), parameter)
-    run = prepare(embeddings, loss, visits=True, **sampling)
+    run = prepare(embeddings, loss, visits=True, scored=True, **sampling)
     usual = effective is None
     if effective is None:
         effective = max(1.0, float(round(USUAL_PART * (max(run.plan.batches[0].sizes) - 1))))

@@ -169,7 +169,7 @@ def _runs(embeddings: Embeddings | Checkpoint, loss, sizes: Sequence[int | str] 
     """A run of full batches for each batch size; by default the usual ones that the set fills, and the set."""
     made: list[Run] = []
     for size in sizes or BATCH_SIZES:
-        run = prepare(embeddings, loss, **options, batch_size=size)
+        run = prepare(embeddings, loss, **options, batch_size=size, scored=True)
         embeddings = run.checkpoint and replace(run.checkpoint, embedder=lambda *_, e=run.embeddings: e) or embeddings
         there = run.plan.batch_size
         if sizes is None and any(each.plan.batch_size == there for each in made):

@@ -266,7 +266,7 @@ def _health(found: dict) -> list[str]:
             f"{name} spread {each['spread']:.3f}, effective rank {each['effective_rank']:.1f} of {each['dimensions']}, "
             f"{repeated}"
         )
-    lines = [f"health: {'; '.join(sides)}", *geometry(found)]
+    lines = [f"health: {'; '.join(sides)}", *geometry(found)] if sides else []
     for name, each in found["directions"].items():
         if each is None:
             continue

@@ -1,0 +1,295 @@
+"""Scores of anybody's: a ranker, a reward model, a recommender, a benchmark. No vectors are known."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cocos.base import annotations
+from cocos.base.annotations import Groups
+from cocos.base.errors import InputError, Unfit, rows
+from cocos.embeddings import UNGIVEN, marks
+from cocos.embeddings.batches import Batch, Plan
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.teachers import Teacher
+
+__all__ = ["DIRECTION", "Scores"]
+
+# Queries alone ask: a score is nobody's but theirs.
+DIRECTION = "q2c"
+NO_BATCHES = "each row is a query as it stands, with its own candidates: no batches are drawn from scores"
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores of queries and candidates, and which pairs are positive; the source of a count without vectors.
+
+    Every measure that needs no vectors takes it: each row is a query as it stands, so that no batches are drawn.
+
+    Args:
+        scores: (Q, C) floating point, in the units of the loss that reads them; higher is better.
+        positive: (Q, C) bool, or 0 and 1. Without it groups say it, and without these row i matches column i.
+        query_group: (Q,) whole numbers or text: ids that a query shares with its positives.
+        candidate_group: (C,) likewise.
+        logq: (C,) log of the probability with which each candidate is sampled, at most 0.
+        negative: (Q, C) bool, disjoint from `positive`; None: all that are not positive. A pair in neither mask takes
+            no part, and its score may be NaN: lists of different lengths are padded so.
+        reference: (Q, C) scores of a reference model, a teacher or a guide, NaN where it gave none.
+        grade: (Q, C) graded relevance, finite, for nDCG, and for losses that read grades as scores of a teacher
+            (RankNet, ListMLE), where there is no `reference`; None: 1 of a positive.
+        unlisted: (Q, U) grades of relevant candidates that a ranking does not list, 0 for none.
+        judged: (Q, C) bool, pairs that somebody judged; None: all.
+        candidate_index: (Q, C) which candidate each place of a list is, -1 for padding; None: column j is candidate j.
+        names: of the queries, and of the candidates, one text each; either may be None.
+        notes: sentences that belong beside every result.
+
+    Raises:
+        InputError: wrong shapes, NaN or infinity in a pair that takes part, labels that are neither 0 nor 1, masks that
+            overlap, a logq above 0.
+        Unfit: a query without any positive, unless it has some that are unlisted.
+
+    Source: the weights of a loss are derivatives with respect to these scores; they need no vectors.
+
+    Examples:
+        A ranker gives three documents 2, 1 and 0, and the first one is right:
+
+        >>> scores = cocos.Scores(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[True, False, False]]))
+        >>> data = cocos.measures.count(scores, cocos.losses.load("ntxent", temperature=1))
+        >>> data["contributing"].item()
+        2.0
+    """
+
+    scores: Tensor
+    positive: Tensor = UNGIVEN
+    query_group: Tensor | None = None
+    candidate_group: Tensor | None = None
+    logq: Tensor | None = None
+    negative: Tensor = UNGIVEN
+    reference: Tensor | None = None
+    grade: Tensor | None = None
+    unlisted: Tensor | None = None
+    judged: Tensor | None = None
+    candidate_index: Tensor | None = None
+    names: tuple[Sequence[str] | None, Sequence[str] | None] | None = None
+    notes: tuple[str, ...] = (NO_BATCHES,)
+    marks: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        scores = _numbers("scores", self.scores)
+        scores = scores if scores.is_floating_point() else scores.double()
+        if scores.ndim != 2 or 0 in scores.shape:
+            raise InputError(f"scores: shape {tuple(scores.shape)}, expected (queries, candidates)")
+        shape, device = tuple(scores.shape), scores.device
+        positive = self._positives(shape).to(device)
+        negative = ~positive if self.negative is None else _mask("negative", self.negative, shape).to(device)
+        both = positive & negative
+        if both.any():
+            raise InputError(f"pair {tuple(both.nonzero()[0].tolist())} is both positive and negative")
+        part = positive | negative
+        if bad := (part & ~scores.isfinite()).any(dim=1).nonzero().flatten().tolist():
+            raise InputError(f"scores: NaN or infinity in {rows(bad)}; leave a pair out with the masks instead")
+        made: dict[str, Any] = {"scores": torch.where(part, scores, 0), "positive": positive, "negative": negative}
+        for name in ("reference", "grade", "candidate_index", "judged"):
+            if (values := getattr(self, name)) is None:
+                continue
+            values = _mask(name, values, shape) if name == "judged" else _numbers(name, values)
+            if tuple(values.shape) != shape:
+                raise InputError(f"{name}: shape {tuple(values.shape)}, expected {shape}, that of the scores")
+            made[name] = values.to(device)
+        if self.unlisted is not None:
+            made["unlisted"] = _numbers("unlisted", self.unlisted).to(device)
+        if self.logq is not None:
+            made["logq"] = self._checked_logq(shape, made.get("candidate_index")).to(scores)
+        self.__dict__.update(made, notes=tuple(self.notes), marks=marks.each(self.marks, *shape))
+        if not positive.any():
+            raise Unfit("no query has any positive: no pair is labelled 1")
+        known = positive.any(dim=1)
+        if self.unlisted is not None:
+            known = known | torch.ones_like(known)
+        if lonely := (~known).nonzero().flatten().tolist():
+            raise Unfit(f"query without any positive: {rows(lonely)}; remove it or give it a positive")
+
+    def _positives(self, shape: tuple[int, int]) -> Tensor:
+        """The mask of the positives: as it is given, by groups, or the diagonal."""
+        if self.positive is not None:
+            if self.query_group is not None or self.candidate_group is not None:
+                raise InputError("positive and groups both say which pairs match; give one of them")
+            return _mask("positive", self.positive, shape)
+        if self.query_group is None and self.candidate_group is None and shape[0] != shape[1]:
+            raise InputError(
+                f"scores of {shape[0]} queries and {shape[1]} candidates, and neither positive nor groups: give "
+                "positive (queries, candidates), or query_group and candidate_group"
+            )
+        query, candidate = annotations.both_groups(self.query_group, self.candidate_group, *shape)
+        self.__dict__.update(query_group=query, candidate_group=candidate)
+        return query[:, None] == candidate[None, :]
+
+    def _checked_logq(self, shape: tuple[int, int], index: Tensor | None) -> Tensor:
+        """The log-probabilities of the candidates, (candidates,)."""
+        found = _numbers("logq", self.logq)
+        number = shape[1] if index is None else int(index.max()) + 1
+        if found.ndim != 1 or len(found) < number or (index is None and len(found) != number):
+            raise InputError(f"logq: shape {tuple(found.shape)}, expected ({number},), one for each candidate")
+        if (wrong := (~(found.isfinite() & (found <= 0))).nonzero()).numel():
+            place = int(wrong[0, 0])
+            value = f"{float(found[place]):g} of candidate {place}"
+            raise InputError(f"logq: {value}, expected the log of a probability, finite and at most 0")
+        return found
+
+    @classmethod
+    def preferences(
+        cls, chosen: Any, rejected: Any, reference_chosen: Any = None, reference_rejected: Any = None
+    ) -> "Scores":
+        """Make scores of preference pairs: every pair is a query with two candidates, and the first one is positive.
+
+        Args:
+            chosen: (n,) rewards or log-probabilities of the chosen answers.
+            rejected: (n,) those of the rejected ones.
+            reference_chosen: (n,) log-probabilities under the reference model, for DPO and its kin.
+            reference_rejected: (n,) likewise.
+
+        Raises:
+            InputError: different lengths, NaN or infinity, or one side of the reference alone.
+
+        Examples:
+            >>> scores = cocos.Scores.preferences([2.0, 0.5], [1.0, 1.5])
+            >>> scores.scores.shape, scores.positive[0].tolist()
+            (torch.Size([2, 2]), [True, False])
+        """
+        given = {"chosen": chosen, "rejected": rejected}
+        if (reference_chosen is None) != (reference_rejected is None):
+            lacking = "reference_chosen" if reference_chosen is None else "reference_rejected"
+            raise InputError(f"{lacking} is missing: give the reference of both answers, or of neither")
+        if reference_chosen is not None:
+            given |= {"reference_chosen": reference_chosen, "reference_rejected": reference_rejected}
+        sides = {}
+        for name, values in given.items():
+            sides[name] = _numbers(name, values).double()
+            if sides[name].ndim != 1 or not len(sides[name]) or len(sides[name]) != len(sides["chosen"]):
+                raise InputError(
+                    f"{name}: shape {tuple(sides[name].shape)}, expected ({sides['chosen'].numel()},), one number for "
+                    "each pair"
+                )
+            if bad := (~sides[name].isfinite()).nonzero().flatten().tolist():
+                raise InputError(f"{name}: NaN or infinity in {rows(bad)}")
+        scores = torch.stack([sides["chosen"], sides["rejected"]], dim=1)
+        reference = None
+        if reference_chosen is not None:
+            reference = torch.stack([sides["reference_chosen"], sides["reference_rejected"]], dim=1)
+        positive = torch.tensor([True, False]).expand(len(scores), 2)
+        index = torch.arange(scores.numel()).view_as(scores)  # every answer is of one pair alone
+        return cls(scores, positive, reference=reference, candidate_index=index)
+
+    def __repr__(self) -> str:
+        sizes = f"{int(self.positive.sum())} positive, {int(self.negative.sum())} negative"
+        beside = [name for name in ("reference", "grade", "logq", "judged", "names") if getattr(self, name) is not None]
+        more = f", with {', '.join(beside)}" if beside else ""
+        return f"Scores({tuple(self.scores.shape)}, {sizes}{more})"
+
+    # What a run asks of its source: a query is the row of its scores.
+    directions = (DIRECTION,)
+    shared = proxies = False
+    negatives = candidate_negatives = candidate_variance = grades = pictures = None
+    mapped = ()
+
+    @property
+    def query(self) -> Tensor:
+        """The queries, each the row of its scores, (Q, C)."""
+        return self.scores
+
+    @property
+    def candidate(self) -> Tensor:
+        """The places of the lists, each the column of its scores, (C, Q)."""
+        return self.scores.T
+
+    @property
+    def teacher(self) -> Teacher | None:
+        """Scores of the reference."""
+        return None if self.reference is None else Teacher(matrix=self.reference)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The groups of both sides; without any, each row is one of its own."""
+        if self.query_group is not None and self.candidate_group is not None:
+            return Groups.of(self.query_group, self.candidate_group)
+        queries, places = self.scores.shape
+        return Groups.of(torch.arange(queries), torch.arange(places))
+
+    @cached_property
+    def plan(self) -> Plan:
+        """One batch: all queries with a positive in their list."""
+        asking = self.positive.any(dim=1).nonzero().flatten()
+        places = torch.arange(self.scores.shape[1], device=self.scores.device)
+        left = len(self.scores) - len(asking)
+        some = (f"{left} of {len(self.scores)} queries have no positive in their list and take no part",)
+        return Plan((Batch(asking, places, paired=False),), "groups", len(asking), some if left else (), (), "keep")
+
+    def unchanged(self) -> None:
+        """Scores are held in memory."""
+
+    def single(self, direction: str) -> "Scores":
+        """The same scores: there is one direction."""
+        return self
+
+    def marked(self, given: dict[str, Any] | None) -> "Scores":
+        """Give the pairs other marks, by their names."""
+        return self._alike({"marks": marks.each(given, *self.scores.shape)})
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Scores":
+        """Move to another device or dtype; the same object where nothing changes."""
+        scores = self.scores.to(device, dtype)
+        if scores is self.scores:
+            return self
+        made = {each.name: value for each in fields(self) if isinstance(value := getattr(self, each.name), Tensor)}
+        moved = {name: value.to(scores.device) for name, value in made.items()}
+        return self._alike(moved | {"scores": scores})
+
+    def _alike(self, values: dict[str, Any]) -> "Scores":
+        other = object.__new__(Scores)
+        other.__dict__.update({each.name: getattr(self, each.name) for each in fields(self)} | values)
+        return other
+
+    def pairs(self, query_index: Tensor) -> Pairs:
+        """Make the input of a loss of some queries.
+
+        Args:
+            query_index: (q,) their rows.
+        """
+        logq, taught = self.logq, self.grade if self.reference is None else self.reference
+        if logq is not None and self.candidate_index is not None:
+            logq = logq[self.candidate_index[query_index].clamp(min=0)]
+        return Pairs(
+            self.scores[query_index],
+            self.positive[query_index],
+            self.negative[query_index],
+            candidate_group=self.candidate_group,
+            teacher=taught if taught is None else taught[query_index].to(self.scores.dtype),
+            logq=logq if logq is None else logq.to(self.scores.dtype),
+        )
+
+
+def _numbers(name: str, values: Any) -> Tensor:
+    """Values as a tensor of numbers."""
+    try:
+        found = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name}: {type(values).__name__}, expected an array of numbers") from None
+    if found.is_complex() or found.dtype == torch.bool:
+        raise InputError(f"{name}: dtype {found.dtype}, expected numbers")
+    return found
+
+
+def _mask(name: str, values: Any, shape: tuple[int, int]) -> Tensor:
+    """A mask of pairs, bool, from one or from labels 0 and 1."""
+    found = torch.as_tensor(values)
+    if tuple(found.shape) != shape:
+        raise InputError(f"{name}: shape {tuple(found.shape)}, expected {shape}, that of the scores")
+    if found.dtype != torch.bool:
+        wrong = found[(found != 0) & (found != 1)]
+        if len(wrong):
+            raise InputError(f"{name}: {wrong[0].item():g}, expected True and False, or 1 and 0")
+        found = found.bool()
+    return found
