@@ -82,7 +82,7 @@ class Scores:
         scores = scores if scores.is_floating_point() else scores.double()
         if scores.ndim != 2 or 0 in scores.shape:
             raise InputError(f"scores: shape {tuple(scores.shape)}, expected (queries, candidates)")
-        shape, device = tuple(scores.shape), scores.device
+        shape, device = (scores.shape[0], scores.shape[1]), scores.device
         positive = self._positives(shape).to(device)
         negative = ~positive if self.negative is None else _mask("negative", self.negative, shape).to(device)
         both = positive & negative

@@ -18,7 +18,8 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health
 from cocos.embeddings import Embeddings, batches, scores
 from cocos.embeddings.batches import Batch
-from cocos.engine import readers, retrieval
+from cocos.embeddings.scored import NO_BATCHES, Scores
+from cocos.engine import rankings, readers, retrieval
 from cocos.engine.prepared import embedded
 from cocos.engine.queries import with_positives
 from cocos.engine.sampling import Progress
@@ -314,7 +315,7 @@ def _notes(names: tuple[str, ...], left_out: list[int], unmatched: list[int], fe
 
 @ranges.checked
 def evaluate(
-    embeddings: Embeddings | Checkpoint,
+    embeddings: Embeddings | Scores | Checkpoint,
     *,
     metric: str | None = None,
     loss: Any = None,
@@ -334,7 +335,8 @@ def evaluate(
     tile by tile, and once more for a direction that has distractors.
 
     Args:
-        embeddings: embeddings of the set to evaluate, or a checkpoint (a split of its data is encoded).
+        embeddings: embeddings of the set to evaluate, or a checkpoint (a split of its data is encoded). Or
+            `cocos.Scores`: rankings with the metrics of `cocos.engine.rankings`, in the order of trec_eval.
         metric: one of `cocos.scores.METRICS`; None: that of the loss, or `cosine` where no loss is known.
         loss: whose scores rank, a loss or its name; None: the one that the checkpoint was trained with.
         ks: cut-offs of R@k and mAP@k.
@@ -377,7 +379,13 @@ def evaluate(
     options: dict[str, Any] = {"metric": metric, "ks": ks, "folds": folds, "seed": seed, "split": split}
     several = [embeddings, *ensemble] if ensemble else []
     alone = [evaluate(each, **options, device=device, progress=progress) for each in several]
-    embeddings = embedded(embeddings, split_of(embeddings, split), device, progress)
+    embeddings = embedded(embeddings, split_of(embeddings, split), device, progress, scored=True)
+    if isinstance(embeddings, Scores):
+        if distractors is not None or ensemble or folds > 1 or asked is not None:
+            raise InputError(
+                "scores: distractors, ensembles, folds and metrics need vectors, and there are scores alone"
+            )
+        return _of_scores(embeddings, ks, origin(checkpoint, split)[0])
     if ensemble:
         where = str(embeddings.query.device)
         others = [embedded(each, split_of(each, split), where, progress) for each in ensemble]
@@ -450,6 +458,39 @@ def evaluate(
     variables |= _of_members(alone, variables) | {"distractors": ("distractors", list(records))}
     variables |= {"direction": ("direction", list(first)), "fold": ("fold", range(folds))}
     return results.labelled(variables | _of_queries(embeddings, asking), results.versions() | attrs)
+
+
+def _of_scores(scores: Scores, ks: tuple[int, ...], where: dict) -> xr.Dataset:
+    """Metrics of rankings that somebody scored: mean over the queries, and of every query."""
+    found, queries = rankings.metrics(scores, ks), len(scores.scores)
+    values = {"queries": queries, "candidates": int((scores.positive | scores.negative).sum(dim=1).max())}
+    best = found.pop("best_rank")
+    values |= {name: 100 * float(each.mean()) for name, each in found.items()}
+    dims = ("distractors", "direction", "fold")
+    variables = {name: (dims, [[[value]]], *retrieval.label(name)) for name, value in values.items()}
+    variables |= {name: ("direction", [0], *retrieval.label(name)) for name in ("left_out", "unmatched")}
+    own = {"best_rank": best, "query_index": np.arange(queries), "query_group": scores.groups.query.numpy()}
+    variables |= {
+        name: (("direction", "query"), each[None].astype(float), *RANK_LABELS[name]) for name, each in own.items()
+    }
+    variables |= {
+        f"{name}_per_query": (("direction", "query"), 100 * each[None], *retrieval.label(name))
+        for name, each in found.items()
+    }
+    coordinates = {"distractors": ("distractors", ["without"]), "direction": ("direction", list(scores.directions))}
+    attrs = {
+        "title": "Retrieval metrics",
+        "metric": "given",
+        "k": ",".join(map(str, ks)),
+        "folds": 1,
+        "ties": rankings.TREC_ORDER if scores.names and scores.names[1] else retrieval.TIES,
+        "seed": 0,
+        "device": scores.scores.device.type,
+        **findings.attributes([each for each in scores.notes if each != NO_BATCHES]),
+        "health": json.dumps(health.report({}, {})),
+        **where,
+    }
+    return results.labelled(variables | coordinates | {"fold": ("fold", [0])}, results.versions() | attrs)
 
 
 def _of_proxies(embeddings: Embeddings, records: dict, singles: dict, ks: tuple[int, ...]) -> dict:

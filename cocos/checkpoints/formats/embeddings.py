@@ -23,7 +23,7 @@ from cocos.checkpoints.files import File, plain
 from cocos.checkpoints.files.operations import most_unpacked
 from cocos.embeddings import Embeddings
 
-__all__ = ["arrays_of", "candidates", "read", "recognises", "renamed"]
+__all__ = ["arrays_of", "candidates", "names_in", "npz", "read", "recognises", "renamed", "tensor"]
 
 UNPACKED_AT_ONCE = 2**20  # bytes that are unpacked at once
 # Bytes from which on an uncompressed matrix is mapped and not read, since memory may not hold it. A mapped file that is
@@ -73,10 +73,10 @@ def recognises(file: File) -> bool:
     """Arrays or tensors of which one has a name that embeddings have, here or in other code."""
     if file.kind != "npz" and not isinstance(file.content, dict):
         return False
-    return bool({"query", "candidate", "embeddings"} & set(_names_in(file)) or renamed(file)[0])
+    return bool({"query", "candidate", "embeddings"} & set(names_in(file)) or renamed(file)[0])
 
 
-def _names_in(file: File) -> list[str]:
+def names_in(file: File) -> list[str]:
     """List the names of the arrays of a file."""
     if file.kind == "npz":
         return [name.removesuffix(".npy") for name in file.members]
@@ -85,10 +85,10 @@ def _names_in(file: File) -> list[str]:
 
 def arrays_of(file: File, wanted: list[str]) -> dict[str, Any]:
     """Read some arrays of a file by their names in it."""
-    return _npz(file, wanted) if file.kind == "npz" else {name: file.content[name] for name in wanted}
+    return npz(file, wanted) if file.kind == "npz" else {name: file.content[name] for name in wanted}
 
 
-def _npz(file: File, wanted: list[str]) -> dict[str, np.ndarray]:
+def npz(file: File, wanted: list[str]) -> dict[str, np.ndarray]:
     """Read some arrays of an npz file; the others are left alone."""
     inside = {name: file.members.get(f"{name}.npy") or file.members[name] for name in wanted}
     total = sum(info.file_size for info in inside.values())
@@ -224,7 +224,7 @@ def _names(file: File, value) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _tensor(file: File, name: str, value):
+def tensor(file: File, name: str, value):
     """Convert an array to a tensor; keep the text of ids, names and paths, and mapped arrays, unchanged."""
     if name in (*GROUP_ARRAYS, *LABEL_ARRAYS, *TEXT_ARRAYS) and annotations.texts(value) is not None:
         return value
@@ -292,7 +292,7 @@ def read(file: File, data=None) -> Checkpoint:
     """Read a file of embeddings; its data are the folder of the pictures that it names, else its own."""
     here, directions = renamed(file)
     there = {name: other for other, name in here.items()}
-    names = [here.get(name, name) for name in _names_in(file)]
+    names = [here.get(name, name) for name in names_in(file)]
     unused, labelled = _sort_out(file, names, strict=not here), "embeddings" in names
     wanted = [name for name in (LABELLED_ARRAYS if labelled else TWO_SIDED_ARRAYS) if name in names]
     if data is not None and not any(name in wanted or name in file.metadata for name in PICTURE_ARRAYS):
@@ -305,7 +305,7 @@ def read(file: File, data=None) -> Checkpoint:
     made = _provenance(arrays.pop("provenance", None))
     wanted = [name for name in dict.fromkeys((*wanted, *TEXT_ARRAYS)) if name in arrays]
     more = {} if labelled or "directions" not in arrays else {"directions": _names(file, arrays["directions"])}
-    tensors = {name: _tensor(file, name, arrays[name]) for name in wanted if name not in {"directions", "mark_name"}}
+    tensors = {name: tensor(file, name, arrays[name]) for name in wanted if name not in {"directions", "mark_name"}}
     more["marks"] = marks_of(file.path, tensors, arrays.get("mark_name"))
     folder = Path(data) if data is not None else Path(file.path).parent
     said = made.get("notes")
@@ -360,9 +360,9 @@ def read(file: File, data=None) -> Checkpoint:
 
 def candidates(file: File) -> Embeddings | None:
     """Read a file that has `candidate` and no side that asks, as a labelled set; None of any other file."""
-    if not recognises(file) or {"query", "embeddings"} & set(names := _names_in(file)) or "candidate" not in names:
+    if not recognises(file) or {"query", "embeddings"} & set(names := names_in(file)) or "candidate" not in names:
         return None
-    rows = _tensor(file, "candidate", arrays_of(file, ["candidate"])["candidate"])
+    rows = tensor(file, "candidate", arrays_of(file, ["candidate"])["candidate"])
     try:
         return Embeddings.labelled(rows, torch.zeros(len(rows), dtype=torch.int64))
     except InputError as error:
