@@ -214,3 +214,49 @@ def test_text_pairs_of_answers_are_no_scores(tmp_path):
     path.write_text('{"chosen": "yes", "rejected": "no"}\n{"chosen": "a", "rejected": "b"}\n')
     with pytest.raises(InputError):
         cocos.open(path)
+
+
+def test_the_push_on_unjudged_candidates_is_counted_and_audited(tmp_path):
+    run, judged = run_file(tmp_path), judgements(tmp_path)
+    scores = cocos.open(run, data=judged).embed()
+    unjudged = {
+        (scores.names[0].index(query), scores.names[1].index(name))
+        for query in GOLDEN
+        for name in RUN[query]
+        if name not in QRELS[query] and any(QRELS[query].get(each, 0) > 0 for each in RUN[query])
+    }
+    data = cocos.measures.audit(scores, "ntxent")
+    found = set(zip(data["query_index"].values.tolist(), data["candidate_index"].values.tolist(), strict=True))
+    assert found == unjudged and data["rule"].values.tolist() == ["unjudged", "any rule"]
+    counted = cocos.measures.count(scores, "ntxent")
+    assert counted["marked_negatives"].sum() == len(unjudged)
+    done = children.run(sys.executable, "-m", "cocos", "audit", run, "--data", judged, "--loss", "ntxent", "--json")
+    assert json.loads(done.stdout)["directions"]["q2c"]["rules"]["unjudged"]["suspects"] == len(unjudged)
+
+
+def test_an_audit_of_scores_without_judgements_says_what_it_needs():
+    scores = cocos.Scores(torch.randn(4, 4))
+    with pytest.raises(InputError, match="give judgements, a reference, or --labels"):
+        cocos.measures.audit(scores)
+    taught = cocos.Scores(torch.randn(4, 4), reference=torch.randn(4, 4))
+    assert cocos.measures.audit(taught)["rule"].values.tolist() == ["guide", "any rule"]
+
+
+def test_two_runs_are_compared_query_by_query(tmp_path):
+    judgements(tmp_path).rename(tmp_path / "qrels.txt")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "qrels.txt").write_text((tmp_path / "qrels.txt").read_text())
+    first = run_file(tmp_path)
+    shuffled = {query: {name: -score for name, score in RUN[query].items()} for query in reversed(RUN)}
+    second = run_file(tmp_path / "other", shuffled)
+    data = cocos.measures.diff(cocos.open(first), cocos.open(second))
+    ranks = [rankings.metrics(cocos.open(each).embed())["MRR"] for each in (first, second)]
+    listed = ranks[0] > 0
+    mean = data["difference"].sel(direction="q2c", metric="MRR").item()
+    assert mean == pytest.approx(100 * (ranks[1] - ranks[0])[listed].mean())
+    done = children.run(sys.executable, "-m", "cocos", "diff", first, second, "--json")
+    assert done.returncode == 0 and "MRR" in done.stdout
+    counted = cocos.measures.diff(cocos.open(first), cocos.open(second), "ntxent")
+    assert "contributing" in counted["metric"].values
+    with pytest.raises(InputError, match="other queries"):
+        cocos.measures.diff(cocos.Scores(torch.randn(3, 3)), cocos.Scores(torch.randn(4, 4)))

@@ -822,7 +822,8 @@ def diff(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
                 about.append(f"{one.path} ({one.format}): {loss!r}, {origin}")
                 notes += one.notes
             frozen, losses, _ = zip(*each, strict=True)
-            found = measures.diff(*frozen, losses, **options, progress=start, **asked)
+            ranked = given.loss is None and all(one.format == "scores" for one in frozen)
+            found = measures.diff(*frozen, None if ranked else losses, **options, progress=start, **asked)
     draw = functools.partial(saving.save_plot, plots.diff, found, size=size(found), width=given.width)
     return Answer(
         text=lambda: "\n\n".join(lines(table) for table in tables(found)),

@@ -41,10 +41,10 @@ class Scores:
         grade: (Q, C) graded relevance, finite, for nDCG, and for losses that read grades as scores of a teacher
             (RankNet, ListMLE), where there is no `reference`; None: 1 of a positive.
         unlisted: (Q, U) grades of relevant candidates that a ranking does not list, 0 for none.
-        judged: (Q, C) bool, pairs that somebody judged; None: all.
         candidate_index: (Q, C) which candidate each place of a list is, -1 for padding; None: column j is candidate j.
         names: of the queries, and of the candidates, one text each; either may be None.
         notes: sentences that belong beside every result.
+        marks: on pairs, by their names, such as (n, 2) rows and columns of those that nobody judged: `cocos.marks.of`.
 
     Raises:
         InputError: wrong shapes, NaN or infinity in a pair that takes part, labels that are neither 0 nor 1, masks that
@@ -71,7 +71,6 @@ class Scores:
     reference: Tensor | None = None
     grade: Tensor | None = None
     unlisted: Tensor | None = None
-    judged: Tensor | None = None
     candidate_index: Tensor | None = None
     names: tuple[Sequence[str] | None, Sequence[str] | None] | None = None
     notes: tuple[str, ...] = (NO_BATCHES,)
@@ -92,10 +91,10 @@ class Scores:
         if bad := (part & ~scores.isfinite()).any(dim=1).nonzero().flatten().tolist():
             raise InputError(f"scores: NaN or infinity in {rows(bad)}; leave a pair out with the masks instead")
         made: dict[str, Any] = {"scores": torch.where(part, scores, 0), "positive": positive, "negative": negative}
-        for name in ("reference", "grade", "candidate_index", "judged"):
+        for name in ("reference", "grade", "candidate_index"):
             if (values := getattr(self, name)) is None:
                 continue
-            values = _mask(name, values, shape) if name == "judged" else _numbers(name, values)
+            values = _numbers(name, values)
             if tuple(values.shape) != shape:
                 raise InputError(f"{name}: shape {tuple(values.shape)}, expected {shape}, that of the scores")
             made[name] = values.to(device)
@@ -185,7 +184,7 @@ class Scores:
 
     def __repr__(self) -> str:
         sizes = f"{int(self.positive.sum())} positive, {int(self.negative.sum())} negative"
-        beside = [name for name in ("reference", "grade", "logq", "judged", "names") if getattr(self, name) is not None]
+        beside = [name for name in ("reference", "grade", "logq", "names") if getattr(self, name) is not None]
         more = f", with {', '.join(beside)}" if beside else ""
         return f"Scores({tuple(self.scores.shape)}, {sizes}{more})"
 
@@ -251,6 +250,10 @@ class Scores:
         other = object.__new__(Scores)
         other.__dict__.update({each.name: getattr(self, each.name) for each in fields(self)} | values)
         return other
+
+    def candidates(self, query_index: Tensor, places: Tensor) -> Tensor:
+        """Number of the candidates at some places of the lists of some queries, (n,) from (n,) and (n,)."""
+        return places if self.candidate_index is None else self.candidate_index[query_index, places]
 
     def pairs(self, query_index: Tensor) -> Pairs:
         """Make the input of a loss of some queries.

@@ -24,6 +24,7 @@ from cocos.counting.marked import MARKED_LABELS
 from cocos.embeddings import Embeddings, likeness
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.marks import UNMARKED, Mark, of, within
+from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OWN_HARD
 from cocos.engine import devices, readers
@@ -49,6 +50,8 @@ LABELLED_COLUMNS = ("query", "candidate", "label")
 YES, NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 # Suspected pairs in the JSON document, the largest push first; a list (--out) has all of them.
 MOST_LISTED = 100
+# Mark on the candidates of a benchmark that nobody judged: likely positives where they stand at the top.
+UNJUDGED = "unjudged"
 # The rule of a pair that any rule suspects.
 ANY_RULE = "any rule"
 # Of every direction and rule: long name and units.
@@ -94,7 +97,7 @@ FILTER_LABELS = {
 @sampled(same_group="negative")
 @devices.threads(1)
 def audit(
-    embeddings: Embeddings | Checkpoint,
+    embeddings: Embeddings | Scores | Checkpoint,
     loss="ntxent",
     *,
     rules: Sequence[str] | None = None,
@@ -169,8 +172,10 @@ def audit(
     labelled = [label for mark in own.values() for label in mark.labels]
     every = [*chosen, *labelled]
     names = [name for name in SUSPICIONS if name in every] + [name for name in every if name not in SUSPICIONS]
+    if not names:
+        raise InputError("rules: scores alone allow none; give judgements, a reference, or --labels")
     if against is None:
-        known = [name for name in names if name in (*LABEL_RULES, *labelled)]
+        known = [name for name in names if name in (*LABEL_RULES, *labelled) and name != UNJUDGED]
     else:
         known = list(dict.fromkeys(against))
         for name in known:
@@ -194,7 +199,10 @@ def audit(
         **findings.attributes([*run.findings, *_cut(run.embeddings, chosen)]),
         known=int(sum(each.known_negatives[0] for each in found.values())),
     )
-    return results.labelled(_variables(found, len(run.embeddings.candidate)), attrs)
+    width = len(run.embeddings.candidate)
+    if isinstance(run.embeddings, Scores) and run.embeddings.candidate_index is not None:
+        width = int(run.embeddings.candidate_index.max()) + 1
+    return results.labelled(_variables(found, width), attrs)
 
 
 def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling) -> Run:
@@ -204,7 +212,7 @@ def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling) -> 
     if isinstance(loss, losses.Filters) and loss.filter != "none":
         loss = loss.unfiltered()
     sampling["copies"] = sampling["copies"] or "keep"
-    run = prepare(embeddings, loss, **sampling)
+    run = prepare(embeddings, loss, scored=True, **sampling)
     traits = losses.traits(run.loss)
     if traits.graded or traits.weights == "influence":
         reason = "compares graded pairs" if traits.graded else "has no weights of scores"
@@ -222,6 +230,11 @@ def _cut(embeddings: Embeddings, chosen: Sequence[str]) -> list[Finding]:
 def _lacking(embeddings: Embeddings) -> dict[str, str]:
     """What the embeddings lack for a rule that they do not allow."""
     lacking = {}
+    if isinstance(embeddings, Scores):
+        lacking = dict.fromkeys(SUSPICIONS, "it needs rows, and there are scores alone")
+        if embeddings.teacher is not None:
+            del lacking["guide"]
+        return lacking
     if not any(embeddings.names or ()):
         why = (
             "the rows have no names, which are their texts; give query_name and candidate_name in the file, or --names"
@@ -463,7 +476,9 @@ class Tallies:
             for pairs, weights, _ in run.blocks(side, batch, whole=False):
                 query = seen.query_index[start : start + len(pairs.scores)]
                 columns = self.add(pairs, weights, self._found(side, seen, pairs, query), random)
-                rows = query[columns.pop("row")], seen.candidate_index[columns.pop("column")]
+                asks, place = query[columns.pop("row")], columns.pop("column")
+                own = side.candidates(asks, place) if isinstance(side, Scores) else seen.candidate_index[place]
+                rows = asks, own
                 rows = rows[::-1] if second else rows
                 self.suspects.append(columns | dict(zip(("query_index", "candidate_index"), rows, strict=True)))
                 start += len(pairs.scores)

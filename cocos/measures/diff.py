@@ -18,11 +18,13 @@ from cocos.checkpoints.data import AnnotatedRows, Items
 from cocos.counting import findings, statistics
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
+from cocos.embeddings.scored import Scores
 from cocos.engine import readers, retrieval
 from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Sampling, sampled
 from cocos.measures.contributors import contributors
 from cocos.measures.count import count
+from cocos.measures.evaluate import evaluate
 from cocos.measures.retrievals import retrievals
 from cocos.measures.run import episodes
 from cocos.monitor import detectors as shelf
@@ -103,8 +105,8 @@ ROW_NAME_CHARACTERS = 200
 
 @sampled(without=["batches"], dtype=None, same_group=None)
 def diff(
-    first: xr.Dataset | Embeddings | Checkpoint,
-    second: xr.Dataset | Embeddings | Checkpoint,
+    first: xr.Dataset | Embeddings | Scores | Checkpoint,
+    second: xr.Dataset | Embeddings | Scores | Checkpoint,
     loss=None,
     eps: float = 0.01,
     *,
@@ -123,7 +125,7 @@ def diff(
 
     Args:
         first: result of `count`, `evaluate` or `retrievals`; a run, of `run`; or embeddings or a checkpoint, which are
-            counted and ranked here.
+            counted and ranked here; or scores, which are ranked, or counted where a loss is named.
         second: another result of the same kind, of the same data.
         loss: of embeddings: a loss or its name, or a pair with one for each; None: as a checkpoint says, or ntxent.
         eps: of embeddings: smallest share that contributes.
@@ -161,6 +163,7 @@ def diff(
     if len(names) != 2 or names[0] == names[1]:
         raise InputError(f"names: {list(names)}, expected two different ones")
     names = str(names[0]), str(names[1])
+    first, second = _ranked_alike(first, second, loss, eps, names, sampling)
     opened = [isinstance(each, xr.Dataset) for each in (first, second)]
     if any(opened) and not all(opened):
         raise InputError(f"{names[opened.index(False)]}: no result, and {names[opened.index(True)]} is one; give two")
@@ -578,6 +581,30 @@ class CountedAlike:
         part = np.bincount(place, found["part"].values[pushes], len(rows))  # a batch may contain a row several times
         order = np.argsort(-part, kind="stable")[:top]
         return rows[order], part[order]
+
+
+def _ranked_alike(first: Any, second: Any, loss, eps: float, names: Sequence[str], sampling: Sampling) -> tuple:
+    """Two sources as they are; two of scores as results: ranks of their queries, or counts where a loss is named."""
+    if any(isinstance(each, xr.Dataset) for each in (first, second)):
+        return first, second
+    both = [
+        each.embed(sampling["split"], "cpu") if isinstance(each, Checkpoint) and each.format == "scores" else each
+        for each in (first, second)
+    ]
+    scored = [isinstance(each, Scores) for each in both]
+    if not all(scored):
+        if any(scored):
+            raise InputError(f"{names[scored.index(True)]} is scores and {names[scored.index(False)]} is not: give two")
+        return first, second
+    queries = [each.names[0] if each.names else list(range(len(each.scores))) for each in both]
+    if list(queries[0]) != list(queries[1]):
+        raise InputError(
+            f"{names[0]} and {names[1]} have other queries, or in another order: compare scores of the same"
+        )
+    if loss is None:
+        return evaluate(first), evaluate(second)
+    several = loss if isinstance(loss, tuple) else (loss, loss)
+    return tuple(count(each, one, eps) for each, one in zip((first, second), several, strict=True))
 
 
 def _names(of_row, rows: np.ndarray) -> np.ndarray:

@@ -272,11 +272,15 @@ def _run(file: File, data: Any) -> Scores:
     """Scores of a TREC run, with the judgements of its queries."""
     path, lists = file.at or file.path, _Lists()
     where, judged = _judgements(file.path, data)
+    found: dict[str, list[tuple[int, str, float]]] = {}
     for row, (query, _, candidate, _, score, _) in enumerate(tables.fields(path, RUN)):
         if not _is_number(score) or not math.isfinite(float(score)):
             raise InputError(f"{file.path}, row {row}: score {score[:40]!r}, expected a finite number")
         if query in judged:
-            lists.add(f"{file.path}, row {row}", query, candidate, float(score), row)
+            found.setdefault(query, []).append((row, candidate, float(score)))
+    for query in judged:  # in their order, so that the rows of two runs are those of the same queries
+        for row, candidate, value in found.get(query, ()):
+            lists.add(f"{file.path}, row {row}", query, candidate, value, row)
     if not lists.queries:
         raise InputError(
             f"{file.path}: none of its queries is judged in {where}, which has {next(iter(judged))[:40]!r}"
@@ -294,6 +298,7 @@ def _run(file: File, data: Any) -> Scores:
     missed = torch.zeros(len(unlisted), max(1, *map(len, unlisted)), dtype=torch.float64)
     for row, own in enumerate(unlisted):
         missed[row, : len(own)] = torch.tensor(own)
+    unjudged = (there & ~lists.padded(file.path, known, 0).bool()).nonzero()
     note = f"{len(lists.queries)} queries of the run are judged in {where}"
     absent = len(judged) - len(lists.queries)
     return Scores(
@@ -302,7 +307,7 @@ def _run(file: File, data: Any) -> Scores:
         negative=(grade <= 0) & there,
         grade=grade.clamp(min=0),
         unlisted=missed,
-        judged=lists.padded(file.path, known, 0).bool(),
+        marks={"unjudged": unjudged} if len(unjudged) else None,
         candidate_index=lists.index(file.path),
         names=lists.names,
         notes=(NO_BATCHES, note + (f"; {absent} judged queries are not in the run" if absent else "")),
