@@ -204,6 +204,12 @@ def test_bad_arrays_and_runs_get_one_sentence(tmp_path):
     (tmp_path / "judged.txt").write_text("q0 0 d1 one\n")
     with pytest.raises(InputError, match="grade 'one', expected a number"):
         cocos.open(run, data=tmp_path / "judged.txt")
+    (tmp_path / "nan.trec").write_text("q0 Q0 d1 1 nan t\n")
+    with pytest.raises(InputError, match="score 'nan', expected a finite number"):
+        cocos.open(tmp_path / "nan.trec", data=judgements(tmp_path))
+    (tmp_path / "nan.jsonl").write_text('{"chosen": NaN, "rejected": 1}\n{"chosen": 2, "rejected": 1}\n')
+    with pytest.raises(InputError, match="chosen 'nan', expected a finite number"):
+        cocos.open(tmp_path / "nan.jsonl")
     run.write_text(run.read_text() + run.read_text().splitlines()[0] + "\n")
     with pytest.raises(InputError, match="paired a second time"):
         cocos.open(run, data=judgements(tmp_path))

@@ -65,10 +65,12 @@ def _is_run(file: File) -> bool:
 
 
 def _is_number(value: Any) -> bool:
+    """Whether a field is a number, also one that is not finite: that is refused where it is read."""
     try:
-        return not isinstance(value, bool) and not math.isnan(float(value))
+        float(value)
     except (TypeError, ValueError):
         return False
+    return not isinstance(value, bool)
 
 
 def _is_table(file: File) -> bool:
