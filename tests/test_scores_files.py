@@ -238,6 +238,8 @@ def test_the_push_on_unjudged_candidates_is_counted_and_audited(tmp_path):
     assert counted["marked_negatives"].sum() == len(unjudged)
     done = children.run(sys.executable, "-m", "cocos", "audit", run, "--data", judged, "--loss", "ntxent", "--json")
     assert json.loads(done.stdout)["directions"]["q2c"]["rules"]["unjudged"]["suspects"] == len(unjudged)
+    query, candidate = cocos.open(run, data=judged).items("train").texts("q2c")
+    assert {(query(row), candidate(place)) for row, place in unjudged} <= {(q, d) for q in RUN for d in RUN[q]}
 
 
 def test_an_audit_of_scores_without_judgements_says_what_it_needs():

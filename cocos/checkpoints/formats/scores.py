@@ -6,7 +6,8 @@ with `--data`: TREC's `query 0 candidate grade`, the folder of a BEIR data set, 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,22 @@ SPLITS = ("test", "dev", "train")
 BESIDE = ("qrels", "qrels.txt", "qrels.tsv", "qrels.trec")
 # Places of all lists together, padded to the longest: 2 GiB in float64.
 MOST_PLACES = 2**28
+
+
+@dataclass(frozen=True, eq=False)
+class ListedNames:
+    """Names of queries and of candidates, as the file has them."""
+
+    queries: Sequence[str]
+    candidates: Sequence[str]
+
+    def texts(self, direction: str) -> tuple[Callable[[int], str], Callable[[int], str]]:
+        """Return functions of a row that give the name of a query and of a candidate."""
+        return self.queries.__getitem__, self.candidates.__getitem__
+
+    def pictures(self, direction: str) -> tuple[None, None]:
+        """There are none."""
+        return None, None
 
 
 def recognises(file: File) -> bool:
@@ -126,6 +143,7 @@ def read(file: File, data=None) -> Checkpoint:
         format="scores",
         contents=contents,
         embedder=embedder,
+        rows=lambda _: found.names and ListedNames(*found.names),
         begin_with=first if preferences else "logq_softmax" if found.logq is not None else "ntxent",
     )
 
