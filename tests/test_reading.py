@@ -34,6 +34,7 @@ OPENERS = re.compile(
 OWN = {
     "base/cache.py path.read_bytes()",
     "checkpoints/encoded.py",
+    "checkpoints/formats/shards.py np.memmap(file, np.uint8, 'r+', shape=(size,))",
     "commands/doctor.py",
     "engine/kernel/build.py",
     "engine/kernel/structs.py",
@@ -140,6 +141,7 @@ NEEDED = {
     "figures": [],
     "gradients": ["two.npz"],
     "inspect": ["two.npz"],
+    "join": ["part1.nc", "part2.nc"],
     "landscape": ["two.npz"],
     "losses": ["ntxent"],
     "plan": ["two.npz"],
@@ -156,7 +158,9 @@ NEEDED = {
 }
 # Parameters that are paths, or may be, with the suffixes that lead to different readers.
 SUFFIXES = {
-    **dict.fromkeys(("file", "first", "second", "run", "files", "target"), ("jsonl", "nc", "npz", "pt", "safetensors")),
+    **dict.fromkeys(
+        ("file", "first", "second", "run", "files", "parts", "target"), ("jsonl", "nc", "npz", "pt", "safetensors")
+    ),
     **dict.fromkeys(("data", "images"), ("jsonl", "npz")),
     **dict.fromkeys(("names", "labels"), ("jsonl", "csv")),
     **dict.fromkeys(("distractors", "ensemble"), ("npz",)),

@@ -27,7 +27,8 @@ ADVICE = {
     "torchscript": f"is a TorchScript archive, a program; {SAVE_INSTEAD}",
     "pt2": f"is a torch.export program, which can run code when it is loaded; {SAVE_INSTEAD}",
     "npy": "is a single numpy array, of one side; cocos reads both from one file, which this writes: {}. Row i then "
-    "matches row i; query_group= and candidate_group= say otherwise, and a labelled set has embeddings= and labels=",
+    "matches row i; query_group= and candidate_group= say otherwise, and a labelled set has embeddings= and labels=; "
+    "scores that are not square want an npz with scores= and positive=",
     "netcdf": "is an HDF5 or netCDF file (a result of cocos?); open it with cocos.results.open",
     "tar": "is a tar archive; unpack it and name the checkpoint inside",
     "gzip": "is compressed with gzip; unpack it first",

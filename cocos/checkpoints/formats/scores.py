@@ -63,8 +63,18 @@ def recognises(file: File) -> bool:
         names = set(embeddings.names_in(file))
         return "scores" in names and not {"query", "candidate", "embeddings"} & names
     if file.kind == "npy":
-        return True
+        return _is_square(file)
     return file.kind in {"text", "gzip", "unknown"} and (_is_run(file) or _is_table(file))
+
+
+def _is_square(file: File) -> bool:
+    """Whether candidate i can be the positive of query i; an array that is not square is one side of embeddings."""
+    with file.stream() as stream:
+        try:
+            shape, _, dtype = npy_header(stream)
+        except Exception:  # numpy has several for a damaged header
+            return False
+    return len(shape) == 2 and shape[0] == shape[1] and dtype.kind in "fiu"
 
 
 def _first(file: File) -> str:
@@ -163,12 +173,9 @@ def _matrix(file: File) -> Scores:
 def _npy(file: File) -> torch.Tensor:
     """The one array of a .npy file."""
     with file.stream() as stream:
-        try:
-            shape, fortran, dtype = npy_header(stream)
-        except Exception as error:  # numpy has several for a damaged header
-            raise InputError(f"{file.path} is a damaged npy file ({tables.reason(error)}); write it again") from None
-        if dtype.kind not in "fiu" or math.prod(shape) * dtype.itemsize > most_unpacked(file.size):
-            raise InputError(f"{file.path}: an array of {dtype} of shape {shape}, expected numbers")
+        shape, fortran, dtype = npy_header(stream)
+        if math.prod(shape) * dtype.itemsize > most_unpacked(file.size):
+            raise InputError(f"{file.path} is a damaged npy file ({file.size} bytes of shape {shape}); write it again")
         raw = stream.read()
     if len(raw) != math.prod(shape) * dtype.itemsize:
         raise InputError(f"{file.path} is a damaged npy file ({len(raw)} bytes of shape {shape}); write it again")

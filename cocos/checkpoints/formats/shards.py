@@ -37,7 +37,9 @@ MATRICES = {
 GROUPS = {**{name: name for name in (*single.GROUP_ARRAYS, *single.LABEL_ARRAYS)}, "label": "labels"}
 SCALES = {name: f"{name}_scale" for name in ("embeddings", "query", "candidate", "proxies")}  # of rows of int8
 SHARD_ARRAYS = MATRICES | GROUPS | {name: name for name in SCALES.values()}
-NUMBERED = re.compile(r"(?:.*/)?(?P<stem>[^/]*?)[-_.]?(?P<number>\d+)(?:-of-(?P<all>\d+))?\.(?P<kind>[a-z]+)")
+DIGITS = "0123456789"
+# More digits than a number of a shard has.
+LONGEST_NUMBER = 12
 # Words before the number of a checkpoint of a training, of which each is a set by itself.
 NO_SHARD = re.compile(r"(step|iter|iteration|epoch|checkpoint|ckpt|model|seed|run)s?$", re.IGNORECASE)
 KINDS = ("npz", "safetensors", "parquet")
@@ -68,14 +70,21 @@ def _files(folder: Folder) -> dict[str, list[tuple[int, str, int | None]]]:
     """Number, name and announced number of the files of each sequence: by array for .npy, and the one of whole sets."""
     found: dict[str, list] = {}
     for name in folder.names:
-        said = NUMBERED.fullmatch(name)
-        if said is None:
+        # train/query_3-of-8.npy has the path `train/query_` and the stem `query`.
+        before, _, kind = name.rpartition(".")
+        head, _, announced = before.rpartition("-of-")
+        if not _is_number(announced):
+            head, announced = before, ""
+        path = head.rstrip(DIGITS)
+        if not _is_number(number := head[len(path) :]):
             continue
-        entry = int(said["number"]), name, said["all"] and int(said["all"])
-        if said["kind"] == "npy" and said["stem"] in SHARD_ARRAYS:
-            found.setdefault(said["stem"], []).append(entry)
-        elif said["kind"] in KINDS and not NO_SHARD.search(said["stem"]):
-            found.setdefault(f"{name[: said.start('number')]}*.{said['kind']}", []).append(entry)
+        entry = int(number), name, int(announced) if announced else None
+        stem = path.rpartition("/")[2]
+        stem = stem[:-1] if stem.endswith(("-", "_", ".")) else stem
+        if kind == "npy" and stem in SHARD_ARRAYS:
+            found.setdefault(stem, []).append(entry)
+        elif kind in KINDS and not NO_SHARD.search(stem):
+            found.setdefault(f"{path}*.{kind}", []).append(entry)
     if found.keys() & MATRICES.keys():
         return {name: sorted(each) for name, each in found.items() if name in SHARD_ARRAYS}
     whole = {name: sorted(each) for name, each in found.items() if len(each) > 1 or each[0][2]}
@@ -87,6 +96,10 @@ def _files(folder: Folder) -> dict[str, list[tuple[int, str, int | None]]]:
     except InputError:
         return {}
     return whole if {"query", "candidate"} <= held or {"embeddings", "labels"} <= held else {}
+
+
+def _is_number(digits: str) -> bool:
+    return 0 < len(digits) <= LONGEST_NUMBER and not digits.strip(DIGITS)
 
 
 def _whole(folder: Folder, name: str, files: list[tuple[int, str, int | None]]) -> list[str]:
