@@ -582,7 +582,6 @@ def _thresholds(given: str) -> tuple[str, list[float]]:
         "loss, batch_size, eps, or a mining rule: top_k, random_k, skip_k, semi_hard. [half and twice the sharpness "
         "and the batch size, mining rules, another loss]",
     ),
-    by="Value whose change is shown: contributing, idle, relative, effective, push or hardest_share.",
 )
 def replay(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Replay the same batches with another temperature, margin, batch size, mining rule or loss: a what-if."""

@@ -35,6 +35,7 @@ __all__ = [
     "effective",
     "hardest_share",
     "holm",
+    "how_spread",
     "n90",
     "names",
     "paired",
@@ -552,6 +553,24 @@ def hardest_share(part: Tensor) -> Tensor:
     return part.amax(dim=1)
 
 
+def how_spread(
+    heaviest: Tensor, effective: Tensor | None = None, participation: Tensor | None = None
+) -> dict[str, Tensor]:
+    """Name the statistics of how the push is spread, for those who have their values from sums over the negatives.
+
+    Args:
+        heaviest: part of the push on the heaviest negative, (Q,).
+        effective: effective number of negatives; None: it was not computed.
+        participation: their participation ratio; None: likewise.
+
+    Examples:
+        >>> sorted(cocos.statistics.how_spread(torch.tensor([0.5]), torch.tensor([2.0])))
+        ['effective', 'hardest_share']
+    """
+    found = {"effective": effective, "participation": participation, "hardest_share": heaviest}
+    return {name: values for name, values in found.items() if values is not None}
+
+
 def as_many(mask: Tensor, negative: Tensor, generator: torch.Generator) -> Tensor:
     """Draw as many random negatives of each query as are in a mask, without replacement, (Q, C) bool.
 
@@ -609,7 +628,5 @@ def per_query(
         "relative": relative(part, eps),
         "push": push(weights),
         "pull": pull(weights),
-        "effective": effective(part),
-        "participation": participation(part),
-        "hardest_share": hardest_share(part),
+        **how_spread(hardest_share(part), effective(part), participation(part)),
     }

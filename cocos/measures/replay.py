@@ -18,13 +18,17 @@ from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Sampling, sampled, within
 from cocos.engine.settings import Setting
 from cocos.measures.count import count
-from cocos.measures.diff import COMPARED, values_of
+from cocos.measures.diff import values_of
 from cocos.results import several, summaries
 
-# What a replay reports of every query: long name and units.
-REPLAYED = {name: COMPARED[name] for name in ("contributing", "idle", "relative", "effective")} | {
-    "push": ("total weight above zero", "weight"),
-    "hardest_share": COMPARED["hardest_share"],
+# What a replay reports of every query: heading of its column, words for it in a sentence, and digits behind the point.
+REPLAYED = {
+    "contributing": ("count", "count", 1),
+    "idle": ("idle %", "idle %", 1),
+    "relative": ("relative", "relative count", 1),
+    "effective": ("eff.", "effective", 1),
+    "push": ("push", "push", 2),
+    "hardest_share": ("hard", "hardest", 2),
 }
 REPLAY_LABELS = {
     "mean": ("mean over the queries that have a value", ""),
@@ -85,7 +89,7 @@ def replay(
             a mining rule that wraps the loss: `top_k`, `random_k`, `skip_k`, or `semi_hard`, which stands alone or with
             a margin. None: half and twice the sharpness and the batch size, mining rules, another loss.
         eps: smallest share that contributes.
-        by: value whose change the table and the plot show.
+        by: value whose change is shown: contributing, idle, relative, effective, push or hardest_share.
         level: of the confidence intervals.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from cocos.counting import statistics
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OTHERS_HARD
 from cocos.losses.external import units
@@ -399,8 +400,7 @@ def _of_rows(stack: _Stack, rows: slice, eps: float) -> tuple[Numbers, Tensor]:
     sums = {
         "relative": _total(scaled.clone().gt_(eps * at_least_one[..., None])),  # a fifth of the time of a mask
         "some": some.sum(dim=1),
-        "effective": (some * effective).sum(dim=1),
-        "hardest_share": (some * each).sum(dim=1),
+        **statistics.how_spread((some * each).sum(dim=1), (some * effective).sum(dim=1)),
         "pulled_negatives": _total((push - away).gt_(0)),
         "pushed_positives": _total(near.relu().gt_(0)),
         "positives": _total(positive).expand(len(weights)),

@@ -5,25 +5,16 @@ import xarray as xr
 
 from cocos import results
 from cocos.engine.settings import AS_IT_IS
+from cocos.measures.replay import REPLAYED
 from cocos.reports import summary
 from cocos.reports.layout import Step, Table
-
-# Heading of the column of each metric, words for it in a sentence, and digits behind the point.
-REPLAY_COLUMNS = {
-    "contributing": ("count", "count", 1),
-    "idle": ("idle %", "idle %", 1),
-    "relative": ("relative", "relative count", 1),
-    "effective": ("eff.", "effective", 1),
-    "push": ("push", "push", 2),
-    "hardest_share": ("hard", "hardest", 2),
-}
 
 
 def table(data: xr.Dataset) -> Table:
     """Write a row for each variant of each direction: the means, and the paired change of one value."""
     by, level, rows = data.attrs["by"], float(data.attrs["level"]), []
     unknown = data.attrs.get("share") == "unknown"
-    shown = [name for name in REPLAY_COLUMNS if name not in (("contributing", "idle") if unknown else ("relative",))]
+    shown = [name for name in REPLAYED if name not in (("contributing", "idle") if unknown else ("relative",))]
     several = data.sizes["direction"] > 1
     for side in data["direction"].values:
         one = data.sel(direction=side)
@@ -32,7 +23,7 @@ def table(data: xr.Dataset) -> Table:
             each = one.sel(variant=label)
             change = "" if label == AS_IT_IS else _change(each.sel(metric=by), by)
             rows.append((f"{'  ' * several}{label}", *(_mean(each, name) for name in shown), change))
-    columns = ("", *(REPLAY_COLUMNS[name][0] for name in shown), f"change of {REPLAY_COLUMNS[by][1]}")
+    columns = ("", *(REPLAYED[name][0] for name in shown), f"change of {REPLAYED[by][1]}")
     head = (*(_sentence(data.sel(direction=side)) for side in data["direction"].values), *summary.about(data))
     counted = (
         f"relative: negatives with {results.above(data.attrs)}"
@@ -51,13 +42,13 @@ def table(data: xr.Dataset) -> Table:
 
 def _mean(each: xr.Dataset, name: str) -> str:
     value = float(each["mean"].sel(metric=name))
-    return f"{value:.{REPLAY_COLUMNS[name][2]}f}" if np.isfinite(value) else "none"
+    return f"{value:.{REPLAYED[name][2]}f}" if np.isfinite(value) else "none"
 
 
 def _change(one: xr.Dataset, by: str) -> str:
     """The difference with its interval."""
     mean, low, high = (float(one[key]) for key in ("difference", "low", "high"))
-    digits = REPLAY_COLUMNS[by][2]
+    digits = REPLAYED[by][2]
     if not np.isfinite(mean):
         return "none"
     if not np.isfinite(low):
@@ -81,7 +72,7 @@ def _numbers(data: xr.Dataset, by: str) -> str:
 def _sentence(one: xr.Dataset) -> str:
     """State the largest change of the value by which variants are compared."""
     by, side = one.attrs["by"], str(one["direction"].item())
-    (_, words, digits), each = REPLAY_COLUMNS[by], one.sel(metric=by)
+    (_, words, digits), each = REPLAYED[by], one.sel(metric=by)
     away = np.where((each["low"] > 0) | (each["high"] < 0), each["difference"], np.nan)
     if not np.isfinite(away).any():
         return f"{side}: {words} {_mean(one.isel(variant=0), by)} as it is; no change is resolved."

@@ -222,11 +222,11 @@ class ColumnsReader:
         top = torch.stack([(own.top - own.log2).exp2().nan_to_num(0).clamp(max=1) for own in each], dim=1)
         active = whole[:, 0] > 0
         square = torch.where(active, (part.square() * squares).sum(dim=1), 1)
-        return {
-            "effective": torch.where(active, (part * entropy + torch.special.entr(part)).sum(dim=1).exp(), 0),
-            "participation": torch.where(active, 1 / square, 0),
-            "hardest_share": torch.where(active, (part * top).amax(dim=1), 0),
-        }
+        return statistics.how_spread(
+            torch.where(active, (part * top).amax(dim=1), 0),
+            torch.where(active, (part * entropy + torch.special.entr(part)).sum(dim=1).exp(), 0),
+            torch.where(active, 1 / square, 0),
+        )
 
     def _count(
         self,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cocos import losses
+from cocos.counting import statistics
 from cocos.engine.primitives.threshold import Counts, Threshold, about_positives, few
 from cocos.engine.readers.rows import weighed
 from cocos.engine.sweep import Passes
@@ -52,7 +53,6 @@ class HingeReader:
             "weight_positive": total,
             "push": total,
             "pull": total,
-            "hardest_share": ((number > 0) * weight).amax(dim=1) / total.clamp(min=1),
             "negatives": view.negatives(direction),
             "pushed_positives": torch.zeros_like(total, dtype=torch.int64),
         }
@@ -61,10 +61,12 @@ class HingeReader:
             tied = (doubtful > 0).any(dim=1)
             result["relative"] = (number * (part > self.eps)).sum(dim=1)
             result["relative_uncertain"] = torch.where(tied, number.sum(dim=1) + doubtful[:, 0], 0)
+        heaviest, spread = ((number > 0) * weight).amax(dim=1) / total.clamp(min=1), []
         if self.spread:
             active, squares = total > 0, (number * part.square()).sum(dim=1)
-            result["effective"] = torch.where(active, (number * torch.special.entr(part)).sum(dim=1).exp(), 0)
-            result["participation"] = torch.where(active, 1 / torch.where(active, squares, 1), 0)
+            spread.append(torch.where(active, (number * torch.special.entr(part)).sum(dim=1).exp(), 0))
+            spread.append(torch.where(active, 1 / torch.where(active, squares, 1), 0))
+        result |= statistics.how_spread(heaviest, *spread)
         side = view.sides[direction]
         return {name: side.unsorted(values) for name, values in result.items()}
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cocos import losses
+from cocos.counting import statistics
 from cocos.engine.primitives.logistic import FAR, Logistic, LogisticSums
 from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
 from cocos.engine.readers.softmax import SoftmaxReader
@@ -68,13 +69,13 @@ class SigmoidReader(SoftmaxReader):
         negatives, there = view.negatives(k), sums.top[k] > -torch.inf
         total = torch.where(there, sums.log2[k].exp2(), 0)
         top = (sums.top[k].double() * self.scale + self.bias).sigmoid() / torch.where(there, total, 1)
-        spread = {"effective": sums.effective(k), "participation": sums.participation(k)} if self.spread else {}
+        spread = [sums.effective(k), sums.participation(k)] if self.spread else []
         if soft:
             total = torch.where(far, (soft.log2[k] + self.bias * LOG2E).exp2(), total)
             top = torch.where(far, (soft.top[k].double() * soft.of.scale - soft.log2[k]).exp2(), top)
             if self.spread:
-                rest = {"effective": soft.effective(k), "participation": soft.participation(k)}
-                spread = {name: torch.where(far, rest[name], values) for name, values in spread.items()}
+                rest = soft.effective(k), soft.participation(k)
+                spread = [torch.where(far, *each) for each in zip(rest, spread, strict=True)]
         number, uncertain, mass = sums.above(k)
         if self.eps == 0:
             number, mass = negatives, total
@@ -91,9 +92,11 @@ class SigmoidReader(SoftmaxReader):
             "pushed_positives": torch.zeros_like(number),
             "push": self.scale * total,
             "pull": self.scale * positive,
-            "hardest_share": torch.where(there, top.clamp(max=1), 0),
             "negatives": negatives,
-        } | {name: torch.where(there, values, 0).clamp(max=negatives) for name, values in spread.items()}
+        } | statistics.how_spread(
+            torch.where(there, top.clamp(max=1), 0),
+            *(torch.where(there, each, 0).clamp(max=negatives) for each in spread),
+        )
 
     def _relative(self, sums: Sums, found: list[dict[str, Tensor]], some: list[Tensor]) -> Passes:
         """Count the negatives with more than eps of the push of their query, of the queries of a mask, (n,) each."""

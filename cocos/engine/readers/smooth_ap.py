@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from cocos.counting import statistics
 from cocos.engine.primitives.logsumexp import LogSumExp, Question, counts
 from cocos.engine.primitives.sigmoids import SHARE_SUMS, Positives, Shares, Sigmoids, SigmoidSums, widest
 from cocos.engine.readers.rows import again
@@ -100,7 +101,7 @@ class SmoothAPReader:
             active = own & (each["weight_above"] + each["weight_below"] > 0)
             asked.append(Question(active.double(), soft.log2[k], soft.error[k] + 2.0 ** (1 - FAR_EXPONENT), self.eps))
             top = (soft.top[k].double() * soft.of.scale - soft.log2[k]).exp2()
-            spread = {"hardest_share": top, "effective": soft.effective(k), "participation": soft.participation(k)}
+            spread = statistics.how_spread(top, soft.effective(k), soft.participation(k))
             for name, values in spread.items():
                 each[name][own] = torch.where(active, values, 0)[own]
         (heavy,) = yield from counts(soft, [asked])
@@ -140,13 +141,11 @@ class SmoothAPReader:
             active, doubt = share > 0, heavy_possible - heavy
             whole = torch.where(active, share, 1)
             result["open"] += doubt + ((sums.lost > LOST_PUSH * share) & ~far)
-            result |= {
-                "relative": heavy,
-                "relative_uncertain": doubt,
-                "hardest_share": most / whole,
-                "effective": torch.where(active, (whole.log() - entropy / whole).exp(), 0),
-                "participation": torch.where(active, whole.square() / square, 0),
-            }
+            result |= {"relative": heavy, "relative_uncertain": doubt} | statistics.how_spread(
+                most / whole,
+                torch.where(active, (whole.log() - entropy / whole).exp(), 0),
+                torch.where(active, whole.square() / square, 0),
+            )
         return result
 
     def _pull_of_positives(self, first: Sigmoids, direction: int, sums: SigmoidSums) -> tuple[Tensor, ...]:

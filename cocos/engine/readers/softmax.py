@@ -131,16 +131,14 @@ class SoftmaxReader:
             "weight_positive": whole.positive,
             "push": whole.push,
             "pull": whole.pull,
-            "hardest_share": torch.where(active, top, 0),
             "negatives": negatives,
             "pushed_positives": whole.pushed,
         }
         if heavy:
             result |= {"relative": heavy.number, "relative_uncertain": heavy.uncertain}
-        if self.spread:
-            for name, number in (("effective", sums.effective(k)), ("participation", sums.participation(k))):
-                result[name] = torch.where(active, number, 0).clamp(max=negatives)
-        return result
+        numbers = (sums.effective(k), sums.participation(k)) if self.spread else ()
+        spread = (torch.where(active, each, 0).clamp(max=negatives) for each in numbers)
+        return result | statistics.how_spread(torch.where(active, top, 0), *spread)
 
     def _reweigh_uncertain(self, view: View, k: int, result: dict[str, Tensor], lost: Tensor | None) -> None:
         """Reweigh queries with uncertain counts in float64, unless they are many, and those whose k-th was lost."""
