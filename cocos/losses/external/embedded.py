@@ -72,7 +72,8 @@ class Embedded(Foreign):
     @property
     def recognised(self) -> bool:
         """Whether its class and its settings are those of a loss of the shelf, on some scores."""
-        return self.unit_ is None and self.twins is not None and any(map(self.twins, RECOGNISED_METRICS))
+        by_class = self.twins is not None and any(map(self.twins, RECOGNISED_METRICS))
+        return by_class and self.unit_ is None and not self.closed
 
     @property
     def reads_more(self) -> bool:
@@ -273,7 +274,7 @@ class Embedded(Foreign):
             change = pairs.scores - METRICS[self.metric](part.query, part.candidate)
         return per_query(loss._value(part, change), len(pairs.scores))
 
-    def weight(self, pairs: Pairs) -> Tensor:
+    def own_weight(self, pairs: Pairs) -> Tensor:
         """Weights of its scores, or influences of the candidates, (Q, C); 0 for a pair in neither mask.
 
         Raises:

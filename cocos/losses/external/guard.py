@@ -6,7 +6,6 @@ import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +15,6 @@ from torch import Tensor
 from cocos import losses
 from cocos.base.errors import InputError
 from cocos.embeddings.scores import Pairs
-from cocos.losses._calls import takes_tensors
 from cocos.losses.external import units
 
 UNKNOWN_UNIT, UNKNOWN_UNIT_OF_A_TERM = (
@@ -147,6 +145,7 @@ class Foreign(losses.StatesTraits):
         form: of `cocos.units`, that its weights have on the first batch; None: none.
         weights_of: scores of which its weights are, in words.
         weights_note: the note on them.
+        closed: it is weighed by the closed form of its twin: see `by_closed_form`.
     """
 
     traits: losses.Traits
@@ -154,6 +153,7 @@ class Foreign(losses.StatesTraits):
     form: str | None = None
     weights_of: str = ""
     weights_note: str = ""
+    closed: bool = False
 
     def __repr__(self) -> str:
         return shown(self.spelling, self.traits.given or {})
@@ -173,6 +173,16 @@ class Foreign(losses.StatesTraits):
         raise NotImplementedError
 
     def weight(self, pairs: Pairs) -> Tensor:
+        """∂ Σ loss / ∂ score, (Q, C), of its own code or by the closed form of its twin; 0 for a pair in neither mask.
+
+        Raises:
+            InputError: the loss or its gradient is NaN or infinite, or it cannot be read.
+        """
+        if self.closed:
+            return torch.where(pairs.positive | pairs.negative, self.twin_weight(pairs), 0)
+        return self.own_weight(pairs)
+
+    def own_weight(self, pairs: Pairs) -> Tensor:
         """Weights of its own code, (Q, C)."""
         raise NotImplementedError
 
@@ -188,10 +198,23 @@ class Foreign(losses.StatesTraits):
         """Whether the loss of the shelf with the same weights reads the scores of these pairs as they are."""
         raise NotImplementedError
 
-    def by_closed_form(self, pairs: Pairs) -> "Foreign | ByClosedForm":
-        """The same loss, weighed by its twin; itself where a batch shows that it has none."""
+    def by_closed_form(self, pairs: Pairs) -> Self:
+        """The same loss, weighed by its twin; itself where a batch shows that it has none.
+
+        Its value is that of its own code. Its twin is counted in its place where it reads the scores of the same pairs.
+        """
         bound = self.bind(pairs)
-        return self if bound.traits.twin is None else ByClosedForm(bound, bound.read_by_twin(pairs))
+        own = bound.traits
+        if own.twin is None:
+            return self
+        note = f"its weights are of {bound.weights_of}, by the closed form of {own.unit_from}, the same loss"
+        traits = replace(
+            own,
+            gradient=losses.traits(own.twin).gradient,
+            notes=tuple(note if each == bound.weights_note else each for each in own.notes),
+            counted_as=own.twin if bound.read_by_twin(pairs) else None,
+        )
+        return replace(bound, traits=traits, closed=True)
 
     def with_unit(
         self, unit_note: str = "", *, twin: losses.ClosedForm | None = None, named: str = "", form: str | None = None
@@ -219,41 +242,3 @@ class Foreign(losses.StatesTraits):
         loss = self.bind(pairs)
         known = loss.unit_ is not None or loss.traits.twin
         return loss.unit_of(pairs.scores if known else loss.weight(pairs), pairs)
-
-
-@takes_tensors
-@dataclass(frozen=True, eq=False, repr=False)
-class ByClosedForm(losses.StatesTraits):
-    """A loss of others that is one of the shelf, weighed by the closed form of that; its value is that of its own code.
-
-    Args:
-        loss: bound to a first batch, on which its own weights were those of its twin.
-        same_scores: its twin reads the scores of the same pairs, so that it can be counted in its place.
-    """
-
-    loss: Foreign
-    same_scores: bool
-
-    def __repr__(self) -> str:
-        return repr(self.loss)
-
-    @cached_property
-    def traits(self) -> losses.Traits:  # type: ignore[override]
-        """Those of the loss, with the gradient of its twin and a note on it."""
-        own = self.loss.traits
-        note = f"its weights are of {self.loss.weights_of}, by the closed form of {own.unit_from}, the same loss"
-        notes = tuple(note if each == self.loss.weights_note else each for each in own.notes)
-        counted_as = own.twin if self.same_scores else None
-        return replace(own, gradient=losses.traits(own.twin).gradient, notes=notes, counted_as=counted_as)
-
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), by its own code."""
-        return self.loss(pairs)  # type: ignore[operator,no-any-return]
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        """∂ Σ loss / ∂ score, (Q, C), by the closed form of its twin; 0 for a pair in neither mask."""
-        return torch.where(pairs.positive | pairs.negative, self.loss.twin_weight(pairs), 0)
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Unit of its twin, broadcastable to (Q, C)."""
-        return self.loss.unit_of_twin(pairs)

@@ -181,7 +181,7 @@ class Adapted(Foreign):
     @property
     def recognised(self) -> bool:
         """Whether its class and its settings are those of a loss of the shelf."""
-        return self.unit_ is None and self.adapter.twin(self.settings) is not None
+        return not self.closed and self.unit_ is None and self.adapter.twin(self.settings) is not None
 
     def _columns(self, pairs: Pairs) -> BatchColumns:
         """The columns of the pairs."""
@@ -249,7 +249,7 @@ class Adapted(Foreign):
         """Gradient of the library in the scores, (Q, W); of graded pairs on the diagonal, all of a pair's couples."""
         return derivative(self.spelling, lambda change: self._value(pairs, change), self._change(pairs))
 
-    def weight(self, pairs: Pairs) -> Tensor:
+    def own_weight(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ score, (Q, W), by autograd through the library; 0 for a pair in neither mask.
 
         A loss of graded pairs has one score of each, so that its gradient is one number a pair; its couples are the

@@ -166,7 +166,7 @@ class OfScores(Foreign):
         """Loss of each query, (Q,); an equal part of it for each where it returns one number."""
         return per_query(self._value(pairs), len(pairs.scores))
 
-    def weight(self, pairs: Pairs) -> Tensor:
+    def own_weight(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ score, (Q, C): the target's closed form, else by autograd; 0 for a pair in neither mask.
 
         Raises:
