@@ -262,8 +262,13 @@ def listed(given: str | list[str] | None) -> list[str]:
 
 
 def as_help(meaning: str) -> str:
-    """What a docstring says of a parameter, as the help of an option."""
-    text = re.sub(r"[,:;]? see `[^`]*`", "", meaning).replace("`", "").rstrip(".")
-    text, _, default = text.partition(" None: ")
-    text = text.rstrip(";:,. ")
+    """What a docstring says of a parameter, as the help of an option: its first sentence, and what None is.
+
+    Examples:
+        >>> from cocos.commands._options import as_help
+        >>> as_help("number of rows. None: all. At least 2, and `seed` draws them")
+        'Number of rows. [all]'
+    """
+    text = re.sub(r"[,:;]? see `[^`]*`", "", meaning).replace("`", "")
+    text, default = (re.split(r"\. (?!\d)", each)[0].rstrip(";:,. ") for each in text.partition(" None: ")[::2])
     return f"{text[:1].upper()}{text[1:]}." + (f" [{default}]" if default else "")

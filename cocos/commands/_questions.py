@@ -322,8 +322,6 @@ def _shown(kind: str, found: "xr.Dataset", width: str | None) -> Callable[[Path]
         Convention, "Rules of counting; ecir2022 repeats the published tables, faults included.", Convention.standard
     ),
     dtype="Dtype of the scores. [float64; larger batches: float32, close calls decided in float64]",
-    metrics="Add retrieval metrics of the whole set.",
-    n90="Add the number of negatives that carry 90 % of the push; sorts all scores.",
     explain=option(bool, "Define every row of the table, and add the health of the embeddings.", False, "--explain"),
     format=option(Format, "Output: table, latex (the published columns) or json.", Format.table),
     as_json=EVERYWHERE["as_json"],
@@ -378,7 +376,6 @@ question(
     shown="k split verification trials",
     metric="Score of a pair: cosine, dot, euclidean, ... [that of the loss, or cosine]",
     loss=option(str | None, "Loss whose scores rank: see `cocos losses`. [as the checkpoint says]"),
-    folds="Number of parts to cut the set into: 5 is the 1k protocol of COCO.",
     distractors=option(
         Path | None, "A second file of embeddings, or of `candidate` alone, whose candidates match no query."
     ),
@@ -431,7 +428,6 @@ def evaluate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     shown="row top",
     row=option(int, "Row of the query among the embeddings of its side.", REQUIRED),
     direction="Direction of retrieval, like q2c. [the first one]",
-    top="Number of candidates to list.",
 )
 def query(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """List the candidates that make up the gradient of one query, in the first batch that contains it."""
@@ -463,8 +459,6 @@ question(
     "solve embeddings.npz --loss ntxent --effective 20 --batches 20",
     leaves="bounds tolerance",
     shown="effective parameter",
-    effective="Wanted effective number of negatives, mean over the queries. [an eighth of those of a batch]",
-    parameter="Parameter to solve for. [the one that sets the sharpness: temperature, scale, margin]",
 )
 
 
@@ -516,16 +510,12 @@ def report(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     takes="file source loss",
     shown="top plan",
     renamed={"filters": "filter", "only": "direction"},
-    rules="Rules that suspect a negative: some of group,text,near,guide,neighbours. [all that the data allow]",
     filter=option(
         list[str] | None,
         "A filter to replay, with its thresholds: self=0,0.1; repeatable; also relative_margin. [guide, self, percent, "
         "factor]",
     ),
-    against="Rules that say which pairs are known to be positive, to judge filters by. [group,text]",
     labels=option(Path | None, "A list of --out with labels filled in: 1 belongs together, 0 does not."),
-    near="Least similarity of nearly equal texts, 0 to 1.",
-    neighbours="Number of nearest rows in which each must be for the other.",
     top=option(int, "Number of suspected pairs to print.", 10),
     plan=option(
         bool, "Tell only how often a batch would contain rows that match, from the data alone.", False, "--plan"
@@ -624,7 +614,6 @@ def temperature(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     takes="file source loss figure",
     shown="against disagree",
     against=option(list[str] | None, "Another loss to compare with; repeatable. [triplet and smoothap]"),
-    disagree="Queries to list that the losses disagree on most.",
 )
 def gradients(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Compare the gradients of several losses at this checkpoint, query by query: do they agree?"""
@@ -662,7 +651,6 @@ def gradients(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     renamed={"batch_sizes": "batch_size"},
     file=argument(Path, "Training data, a file of embeddings, or a frozen checkpoint."),
     batch_size=option(str | None, "Batch sizes, separated by commas. [usual ones below the number of rows]"),
-    below="Bound on the probability of such a pair, for the largest batch that keeps it.",
 )
 def plan(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Tell how often a batch contains two rows of one group or text, from the data alone, and a safe size."""
@@ -794,7 +782,6 @@ def _read_runs(given: SimpleNamespace, watching: DetectorOptions) -> "dict[str, 
         Path, "Checkpoint, file of embeddings, result (.nc), folder of a run, or store of cocos.Monitor (.jsonl)."
     ),
     second=argument(Path, "Another one of the same data.", metavar="OTHER"),
-    by="Value by which the queries that changed most are chosen. [MRR, or contributing]",
     step=option(int | None, "Of two runs: compare the queries of their checkpoints at this step. [all steps]"),
 )
 def diff(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
@@ -918,12 +905,8 @@ def _members(files: tuple[Path, Path], step: int | None) -> tuple[Path, ...]:
         list[str] | None,
         "Number of the runs, like contributing; repeatable. [contributing, effective, idle, hardest_share]",
     ),
-    y="Number that x is correlated with. [rsum, or r1]",
-    family="Coordinate within whose values settings are compared, like family or family,batch_size.",
-    config="Coordinate that the seeds of a setting share.",
     where=option(list[str] | None, "Only runs with a value of a coordinate, like batch_size=128; repeatable."),
     baseline=option(list[str] | None, "Number that x is to surpass, like rsum_val; repeatable."),
-    holm="Adjust p-values between settings for the number of x.",
     level="Level of the intervals.",
     seed="Seed for random orders and resamples.",
     figure=option(Path | None, "Draw every run as a point to this file as well (.png, .pdf, .svg)."),
@@ -1063,16 +1046,8 @@ def _parted(target: str | None, loss: str | None) -> tuple[str | None, str | Non
     file=argument(
         Path | None, "A checkpoint or a file of embeddings, whose candidates are the proxies.", None, metavar="[FILE]"
     ),
-    f1="Function of the distance to the own proxy: t, t^2, sqrt, t^1.5, 0.97t, warp, or yours.",
-    f2="Function of the distance to the other proxies. [f1; t for the warp and lines]",
     alpha=option(str | None, "Boundary of the warp; several, of classes or phases, have a panel each. [3.0]"),
-    k1="Slope of the warp inside its boundary, below 1.",
-    k2="Slope of the warp outside its boundary, above 1.",
-    metric="Distance t: euclidean, squared_euclidean, cosine or manhattan.",
-    scale="Factor of the exponents.",
     loss=option(str | None, "A loss of the shelf, in place of f1 and f2."),
-    proxies="Number of proxies, in a regular polygon.",
-    distance="Distance between two neighbouring proxies.",
     rows="With a FILE: rows of two or three of its candidates, the own one first.",
     surface=option(bool, "Draw the landscape in three dimensions.", False, "--surface"),
     split=option(str | None, "Split of the checkpoint's data to encode. [train]"),
@@ -1152,7 +1127,6 @@ def landscape(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
         "Boundary of the warp, for all runs or as RUN=NUMBER; 28,34@600 changes at step 600, 0:3,1:5 is by class; "
         "repeatable. [as recorded]",
     ),
-    metric="Distance: euclidean (eq. 9), squared_euclidean or cosine.",
     steps=SHARED["steps"],
     out=(Drawn, Path("dtp.png")),
 )

@@ -117,16 +117,17 @@ def audit(
     Args:
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, or its name; its own filter, if it has one, is off.
-        rules: `group`, a negative of the query's own group; `text`, equal texts up to spelling; `near`, nearly equal
-            texts; `guide`, a negative that the guide scores at or above the positive; `neighbours`, a pair of which
-            each is among the nearest of the other. None: all that the data allow. Marks of the rows are rules too.
+        rules: rules that suspect a negative: some of group,text,near,guide,neighbours. None: all that the data allow.
+            `group`: a negative of the query's own group; `text`: equal texts up to spelling; `near`: nearly equal
+            texts; `guide`: a negative that the guide scores at or above the positive; `neighbours`: a pair of which
+            each is among the nearest of the other. Marks of the rows are rules too.
         filters: rules of a masked InfoNCE that are replayed: `guide`, `self`, `percent`, `relative_margin`, `factor` ->
             thresholds (none: the usual ones). None: all that the data allow, except for `relative_margin`, which is
             `percent` where positives score above 0.
-        against: rules whose suspects are taken as known positives where filters are judged; None: `group`, `text` and
-            the marks of the rows, of those that are asked for.
+        against: rules that say which pairs are known to be positive, to judge filters by. None: group,text. The marks
+            of the rows are among them; all are of those that are asked for.
         near: least similarity of nearly equal texts, 0 to 1: see `cocos.likeness.near`.
-        neighbours: number of nearest rows in which each must be for the other, positives included.
+        neighbours: number of nearest rows in which each must be for the other. Positives are among these rows.
         labels: path of a list that `cocos audit --out` wrote with labels filled in, or rows of (query, candidate,
             label). Pairs with 1 are the rule `labelled` and known positives; those with 0 are no longer suspected.
         only: the one direction to look at; None: all.

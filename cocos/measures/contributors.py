@@ -131,7 +131,7 @@ def contributors(
         row: of the query, in the embeddings of the side that asks; None: the one with the median count of contributing
             negatives in the first batch.
         direction: which side asks; None: the first one.
-        top: number of candidates to list; all, or None in Python, lists every one. Totals always cover all.
+        top: number of candidates to list. All, or None in Python, lists every one; totals always cover all.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:

@@ -109,9 +109,9 @@ def correlate(
             monitor, tables.
         x: numbers of the runs; None: `contributing`, `effective`, `idle` and `hardest_share`, those that the runs have;
             `relative` and `unpushed` in place of the first and third where the unit of a loss is unknown.
-        y: what they are correlated with; None: `rsum`, or R@1 where there is one direction.
-        family: coordinate of the runs within which settings are compared; several are joined by commas.
-        config: coordinate that is the same for the seeds of a setting, and differs between settings.
+        y: number that x is correlated with. None: rsum, or r1. The latter is R@1, where there is one direction.
+        family: coordinate within whose values settings are compared, like family or family,batch_size.
+        config: coordinate that the seeds of a setting share. It differs between settings.
         where: only runs in which a coordinate has a value, like `batch_size=128`.
         baseline: numbers that x is to surpass, such as `rsum_val`.
         holm: adjust p-values between settings for the number of x.

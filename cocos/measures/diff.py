@@ -130,8 +130,9 @@ def diff(
         loss: of embeddings: a loss or its name, or a pair with one for each; None: as a checkpoint says, or ntxent.
         eps: of embeddings: smallest share that contributes.
         names: of the two.
-        by: value whose change makes a query one that changed most; None: the reciprocal rank of its best positive
-            (`MRR`), or the contributing negatives where ranks are not known, or `relative` where their unit is not.
+        by: value by which the queries that changed most are chosen. None: MRR, or contributing. The former is the
+            reciprocal rank of the best positive; where ranks are not known, it is the contributing negatives, or
+            `relative` where their unit is not.
         changed: number of the queries that changed most to list, of each direction.
         top: number of candidates to list for each of them.
         level: of the confidence intervals.

@@ -50,7 +50,7 @@ def dtp(
         steps: steps of the checkpoints, such as epochs; None: 0, 1, 2 and so on.
         alpha: of some runs, the boundary of their warp, to be marked and compared with where they come to rest: one
             number, one for each step (a training in phases, section IV-B), or class -> number (section III-C).
-        metric: `euclidean` (eq. 9), `squared_euclidean` or `cosine` (1 minus the cosine).
+        metric: distance: euclidean (eq. 9), squared_euclidean or cosine. `cosine` is 1 minus the cosine.
         split: of a checkpoint's data.
         device: where a checkpoint's model runs.
 

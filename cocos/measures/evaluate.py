@@ -340,9 +340,9 @@ def evaluate(
         metric: one of `cocos.scores.METRICS`; None: that of the loss, or `cosine` where no loss is known.
         loss: whose scores rank, a loss or its name; None: the one that the checkpoint was trained with.
         ks: cut-offs of R@k and mAP@k.
-        folds: number of parts of nearly equal size, cut from the queries' groups in order of first appearance; each
-            is evaluated on its own, with its own candidates and all distractors. 5 is the 1k protocol of COCO, 1 the 5k
-            one, as in `evalrank` of VSE++ (Faghri et al. 2018, arXiv:1707.05612).
+        folds: number of parts to cut the set into: 5 is the 1k protocol of COCO. They are of nearly equal size, cut
+            from the queries' groups in order of first appearance; each is evaluated on its own, with its own candidates
+            and all distractors. 1 is the 5k protocol, as in `evalrank` of VSE++ (Faghri et al. 2018, arXiv:1707.05612).
         distractors: its candidates (its samples, where they ask class proxies) become candidates that match no query.
         ensemble: other models of the same set. Their embeddings are concatenated to those of `embeddings`, and the
             metrics of each member alone stand beside (DeMoor & Prevost 2024, appendix D: "Ensemble" and "Aggregate").

@@ -72,7 +72,8 @@ def gradients(
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: the loss of the checkpoint, or its name; a name takes the parameters that the checkpoint recorded for it.
         against: other losses, or their names, as text separated by commas; None: triplet and smoothap.
-        disagree: number of queries with the lowest cosine to list for each other loss and direction.
+        disagree: queries to list that the losses disagree on most. They have the lowest cosine, for each other loss and
+            direction.
         level: of the confidence intervals.
         **sampling: options of the batches, see `cocos.sampling.Sampling`; they are drawn as for the first loss.
 

@@ -289,18 +289,18 @@ def landscape(
     only knows the gradient ends.
 
     Args:
-        f1: function of the distance to the own proxy: `t`, `t^2`, `sqrt`, `t^1.5`, a line such as `0.97t`, `warp`, or
-            an expression of t such as `t + 0.3*sin(t)`.
-        f2: of the distance to the others; None: f1 itself, and t where f1 is the warp or a line.
+        f1: function of the distance to the own proxy: t, t^2, sqrt, t^1.5, 0.97t, warp, or yours. Yours is another
+            line, or an expression of t such as `t + 0.3*sin(t)`.
+        f2: function of the distance to the other proxies. None: f1; t for the warp and lines.
         loss: a loss of the shelf in their place, or its name.
         alpha: of the warp, as are the next three: its boundary, that of the own proxy's class.
-        k1: slope inside, below 1.
-        k2: slope outside, above 1.
+        k1: slope of the warp inside its boundary, below 1.
+        k2: slope of the warp outside its boundary, above 1.
         delta: multiplier of the factor that is held constant.
-        scale: T, the factor of the exponents.
-        metric: of the distances t: `euclidean`, `squared_euclidean`, `cosine` (1 minus the cosine) or `manhattan`.
-        distance: between the proxies, which form a regular polygon.
-        proxies: how many.
+        scale: factor of the exponents. It is T of the paper.
+        metric: distance t: euclidean, squared_euclidean, cosine or manhattan. `cosine` is 1 minus the cosine.
+        distance: distance between two neighbouring proxies.
+        proxies: number of proxies, in a regular polygon.
         embeddings: their candidates are the proxies, in the place of a polygon.
         rows: which of them, two or three; the first one is the own.
         points: on each side of the picture.

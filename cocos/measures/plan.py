@@ -61,7 +61,7 @@ def plan(
     Args:
         data: embeddings, a training set, or a checkpoint whose training set is taken without being encoded.
         batch_sizes: B, each from 2 to the number of rows; None: usual ones.
-        below: bound for the largest batches, above 0 and below 1.
+        below: bound on the probability of such a pair, for the largest batch that keeps it. Above 0 and below 1.
         split: of the checkpoint's data.
 
     Returns:

@@ -49,9 +49,10 @@ def solve(
     Args:
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, or its name; its own value is where the search starts.
-        effective: the wanted number, at least 1; None: an eighth of the negatives of a batch, see `USUAL_PART`.
-        parameter: name of the parameter; None: the one that sets the sharpness of the loss, see
-            `cocos.sharpness.parameter_of`.
+        effective: wanted effective number of negatives, mean over the queries. None: an eighth of those of a batch. At
+            least 1.
+        parameter: parameter to solve for. None: the one that sets the sharpness: temperature, scale, margin. It is that
+            of `cocos.sharpness.parameter_of`.
         bounds: of the value. A number beyond them gives the nearer bound, which `bound` of the attributes says. None:
             from 1e-4 to 1e4 times the loss's own value, and a number beyond is refused.
         tolerance: relative difference from the wanted number that is good enough.
