@@ -6,7 +6,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Difference", "holm", "paired"]
+__all__ = ["DIFFERENCE_LABELS", "Difference", "holm", "paired"]
+
+# Of a mean of paired differences of queries: long name and units.
+DIFFERENCE_LABELS = {
+    "low": ("lower end of its confidence interval", ""),
+    "high": ("upper end of its confidence interval", ""),
+    "p": ("p-value of the paired t-test", "1"),
+    "p_holm": ("p-value adjusted for the number of tests (Holm)", "1"),
+    "pairs": ("queries that have a value in both", "queries"),
+    "groups": ("groups of those queries, within which they may depend on each other", "groups"),
+}
 
 
 @dataclass(frozen=True)

@@ -251,6 +251,11 @@ class Traits:
         """Whether it reads more than the scores of a batch, so that these must be stored."""
         return len(self.directions) > 1 or self.graded or bool(self.requires)
 
+    @property
+    def of_its_metric(self) -> bool:
+        """Whether its weights are derivatives with respect to the scores of its metric."""
+        return self.weights == "score" and not self.own_scores
+
     def one_way(self, embeddings: "Embeddings") -> bool:
         """Whether the queries alone ask: a loss of several directions, of columns of a library, or graded pairs."""
         further = len(self.directions) > 1 or self.matching == "columns"

@@ -59,8 +59,8 @@ AUDIT_LABELS = {
     "suspects": ("suspected negatives that are drawn", "pairs"),
     "share": ("part of the negatives that is suspected", "1"),
     "push_share": ("part of the push on suspected negatives", "1"),
-    "placebo": ("part of the push on as many random negatives", "1"),
-    "enrichment": ("part of the push over part of the negatives", "1"),
+    "placebo": marked.MARKED_PARTS["placebo"].about,
+    "enrichment": marked.MARKED_PARTS["enrichment"].about,
     "push": ("summed weight above zero on suspected negatives", "weight"),
     "met": ("part of the queries that have a suspected negative", "1"),
 }

@@ -28,7 +28,7 @@ from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import Pairs, length
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled
-from cocos.measures.health import reports
+from cocos.measures.health import DIRECTION_LABELS, reports
 
 GRADIENT_LABELS = {
     "pull_norm": ("length of the pull", "loss / length"),
@@ -40,12 +40,12 @@ GRADIENT_LABELS = {
     "both_roles_norm": ("length of its gradient in both roles", "loss / length"),
     "mass_ratio": ("weight of the negatives / of the positives", "1"),
     "pull_push_cosine": ("cosine between pull and push", "1"),
-    "cancellation": ("part of pull and push that cancels", "1"),
+    "cancellation": DIRECTION_LABELS["cancellation"],
     "radial_fraction": ("radial part, which the normalisation removes", "1"),
     "radial_fraction_pull": ("radial part of the pull", "1"),
     "radial_fraction_push": ("radial part of the push", "1"),
     "radial": ("slope of the loss along the norm of the query", "loss / length"),
-    "hardest_share": ("part of the push on the heaviest negative", "1"),
+    "hardest_share": statistics.BY_NAME["hardest_share"].about,
     "hardest_share_force": ("part of the force on the strongest negative", "1"),
     "hardest_projection": ("projection of the heaviest negative on the push", "1"),
     "hardest_rank": ("rank by score of the heaviest negative", "rank"),
@@ -159,7 +159,7 @@ def decomposition(
     """
     run = prepare(embeddings, loss, eps=eps, **sampling)
     traits = losses.traits(run.loss)
-    if traits.weights == "influence" or traits.own_scores:
+    if not traits.of_its_metric:
         raise InputError(f"{run.loss!r}: it weighs no scores that cocos knows, so pull and push have no direction")
     check_pairs(run.loss, "decomposition", graded=run.embeddings.grades is not None)
     report = sampling["progress"] and sampling["progress"]("decomposing")

@@ -16,6 +16,7 @@ from cocos.base.ranges import Level, whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import AnnotatedRows, Items
 from cocos.counting import findings, statistics
+from cocos.counting.comparisons import DIFFERENCE_LABELS
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scored import Scores
@@ -37,7 +38,7 @@ COMPARED = {
     **{f"R@{k}": (f"queries with a positive among the first {k}", "%") for k in retrieval.RECALLS},
     "MRR": ("reciprocal rank of the best positive", "%"),
     "contributing": statistics.BY_NAME["contributing"].about,
-    "idle": ("queries without any contributing negative", "%"),
+    "idle": (statistics.BATCH_NUMBERS["idle"].label, "%"),
     **{
         each.name: (each.label + (", of queries with any push" if each.name in OF_PUSHED else ""), each.units)
         for each in statistics.STATISTICS
@@ -49,22 +50,15 @@ CHANGE_BY = ("MRR", "contributing", "relative")
 # Of every direction and value, and of every version where there is one: long name and units.
 PAIRED_LABELS = {
     "difference": ("mean of the paired differences, second less first", ""),
-    "low": ("lower end of its confidence interval", ""),
-    "high": ("upper end of its confidence interval", ""),
-    "p": ("p-value of the paired t-test", "1"),
-    "p_holm": ("p-value adjusted for the number of tests (Holm)", "1"),
-    "pairs": ("queries that have a value in both", "queries"),
-    "groups": ("groups of those queries, within which they may depend on each other", "groups"),
+    **DIFFERENCE_LABELS,
     "increased": ("queries whose value is larger in the second", "queries"),
     "decreased": ("queries whose value is smaller in the second", "queries"),
     "mean": ("mean over the paired queries", ""),
 }
 STEP_LABELS = {
     "difference": ("mean of the differences at the same steps, second less first", ""),
-    "low": ("lower end of its confidence interval", ""),
-    "high": ("upper end of its confidence interval", ""),
+    **DIFFERENCE_LABELS,
     "p": ("p-value of the t-test over blocks of steps", "1"),
-    "p_holm": ("p-value adjusted for the number of tests (Holm)", "1"),
     "pairs": ("steps at which both have a value", "steps"),
     "groups": ("blocks of consecutive steps", "blocks"),
     "since": ("first step from which on the difference keeps its sign", "steps"),

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cocos import losses, results
 from cocos.checkpoints import Checkpoint
+from cocos.counting.statistics import BATCH_NUMBERS
 from cocos.embeddings import Embeddings
 from cocos.engine import devices
 from cocos.engine.negatives import OfLines, OfPairs, numbers
@@ -72,7 +73,7 @@ def eps_curve(
     )
     variables = {
         "contributing_all": (("direction", "eps"), total, "contributing negatives per query", "candidates"),
-        "idle_fraction": (("direction", "eps"), 1 - some, "part of the queries without any contributing negative", "1"),
+        "idle_fraction": (("direction", "eps"), 1 - some, *BATCH_NUMBERS["idle_fraction"].about),
         "direction": ("direction", list(sums)),
         "eps": ("eps", grid, "smallest share that contributes", "share"),
     }

@@ -16,6 +16,7 @@ from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health
+from cocos.counting.averages import DRAWN_LABELS
 from cocos.embeddings import Embeddings, batches, scores
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scored import NO_BATCHES, Scores
@@ -30,8 +31,8 @@ EVALUATED_SPLITS = ("test", "val", "dev", "train")
 # Variables over (direction, query): long name and units.
 RANK_LABELS = {
     "best_rank": ("rank of the best positive of a query, without distractors", "rank"),
-    "query_index": ("row of the query in the embeddings", "1"),
-    "query_group": ("group of the query, numbered in ascending order", "1"),
+    "query_index": DRAWN_LABELS["query_index"],
+    "query_group": DRAWN_LABELS["query_group"],
 }
 # Ending of the metrics of the members of an ensemble, over (member, direction).
 OF_MEMBERS = "_of_members"

@@ -16,6 +16,7 @@ from cocos.base.ranges import Level, whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import AnnotatedRows, Items
 from cocos.counting import findings, statistics
+from cocos.counting.comparisons import DIFFERENCE_LABELS
 from cocos.counting.forces import gradient, norm_slope, sides
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
@@ -41,7 +42,7 @@ PAIR_LABELS = {
     "opposed": ("queries whose gradients have a cosine below 0", "%"),
     "ratio": ("length of the gradient of the other loss in parts of that of the one, median", "1"),
     "pairs": ("queries that have a gradient of both", "queries"),
-    "groups": ("groups of those queries, within which they may depend on each other", "groups"),
+    "groups": DIFFERENCE_LABELS["groups"],
     "alone": ("queries with a gradient of the one loss and none of the other", "%"),
 }
 # What the comparison cannot say.
@@ -105,7 +106,7 @@ def gradients(
     runs = prepare_all(rows, every, **sampling)
     for run in runs:
         traits = losses.traits(run.loss)
-        if traits.weights == "influence" or traits.own_scores:
+        if not traits.of_its_metric:
             name = losses.name_of(run.loss)
             raise InputError(f"{name}: it weighs no scores that cocos knows, so its gradient is not known")
     known = checkpoint.items(sampling["split"]) if checkpoint else None

@@ -11,6 +11,7 @@ from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import Level, Share
 from cocos.checkpoints import Checkpoint
 from cocos.counting import statistics
+from cocos.counting.comparisons import DIFFERENCE_LABELS
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scored import Scores
 from cocos.engine import settings
@@ -34,12 +35,7 @@ REPLAY_LABELS = {
     "mean": ("mean over the queries that have a value", ""),
     "base": ("mean of the setting as it is over the queries that have a value in both", ""),
     "difference": ("mean of the paired differences, the variant less the setting as it is", ""),
-    "low": ("lower end of its confidence interval", ""),
-    "high": ("upper end of its confidence interval", ""),
-    "p": ("p-value of the paired t-test", "1"),
-    "p_holm": ("p-value adjusted for the number of tests (Holm)", "1"),
-    "pairs": ("queries that have a value in both", "queries"),
-    "groups": ("groups of those queries, within which they may depend on each other", "groups"),
+    **DIFFERENCE_LABELS,
 }
 # Of each variant: its value, long name and units.
 VARIANT_LABELS: dict[str, tuple] = {

@@ -9,6 +9,7 @@ import xarray as xr
 from cocos import losses, results
 from cocos.checkpoints import Checkpoint
 from cocos.counting import sharpness
+from cocos.counting.statistics import BATCH_NUMBERS
 from cocos.embeddings import Embeddings
 from cocos.engine import devices
 from cocos.engine.prepared import prepare
@@ -22,7 +23,7 @@ USUAL_NOTE = (
     "retrieval was best at 16 [14, 20] of 127, which other data need not share"
 )
 SOLVE_LABELS = {
-    "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
+    "effective": BATCH_NUMBERS["effective"].about,
     "effective_mean": ("effective number of negatives, mean over the directions", "candidates"),
     "tried_effective": ("effective number of negatives at the value, mean over the directions", "candidates"),
 }

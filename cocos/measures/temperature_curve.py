@@ -11,6 +11,7 @@ from cocos.base.errors import InputError
 from cocos.base.ranges import Share
 from cocos.checkpoints import Checkpoint
 from cocos.counting import sharpness
+from cocos.counting.statistics import BATCH_NUMBERS
 from cocos.embeddings import Embeddings
 from cocos.engine import devices
 from cocos.engine.prepared import prepare
@@ -19,11 +20,7 @@ from cocos.engine.settings import Scored
 
 # Parameters that divide or multiply the scores, with their units, in the order in which they are looked for.
 PARAMETERS = {"temperature": "score", "scale": "1 / score"}
-TEMPERATURE_LABELS = {
-    "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
-    "contributing_all": ("contributing negatives, mean over all queries", "candidates"),
-    "idle_fraction": ("part of the queries without any contributing negative", "1"),
-}
+TEMPERATURE_LABELS = {name: BATCH_NUMBERS[name].about for name in ("effective", "contributing_all", "idle_fraction")}
 # Ratio of the last value of the curve to the loss's own, and of that to the first.
 SPAN = 30.0  # times and parts of the loss's own value
 NEAR_EPS = "up to {} negatives, in all batches and at one value, are so near to eps that they may count or not"

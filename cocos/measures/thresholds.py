@@ -33,8 +33,8 @@ CUTOFF_LABELS = {
 }
 # The entry of a cut-off, long name and units.
 LEVEL_LABELS = {
-    "level": ("cutoff", "cosine at or above which a candidate is returned", "score"),
-    "level_distance": ("distance", "the same as a Euclidean distance of unit vectors, at or below", "distance"),
+    "level": ("cutoff", *CUTOFF_LABELS["cutoff"]),
+    "level_distance": ("distance", *CUTOFF_LABELS["distance"]),
     "level_precision": ("global_precision", "positive among all returned pairs, along the cut-offs", "1"),
     "level_recall": ("global_recall", "returned among all positive pairs, along the cut-offs", "1"),
 }

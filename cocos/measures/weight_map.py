@@ -13,13 +13,14 @@ from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.engine.prepared import prepare
 from cocos.engine.sampling import Sampling, sampled
+from cocos.measures.contributors import CONTRIBUTOR_LABELS
 
 ORDERS = ("hardness", "batch", "group")
 # Maximum number of cells of a map.
 MAP_CELLS = 2**22
 CELL_LABELS = {
-    "weight": ("weight: below 0 pulls, above 0 pushes", "weight"),
-    "share": ("share of one weight's natural size", "share"),
+    "weight": CONTRIBUTOR_LABELS["weight"],
+    "share": CONTRIBUTOR_LABELS["share"],
     "positive": ("pairs that are positive",),
     "negative": ("pairs that are negative",),
 }

@@ -13,6 +13,7 @@ from cocos.embeddings import UNGIVEN, Embeddings
 from cocos.embeddings.scores import METRICS, Pairs, length
 from cocos.embeddings.sources import DIRECTIONS, OTHERS_HARD, OWN_HARD, SOURCES
 from cocos.losses.external.cut import HALF_TOLERANCE, TOLERANCE
+from cocos.losses.external.guard import rows_of
 
 Pick = Callable[[Tensor], Tensor]  # a change of all scores, (Q, W) -> the part of it that stands in one tensor
 
@@ -79,9 +80,7 @@ def columns(spelling: str, pairs: Pairs, directions: Sequence[str], *, unit: boo
         InputError: queries have different numbers of hard negatives, or there are no grades.
         Unfit: there are no embeddings, or query i does not match candidate i alone.
     """
-    part = pairs.embeddings
-    if part is None:
-        raise Unfit(f"{spelling}: it reads embeddings, and these pairs are scores alone")
+    part = rows_of(spelling, pairs)
     queries, candidates = len(part.query), len(part.candidate)
     width = sum({"query": queries, "candidate": candidates}[name.split("-")[1]] for name in directions)
     if pairs.scores.shape[1] != width:
@@ -171,13 +170,12 @@ def places(
             found += both(f"{DIRECTIONS[0]} {number}", score(query, document), 0, place)
     else:
         found += both(DIRECTIONS[0], score(query, every), 0, given.place)
-    if "query-query" in at:
-        found += both("query-query", score(query, query), at["query-query"], rows)
-    if "candidate-query" in at:
-        found += both("candidate-query", score(first, query), at["candidate-query"], rows)
-    if "candidate-candidate" in at:
-        documents, place = (first, given.index[:, 0]) if column_by_column else (every, given.place)
-        found += both("candidate-candidate", score(first, documents), at["candidate-candidate"], place)
+    documents = (first, given.index[:, 0]) if column_by_column else (every, given.place)
+    sides = {"query": (query, rows), "candidate": documents}
+    for name in (each for each in DIRECTIONS[1:] if each in at):
+        asking, asked = name.split("-")
+        columns_of, place = sides[asked]
+        found += both(name, score(query if asking == "query" else first, columns_of), at[name], place)
     return found
 
 

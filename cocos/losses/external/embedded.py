@@ -15,6 +15,7 @@ from cocos.losses._calls import takes_tensors
 from cocos.losses.external.cut import RECOGNISED_METRICS, Cut, See, find, seeded
 from cocos.losses.external.guard import (
     DETACHED,
+    UNWEIGHED,
     Foreign,
     checked,
     derivative,
@@ -24,6 +25,7 @@ from cocos.losses.external.guard import (
     measured,
     per_query,
     reduced,
+    rows_of,
 )
 
 Call = Callable[[Embeddings, Tensor, Tensor, See], Tensor]  # rows with their groups, queries, candidates, see
@@ -32,11 +34,6 @@ INFLUENCE = (
     "influence matrix: the length of the derivative of each query's loss with respect to each candidate, since it "
     "reads no single matrix of scores; it has no sign, so all of it is push and there is no pull"
 )
-# What is not weighed of a loss that reads more of its embeddings than their scores.
-UNWEIGHED = {
-    "lengths": "it reads the lengths too, and that part of its gradient is not weighed",
-    "rows": "it reads its embeddings in other ways too, and that part of its gradient is not weighed",
-}
 
 
 def _unseen(matrix: Tensor) -> Tensor:
@@ -82,9 +79,7 @@ class Embedded(Foreign):
 
     def _rows(self, pairs: Pairs) -> Embeddings:
         """The rows of a batch."""
-        part = pairs.embeddings
-        if part is None:
-            raise Unfit(f"{self.spelling}: it reads embeddings, and these pairs are scores alone")
+        part = rows_of(self.spelling, pairs)
         queries, candidates = pairs.positive.shape
         own = queries == candidates and not part.shared and bool(pairs.positive.diagonal().all())
         if self.traits.matching == "rows" and not own:

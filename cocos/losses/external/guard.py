@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from cocos import losses
-from cocos.base.errors import InputError
+from cocos.base.errors import InputError, Unfit
+from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import Pairs
 from cocos.losses.external import units
 
@@ -23,6 +24,12 @@ UNKNOWN_UNIT, UNKNOWN_UNIT_OF_A_TERM = (
     for whose in ("this loss", "a term")
 )
 MEASURED_UNIT = "its unit is measured: on the first batch, its weights are those of a {} of its scores"
+# What is not weighed of a loss that reads more of its embeddings than their scores.
+UNWEIGHED = {
+    "lengths": "it reads the lengths too, and that part of its gradient is not weighed",
+    "rows": "it reads its embeddings in other ways too, and that part of its gradient is not weighed",
+}
+MEAN_AS_SUM = "it returns a mean over the queries, counted as a sum"
 DETACHED = "its result has no gradient; it is detached somewhere, or computed without PyTorch"
 LIBRARY_FOLDERS = tuple(str(Path(path).parent) for path in (torch.__file__, Path(__file__).parent))
 
@@ -126,12 +133,19 @@ def measured(weights: Tensor, pairs: Pairs) -> tuple[str | None, str]:
     return (None, UNKNOWN_UNIT) if unit is None else (unit.form, MEASURED_UNIT.format(unit.form))
 
 
+def rows_of(name: str, pairs: Pairs) -> Embeddings:
+    """The rows of pairs; refused where these are scores alone."""
+    if pairs.embeddings is None:
+        raise Unfit(f"{name}: it reads embeddings, and these pairs are scores alone")
+    return pairs.embeddings
+
+
 def reduced(value: Tensor, reduction: str | None) -> list[str]:
     """Describe the reduction of a loss that returns one number."""
     if value.ndim:
         return []
     if reduction == "mean":
-        return ["it returns a mean over the queries, counted as a sum"]
+        return [MEAN_AS_SUM]
     return [] if reduction == "sum" else ["it returns one number: its weights are of the loss as reduced by it"]
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cocos import losses
-from cocos.base.errors import InputError, Unfit, nearest
+from cocos.base.errors import InputError, nearest
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import CANDIDATE_QUERY, DIRECTIONS, OF_THE_POSITIVE
@@ -28,7 +28,18 @@ from cocos.losses.external.columns import (
     rescored,
 )
 from cocos.losses.external.cut import seeded
-from cocos.losses.external.guard import Foreign, checked, derivative, gradient, guarded, measured, per_query
+from cocos.losses.external.guard import (
+    MEAN_AS_SUM,
+    UNWEIGHED,
+    Foreign,
+    checked,
+    derivative,
+    gradient,
+    guarded,
+    measured,
+    per_query,
+    rows_of,
+)
 from cocos.losses.external.signature import literal, named, parameters_of, signature_of, value_of
 
 Settings = dict[str, Any]
@@ -234,16 +245,10 @@ class Adapted(Foreign):
     def _change(self, pairs: Pairs) -> Tensor:
         """Scores of the pairs minus those of their embeddings, (Q, W): 0 up to rounding, unless others are given."""
         self._columns(pairs)  # which refuses pairs that do not fit
-        return pairs.scores - self._scores(self._embeddings(pairs)).detach()
+        return pairs.scores - self._scores(rows_of(self.spelling, pairs)).detach()
 
     def _scores(self, part: Embeddings) -> Tensor:
         return rescored(part, self.metric, self.traits.directions, graded=self.traits.graded)
-
-    def _embeddings(self, pairs: Pairs) -> Embeddings:
-        """The rows of the pairs."""
-        if pairs.embeddings is None:
-            raise Unfit(f"{self.spelling}: it reads embeddings, and these pairs are scores alone")
-        return pairs.embeddings
 
     def _weigh(self, pairs: Pairs) -> Tensor:
         """Gradient of the library in the scores, (Q, W); of graded pairs on the diagonal, all of a pair's couples."""
@@ -324,10 +329,9 @@ class Adapted(Foreign):
         weights = self.weight(pairs)
         read = f"{self.metric} scores"
         note = f"its weights are of {read}, by autograd through the code of {self.library}"
-        notes = [*self.remarks, note]
-        notes += ["it returns a mean over the queries, counted as a sum"] if self.adapter.mean else []
+        notes = [*self.remarks, note, *([MEAN_AS_SUM] if self.adapter.mean else [])]
         if not self._through_scores(pairs):
-            notes.append("it reads its embeddings in other ways too, and that part of its gradient is not weighed")
+            notes.append(UNWEIGHED["rows"])
         twin = None if self.unit_ is not None else self.adapter.twin(self.settings)
         unit_note = ""
         if twin is not None:
@@ -350,7 +354,7 @@ class Adapted(Foreign):
 
     def _through_scores(self, pairs: Pairs) -> bool:
         """Whether the gradient of the embeddings is that of the scores, so that the weights are all of it."""
-        part, weights = self._embeddings(pairs), self._weigh(pairs)
+        part, weights = rows_of(self.spelling, pairs), self._weigh(pairs)
         leaves = [rows.detach().clone().requires_grad_() for rows in (part.query, part.candidate)]
         moved = part.with_rows(*leaves)
         other = pairs.with_scores(pairs.scores)

@@ -18,7 +18,7 @@ TAG = 1e-4
 
 def unfit(loss: Embedded, pairs: Pairs) -> str | None:
     """Why the weights of a loss cannot be found by added dimensions; None: they can."""
-    if loss.traits.weights == "influence" or loss.traits.own_scores:
+    if not loss.traits.of_its_metric:
         return "it weighs no scores of a metric that cocos knows"
     return "queries and candidates are one set" if pairs.embeddings is None or pairs.embeddings.shared else None
 
