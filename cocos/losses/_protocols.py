@@ -272,30 +272,11 @@ class StatesTraits:
 
     traits: Traits
 
-    @property
-    def metric(self) -> str:
-        """Scores that it reads."""
-        return self.traits.metric
-
-    @property
-    def couples(self) -> str:
-        """Whether queries share terms."""
-        return self.traits.couples
-
-    @property
-    def gradient(self) -> str:
-        """What its weights are."""
-        return self.traits.gradient
-
-    @property
-    def balanced(self) -> bool:
-        """Whether the weights of each query sum to zero."""
-        return self.traits.balanced
-
-    @property
-    def sample(self) -> str:
-        """How its training batches are drawn."""
-        return self.traits.sample
+    metric = property(lambda self: self.traits.metric, doc="Scores that it reads.")
+    couples = property(lambda self: self.traits.couples, doc="Whether queries share terms.")
+    gradient = property(lambda self: self.traits.gradient, doc="What its weights are.")
+    balanced = property(lambda self: self.traits.balanced, doc="Whether the weights of each query sum to zero.")
+    sample = property(lambda self: self.traits.sample, doc="How its training batches are drawn.")
 
 
 TRAITS = tuple(each.name for each in fields(Traits))
