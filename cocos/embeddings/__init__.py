@@ -200,7 +200,7 @@ class Embeddings:
 
     def marked(self, given: Mapping[str, Any] | None) -> "Embeddings":
         """Give the pairs other marks, by their names: see `cocos.marks.of`; None: no marks."""
-        return self._alike({"marks": marks.each(given, len(self.query), len(self.candidate))})
+        return self.unchecked(marks=marks.each(given, len(self.query), len(self.candidate)))
 
     def _read_as_labelled(self) -> None:
         """Read sides that are the same rows as a labelled set, if some samples have other positives than themselves."""
@@ -318,30 +318,30 @@ class Embeddings:
         directions = self.directions[::-1]
         if len(directions) == 1:
             directions = ("2".join(reversed(directions[0].split("2"))),)
-        return self._alike({
-            "query": self.candidate,
-            "candidate": self.query,
-            "query_group": self.candidate_group,
-            "candidate_group": self.query_group,
-            "directions": directions,
-            "names": self.names and self.names[::-1],
-            "pictures": self.pictures and self.pictures[::-1],
-            "negatives": self.candidate_negatives,
-            "candidate_negatives": self.negatives,
-            "marks": {name: mark.flip() for name, mark in (self.marks or {}).items()},
-            "teacher": self.teacher and self.teacher.flip(),
-        })
+        return self.unchecked(
+            query=self.candidate,
+            candidate=self.query,
+            query_group=self.candidate_group,
+            candidate_group=self.query_group,
+            directions=directions,
+            names=self.names and self.names[::-1],
+            pictures=self.pictures and self.pictures[::-1],
+            negatives=self.candidate_negatives,
+            candidate_negatives=self.negatives,
+            marks={name: mark.flip() for name, mark in (self.marks or {}).items()},
+            teacher=self.teacher and self.teacher.flip(),
+        )
 
     def single(self, direction: str) -> "Embeddings":
         """Keep one direction: the queries alone ask."""
-        return self._alike({"directions": (direction,)})
+        return self.unchecked(directions=(direction,))
 
     def with_rows(self, query: Tensor, candidate: Tensor) -> "Embeddings":
         """The same set with other vectors of its rows, without a second check."""
-        return self._alike({"query": query, "candidate": candidate})
+        return self.unchecked(query=query, candidate=candidate)
 
-    def _alike(self, values: dict[str, object]) -> "Embeddings":
-        """Replace some fields without a second check: fields checked once are right."""
+    def unchecked(self, **values: object) -> "Embeddings":
+        """The same set with other values of some fields, without a second check: fields checked once are right."""
         other = object.__new__(Embeddings)
         other.__dict__.update({each.name: getattr(self, each.name) for each in fields(self)}, _kept=self._kept)
         other.__dict__.update(values)
@@ -365,7 +365,7 @@ class Embeddings:
             values["candidate_variance"] = self.candidate_variance.to(query)
         values["teacher"] = self.teacher and self.teacher.to(query)
         values["grades"] = None if self.grades is None else self.grades.to(query.device)
-        other = self._alike(values)
+        other = self.unchecked(**values)
         if torch.finfo(query.dtype).max < torch.finfo(self.query.dtype).max:
             other._check_rows()
         return other
@@ -373,15 +373,15 @@ class Embeddings:
     def rows(self, query_index: Tensor, candidate_index: Tensor) -> "Embeddings":
         """Select queries and candidates by their row numbers, without a second check."""
         variance = self.candidate_variance
-        return self._alike({
-            "query": self.query[query_index],
-            "candidate": self.candidate[candidate_index],
-            "query_group": self.query_group[query_index],
-            "candidate_group": self.candidate_group[candidate_index],
-            "shared": self.shared and torch.equal(query_index, candidate_index),
-            "candidate_variance": None if variance is None else variance[candidate_index],
-            "teacher": self.teacher and self.teacher.rows(query_index, candidate_index),
-            "grades": None if self.grades is None else self.grades[query_index],
+        return self.unchecked(
+            query=self.query[query_index],
+            candidate=self.candidate[candidate_index],
+            query_group=self.query_group[query_index],
+            candidate_group=self.candidate_group[candidate_index],
+            shared=self.shared and torch.equal(query_index, candidate_index),
+            candidate_variance=None if variance is None else variance[candidate_index],
+            teacher=self.teacher and self.teacher.rows(query_index, candidate_index),
+            grades=None if self.grades is None else self.grades[query_index],
             **dict.fromkeys(("names", "pictures", "negatives", "candidate_negatives")),
             **{"notes": (), "mapped": (), "marks": {}, "_kept": {}},
-        })
+        )

@@ -235,7 +235,7 @@ class Scores:
 
     def marked(self, given: dict[str, Any] | None) -> "Scores":
         """Give the pairs other marks, by their names."""
-        return self._alike({"marks": marks.each(given, *self.scores.shape)})
+        return self.unchecked(marks=marks.each(given, *self.scores.shape))
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Scores":
         """Move to another device or dtype; the same object where nothing changes."""
@@ -244,9 +244,10 @@ class Scores:
             return self
         made = {each.name: value for each in fields(self) if isinstance(value := getattr(self, each.name), Tensor)}
         moved = {name: value.to(scores.device) for name, value in made.items()}
-        return self._alike(moved | {"scores": scores})
+        return self.unchecked(**moved | {"scores": scores})
 
-    def _alike(self, values: dict[str, Any]) -> "Scores":
+    def unchecked(self, **values: Any) -> "Scores":
+        """The same scores with other values of some fields, without a second check."""
         other = object.__new__(Scores)
         other.__dict__.update({each.name: getattr(self, each.name) for each in fields(self)} | values)
         return other

@@ -188,7 +188,7 @@ class Pairs:
         turned = self.embeddings.flip()
         norms = {"query_norm": self.candidate_norm, "candidate_norm": self.query_norm}
         beside = {"embeddings": turned, "candidate_group": turned.candidate_group, "logq": None} | norms
-        return self._alike(self._map_matrices(lambda each: each.T.contiguous()) | beside)
+        return self.unchecked(**self._map_matrices(lambda each: each.T.contiguous()) | beside)
 
     def first(self, number: int) -> "Pairs":
         """The same pairs of the first queries, with all of their candidates; not checked again."""
@@ -200,7 +200,7 @@ class Pairs:
             sizes = (number, len(self.embeddings.candidate))
             query, candidate = (torch.arange(size, device=self.scores.device) for size in sizes)
             cut["embeddings"] = self.embeddings.rows(query, candidate)
-        return self._alike(cut)
+        return self.unchecked(**cut)
 
     def narrow(self) -> "Pairs":
         """The candidates of the batch alone, without the columns of further directions; not checked again."""
@@ -208,18 +208,14 @@ class Pairs:
             return self
         number = len(self.embeddings.candidate)
         ends = {name: getattr(self, name)[:number] for name in ("candidate_group", "candidate_norm")}
-        return self._alike(self._map_matrices(lambda each: each[:, :number]) | ends)
+        return self.unchecked(**self._map_matrices(lambda each: each[:, :number]) | ends)
 
     def with_scores(self, scores: Tensor, query_norm: Tensor | None = None) -> "Pairs":
         """The same pairs with other scores (and query norms), of the same shape; not checked, for torch.func."""
-        return self._alike({"scores": scores} | ({} if query_norm is None else {"query_norm": query_norm}))
+        return self.unchecked(scores=scores, **({} if query_norm is None else {"query_norm": query_norm}))
 
-    def with_negative(self, negative: Tensor) -> "Pairs":
-        """The same pairs of which other pairs are negative, (Q, C) bool; not checked, for torch.func."""
-        return self._alike({"negative": negative})
-
-    def _alike(self, values: dict[str, Any]) -> "Pairs":
-        """Replace some fields without a second check."""
+    def unchecked(self, **values: Any) -> "Pairs":
+        """The same pairs with other values of some fields; not checked, for torch.func."""
         other = object.__new__(Pairs)
         other.__dict__.update(self.__dict__ | values)
         return other

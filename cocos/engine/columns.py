@@ -143,7 +143,7 @@ class Stacked:
         """Other sides, with the groups of all of their rows, that ask in one direction."""
         values = {"query": query, "candidate": candidate, "query_group": groups[0], "candidate_group": groups[1]}
         kept = {"_kept": {}} if self.apart else {}  # values derived from the groups of one stack fit no other
-        return self.embeddings.single("q2c")._alike(values | kept | {"negatives": None, "shared": False})
+        return self.embeddings.single("q2c").unchecked(**values | kept | {"negatives": None, "shared": False})
 
     def of_batch(self, *, two: bool) -> View:
         """View of the candidates of the batches; in two directions where candidates ask as well."""
@@ -153,7 +153,7 @@ class Stacked:
         ]
         names = ("q2c", "c2q") if two else ("q2c",)
         same_group = "negative" if self.apart else "ignore"
-        return stack.view(self.embeddings._alike({"directions": names}), cut, same_group=same_group, **self.options)
+        return stack.view(self.embeddings.unchecked(directions=names), cut, same_group=same_group, **self.options)
 
     @staticmethod
     def asks(batch: Batch) -> int:

@@ -214,13 +214,13 @@ def cast(pairs: Pairs, dtype: torch.dtype) -> Pairs:
 def moved(pairs: Pairs, metric: str, query: Tensor, candidate: Tensor) -> Pairs:
     """The same pairs with other embeddings, and their scores; not checked, so that it works under torch.func."""
     part = pairs.embeddings
-    other = object.__new__(Embeddings)
-    other.__dict__.update(part.__dict__, query=query, candidate=candidate)
     variance = (part.candidate_variance,) if metric == "mahalanobis" else ()
-    result = pairs.with_scores(scores.METRICS[metric](query, candidate, *variance))
-    norms = {"query_norm": scores.length(query), "candidate_norm": scores.length(candidate)}
-    result.__dict__.update(norms, embeddings=other)
-    return result
+    return pairs.unchecked(
+        scores=scores.METRICS[metric](query, candidate, *variance),
+        query_norm=scores.length(query),
+        candidate_norm=scores.length(candidate),
+        embeddings=part.with_rows(query, candidate),
+    )
 
 
 def embedding_gradient(loss, pairs: Pairs) -> tuple[Tensor, Tensor]:

@@ -103,6 +103,5 @@ class Lines:
 
 def _select_queries(pairs: Pairs, rows: slice) -> Pairs:
     """Select queries without checking the pairs again."""
-    part, cut = object.__new__(Pairs), ("scores", "positive", "negative", "query_norm")
-    part.__dict__.update(pairs.__dict__ | {name: getattr(pairs, name)[rows] for name in cut})
-    return part
+    cut = ("scores", "positive", "negative", "query_norm")
+    return pairs.unchecked(**{name: getattr(pairs, name)[rows] for name in cut})

@@ -152,10 +152,8 @@ def _both_directions(pairs: Pairs) -> tuple[Pairs, Pairs]:
 
 def _some(pairs: Pairs, places: slice, *, transposed: bool = False) -> Pairs:
     found = {name: getattr(pairs, name)[:, places] for name in ("scores", "positive", "negative")}
-    other = object.__new__(Pairs)
-    other.__dict__.update(dict.fromkeys(each.name for each in fields(Pairs)))
-    other.__dict__.update({name: values.T for name, values in found.items()} if transposed else found)
-    return other
+    none = dict.fromkeys(each.name for each in fields(Pairs))
+    return pairs.unchecked(**none | ({name: values.T for name, values in found.items()} if transposed else found))
 
 
 def written(loss: losses.Loss) -> str:
@@ -357,10 +355,8 @@ class Adapted(Foreign):
         part, weights = rows_of(self.spelling, pairs), self._weigh(pairs)
         leaves = [rows.detach().clone().requires_grad_() for rows in (part.query, part.candidate)]
         moved = part.with_rows(*leaves)
-        other = pairs.with_scores(pairs.scores)
-        other.__dict__["embeddings"] = moved
         with torch.enable_grad():
-            value = self._run(self._columns(other))
+            value = self._run(self._columns(pairs.unchecked(embeddings=moved)))
             whole = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
             by_scores = torch.autograd.grad((self._scores(moved) * weights).sum(), leaves)
         return _relative(torch.cat(by_scores), torch.cat(whole)) <= _room(weights)

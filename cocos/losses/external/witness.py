@@ -55,8 +55,6 @@ def weights(loss: Embedded, pairs: Pairs) -> Tensor:
     with torch.enable_grad():
         rows = torch.cat([query, (TAG * length(query)).diag()], dim=1), torch.cat([candidate, added], dim=1)
         scores = METRICS[loss.metric](*rows)
-        other = pairs.with_scores(scores)
-        other.__dict__["embeddings"] = part.with_rows(*rows)
-        values = loss(other).sum(), scores.sum()
+        values = loss(pairs.unchecked(scores=scores, embeddings=part.with_rows(*rows))).sum(), scores.sum()
         found, slopes = (torch.autograd.grad(value, added, retain_graph=True)[0].T for value in values)
     return torch.where(pairs.positive | pairs.negative, found / slopes, 0)

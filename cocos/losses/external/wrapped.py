@@ -130,7 +130,7 @@ class KeptNegatives(Wrapped):
 
     def kept(self, pairs: Pairs) -> Pairs:
         """The same pairs, in which the negatives that were not chosen take no part."""
-        return pairs.with_negative(self.negatives(pairs))
+        return pairs.unchecked(negative=self.negatives(pairs))
 
     def bind(self, pairs: Pairs) -> Self:
         """The same choice for a loss that has seen a batch."""
@@ -285,10 +285,8 @@ def _shortened(pairs: Pairs, loss: losses.Loss, dim: int) -> Pairs:
         scores = each.expand(len(pairs.scores), -1)
     else:
         scores = score(query, candidate, *more)
-    cut, rows = pairs.with_scores(scores, length(query)), part.with_rows(query, candidate)
-    rows.__dict__.update(own)
-    cut.__dict__.update(embeddings=rows, candidate_norm=length(candidate))
-    return cut
+    rows, norms = part.unchecked(query=query, candidate=candidate, **own), (length(query), length(candidate))
+    return pairs.unchecked(scores=scores, query_norm=norms[0], candidate_norm=norms[1], embeddings=rows)
 
 
 @takes_tensors
