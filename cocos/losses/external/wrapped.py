@@ -49,12 +49,12 @@ class Wrapped(losses.StatesTraits):
     @classmethod
     def own_names(cls) -> set[str]:
         """Names of the parameters that are not those of the loss."""
-        raise NotImplementedError
+        return {field.name for field in fields(cast(Any, cls))[1:]}
 
     @property
     def own(self) -> dict[str, Any]:
         """Its own parameters, by name."""
-        raise NotImplementedError
+        return {field.name: getattr(self, field.name) for field in fields(cast(Any, self))[1:]}
 
     @property
     def spelling(self) -> str:
@@ -106,16 +106,6 @@ class KeptNegatives(Wrapped):
                 f"{self.spelling}: the candidates are the anchors of {name}, so its queries have no negatives of their "
                 "own to choose from"
             )
-
-    @classmethod
-    def own_names(cls) -> set[str]:
-        """Names of the parameters of the choice."""
-        return {field.name for field in fields(cls)[1:]}
-
-    @property
-    def own(self) -> dict[str, Any]:
-        """Parameters of the choice."""
-        return {field.name: getattr(self, field.name) for field in fields(self)[1:]}
 
     @cached_property
     def traits(self) -> losses.Traits:  # type: ignore[override]
