@@ -269,6 +269,6 @@ def as_help(meaning: str) -> str:
         >>> as_help("number of rows. None: all. At least 2, and `seed` draws them")
         'Number of rows. [all]'
     """
-    text = re.sub(r"[,:;]? see `[^`]*`", "", meaning).replace("`", "")
-    text, default = (re.split(r"\. (?!\d)", each)[0].rstrip(";:,. ") for each in text.partition(" None: ")[::2])
+    parts = re.sub(r"[,:;]? see `[^`]*`", "", meaning).partition(" None: ")[::2]
+    text, default = (re.split(r"\. (?=[A-Z`])", each)[0].replace("`", "").rstrip(";:,. ") for each in parts)
     return f"{text[:1].upper()}{text[1:]}." + (f" [{default}]" if default else "")

@@ -214,6 +214,10 @@ class Pairs:
         """The same pairs with other scores (and query norms), of the same shape; not checked, for torch.func."""
         return self.unchecked(scores=scores, **({} if query_norm is None else {"query_norm": query_norm}))
 
+    def with_negative(self, negative: Tensor) -> "Pairs":
+        """The same pairs of which other pairs are negative, (Q, C) bool; not checked, for torch.func."""
+        return self.unchecked(negative=negative)
+
     def unchecked(self, **values: Any) -> "Pairs":
         """The same pairs with other values of some fields; not checked, for torch.func."""
         other = object.__new__(Pairs)

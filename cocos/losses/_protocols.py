@@ -263,7 +263,7 @@ class Traits:
 
 
 class StatesTraits:
-    """A loss whose attributes are one value, `traits`.
+    """A loss whose attributes are one value, `traits`; it is called with Pairs, or with the tensors that make them.
 
     Examples:
         >>> isinstance(cocos.losses.load("top_k(ntxent)", {"k": 2}), cocos.losses.StatesTraits)
@@ -271,6 +271,12 @@ class StatesTraits:
     """
 
     traits: Traits
+
+    def __init_subclass__(cls) -> None:
+        from cocos.losses._calls import takes_tensors  # imports torch, without which the names of losses are listed
+
+        if "__call__" in vars(cls):
+            takes_tensors(cls)
 
     metric = property(lambda self: self.traits.metric, doc="Scores that it reads.")
     couples = property(lambda self: self.traits.couples, doc="Whether queries share terms.")

@@ -11,7 +11,6 @@ from cocos.base.errors import InputError, Unfit
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import METRICS, Pairs, length
 from cocos.losses import ClosedForm
-from cocos.losses._calls import takes_tensors
 from cocos.losses.external.cut import RECOGNISED_METRICS, Cut, See, find, seeded
 from cocos.losses.external.guard import (
     DETACHED,
@@ -40,7 +39,6 @@ def _unseen(matrix: Tensor) -> Tensor:
     return matrix
 
 
-@takes_tensors
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Embedded(Foreign):
     r"""A foreign loss of embeddings.

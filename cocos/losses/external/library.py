@@ -17,7 +17,6 @@ from cocos.base.errors import InputError, nearest
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import CANDIDATE_QUERY, DIRECTIONS, OF_THE_POSITIVE
-from cocos.losses._calls import takes_tensors
 from cocos.losses.external.columns import (
     BatchColumns,
     ScoreWatch,
@@ -168,7 +167,6 @@ def written(loss: losses.Loss) -> str:
     return f"{type(loss).__name__}({', '.join(given)})"
 
 
-@takes_tensors
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Adapted(Foreign):
     r"""A loss of another library: its own code runs, and autograd gives :math:`\partial \sum \ell / \partial s`.

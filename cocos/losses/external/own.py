@@ -85,7 +85,6 @@ class Told:
         return module
 
 
-@takes_tensors
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class OfScores(Foreign):
     """A loss of the user's that reads scores or Pairs.

@@ -16,13 +16,11 @@ from torch import Tensor
 from cocos import losses
 from cocos.base.errors import InputError, nearest
 from cocos.embeddings.scores import Pairs
-from cocos.losses._calls import takes_tensors
 from cocos.losses.external.guard import UNKNOWN_UNIT, UNKNOWN_UNIT_OF_A_TERM
 
 CAUTION = ("exact", "stop_gradient", "autograd", "pseudo")  # a sum is as weak as its weakest term
 
 
-@takes_tensors
 @dataclass(frozen=True)
 class Sum(losses.StatesTraits):
     r"""Weighted sum of losses of the same scores.

@@ -23,7 +23,6 @@ from cocos import losses
 from cocos.base import ranges
 from cocos.base.errors import InputError
 from cocos.embeddings.scores import METRICS, Pairs, length
-from cocos.losses._calls import takes_tensors
 from cocos.losses.external.sum import terms_of, unit_of, weight_of
 
 # Odd multipliers of seed, step, row and column, whose sum modulo 2^64 is the counter of a pair.
@@ -80,7 +79,6 @@ class Wrapped(losses.StatesTraits):
         )
 
 
-@takes_tensors
 @dataclass(frozen=True)
 class KeptNegatives(Wrapped):
     """A loss of pairs of which only some negatives of each query take part; the classes below choose them.
@@ -120,7 +118,7 @@ class KeptNegatives(Wrapped):
 
     def kept(self, pairs: Pairs) -> Pairs:
         """The same pairs, in which the negatives that were not chosen take no part."""
-        return pairs.unchecked(negative=self.negatives(pairs))
+        return pairs.with_negative(self.negatives(pairs))
 
     def bind(self, pairs: Pairs) -> Self:
         """The same choice for a loss that has seen a batch."""
@@ -279,7 +277,6 @@ def _shortened(pairs: Pairs, loss: losses.Loss, dim: int) -> Pairs:
     return pairs.unchecked(scores=scores, query_norm=norms[0], candidate_norm=norms[1], embeddings=rows)
 
 
-@takes_tensors
 @dataclass(frozen=True)
 class Layers(Wrapped):
     """A loss of the first dimensions of the embeddings; the classes below say of how many.
