@@ -214,7 +214,7 @@ def test_a_set_too_large_to_be_compared_leaves_that_to_commands(monkeypatch):
     monkeypatch.setattr(page, "MOST_SCORED", 96 * 96 - 1)
     monkeypatch.setattr(page, "FEW_BATCHES", 2)
     made = cocos.report(rows(), batch_size=32)
-    assert "2 of the batches" in made.html()
+    assert "the other sections are of 2 of them" in made.html()
     assert "retrieval" not in {each.key for each in made.sections}
     assert any("96 queries with all 96 candidates" in line for line in made.said("unseen"))
     (audited,) = (data for key, data in made.results if key == "suspects")

@@ -198,7 +198,10 @@ class Page:
 
     @property
     def severity(self) -> str:
-        """Of the gravest finding."""
+        """Of the gravest finding; of a comparison, whether the second finds less than the first."""
+        if self._compared():
+            (data,) = (data for _, data in self.results if _kind_of(data) == "diff")
+            return "look" if _finds_less(data) else "note"
         return next((each.severity for each, _ in self.found()), "ok")
 
     @property
@@ -234,9 +237,8 @@ class Page:
         return writing.write(path, self.html().encode(), "page")
 
     def _repr_html_(self) -> str:
-        return (
-            f'<iframe sandbox="allow-scripts" width="100%" height="800" srcdoc="{html.escape(self.html())}"></iframe>'
-        )
+        may, text = "allow-scripts allow-downloads", html.escape(self.html())
+        return f'<iframe sandbox="{may}" width="100%" height="800" srcdoc="{text}"></iframe>'
 
     def document(self) -> dict[str, Any]:
         """The verdict and all findings as plain data."""
@@ -248,12 +250,14 @@ class Page:
     def html(self) -> str:
         """The page as one HTML document."""
         files = resources.files("cocos.reports.page")
-        css, script = ((files / name).read_text("utf-8") for name in ("page.css", "page.js"))
+        css, *own = ((files / name).read_text("utf-8") for name in ("page.css", "page.js", "queries.js"))
+        script = "\n".join(own)
         environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
         template = environment.from_string((files / "page.html").read_text("utf-8"))
         suspects = any(each.suspects for each in self.sections)
         provenance = _provenance([data.attrs for _, data in self.results])
-        key = hashlib.sha256(json.dumps(provenance).encode()).hexdigest()[:16]
+        judged = [(each.key, each.push, each.query_text) for section in self.sections for each in section.suspects]
+        key = hashlib.sha256(json.dumps([provenance, judged]).encode()).hexdigest()[:16]
         any_data = self.curve or self.queries or suspects
         data = _embedded({"curve": self.curve, "key": key}) if any_data else ""
         return template.render(
@@ -316,6 +320,12 @@ def _drawn(draw: Callable[[Path], object], kind: str) -> Picture:
 def _asks(each: Finding) -> bool:
     """Whether a finding asks for something; a change that is resolved may be the one that was wanted."""
     return each.state == "found" and each.severity in ASKING and each.kind != "changed"
+
+
+def _finds_less(compared: xr.Dataset) -> bool:
+    """Whether the positives of the second are ranked lower than those of the first, in a direction at least."""
+    ranked = [str(name) for name in compared["metric"].values if re.fullmatch(r"R@\d+|MRR", str(name))]
+    return bool((compared["high"].sel(metric=ranked) < 0).any())
 
 
 def _compared_with(each: Finding) -> str:
@@ -510,7 +520,7 @@ def of_model(
     name = frozen.path.name if frozen else "Embeddings"
     about = [*(text for text in reports.table("count", counted).notes if "eps =" in text)]
     slider = None if curve is None else _slider(curve, counted)
-    about += [f"what is unequal, what if and suspects: {FEW_BATCHES} of the batches"] if few else []
+    about += [f"the count is of all batches, and the other sections are of {FEW_BATCHES} of them"] if few else []
     about += [f"one by one: {said}"] if single and (said := queries.header(single)) else []
     return Page(name, about, sections, results, work.missing, slider, single)
 
