@@ -590,3 +590,6 @@ if (queries) {
   };
   start(state.get("direction"));
 }
+if (state.has("section")) {
+  document.getElementById(state.get("section"))?.scrollIntoView();
+}
