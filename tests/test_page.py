@@ -103,6 +103,11 @@ def test_results_and_two_models_have_a_page(tmp_path):
     compared = cocos.report(first, second, batch_size=32)
     assert [page._kind_of(data) for _, data in compared.results] == ["diff", "count", "count"]
     assert "MRR goes from" in compared.verdict
+    assert (compared.severity, cocos.report(second, first, batch_size=32).severity) == ("note", "look")
+    moved = next(each for each in compared.sections if each.title == "Which queries moved?")
+    rows_moved = next(data for _, data in compared.results if "changed_index" in data)["changed_index"].values
+    shown = [[row[0] for row in detail.tables[0].rows if row[0]] for detail in moved.details]
+    assert shown == [[str(row) for row in side if row >= 0] for side in rows_moved]
     counted = measures.count(first, batch_size=32)
     alone = cocos.report(counted)
     assert [each.key for each in alone.sections] == ["count-0"]
@@ -215,6 +220,7 @@ def test_a_run_that_collapses_is_one_finding_and_no_matter_of_temperature():
     assert kinds[0] == "collapse" and "alike" not in kinds
     told = {each.sentence for each, _ in made.found()}
     assert not told & set(made.sections[0].says) and "detectors were watching" not in made.html()
+    assert "?" not in "".join(value for _, value in page._provenance([data.attrs for _, data in made.results]))
     assert not any("temperature (a larger" in f"{each.sentence}{each.cure}" for each, _ in made.found())
 
 

@@ -32,14 +32,14 @@ from cocos.checkpoints.training_sets import AnnotatedRows
 from cocos.counting import verdicts
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
-from cocos.reports import audit, findings, plot_kinds, saving, terminal
+from cocos.reports import audit, diff, findings, plot_kinds, saving, terminal
 from cocos.reports.layout import Step, Table
 from cocos.reports.page import queries
 
 # Severities that ask for something, the gravest first.
 ASKING = ("stop", "look")
 # Rows of a table that stands open on the page; a longer one unfolds.
-OPEN_ROWS = 20
+OPEN_ROWS = 24
 # Models that a page compares.
 MOST_MODELS = 2
 # What a result of a measure has, and that of no other.
@@ -618,8 +618,17 @@ def of_results(several: Mapping[str, xr.Dataset], kinds: Sequence[str]) -> Page:
         told = {each.sentence for each in findings.of(data)}
         says = [line for line in shown.head if line not in told and WATCHED not in line]
         sections.append(_answered(key, title, says, drawn, shown))
+        if kind == "diff" and (moved := diff.tables(data)[1:]):
+            sections.append(_moved(f"moved-{place}", moved))
         kept.append((key, data))
     return Page(", ".join(several), (), sections, kept)
+
+
+def _moved(key: str, several: Sequence[Table]) -> PageSection:
+    """The queries that changed most between two results, of each direction."""
+    says = ("The intervals above are of the means; these are single queries.",)
+    details = [Detail(" ".join(each.head), [replace(each, head=each.notes)]) for each in several]
+    return PageSection(key, "Which queries moved?", says, details=details)
 
 
 def _slider(curve: xr.Dataset, counted: xr.Dataset) -> dict[str, Any]:
@@ -705,6 +714,7 @@ def _provenance(several: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], 
     for attrs in several:
         file = files.setdefault((attrs.get("checkpoint_path"), attrs.get("checkpoint_sha256")), {})
         for key, name in PROVENANCE.items():
-            if said := terminal.bounded(terminal.clean(str(attrs.get(key, "")))):
+            lines = filter(None, str(attrs.get(key, "")).splitlines())  # a line for each checkpoint of a run
+            if said := terminal.bounded(terminal.clean(", ".join(lines))):
                 file.setdefault(name, {})[said] = None
     return tuple((name, ", ".join(values)) for file in files.values() for name, values in file.items())
