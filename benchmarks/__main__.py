@@ -1,4 +1,4 @@
-"""Run benchmarks: `python -m benchmarks [--quick | --full] [--case NAME ...] [--json FILE]`; exit 1 on a missed bar."""
+"""Run benchmarks: `python -m benchmarks [--quick | --full | --device cuda] [--case NAME]`; exit 1 on a missed bar."""
 
 import argparse
 import json
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks import host
 from benchmarks.cases import GATED, NTXENT, Case, selected
 from benchmarks.figures import growth, verdicts
 from benchmarks.table import case_lines, growth_lines, header_lines
@@ -111,16 +112,26 @@ def main() -> None:
     size.add_argument(
         "--full", dest="tier", action="store_const", const="full", help="run all cases, with up to 65,536 queries"
     )
+    size.add_argument(
+        "--device",
+        choices=["cuda"],
+        help="compare the GPU with the host first, then run the cases of the GPU: about five minutes",
+    )
     parser.add_argument("--case", action="append", default=[], metavar="NAME", help="run only this case (repeatable)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements to this file")
     chosen = parser.parse_args()
-    tier = chosen.tier or "default"
+    tier = chosen.device or chosen.tier or "default"
+    if chosen.device and not torch.cuda.is_available():
+        parser.error(f"--device {chosen.device}: PyTorch finds 0 CUDA devices")
     try:
         cases = selected(tier, chosen.case, cuda=torch.cuda.is_available())
     except ValueError as error:
         parser.error(str(error))
     machine = {"cpu": _cpu(), "load": os.getloadavg()[0], **child("machine")}
     print("\n".join(header_lines(machine)), flush=True)
+    compared = list(host.checks(chosen.device)) if chosen.device else []
+    if compared:
+        print("\n".join(["", *host.lines(compared), *host.speed(chosen.device)]), flush=True)
     found, judged = {}, []
     for done, case in enumerate(cases):
         print(f"{done + 1} of {len(cases)}: {case.name}", file=sys.stderr, flush=True)
@@ -137,7 +148,7 @@ def main() -> None:
     if chosen.json:
         bars = [{"case": case, "row": row, **asdict(verdict), "ok": verdict.ok} for case, row, verdict in judged]
         chosen.json.write_text(json.dumps({"machine": machine, "cases": found, "bars": bars}, indent=1), "utf-8")
-    sys.exit(1 if missed else 0)
+    sys.exit(1 if missed or any(each.differs for each in compared) else 0)
 
 
 if __name__ == "__main__":

@@ -154,6 +154,15 @@ def _columns(queries: int, hard: int) -> Case:
     return Case(f"columns-{hard}", Inputs(queries, 512, hard=hard), (BARE, *rows))
 
 
+def _counted(name: str, inputs: Inputs) -> Case:
+    """The public function on a GPU, beside autograd and counting there."""
+    rows = [BARE]
+    for reading in (Reading("ntxent"), TRIPLET, SIGLIP):
+        rows += [Row(f"{reading.name}, measures.count", "count", (reading,))]
+        rows += [Row(f"{reading.name}, autograd + counting", "naive", (reading,))]
+    return Case(name, inputs, tuple(rows), "cuda", device="cuda")
+
+
 def _growth(size: int) -> Case:
     rows = [BARE, Row(NTXENT, "pass", (ALL,))]
     rows += [Row("dense autograd", "autograd", (ALL,))] if size <= 8192 else []
@@ -255,7 +264,9 @@ CASES = (
         rounds=0,
     ),
     *(_growth(2**power) for power in range(7, 17)),
-    Case("cuda", Inputs(131072, 512), (BARE, *_losses(1.35, 1.35, 1.35, 1.35, None)), "cuda", device="cuda"),
+    _counted("cuda-128", Inputs(128, 512, batches=200)),
+    _counted("cuda-8192", Inputs(8192, 512)),
+    Case("cuda", Inputs(131072, 512), (BARE, *_losses(1.35, 1.35, 1.35, 1.35, None)), "cuda", device="cuda", rounds=3),
 )
 
 

@@ -155,7 +155,7 @@ def gate(row: Row, case: Case, kind: str) -> int:
         name = "eq7" if reading.name == "smoothap" else "contributing"
         counts = found if row.way == "published" else [count for count, _ in found]
         for (_, *side), count in zip(_sides(wide, batch), counts, strict=True):
-            if not torch.allclose(_right(reading, *side)[name].double(), count.double()):
+            if not torch.allclose(_right(reading, *side)[name].double(), count.double().cpu()):
                 raise Wrong(f"{row.name}: counts differ from dense float64")
     return sum(len(side) for side in (wide.query, wide.candidate)[: len(wide.directions)])
 

@@ -88,8 +88,8 @@ def naive(loss, eps: float) -> Callable[[Tensor, Tensor], list[tuple[Tensor, Ten
 
     def one(query: Tensor, candidate: Tensor) -> list[tuple[Tensor, Tensor]]:
         scores = (query @ candidate.T).requires_grad_()
-        other = ~torch.eye(len(scores), dtype=torch.bool)
-        target, found = torch.arange(len(scores)), []
+        other = ~torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+        target, found = torch.arange(len(scores), device=scores.device), []
         for side in (scores, scores.T):
             if softmax:
                 value = cross_entropy(side * unit, target, reduction="sum")

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from benchmarks import adapter, exact, figures, monitor, peers, table, ways
+from benchmarks import adapter, exact, figures, host, monitor, peers, table, ways
 from benchmarks.__main__ import child
 from benchmarks.cases import CASES, FLOOR, NTXENT, TIERS, Bar, Case, Reading, Row, all_cases, selected
 from benchmarks.child import peak, speeds, times
 from benchmarks.inputs import KINDS, Inputs
-from cocos import losses
+from cocos import losses, measures
 from cocos.counting import weights
 from cocos.embeddings import scores
 
@@ -277,3 +277,24 @@ def test_the_overhead_of_the_monitor_is_measured_beside_a_training_without_one(m
     assert found["ways"]["every=1"]["records"] == 6 and found["ways"]["every=50"]["records"] == 1
     assert all(row["low"] <= row["percent"] <= row["high"] for row in found["ways"].values())
     assert len(list(monitor.lines(found))) == 5
+
+
+def test_a_count_that_differs_from_the_hosts_is_named():
+    data = measures.count(Inputs(40, 8).draw()[0], "ntxent", batch_size=20)
+    assert host.differences(data, data) == ()
+    changed = data.copy(deep=True)
+    changed["contributing"][0, 0, 3] += 1
+    changed["push"] = changed["push"] * 1.01
+    assert host.differences(data, changed) == ("contributing", "push")
+    found = [host.Check("one"), host.Check("two", ("push",)), host.Check("three", refused="no teacher")]
+    assert list(host.lines(found))[0] == "1 of 2 comparisons with the host agree"
+
+
+def test_every_loss_of_the_shelf_is_compared_with_the_host(monkeypatch):
+    """On a set that it takes; the host stands for the device."""
+    monkeypatch.setattr(host, "ROWS", 48)
+    monkeypatch.setattr(host, "SIZES", (16,))
+    sources = host._sets()
+    for name in losses.names():
+        found = (check for kind in sources for check in host._counts(name, kind, sources[kind], "cpu"))
+        assert any(not each.refused for each in found), name
