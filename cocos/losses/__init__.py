@@ -64,6 +64,7 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.external.wrapped import matryoshka, random_k, semi_hard, skip_k, top_k
     from cocos.losses.fastap import FastAP as FastAP
     from cocos.losses.gbce import GBCE as GBCE
+    from cocos.losses.ge2e_contrast import GE2EContrast as GE2EContrast
     from cocos.losses.generalized_lifted import GeneralizedLifted as GeneralizedLifted
     from cocos.losses.hcl import HCL as HCL
     from cocos.losses.hist import HIST as HIST
@@ -72,6 +73,7 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.kl_distill import KLDistill as KLDistill
     from cocos.losses.l2_softmax import L2Softmax as L2Softmax
     from cocos.losses.l_softmax import LSoftmax as LSoftmax
+    from cocos.losses.lambdaloss import LambdaLoss as LambdaLoss
     from cocos.losses.lifted_structure import LiftedStructure as LiftedStructure
     from cocos.losses.linear_softmax import LinearSoftmax as LinearSoftmax
     from cocos.losses.listmle import ListMLE as ListMLE
@@ -101,6 +103,7 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.smoothed_softmax import SmoothedSoftmax as SmoothedSoftmax
     from cocos.losses.snm import StochasticNegativeMining as StochasticNegativeMining
     from cocos.losses.softtriple import SoftTriple as SoftTriple
+    from cocos.losses.sphereface2 import SphereFace2 as SphereFace2
     from cocos.losses.subcenter_arcface import SubCenterArcFace as SubCenterArcFace
     from cocos.losses.sup_ap import SupAP as SupAP
     from cocos.losses.supcon import SupCon as SupCon

@@ -30,7 +30,8 @@ class CosFace(SoftmaxLoss):
     Counts: negatives whose softmax probability, with the margin, exceeds eps; unit λ|P|.
     Net: push equals pull for every query.
     Source: Wang et al. 2018, CosFace, arXiv:1801.09414, eq. 4.
-    Also called: LMCL, AM-Softmax, additive cosine margin.
+    Also called: LMCL, AM-Softmax, additive cosine margin, ElasticFace-Cos (margin=0.35: that loss draws the margin of
+        every query anew, with a deviation of 0.0125, arXiv:2109.09416; frozen at one draw it is this).
     Family: margin.
 
     Examples:

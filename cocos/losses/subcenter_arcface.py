@@ -2,14 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._angular import Angle, added
-from cocos.losses._shelf import Positive, ShelfLoss
+from cocos.losses._angular import Angle, added, shifted
+from cocos.losses._shelf import Positive, ShelfLoss, whole
 
 __all__ = ["SubCenterArcFace"]
 
@@ -25,15 +25,21 @@ class SubCenterArcFace(ShelfLoss):
     The positives of a query are its own class y, negatives of one group another class c each (without groups every
     negative is a class of its own), and s are cosines. A class with no candidate in either mask of a query takes no
     part. Beyond π - m, t goes on as a straight line, as in ArcFace. All of the gradient of a class goes to its nearest
-    proxy, the first one of equals: the others of a class rest, however near they are.
+    proxy, the first one of equals: the others of a class rest, however near they are. With the inter-topk penalty the
+    nearest other classes are moved nearer, :math:`S_c \to \cos(\theta_c - m')`, and have more of the push.
 
     Args:
         scale: λ (s in the paper), in units of 1/score; 64 as in the paper.
         margin: m, in radians; 0.5 as in the paper.
+        topk: number of other classes that the inter-topk penalty moves; 0 for none, 5 in common codes.
+        penalty: m' of the inter-topk penalty, in radians; 0.06 as in common codes. A class nearer than m' is moved away.
 
     Counts: nearest proxies of other classes whose softmax probability, with the margin, exceeds eps; unit λ.
     Net: the pull of the nearest own proxy is the push times t'.
-    Source: Deng et al. 2020, Sub-center ArcFace, ECCV, doi:10.1007/978-3-030-58621-8_43, eqs. 3-4.
+    Source: Deng et al. 2020, Sub-center ArcFace, ECCV, doi:10.1007/978-3-030-58621-8_43, eqs. 3-4; inter-topk penalty
+        of Zhao et al. 2021, Multi-query multi-head attention pooling and Inter-topK penalty for speaker verification,
+        arXiv:2110.05042.
+    Also called: AAM-Softmax with sub-centers, inter-topk AAM-Softmax (topk=5; scale=32 and margin=0.2 for speakers).
     Family: proxy.
 
     Examples:
@@ -51,12 +57,18 @@ class SubCenterArcFace(ShelfLoss):
 
     scale: Positive = 64.0
     margin: Angle = 0.5
-    share: ClassVar[str] = "probability"
+    topk: Annotated[int, whole(0)] = 0
+    penalty: Angle = 0.06
+
+    @property
+    def share(self) -> str | None:
+        """A share is a probability where no class is moved nearer, by a slope of its own."""
+        return None if self.topk else "probability"
 
     @property
     def balanced(self) -> bool:
         """Whether the weights of a query sum to zero."""
-        return self.margin == 0
+        return self.margin == 0 and not (self.topk and self.penalty)
 
     def _nearest(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Column of the nearest proxy of each class, (Q, G + 1), the own class last, and whether a class takes part."""
@@ -73,34 +85,47 @@ class SubCenterArcFace(ShelfLoss):
         there = first < scores.shape[1]
         return torch.where(there, first, 0), there
 
-    def _logits(self, pairs: Pairs, nearest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of the other classes, (Q, G), and of the own one with its slope, (Q, 1)."""
+    def _logits(self, pairs: Pairs, nearest: Tensor, there: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of the other classes, (Q, G), and of the own one, (Q, 1), and the slopes of all, (Q, G + 1)."""
         similarity = pairs.scores.gather(1, nearest)
+        others = similarity[:, :-1]
         target, slope = added(similarity[:, -1:], self.margin)
-        return self.scale * similarity[:, :-1], self.scale * target, slope
+        slopes = torch.ones_like(others)
+        if self.topk:
+            similar = others.detach().masked_fill(~there[:, :-1], -torch.inf)
+            order = similar.argsort(dim=1, descending=True, stable=True)
+            hardest = there[:, :-1] & (order.argsort(dim=1) < self.topk)
+            nearer, slope_nearer, _ = shifted(others, math.cos(self.penalty), -math.sin(self.penalty))
+            others, slopes = torch.where(hardest, nearer, others), torch.where(hardest, slope_nearer, slopes)
+        return self.scale * others, self.scale * target, torch.cat([slopes, slope], dim=1)
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         nearest, there = self._nearest(pairs)
-        others, own, _ = self._logits(pairs, nearest)
+        others, own, _ = self._logits(pairs, nearest, there)
         gap = logsumexp(others, there[:, :-1]) - own
         return torch.where(there[:, -1:], torch.logaddexp(gap, torch.zeros_like(gap)), 0)[:, 0]
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C), 0 for all proxies but the nearest one of each class.
 
-        Others :math:`\lambda \pi_c`, the own one :math:`-\lambda t' (1 - \pi_y)`, with π the softmax over the classes.
+        Others :math:`\lambda \pi_c`, times their own slope where they are moved, the own one
+        :math:`-\lambda t' (1 - \pi_y)`, with π the softmax over the classes.
         """
         nearest, there = self._nearest(pairs)
-        others, own, slope = self._logits(pairs, nearest)
+        others, own, slopes = self._logits(pairs, nearest, there)
         missing = torch.where(there[:, -1:], (logsumexp(others, there[:, :-1]) - own).sigmoid(), 0)
-        error = torch.cat([missing * softmax(others, there[:, :-1]), -slope * missing], dim=1)
+        error = slopes * torch.cat([missing * softmax(others, there[:, :-1]), -missing], dim=1)
         return self.scale * torch.zeros_like(pairs.scores).scatter_add(1, nearest, torch.where(there, error, 0))
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a class with all of the probability, (): λ."""
         return pairs.scores.new_tensor(self.scale)
 
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning, which takes degrees: class, arguments, setting."""
-        return "SubCenterArcFaceLoss", {"margin": math.degrees(self.margin), "scale": self.scale}, "proxies"
+    def peer(self) -> tuple[str, dict[str, Any], str] | None:
+        """The same loss in pytorch-metric-learning, which takes degrees: class, arguments, setting; None with topk."""
+        return (
+            None
+            if self.topk
+            else ("SubCenterArcFaceLoss", {"margin": math.degrees(self.margin), "scale": self.scale}, "proxies")
+        )

@@ -2,7 +2,7 @@
 
 import math
 
-from oracles._loops import logsumexp, rows, softplus
+from oracles._loops import logsumexp, rows, sigmoid, softplus
 
 
 def _cross_entropy(own, others):
@@ -212,14 +212,40 @@ def proxy_gml(pairs, ratio):
     return losses
 
 
-def subcenter_arcface(pairs, scale, margin):
-    """Deng et al. 2020: the nearest proxy of each class, and ArcFace of these."""
+def _turned(cosine, angle):
+    """A cosine turned by an angle; beyond 1 either way sin θ is 0."""
+    return math.cos(math.acos(cosine) + angle) if abs(cosine) < 1 else math.cos(angle) * cosine
+
+
+def subcenter_arcface(pairs, scale, margin, topk, penalty):
+    """Deng et al. 2020: the nearest proxy of each class, and ArcFace of these; Zhao et al. 2021 move the topk others."""
+    losses = []
+    for row, positives, negatives in rows(pairs):
+        others = [max(row[n] for n in places) for places in _classes(pairs, negatives)]
+        hardest = sorted(range(len(others)), key=lambda c, others=others: (-others[c], c))[:topk]
+        moved = [_turned(s, -penalty) if c in hardest else s for c, s in enumerate(others)]
+        own = scale * _added(max(row[p] for p in positives), margin) if positives else 0.0
+        losses.append(_cross_entropy(own, [scale * s for s in moved]) if positives else 0.0)
+    return losses
+
+
+def sphereface2(pairs, scale, margin, balance, t, bias):
+    """Wen et al. 2022 eq. 5, with the cosine g and the margin C."""
+    losses = []
+    for row, positives, negatives in rows(pairs):
+        steep = [2 * max((s + 1) / 2, 0.0) ** t - 1 for s in row]
+        own = math.fsum(softplus(-(scale * (steep[p] - margin) + bias)) for p in positives)
+        others = math.fsum(softplus(scale * (steep[n] + margin) + bias) for n in negatives)
+        losses.append((balance * own + (1 - balance) * others) / scale)
+    return losses
+
+
+def ge2e_contrast(pairs, scale, bias):
+    """Wan et al. 2018 eq. 7, once for each positive."""
     return [
-        _cross_entropy(
-            scale * _added(max(row[p] for p in positives), margin),
-            [scale * max(row[n] for n in places) for places in _classes(pairs, negatives)],
-        )
-        if positives
+        math.fsum(1 - sigmoid(scale * row[p] + bias) for p in positives)
+        + len(positives) * sigmoid(scale * max(row[n] for n in negatives) + bias)
+        if positives and negatives
         else 0.0
         for row, positives, negatives in rows(pairs)
     ]
