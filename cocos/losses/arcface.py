@@ -36,8 +36,8 @@ class ArcFace(SoftmaxLoss):
     Counts: negatives whose softmax probability, with the margin, exceeds eps; unit λ|P|. A positive may exceed 1.
     Net: the pull of a positive is its part of the push times t'.
     Source: Deng et al. 2019, ArcFace, arXiv:1801.07698, eq. 3; beyond π - m from its published code.
-    Also called: additive angular margin, AAM-Softmax, ElasticFace-Arc (margin=0.5: that loss draws the margin of every query
-        anew, from a normal distribution of deviation 0.0125 about it, arXiv:2109.09416; frozen at one draw it is this).
+    Also called: additive angular margin, AAM-Softmax, ElasticFace-Arc (margin=0.5: that loss draws the margin of
+        every query anew, with a deviation of 0.0125, arXiv:2109.09416; frozen at one draw it is this).
     Family: margin.
 
     Examples:

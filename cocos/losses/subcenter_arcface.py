@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ class SubCenterArcFace(ShelfLoss):
         scale: λ (s in the paper), in units of 1/score; 64 as in the paper.
         margin: m, in radians; 0.5 as in the paper.
         topk: number of other classes that the inter-topk penalty moves; 0 for none, 5 in common codes.
-        penalty: m' of the inter-topk penalty, in radians; 0.06 as in common codes. A class nearer than m' is moved away.
+        penalty: m' of the inter-topk penalty, in radians; 0.06 as in common codes. A class within m' moves away.
 
     Counts: nearest proxies of other classes whose softmax probability, with the margin, exceeds eps; unit λ.
     Net: the pull of the nearest own proxy is the push times t'.

@@ -218,7 +218,7 @@ def _turned(cosine, angle):
 
 
 def subcenter_arcface(pairs, scale, margin, topk, penalty):
-    """Deng et al. 2020: the nearest proxy of each class, and ArcFace of these; Zhao et al. 2021 move the topk others."""
+    """Deng et al. 2020: the nearest proxy of each class, and ArcFace of these; Zhao et al. 2021 move topk others."""
     losses = []
     for row, positives, negatives in rows(pairs):
         others = [max(row[n] for n in places) for places in _classes(pairs, negatives)]
