@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos.embeddings import scores as scores
     from cocos.embeddings.scored import Scores
     from cocos.embeddings.scores import Pairs
+    from cocos.embeddings.tokens import Tokens
     from cocos.monitor import Monitor
     from cocos.reports.page import report
     from cocos.results import correlation as correlation
@@ -35,6 +36,7 @@ _HOMES = {
     "Monitor": "cocos.monitor",
     "Pairs": "cocos.embeddings.scores",
     "Scores": "cocos.embeddings.scored",
+    "Tokens": "cocos.embeddings.tokens",
     "UnsafeFile": "cocos.base.errors",
     "open": "cocos.checkpoints",
     "report": "cocos.reports.page",
@@ -46,6 +48,7 @@ __all__ = [
     "Monitor",
     "Pairs",
     "Scores",
+    "Tokens",
     "UnsafeFile",
     "__version__",
     "batches",

@@ -193,6 +193,7 @@ class Scores:
     shared = proxies = False
     negatives = candidate_negatives = candidate_variance = grades = pictures = None
     mapped = ()
+    metric = "given"  # name of the scores
 
     @property
     def query(self) -> Tensor:
@@ -255,6 +256,10 @@ class Scores:
     def candidates(self, query_index: Tensor, places: Tensor) -> Tensor:
         """Number of the candidates at some places of the lists of some queries, (n,) from (n,) and (n,)."""
         return places if self.candidate_index is None else self.candidate_index[query_index, places]
+
+    def of_batch(self, batch: Batch, block: slice, same_group: str) -> Pairs:
+        """Make the input of a loss of some queries of a batch, each with its own candidates."""
+        return self.pairs(batch.query_index[block])
 
     def pairs(self, query_index: Tensor) -> Pairs:
         """Make the input of a loss of some queries.

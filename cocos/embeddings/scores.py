@@ -337,14 +337,7 @@ def pairs(
     if graded and embeddings.grades is not None:
         return _with_graded_pairs(embeddings, batch, query_index, metric)
     part = embeddings.rows(query_index, batch.candidate_index)
-    same = part.query_group[:, None] == part.candidate_group[None, :]
-    positive, negative = same, ~same
-    if batch.paired:
-        place = torch.arange(len(batch.candidate_index), device=same.device)
-        positive = place[: len(batch.query_index)][block or slice(None)][:, None] == place[None, :]
-        negative = ~positive if same_group == "negative" else ~(same | positive)
-    elif embeddings.shared:
-        positive = same & (query_index[:, None] != batch.candidate_index[None, :])
+    positive, negative = matched(embeddings, batch, block or slice(None), same_group)
     variance, teacher = (part.candidate_variance,) if metric == "mahalanobis" else (), embeddings.teacher
     sourced = batch.extra > 0 or embeddings.negatives is not None
     found = Pairs(
@@ -363,6 +356,26 @@ def pairs(
     apart = batch.paired and same_group == "negative"
     blocks = sources.others(embeddings, batch, query_index, positive, directions, METRICS[metric], apart=apart)
     return _with_columns(found, blocks)
+
+
+def matched(embeddings: Any, batch: Batch, block: slice, same_group: str) -> tuple[Tensor, Tensor]:
+    """Which candidates of a batch are positives, and which negatives, of some of its queries, (q, c) bool each.
+
+    Args:
+        embeddings: the whole set, or another source with `query_group`, `candidate_group` and `shared`.
+        batch: the rows seen together.
+        block: these queries of the batch.
+        same_group: as in `pairs`.
+    """
+    query, candidate = batch.query_index[block], batch.candidate_index
+    same = embeddings.query_group[query][:, None] == embeddings.candidate_group[candidate][None, :]
+    if batch.paired:
+        place = torch.arange(len(candidate), device=same.device)
+        positive = place[: len(batch.query_index)][block][:, None] == place[None, :]
+        return positive, ~positive if same_group == "negative" else ~(same | positive)
+    if embeddings.shared:
+        return same & (query[:, None] != candidate[None, :]), ~same
+    return same, ~same
 
 
 def _with_columns(pairs: Pairs, blocks: Sequence[sources.Block]) -> Pairs:

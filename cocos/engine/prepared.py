@@ -25,6 +25,7 @@ from cocos.embeddings.batches import Batch, Plan
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.similarities import SYMMETRIC
+from cocos.embeddings.tokens import SCORED, Tokens
 from cocos.engine import devices, readers
 from cocos.engine.readers import columns
 from cocos.engine.readers.lines import LINES_TILE
@@ -57,7 +58,7 @@ WEIGHING_ARRAYS = 10
 class Run:
     """A set of embeddings, a loss, and the batches to look at."""
 
-    embeddings: Embeddings | Scores
+    embeddings: Embeddings | Scores | Tokens
     loss: losses.Loss
     plan: Plan
     same_group: str  # relation of two rows of one group: ignored, negatives, or positives of a labelled loss
@@ -71,7 +72,7 @@ class Run:
     @property
     def findings(self) -> tuple[Finding | str, ...]:
         """Findings and notes for the user on the embeddings, the batches and the loss."""
-        if isinstance(self.embeddings, Scores):
+        if isinstance(self.embeddings, SCORED):
             return (*self.embeddings.notes, *self.plan.notes, *losses.traits(self.loss).notes)
         return (
             *health.meaningless(self.embeddings, self.loss.metric),
@@ -107,6 +108,7 @@ class Run:
             **findings.attributes(self.findings),
             "eps": self.eps,
         }
+        attrs |= {"metric": self.embeddings.metric} if isinstance(self.embeddings, SCORED) else {}
         attrs |= self.checkpoint.identity() | {"split": self.split} if self.checkpoint else {}
         return results.provenance(self.loss, **attrs | more)
 
@@ -137,9 +139,9 @@ class Run:
 
     def block(self, embeddings: Embeddings, batch: Batch, block: slice) -> Pairs:
         """Pairs of some queries of a batch, as the loss sees it."""
-        if isinstance(embeddings, Scores):
-            return embeddings.pairs(batch.query_index[block])
         apart = "negative" if self.same_group == "negative" else "ignore"
+        if isinstance(embeddings, SCORED):
+            return embeddings.of_batch(batch, block, apart)
         number = len(batch.query_index[block]) * len(batch.candidate_index)
         with devices.rounding(), threads(number):
             traits, options = losses.traits(self.loss), {"same_group": apart, "block": block}
@@ -328,9 +330,10 @@ def embedded(
     if isinstance(embeddings, Checkpoint):
         with devices.threads():
             embeddings = embeddings.embed(split, device or "auto", progress and progress("encoding"))
-    if isinstance(embeddings, Scores) and not scored:
-        raise InputError("scores: this needs the vectors of queries and candidates, and there are scores alone")
-    if not isinstance(embeddings, Embeddings | Scores):
+    if isinstance(embeddings, SCORED) and not scored:
+        there = "the vectors of tokens" if isinstance(embeddings, Tokens) else "scores"
+        raise InputError(f"scores: this needs the vectors of queries and candidates, and there are {there} alone")
+    if not isinstance(embeddings, (Embeddings, *SCORED)):
         what = type(embeddings).__name__
         raise InputError(f"embeddings: {what}, expected cocos.Embeddings or a checkpoint, as cocos.open(path) gives")
     return embeddings.to(device=None if device is None else device_of(device))
@@ -402,7 +405,7 @@ def prepare_all(
     for loss in several if not whole else ():  # published shares are sums over the positives, which may exceed 1
         _refuse_unreachable(losses.of(loss), eps)
     embeddings = embedded(embeddings, options["split"], options["device"], options["progress"], scored=scored)
-    if isinstance(embeddings, Scores):
+    if isinstance(embeddings, SCORED):
         return _of_scores(embeddings, several, checkpoint, options, eps, whole=whole)
     if not drawn:
         options["batches"] = tuple(batch.to(embeddings.query.device) for batch in given)
@@ -411,9 +414,7 @@ def prepare_all(
     for given_loss in several:
         loss = losses.of(given_loss)
         matching, traits = losses.traits(loss).matching, losses.traits(loss)
-        same_group = {"labels": "positive", "rows": "negative", "columns": "negative"}.get(
-            matching, options["same_group"]
-        )
+        same_group = _same_group(loss, options)
         scores.check(embeddings, loss.metric, checkpoint and checkpoint.path)
         if missing := [name for name in traits.requires if getattr(embeddings, name) is None]:
             raise InputError(f"{losses.name_of(loss)} reads {missing[0]}, which the embeddings do not have: {TO_GIVE}")
@@ -452,8 +453,14 @@ def prepare_all(
     return made
 
 
+def _same_group(loss: losses.Loss, options: Sampling) -> str:
+    """What a loss makes of two rows of one group: as it is trained, or else as the options say."""
+    fixed = {"labels": "positive", "rows": "negative", "columns": "negative"}
+    return fixed.get(losses.traits(loss).matching, options["same_group"])
+
+
 def _of_scores(
-    given: Scores,
+    given: Scores | Tokens,
     several: Sequence,
     checkpoint: Checkpoint | None,
     options: Sampling,
@@ -461,31 +468,37 @@ def _of_scores(
     *,
     whole: bool,
 ) -> list[Run]:
-    """Prepare the runs of scores: one batch, of each query as it stands."""
+    """Prepare the runs of scores: one batch, of each query as it stands; of tokens, the batches that are drawn."""
     if whole:
         raise InputError("convention: the published counters read embeddings; scores are counted by `standard`")
     dtype, made = options["dtype"] or "float64", []
-    own, plan = given.to(dtype=SCORE_TYPES[dtype]), given.plan
+    own, drawn = given.to(dtype=SCORE_TYPES[dtype]), isinstance(given, Tokens)
+    planned = functools.cache(functools.partial(_planned, given, checkpoint, options))
     for each in several:
         loss = losses.of(each)
+        rows = losses.traits(loss).matching in {"rows", "columns"}
+        plan = planned(loss.sample, rows, losses.traits(loss).matching == "columns") if drawn else given.plan
         if reason := _needs_vectors(loss, given):
             raise InputError(f"{losses.name_of(loss)} {reason}")
         _refuse_unreachable(loss, eps)
-        _refuse_too_large(loss, math.prod(plan.batches[0].sizes), own.scores.device, whole=False)
-        made.append(Run(own, loss, plan, "ignore", checkpoint, dtype, False, options["seed"], options["split"], eps))
+        largest = max(math.prod(batch.sizes) for batch in plan.batches)
+        _refuse_too_large(loss, largest, given.query.device, whole=False)
+        same_group = _same_group(loss, options) if drawn else "ignore"
+        made.append(Run(own, loss, plan, same_group, checkpoint, dtype, False, options["seed"], options["split"], eps))
     return made
 
 
-def _needs_vectors(loss: losses.Loss, given: Scores) -> str:
+def _needs_vectors(loss: losses.Loss, given: Scores | Tokens) -> str:
     """Say what a loss reads that scores alone have not; empty: nothing."""
     traits = losses.traits(loss)
     if traits.reads == "embeddings" or len(traits.directions) > 1:
         return "reads embeddings, and there are scores alone"
     if loss.metric not in READ_AS_GIVEN:
         return f"reads {loss.metric.replace('_', ' ')} scores of vectors, and there are scores alone"
-    if "teacher" in traits.requires and given.reference is None and given.grade is None:
+    listed = isinstance(given, Scores)
+    if "teacher" in traits.requires and not (listed and (given.reference is not None or given.grade is not None)):
         return "reads scores of a reference or a teacher, and there are none: give reference (queries, candidates)"
-    if loss.couples == "candidate" and given.candidate_index is not None:
+    if loss.couples == "candidate" and listed and given.candidate_index is not None:
         return "compares the queries of each candidate, and every query has a list of its own"
     query, candidate = torch.tensor([1.0, 30.0]), torch.tensor([1.0, 30.0, 2.0])
     norms = [

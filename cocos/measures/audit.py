@@ -27,6 +27,7 @@ from cocos.embeddings.marks import UNMARKED, Mark, of, within
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OWN_HARD
+from cocos.embeddings.tokens import Tokens
 from cocos.engine import devices, readers
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled
@@ -97,7 +98,7 @@ FILTER_LABELS = {
 @sampled(same_group="negative")
 @devices.threads(1)
 def audit(
-    embeddings: Embeddings | Scores | Checkpoint,
+    embeddings: Embeddings | Scores | Tokens | Checkpoint,
     loss="ntxent",
     *,
     rules: Sequence[str] | None = None,
@@ -245,6 +246,8 @@ def _lacking(embeddings: Embeddings) -> dict[str, str]:
         lacking["guide"] = (
             "there are no scores of a guide; give teacher (queries, candidates), or guide_query and guide_candidate"
         )
+    if isinstance(embeddings, Tokens):
+        lacking["neighbours"] = "late interaction has no vector of a row, by which the nearest ones are found"
     if embeddings.candidate_variance is not None:
         lacking["neighbours"] = "candidates that are distributions have no nearest queries"
     return lacking

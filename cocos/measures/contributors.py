@@ -13,11 +13,13 @@ from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.base.ranges import Share, whole
 from cocos.checkpoints import Checkpoint
-from cocos.counting import findings, statistics
+from cocos.counting import findings, maxsim, statistics
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
+from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
+from cocos.embeddings.tokens import Tokens
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled
 
@@ -34,6 +36,14 @@ CONTRIBUTOR_LABELS = {
     "part": ("part of the push, or of the pull", "1"),
     "held": ("part of the push, or of the pull, that it and those before it hold", "1"),
     "positive": ("is a positive", "1"),
+}
+
+# Of the tokens of late interaction: those of the query, and those of the candidates that they match.
+TOKEN_LABELS = {
+    "token_push": ("part of the push on the tokens of the query", "1"),
+    "token_row": ("row of the negative that pushes the token most", "1"),
+    "token_match": ("place of the token that matches in this negative", "1"),
+    "match": ("place of the token of the candidate that matches", "1"),
 }
 
 
@@ -111,7 +121,7 @@ def _ranked(pairs: Pairs, weights: Tensor, share: Tensor, index: Tensor, eps: fl
 
 @sampled(without=["batches"])
 def contributors(
-    embeddings: Embeddings | Checkpoint,
+    embeddings: Embeddings | Scores | Tokens | Checkpoint,
     loss="ntxent",
     eps: Share = 0.01,
     *,
@@ -139,7 +149,11 @@ def contributors(
         `weight`, signed; `share`, |weight| / unit; `part`, its fraction of the push or, below zero, of the pull, and
         `held`, the cumulative fraction up to it; `positive`; `contributes`, a negative above eps.
         Totals are in the attributes: `push`, `pull`, `positives`, `negatives`, `contributing`, `effective`;
-        `left_out`, candidates of the batch that are neither; and `repeated`, rows that repeat a candidate.
+        `left_out`, candidates of the batch that are neither; and `repeated`, rows that repeat a candidate. Of
+        `cocos.Tokens` also, for each token of the query, (token,), `token_push`, its part of the push: the length of
+        what the negatives make of its gradient; `token_row`, the negative that pushes it most, and `token_match`, the
+        place of the token that it matched there; and (candidate, token) `match`, for every candidate that is listed.
+        XTR has none of them, since a similarity that is imputed belongs to another candidate.
 
     Raises:
         InputError: an option or an embedding that cannot be used, a row or a direction that is not there.
@@ -153,7 +167,7 @@ def contributors(
     """
     if row is not None and not isinstance(row, Integral):
         raise InputError(f"row: {row!r}, expected a whole number")
-    run = prepare(embeddings, loss, eps=eps, **sampling)
+    run = prepare(embeddings, loss, eps=eps, scored=True, **sampling)
     check_pairs(run.loss, "contributors")
     direction, side, second = run.side(direction)
     row = _middle(run, side, second) if row is None else row
@@ -161,12 +175,17 @@ def contributors(
         raise InputError(f"row: {row}, expected one of the queries of {direction}, 0 to {len(side.query) - 1}")
     number, batch = _in_front(run, row, direction, side, second)
     pairs, weights, unit = next(run.blocks(side, batch, whole=False))
-    found, totals = _ranked(pairs, weights, weights.abs() / unit, batch.candidate_index, eps)
-    found["group"] = side.candidate_group[found["candidate_index"]]
+    index = batch.candidate_index
+    if isinstance(side, Scores):
+        index = side.candidates(torch.full_like(index, row), index)
+    found, totals = _ranked(pairs, weights, weights.abs() / unit, index, eps)
+    groups = side.query_group, side.candidate_group
+    known = groups[0] is not None and groups[1] is not None  # scores have groups or masks
+    found["group"] = groups[1][found["candidate_index"]] if known else found["candidate_index"]
     attrs = run.provenance(
         title=f"Contributors of row {row} of {direction}, {losses.name_of(run.loss)}",
         row=int(row),
-        group=int(side.query_group[row]),
+        group=int(groups[0][row]) if known else int(row),
         direction=direction,
         batch=number,
         batches=len(run.plan.batches),
@@ -174,15 +193,40 @@ def contributors(
     )
     labels = CONTRIBUTOR_LABELS | {"contributes": (f"is a negative, {results.above(attrs)}", "1")}
     variables = {name: ("candidate", found[name][:top], *about) for name, about in labels.items()}
+    if isinstance(side, Tokens) and side.scoring != "xtr":
+        variables |= _of_tokens(side, batch, weights[0], pairs.negative[0], found["candidate_index"][:top])
     variables["candidate"] = ("candidate", range(1, len(found["share"][:top]) + 1), "place by share", "1")
     return results.labelled(variables, attrs)
+
+
+def _of_tokens(side: Tokens, batch: Batch, weights: Tensor, negative: Tensor, listed: Tensor) -> dict[str, tuple]:
+    """Which tokens of a query, and of its candidates, the push comes through."""
+    index = batch.candidate_index
+    tokens = side.padded("query", batch.query_index[:1]), side.padded("candidate", index)
+    found = maxsim.score(*(values for values, _ in tokens), *(mask for _, mask in tokens))
+    push = torch.where(negative & (weights > 0), weights, 0)
+    per_token = push / len(found.query[0]) if side.scoring == "mean" else push
+    reached = maxsim.gradients(found, per_token[None])[0][0].norm(dim=1)
+    total = reached.sum()
+    units = found.candidate[torch.arange(len(index), device=index.device)[:, None], found.chosen[0]]
+    cosine = (units * found.query[0]).sum(dim=2)  # (candidates, tokens), of the tokens that match
+    heaviest = (push[:, None] * (1 - cosine.square()).clamp(min=0).sqrt()).argmax(dim=0)
+    place = (index == listed[:, None]).int().argmax(dim=1)
+    return {
+        "token_push": ("token", reached / total if total > 0 else reached, *TOKEN_LABELS["token_push"]),
+        "token_row": ("token", index[heaviest], *TOKEN_LABELS["token_row"]),
+        "token_match": ("token", found.chosen[0].gather(0, heaviest[None])[0], *TOKEN_LABELS["token_match"]),
+        "match": (("candidate", "token"), found.chosen[0, place], *TOKEN_LABELS["match"]),
+        "token": ("token", range(len(reached)), "place of the token in the query", "1"),
+    }
 
 
 def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> dict:
     """The candidates of one query, with texts where they are known, as the JSON document of `cocos query --json`."""
     attrs, listed = data.attrs, []
     for place in range(data.sizes["candidate"]):
-        entry = {name: data[name].values[place].item() for name in data.data_vars}
+        entry = {name: data[name].values[place].item() for name in CONTRIBUTOR_LABELS | {"contributes": ()}}
+        entry |= {"match": data["match"].values[place].tolist()} if "match" in data else {}
         entry |= dict.fromkeys(SHARE_COLUMNS) if attrs.get("share") == "unknown" else {}
         entry = {"row": entry.pop("candidate_index")} | entry
         listed.append(entry | ({"text": labels(entry["row"])} if labels else {}))
@@ -200,7 +244,19 @@ def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query
         "totals": {name: float(attrs[name]) for name in ("push", "pull", "effective")}
         | {name: int(attrs[name]) if name in attrs else None for name in QUERY_TOTALS},
         "candidates": listed,
+        **({"tokens": tokens(data)} if "token" in data.dims else {}),
     }
+
+
+def tokens(data: xr.Dataset) -> list[dict]:
+    """The tokens of a query, the largest part of its push first, as plain data."""
+    every = [
+        {"token": place, "part": float(part), "row": int(row), "match": int(match)}
+        for place, (part, row, match) in enumerate(
+            zip(*(data[name].values for name in ("token_push", "token_row", "token_match")), strict=True)
+        )
+    ]
+    return sorted(every, key=lambda each: -each["part"])
 
 
 def rest(data: xr.Dataset, shown: int) -> tuple[int, float]:

@@ -22,6 +22,7 @@ from cocos.embeddings.batches import Batch
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import SOURCES
+from cocos.embeddings.tokens import SCORED, Tokens
 from cocos.engine import devices, fused, readers, retrieval
 from cocos.engine.columns import columns
 from cocos.engine.prepared import OUT_OF_RANGE, Run, passes, prepare_all, threads
@@ -41,7 +42,7 @@ LADDERS = ((0, 1, 2, 5, 10, 20, 50, 100, 200), (0, 1, *(f * 10**n for n in range
 @devices.threads(1)
 @sampled(dtype=None, same_group=None)
 def count(
-    embeddings: Embeddings | Scores | Checkpoint,
+    embeddings: Embeddings | Scores | Tokens | Checkpoint,
     loss="ntxent",
     eps: float = 0.01,
     *,
@@ -60,7 +61,7 @@ def count(
 
     Args:
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded); or `cocos.Scores`, of
-            which each row is a query as it stands.
+            which each row is a query as it stands; or `cocos.Tokens`.
         loss: a loss, its name, or a function, class or module of yours (see `cocos.losses.load`); a name takes the
             parameters that the checkpoint recorded for it. Or a list of losses, or a dict of label -> loss: losses with
             the same metric and batches are counted from one pass over the scores. A Matryoshka loss is counted as one
@@ -110,7 +111,7 @@ def count(
     keep = {"visits": standard and not n90, "whole": not standard, "marks": True, "scored": True}
     runs = prepare_all(embeddings, asked, eps=eps, **keep, **sampling)
     _check(runs, convention)
-    if metrics and isinstance(runs[0].embeddings, Scores):
+    if metrics and isinstance(runs[0].embeddings, SCORED):
         raise InputError("metrics: cocos.measures.evaluate has those of scores")
     own, whole, begin = {}, runs, 0
     if part is not None:

@@ -20,6 +20,7 @@ from cocos.counting.comparisons import DIFFERENCE_LABELS
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scored import Scores
+from cocos.embeddings.tokens import SCORED, Tokens
 from cocos.engine import readers, retrieval
 from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Sampling, sampled
@@ -99,8 +100,8 @@ ROW_NAME_CHARACTERS = 200
 
 @sampled(without=["batches"], dtype=None, same_group=None)
 def diff(
-    first: xr.Dataset | Embeddings | Scores | Checkpoint,
-    second: xr.Dataset | Embeddings | Scores | Checkpoint,
+    first: xr.Dataset | Embeddings | Scores | Tokens | Checkpoint,
+    second: xr.Dataset | Embeddings | Scores | Tokens | Checkpoint,
     loss=None,
     eps: float = 0.01,
     *,
@@ -583,15 +584,17 @@ def _ranked_alike(first: Any, second: Any, loss, eps: float, names: Sequence[str
     if any(isinstance(each, xr.Dataset) for each in (first, second)):
         return first, second
     both = [
-        each.embed(sampling["split"], "cpu") if isinstance(each, Checkpoint) and each.format == "scores" else each
+        each.embed(sampling["split"], "cpu")
+        if isinstance(each, Checkpoint) and each.format in {"scores", "tokens"}
+        else each
         for each in (first, second)
     ]
-    scored = [isinstance(each, Scores) for each in both]
+    scored = [isinstance(each, SCORED) for each in both]
     if not all(scored):
         if any(scored):
             raise InputError(f"{names[scored.index(True)]} is scores and {names[scored.index(False)]} is not: give two")
         return first, second
-    queries = [each.names[0] if each.names else list(range(len(each.scores))) for each in both]
+    queries = [each.names[0] if each.names else list(range(len(each.query))) for each in both]
     if list(queries[0]) != list(queries[1]):
         raise InputError(
             f"{names[0]} and {names[1]} have other queries, or in another order: compare scores of the same"
@@ -599,7 +602,7 @@ def _ranked_alike(first: Any, second: Any, loss, eps: float, names: Sequence[str
     if loss is None:
         return evaluate(first), evaluate(second)
     several = loss if isinstance(loss, tuple) else (loss, loss)
-    return tuple(count(each, one, eps) for each, one in zip((first, second), several, strict=True))
+    return tuple(count(each, one, eps, **sampling) for each, one in zip((first, second), several, strict=True))
 
 
 def _names(of_row, rows: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from cocos.counting.averages import DRAWN_LABELS
 from cocos.embeddings import Embeddings, batches, scores
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scored import NO_BATCHES, Scores
+from cocos.embeddings.tokens import SCORED, Tokens
 from cocos.engine import rankings, readers, retrieval
 from cocos.engine.prepared import embedded
 from cocos.engine.queries import with_positives
@@ -316,7 +317,7 @@ def _notes(names: tuple[str, ...], left_out: list[int], unmatched: list[int], fe
 
 @ranges.checked
 def evaluate(
-    embeddings: Embeddings | Scores | Checkpoint,
+    embeddings: Embeddings | Scores | Tokens | Checkpoint,
     *,
     metric: str | None = None,
     loss: Any = None,
@@ -381,7 +382,7 @@ def evaluate(
     several = [embeddings, *ensemble] if ensemble else []
     alone = [evaluate(each, **options, device=device, progress=progress) for each in several]
     embeddings = embedded(embeddings, split_of(embeddings, split), device, progress, scored=True)
-    if isinstance(embeddings, Scores):
+    if isinstance(embeddings, SCORED):
         if distractors is not None or ensemble or folds > 1 or asked is not None:
             raise InputError(
                 "scores: distractors, ensembles, folds and metrics need vectors, and there are scores alone"
@@ -461,16 +462,24 @@ def evaluate(
     return results.labelled(variables | _of_queries(embeddings, asking), results.versions() | attrs)
 
 
-def _of_scores(scores: Scores, ks: tuple[int, ...], where: dict) -> xr.Dataset:
+def _of_scores(scores: Scores | Tokens, ks: tuple[int, ...], where: dict) -> xr.Dataset:
     """Metrics of rankings that somebody scored: mean over the queries, and of every query."""
-    found, queries = rankings.metrics(scores, ks), len(scores.scores)
-    values = {"queries": queries, "candidates": int((scores.positive | scores.negative).sum(dim=1).max())}
+    names = scores.names and scores.names[1]
+    if isinstance(scores, Tokens):  # some queries at a time
+        parts, index = [rankings.metrics(block, ks) for block in scores.ranked()], scores.asking
+        found = {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
+        candidates, names = len(scores.candidate_lengths), None
+    else:
+        found, index = rankings.metrics(scores, ks), torch.arange(len(scores.scores))
+        candidates = int((scores.positive | scores.negative).sum(dim=1).max())
+    values = {"queries": len(index), "candidates": candidates}
     best = found.pop("best_rank")
     values |= {name: 100 * float(each.mean()) for name, each in found.items()}
     dims = ("distractors", "direction", "fold")
     variables = {name: (dims, [[[value]]], *retrieval.label(name)) for name, value in values.items()}
-    variables |= {name: ("direction", [0], *retrieval.label(name)) for name in ("left_out", "unmatched")}
-    own = {"best_rank": best, "query_index": np.arange(queries), "query_group": scores.groups.query.numpy()}
+    apart = {"left_out": len(scores.query) - len(index), "unmatched": 0}
+    variables |= {name: ("direction", [value], *retrieval.label(name)) for name, value in apart.items()}
+    own = {"best_rank": best, "query_index": index.numpy(), "query_group": scores.groups.query[index].numpy()}
     variables |= {
         name: (("direction", "query"), each[None].astype(float), *RANK_LABELS[name]) for name, each in own.items()
     }
@@ -481,12 +490,12 @@ def _of_scores(scores: Scores, ks: tuple[int, ...], where: dict) -> xr.Dataset:
     coordinates = {"distractors": ("distractors", ["without"]), "direction": ("direction", list(scores.directions))}
     attrs = {
         "title": "Retrieval metrics",
-        "metric": "given",
+        "metric": scores.metric,
         "k": ",".join(map(str, ks)),
         "folds": 1,
-        "ties": rankings.TREC_ORDER if scores.names and scores.names[1] else retrieval.TIES,
+        "ties": rankings.TREC_ORDER if names else retrieval.TIES,
         "seed": 0,
-        "device": scores.scores.device.type,
+        "device": scores.query.device.type,
         **findings.attributes([each for each in scores.notes if each != NO_BATCHES]),
         "health": json.dumps(health.report({}, {})),
         **where,

@@ -16,6 +16,8 @@ from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.counting import equilibrium, sharpness
 from cocos.embeddings import Embeddings
+from cocos.embeddings.scored import Scores
+from cocos.embeddings.tokens import SCORED, Tokens
 from cocos.engine import devices
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled
@@ -31,6 +33,9 @@ USUAL_SCORES = 2**22
 NORMAL_95 = 1.959964
 # Relative step of the differences that give the curvature.
 CURVATURE_STEP = 1e-4
+# Temperatures that are tried on scores of others, whose scale is not that of a cosine: the default of the losses of
+# PyLate and of rerankers, and that of colpali-engine (https://github.com/illuin-tech/colpali/issues/372).
+TRIED_TEMPERATURES = (1.0, 0.02)
 STATES = {
     "settles": "settles",
     "clipped": "runs to the clip",
@@ -55,6 +60,9 @@ EQUILIBRIUM_LABELS = {
     "queries": ("queries", "queries"),
     "equilibrium_bias": ("bias where a learned scale and bias stay", "1"),
     "balanced_bias": ("bias at which push equals pull at the loss's own scale", "1"),
+    "score_low": ("smallest score", "score"),
+    "score_high": ("largest score", "score"),
+    "effective_tried": ("effective number of negatives at a temperature that is tried", "candidates"),
     "wanted_temperature": ("temperature with the wanted effective number of negatives", "score"),
 }
 
@@ -84,11 +92,11 @@ def _found(run: Run, clip: float, wanted: float | None, options: dict) -> dict[s
     if found.loss is not None and found.scale is not None:  # beyond the clip as well
         exact = equilibrium.at(found.loss, found.scale)
         low, high = _interval(run, pooled, exact, derivatives(exact))
-    at = {
-        name: torch.from_numpy(each)
-        for name, each in scored.means([run.loss] if found.loss is None else [run.loss, found.loss]).items()
-    }
+    weighed = [run.loss] if found.loss is None else [run.loss, found.loss]
+    tried = [equilibrium.at(run.loss, 1 / each) for each in TRIED_TEMPERATURES if isinstance(run.embeddings, SCORED)]
+    at = {name: torch.from_numpy(each) for name, each in scored.means([*weighed, *tried]).items()}
     own, *there = at["effective"].nanmean(dim=0).tolist()
+    there, at_tried = there[: len(weighed) - 1], there[len(weighed) - 1 :]
     beaten = dict.fromkeys(means(near), 0)  # queries with a negative that scores as high as one of their positives
     for name, pairs in scored.pairs():
         best = pairs.scores.masked_fill(~pairs.negative, -torch.inf).amax(dim=1)
@@ -110,6 +118,11 @@ def _found(run: Run, clip: float, wanted: float | None, options: dict) -> dict[s
         "not_first": list(beaten.values()),
         "queries": at["queries"][:, 0].long().tolist(),
     }
+    if tried:
+        parts = (pairs.scores[pairs.positive | pairs.negative] for _, pairs in scored.pairs())
+        ends = torch.stack([torch.stack(part.aminmax()) for part in parts])
+        numbers |= {"score_low": float(ends[:, 0].min()), "score_high": float(ends[:, 1].max())}
+        numbers["effective_tried"] = at_tried
     if equilibrium.values(run.loss)[1] is not None:
         numbers["equilibrium_bias"] = found.bias
         numbers["balanced_bias"] = equilibrium.even_bias(pooled, run.loss)
@@ -190,7 +203,7 @@ def _runs(embeddings: Embeddings | Checkpoint, loss, sizes: Sequence[int | str] 
 @devices.threads(1)
 @sampled(without=("batch_size",))
 def temperature(
-    embeddings: Embeddings | Checkpoint,
+    embeddings: Embeddings | Scores | Tokens | Checkpoint,
     loss="ntxent",
     batch_sizes: Sequence[int | str] | None = None,
     *,
@@ -219,8 +232,10 @@ def temperature(
         temperature from the scatter of the queries, `state` (see `cocos.equilibrium.Equilibrium`), `held_temperature`
         (the equilibrium, or the clip), `effective` there and `effective_own` at the loss's own temperature, its
         `slope_own` and `push_over_pull`, `batches`; with a bias `equilibrium_bias` and `balanced_bias`; and
-        `wanted_temperature` if asked for. Each (direction, batch_size): `direction_temperature`, `not_first` and
-        `queries`. Attributes: `own_temperature`, and `trained_temperature` where the file records one.
+        `wanted_temperature` if asked for. Of scores that are no cosines of rows also `score_low`, `score_high`, and
+        (tried, batch_size) `effective_tried`, at temperatures of other libraries. Each (direction, batch_size):
+        `direction_temperature`, `not_first` and `queries`. Attributes: `own_temperature`, and `trained_temperature`
+        where the file records one.
 
     Raises:
         InputError: a loss that is no function of scale * score + bias, or an option or an embedding that cannot be
@@ -262,7 +277,10 @@ def _labelled(runs: Sequence[Run], columns: Sequence[dict[str, Any]], clip: floa
     for name, about in EQUILIBRIUM_LABELS.items():
         if name in columns[0]:
             values = np.array([each[name] for each in columns]).T
-            variables[name] = (("direction", "batch_size")[-values.ndim :], values, *about)
+            rows = "tried" if name == "effective_tried" else "direction"
+            variables[name] = ((rows, "batch_size")[-values.ndim :], values, *about)
+    if "effective_tried" in variables:
+        variables["tried"] = ("tried", list(TRIED_TEMPERATURES), "temperature that is tried", "score")
     variables["batch_size"] = ("batch_size", [run.plan.batch_size for run in runs], "rows of a batch", "rows")
     variables["direction"] = ("direction", [name for name, _, _ in first.sides])
     scale, bias = equilibrium.values(first.loss)
@@ -297,11 +315,16 @@ def document(data: xr.Dataset) -> dict:
             for side in one["direction"]
         }
         interval = [numbers.pop("low"), numbers.pop("high")]
+        if "tried" in data.dims:
+            numbers["span"] = [numbers.pop("score_low"), numbers.pop("score_high")]
+            tried = zip(one["tried"].values.tolist(), one["effective_tried"].values.tolist(), strict=True)
+            numbers["effective_at"] = {f"{at:g}": summaries.plain(each) for at, each in tried}
         sizes[str(size)] = {"batch_size": size, **numbers, "interval": interval, "directions": sides}
     return results.about(attrs) | {
         "own_temperature": attrs["own_temperature"],
         **{name: attrs.get(name) for name in ("own_bias", "trained_temperature")},
         "clip": attrs["clip"],
+        "metric": attrs["metric"],
         "wanted_effective": attrs.get("wanted"),
         "batch_sizes": sizes,
         "seed": int(attrs["seed"]),

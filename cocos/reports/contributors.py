@@ -6,6 +6,7 @@ import xarray as xr
 
 from cocos import results
 from cocos.counting import findings
+from cocos.measures.contributors import tokens
 from cocos.reports import terminal
 from cocos.reports.layout import Table
 from cocos.reports.phrases import has_images
@@ -14,13 +15,15 @@ from cocos.reports.phrases import has_images
 CELL_LENGTH = 44
 # Characters of the text of the query, which has a line of its own.
 QUERY_LENGTH = 80
+# Tokens of the query that a line names.
+MOST_TOKENS = 5
 
 
 def table(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> Table:
     """Write the candidates of one query: a row for each, the largest share first; totals are over all candidates."""
     attrs, rows = data.attrs, []
     for place in range(data.sizes["candidate"]):
-        one = {name: data[name].values[place].item() for name in data.data_vars}
+        one = {name: data[name].values[place].item() for name in data.data_vars if data[name].dims == ("candidate",)}
         name = str(one["candidate_index"])
         side = "pull" if one["weight"] < 0 else "push" if one["weight"] > 0 else ""
         rows.append((
@@ -79,6 +82,13 @@ def _notes(data: xr.Dataset) -> tuple[str, ...]:
         f"the push is spread as if over {attrs['effective']:.1f}; positives: {attrs['positives']}; "
         f"push {attrs['push']:.4g}, pull {attrs['pull']:.4g}"
     ]
+    if "token" in data.dims and attrs["push"] > 0:
+        every = tokens(data)
+        said = (
+            f"token {each['token']} has {100 * each['part']:.1f} % (most by token {each['match']} of {each['row']})"
+            for each in every[:MOST_TOKENS]
+        )
+        notes.append(f"which of the {len(every)} tokens of the query the push comes through: {'; '.join(said)}")
     total, shown = attrs["positives"] + attrs["negatives"], data.sizes["candidate"]
     if shown < total:
         notes.append(f"the first {shown} of {total} candidates are listed")

@@ -19,7 +19,12 @@ def table(data: xr.Dataset) -> Table:
     rows = [_row(each, bias is not None, wanted is not None) for each in found["batch_sizes"].values()]
     own_size, sizes = _usual(found), found["batch_sizes"].values()
     first = [_sentence(each, found) for each in sizes if each is own_size]
-    head = [*first, *summary.about(data), "dL/dscale = 0 on these embeddings: where a learned temperature settles"]
+    head = [
+        *first,
+        *_spans(own_size, found),
+        *summary.about(data),
+        "dL/dscale = 0 on these embeddings: where a learned temperature settles",
+    ]
     notes = [
         f"effective: number of negatives that share the push at the equilibrium, and at {own:.4g}, the loss's own "
         "temperature; not first: queries with a negative that scores as high as a positive",
@@ -76,6 +81,17 @@ def _sentence(each: dict, found: dict) -> str:
         f"{at}{said} equilibrium of these embeddings is {there:.4g}: a learned scale would {way} from {1 / own:.4g} to "
         f"{1 / there:.4g}"
     )
+
+
+def _spans(each: dict, found: dict) -> list[str]:
+    """Say what scale the scores have, and what temperatures of other libraries make of it."""
+    if "span" not in each:
+        return []
+    name, (low, high) = "the score" if found["metric"] == "given" else found["metric"], each["span"]
+    tried = [(at, number) for at, number in each["effective_at"].items() if number is not None]
+    said = ", ".join(f"{at} gives {number:.1f}" + (" effective negatives" if not k else "")
+                     for k, (at, number) in enumerate(tried))  # fmt: skip
+    return [f"batch {each['batch_size']}: {name} spans {low:.3g} to {high:.3g}: temperature {said}"]
 
 
 def _next(found: dict, own: dict) -> tuple[Step, ...]:
