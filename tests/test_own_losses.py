@@ -473,7 +473,7 @@ def test_a_callable_needs_no_name():
 def test_the_scores_of_a_loss_of_embeddings_are_found(own):
     pairs = pairs_of(labelled())
     loss = own("SupCon").bind(pairs)
-    assert (loss.traits.weights, loss.metric, loss.traits.matching, (not loss.cut.also_read)) == (
+    assert (loss.traits.weights, loss.metric, loss.traits.matching, (not loss.matrix.also_read)) == (
         "score",
         "cosine",
         "labels",
@@ -510,7 +510,7 @@ def test_a_user_of_the_published_loss_counts_as_the_shelf_does(own):
 def test_however_the_scores_are_computed(own, name, metric):
     pairs = pairs_of(labelled())
     loss = own(name).bind(pairs)
-    assert (loss.metric, (not loss.cut.also_read), loss.traits.own_scores) == (metric, True, False)
+    assert (loss.metric, (not loss.matrix.also_read), loss.traits.own_scores) == (metric, True, False)
     read = pairs_of(labelled(), metric)
     weight = loss.weight(read)
     step, total = 1e-6, loss(read).sum()
@@ -525,14 +525,14 @@ def test_however_the_scores_are_computed(own, name, metric):
 def test_a_loss_that_wants_unit_vectors_is_given_no_others(own):
     pairs = matched(two_sided(prepared=unit))
     loss = own("wants_unit_vectors").bind(pairs)
-    assert loss.metric == "cosine" and loss.cut.factor == pytest.approx(10)
+    assert loss.metric == "cosine" and loss.matrix.factor == pytest.approx(10)
     close(loss.weight(pairs), losses.load("ntxent").weight(pairs))
 
 
 def test_what_does_not_pass_through_the_scores_is_said(own):
     pairs = pairs_of(labelled())
     loss = own("with_regulariser").bind(pairs)
-    assert loss.cut.also_read == "lengths" and any("it reads the lengths too" in note for note in loss.traits.notes)
+    assert loss.matrix.also_read == "lengths" and any("it reads the lengths too" in note for note in loss.traits.notes)
     plain = losses.load(f"{own.file}:by_hand").weight(pairs)
     close(loss.weight(pairs), plain)
 
@@ -563,7 +563,7 @@ def test_what_is_detached_is_no_part_of_the_gradient():
     close(losses.of(mined).weight(pairs), torch.eye(24, dtype=torch.float64)[hardest] - torch.eye(24))
     loss, changed = losses.of(held).bind(pairs), pairs.with_scores(pairs.scores.flip(0))
     close(loss.weight(pairs), (5 * pairs.scores).softmax(dim=1))
-    assert loss.cut.still and (len(loss.cut.places), loss.cut.also_read) == (2, "")
+    assert loss.matrix.detached and (len(loss.matrix.positions), loss.matrix.also_read) == (2, "")
     close(loss(changed), ((5 * changed.scores).softmax(dim=1) * changed.scores).sum(dim=1))
 
 
@@ -577,7 +577,33 @@ def test_the_scores_of_a_large_batch_are_found_in_single_precision():
         return torch.nn.functional.cross_entropy(0.01 * s, own) + torch.nn.functional.cross_entropy(0.01 * s.T, own)
 
     loss = losses.of(both).bind(matched(Embeddings(query, candidate)))
-    assert loss.metric == "dot" and not loss.cut.also_read
+    assert loss.metric == "dot" and not loss.matrix.also_read
+
+
+@pytest.mark.parametrize("width", [8, 12, 4])
+@pytest.mark.parametrize("power", [2, 1])
+def test_a_batch_of_as_many_rows_as_dimensions_has_the_scores_where_they_are(width, power):
+    """Rows have the shape of the scores there: of the first batch of 12, of the last one of 4, or of no batch."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(2, 28, width, generator=generator, dtype=torch.float64)
+
+    def distant(query, candidate):
+        normal = torch.nn.functional.normalize
+        distances = torch.cdist(5 * normal(query), 5 * normal(candidate), p=power)  # for p = 1 no metric of cocos
+        return torch.nn.functional.cross_entropy(-distances, torch.arange(len(query)), reduction="none")
+
+    def of_distances(distances):
+        return torch.nn.functional.cross_entropy(-distances, torch.arange(len(distances)), reduction="none")
+
+    loss = losses.of(distant)
+    for start, stop in ((0, 12), (12, 24), (24, 28)):
+        pairs = matched(Embeddings(*rows[:, start:stop]))
+        loss = loss.bind(pairs)
+        distances = torch.cdist(*torch.nn.functional.normalize(5 * rows[:, start:stop], dim=2) * 5, p=power)
+        expected = -torch.func.grad(lambda each: of_distances(each).sum())(distances)
+        close(loss.weight(pairs), expected)
+    data = measures.count(Embeddings(*rows), distant, batch_size=12)
+    assert int(data["relative_per_query"].notnull().sum()) == 2 * 28
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -12,7 +12,7 @@ import pretended
 from benchmarks import host
 from cocos import Embeddings, measures
 from cocos.engine import devices
-from cocos.losses.external.cut import seeded
+from cocos.losses.external.guard import seeded
 
 DEVICE = pretended.DEVICE
 HOUSE = Path(cocos.__file__).parent

@@ -14,8 +14,7 @@ from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
 from cocos.embeddings.sources import SOURCES
 from cocos.embeddings.teachers import Teacher
-from cocos.losses.external.cut import seeded
-from cocos.losses.external.guard import DETACHED, guarded
+from cocos.losses.external.guard import DETACHED, guarded, seeded
 from cocos.losses.external.sides import Annotations
 
 # Length of the coordinate of its own that a row gets, in parts of its norm: a power of two, exact in bfloat16.

@@ -1,4 +1,4 @@
-"""A batch as columns, (query, positive, hard negatives), as other libraries receive it; and where its scores stand."""
+"""Arrange a batch in columns, (query, positive, hard negatives), as other libraries take it, and find its scores."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -6,14 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from cocos.base.errors import InputError, Unfit
 from cocos.embeddings import UNGIVEN, Embeddings
 from cocos.embeddings.scores import METRICS, Pairs, length
 from cocos.embeddings.sources import DIRECTIONS, OTHERS_HARD, OWN_HARD, SOURCES
-from cocos.losses.external.cut import HALF_TOLERANCE, TOLERANCE
 from cocos.losses.external.guard import rows_of
+from cocos.losses.external.score_matrix import HALF_TOLERANCE, TOLERANCE
 
 Pick = Callable[[Tensor], Tensor]  # a change of all scores, (Q, W) -> the part of it that stands in one tensor
 
@@ -46,28 +45,28 @@ class BatchColumns:
             self.__dict__.update(index=rows.reshape(len(self.documents), -1).T, candidates=len(rows))
 
     @property
-    def place(self) -> Tensor:
+    def column_index(self) -> Tensor:
         """Candidates of the pairs in the order of the documents, column by column, (Q (1 + K),)."""
         return self.index.T.flatten()
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class ScoreBlock:
     """A tensor of scores that a library may compute.
 
     Args:
-        block: its name; the library computes each block once, or as often as each other one.
+        name: of the block; the library computes each block once, or as often as each other one.
         values: the scores, of any shape.
-        pick: the part of a change of the pairs' scores that belongs to it.
+        pick: selects the part of a change of the pairs' scores that belongs to it.
     """
 
-    block: str
+    name: str
     values: Tensor
     pick: Pick
 
 
 def columns(spelling: str, pairs: Pairs, directions: Sequence[str], *, unit: bool, graded: bool) -> BatchColumns:
-    """The columns of pairs of which query i matches candidate i.
+    """Arrange pairs of which query i matches candidate i as columns.
 
     Args:
         spelling: name of the loss, for the sentences.
@@ -94,7 +93,7 @@ def columns(spelling: str, pairs: Pairs, directions: Sequence[str], *, unit: boo
         )
     if graded and part.grades is None:
         raise InputError(f"{spelling}: it compares graded pairs, and these have no grades; add the array grades")
-    index = _documents(spelling, pairs, candidates)
+    index = _document_index(spelling, pairs, candidates)
     if rest := candidates - len(index.unique()):
         raise Unfit(f"{spelling}: {rest} candidates of the batch are neither a positive nor a hard negative of a query")
     query, candidate = (rows / length(rows)[:, None] if unit else rows for rows in (part.query, part.candidate))
@@ -112,8 +111,8 @@ def columns(spelling: str, pairs: Pairs, directions: Sequence[str], *, unit: boo
     )
 
 
-def _documents(spelling: str, pairs: Pairs, candidates: int) -> Tensor:
-    """Candidates that are the positive and the own hard negatives of each query, (Q, 1 + K)."""
+def _document_index(spelling: str, pairs: Pairs, candidates: int) -> Tensor:
+    """Number the candidates that are the positive and the own hard negatives of each query, (Q, 1 + K)."""
     first = torch.arange(len(pairs.scores), device=pairs.scores.device)[:, None]
     if pairs.source is None:
         return first
@@ -128,24 +127,24 @@ def _documents(spelling: str, pairs: Pairs, candidates: int) -> Tensor:
     return torch.cat([first, rest], dim=1)
 
 
-def starts(given: BatchColumns, directions: Sequence[str]) -> dict[str, int]:
-    """First column of the pairs of each direction."""
-    found, at = {}, 0
+def first_columns(given: BatchColumns, directions: Sequence[str]) -> dict[str, int]:
+    """Number the first column of the pairs of each direction."""
+    found, start = {}, 0
     for name in directions:
-        found[name] = at
-        at += given.candidates if name.endswith("candidate") else len(given.query)
+        found[name] = start
+        start += given.candidates if name.endswith("candidate") else len(given.query)
     return found
 
 
-def places(
+def score_blocks(
     given: BatchColumns,
     metric: str,
     directions: Sequence[str],
     *,
     column_by_column: bool,
     transposed: Sequence[str] = (),
-) -> list[Place]:
-    """Tensors of scores of the columns, with the part of a change of the pairs' scores that each has.
+) -> list[ScoreBlock]:
+    """List the tensors of scores of the columns, with the part of a change of the pairs' scores that each has.
 
     Args:
         given: the columns.
@@ -154,40 +153,40 @@ def places(
         column_by_column: the library scores each column of documents by itself; otherwise all in one matrix.
         transposed: blocks of which the library computes the transpose, which values cannot tell of a symmetric one.
     """
-    score, at = METRICS[metric], starts(given, directions)
-    query, first, every = given.query, given.documents[0], torch.cat(given.documents)
+    score, first = METRICS[metric], first_columns(given, directions)
+    query, positives, every = given.query, given.documents[0], torch.cat(given.documents)
     rows = torch.arange(len(query), device=query.device)
 
-    def both(block: str, values: Tensor, start: int, place: Tensor) -> list[Place]:
+    def both(name: str, values: Tensor, start: int, index: Tensor) -> list[ScoreBlock]:
         """The block and its transpose, in the order in which the library is expected to have them."""
-        plain = Place(block, values, lambda change: change[:, start + place])
-        other = Place(block, values.T, lambda change: change[:, start + place].T)
-        return [other, plain] if block in transposed else [plain, other]
+        plain = ScoreBlock(name, values, lambda change: change[:, start + index])
+        turned = ScoreBlock(name, values.T, lambda change: change[:, start + index].T)
+        return [turned, plain] if name in transposed else [plain, turned]
 
-    found: list[Place] = []
+    found: list[ScoreBlock] = []
     if column_by_column:
-        for number, (document, place) in enumerate(zip(given.documents, given.index.T, strict=True)):
-            found += both(f"{DIRECTIONS[0]} {number}", score(query, document), 0, place)
+        for number, (document, index) in enumerate(zip(given.documents, given.index.T, strict=True)):
+            found += both(f"{DIRECTIONS[0]} {number}", score(query, document), 0, index)
     else:
-        found += both(DIRECTIONS[0], score(query, every), 0, given.place)
-    documents = (first, given.index[:, 0]) if column_by_column else (every, given.place)
+        found += both(DIRECTIONS[0], score(query, every), 0, given.column_index)
+    documents = (positives, given.index[:, 0]) if column_by_column else (every, given.column_index)
     sides = {"query": (query, rows), "candidate": documents}
-    for name in (each for each in DIRECTIONS[1:] if each in at):
+    for name in (each for each in DIRECTIONS[1:] if each in first):
         asking, asked = name.split("-")
-        columns_of, place = sides[asked]
-        found += both(name, score(query if asking == "query" else first, columns_of), at[name], place)
+        candidates, index = sides[asked]
+        found += both(name, score(query if asking == "query" else positives, candidates), first[name], index)
     return found
 
 
-def pairwise(given: BatchColumns, metric: str) -> list[Place]:
-    """Scores of each query with its own row of a column of documents, (Q,), for libraries that compute no others."""
+def own_document_scores(given: BatchColumns, metric: str) -> list[ScoreBlock]:
+    """List the scores of each query with its own row of a column of documents, (Q,), for libraries without others."""
     score, rows = METRICS[metric], torch.arange(len(given.query), device=given.query.device)
 
-    def one(number: int, document: Tensor, place: Tensor) -> Place:
+    def block(number: int, document: Tensor, index: Tensor) -> ScoreBlock:
         values = torch.cat([score(a[None], b[None])[0] for a, b in zip(given.query, document, strict=True)])
-        return Place(f"own {number}", values, lambda change: change[rows, place])
+        return ScoreBlock(f"own {number}", values, lambda change: change[rows, index])
 
-    return [one(k, *each) for k, each in enumerate(zip(given.documents, given.index.T, strict=True))]
+    return [block(k, *each) for k, each in enumerate(zip(given.documents, given.index.T, strict=True))]
 
 
 def expanded(
@@ -198,16 +197,17 @@ def expanded(
     Returns:
         The pairs, without rows, and the column of the given ones of each of their columns, (E,).
     """
-    at, own = starts(given, directions), torch.eye(len(given.query), dtype=torch.bool, device=pairs.scores.device)
+    first = first_columns(given, directions)
+    own = torch.eye(len(given.query), dtype=torch.bool, device=pairs.scores.device)
     rows, more = torch.arange(len(own), device=own.device), given.index.shape[1] - 1
     none, documents = torch.zeros_like(own), torch.cat([own] * (1 + more), dim=1)
     hard = torch.where(own, OWN_HARD, OTHERS_HARD)
-    blocks = [(given.place, torch.cat([own, *[none] * more], 1), torch.cat([~own, *[~none] * more], 1))]
+    blocks = [(given.column_index, torch.cat([own, *[none] * more], 1), torch.cat([~own, *[~none] * more], 1))]
     source = [torch.zeros_like(hard), *[hard] * more]
     for name in directions[1:]:
-        start = at[name]
+        start = first[name]
         if name == "candidate-candidate":
-            place, mine = (given.index[:, 0], own) if column_by_column else (given.place, documents)
+            place, mine = (given.index[:, 0], own) if column_by_column else (given.column_index, documents)
             blocks.append((start + place, torch.zeros_like(mine), ~mine))
         else:
             blocks.append((start + rows, own if name == "candidate-query" else none, ~own))
@@ -223,8 +223,8 @@ def expanded(
     return made, place
 
 
-def rescored(part: Embeddings, metric: str, directions: Sequence[str], *, graded: bool) -> Tensor:
-    """Scores of the pairs, as a function of their rows: (Q, W), or (Q, Q) of graded pairs."""
+def scores_of_rows(part: Embeddings, metric: str, directions: Sequence[str], *, graded: bool) -> Tensor:
+    """Compute the scores of the pairs as a function of their rows: (Q, W), or (Q, Q) of graded pairs."""
     score, query, candidate = METRICS[metric], part.query, part.candidate
     if graded:
         each = [score(a[None], b[None])[0] for a, b in zip(query, candidate, strict=True)]
@@ -238,57 +238,49 @@ def rescored(part: Embeddings, metric: str, directions: Sequence[str], *, graded
 
 
 @dataclass
-class ScoreWatch(TorchFunctionMode):
-    """Add a change of the scores to the tensors in which a library computes them.
+class AddedChange:
+    """Add a change of the scores to the tensors in which a library computes them, which `Watch` shows.
 
     A tensor is recognised by its values, up to `factor`. One that the change has reached already is left alone: the
     rows themselves have no gradient.
 
     Args:
-        places: the tensors to look for.
+        blocks: the tensors to look for.
         change: (Q, W), to be added to the scores; it requires a gradient.
         factor: of the library's scores.
-        found: block -> number of times that it was seen.
+        seen: name of a block -> number of times that it was seen.
         copies: tensors without a gradient that were computed from tensors with one, like penalties.
     """
 
-    places: list[Place]
+    blocks: list[ScoreBlock]
     change: Tensor
     factor: float = 1.0
-    found: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, int] = field(default_factory=dict)
     copies: list[Tensor] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Run a function of PyTorch and look at its result."""
-        result = func(*args, **(kwargs or {}))
-        if not isinstance(result, Tensor) or not result.is_floating_point():
-            return result
-        if result.requires_grad:
-            return result
-        if any(map(self._reached, args)):
-            self.copies.append(result)
-            return result
+    def see(self, tensor: Tensor, arguments: tuple[Any, ...]) -> Tensor:
+        """Return a tensor that was computed from these arguments, with the change where it holds scores."""
+        if tensor.requires_grad:
+            return tensor
+        if any(map(self._is_reached, arguments)):
+            self.copies.append(tensor)
+            return tensor
         like = [
-            (place, factor)
-            for place in self.places
+            (block, factor)
+            for block in self.blocks
             for factor in dict.fromkeys((1.0, self.factor))
-            if _equal(result, place.values, factor)
+            if _equal(tensor, block.values, factor)
         ]
         if not like:
-            return result
-        place, factor = min(like, key=lambda each: self.found.get(each[0].block, 0))
-        self.found[place.block] = self.found.get(place.block, 0) + 1
-        return result + factor * place.pick(self.change).to(result)
+            return tensor
+        block, factor = min(like, key=lambda each: self.seen.get(each[0].name, 0))
+        self.seen[block.name] = self.seen.get(block.name, 0) + 1
+        return tensor + factor * block.pick(self.change).to(tensor)
 
-    def _reached(self, value: Any) -> bool:
+    def _is_reached(self, value: Any) -> bool:
         """Whether the change has reached a tensor, or one that its values were copied to without a gradient."""
         if not isinstance(value, Tensor):
-            return isinstance(value, list | tuple) and any(map(self._reached, value))
+            return isinstance(value, list | tuple) and any(map(self._is_reached, value))
         return value.requires_grad or any(value is each for each in self.copies)
 
 

@@ -11,7 +11,6 @@ from cocos.base.errors import InputError, Unfit
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import METRICS, Pairs, length
 from cocos.losses import ClosedForm
-from cocos.losses.external.cut import RECOGNISED_METRICS, Cut, See, find, seeded
 from cocos.losses.external.guard import (
     DETACHED,
     UNWEIGHED,
@@ -21,11 +20,12 @@ from cocos.losses.external.guard import (
     finite,
     gradient,
     guarded,
-    measured,
     per_query,
     reduced,
     rows_of,
+    seeded,
 )
+from cocos.losses.external.score_matrix import RECOGNISED_METRICS, ScoreMatrix, See, equal_sizes, find
 
 Call = Callable[[Embeddings, Tensor, Tensor, See], Tensor]  # rows with their groups, queries, candidates, see
 
@@ -35,7 +35,7 @@ INFLUENCE = (
 )
 
 
-def _unseen(matrix: Tensor) -> Tensor:
+def _unchanged(matrix: Tensor) -> Tensor:
     return matrix
 
 
@@ -44,8 +44,8 @@ class Embedded(Foreign):
     r"""A foreign loss of embeddings.
 
     Its weights are :math:`\partial \sum \ell / \partial s` where all of it goes through one matrix of scores s
-    (see `external.cut`), and elsewhere the influence :math:`|\partial \ell_i / \partial x_j|` of candidate j on the
-    loss of query i. Which of them it is shows with the first batch: see `bind`.
+    (see `external.score_matrix`), and elsewhere the influence :math:`|\partial \ell_i / \partial x_j|` of candidate j
+    on the loss of query i. Which of them it is shows with the first batch: see `bind`.
 
     Args:
         calls: (rows, queries, candidates, see) -> (Q,) or (): ways to run it and to look at its matrices, the first of
@@ -54,7 +54,7 @@ class Embedded(Foreign):
         reduction: "mean" where one number that it returns is known to be a mean over the queries.
         sorted_by_group: it is handed the samples, or the proxies, in the order of their groups.
         twins: metric -> losses of the shelf that it may be, by its class and parameters.
-        cut: where its scores are.
+        matrix: where its scores are.
     """
 
     calls: tuple[Call, ...]
@@ -62,7 +62,7 @@ class Embedded(Foreign):
     reduction: str | None = None
     sorted_by_group: bool = False
     twins: Callable[[str], list[ClosedForm]] | None = None
-    cut: Cut | None = None
+    matrix: ScoreMatrix | None = None
 
     @property
     def recognised(self) -> bool:
@@ -73,7 +73,7 @@ class Embedded(Foreign):
     @property
     def reads_more(self) -> bool:
         """Whether it reads its embeddings in other ways than by their scores and lengths."""
-        return self.cut is not None and self.cut.also_read == "rows"
+        return self.matrix is not None and self.matrix.also_read == "rows"
 
     def _rows(self, pairs: Pairs) -> Embeddings:
         """The rows of a batch."""
@@ -123,12 +123,31 @@ class Embedded(Foreign):
         """The loss, (Q,) or (), with a change of its scores, (Q, C)."""
         rows, columns = self._order(part)
         ordered = self._ordered(part, rows, columns)
-        see: See = _unseen
-        if self.cut and change is not None:
+        see: See = _unchanged
+        if self.matrix and change is not None:
             scores = METRICS[self.metric](ordered.query, ordered.candidate)
-            see = self.cut.moved(change[rows][:, columns], scores, self.spelling)
+            see = self._matrix_in(ordered, self.matrix).adding(change[rows][:, columns], scores, self.spelling)
         value = self._run(self.calls[0], ordered, ordered.query, ordered.candidate, see)
         return value[rows.argsort()] if value.ndim else value
+
+    def _find(self, call: Call, ordered: Embeddings) -> ScoreMatrix | None:
+        """Find the matrix of scores of ordered rows; its backward pass is guarded too."""
+
+        def run(query: Tensor, candidate: Tensor, see: See) -> Tensor:
+            return self._run(call, ordered, query, candidate, see)
+
+        with guarded(self.spelling):
+            return find(run, ordered.query, ordered.candidate)
+
+    def _matrix_in(self, ordered: Embeddings, known: ScoreMatrix) -> ScoreMatrix:
+        """Where the scores are in a batch: they are looked for again where other sizes of it are equal.
+
+        In a batch of as many rows as dimensions, the rows have the shape of the scores.
+        """
+        if known.equal_sizes == equal_sizes(ordered.query, ordered.candidate):
+            return known
+        found = self._find(self.calls[0], ordered)
+        return found if found is not None and found.metric == known.metric else known
 
     def bind(self, pairs: Pairs) -> "Embedded":
         """Return the same loss, with its weights settled by one batch.
@@ -149,31 +168,27 @@ class Embedded(Foreign):
         """The same loss with the unit of the shelf's, where there is one with these weights; a note says which."""
         if self.unit_ is not None:
             return self.with_unit()
-        twin = self._twin(pairs)
-        if twin is not None:
-            note = f"its unit is that of {twin!r} of the shelf, whose weights are the same here"
-            return self.with_unit(note, twin=twin, named=repr(twin))
         try:
-            form, note = measured(self.weight(pairs), pairs)
+            weights = self.weight(pairs)
         except InputError:
-            return self  # said where it is weighed
-        return self.with_unit(note, form=form)
+            return self  # reported where it is weighed
+        twin = self._twin(pairs, weights)
+        if twin is None:
+            return self.with_measured_unit(weights, pairs)
+        note = f"its unit is that of {twin!r} of the shelf, whose weights are the same here"
+        return self.with_unit(note, twin=twin, named=repr(twin))
 
-    def _twin(self, pairs: Pairs) -> ClosedForm | None:
+    def _twin(self, pairs: Pairs, weights: Tensor) -> ClosedForm | None:
         """The loss of the shelf that it is by its parameters, and by its weights of this batch; None without one."""
         if self.twins is None or self.traits.weights == "influence":
             return None
-        try:
-            found = self.weight(pairs)
-        except InputError:
-            return None  # said where it is weighed
-        room = torch.finfo(found.dtype).eps ** 0.5 * found.abs().max()
+        room = torch.finfo(weights.dtype).eps ** 0.5 * weights.abs().max()
         metrics = [self.metric, "squared_euclidean"] if self.metric == "cosine" else [self.metric]
         if self.traits.own_scores:
-            metrics = ["euclidean"] if self.cut and self.cut.sign < 0 else []
+            metrics = ["euclidean"] if self.matrix and self.matrix.sign < 0 else []
         for twin in (twin for metric in metrics for twin in self.twins(metric)):
-            own, factor = self._as_read(twin, pairs)
-            if (factor * twin.weight(own) - found).abs().max() <= room:
+            read, factor = self._as_read(twin, pairs)
+            if (factor * twin.weight(read) - weights).abs().max() <= room:
                 return twin
         return None
 
@@ -206,18 +221,13 @@ class Embedded(Foreign):
         """Settle the loss as `bind` does, unchecked, so that torch.func can run it."""
         part = self._rows(pairs)
         ordered = self._ordered(part, *self._order(part))
-        value = self._run(self.calls[0], ordered, ordered.query, ordered.candidate, _unseen)
+        value = self._run(self.calls[0], ordered, ordered.query, ordered.candidate, _unchanged)
         found = []
         for call in self.calls:
-
-            def run(query: Tensor, candidate: Tensor, see: See, call: Call = call) -> Tensor:
-                return self._run(call, ordered, query, candidate, see)
-
-            with guarded(self.spelling):  # its backward pass too
-                cut = find(run, ordered.query, ordered.candidate)
-            if cut and cut.also_read != "rows":
-                return self._settled(call, cut, value)
-            found += [(call, cut)] if cut else []
+            matrix = self._find(call, ordered)
+            if matrix and matrix.also_read != "rows":
+                return self._settled(call, matrix, value)
+            found += [(call, matrix)] if matrix else []
         if value.ndim:
             traits = replace(self.traits, weights="influence", notes=(INFLUENCE,), bound=True, own_scores=True)
             return replace(self, calls=self.calls[:1], traits=traits)
@@ -231,24 +241,26 @@ class Embedded(Foreign):
             'the queries cannot be told; let it return one loss per query (reduction="none"), or take scores'
         )
 
-    def _settled(self, call: Call, cut: Cut, value: Tensor) -> "Embedded":
+    def _settled(self, call: Call, matrix: ScoreMatrix, value: Tensor) -> "Embedded":
         """Bound to the scores that were found."""
-        if cut.metric is None:
-            what = "minus the distances" if cut.sign < 0 else "the scores"
-            read = f"{what} that it computes, which are no metric of cocos"
+        if matrix.metric is None:
+            read = (
+                f"{'minus the distances' if matrix.sign < 0 else 'the scores'} that it computes, which are no metric "
+            )
+            read += "of cocos"
         else:
-            scaled = "" if cut.factor == 1 else f" (it multiplies them by {cut.factor:.6g})"
-            read = f"{cut.metric.replace('_', ' ')} scores{scaled}"
+            scaled = "" if matrix.factor == 1 else f" (it multiplies them by {matrix.factor:.6g})"
+            read = f"{matrix.metric.replace('_', ' ')} scores{scaled}"
         note = f"its weights are of {read}, by autograd"
-        notes = [note, *([UNWEIGHED[cut.also_read]] if cut.also_read else []), *reduced(value, self.reduction)]
+        unweighed = [UNWEIGHED[matrix.also_read]] if matrix.also_read else []
         traits = replace(
             self.traits,
-            metric=cut.metric or self.metric,
-            notes=tuple(notes),
+            metric=matrix.metric or self.metric,
+            notes=(note, *unweighed, *reduced(value, self.reduction)),
             bound=True,
-            own_scores=cut.metric is None,
+            own_scores=matrix.metric is None,
         )
-        return replace(self, calls=(call,), cut=cut, traits=traits, weights_of=read, weights_note=note)
+        return replace(self, calls=(call,), matrix=matrix, traits=traits, weights_of=read, weights_note=note)
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,); an equal part of it for each where it returns one number.
@@ -263,7 +275,7 @@ class Embedded(Foreign):
         if loss.traits.weights == "influence" and pairs.scores.requires_grad and not part.candidate.requires_grad:
             raise InputError(f"{self.spelling}: it weighs no scores, so it has no gradient in them (take its `weight`)")
         change = None
-        if loss.cut:
+        if loss.matrix:
             change = pairs.scores - METRICS[self.metric](part.query, part.candidate)
         return per_query(loss._value(part, change), len(pairs.scores))
 

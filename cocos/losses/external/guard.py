@@ -1,6 +1,7 @@
 """Foreign code as a loss: its exceptions become sentences, its results are checked, its unit is measured."""
 
 import contextlib
+import random
 import sys
 import traceback
 from collections.abc import Callable, Generator
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -72,6 +74,26 @@ def guarded(name: str, *, while_: str = "", dtypes: bool = True) -> Generator[No
         raise InputError(f"{name}{while_}: {type(error).__name__}: {text}{where}{hint}") from error
 
 
+@contextmanager
+def seeded(device: torch.device) -> Generator[None]:
+    """Seed the generators of Python, NumPy and PyTorch, so that a loss draws the same in every call."""
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    module = torch.get_device_module(device)
+    on_device = [device] if hasattr(module, "get_rng_state") else []  # the generator of the host is kept in any case
+    with torch.random.fork_rng(devices=on_device, device_type=device.type):
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        torch.random.default_generator.manual_seed(0)
+        for each in on_device:
+            with module.device(each):
+                module.manual_seed(0)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(legacy)  # noqa: NPY002
+
+
 def checked(name: str, value: Any, queries: int) -> Tensor:
     """Check the value of a loss, (Q,) or ().
 
@@ -125,12 +147,6 @@ def derivative(name: str, run: Callable[[Tensor], Tensor], at: Tensor) -> Tensor
 def per_query(value: Tensor, queries: int) -> Tensor:
     """Loss of each query, (Q,); an equal part of it for each where it is one number."""
     return value if value.ndim else (value / queries).expand(queries)
-
-
-def measured(weights: Tensor, pairs: Pairs) -> tuple[str | None, str]:
-    """The form of weights of a first batch whose unit can be measured, None without one, and a note on the unit."""
-    unit = units.found(pairs.scores, weights, pairs.positive, pairs.negative)
-    return (None, UNKNOWN_UNIT) if unit is None else (unit.form, MEASURED_UNIT.format(unit.form))
 
 
 def rows_of(name: str, pairs: Pairs) -> Embeddings:
@@ -244,6 +260,13 @@ class Foreign(losses.StatesTraits):
             per_positive=own.per_positive,
         )
         return replace(self, traits=traits, form=form)
+
+    def with_measured_unit(self, weights: Tensor, pairs: Pairs) -> Self:
+        """The same loss with the unit that its weights have on a first batch, where it can be measured."""
+        unit = units.found(pairs.scores, weights, pairs.positive, pairs.negative)
+        if unit is None:
+            return self.with_unit(UNKNOWN_UNIT)
+        return self.with_unit(MEASURED_UNIT.format(unit.form), form=unit.form)
 
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
         """The unit of weights that are known already, broadcastable to (Q, C)."""

@@ -18,15 +18,14 @@ from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import CANDIDATE_QUERY, DIRECTIONS, OF_THE_POSITIVE
 from cocos.losses.external.columns import (
+    AddedChange,
     BatchColumns,
-    ScoreWatch,
     columns,
     expanded,
-    pairwise,
-    places,
-    rescored,
+    own_document_scores,
+    score_blocks,
+    scores_of_rows,
 )
-from cocos.losses.external.cut import seeded
 from cocos.losses.external.guard import (
     MEAN_AS_SUM,
     UNWEIGHED,
@@ -35,10 +34,11 @@ from cocos.losses.external.guard import (
     derivative,
     gradient,
     guarded,
-    measured,
     per_query,
     rows_of,
+    seeded,
 )
+from cocos.losses.external.score_matrix import Watch
 from cocos.losses.external.signature import literal, named, parameters_of, signature_of, value_of
 
 Settings = dict[str, Any]
@@ -217,14 +217,15 @@ class Adapted(Foreign):
         with torch.no_grad():
             given = self._columns(pairs)
             if self.adapter.own_documents:
-                where = pairwise(given, self.metric)
+                blocks = own_document_scores(given, self.metric)
             else:
                 layout = {"column_by_column": self.adapter.column_by_column, "transposed": self.adapter.transposed}
-                where = places(given, self.metric, self.traits.directions, **layout)  # type: ignore[arg-type]
+                blocks = score_blocks(given, self.metric, self.traits.directions, **layout)  # type: ignore[arg-type]
         factor = self.settings.get(self.adapter.scale)
-        with torch.enable_grad(), ScoreWatch(where, self._tied(pairs, change), float(factor or 1)) as watched:
+        added = AddedChange(blocks, self._tied(pairs, change), float(factor or 1))
+        with torch.enable_grad(), Watch(added.see):
             value = self._run(given)
-        if missing := dict.fromkeys(each.block for each in where if each.block not in watched.found):
+        if missing := dict.fromkeys(each.name for each in blocks if each.name not in added.seen):
             raise InputError(
                 f"{self.spelling}: no {self.metric} scores of {next(iter(missing))} were seen in it, so it is not the "
                 f"version of {self.library} that cocos knows; name its class, --loss package.module:Class"
@@ -244,7 +245,7 @@ class Adapted(Foreign):
         return pairs.scores - self._scores(rows_of(self.spelling, pairs)).detach()
 
     def _scores(self, part: Embeddings) -> Tensor:
-        return rescored(part, self.metric, self.traits.directions, graded=self.traits.graded)
+        return scores_of_rows(part, self.metric, self.traits.directions, graded=self.traits.graded)
 
     def _weigh(self, pairs: Pairs) -> Tensor:
         """Gradient of the library in the scores, (Q, W); of graded pairs on the diagonal, all of a pair's couples."""
@@ -329,24 +330,19 @@ class Adapted(Foreign):
         if not self._through_scores(pairs):
             notes.append(UNWEIGHED["rows"])
         twin = None if self.unit_ is not None else self.adapter.twin(self.settings)
-        unit_note = ""
+        unit_note, graded = "", self.traits.graded
         if twin is not None:
-            gap = (
-                self._uncoupled(pairs, weights)
-                if self.traits.graded
-                else _relative(self._of_twin(twin, pairs), weights)
-            )
+            gap = self._uncoupled(pairs, weights) if graded else _relative(self._of_twin(twin, pairs), weights)
             if gap <= _room(weights):
                 unit_note = f"its unit is that of {written(twin)}; their weights differ by {gap:.1g} of the largest"
             else:
                 notes.append(f"its weights are not those of {written(twin)}: they differ by {gap:.2g} of the largest")
                 twin = None
-        form = None
-        if twin is None and self.unit_ is None:
-            form, unit_note = measured(weights, pairs)
         traits = replace(self.traits, notes=tuple(notes), bound=True)
         loss = replace(self, traits=traits, weights_of=read, weights_note=note)
-        return loss.with_unit(unit_note, twin=twin, named=written(twin) if twin else "", form=form)
+        if twin is None and self.unit_ is None:
+            return loss.with_measured_unit(weights, pairs)
+        return loss.with_unit(unit_note, twin=twin, named=written(twin) if twin else "")
 
     def _through_scores(self, pairs: Pairs) -> bool:
         """Whether the gradient of the embeddings is that of the scores, so that the weights are all of it."""

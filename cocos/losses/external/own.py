@@ -24,9 +24,18 @@ from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import METRICS, Pairs
 from cocos.losses._calls import takes_tensors
 from cocos.losses._parameters import accepted, build, settled
-from cocos.losses.external.cut import See, Watch, seeded
 from cocos.losses.external.embedded import Embedded
-from cocos.losses.external.guard import DETACHED, Foreign, checked, derivative, guarded, measured, per_query, reduced
+from cocos.losses.external.guard import (
+    DETACHED,
+    Foreign,
+    checked,
+    derivative,
+    guarded,
+    per_query,
+    reduced,
+    seeded,
+)
+from cocos.losses.external.score_matrix import See, watch_matrices
 from cocos.losses.external.signature import (
     RESERVED,
     ROLE_OF,
@@ -122,8 +131,7 @@ class OfScores(Foreign):
         loss = replace(self, traits=replace(self.traits, notes=tuple(notes)))
         if self.traits.unit_from not in {"given", "own"}:
             with contextlib.suppress(InputError):  # said where it is weighed
-                form, note = measured(self.weight(pairs), pairs)
-                return loss.with_unit(note, form=form)
+                return loss.with_measured_unit(self.weight(pairs), pairs)
         return loss
 
     def _told(self, pairs: Pairs) -> dict[str, Any]:
@@ -298,7 +306,7 @@ class _Sides:
             "labels": labels,
             "candidate_labels": part.candidate_group.clone(),
         }
-        with Watch((len(query), len(candidate)), see):
+        with watch_matrices((len(query), len(candidate)), see):
             return self.call(told, query)
 
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from cocos import losses
 from cocos.base.errors import InputError, Unfit, nearest
 from cocos.embeddings import Embeddings
-from cocos.losses.external.cut import See, Watch
 from cocos.losses.external.embedded import Embedded
 from cocos.losses.external.guard import guarded
+from cocos.losses.external.score_matrix import See, watch_matrices
 from cocos.losses.external.signature import literal, parameters_of
 
 PREFIX = "pml:"
@@ -175,7 +175,7 @@ class _Library:
             others = () if part.shared or self.proxies else (part.candidate.detach(), reference)
             arguments["indices_tuple"] = miner(part.query.detach(), labels, *others)  # its choice has no gradient
         shape = (len(query), len(candidate))
-        watch = Watch(shape, see) if self.watched else contextlib.nullcontext()
+        watch = watch_matrices(shape, see) if self.watched else contextlib.nullcontext()
         if not self.watched:
             module.distance.register_forward_hook(
                 lambda _, given, matrix: see(matrix) if matrix.shape == shape else matrix
