@@ -1,6 +1,6 @@
 """Scores of queries and candidates, and which pairs are positive. Higher is closer, always."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -54,6 +54,10 @@ def logsumexp(values: Tensor, mask: Tensor, dim: int | tuple[int, ...] = 1) -> T
 def softmax(values: Tensor, mask: Tensor, dim: int | tuple[int, ...] = 1) -> Tensor:
     """Softmax over the values in the mask, 0 outside of it, and 0 throughout where it is empty."""
     return torch.where(mask, (values - logsumexp(values, mask, dim)).exp(), 0)
+
+
+# Fields of `Pairs` with an entry for each pair.
+MATRICES = ("scores", "positive", "negative", "teacher", "source")
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,15 +123,10 @@ class Pairs:
         both = (self.positive & self.negative).nonzero()
         if len(both):
             raise InputError(f"pair {tuple(both[0].tolist())} is both positive and negative ({len(both)} such pairs)")
-        for name, number in (
-            ("candidate_group", shape[1]),
-            ("query_norm", shape[0]),
-            ("candidate_norm", shape[1]),
-            ("logq", shape[1]),
-        ):
+        lists = self.logq is not None and tuple(self.logq.shape) == shape  # each query has its own
+        sizes = {"candidate_group": shape[1], "query_norm": shape[0], "candidate_norm": shape[1]}
+        for name, number in (sizes if lists else sizes | {"logq": shape[1]}).items():
             values = getattr(self, name)
-            if name == "logq" and values is not None and tuple(values.shape) == shape:
-                continue
             if values is not None and tuple(values.shape) != (number,):
                 raise InputError(f"{name}: shape {tuple(values.shape)}, expected ({number},)")
         if self.logq is not None and (wrong := (~(self.logq.isfinite() & (self.logq <= 0))).nonzero()).numel():
@@ -182,33 +181,45 @@ class Pairs:
 
         Raises:
             TypeError: the pairs have no embeddings, which contain the groups of the queries.
+            InputError: they have a logq, which says how candidates are sampled, and nothing of queries.
         """
         if self.embeddings is None:
             raise TypeError("pairs.embeddings is None: give the rows that were scored, as cocos.scores.pairs does")
+        if self.logq is not None:
+            raise InputError("logq: it says how candidates are sampled; leave it out of pairs whose candidates ask")
         turned = self.embeddings.flip()
         norms = {"query_norm": self.candidate_norm, "candidate_norm": self.query_norm}
-        beside = {"embeddings": turned, "candidate_group": turned.candidate_group, "logq": None} | norms
-        return self.unchecked(**self._map_matrices(lambda each: each.T.contiguous()) | beside)
+        matrices = {name: getattr(self, name) for name in MATRICES}
+        exchanged = {name: None if each is None else each.T.contiguous() for name, each in matrices.items()}
+        return self.unchecked(embeddings=turned, candidate_group=turned.candidate_group, **norms, **exchanged)
 
     def first(self, number: int) -> "Pairs":
         """The same pairs of the first queries, with all of their candidates; not checked again."""
         if len(self.scores) <= number:
             return self
-        cut = self._map_matrices(lambda each: each[:number])
-        cut["query_norm"] = None if self.query_norm is None else self.query_norm[:number]
-        if self.embeddings is not None:
-            sizes = (number, len(self.embeddings.candidate))
-            query, candidate = (torch.arange(size, device=self.scores.device) for size in sizes)
-            cut["embeddings"] = self.embeddings.rows(query, candidate)
-        return self.unchecked(**cut)
+        part = self._part(slice(number), slice(None))
+        if self.embeddings is None:
+            return part
+        sizes = (number, len(self.embeddings.candidate))
+        query, candidate = (torch.arange(size, device=self.scores.device) for size in sizes)
+        return part.unchecked(embeddings=self.embeddings.rows(query, candidate))
 
     def narrow(self) -> "Pairs":
         """The candidates of the batch alone, without the columns of further directions; not checked again."""
         if self.embeddings is None or len(self.embeddings.candidate) == self.scores.shape[1]:
             return self
-        number = len(self.embeddings.candidate)
-        ends = {name: getattr(self, name)[:number] for name in ("candidate_group", "candidate_norm")}
-        return self.unchecked(**self._map_matrices(lambda each: each[:, :number]) | ends)
+        return self._part(slice(None), slice(len(self.embeddings.candidate)))
+
+    def _part(self, queries: slice, candidates: slice) -> "Pairs":
+        """Some queries and some candidates, in all fields but the embeddings."""
+        places = dict.fromkeys(MATRICES, (queries, candidates)) | {
+            "query_norm": (queries,),
+            "candidate_group": (candidates,),
+            "candidate_norm": (candidates,),
+            "logq": (queries, candidates)[-self.logq.ndim :] if self.logq is not None else (),
+        }
+        given = {name: getattr(self, name) for name in places}
+        return self.unchecked(**{name: each[places[name]] for name, each in given.items() if each is not None})
 
     def with_scores(self, scores: Tensor, query_norm: Tensor | None = None) -> "Pairs":
         """The same pairs with other scores (and query norms), of the same shape; not checked, for torch.func."""
@@ -223,11 +234,6 @@ class Pairs:
         other = object.__new__(Pairs)
         other.__dict__.update(self.__dict__ | values)
         return other
-
-    def _map_matrices(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-        """The fields with an entry for each pair, changed."""
-        names = ("scores", "positive", "negative", "teacher", "source")
-        return {name: change(each) for name in names if (each := getattr(self, name)) is not None}
 
     def cross_entropy(self, logits: Tensor, negative: Tensor | None = None) -> Tensor:
         r"""Cross-entropy of each positive against all negatives, summed over the positives of a query, (Q,), in nats.
