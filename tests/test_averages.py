@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from cocos import Embeddings, losses, measures, results
 from cocos.commands import app
 from cocos.counting import averages
+from cocos.counting.averages import of_records
 from cocos.embeddings.batches import Batch
-from cocos.measures.count import variables
 from cocos.reports import table
 from cocos.reports.count import overview
 from cocos.reports.latex import latex
@@ -80,8 +80,8 @@ def test_stacks_of_batches_fill_the_same_places_as_batches():
         ]
         for direction, parts in single.items()
     }
-    one = results.labelled(variables(single, [0, 0, 0], zero_when_idle=False), {})
-    several = variables(stacked, [0, 0, 0], zero_when_idle=False, sizes=sizes)
+    one = results.labelled(of_records(single, [0, 0, 0], zero_when_idle=False), {})
+    several = of_records(stacked, [0, 0, 0], zero_when_idle=False, sizes=sizes)
     assert results.labelled(several, {}).identical(one)
     for direction, parts in single.items():
         for place, part in enumerate(parts):

@@ -12,7 +12,7 @@ import cocos
 from cocos import Embeddings, losses, measures, results
 from cocos.base.errors import InputError
 from cocos.commands import app
-from cocos.counting import marked, statistics, weights
+from cocos.counting import statistics, weights
 from cocos.embeddings import marks, scores
 from cocos.embeddings.batches import plan
 from cocos.reports import table
@@ -293,7 +293,7 @@ def test_a_bad_file_is_refused_in_one_sentence(tmp_path, arrays, sentence):
 
 def test_a_result_without_marks_is_as_it_was():
     data = measures.count(rows({}), "ntxent")
-    assert "mark" not in data.dims and not set(marked.MARKED_LABELS) & set(data)
+    assert "mark" not in data.dims and not set(statistics.MARKED_LABELS) & set(data)
     assert all("marks" not in entry for entry in measures.document("count", data)["directions"].values())
     assert "% of the push (as many" not in str(table("count", data)) and data.attrs["dtype"] == "float32"
     assert measures.count(rows(), "ntxent").attrs["dtype"] == "float64"

@@ -11,7 +11,18 @@ import numpy as np
 import xarray as xr
 from torch import Tensor
 
-from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, BY_SHARE, STATISTICS, Number
+from cocos.counting.statistics import (
+    BATCH_NUMBERS,
+    BY_NAME,
+    BY_SHARE,
+    MARKED_LABELS,
+    MARKED_PARTS,
+    OF_SOURCES,
+    SOURCE_STATISTICS,
+    STATISTICS,
+    Number,
+)
+from cocos.embeddings.sources import SOURCES
 
 # Dimensions of what every query has.
 QUERY_DIMS = ("direction", "batch", "query")
@@ -178,6 +189,80 @@ def variables(
     made["batch"] = ("batch", range(batches), "training batch")
     made["query"] = ("query", range(width), "place in the batch")
     return made
+
+
+def of_records(
+    records: dict[str, list[dict[str, Tensor]]],
+    same_group_pairs: list[int],
+    *,
+    zero_when_idle: bool,
+    repeated: dict[str, list[int]] | None = None,
+    sizes: dict[str, list[int]] | None = None,
+    marks: Sequence[str] = (),
+) -> dict[str, tuple]:
+    """Label the statistics of one loss, as `cocos.results.labelled` takes them.
+
+    Args:
+        records: direction -> one entry a batch, or a stack of batches -> statistic -> (queries of all of them, ...).
+        same_group_pairs: of every batch, unordered pairs of rows that are of one group.
+        repeated: direction -> of every batch, copies of candidates among its pairs as drawn; None: not known.
+        zero_when_idle: `eq7_mean` of a batch without any count is 0 (as published) instead of missing.
+        sizes: direction -> queries of every batch, in the order of the entries; None: each entry is one batch.
+        marks: labels of the kinds of marked candidates, whose statistics are in the records.
+
+    Returns:
+        Per query, dims (direction, batch, query): `contributing` and its kin, NaN where a batch has fewer queries than
+        the largest one. Per batch, dims (direction, batch): the entries of the published tables. With the dimension
+        `mark` or `source` in front, those of marked candidates and of each source.
+    """
+    found = known(arrays(records, sizes))
+    kinds, sources = (
+        {name: np.ascontiguousarray(np.moveaxis(found.pop(name), -1, 0)) for name in names if name in found}
+        for names in (MARKED_LABELS, SOURCE_STATISTICS)
+    )
+    called = {each.name: each.variable for each in STATISTICS} | {name: name for name in DRAWN_LABELS}
+    values = {called.get(name, f"{name}_per_query"): array for name, array in found.items()}
+    values |= of_batches(values, 2)
+    if zero_when_idle and "eq7_mean" in values:
+        values["eq7_mean"] = np.nan_to_num(values["eq7_mean"], nan=0.0)
+    values["queries"] = present(values).sum(axis=2)
+    values["same_group_pairs"] = np.asarray(same_group_pairs, dtype=np.int64)
+    if repeated is not None:
+        values["repeated"] = np.asarray([repeated[name] for name in records], dtype=np.int64)
+    made = variables(values, list(records))
+    if kinds:
+        parts = marked_parts(kinds, values["negatives"], values["negative_push"], -1)
+        dims = ("mark", *QUERY_DIMS)
+        made["mark"] = ("mark", list(marks), "mark on candidates")
+        made |= {name: (dims, kinds[name], *about) for name, about in MARKED_LABELS.items()}
+        made |= {each.name: (dims[:3], parts[each.name], *each.about) for each in MARKED_PARTS.values()}
+    if sources:
+        there = np.nansum(sources["source_negatives"], axis=(1, 2, 3)) > 0
+        some = [name for name, any_ in zip(SOURCES, there, strict=True) if any_]
+        made["source"] = ("source", some, "where candidates come from")
+        dims = ("source", *QUERY_DIMS)
+        made |= {each.name: (dims, sources[each.name][there], *each.about) for each in OF_SOURCES}
+    return made
+
+
+def marked_parts(
+    values: Mapping[str, np.ndarray], negatives: np.ndarray, push: np.ndarray, axis: int | tuple[int, ...]
+) -> dict[str, np.ndarray]:
+    """The numbers of `MARKED_PARTS` over some axes of queries: ratios of sums, NaN where there is nothing to divide by.
+
+    Args:
+        values: of `MARKED_LABELS`, each (kinds, ..., queries).
+        negatives: (..., queries).
+        push: (..., queries), of all negatives.
+        axis: of the queries, counted from the last one.
+    """
+    marked, *pushed = (values[name] for name in MARKED_LABELS)
+    found = []
+    for own, whole in ((marked, negatives), *((each * push, push) for each in pushed)):
+        there = np.where(np.isnan(own), 0, np.broadcast_to(whole, own.shape))
+        found.append(ratio(np.nansum(own, axis=axis), there.sum(axis=axis)))
+    names = [each.name for each in MARKED_PARTS.values()]
+    return dict(zip(names, [*found, ratio(found[1], found[0])], strict=True))
 
 
 def drawn(data: xr.Dataset, full: np.ndarray) -> dict:

@@ -1,6 +1,6 @@
 """Parts of the negatives and of the push that marked candidates have, beside those of as many random negatives."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,40 +8,10 @@ import torch
 from torch import Tensor
 
 from cocos.counting import statistics
-from cocos.counting.averages import ratio
-from cocos.counting.statistics import Number
+from cocos.counting.statistics import MARKED_LABELS
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import Pairs
-
-# Of every query and kind: long name and units.
-MARKED_LABELS = {
-    "marked_negatives": ("marked negatives", "candidates"),
-    "marked_push_per_query": ("part of the query's push on the marked negatives", "1"),
-    "placebo_push_per_query": ("part of the query's push on as many random negatives", "1"),
-}
-# Of every batch and kind, by its name in a JSON document.
-MARKED_PARTS = {
-    "negatives": Number(
-        "marked_share", "part of the negatives that is marked", "1", row="part of the negatives, %", scale=100
-    ),
-    "push": Number(
-        "marked_push", "part of the push on the marked negatives", "1", row="part of the push, %", scale=100
-    ),
-    "placebo": Number(
-        "placebo_push",
-        "part of the push on as many random negatives",
-        "1",
-        row="part of the push of as many random negatives, %",
-        scale=100,
-    ),
-    "enrichment": Number(
-        "enrichment",
-        "part of the push over part of the negatives",
-        "1",
-        row="part of the push over part of the negatives",
-    ),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,23 +66,3 @@ def of_block(push: Tensor, masks: Sequence[tuple[Tensor, Tensor] | None]) -> dic
         kinds.append([unknown] * 3 if both is None else [both[0].sum(dim=1), *parts])
     columns = (torch.stack(each, dim=1) for each in zip(*kinds, strict=True))
     return {"negative_push": total} | dict(zip(MARKED_LABELS, columns, strict=True))
-
-
-def parts(
-    values: Mapping[str, np.ndarray], negatives: np.ndarray, push: np.ndarray, axis: int | tuple[int, ...]
-) -> dict[str, np.ndarray]:
-    """The numbers of `MARKED_PARTS` over some axes of queries: ratios of sums, NaN where there is nothing to divide by.
-
-    Args:
-        values: of `MARKED_LABELS`, each (kinds, ..., queries).
-        negatives: (..., queries).
-        push: (..., queries), of all negatives.
-        axis: of the queries, counted from the last one.
-    """
-    marked, *pushed = (values[name] for name in MARKED_LABELS)
-    found = []
-    for own, whole in ((marked, negatives), *((each * push, push) for each in pushed)):
-        there = np.where(np.isnan(own), 0, np.broadcast_to(whole, own.shape))
-        found.append(ratio(np.nansum(own, axis=axis), there.sum(axis=axis)))
-    names = [each.name for each in MARKED_PARTS.values()]
-    return dict(zip(names, [*found, ratio(found[1], found[0])], strict=True))

@@ -22,6 +22,8 @@ from cocos.embeddings.sources import SOURCES
 __all__ = [
     "BY_SHARE",
     "BATCH_NUMBERS",
+    "MARKED_LABELS",
+    "MARKED_PARTS",
     "OF_SOURCES",
     "SOURCE_STATISTICS",
     "STATISTICS",
@@ -309,6 +311,34 @@ BATCH_NUMBERS = {number.name: number for each in STATISTICS for number in each.n
 # Statistics by the natural unit of a loss, NaN where it is not known.
 BY_SHARE = tuple(each.name for each in (*STATISTICS, *OF_SOURCES) if each.by_unit)
 SOURCE_STATISTICS = tuple(each.name for each in OF_SOURCES)
+# Long name and units of what a query has of each kind of marked candidates.
+MARKED_LABELS = {
+    "marked_negatives": ("marked negatives", "candidates"),
+    "marked_push_per_query": ("part of the query's push on the marked negatives", "1"),
+    "placebo_push_per_query": ("part of the query's push on as many random negatives", "1"),
+}
+# Numbers of a batch and a kind of marked candidates, by their names in a JSON document.
+MARKED_PARTS = {
+    "negatives": Number(
+        "marked_share", "part of the negatives that is marked", "1", row="part of the negatives, %", scale=100
+    ),
+    "push": Number(
+        "marked_push", "part of the push on the marked negatives", "1", row="part of the push, %", scale=100
+    ),
+    "placebo": Number(
+        "placebo_push",
+        "part of the push on as many random negatives",
+        "1",
+        row="part of the push of as many random negatives, %",
+        scale=100,
+    ),
+    "enrichment": Number(
+        "enrichment",
+        "part of the push over part of the negatives",
+        "1",
+        row="part of the push over part of the negatives",
+    ),
+}
 
 
 def names(over: str) -> tuple[str, ...]:

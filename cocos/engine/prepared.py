@@ -176,6 +176,16 @@ class Run:
             rows += size
         yield stack
 
+    def part(self, mine: slice) -> tuple["Run", int]:
+        """Some batches, with those visited together with them, on which the last bits of a number depend; the first."""
+        number = len(self.plan.batches)
+        if self.visited and self.visited_order != list(range(number)):
+            mine = slice(0, number)
+        elif self.visited:
+            ends = np.cumsum([0, *map(len, self.stacks())])
+            mine = slice(int(ends[ends <= mine.start].max()), int(ends[ends >= mine.stop].min()))
+        return replace(self, plan=replace(self.plan, batches=self.plan.batches[mine])), mine.start
+
     def views(self, stack: list[Batch], *, apart: bool = False) -> Iterator[tuple[Callable, list[str], list]]:
         """Views of the scores of some batches: one for both directions, unless `apart` or with own hard negatives.
 
@@ -405,12 +415,13 @@ def prepare_all(
     for loss in several if not whole else ():  # published shares are sums over the positives, which may exceed 1
         _refuse_unreachable(losses.of(loss), eps)
     embeddings = embedded(embeddings, options["split"], options["device"], options["progress"], scored=scored)
+    memory = devices.memory(embeddings.query.device)
     if isinstance(embeddings, SCORED):
-        return _of_scores(embeddings, several, checkpoint, options, eps, whole=whole)
+        return _of_scores(embeddings, several, checkpoint, options, eps, memory, whole=whole)
     if not drawn:
         options["batches"] = tuple(batch.to(embeddings.query.device) for batch in given)
     planned = functools.cache(functools.partial(_planned, embeddings, checkpoint, options))
-    held, made = functools.cache(lambda dtype: embeddings.to(dtype=dtype)), []
+    held, made = functools.cache(embeddings.to), []
     for given_loss in several:
         loss = losses.of(given_loss)
         matching, traits = losses.traits(loss).matching, losses.traits(loss)
@@ -422,7 +433,7 @@ def prepare_all(
         plan = planned(loss.sample, whole or rows, not whole and matching == "columns")
         if visits and isinstance(loss, losses.Recognised) and loss.recognised:
             few = options | {"batch_size": CHECKED_ROWS, "batches": 1}
-            own = held(SCORE_TYPES[options["dtype"] or "float64"])
+            own = held(dtype=SCORE_TYPES[options["dtype"] or "float64"])
             own = own.single(own.directions[0]) if traits.one_way(own) else own
             with contextlib.suppress(InputError):  # it is read, or refused, as it stands
                 small = _planned(embeddings, checkpoint, few, plan.sample, rows, matching == "columns")
@@ -437,9 +448,9 @@ def prepare_all(
             visited = visited and engine.fits(embeddings, loss.metric) and reads(loss)
         if not visited:
             largest = max(math.prod(batch.sizes) for batch in plan.batches)
-            _refuse_too_large(loss, largest, embeddings.query.device, whole=whole)
+            _refuse_too_large(loss, largest, memory, whole=whole)
         dtype = options["dtype"]
-        own = embeddings if visited else held(SCORE_TYPES[dtype or "float64"])
+        own = embeddings if visited else held(dtype=SCORE_TYPES[dtype or "float64"])
         if traits.one_way(own):
             own = own.single(own.directions[0])
         single = visited and (loss.metric == "cosine" or all(float(each.max()) < SINGLE_NORM for each in own.norms))
@@ -465,27 +476,26 @@ def _of_scores(
     checkpoint: Checkpoint | None,
     options: Sampling,
     eps: float | None,
+    memory: int | None,
     *,
     whole: bool,
 ) -> list[Run]:
     """Prepare the runs of scores: one batch, of each query as it stands; of tokens, the batches that are drawn."""
     if whole:
         raise InputError("convention: the published counters read embeddings; scores are counted by `standard`")
-    dtype, made = options["dtype"] or "float64", []
-    own, drawn = given.to(dtype=SCORE_TYPES[dtype]), isinstance(given, Tokens)
     planned = functools.cache(functools.partial(_planned, given, checkpoint, options))
-    for each in several:
-        loss = losses.of(each)
-        rows = losses.traits(loss).matching in {"rows", "columns"}
-        plan = planned(loss.sample, rows, losses.traits(loss).matching == "columns") if drawn else given.plan
+    drawn, found = isinstance(given, Tokens), []
+    for loss in map(losses.of, several):
+        matching = losses.traits(loss).matching
+        plan = planned(loss.sample, matching in {"rows", "columns"}, matching == "columns") if drawn else given.plan
         if reason := _needs_vectors(loss, given):
             raise InputError(f"{losses.name_of(loss)} {reason}")
         _refuse_unreachable(loss, eps)
-        largest = max(math.prod(batch.sizes) for batch in plan.batches)
-        _refuse_too_large(loss, largest, given.query.device, whole=False)
-        same_group = _same_group(loss, options) if drawn else "ignore"
-        made.append(Run(own, loss, plan, same_group, checkpoint, dtype, False, options["seed"], options["split"], eps))
-    return made
+        _refuse_too_large(loss, max(math.prod(batch.sizes) for batch in plan.batches), memory, whole=False)
+        found.append((loss, plan, _same_group(loss, options) if drawn else "ignore"))
+    dtype = options["dtype"] or "float64"
+    own, beside = given.to(dtype=SCORE_TYPES[dtype]), (dtype, False, options["seed"], options["split"], eps)
+    return [Run(own, *each, checkpoint, *beside) for each in found]
 
 
 def _needs_vectors(loss: losses.Loss, given: Scores | Tokens) -> str:
@@ -535,14 +545,14 @@ def _planned(
         raise Unfit(f"{checkpoint.path}: {error}" if checkpoint else str(error)) from None
 
 
-def _refuse_too_large(loss, largest: int, device: torch.device, *, whole: bool) -> None:
-    """Refuse a batch whose whole score matrix is needed at once and does not fit in memory."""
+def _refuse_too_large(loss, largest: int, memory: int | None, *, whole: bool) -> None:
+    """Refuse a batch whose whole score matrix is needed at once and does not fit in memory, in bytes; None: unknown."""
     if loss.couples == "query" and not whole:
         return
-    needed, there = WEIGHING_ARRAYS * 8 * largest, devices.memory(device)
+    needed = WEIGHING_ARRAYS * 8 * largest
     why = "is counted by the published convention" if whole else "couples the queries of a batch"
-    if there is not None and needed > there:
+    if memory is not None and needed > memory:
         raise InputError(
             f"{losses.name_of(loss)} {why}, so its {largest:,} scores must be held at once "
-            f"(about {needed / 2**30:.0f} GiB, there are {there / 2**30:.0f}); take a smaller batch size"
+            f"(about {needed / 2**30:.0f} GiB, there are {memory / 2**30:.0f}); take a smaller batch size"
         )

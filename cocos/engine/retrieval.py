@@ -5,15 +5,19 @@ positives of one query are ordered by score, and never compete: the rank of its 
 of negatives at or above it. Queries without any positive take no part.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cocos import engine
 from cocos.base.errors import InputError
-from cocos.engine.readers.ranks import PositiveRanks
+from cocos.embeddings import Embeddings
+from cocos.engine.readers.precision_recall import PrecisionRecall
+from cocos.engine.readers.ranks import PositiveRanks, Ranks
+from cocos.engine.sampling import Progress
 
 TIES = "a negative that ties with a positive stands above it"
 # Cut-offs of the average recall and of rsum.
@@ -141,6 +145,35 @@ def metrics(ranked: PositiveRanks, ks: Iterable[int] = (1, 5, 10)) -> dict[str, 
         "R-precision": over_queries(torch.where(rank <= positives, 1 / positives.double(), 0)),
         "tied": over_queries(ranked.ties[order][first] > 0),
     }
+
+
+def ranked(embeddings: Embeddings, metric: str, dtype: str, progress: Progress | None = None) -> list:
+    """Ranks of the positives of the whole set, of each direction, and its curve of precision and recall, in one pass.
+
+    Args:
+        embeddings: the whole set.
+        metric: of the scores.
+        dtype: of the products that are decided in float64 where it is close.
+        progress: called with the name of the work.
+    """
+    readers = [Ranks(), PrecisionRecall()]
+    return engine.run(
+        engine.view(embeddings, metric=metric, product=dtype), readers, progress=progress and progress("ranking")
+    )
+
+
+def variables(
+    directions: Sequence[str], found: Iterable[PositiveRanks], curve=None, ks: Iterable[int] = RECALLS
+) -> dict[str, tuple]:
+    """Label the metrics of each direction, (direction,), and those of the whole set, as a Dataset takes them."""
+    metrics_of = {name: metrics(each, ks) for name, each in zip(directions, found, strict=True)}
+    first, *second = metrics_of.values()
+    made: dict[str, tuple] = {name: ("direction", [each[name] for each in metrics_of.values()]) for name in first}
+    if curve is not None:
+        made["PR-AUC"] = ((), average_precision(curve.score, curve.negatives))
+    if second:
+        made["rsum"] = ((), rsum(first, second[0]))
+    return {name: (*about, *label(name)) for name, about in made.items()}
 
 
 def best_ranks(number: int, asking: Tensor, ranked: PositiveRanks) -> Tensor:

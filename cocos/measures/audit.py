@@ -17,10 +17,10 @@ from cocos.base.ranges import Fraction, whole
 from cocos.base.writing import text_of
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.tables import Columns, missing, read
-from cocos.counting import filter_rules, findings, marked, statistics
+from cocos.counting import averages, filter_rules, findings, marked, statistics
 from cocos.counting.filter_rules import FilterTrial
 from cocos.counting.findings import Finding
-from cocos.counting.marked import MARKED_LABELS
+from cocos.counting.statistics import MARKED_LABELS, MARKED_PARTS
 from cocos.embeddings import Embeddings, likeness
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.marks import UNMARKED, Mark, of, within
@@ -60,8 +60,8 @@ AUDIT_LABELS = {
     "suspects": ("suspected negatives that are drawn", "pairs"),
     "share": ("part of the negatives that is suspected", "1"),
     "push_share": ("part of the push on suspected negatives", "1"),
-    "placebo": marked.MARKED_PARTS["placebo"].about,
-    "enrichment": marked.MARKED_PARTS["enrichment"].about,
+    "placebo": MARKED_PARTS["placebo"].about,
+    "enrichment": MARKED_PARTS["enrichment"].about,
     "push": ("summed weight above zero on suspected negatives", "weight"),
     "met": ("part of the queries that have a suspected negative", "1"),
 }
@@ -546,7 +546,7 @@ class Tallies:
         """The entries of `AUDIT_LABELS`, (R,) each, and of `OVERLAP_LABELS`, (R, R)."""
         values = self._per_query()
         kinds = {name: np.ascontiguousarray(values[name].T) for name in MARKED_LABELS}
-        parts = marked.parts(kinds, values["negatives"], values["negative_push"], -1)
+        parts = averages.marked_parts(kinds, values["negatives"], values["negative_push"], -1)
         suspects = kinds["marked_negatives"]
         return {
             "suspects": suspects.sum(axis=1).astype(np.int64),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Unpack
 
 import numpy as np
@@ -10,13 +10,13 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import engine, losses, results
+from cocos import losses, results
 from cocos.base import processes
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.counting import averages, conventions, findings, marked, statistics, verdicts, weights
-from cocos.counting.marked import MARKED_LABELS, MARKED_PARTS, MarkedBatch
-from cocos.counting.statistics import BATCH_NUMBERS, OF_SOURCES, SOURCE_STATISTICS, STATISTICS
+from cocos.counting.marked import MarkedBatch
+from cocos.counting.statistics import BATCH_NUMBERS, MARKED_LABELS, MARKED_PARTS, OF_SOURCES, SOURCE_STATISTICS
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scored import Scores
@@ -29,7 +29,7 @@ from cocos.engine.prepared import OUT_OF_RANGE, Run, passes, prepare_all, thread
 from cocos.engine.readers.columns import ColumnsReader
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
-from cocos.engine.sampling import Progress, Sampling, sampled, within
+from cocos.engine.sampling import Sampling, sampled, within
 from cocos.measures.health import reports
 from cocos.results import parts, several
 
@@ -113,6 +113,7 @@ def count(
     _check(runs, convention)
     if metrics and isinstance(runs[0].embeddings, SCORED):
         raise InputError("metrics: cocos.measures.evaluate has those of scores")
+    names = [] if single else several.labels(loss, [repr(run.loss) for run in runs])
     own, whole, begin = {}, runs, 0
     if part is not None:
         if len(runs) > 1:
@@ -120,24 +121,23 @@ def count(
         every = len(runs[0].plan.batches)
         own = {"part": part, "batches": every}
         mine = parts.batches_of(part, every)
-        counted_with = _whole_stacks(runs[0], mine)
-        begin, plan = counted_with.start, replace(runs[0].plan, batches=runs[0].plan.batches[counted_with])
-        runs = [replace(runs[0], plan=plan)]
-    names = [] if single else several.labels(loss, [repr(run.loss) for run in runs])
+        run, begin = runs[0].part(mine)
+        runs = [run]
     progress = sampling["progress"]
-    counted = Counting(eps, convention, n90, metrics, begin).each(runs, progress and progress("counting"))
+    counted = Counting(eps, convention, n90, metrics, begin).of_runs(runs, progress and progress("counting"))
     alike = {id(run.plan.batches): (run.same_group_pairs(), run.repeated()) for run in runs}
     labels = [label for mark in runs[0].embeddings.marks.values() for label in mark.labels]
     counts, seen = [], {}
     for run, found in zip(runs, counted, strict=True):
         pairs, repeated = alike[id(run.plan.batches)]
         beside = {"repeated": repeated, "zero_when_idle": not standard, "sizes": found.sizes, "marks": labels}
-        counts.append(variables(found.records, pairs, **beside))
+        counts.append(averages.of_records(found.records, pairs, **beside))
         if metrics:
-            key = run.loss.metric, run.dtype, id(run.embeddings)
-            ranked = found.others or seen.get(key) or _ranked(run, progress)
+            how = run.loss.metric, run.dtype
+            key = *how, id(run.embeddings)
+            ranked = found.others or seen.get(key) or retrieval.ranked(run.embeddings, *how, progress)
             seen.setdefault(key, ranked)
-            counts[-1] |= _metrics_of(run, *ranked)
+            counts[-1] |= retrieval.variables(run.embeddings.directions, *ranked)
     known = [not np.isnan(each["idle"][1]).any() for each in counts]
     attrs = [_attrs(*each, convention) | own for each in zip(runs, known, reports(whole), strict=True)]
     if part is not None:
@@ -146,17 +146,6 @@ def count(
     if single:
         return results.labelled(counts[0], attrs[0])
     return several.stacked(_same_sources(counts), attrs, names, f"Contributing negatives, {len(runs)} losses")
-
-
-def _whole_stacks(run: Run, mine: slice) -> slice:
-    """Some batches, and those that are visited together with them: the last bits of a number depend on these."""
-    number = len(run.plan.batches)
-    if not run.visited:
-        return mine
-    if run.visited_order != list(range(number)):
-        return slice(0, number)
-    ends = np.cumsum([0, *map(len, run.stacks())])
-    return slice(int(ends[ends <= mine.start].max()), int(ends[ends >= mine.stop].min()))
 
 
 def _check(runs: Sequence[Run], convention: str) -> None:
@@ -184,24 +173,6 @@ def _everything(run: Run) -> bool:
     sizes = (len(batch.query_index), len(batch.candidate_index))
     whole = sizes == (len(embeddings.query), len(embeddings.candidate))
     return whole and (single or not batch.paired or run.same_group == "positive")
-
-
-def _ranked(run: Run, progress: Progress | None) -> list:
-    """Ranks and precisions of the whole set, in a pass of their own."""
-    view = engine.view(run.embeddings, metric=run.loss.metric, product=run.dtype)
-    return engine.run(view, [Ranks(), PrecisionRecall()], progress=progress and progress("ranking"))
-
-
-def _metrics_of(run: Run, ranked: Sequence, curve) -> dict[str, tuple]:
-    """Label the retrieval metrics of the whole set."""
-    names = run.embeddings.directions
-    metrics = {name: retrieval.metrics(each) for name, each in zip(names, ranked, strict=True)}
-    singles = {"PR-AUC": retrieval.average_precision(curve.score, curve.negatives)}
-    if len(names) > 1:
-        singles["rsum"] = retrieval.rsum(*metrics.values())
-    made = {name: ("direction", [each[name] for each in metrics.values()]) for name in metrics[names[0]]}
-    made |= {name: ((), value) for name, value in singles.items()}
-    return {name: (*about, *retrieval.label(name)) for name, about in made.items()}
 
 
 def _attrs(run: Run, known: bool, found: dict, convention: str) -> dict:
@@ -283,7 +254,7 @@ class Counting:
         """Whether a published counter is repeated, which reads whole batches."""
         return self.convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
 
-    def each(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
+    def of_runs(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
         """Count for each run; runs that read the same scores share them."""
         groups: dict[tuple, list[int]] = {}
         for place, run in enumerate(runs):
@@ -418,60 +389,6 @@ def _masked(loss: losses.Filters, pairs: Pairs) -> dict[str, Tensor]:
     return {"masked": suspected.sum(dim=1), "masked_push": part, "unfiltered_push": total}
 
 
-def variables(
-    records: dict[str, list[dict[str, Tensor]]],
-    same_group_pairs: list[int],
-    *,
-    zero_when_idle: bool,
-    repeated: dict[str, list[int]] | None = None,
-    sizes: dict[str, list[int]] | None = None,
-    marks: Sequence[str] = (),
-) -> dict[str, tuple]:
-    """Variables of the counts of one loss, as `cocos.results.labelled` takes them.
-
-    Args:
-        records: direction -> one entry a batch, or a stack of batches -> statistic -> (queries of all of them, ...).
-        same_group_pairs: of every batch, unordered pairs of rows that are of one group.
-        repeated: direction -> of every batch, copies of candidates among its pairs as drawn; None: not known.
-        zero_when_idle: `eq7_mean` of a batch without any count is 0 (as published) instead of missing.
-        sizes: direction -> queries of every batch, in the order of the entries; None: each entry is one batch.
-        marks: labels of the kinds of marked candidates, whose statistics are in the records.
-
-    Returns:
-        Per query, dims (direction, batch, query): `contributing` and its kin, NaN where a batch has fewer queries than
-        the largest one. Per batch, dims (direction, batch): the entries of the published tables. With the dimension
-        `mark` or `source` in front, those of marked candidates and of each source.
-    """
-    found = averages.known(averages.arrays(records, sizes))
-    kinds, sources = (
-        {name: np.ascontiguousarray(np.moveaxis(found.pop(name), -1, 0)) for name in names if name in found}
-        for names in (MARKED_LABELS, SOURCE_STATISTICS)
-    )
-    called = {each.name: each.variable for each in STATISTICS} | {name: name for name in averages.DRAWN_LABELS}
-    values = {called.get(name, f"{name}_per_query"): array for name, array in found.items()}
-    values |= averages.of_batches(values, 2)
-    if zero_when_idle and "eq7_mean" in values:
-        values["eq7_mean"] = np.nan_to_num(values["eq7_mean"], nan=0.0)
-    values["queries"] = averages.present(values).sum(axis=2)
-    values["same_group_pairs"] = np.asarray(same_group_pairs, dtype=np.int64)
-    if repeated is not None:
-        values["repeated"] = np.asarray([repeated[name] for name in records], dtype=np.int64)
-    made = averages.variables(values, list(records))
-    if kinds:
-        parts = marked.parts(kinds, values["negatives"], values["negative_push"], -1)
-        dims = ("mark", *averages.QUERY_DIMS)
-        made["mark"] = ("mark", list(marks), "mark on candidates")
-        made |= {name: (dims, kinds[name], *about) for name, about in MARKED_LABELS.items()}
-        made |= {each.name: (dims[:3], parts[each.name], *each.about) for each in MARKED_PARTS.values()}
-    if sources:
-        there = np.nansum(sources["source_negatives"], axis=(1, 2, 3)) > 0
-        some = [name for name, any_ in zip(SOURCES, there, strict=True) if any_]
-        made["source"] = ("source", some, "where candidates come from")
-        dims = ("source", *averages.QUERY_DIMS)
-        made |= {each.name: (dims, sources[each.name][there], *each.about) for each in OF_SOURCES}
-    return made
-
-
 def _same_sources(parts: Sequence[dict[str, tuple]]) -> list[dict[str, tuple]]:
     """Give the variables of several losses the sources of all of them: of one that a loss lacks it has no negatives."""
     own = [list(part["source"][1]) if "source" in part else [] for part in parts]
@@ -549,7 +466,7 @@ def _of_marks(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
     """Label of a mark -> number -> mean and deviation of one direction; the means are ratios of sums."""
     values = {name: one[name].transpose("mark", "batch", "query").values for name in MARKED_LABELS}
     push = one["negative_push" if "negative_push" in one else "push"]  # which older files have
-    over = marked.parts(values, one["negatives"].values, push.values, (-2, -1))
+    over = averages.marked_parts(values, one["negatives"].values, push.values, (-2, -1))
     made = {}
     for place, label in enumerate(map(str, one["mark"].values)):
         made[label] = {

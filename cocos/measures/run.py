@@ -529,18 +529,12 @@ def _of_count(counted: xr.Dataset, record: dict[str, Any]) -> dict[str, dict[str
 def _of_ranks(embeddings: Embeddings, metric: str, ks: tuple[int, ...]) -> dict[str, tuple]:
     """Retrieval metrics, (direction,), and the rank of the best positive of each row, (direction, row)."""
     found = ranked(embeddings, metric)
-    metrics = {name: retrieval.metrics(ranks, ks) for name, (_, ranks) in found.items()}
-    first, *second = metrics.values()
-    made = {name: ("direction", [each[name] for each in metrics.values()], *retrieval.label(name)) for name in first}
-    if second:
-        made["rsum"] = ((), retrieval.rsum(first, second[0]), *retrieval.label("rsum"))
+    made = retrieval.variables(list(found), [ranks for _, ranks in found.values()], ks=ks)
     if (among := among_samples(embeddings)) is not None:
         ((_, own),) = ranked(among, metric).values()
-        labels = {name: retrieval.label(name) for name in first}
-        made |= {
-            f"{name}{AMONG_SAMPLES}": ((), value, f"{labels[name][0]}, samples among samples", labels[name][1])
-            for name, value in retrieval.metrics(own, ks).items()
-        }
+        for name, value in retrieval.metrics(own, ks).items():
+            long_name, units = retrieval.label(name)
+            made[f"{name}{AMONG_SAMPLES}"] = ((), value, f"{long_name}, samples among samples", units)
     sides = zip((embeddings.query, embeddings.candidate), found.values(), strict=False)
     best = [retrieval.best_ranks(len(side), *asking).numpy() for side, asking in sides]
     whole = np.full((len(best), max(map(len, best))), np.nan, dtype=np.float32)

@@ -12,8 +12,7 @@ import xarray as xr
 from cocos import measures, results
 from cocos.counting import findings, verdicts
 from cocos.counting.findings import PLACES
-from cocos.counting.marked import MARKED_PARTS
-from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, OF_SOURCES, Number
+from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, MARKED_PARTS, OF_SOURCES, Number
 from cocos.reports.findings import of_count, of_directions
 from cocos.reports.layout import Step, Table, given
 from cocos.reports.phrases import (

@@ -14,7 +14,7 @@ from cocos import measures
 from cocos.base import docstrings
 from cocos.counting import findings, health, verdicts
 from cocos.counting.findings import KINDS, OF_COUNTS, OF_EMBEDDINGS, Finding, made
-from cocos.counting.marked import MARKED_PARTS
+from cocos.counting.statistics import MARKED_PARTS
 from cocos.measures.audit import SUSPICIONS
 from cocos.measures.run import axis, episodes
 from cocos.monitor import detectors as shelf
