@@ -57,7 +57,7 @@ def softmax(values: Tensor, mask: Tensor, dim: int | tuple[int, ...] = 1) -> Ten
 
 
 # Fields of `Pairs` with an entry for each pair.
-MATRICES = ("scores", "positive", "negative", "teacher", "source")
+PAIR_MATRICES = ("scores", "positive", "negative", "teacher", "source")
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +189,7 @@ class Pairs:
             raise InputError("logq: it says how candidates are sampled; leave it out of pairs whose candidates ask")
         turned = self.embeddings.flip()
         norms = {"query_norm": self.candidate_norm, "candidate_norm": self.query_norm}
-        matrices = {name: getattr(self, name) for name in MATRICES}
+        matrices = {name: getattr(self, name) for name in PAIR_MATRICES}
         exchanged = {name: None if each is None else each.T.contiguous() for name, each in matrices.items()}
         return self.unchecked(embeddings=turned, candidate_group=turned.candidate_group, **norms, **exchanged)
 
@@ -212,7 +212,7 @@ class Pairs:
 
     def _part(self, queries: slice, candidates: slice) -> "Pairs":
         """Some queries and some candidates, in all fields but the embeddings."""
-        places = dict.fromkeys(MATRICES, (queries, candidates)) | {
+        places = dict.fromkeys(PAIR_MATRICES, (queries, candidates)) | {
             "query_norm": (queries,),
             "candidate_group": (candidates,),
             "candidate_norm": (candidates,),
