@@ -219,7 +219,7 @@ def test_gradients_that_half_precision_lost_are_counted(sides):
 def test_candidates_of_this_process_and_of_others_are_told_apart(sides):
     seen = seen_of(lambda s: torch.nn.functional.cross_entropy(s, torch.arange(24)), sides[0] @ sides[1].T)
     own = torch.arange(24) < 6
-    seen = Seen("q2c", seen.scores, seen.weights, seen.positive, seen.negative, own=own)
+    seen = Seen("q2c", seen.scores, seen.weights, seen.positive, seen.negative, local=own)
     found = read(seen)["directions"]["q2c"]
     push = seen.weights.clamp(min=0)
     assert found["push_own"] == pytest.approx(float(push[:, :6].sum() / push.sum()), rel=1e-5)

@@ -269,7 +269,7 @@ tap.Tap(module, lambda: True, lambda token, seen: found.append(seen), failed=rea
 module(*rows).backward()
 for each in found[0].by_width[0]:
     push, at = each.weights.clamp(min=0), each.positive.int().argmax(dim=1).tolist()
-    own = push[:, each.own].sum()
+    own = push[:, each.local].sum()
     print(json.dumps([each.direction, own.item(), (push.sum() - own).item(), at, reasons]))
 torch.distributed.destroy_process_group()
 """

@@ -18,7 +18,7 @@ from cocos.embeddings.similarities import SYMMETRIC
 # Names of the inputs of networks, as Transformers and sentence-transformers have them, by their ends.
 NAMES = ("input_ids", "pixel_values", "input_values", "input_features")
 # Parts of the names of tensors beside them, in which rows repeat without a fault.
-BESIDE = ("mask", "type", "position", "label", "target", "offset", "index", "length")
+NOT_INPUTS = ("mask", "type", "position", "label", "target", "offset", "index", "length")
 # Number of inputs that are compared: queries and candidates.
 SIDES = 2
 # Number of values of a row from which on some of them, evenly apart, are looked at first.
@@ -45,13 +45,14 @@ class Seen:
     bias: float | None = None  # offset of what a sigmoid reads
     sources: Tensor | None = None  # (Q, C) int8, place of each candidate in `SOURCES`; None: all are of the batch
     kind: str | None = None  # `softmax`, `sigmoid` or `hinge`, from the functions that the loss called
-    own: Tensor | None = None  # (C,) bool, candidates of this process; None: nothing was gathered
+    local: Tensor | None = None  # (C,) bool, candidates of this process; None: nothing was gathered
     value: Tensor | None = None  # the loss that was returned, ()
     width: int | None = None  # D of the product
     factor: Tensor | None = None  # gradient that arrived at the loss, (); None: 1
-    source: str = "backward pass"  # or `closed form`
-    apart: bool = False  # each query meets candidates of its own alone, so that others may repeat
-    still: str = ""  # the side without a gradient while the other one has one: `queries`, `candidates`, or neither
+    origin: str = "backward pass"  # or `closed form`
+    own_candidates: bool = False  # each query meets candidates of its own alone, so that others may repeat
+    # the side without a gradient while the other one has one: `queries`, `candidates`, or neither
+    no_gradient: str = ""
     notes: tuple[str, ...] = ()  # remarks for the user, one sentence each
     plain: bool = False  # the weights are those of a softmax with one positive of each query
     whole: bool = False  # every pair is in one of the masks; False: unknown
@@ -125,16 +126,17 @@ class Named:
         by_rows = traits.matching != "labels" and self.loss.sample == "pairs" and not embeddings.shared
         paired = by_rows and not embeddings.proxies and torch.equal(groups[0], groups[1][: len(groups[1]) - extra])
         batch = Batch(index[0], index[1], paired=paired, extra=extra)
-        apart = "negative" if traits.matching == "rows" else "ignore"
+        same_group = "negative" if traits.matching == "rows" else "ignore"
 
         def of(side: Embeddings, rows: Batch) -> Pairs:
-            return scores.pairs(side, rows, metric=self.loss.metric, same_group=apart, directions=traits.directions)
+            options: dict[str, Any] = {"same_group": same_group, "directions": traits.directions}
+            return scores.pairs(side, rows, metric=self.loss.metric, **options)
 
         first, names = of(embeddings, batch), embeddings.directions
         if len(names) == 1:
             return [self.of_pairs(names[0], first)]
-        turned = self.loss.metric in SYMMETRIC and batch.square and len(traits.directions) == 1
-        second = first.flip() if turned else of(embeddings.flip(), batch.flip())
+        square = self.loss.metric in SYMMETRIC and batch.square and len(traits.directions) == 1
+        second = first.flip() if square else of(embeddings.flip(), batch.flip())
         return [self.of_pairs(name, pairs) for name, pairs in zip(names, (first, second), strict=True)]
 
     def of_pairs(self, direction: str, pairs: Pairs) -> Seen:
@@ -163,7 +165,7 @@ class Named:
             kind=kind,
             value=loss(pairs).detach().mean(),
             width=part.query.shape[1] if part else None,
-            source="closed form",
+            origin="closed form",
         )
 
 
@@ -196,7 +198,7 @@ def repeated(batch: Any, *, named: bool = False) -> Tensor | None:
     """
     found = [each for name, each in leaves(batch) if name.endswith(NAMES)]
     if not found and not named:
-        found = [each for name, each in leaves(batch) if not any(part in name.lower() for part in BESIDE)]
+        found = [each for name, each in leaves(batch) if not any(part in name.lower() for part in NOT_INPUTS)]
     sides = [each.detach() for each in found if each.ndim > 1 and len(each) > 1][:SIDES]
     return torch.stack([equal_rows(each) for each in sides]).amax() if sides else None
 

@@ -28,11 +28,11 @@ PAIR_ROUNDING = 1e-4
 
 
 # Results of comparisons of rows while a call is read; None: they are not kept.
-_KNOWN: ContextVar[dict[Any, Any] | None] = ContextVar("_KNOWN", default=None)
+_COMPARISONS: ContextVar[dict[Any, Any] | None] = ContextVar("_COMPARISONS", default=None)
 # Maximum number of pairs of a mask that is kept for the next call, and of shapes of which one is.
-KEPT_PAIRS, KEPT_SHAPES = 2**16, 8
+REMEMBERED_PAIRS, REMEMBERED_SHAPES = 2**16, 8
 # Part of the pull that must lie on the positives of a layout.
-HELD = 0.5
+MOST_PULL = 0.5
 LENGTHS = "the groups are not used: their lengths are not those of the queries and candidates"
 UNPULLED = (
     "its matrix of scores only pushes: the positives are scored apart, by other rows or in a way that is not known, so "
@@ -41,7 +41,7 @@ UNPULLED = (
 )
 PULLED = "the positives are the entries that are pulled: neither labels nor the order of the rows say which they are"
 # The last target of a shape, with its masks of positives and of negatives.
-_KEPT: dict[torch.Size, tuple[Tensor, Tensor, Tensor]] = {}
+_LAST_MASKS: dict[torch.Size, tuple[Tensor, Tensor, Tensor]] = {}
 # Cosine from which two rows are the same: the arguments of a loss may be normalised and rounded before they are scored.
 SAME_ROW = 1 - 1e-4
 MORE = "the loss compares other rows as well: only its first matrix, and the same one turned, are read"
@@ -57,15 +57,16 @@ class Piece:
     factor: float | None  # from the scores to what the loss reads; None: it is not one number
     kind: str | None  # of the loss
     target: Tensor | None  # (Q,) columns of the positives
-    head: bool  # the candidates are class vectors
+    of_classes: bool  # the candidates are class vectors
     upstream: Tensor | None  # () gradient that arrived at the loss
     join: Join | None = None  # the wider matrix of which it is a part
     lost: int = 0  # number of entries without a gradient
     order: int = 0  # of its computation
     # (Q, C) bool, entries whose score the loss computes apart as well; None: there are none
     paired: Tensor | None = None
-    own: tuple[tuple[int, int], ...] = ()  # first and last + 1 of the columns that are each query's own
-    still: str = ""  # the side that needs no gradient while the other one does: `queries`, `candidates`, or neither
+    own_columns: tuple[tuple[int, int], ...] = ()  # first and last + 1 of the columns that are each query's own
+    # the side that needs no gradient while the other one does: `queries`, `candidates`, or neither
+    no_gradient: str = ""
 
     @property
     def query(self) -> Tensor:
@@ -110,25 +111,24 @@ def _piece(product: Product, flow: Flow, upstream: Tensor | None) -> Piece:
     gradient, scores, weights = flow.gradient(), product.scores if product.sign > 0 else -product.scores, None
     if gradient is not None and upstream is not None:
         weights = gradient.to(torch.promote_types(gradient.dtype, torch.float32)) * (product.sign / upstream)
-    scores = scores.T if flow.turned else scores
+    scores = scores.T if flow.transposed else scores
     if scores.numel() <= COPIED_SCORES:  # in the order of their queries all that follows is faster
         scores, weights = scores.contiguous(), None if weights is None else weights.contiguous()
-    names = (
-        {"columns": "queries", "rows": "candidates"} if flow.turned else {"rows": "queries", "columns": "candidates"}
-    )
+    sides = ("columns", "rows") if flow.transposed else ("rows", "columns")
+    names = dict(zip(sides, ("queries", "candidates"), strict=True))
     return Piece(
         scores,
         weights,
-        ((product.columns, product.rows) if flow.turned else (product.rows, product.columns),),
+        ((product.columns, product.rows) if flow.transposed else (product.rows, product.columns),),
         factor=flow.factor if product.sign > 0 else None,
         kind=flow.kind,
         target=flow.target,
-        head=bool(product.head),
+        of_classes=bool(product.class_side),
         upstream=upstream,
         join=flow.join,
         order=product.order,
-        own=product.own,
-        still=names.get(product.still, ""),
+        own_columns=product.own_columns,
+        no_gradient=names.get(product.no_gradient, ""),
     )
 
 
@@ -139,7 +139,7 @@ def _summed(found: list[Piece]) -> list[Piece]:
         same = (k for k, each in enumerate(kept) if each.order != piece.order and each.join is piece.join is None)
         same = (k for k in same if kept[k].scores.shape == piece.scores.shape)
         at = next((k for k in same if all(map(same_rows, kept[k].parts[0], piece.parts[0]))), None)
-        times = None if at is None else _times(kept[at].scores, piece.scores)
+        times = None if at is None else _factor_between(kept[at].scores, piece.scores)
         if at is None or times is None or piece.weights is None:
             kept.append(piece)
             continue
@@ -157,7 +157,7 @@ def _summed(found: list[Piece]) -> list[Piece]:
     return kept
 
 
-def _times(scores: Tensor, others: Tensor) -> float | None:
+def _factor_between(scores: Tensor, others: Tensor) -> float | None:
     """The factor from scores to others of the same rows, which may have an offset; None where there is none."""
     if not scores.numel():
         return None
@@ -200,7 +200,7 @@ def _with_pairs(found: list[Piece], pairs: PairScores, gradient: Tensor, upstrea
         row, column = (
             torch.where(both[0][2], *each).clamp(min=0) for each in zip(both[0][:2], both[1][:2], strict=True)
         )
-        times = _times(piece.scores[row, column][there], values[there])
+        times = _factor_between(piece.scores[row, column][there], values[there])
         if times is None:
             continue
         part = torch.where(there, arrived * (times / upstream), 0).to(piece.weights.dtype)
@@ -277,7 +277,7 @@ def _side_by_side(parts: list[Piece]) -> Piece:
         join=None,
         lost=sum(each.lost for each in parts),
         paired=_masks(parts, dim=1),
-        still=parts[0].still if len({each.still for each in parts}) == 1 else "",
+        no_gradient=parts[0].no_gradient if len({each.no_gradient for each in parts}) == 1 else "",
     )
 
 
@@ -313,15 +313,15 @@ def rounding(*rows: Tensor) -> float:
 @contextmanager
 def remembered() -> Generator[None]:
     """Compare the rows of the same two matrices only once while a call is read."""
-    token = _KNOWN.set({})
+    token = _COMPARISONS.set({})
     try:
         yield
     finally:
-        _KNOWN.reset(token)
+        _COMPARISONS.reset(token)
 
 
-def _once(made: Callable[..., Any], *of: Tensor) -> Any:
-    known = _KNOWN.get()
+def _remember(made: Callable[..., Any], *of: Tensor) -> Any:
+    known = _COMPARISONS.get()
     if known is None:
         return made(*of)
     key = made, *map(id, of)
@@ -330,18 +330,18 @@ def _once(made: Callable[..., Any], *of: Tensor) -> Any:
     return known[key][1]
 
 
-def _head(rows: Tensor) -> Tensor:
+def _first_unit_rows(rows: Tensor) -> Tensor:
     return unit_rows(rows[:COMPARED_ROWS])
 
 
-def head_of(rows: Tensor) -> Tensor:
+def first_unit_rows(rows: Tensor) -> Tensor:
     """The first rows, by which a matrix is known, with length 1, (n, D)."""
-    found: Tensor = _once(_head, rows)
+    found: Tensor = _remember(_first_unit_rows, rows)
     return found
 
 
 def _same(first: Tensor, second: Tensor) -> bool:
-    return bool((head_of(first) - head_of(second)).abs().amax() <= rounding(first, second))
+    return bool((first_unit_rows(first) - first_unit_rows(second)).abs().amax() <= rounding(first, second))
 
 
 def same_rows(first: Tensor, second: Tensor) -> bool:
@@ -350,11 +350,11 @@ def same_rows(first: Tensor, second: Tensor) -> bool:
         return False
     if first.data_ptr() == second.data_ptr():
         return True
-    found: bool = _once(_same, *sorted((first, second), key=id))
+    found: bool = _remember(_same, *sorted((first, second), key=id))
     return found
 
 
-def place(rows: Tensor, of: Tensor, expected: int = 0) -> int | None:
+def block_start(rows: Tensor, of: Tensor, expected: int = 0) -> int | None:
     """Where rows (n, D) stand in a longer matrix as a block, up to their lengths, the expected place first; or None."""
     if rows.shape[1] != of.shape[1] or not rows.shape[1] or not 0 < len(rows) <= len(of):
         return None
@@ -381,8 +381,8 @@ def stacked(found: Sequence[Piece]) -> list[Piece]:
             stacks.append([piece])
     made = [_stack(each) if len(each) > 1 else each[0] for each in stacks]
     kept: list[Piece] = []
-    for piece in sorted((each for each in made if each.weights is not None), key=lambda each: each.head):
-        at = next((k for k, each in enumerate(kept) if _apart(each, piece)), None)
+    for piece in sorted((each for each in made if each.weights is not None), key=lambda each: each.of_classes):
+        at = next((k for k, each in enumerate(kept) if _belong_side_by_side(each, piece)), None)
         if at is None:
             kept.append(piece)
         else:
@@ -405,8 +405,12 @@ def _stack(tiles: list[Piece]) -> Piece:
     )
 
 
-def _apart(first: Piece, second: Piece) -> bool:
-    return first.kind == second.kind != "softmax" and first.head == second.head and same_rows(first.query, second.query)
+def _belong_side_by_side(first: Piece, second: Piece) -> bool:
+    return (
+        first.kind == second.kind != "softmax"
+        and first.of_classes == second.of_classes
+        and same_rows(first.query, second.query)
+    )
 
 
 class Unread(Exception):
@@ -433,7 +437,7 @@ def _equal(groups: Any, shape: torch.Size, device: torch.device) -> Tensor | Non
     return first[:, None] == second[None]
 
 
-def placed(columns: Tensor, shape: torch.Size) -> Tensor:
+def one_per_row(columns: Tensor, shape: torch.Size) -> Tensor:
     """(Q, C) bool with one entry per row; none for a column outside."""
     inside = (columns >= 0) & (columns < shape[1])
     found = torch.zeros(shape, dtype=torch.bool, device=columns.device)
@@ -447,24 +451,24 @@ def _of_target(target: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
 
     Nobody changes a mask, so that what is known of one stays true.
     """
-    few = target.device.type == "cpu" and shape.numel() <= KEPT_PAIRS
-    kept = _KEPT.pop(shape, None) if few else None
+    few = target.device.type == "cpu" and shape.numel() <= REMEMBERED_PAIRS
+    kept = _LAST_MASKS.pop(shape, None) if few else None
     if kept is None or kept[0].dtype != target.dtype or not torch.equal(kept[0], target):
-        positive = placed(target, shape)
+        positive = one_per_row(target, shape)
         kept = target.clone(), positive, ~positive
     if few:
-        _KEPT[shape] = kept
-        while len(_KEPT) > KEPT_SHAPES:
-            _KEPT.pop(next(iter(_KEPT)), None)
+        _LAST_MASKS[shape] = kept
+        while len(_LAST_MASKS) > REMEMBERED_SHAPES:
+            _LAST_MASKS.pop(next(iter(_LAST_MASKS)), None)
     return kept[1:]
 
 
-def _by_labels(labels: Sequence[Tensor], shape: torch.Size, head: bool) -> Iterator[Tensor]:
+def _by_labels(labels: Sequence[Tensor], shape: torch.Size, of_classes: bool) -> Iterator[Tensor]:
     """Masks that whole numbers among the arguments of a loss may mean."""
     queries, candidates = shape
     for k, each in enumerate(labels):
-        if len(each) == queries and head:
-            yield placed(each.long(), shape)
+        if len(each) == queries and of_classes:
+            yield one_per_row(each.long(), shape)
         elif len(each) == queries == candidates:
             yield each[:, None] == each[None]
         elif len(each) == queries:
@@ -480,19 +484,19 @@ def _by_order(shape: torch.Size, same: bool, offsets: Sequence[int], device: tor
     queries, candidates = shape
     rows = torch.arange(queries, device=device)
     if same and queries % 2 == 0:
-        yield placed(offsets[0] + (rows + queries // 2) % queries, shape)
-        yield placed(offsets[0] + (rows ^ 1), shape)
+        yield one_per_row(offsets[0] + (rows + queries // 2) % queries, shape)
+        yield one_per_row(offsets[0] + (rows ^ 1), shape)
     elif not same:
         for start in dict.fromkeys(offsets):
-            yield placed(rows + start, shape)
+            yield one_per_row(rows + start, shape)
         if queries and candidates % queries == 0 and candidates > queries:
-            yield placed(rows * (candidates // queries), shape)  # its positive, then its own negatives
+            yield one_per_row(rows * (candidates // queries), shape)  # its positive, then its own negatives
 
 
-def held(positive: Tensor, weights: Tensor) -> bool:
+def is_pulled(positive: Tensor, weights: Tensor) -> bool:
     """Whether most of the pull lies on these entries."""
     pull = (-weights).clamp(min=0)
-    return bool((pull * positive).sum() > HELD * pull.sum())
+    return bool((pull * positive).sum() > MOST_PULL * pull.sum())
 
 
 def layout_of(
@@ -500,7 +504,7 @@ def layout_of(
     others: Tensor | None,
     *,
     same: bool = False,
-    head: bool = False,
+    of_classes: bool = False,
     target: Tensor | None = None,
     match: Tensor | None = None,
     paired: Tensor | None = None,
@@ -518,7 +522,7 @@ def layout_of(
         weights: (Q, C); below 0 is pull.
         others: (Q, C) bool, entries of two different rows; None: all.
         same: queries and candidates are the same rows.
-        head: candidates are class vectors.
+        of_classes: candidates are class vectors.
         target: (Q,) columns of the positives.
         match: (Q, C) bool, from the arguments of the loss; None: the target misses none.
         paired: (Q, C) bool, entries whose score the loss computes apart as well; None: there are none.
@@ -533,12 +537,12 @@ def layout_of(
     if positive is None and target is not None and len(target) == shape[0]:
         if others is None:
             return Layout(*_of_target(target, shape), notes)
-        positive = placed(target, shape)
+        positive = one_per_row(target, shape)
     others = torch.ones_like(weights, dtype=torch.bool) if others is None else others
     if positive is None:
         known = [each.to(device) for each in labels]
-        apart, counted = [] if paired is None else [paired], torch.where(others, weights, 0)
-        guesses = chain(_by_labels(known, shape, head), apart, _by_order(shape, same, offsets, device))
+        by_pairs, counted = [] if paired is None else [paired], torch.where(others, weights, 0)
+        guesses = chain(_by_labels(known, shape, of_classes), by_pairs, _by_order(shape, same, offsets, device))
         positive = next((each for each in guesses if _fits(each & others, counted)), None)
     if positive is not None:
         return Layout(positive & others, ~positive & others, notes)
@@ -554,7 +558,9 @@ def _fits(positive: Tensor, weights: Tensor) -> bool:
     Where nothing is pulled at all, as where every positive is near enough for its loss, nothing of them is pushed.
     """
     if bool((weights < 0).any()):
-        return held(positive, weights) or (held(positive, -weights) and not bool(((weights < 0) & positive).any()))
+        return is_pulled(positive, weights) or (
+            is_pulled(positive, -weights) and not bool(((weights < 0) & positive).any())
+        )
     return not bool(weights[positive].any())
 
 
@@ -606,12 +612,12 @@ def sources_of(piece: Piece, positive: Tensor) -> Tensor | None:
     by their order. Columns that compare each query with candidates of its own are own hard negatives.
     """
     square = len(piece.parts) == 1 and positive.shape[0] == positive.shape[1]
-    if not piece.own and (square or piece.head or not piece.candidate.shape[1]):
+    if not piece.own_columns and (square or piece.of_classes or not piece.candidate.shape[1]):
         return None
     found = torch.full(positive.shape, IN_BATCH, dtype=torch.int8, device=positive.device)
-    for first, last in piece.own:
+    for first, last in piece.own_columns:
         found[:, first:last] = OWN_HARD
-    if piece.own:
+    if piece.own_columns:
         return found if bool((found != IN_BATCH)[~positive].any()) else None
     start, query = 0, piece.query
     for rows, columns in piece.parts:
@@ -644,11 +650,11 @@ def _hard(positive: Tensor, scores: Tensor) -> Tensor | None:
     if number % queries or int(belongs.sum()) != queries or not bool((positive.sum(dim=1) == 1).all()):
         return found if not bool(belongs.any()) else None
     rows, place = torch.arange(queries, device=positive.device), positive.int().argmax(dim=1)
-    beside = place[:, None] + torch.arange(1, each + 1, device=positive.device)
-    behind = torch.arange(each, device=positive.device)
-    layouts = [queries + each * rows[:, None] + behind, queries + rows[:, None] + queries * behind]
+    after_own_positive = place[:, None] + torch.arange(1, each + 1, device=positive.device)
+    number_of = torch.arange(each, device=positive.device)
+    layouts = [queries + each * rows[:, None] + number_of, queries + rows[:, None] + queries * number_of]
     if torch.equal(place, rows * (each + 1)):
-        layouts = [beside]
+        layouts = [after_own_positive]
     elif not torch.equal(place, rows):
         return None
     mine = max(layouts, key=lambda columns: float(scores.gather(1, columns).float().mean()))
@@ -658,8 +664,8 @@ def _hard(positive: Tensor, scores: Tensor) -> Tensor | None:
 
 def of(found: Sequence[Piece], call: Call) -> tuple[list[list[Seen]], float]:
     """The directions of a call for each width, the largest first, and the part of its pairs without a gradient."""
-    if not all(each.head for each in found):
-        found = [each for each in found if not each.head]
+    if not all(each.of_classes for each in found):
+        found = [each for each in found if not each.of_classes]
     widths = sorted({each.query.shape[1] for each in found}, reverse=True)
     matrices = [stacked([each for each in found if each.query.shape[1] == width]) for width in widths]
     by_width = [_of_width(each, call) for each in matrices if each]
@@ -669,27 +675,27 @@ def of(found: Sequence[Piece], call: Call) -> tuple[list[list[Seen]], float]:
 
 def _of_width(matrices: list[Piece], call: Call) -> list[Seen]:
     first, others = matrices[0], matrices[1:]
-    second = next((each for each in others if _turns(first, each)), None)
+    second = next((each for each in others if _is_other_way_round(first, each)), None)
     notes = (MORE,) if len(others) > (second is not None) else ()
     if second is None:
         return [_seen(first, None, call, notes)]
-    first, second = _shared(first, second)
-    turned = call.groups[::-1] if isinstance(call.groups, tuple) else call.groups
-    swapped = replace(call, groups=turned, labels=call.labels[::-1])
+    first, second = _with_shared_pull(first, second)
+    groups = call.groups[::-1] if isinstance(call.groups, tuple) else call.groups
+    swapped = replace(call, groups=groups, labels=call.labels[::-1])
     one = _seen(first, "q2c", call, notes)
     same = first.order == second.order and first.factor == second.factor  # one product and its transpose
     return [one, _seen(second, "c2q", swapped, (), scale=(one.scale, one.stretch) if same else None)]
 
 
-def _turns(first: Piece, second: Piece) -> bool:
+def _is_other_way_round(first: Piece, second: Piece) -> bool:
     """Whether the queries of a matrix are candidates of another one, and its candidates queries."""
     if not first.query.shape[1]:
         return first.scores.shape == second.scores.T.shape and torch.allclose(first.scores, second.scores.T)
     sides = (first.parts[0][1], second.query), (second.parts[0][1], first.query)
-    return all(place(*((b, a) if len(a) >= len(b) else (a, b))) is not None for a, b in sides)
+    return all(block_start(*((b, a) if len(a) >= len(b) else (a, b))) is not None for a, b in sides)
 
 
-def _shared(first: Piece, second: Piece) -> tuple[Piece, Piece]:
+def _with_shared_pull(first: Piece, second: Piece) -> tuple[Piece, Piece]:
     """Share the pull on positives that a loss of both directions reads from the first matrix alone.
 
     A softmax and a hinge read differences of scores, so each query's weights sum to zero.
@@ -713,36 +719,36 @@ def _scale(piece: Piece) -> tuple[float | None, float | None]:
     if piece.factor is None or not piece.candidate.shape[1]:
         return None, None
     query, candidate = piece.parts[0]
-    cosines = head_of(query) @ head_of(candidate).T
+    cosines = first_unit_rows(query) @ first_unit_rows(candidate).T
     scores = piece.scores[: len(cosines), : cosines.shape[1]].to(cosines.dtype)
     stretch = (scores * cosines).sum() / cosines.square().sum()
-    apart = (scores - stretch * cosines).abs().amax() / scores.abs().amax()
-    if not apart <= rounding(query, piece.scores):
+    error = (scores - stretch * cosines).abs().amax() / scores.abs().amax()
+    if not error <= rounding(query, piece.scores):
         return None, None
     return float(stretch) * piece.factor, float(stretch)
 
 
-def _itself(piece: Piece, weights: Tensor, rank: int) -> tuple[Tensor | None, int | None]:
+def _self_pairs(piece: Piece, weights: Tensor, rank: int) -> tuple[Tensor | None, int | None]:
     """Entries of a row with itself, (Q, C), None without any, and the place of the queries among their only candidates.
 
     Equal rows of two sides are pairs, if the pull of the loss or the target of its cross-entropy is on them.
     """
     found, start, first = None, 0, None
     for query, candidate in piece.parts:
-        at = place(query, candidate, rank * len(query)) if len(query) == len(weights) else None
+        at = block_start(query, candidate, rank * len(query)) if len(query) == len(weights) else None
         if at is not None:
             rows = torch.arange(len(weights), device=weights.device)
-            entries = placed(rows + start + at, weights.shape)
+            entries = one_per_row(rows + start + at, weights.shape)
             meant = piece.target is not None and torch.equal(piece.target.long(), rows + start + at)
             one = query.data_ptr() == candidate.data_ptr()
-            if not meant and (one or not held(entries, weights)):
+            if not meant and (one or not is_pulled(entries, weights)):
                 found = entries if found is None else found | entries
                 first = at if len(piece.parts) == 1 else None
         start += len(candidate)
     return found, first
 
 
-def _own(piece: Piece, call: Call) -> Tensor | None:
+def _of_this_process(piece: Piece, call: Call) -> Tensor | None:
     """Candidates of this process, (C,) bool; None where all are its own, or none is known."""
     found = torch.zeros(piece.scores.shape[1], dtype=torch.bool, device=piece.scores.device)
     computed = [each for each in call.local or () if len(each) == len(piece.query)]
@@ -750,7 +756,7 @@ def _own(piece: Piece, call: Call) -> Tensor | None:
     start = 0
     for _, candidate in piece.parts:
         for rows in local:
-            at = place(rows, candidate, call.rank * len(rows))
+            at = block_start(rows, candidate, call.rank * len(rows))
             if at is not None:
                 found[start + at : start + at + len(rows)] = True
         start += len(candidate)
@@ -765,15 +771,15 @@ def _seen(
     scale: tuple[float | None, float | None] | None = None,
 ) -> Seen:
     weights, width, known = piece.filled, piece.query.shape[1], piece.candidate.shape[1] > 0
-    itself, at = _itself(piece, weights, call.rank)
-    own = _own(piece, call) if call.local is not None else None
-    offset = at if at is not None else int(own.int().argmax()) if own is not None else 0
+    self_pairs, at = _self_pairs(piece, weights, call.rank)
+    local = _of_this_process(piece, call) if call.local is not None else None
+    offset = at if at is not None else int(local.int().argmax()) if local is not None else 0
     starts = [*accumulate((len(candidate) for _, candidate in piece.parts), initial=0)][:-1]
     layout = layout_of(
         weights,
-        None if itself is None else ~itself,
+        None if self_pairs is None else ~self_pairs,
         same=at is not None,
-        head=piece.head,
+        of_classes=piece.of_classes,
         target=piece.target,
         match=matches_of(piece.query, piece.candidate, piece.target, call.given) if known else None,
         paired=piece.paired,
@@ -782,13 +788,14 @@ def _seen(
         offsets=(offset, *starts),
     )
     factor, stretch = _scale(piece) if scale is None else scale
-    sources = None if own is not None else sources_of(piece, layout.positive)
+    sources = None if local is not None else sources_of(piece, layout.positive)
     if sources is not None:
         columns, rows = sources == SOURCES.index("candidate-query"), torch.arange(len(sources), device=sources.device)
-        again = columns & (columns.cumsum(dim=1) - 1 == rows[:, None])  # a candidate against its own query: its pair
-        layout = replace(layout, positive=layout.positive | again, negative=layout.negative & ~again)
+        # A candidate against its own query is its pair.
+        own_query = columns & (columns.cumsum(dim=1) - 1 == rows[:, None])
+        layout = replace(layout, positive=layout.positive | own_query, negative=layout.negative & ~own_query)
     return Seen(
-        name or ("s2p" if piece.head else "s2s" if at is not None else "q2c"),
+        name or ("s2p" if piece.of_classes else "s2s" if at is not None else "q2c"),
         piece.scores,
         weights if piece.upstream is None else weights * piece.upstream.sign().to(weights.dtype),
         layout.positive,
@@ -799,10 +806,10 @@ def _seen(
         stretch=stretch,
         sources=sources,
         kind=piece.kind,
-        own=own,
+        local=local,
         factor=piece.upstream,
         value=call.value,
         width=width or None,
-        still="" if piece.head else piece.still,
+        no_gradient="" if piece.of_classes else piece.no_gradient,
         notes=notes + layout.notes,
     )

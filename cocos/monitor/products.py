@@ -29,10 +29,10 @@ KINDS = {
     "hinge": ("ReluBackward0", "ClampBackward1", "ClampMinBackward0", "ClampMinBackward1", "HardtanhBackward0"),
 }
 # Nodes that read a matrix along the axes that they have saved.
-READERS = ("LogSoftmax", "Softmax", "Logsumexp", "Max", "Min", "Amax", "Amin", "Sum", "Mean", "Sort", "Topk", "Cumsum")
-TURNS = ("TBackward0", "TransposeBackward0", "PermuteBackward0")
+BY_AXIS = ("LogSoftmax", "Softmax", "Logsumexp", "Max", "Min", "Amax", "Amin", "Sum", "Mean", "Sort", "Topk", "Cumsum")
+TRANSPOSING = ("TBackward0", "TransposeBackward0", "PermuteBackward0")
 # Nodes after which entries have lost the place that they had in the matrix.
-PICKS = (
+MISPLACING = (
     "IndexBackward",
     "IndexSelect",
     "Select",
@@ -46,8 +46,8 @@ PICKS = (
 # Nodes that change the place of entries.
 MOVING = ("Index", "Select", "Slice", "View", "UnsafeView", "Unsqueeze", "Squeeze", "Expand", "Diagonal", "Gather")
 # Nodes that leave entries as they are, but for a factor, an offset, or their place.
-SAME = ("Mul", "Div", "Neg", "Add", "Sub", "Rsub", "ToCopy", "Clone", "Alias", "MaskedFill", "Where", "AsStrided")
-LINEAR = (*SAME, *MOVING, "Cat", "TBackward", "Permute", "Transpose", "Reshape", "torch::autograd::CopySlices")
+ENTRYWISE = ("Mul", "Div", "Neg", "Add", "Sub", "Rsub", "ToCopy", "Clone", "Alias", "MaskedFill", "Where", "AsStrided")
+LINEAR = (*ENTRYWISE, *MOVING, "Cat", "TBackward", "Permute", "Transpose", "Reshape", "torch::autograd::CopySlices")
 # Parts of the names of functions that receive rows from other processes, and how many nodes are searched for them.
 RECEIVED, NEAR_NODES = ("gather", "exchange", "scatter", "reduce"), 8
 ALONG_ROWS, ALONG_COLUMNS = "rows", "columns"
@@ -61,7 +61,7 @@ ROW_BY_ROW = ("cosine_similarity", "pairwise_distance", "vecdot", "linalg_vecdot
 # Equations of each row of one matrix with its own of another, or of three axes, up to the names of the letters.
 OWN_EINSUMS = ("ab,ab->a", "ab,acb->ac", "ab,abc->ac", "abc,ac->ab", "abc,ab->ac")
 JOINING = ("cat", "concat", "concatenate", "hstack")
-KEEPING = ("pow", "square", "abs", "__pow__")
+SHAPE_KEEPING = ("pow", "square", "abs", "__pow__")
 REDUCED = ("sum", "mean", "norm", "linalg_norm", "linalg_vector_norm", "var", "std")
 # Number of nodes above an operand that are searched for the one parameter, or the argument, that it is made of.
 NEAR = 40
@@ -100,10 +100,10 @@ def _axes(node: Node) -> set[int]:
     return {(int(each) - 2**64 if each >= 2**63 else int(each)) % 2 for each in dims}
 
 
-def turns(node: Node) -> bool:
+def transposes(node: Node) -> bool:
     """Whether a node turns a matrix; a turned view that was changed in place shows by its strides."""
     strides: tuple[int, ...] = getattr(node, "_saved_stride", ()) if node.name() == "AsStridedBackward0" else ()
-    return node.name() in TURNS or (len(strides) == 2 and strides[0] < strides[1])
+    return node.name() in TRANSPOSING or (len(strides) == 2 and strides[0] < strides[1])
 
 
 def _number(node: Node) -> float | None:
@@ -180,22 +180,22 @@ class Graph:
             return known[node]
         known[node] = frozenset()
         name = node.name()
-        if name.startswith(READERS) and hasattr(node, "_saved_dim"):
+        if name.startswith(BY_AXIS) and hasattr(node, "_saved_dim"):
             found = frozenset(ALONG_ROWS if axis == 1 else ALONG_COLUMNS for axis in _axes(node))
         elif name == "CatBackward0" and len(shape_of(node)) == 2:
-            found = frozenset({ALONG_ROWS}) if _axes(node) == {1} else self._later(node, known)
-        elif name.startswith(PICKS) or len(shape_of(node)) not in {0, 2}:
+            found = frozenset({ALONG_ROWS}) if _axes(node) == {1} else self._read_by_users(node, known)
+        elif name.startswith(MISPLACING) or len(shape_of(node)) not in {0, 2}:
             found = frozenset()
         else:
-            found = self._beside(node) or self._later(node, known)
-            found = frozenset(OTHER_AXIS[each] for each in found) if turns(node) else found
+            found = self._subtracted_along(node) or self._read_by_users(node, known)
+            found = frozenset(OTHER_AXIS[each] for each in found) if transposes(node) else found
         known[node] = found
         return found
 
-    def _later(self, node: Node, known: dict[Node, frozenset[str]]) -> frozenset[str]:
+    def _read_by_users(self, node: Node, known: dict[Node, frozenset[str]]) -> frozenset[str]:
         return frozenset().union(*(self._reads(user, known) for user, _ in self.uses.get(node, ())))
 
-    def _beside(self, node: Node) -> frozenset[str]:
+    def _subtracted_along(self, node: Node) -> frozenset[str]:
         """The axis along which one number of the scores per row, or per column, is subtracted from a matrix."""
         if not node.name().startswith(("Sub", "Add", "Rsub")):
             return frozenset()
@@ -214,23 +214,23 @@ class Graph:
 
     def branch(self, node: Node) -> tuple[Node, bool]:
         """The last matrix from which both axes of a product are read, and whether it is turned."""
-        turned = False
+        transposed = False
         while len(edges := self.uses.get(node, [])) == 1:
             user = edges[0][0]
-            if len(self.reads(edges[0])) < 2 or user.name().startswith(PICKS) or self._beside(user):
+            if len(self.reads(edges[0])) < 2 or user.name().startswith(MISPLACING) or self._subtracted_along(user):
                 break
-            node, turned = user, turned ^ turns(user)
-        return node, turned
+            node, transposed = user, transposed ^ transposes(user)
+        return node, transposed
 
-    def target(self, node: Node, turned: bool) -> Tensor | None:
+    def target(self, node: Node, transposed: bool) -> Tensor | None:
         """Columns of the positives, (Q,), where a cross-entropy reads the matrix of a node, turned as often as said."""
         while True:
-            turned ^= turns(node)
+            transposed ^= transposes(node)
             users = [user for user, _ in self.uses.get(node, ())]
             found = [user for user in users if user.name() == "NllLossBackward0"]
             if found:
-                return None if turned else found[0]._saved_target
-            if len(users) != 1 or users[0].name().startswith(PICKS):
+                return None if transposed else found[0]._saved_target
+            if len(users) != 1 or users[0].name().startswith(MISPLACING):
                 return None
             node = users[0]
 
@@ -312,15 +312,15 @@ class Product:
     rows: Tensor  # (Q, D), detached
     columns: Tensor  # (C, D), detached
     sign: int  # -1 for distances
-    head: str  # the side that is a parameter, of class vectors or a layer: `rows`, `columns`, or neither
-    again: Any  # computes the scores anew, where the loss changes them in place
+    class_side: str  # the side that is a parameter, of class vectors or a layer: `rows`, `columns`, or neither
+    recompute: Any  # computes the scores anew, where the loss changes them in place
     # node of the tensor that the scores are a view of; it replaces theirs when they are changed in place
     base: Any = None
     order: int = 0  # number of the product in its forward pass
     given: bool = False  # the loss was given the scores, and others may read them as well
     # first and last + 1 of the columns in which each row is compared with candidates of its own
-    own: tuple[tuple[int, int], ...] = ()
-    still: str = ""  # the side that needs no gradient while the other one does: `rows`, `columns`, or neither
+    own_columns: tuple[tuple[int, int], ...] = ()
+    no_gradient: str = ""  # the side that needs no gradient while the other one does: `rows`, `columns`, or neither
 
     def __post_init__(self) -> None:
         self.version = self.scores._version
@@ -328,8 +328,8 @@ class Product:
     def freeze(self) -> None:
         """Leave the graph, with the scores as the function returned them."""
         if self.scores._version != self.version:
-            self.scores = self.again()
-        self.node = self.base = self.again = None
+            self.scores = self.recompute()
+        self.node = self.base = self.recompute = None
 
 
 @dataclass(eq=False)
@@ -344,11 +344,11 @@ class PairScores:
 
 def without_gradient(rows: Tensor, columns: Tensor) -> str:
     """The side of a comparison that needs no gradient while the other one does; no word where there is none."""
-    first, second = _is_still(rows), _is_still(columns)
+    first, second = _needs_no_gradient(rows), _needs_no_gradient(columns)
     return "" if first == second else "rows" if first else "columns"
 
 
-def _is_still(operand: Tensor) -> bool:
+def _needs_no_gradient(operand: Tensor) -> bool:
     """Whether an operand needs no gradient, or none but that of numbers like a scale."""
     if not operand.requires_grad:
         return True
@@ -375,7 +375,7 @@ def _leaves(operand: Tensor, ends: Collection[Any] = (), *, numbers: bool = Fals
     return leaves, not waiting
 
 
-def _head(rows: Tensor, columns: Tensor, ends: set[Any]) -> str:
+def _class_side(rows: Tensor, columns: Tensor, ends: set[Any]) -> str:
     """The side that is a parameter, turned or normalised, and depends on no argument of the loss: see `Product`."""
     found = []
     for operand in (rows, columns):
@@ -395,17 +395,17 @@ class Products:
 
     def __init__(self, arguments: Sequence[Tensor] = ()):
         self.found: list[Product] = []
-        self.apart: list[Product] = []  # the candidates of each query are its own
-        self.joined: list[tuple[Any, Tensor]] = []  # node and values of concatenated matrices
-        self.pairs: list[PairScores] = []
-        self.across: list[Any] = []  # nodes of products of columns with columns
-        self._own: set[Any] = set()  # nodes of products of each row with candidates of its own
+        self.per_query: list[Product] = []  # the candidates of each query are its own
+        self.concatenated: list[tuple[Any, Tensor]] = []  # node and values of concatenated matrices
+        self.pair_scores: list[PairScores] = []
+        self.over_batch: list[Any] = []  # nodes of products of columns with columns
+        self._own_candidates: set[Any] = set()  # nodes of products of each row with candidates of its own
         self._given = [each for each in arguments if each.ndim == 2 and each.is_floating_point()]
         self._ends = {each.grad_fn for each in self._given if each.grad_fn is not None}
         self._shapes = {tuple(each.shape) for each in self._given}
         self._number = 0
-        self._spread = WeakIdKeyDictionary()
-        self._beside = WeakIdKeyDictionary()
+        self._broadcast = WeakIdKeyDictionary()
+        self._row_pairs = WeakIdKeyDictionary()
 
     def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """Keep a call of PyTorch if it returned the scores of all pairs, or of each row with its own."""
@@ -413,23 +413,23 @@ class Products:
         if not isinstance(out, Tensor) or not out.is_floating_point():
             return
         if out.ndim == 3:
-            self._see_spread(name, args, kwargs, out)
-            self._see_apart(name, args, out)
+            self._see_broadcast(name, args, kwargs, out)
+            self._see_per_query(name, args, out)
         if not out.requires_grad or out.grad_fn is None:
             return
         self._see_pairs(name, args, out)
         if out.ndim != 2:
             return
         if name in JOINING:
-            self.joined.append((out.grad_fn, out.detach()))
-        pair = self._pair(name, args, kwargs)
+            self.concatenated.append((out.grad_fn, out.detach()))
+        pair = self._comparison(name, args, kwargs)
         if pair is None:
             return
         rows, columns, sign = pair
         if (len(rows), len(columns)) != tuple(out.shape) or rows.shape[1] != columns.shape[1]:
             return
-        if self._are_columns(rows, columns):
-            self.across.append(out.grad_fn)
+        if self._multiply_columns(rows, columns):
+            self.over_batch.append(out.grad_fn)
             return
         self._number += 1
         self.found.append(
@@ -439,26 +439,28 @@ class Products:
                 rows.detach(),
                 columns.detach(),
                 sign,
-                _head(rows, columns, self._ends),
-                partial(func, *(_apart(each) for each in args), **{key: _apart(each) for key, each in kwargs.items()}),
+                _class_side(rows, columns, self._ends),
+                partial(
+                    func, *(_detached(each) for each in args), **{key: _detached(each) for key, each in kwargs.items()}
+                ),
                 out._base.grad_fn if out._is_view() and out._base is not None else None,
                 self._number,
-                still=without_gradient(rows, columns),
+                no_gradient=without_gradient(rows, columns),
             )
         )
 
-    def _are_columns(self, rows: Tensor, columns: Tensor) -> bool:
+    def _multiply_columns(self, rows: Tensor, columns: Tensor) -> bool:
         """Whether the sides of a product are columns of the arguments, so that it sums over the batch."""
-        turned = {(rows.shape[1], len(rows)), (columns.shape[1], len(columns))}
+        transposed = {(rows.shape[1], len(rows)), (columns.shape[1], len(columns))}
         straight = {tuple(rows.shape), tuple(columns.shape)}
-        if turned <= self._shapes and tuple(rows.shape) not in self._shapes:
+        if transposed <= self._shapes and tuple(rows.shape) not in self._shapes:
             return True
-        if straight <= self._shapes and not turned & self._shapes:
+        if straight <= self._shapes and not transposed & self._shapes:
             return False
-        ways = {self._turns(rows), self._turns(columns)}
+        ways = {self._is_transposed(rows), self._is_transposed(columns)}
         return True in ways and False not in ways
 
-    def _turns(self, operand: Tensor) -> bool | None:
+    def _is_transposed(self, operand: Tensor) -> bool | None:
         """Whether the rows of an operand are columns of an argument, by the graph between them; None: unknown."""
         if operand.grad_fn is None:
             same = [each for each in self._given if each.data_ptr() == operand.data_ptr()]
@@ -467,20 +469,22 @@ class Products:
         waiting: list[tuple[Any, bool]] = [(operand.grad_fn, False)]
         known, found = {operand.grad_fn}, set()
         while waiting and len(known) < NEAR:
-            node, turned = waiting.pop()
+            node, transposed = waiting.pop()
             leaf = getattr(node, "variable", None)
             if node in self._ends or any(leaf is each for each in self._given):
-                found.add(turned)
+                found.add(transposed)
                 continue
             if len(shape_of(node)) != 2:
                 continue
             above = node.next_functions[ROWS_OF[node.name()]] if node.name() in ROWS_OF else node.next_functions
             nodes = {each for each, _ in above if each is not None} - known
             known |= nodes
-            waiting += [(each, turned ^ turns(node)) for each in nodes]
+            waiting += [(each, transposed ^ transposes(node)) for each in nodes]
         return found.pop() if len(found) == 1 else None
 
-    def _pair(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, Tensor, int] | None:
+    def _comparison(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Tensor, Tensor, int] | None:
         """Rows, columns, and the sign of a comparison; None for any other call."""
         operands = [each for each in args if isinstance(each, Tensor)]
         flat = len(operands) >= 2 and all(each.ndim == 2 for each in operands[:2])
@@ -496,16 +500,16 @@ class Products:
         if name == "einsum":
             return _einsum(args)
         if name in {"cosine_similarity", "pairwise_distance"} and len(operands) == 2:
-            sides = _sides(*operands)
+            sides = _broadcast_sides(*operands)
             return (*sides, 1 if name == "cosine_similarity" else -1) if sides else None
-        if name in REDUCED and operands and operands[0] in self._spread:  # along the last of three axes
+        if name in REDUCED and operands and operands[0] in self._broadcast:  # along the last of three axes
             given = [kwargs[each] for each in ("dim", "axis") if each in kwargs]
             given += [each for each in args[1:] if isinstance(each, int | tuple | list) and not isinstance(each, bool)]
-            spread: tuple[Tensor, Tensor, int] = self._spread[operands[0]]
+            spread: tuple[Tensor, Tensor, int] = self._broadcast[operands[0]]
             return spread if any(each in (2, -1, (2,), (-1,), [2], [-1]) for each in given) else None
         return None
 
-    def _see_apart(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
+    def _see_per_query(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
         """Keep products (Q, 1, D) x (Q, D, C)."""
         operands = [each for each in args if isinstance(each, Tensor)]
         if name not in {*MULTIPLIED, "bmm"} or len(operands) != 2 or out.shape[1] != 1 or out.grad_fn is None:
@@ -513,14 +517,14 @@ class Products:
         rows, values = operands[0].detach(), out.detach()[:, 0]
         if rows.ndim == 3 and values.shape[1] > 1:
             unknown = values.new_empty(values.shape[1], 0)
-            self.apart.append(Product(out.grad_fn, values, rows[:, 0], unknown, 1, "", values.clone))
+            self.per_query.append(Product(out.grad_fn, values, rows[:, 0], unknown, 1, "", values.clone))
 
     def _see_pairs(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
         """Keep comparisons of each row with its own: scores of pairs, and those with own candidates."""
         if name == "einsum":
             equation, given = _equation(args)
             if equation in OWN_EINSUMS:
-                self._own.add(out.grad_fn)
+                self._own_candidates.add(out.grad_fn)
             if equation in OWN_EINSUMS[:1]:
                 self._keep_pairs(out, given[0], given[1], out.detach())
             return
@@ -529,54 +533,64 @@ class Products:
             return
         first, second = operands[0], operands[-1]
         alike = len(operands) == 2 and first.ndim == 2 and first.shape == second.shape
-        if first in self._beside and name in KEEPING:
-            self._beside[out] = self._beside[first]
-        elif first in self._beside and name in REDUCED and out.numel() == len(first):
-            one, other = self._beside[first]
-            self._keep_pairs(out, one, other, out.detach())
+        if first in self._row_pairs and name in SHAPE_KEEPING:
+            self._row_pairs[out] = self._row_pairs[first]
+        elif first in self._row_pairs and name in REDUCED and out.numel() == len(first):
+            rows, columns = self._row_pairs[first]
+            self._keep_pairs(out, rows, columns, out.detach())
         elif alike and name in BROADCAST:
             if "mul" in name:
                 self._keep_pairs(out, first, second, None)
             else:
-                self._beside[out] = (first, second)
+                self._row_pairs[out] = (first, second)
         elif alike and name in ROW_BY_ROW and out.ndim == 1:
             self._keep_pairs(out, first, second, out.detach())
         elif (
             len(operands) == 2 and out.ndim == first.ndim == second.ndim == 3 and len(first) == len(second) == len(out)
         ):
             if name in {*MULTIPLIED, "bmm"} and 1 in out.shape[1:]:  # (Q, 1, D) x (Q, D, C), or turned
-                self._own.add(out.grad_fn)
+                self._own_candidates.add(out.grad_fn)
                 if out.shape[1:] == (1, 1):
                     self._keep_pairs(out, first[:, 0], second[:, :, 0], out.detach())
             elif name in BROADCAST and "mul" in name and 1 in {first.shape[1], second.shape[1]}:
-                self._own.add(out.grad_fn)  # (Q, 1, D) and (Q, C, D)
+                self._own_candidates.add(out.grad_fn)  # (Q, 1, D) and (Q, C, D)
 
     def _keep_pairs(self, out: Tensor, rows: Tensor, columns: Tensor, values: Tensor | None) -> None:
         if values is None or values.numel() == len(rows):
-            self._own.add(out.grad_fn)
+            self._own_candidates.add(out.grad_fn)
             values = None if values is None else values.reshape(-1)
-            self.pairs.append(PairScores(out.grad_fn, rows.detach(), columns.detach(), values))
+            self.pair_scores.append(PairScores(out.grad_fn, rows.detach(), columns.detach(), values))
 
     def join(self, node: Any, parts: list[Product]) -> Product | None:
         """The wider matrix that products enter beside something else, like the score of each row's own positive."""
-        values = next((values for each, values in self.joined if each is node), None)
+        values = next((values for each, values in self.concatenated if each is node), None)
         if values is None or len({len(each.rows) for each in parts}) > 1 or len(parts[0].rows) != len(values):
             return None
         unknown, own, start = values.new_empty(values.shape[1], 0), [], 0
         for each, _ in node.next_functions:
             width = shape_of(each)[1] if each is not None and len(shape_of(each)) == 2 else 0
-            own += [(start, start + width)] if self._is_own(each) else []
+            own += [(start, start + width)] if self._is_of_own_candidates(each) else []
             start += width
         known = tuple(own) if start == values.shape[1] else ()
         first, make = parts[0], values.clone
         return Product(
-            node, values, first.rows, unknown, first.sign, "", make, node, first.order, own=known, still=first.still
+            node,
+            values,
+            first.rows,
+            unknown,
+            first.sign,
+            "",
+            make,
+            node,
+            first.order,
+            own_columns=known,
+            no_gradient=first.no_gradient,
         )
 
-    def _is_own(self, node: Any) -> bool:
+    def _is_of_own_candidates(self, node: Any) -> bool:
         """Whether what a node computed are scores of each row with candidates of its own, up to factors and offsets."""
         for _ in range(NEAR):
-            if node is None or node in self._own:
+            if node is None or node in self._own_candidates:
                 return node is not None
             above = [each for each, _ in node.next_functions if each is not None and len(shape_of(each)) > 1]
             if len(above) != 1 or not node.name().startswith((*LINEAR, "Sum")):
@@ -584,20 +598,20 @@ class Products:
             node = above[0]
         return False
 
-    def _see_spread(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    def _see_broadcast(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
         operands = [each for each in args if isinstance(each, Tensor)]
         if name in BROADCAST and len(operands) == 2:
-            known = [self._spread[each] for each in operands if each in self._spread]
-            sides = _sides(*operands)
+            known = [self._broadcast[each] for each in operands if each in self._broadcast]
+            sides = _broadcast_sides(*operands)
             if known:
-                self._spread[out] = known[0]
+                self._broadcast[out] = known[0]
             elif sides:
-                self._spread[out] = (*sides, 1 if "mul" in name else -1)
-        elif name in KEEPING and operands and operands[0] in self._spread:
-            self._spread[out] = self._spread[operands[0]]
+                self._broadcast[out] = (*sides, 1 if "mul" in name else -1)
+        elif name in SHAPE_KEEPING and operands and operands[0] in self._broadcast:
+            self._broadcast[out] = self._broadcast[operands[0]]
 
 
-def _sides(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor] | None:
+def _broadcast_sides(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor] | None:
     """Rows and columns of operands (Q, 1, D) and (1, C, D), or (C, D), in either order."""
 
     def rows(operand: Tensor) -> Tensor | None:
@@ -644,10 +658,10 @@ def _einsum(args: tuple[Any, ...]) -> tuple[Tensor, Tensor, int] | None:
     return first, second, 1
 
 
-def _apart(value: Any) -> Any:
+def _detached(value: Any) -> Any:
     """An argument without its graph."""
     if isinstance(value, list | tuple):
-        return type(value)(_apart(each) for each in value)
+        return type(value)(_detached(each) for each in value)
     return value.detach() if isinstance(value, Tensor) else value
 
 
@@ -665,7 +679,7 @@ def given_scores(tensors: Sequence[Tensor], roots: Sequence[Node]) -> list[Produ
     given = {each.grad_fn: each for each in matrices.values() if each.requires_grad and each.grad_fn is not None}
     graph = Graph(roots, given)
     reached = [node for node in given if node in graph.reached]
-    targets = [graph.target(node, turned) for node in reached for turned in (False, True)]
+    targets = [graph.target(node, transposed) for node in reached for transposed in (False, True)]
     square = len(matrices) <= 2 and all(each.shape[0] == each.shape[1] for each in matrices.values())
     if not reached or not (square or any(each is not None for each in targets)):
         return []
@@ -680,18 +694,18 @@ def given_scores(tensors: Sequence[Tensor], roots: Sequence[Node]) -> list[Produ
 
 def _operands(node: Node, shape: torch.Size) -> tuple[Tensor, Tensor] | None:
     """Rows and columns of the product that scores come from; None where it is not near, or has not saved them."""
-    turned = False
+    transposed = False
     for _ in range(NEAR_PRODUCT):
         if node.name() == "MmBackward0":
             rows, columns = node._saved_self, node._saved_mat2
             if rows is None or columns is None:
                 return None
-            found = (columns.detach().T, rows.detach()) if turned else (rows.detach(), columns.detach().T)
+            found = (columns.detach().T, rows.detach()) if transposed else (rows.detach(), columns.detach().T)
             return found if (len(found[0]), len(found[1])) == tuple(shape) else None
         above: list[Any] = [each for each, _ in node.next_functions if each is not None]
         if not node.name().startswith(LINEAR) or not above:
             return None
-        turned ^= turns(node)
+        transposed ^= transposes(node)
         node = above[0]
     return None
 
@@ -700,7 +714,7 @@ def _operands(node: Node, shape: torch.Size) -> tuple[Tensor, Tensor] | None:
 class Flow:
     """One direction of a product."""
 
-    turned: bool  # the columns of the product are the queries
+    transposed: bool  # the columns of the product are the queries
     kind: str | None  # of the loss, by the nodes between
     factor: float | None  # from the scores to what the loss reads
     target: Tensor | None  # columns of the positives, (Q,), of a cross-entropy
@@ -715,7 +729,7 @@ class Flow:
             return None
         every_use = whole[0] if len(whole) == 1 else torch.stack(whole).sum(dim=0)
         found = every_use if ALONG_ROWS not in self.arrived else self._part(every_use)
-        return found.T if self.turned else found
+        return found.T if self.transposed else found
 
     def _part(self, whole: Tensor) -> Tensor:
         """What this direction has of the gradient, in the axes of the product.
@@ -724,13 +738,13 @@ class Flow:
         to zero: a softmax and a hinge read differences.
         """
         by_rows, by_columns, both = (self._sum(axis) for axis in (ALONG_ROWS, ALONG_COLUMNS, "both"))
-        mine = by_columns if self.turned else by_rows
+        mine = by_columns if self.transposed else by_rows
         mine = torch.zeros_like(whole) if mine is None else mine
         if both is not None:
             rows = torch.zeros_like(both) if by_rows is None else by_rows
             total = both.sum(dim=1, keepdim=True)
             part = (-rows.sum(dim=1, keepdim=True) / torch.where(total == 0, 1, total)).clamp(0, 1)
-            mine = mine + ((1 - part) * both if self.turned else part * both)
+            mine = mine + ((1 - part) * both if self.transposed else part * both)
         if self.direct:
             return mine
         line = torch.linspace(1, 2, whole.shape[1], device=whole.device, dtype=mine.dtype).cos()
@@ -747,10 +761,10 @@ class Flow:
         return sum(found[1:], found[0].to(torch.promote_types(found[0].dtype, torch.float32))) if found else None
 
 
-def _keep(
+def _keep_gradient(
     where: list[Tensor],
     index: int,
-    turned: bool,
+    transposed: bool,
     like: Tensor,
     gradients: tuple[Tensor | None, ...],
     *_: object,
@@ -759,49 +773,50 @@ def _keep(
     gradient = gradients[index]
     if gradient is None:
         return
-    gradient = gradient.detach().T if turned else gradient.detach()
+    gradient = gradient.detach().T if transposed else gradient.detach()
     if gradient.shape != like.shape:
         gradient = gradient.contiguous().as_strided(like.size(), like.stride(), like.storage_offset())
     where.append(gradient)
 
 
-def beside(graph: Graph, pairs: Sequence[PairScores]) -> list[tuple[PairScores, list[Tensor]]]:
+def hook_pair_scores(graph: Graph, pairs: Sequence[PairScores]) -> list[tuple[PairScores, list[Tensor]]]:
     """Register hooks that keep the gradients of scores of pairs that the loss computes apart."""
     found = [(each, list[Tensor]()) for each in pairs if graph.has(each.node)]
     for each, arrived in found:
-        each.node.register_prehook(partial(_keep_first, arrived))
+        each.node.register_prehook(partial(_keep_pair_gradient, arrived))
         each.node = None  # hooks stay with a node
     return found
 
 
-def _keep_first(where: list[Tensor], gradients: tuple[Tensor | None, ...]) -> None:
+def _keep_pair_gradient(where: list[Tensor], gradients: tuple[Tensor | None, ...]) -> None:
     if gradients[0] is not None:
         where.append(gradients[0].detach())
 
 
-def flows(graph: Graph, product: Product, joins: Mapping[Node, Join]) -> list[Flow]:
+def hook_flows(graph: Graph, product: Product, joins: Mapping[Node, Join]) -> list[Flow]:
     """Register hooks that keep the gradients of a product, one for each direction in which the loss reads it."""
     node = product.node if product.node in graph.reached else product.base
-    at, turned = graph.branch(node)
+    at, transposed = graph.branch(node)
     edges = graph.uses.get(at, [])
     read = [graph.reads(each) for each in edges]
     axes = frozenset().union(*read)
     kind, whole = graph.kind(node), list[Tensor]()
     if product.given:
         for user, index in graph.uses[node]:
-            user.register_hook(partial(_keep, whole, index, False, product.scores))
+            user.register_hook(partial(_keep_gradient, whole, index, False, product.scores))
     else:
-        node.register_prehook(partial(_keep, whole, 0, False, product.scores))
-    if product.head or len(axes) < 2 or any(len(each) > 1 for each in read):
-        flipped = product.head == "rows" if product.head else axes == {ALONG_ROWS if turned else ALONG_COLUMNS}
+        node.register_prehook(partial(_keep_gradient, whole, 0, False, product.scores))
+    if product.class_side or len(axes) < 2 or any(len(each) > 1 for each in read):
+        by_columns = axes == {ALONG_ROWS if transposed else ALONG_COLUMNS}
+        flipped = product.class_side == "rows" if product.class_side else by_columns
         return [Flow(flipped, kind, graph.factor(node), graph.target(node, flipped), {"whole": whole}, joins.get(node))]
     arrived: dict[str, list[Tensor]] = {ALONG_ROWS: [], ALONG_COLUMNS: [], "both": [], "whole": whole}
     targets: dict[str, Tensor | None] = {}
     for edge, axis in zip(edges, read, strict=True):
         name = next(iter(axis), "both")
-        name = OTHER_AXIS[name] if turned else name
-        targets[name] = graph.target(edge[0], turned ^ (name == ALONG_COLUMNS))
-        edge[0].register_hook(partial(_keep, arrived[name], edge[1], turned, product.scores))
+        name = OTHER_AXIS[name] if transposed else name
+        targets[name] = graph.target(edge[0], transposed ^ (name == ALONG_COLUMNS))
+        edge[0].register_hook(partial(_keep_gradient, arrived[name], edge[1], transposed, product.scores))
     factor = graph.factor(node)
     return [
         Flow(name == ALONG_COLUMNS, kind, factor, targets.get(name), arrived, direct=at is node)

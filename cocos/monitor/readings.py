@@ -66,7 +66,7 @@ MATRICES = ("scores", "weights", "positive", "negative")
 
 Numbers = dict[str, Tensor]
 # What is known of a mask of positives, as long as there is one.
-_FIRST = WeakIdKeyDictionary()
+_FIRST_POSITIVES = WeakIdKeyDictionary()
 
 
 class _Stack:
@@ -87,8 +87,8 @@ def _grouped(seen: Sequence[Seen]) -> list[list[Seen]]:
         alone = each.scores.numel() > CACHED_SCORES or each.sources is not None
         alone |= each.unit is not None and each.unit.ndim > 0
         kinds = each.scores.shape, each.scores.dtype, each.weights.dtype, each.kind, each.scale, each.stretch
-        absent = each.unit is None, each.own is None, each.plain
-        found.setdefault(k if alone else (kinds, absent, each.source, id(each.factor)), []).append(each)
+        absent = each.unit is None, each.local is None, each.plain
+        found.setdefault(k if alone else (kinds, absent, each.origin, id(each.factor)), []).append(each)
     return [*found.values()]
 
 
@@ -114,7 +114,7 @@ def of(
     seen = _with_units(seen)
     found, by_direction, finite = _transferred(seen, eps, generator, ranked)
     if not finite:  # a pair that takes no part may be masked by infinity
-        found, by_direction, finite = _transferred([_taking_part(each) for each in seen], eps, generator, ranked)
+        found, by_direction, finite = _transferred([_zero_outside_masks(each) for each in seen], eps, generator, ranked)
     first = seen[0]
     directions = {
         each.direction: {"queries": each.scores.shape[0], "candidates": each.scores.shape[1]} | numbers
@@ -124,14 +124,14 @@ def of(
         "queries": first.scores.shape[0],
         "candidates": first.scores.shape[1],
         "width": first.width,
-        "source": first.source,
+        "source": first.origin,
         "kind": first.kind,
         "share": first.share,
         "dtype": str(first.scores.dtype).removeprefix("torch."),
         "scale": first.scale if first.scale is not None and math.isfinite(first.scale) else None,
-        "gathered": first.own is not None if first.source == "backward pass" else None,
-        "no_gradient": first.still or None,
-        "notes": [*first.notes, *([ONE_SIDED.format(first.still)] if first.still else [])] or None,
+        "gathered": first.local is not None if first.origin == "backward pass" else None,
+        "no_gradient": first.no_gradient or None,
+        "notes": [*first.notes, *([ONE_SIDED.format(first.no_gradient)] if first.no_gradient else [])] or None,
         "finite": finite,
     }
     settled = settled_scale.of(seen, generator, near) if finite else {}
@@ -179,7 +179,7 @@ def _factor(seen: Seen) -> float | None:
 
 def _with_units(seen: Sequence[Seen]) -> list[Seen]:
     """The same with the unit that the weights of each have on this batch, where they have one."""
-    unknown = [each for each in seen if each.unit is None and each.source == "backward pass"]
+    unknown = [each for each in seen if each.unit is None and each.origin == "backward pass"]
     made = {each: each for each in seen}
     for group in _grouped(unknown):
         if group[0].kind == "softmax" and (factor := _factor(group[0])) is not None:
@@ -201,16 +201,17 @@ def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
     weights = _precise(stack.weights)
     if weights.dtype != stack.scores.dtype:
         return stack.seen
-    positive, negative = _as(stack.positive, weights), _as(stack.negative, weights)
+    positive, negative = _as_factors(stack.positive, weights), _as_factors(stack.negative, weights)
     logits, taking = stack.scores * factor, positive + negative
     whole = float(taking.sum()) == taking.numel()
     if not whole:
         logits += LEFT_OUT * (1 - taking)
     form = logits.softmax(dim=2) - positive
-    size = _all(form.abs())
-    unit = _all(weights.abs()) / size
-    apart, missing = _all((weights / unit[:, None, None] - form).abs_()) / size, form.sum(dim=2).abs().amax(dim=1)
-    least = torch.stack([apart, missing]).amax(dim=0).tolist()
+    size = _sum_of_each(form.abs())
+    unit = _sum_of_each(weights.abs()) / size
+    error = _sum_of_each((weights / unit[:, None, None] - form).abs_()) / size
+    missing = form.sum(dim=2).abs().amax(dim=1)
+    least = torch.stack([error, missing]).amax(dim=0).tolist()
     return [
         replace(each, unit=one, share="probability", plain=True, whole=whole) if most <= units.CLOSE_SHARES else each
         for each, one, most in zip(stack.seen, unit.float(), least, strict=True)
@@ -235,9 +236,9 @@ def _transferred(
     more: Numbers = {} if first.value is None else {"value": first.value.reshape(())}
     more |= _ranks(first)
     if first.query is not None and first.candidate is not None:
-        more |= geometry(_alone(first), generator, ranked=ranked)
+        more |= geometry(_without_further_columns(first), generator, ranked=ranked)
     sums = [_sums(each, eps) for each in stacks]
-    values = iter(_read([value for each in (more, *sums) for value in each.values()]))
+    values = iter(_to_host([value for each in (more, *sums) for value in each.values()]))
     found = {name: next(values)[0] for name in more}
     of_stacks = [{name: next(values) for name in each} for each in sums]
     numbers = {
@@ -253,7 +254,7 @@ def _transferred(
     return _finite(found), [_finite(each) for each in made], finite
 
 
-def _read(values: Sequence[Tensor]) -> list[list[float]]:
+def _to_host(values: Sequence[Tensor]) -> list[list[float]]:
     """The numbers of each on the host, in one transfer from a device."""
     if values[0].device.type == "cpu":
         return [value.tolist() if value.ndim else [value.item()] for value in values]
@@ -269,7 +270,7 @@ def _finite(numbers: dict[str, float]) -> dict[str, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class _First:
+class _FirstPositives:
     """The first positives of the queries of a mask."""
 
     places: Tensor  # (Q,) their columns
@@ -277,22 +278,22 @@ class _First:
     ordered: bool  # every candidate is that of its own row; found out on a CPU alone
 
 
-def _first(positive: Tensor) -> _First:
+def _first_positives(positive: Tensor) -> _FirstPositives:
     """The first positives of a mask, (Q, C); of one that stays as in the last call they are known."""
-    if (found := _FIRST.get(positive)) is None:
+    if (found := _FIRST_POSITIVES.get(positive)) is None:
         known, places = positive.view(torch.uint8).max(dim=1)
         square = len(positive) == positive.shape[1] and positive.device.type == "cpu"
         ordered = square and torch.equal(places, torch.arange(len(places)))
-        _FIRST[positive] = found = _First(places, known > 0, ordered)
-    first: _First = found
+        _FIRST_POSITIVES[positive] = found = _FirstPositives(places, known > 0, ordered)
+    first: _FirstPositives = found
     return first
 
 
 def _ranks(seen: Seen) -> Numbers:
     """How many of a query's negatives score above its first positive, as a part of them; ties count half, () each."""
-    first = _first(seen.positive)
+    first = _first_positives(seen.positive)
     above = (seen.scores - seen.scores.gather(1, first.places[:, None])).sign_()
-    negative = _as(seen.negative, above)
+    negative = _as_factors(seen.negative, above)
     number = negative.sum(dim=1)
     part = 0.5 + 0.5 * (above * negative).sum(dim=1) / number
     known = first.known & (number > 0)
@@ -301,7 +302,7 @@ def _ranks(seen: Seen) -> Numbers:
     return dict(zip(("outranked", "ahead", "behind", "far_behind"), values, strict=True))
 
 
-def _alone(seen: Seen) -> Seen:
+def _without_further_columns(seen: Seen) -> Seen:
     """The same with the candidates alone, without the columns of further directions."""
     candidates = len(seen.candidate)  # type: ignore[arg-type]
     if seen.sources is not None:
@@ -312,7 +313,7 @@ def _alone(seen: Seen) -> Seen:
     return replace(seen, candidate=seen.candidate[:candidates], kind=None, plain=False, whole=False, **cut)  # type: ignore[index]
 
 
-def _taking_part(seen: Seen) -> Seen:
+def _zero_outside_masks(seen: Seen) -> Seen:
     """The same, with 0 where a pair is in neither mask."""
     part = seen.positive | seen.negative
     scores, weights = torch.where(part, seen.scores, 0), torch.where(part, seen.weights, 0)
@@ -324,12 +325,12 @@ def _precise(values: Tensor) -> Tensor:
     return values.float() if values.dtype in {torch.float16, torch.bfloat16} else values
 
 
-def _as(mask: Tensor, values: Tensor) -> Tensor:
+def _as_factors(mask: Tensor, values: Tensor) -> Tensor:
     """A mask as factors, 0 or 1, in the dtype of the values."""
     return mask.view(torch.uint8).to(values.dtype)
 
 
-def _all(values: Tensor) -> Tensor:
+def _sum_of_each(values: Tensor) -> Tensor:
     """Sum of each direction, (N,)."""
     return values.flatten(start_dim=1).sum(dim=1)
 
@@ -344,9 +345,9 @@ def _sums(stack: _Stack, eps: float) -> Numbers:
         sums = {name: sums[name] + more[name] for name in sums}
     parts = blocks[0][1] if len(blocks) == 1 else torch.stack([each for _, each in blocks]).sum(dim=0)
     sums["hub_share"] = parts[:, 0].amax(dim=1)
-    if first.own is not None:
+    if first.local is not None:
         push, pull = parts[:, 1], parts[:, 2]
-        own = torch.stack([_as(each.own, parts) for each in stack.seen])  # type: ignore[arg-type]
+        own = torch.stack([_as_factors(each.local, parts) for each in stack.seen])  # type: ignore[arg-type]
         sums |= {
             "push_own": (push * own).sum(dim=1) / push.sum(dim=1),
             "pull_own": (pull * own).sum(dim=1) / pull.sum(dim=1),
@@ -363,7 +364,7 @@ def _means(seen: Seen, sums: dict[str, float]) -> dict[str, float]:
         for name, number in DIRECTION_NUMBERS.items()
         if name in sums
     }
-    if seen.source == "backward pass":
+    if seen.origin == "backward pass":
         found["zero"] = 1 - sums["nonzero"] / (sums["negatives"] or math.nan)
         if seen.scores.dtype == torch.float16:
             found["subnormal"] = sums["subnormal"] / (sums["push"] or math.nan)
@@ -373,7 +374,7 @@ def _means(seen: Seen, sums: dict[str, float]) -> dict[str, float]:
 def _by_source(seen: Seen) -> Numbers:
     """Part of the push, pulled negatives and negatives of each source that has any, () each."""
     weights, found = _precise(seen.weights), Numbers()
-    push, queries = (weights * _as(seen.negative, weights)).relu(), len(weights)
+    push, queries = (weights * _as_factors(seen.negative, weights)).relu(), len(weights)
     present = torch.bincount(seen.sources[seen.negative].long(), minlength=len(SOURCE_KEYS)).tolist()  # type: ignore[index]
     for place, (key, number) in enumerate(zip(SOURCE_KEYS, present, strict=True)):
         if number:
@@ -387,7 +388,7 @@ def _by_source(seen: Seen) -> Numbers:
 def _of_rows(stack: _Stack, rows: slice, eps: float) -> tuple[Numbers, Tensor]:
     """Sums over some queries by name, (N,) each, and by candidate: parts of the push, push and pull, (N, 1 or 3, C)."""
     first, weights, scores = stack.first, _precise(stack.weights[:, rows]), stack.scores[:, rows]
-    negative, positive = _as(stack.negative[:, rows], weights), _as(stack.positive[:, rows], weights)
+    negative, positive = _as_factors(stack.negative[:, rows], weights), _as_factors(stack.positive[:, rows], weights)
     away, near = weights * negative, weights * positive
     push, size = away.relu(), away.abs()
     largest = push.amax(dim=2, keepdim=True)
@@ -398,15 +399,15 @@ def _of_rows(stack: _Stack, rows: slice, eps: float) -> tuple[Numbers, Tensor]:
     each = at_least_one.reciprocal()
     effective = (at_least_one.log() - surprise * each).exp()
     sums = {
-        "relative": _total(scaled.clone().gt_(eps * at_least_one[..., None])),  # a fifth of the time of a mask
+        "relative": _count_of_each(scaled.clone().gt_(eps * at_least_one[..., None])),  # a fifth of the time of a mask
         "some": some.sum(dim=1),
         **statistics.how_spread((some * each).sum(dim=1), (some * effective).sum(dim=1)),
-        "pulled_negatives": _total((push - away).gt_(0)),
-        "pushed_positives": _total(near.relu().gt_(0)),
-        "positives": _total(positive).expand(len(weights)),
-        "negatives": _total(negative).expand(len(weights)),
-        "nonzero": _total(size.clone().gt_(0)),
-        "sum": _all(weights) + scores.flatten(start_dim=1).sum(dim=1, dtype=weights.dtype),
+        "pulled_negatives": _count_of_each((push - away).gt_(0)),
+        "pushed_positives": _count_of_each(near.relu().gt_(0)),
+        "positives": _count_of_each(positive).expand(len(weights)),
+        "negatives": _count_of_each(negative).expand(len(weights)),
+        "nonzero": _count_of_each(size.clone().gt_(0)),
+        "sum": _sum_of_each(weights) + scores.flatten(start_dim=1).sum(dim=1, dtype=weights.dtype),
     }
     if first.unit is not None:
         unit = first.unit[rows] if first.unit.ndim == 2 and len(first.unit) > 1 else first.unit
@@ -415,20 +416,20 @@ def _of_rows(stack: _Stack, rows: slice, eps: float) -> tuple[Numbers, Tensor]:
         share = size / unit
         sums |= {
             "idle": (share.amax(dim=2) <= eps).sum(dim=1),
-            "weight_positive": _all(near.abs().div_(unit)),
-            "weight_negative": _all(share),
-            "contributing": _total(share.gt_(eps)),
+            "weight_positive": _sum_of_each(near.abs().div_(unit)),
+            "weight_negative": _sum_of_each(share),
+            "contributing": _count_of_each(share.gt_(eps)),
         }
     if scores.dtype == torch.float16:
         times = 1.0 if first.factor is None else first.factor.abs().to(push.dtype)
         below = push * times < torch.finfo(torch.float16).tiny  # gradients that half precision has with fewer digits
-        sums |= {"subnormal": _all(push * below), "push": _all(push)}
+        sums |= {"subnormal": _sum_of_each(push * below), "push": _sum_of_each(push)}
     parts = [(each[..., None] * scaled).sum(dim=1)]
-    parts += [] if first.own is None else [push.sum(dim=1), near.neg().relu_().sum(dim=1)]
+    parts += [] if first.local is None else [push.sum(dim=1), near.neg().relu_().sum(dim=1)]
     return sums, torch.stack(parts, dim=1)
 
 
-def _total(factors: Tensor) -> Tensor:
+def _count_of_each(factors: Tensor) -> Tensor:
     """Sum of factors 0 or 1 of each direction, (N,), exact."""
     exact = torch.float64 if factors[0].numel() > EXACT_SUMS else factors.dtype
     return factors.flatten(start_dim=1).sum(dim=1, dtype=exact)
@@ -459,26 +460,27 @@ def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True) -> 
     some = _sample(candidate, generator)
     found, closest = _of_candidates(candidate[some], len(candidate))
     found |= {"rank": effective_rank(candidate[some])} if ranked and found else {}
-    first, whole = _first(seen.positive), isinstance(some, slice)
+    first, whole = _first_positives(seen.positive), isinstance(some, slice)
     nearest, shortest = torch.stack(closest).tolist()
     known = whole and nearest <= NEAR < shortest  # rows without a near one have no equal one
     found["duplicates"] = query.new_zeros(()) if known else equal_rows(seen.candidate)  # type: ignore[arg-type]
     matches = candidate if first.ordered else candidate[first.places]
-    apart = (query - matches).square().sum(dim=1)
-    found["alignment"] = (apart * first.known).sum() / first.known.sum()
+    distances = (query - matches).square().sum(dim=1)
+    found["alignment"] = (distances * first.known).sum() / first.known.sum()
     place = _sample(query, generator)
     if isinstance(place, slice) and seen.plain and seen.stretch:  # the scores are cosines times a factor
         cosines = seen.scores / seen.stretch
     else:
         cosines = query[place] @ candidate.T
-    negative = _as(seen.negative[place], cosines)
+    negative = _as_factors(seen.negative[place], cosines)
     if seen.direction not in OF_CLASSES and len(query) > 1:
         matches = matches[place]
         found["agreement"] = _agreement(query[place][:RELATED_ROWS], matches[:RELATED_ROWS])
-        if not seen.apart:  # each row is a match once where they are in order, so that one without a near one is none
+        # Each row is a match once where they are in order, so that one without a near one is none.
+        if not seen.own_candidates:
             none = whole and first.ordered and nearest <= COPY
             found["copies"] = query.new_zeros(()) if none else _copies(matches) * len(query)
-    if seen.apart:
+    if seen.own_candidates:
         found.pop("near_duplicates", None)
         found.pop("duplicates", None)
     found["similarity_negative"] = (cosines * negative).sum() / negative.sum()
@@ -553,7 +555,7 @@ def _reduction(seen: Seen, place: Tensor | slice, cosines: Tensor, negative: Ten
         return {"reduction": torch.where(largest <= (1 + EVEN_HINGES) * mean, mean, torch.nan)}
     if seen.kind != "softmax" or seen.scale is None:
         return {}
-    positive = _as(seen.positive[place], cosines)
+    positive = _as_factors(seen.positive[place], cosines)
     one = (positive.sum(dim=1) == 1).to(cosines.dtype)
     stretch = _precise(seen.scores[place]).abs().sum() / cosines.abs().sum()  # of the scores to the cosines
     logits = seen.scale * cosines + LEFT_OUT * (1 - positive - negative)

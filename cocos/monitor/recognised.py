@@ -102,7 +102,7 @@ def _triplets(module: Any, given: dict[str, Any]) -> Reading | None:
         none = torch.zeros_like(positive)
         pairs = Pairs(euclidean(query, candidate), torch.cat([positive, none], 1), torch.cat([none, positive], 1))
         seen = Named(losses.load("triplet_euclidean", {"margin": module.margin})).of_pairs("q2c", pairs)
-        return [replace(seen, query=query, candidate=candidate, width=query.shape[1], apart=True)]
+        return [replace(seen, query=query, candidate=candidate, width=query.shape[1], own_candidates=True)]
 
     return read
 
@@ -124,11 +124,11 @@ def _clip(module: Any, given: dict[str, Any]) -> Reading | None:
         back = reader.of_pairs("c2q", pairs.with_scores(pairs.scores.T))  # the diagonal stays where it is
         unit = all(float((each.square().sum(dim=1) - 1).abs().amax()) < UNIT_ROWS for each in (query, candidate))
         names = {"rows": "queries", "columns": "candidates"}
-        still = [names.get(without_gradient(*sides), "") for sides in ((image, text), (text, image))]
+        no_gradient = [names.get(without_gradient(*sides), "") for sides in ((image, text), (text, image))]
         rows: dict[str, Any] = {"width": query.shape[1], "scale": factor if unit else None, "stretch": 1.0}
         return [
-            replace(seen, query=query, candidate=candidate, still=still[0], **rows),
-            replace(back, query=candidate, candidate=query, still=still[1], **rows),
+            replace(seen, query=query, candidate=candidate, no_gradient=no_gradient[0], **rows),
+            replace(back, query=candidate, candidate=query, no_gradient=no_gradient[1], **rows),
         ]
 
     return read

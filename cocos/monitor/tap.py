@@ -15,7 +15,17 @@ from torch.overrides import TorchFunctionMode
 
 from cocos.monitor import calls, directions
 from cocos.monitor.calls import Call, Seen
-from cocos.monitor.products import Flow, Graph, PairScores, Product, Products, beside, flows, gathered, given_scores
+from cocos.monitor.products import (
+    Flow,
+    Graph,
+    PairScores,
+    Product,
+    Products,
+    gathered,
+    given_scores,
+    hook_flows,
+    hook_pair_scores,
+)
 
 __all__ = ["Hook", "Tap", "Tapped"]
 
@@ -145,24 +155,27 @@ class _Look(TorchFunctionMode):
         """Register the hooks that read the gradients of all products on which tensors depend."""
         found, roots = self.products.found, [each.grad_fn for each in tensors if each.grad_fn is not None]
         arguments = [each.grad_fn for each in self.current.arguments if each.grad_fn is not None]
-        ends = [*arguments, *self.products.across]
+        ends = [*arguments, *self.products.over_batch]
         graph, reached = _reached(roots, found, ends)
-        if not reached and arrived is not None and not self.current.roots and not self.products.across:
-            found = self.products.apart or given_scores(self.current.arguments, roots)
+        if not reached and arrived is not None and not self.current.roots and not self.products.over_batch:
+            found = self.products.per_query or given_scores(self.current.arguments, roots)
             graph, reached = _reached(roots, found, ends)
-        read = self._widest(graph, reached)
+        read = self._wider_matrices(graph, reached)
         joins = graph.joins()
-        root = _Backward([(each, flows(graph, each, joins)) for each in read], beside(graph, self.products.pairs))
+        root = _Backward(
+            [(each, hook_flows(graph, each, joins)) for each in read],
+            hook_pair_scores(graph, self.products.pair_scores),
+        )
         for product in {*read, *reached}:
             product.freeze()
         if root.read or arrived is not None:
             self.current.roots.append(root)
             self.products.found = [each for each in found if each not in reached]
-            self.products.pairs = [each for each in self.products.pairs if each.node is not None]
+            self.products.pair_scores = [each for each in self.products.pair_scores if each.node is not None]
             for each in tensors:
                 each.register_hook(partial(_arrived, root, arrived))
 
-    def _widest(self, graph: Graph, reached: list[Product]) -> list[Product]:
+    def _wider_matrices(self, graph: Graph, reached: list[Product]) -> list[Product]:
         """Products, or the wider matrices that they enter beside what is no product of all pairs."""
         wide: list[Product] = []
         entered: set[Product] = set()
@@ -174,7 +187,7 @@ class _Look(TorchFunctionMode):
                 entered |= set(among)
         return [*wide, *(each for each in reached if each not in entered)]
 
-    def leave_rest(self) -> None:
+    def keep_rest(self) -> None:
         """Keep the products on which nothing depends: tiles of a matrix may be among them."""
         rest = self.products.found
         for product in rest:
@@ -239,7 +252,7 @@ class Tap:
         failed: Callable[[str], None],
         groups: Callable[[], Any] | None = None,
     ):
-        self._module, self._wanted, self._deliver, self._groups, self._told = module, wanted, deliver, groups, failed
+        self._module, self._wanted, self._deliver, self._groups, self._report = module, wanted, deliver, groups, failed
         self._watch: _Look | None = None
         self._calls = 0
         self._arrived: dict[int, list[Call]] = {}  # calls by the backward pass that has come to them
@@ -261,7 +274,7 @@ class Tap:
 
     def _failed(self, reason: str) -> None:
         with suppress(Exception):
-            self._told(reason)
+            self._report(reason)
 
     def _safely(self, call: Callable[[], None]) -> None:
         try:
@@ -327,11 +340,11 @@ class Tap:
         if losses:
             current.value = torch.stack([each.detach().mean() for each in losses]).sum()
         watch.root(losses, partial(self._queue, current))
-        watch.leave_rest()
+        watch.keep_rest()
         current.arguments = []
         if not any(flow.arrived for root in current.roots for _, flows in root.read for flow in flows):
             current.roots.clear()
-            self._failed(OVER_BATCH if watch.products.across else UNSEEN)
+            self._failed(OVER_BATCH if watch.products.over_batch else UNSEEN)
 
     def _queue(self, current: Call) -> None:
         """Wait for the end of a backward pass, which comes to the last call first, to deliver its calls in order."""

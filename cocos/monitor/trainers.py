@@ -83,9 +83,11 @@ class Watched(TrainerCallback):
                 self._modules[name] = module
         for each in self._hooks:
             each.remove()
-        model = self._trainer.model
-        seen = isinstance(model, nn.Module) and model not in self._modules.values()  # else the loss's own arguments are
-        self._hooks = [model.register_forward_pre_hook(Hook(self._enter), with_kwargs=True)] if seen else []
+        self._hooks, model = [], self._trainer.model
+        if (
+            isinstance(model, nn.Module) and model not in self._modules.values()
+        ):  # else its arguments are those of the loss
+            self._hooks.append(model.register_forward_pre_hook(Hook(self._enter), with_kwargs=True))
 
     def _enter(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep what the model is called with, for the loss that comes after it."""
