@@ -166,6 +166,7 @@ BUILDERS = dict.fromkeys(("matryoshka", "random_k", "semi_hard", "skip_k", "top_
 BUILDERS |= dict.fromkeys(("cached", "sides"), "sides")
 # Prefixes of the losses of other libraries, with the file of `external` that reads them.
 PREFIXES_OF_LIBRARIES = {"pml": "pml", "open_clip": "open_clip", "st": "st", "lightly": "lightly"}
+PREFIXES_OF_LIBRARIES |= dict.fromkeys(("ce", "trl", "pylate", "colpali"), "named")
 # Packages whose modules are recognised by their class.
 ADAPTED_PACKAGES = {"pytorch_metric_learning": "pml", "sentence_transformers": "st"}
 ADAPTED_PACKAGES |= {name: name for name in ("lightly", "open_clip")}

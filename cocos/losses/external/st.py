@@ -1,24 +1,37 @@
 """Losses of sentence-transformers, as they are: `st:MultipleNegativesRankingLoss`, `st:CachedGISTEmbedLoss`."""
 
 import importlib
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from cocos import losses
 from cocos.base.errors import InputError, nearest
+from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import DIRECTIONS
 from cocos.losses.angle import AnglE
+from cocos.losses.contrastive import Contrastive
 from cocos.losses.cosent import CoSENT
+from cocos.losses.external import own
 from cocos.losses.external.columns import BatchColumns
+from cocos.losses.external.embedded import Embedded
 from cocos.losses.external.library import Adapter, Library, Settings
 from cocos.losses.kl_distill import KLDistill
 from cocos.losses.margin_mse import MarginMSE
 from cocos.losses.mnrl import MNRL
+from cocos.losses.triplet import Triplet
+from cocos.losses.triplet_euclidean import TripletEuclidean
 
 SIMILARITIES = {"cos_sim": "cosine", "dot_score": "dot"}
 PAIRWISE_SIMILARITIES = {"pairwise_cos_sim": "cosine", "pairwise_dot_score": "dot", "pairwise_angle_sim": "angle"}
 DIRECTIONS_BY_WAY = dict(zip(("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"), DIRECTIONS, strict=True))
+OF_CROSS_ENCODERS = ("BinaryCrossEntropyLoss", "LambdaLoss", "RankNetLoss", "ListNetLoss", "ListMLELoss", "ADRMSELoss")
+# Distance in the enums of the library -> scores of which it is a function; cosine distance is 1 less the cosine.
+DISTANCES = {"COSINE": "cosine", "COSINE_DISTANCE": "cosine", "EUCLIDEAN": "euclidean"}
+DISTANCES_OF = {"TripletDistanceMetric": ("COSINE", "EUCLIDEAN"), "SiameseDistanceMetric": ("COSINE_DISTANCE",)}
 HARDENED_BY = {"all_negatives": "all", "in_batch_negatives": "in-batch", "hard_negatives": "hard"}
 SYNONYMS_OF_SCALE = {"temperature": ("scale", lambda value: 1 / value)}
 
@@ -175,6 +188,205 @@ def _compared(module: Any, given: BatchColumns, _: Settings) -> Any:
     return module(_features(given), given.grades)
 
 
+def _apart(enum: str) -> dict[str, Any]:
+    """Fields of an adapter of a loss of pairwise distances, whose functions are in an enum of the library."""
+
+    def functions() -> dict[str, Any]:
+        found = vars(library.found(enum))
+        return {name: found[name] for name in DISTANCES_OF[enum]}
+
+    def arguments(given: dict[str, Any]) -> dict[str, Any]:
+        made = dict(given)
+        if isinstance(name := made.get("distance_metric"), str):
+            named = name.rpartition(".")[2].upper()
+            if named not in functions():
+                raise InputError(nearest("distance_metric of sentence-transformers", named, functions()))
+            made["distance_metric"] = functions()[named]
+        return made
+
+    def read(module: Any) -> Settings:
+        metric = next((DISTANCES[name] for name, each in functions().items() if each is module.distance_metric), None)
+        return {"metric": metric, "margin": float(getattr(module, "triplet_margin", None) or module.margin)}
+
+    def refuses(settings: Settings) -> str | None:
+        known = " or ".join(functions())
+        return None if settings["metric"] else f"its distance_metric is not {known}; name its class"
+
+    return {"arguments": arguments, "read": read, "refuses": refuses, "reads_teacher": False}
+
+
+def _triplets(module: Any, given: BatchColumns, _: Settings) -> Any:
+    if len(given.documents) != 2:
+        raise InputError(
+            f"st:TripletLoss takes one hard negative of each query, and here are {len(given.documents) - 1}"
+        )
+    return module.compute_loss_from_embeddings([given.query, *given.documents], None)
+
+
+def _triplet(settings: Settings) -> losses.ClosedForm:
+    return (Triplet if settings["metric"] == "cosine" else TripletEuclidean)(settings["margin"])
+
+
+def _labelled_pairs(module: Any, given: BatchColumns, _: Settings) -> Any:
+    """The loss of each query with its positive, label 1, and with each of its hard negatives, label 0; their sum."""
+    labels = (given.query.new_full((len(given.query),), float(place == 0)) for place in range(len(given.documents)))
+    found = (
+        module.compute_loss_from_embeddings([given.query, each], label)
+        for each, label in zip(given.documents, labels, strict=True)
+    )
+    return sum(found) / (1 if module.size_average else len(given.query))
+
+
+@dataclass(frozen=True)
+class OfCosineDistance(losses.StatesTraits):
+    """A loss of distances, on cosine distances, which are 1 less the cosine: a twin, not of the shelf.
+
+    Args:
+        loss: of scores that are minus a distance.
+    """
+
+    loss: losses.ClosedForm
+
+    @property
+    def traits(self) -> losses.Traits:  # type: ignore[override]
+        """Those of the loss, on cosines."""
+        return replace(losses.traits(self.loss), metric="cosine", spelling=f"{losses.name_of(self.loss)} of 1 - cosine")
+
+    def __repr__(self) -> str:
+        return f"{self.loss!r} of 1 - cosine"
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,)."""
+        return self.loss(pairs.with_scores(pairs.scores - 1))
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        """Weights, (Q, C)."""
+        return self.loss.weight(pairs.with_scores(pairs.scores - 1))
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Unit of the loss."""
+        return self.loss.unit(pairs)
+
+
+def _contrastive(settings: Settings) -> losses.ClosedForm:
+    return OfCosineDistance(Contrastive(settings["margin"]))
+
+
+def _hardest(settings: Settings) -> losses.ClosedForm:
+    margins = {name: settings[name] for name in ("pos_margin", "neg_margin")}
+    return cast(losses.ClosedForm, losses.load("top_k(contrastive_cosine)", {"k": 1} | margins))
+
+
+def _mega_batch(module: Any, given: BatchColumns, _: Settings) -> Any:
+    return module.calculate_loss([[given.query], [given.documents[0]]])
+
+
+def _cached_guided(module: Any, given: BatchColumns, _: Settings) -> Any:
+    """The loss of a cached one with the rows of the guide, in one mini-batch, before its gradient is cached."""
+    if given.guide is None:
+        raise InputError(
+            "st:CachedGISTEmbedLoss reads rows of a guide, which are not there: guide_query, guide_candidate"
+        )
+    module.mini_batch_size = len(given.query)
+    return module.calculate_loss([[rows] for rows in (given.query, *given.documents)], [[rows] for rows in given.guide])
+
+
+class Labelled(nn.Module):
+    """A loss of labelled rows: `forward(embeddings, labels)` in place of texts and labels.
+
+    Args:
+        loss: of the library, which reads distances of all rows by its `distance_metric`.
+        cosine: it reads 1 - cosine; otherwise Euclidean distances, which are computed here, as distances: the library
+            has them from inner products, of which the weights would be.
+        of_triplets: it is a mean over the triplets that violate the margin, and is multiplied by their number here.
+    """
+
+    def __init__(self, loss: Any, cosine: bool, of_triplets: bool = False) -> None:
+        super().__init__()
+        self.loss, self.of_triplets = loss, of_triplets
+        if not cosine:
+            loss.distance_metric = lambda rows: torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The loss, ()."""
+        found: Tensor = self.loss.compute_loss_from_embeddings([embeddings], labels)
+        return found * self._violated(embeddings.detach(), labels) if self.of_triplets else found
+
+    def _violated(self, embeddings: Tensor, labels: Tensor) -> int:
+        distance, same = self.loss.distance_metric(embeddings), labels[:, None] == labels[None, :]
+        query, positive = (same & ~torch.eye(len(labels), dtype=torch.bool, device=same.device)).nonzero(as_tuple=True)
+        missing = distance[query, positive, None] - distance[query] + self.loss.triplet_margin
+        return int(((missing > 0) & ~same[query]).sum())
+
+
+# Losses of labelled rows -> loss of the shelf by metric and margin; None: none is.
+LABELLED: dict[str, Callable[[str, float], losses.ClosedForm] | None] = {
+    "BatchAllTripletLoss": lambda metric, margin: (Triplet if metric == "cosine" else TripletEuclidean)(margin),
+    "BatchHardTripletLoss": None,
+    "BatchSemiHardTripletLoss": None,
+    "BatchHardSoftMarginTripletLoss": None,
+}
+
+
+class OfSentences(Library):
+    """The losses of the library: of pairs, by adapters, and of labelled rows, as modules of `embeddings, labels`."""
+
+    def _labelled(self, spelling: str) -> str | None:
+        name = spelling.partition(":")[2].strip().lower()
+        return next((each for each in LABELLED if name in {each.lower(), each.lower().removesuffix("loss")}), None)
+
+    def canonical(self, spelling: str) -> str:
+        """The name as the library writes it."""
+        name = self._labelled(spelling)
+        return f"{self.prefix}:{name}" if name else super().canonical(spelling)
+
+    def counterpart(self, spelling: str) -> str | None:
+        """Name of the loss of the shelf whose recorded parameters it takes."""
+        return None if self._labelled(spelling) else super().counterpart(spelling)
+
+    def known(self, spelling: str) -> set[str]:
+        """Names of the parameters that it takes."""
+        if (name := self._labelled(spelling)) is None:
+            return super().known(spelling)
+        margin = set() if name == "BatchHardSoftMarginTripletLoss" else {"margin"}
+        return {"distance_metric", "unit"} | margin
+
+    def qualified(self, spelling: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        """The parameters under the library's own names."""
+        return dict(parameters) if self._labelled(spelling) else super().qualified(spelling, parameters)
+
+    def load(self, spelling: str, given: dict[str, Any]) -> Any:
+        """A loss of the library.
+
+        Raises:
+            InputError: the library is not installed, or it knows no such loss or parameter.
+        """
+        if (name := self._labelled(spelling)) is None:
+            return super().load(spelling, given)
+        for key in given.keys() - self.known(spelling):
+            raise InputError(nearest(f"parameter of {self.prefix}:{name}", key, self.known(spelling)))
+        wanted = str(given.get("distance_metric", "euclidean")).rpartition(".")[2].lower().removesuffix("_distance")
+        if wanted not in {"cosine", "euclidean"}:
+            raise InputError(f"{self.prefix}:{name}: distance_metric {wanted!r}, expected cosine or euclidean")
+        made = {key: float(given[key]) for key in ("margin",) if key in given}
+        functions = self.found("BatchHardTripletLossDistanceFunction")
+        made["distance_metric"] = getattr(functions, f"{wanted}_distance")
+        loss = self.found(name)(RowsAsTheyAre(), **made)
+        twin, margin = LABELLED[name], made.get("margin", 5.0)
+        labelled = Labelled(loss, wanted == "cosine", of_triplets=twin is not None)
+        hard = name.startswith("BatchHard")  # a mean over the queries, of one triplet each, whose weight is 1 at most
+        unit = {"unit": given.get("unit", 1.0)} if hard or "unit" in given else {}
+        found = cast(Embedded, own.of(labelled, f"{self.prefix}:{name}", unit))
+        found = replace(
+            found,
+            traits=replace(found.traits, given={key: value for key, value in given.items() if key != "unit"}),
+            reduction="mean" if hard else None,
+        )
+        if twin is None:
+            return found
+        return replace(found, twins=lambda metric: [twin(metric, margin)] if metric == wanted else [])
+
+
 def _kl(settings: Settings) -> losses.ClosedForm:
     first = float(settings["temperature"])
     own, other = (float(settings.get(f"{whose}_temperature") or first) for whose in ("student", "teacher"))
@@ -212,6 +424,18 @@ OWN_DOCUMENTS: dict[str, Any] = {
     "reads_teacher": True,
     "synonyms": {},
 }
+OF_THE_BATCH: dict[str, Any] = {
+    "run": _mega_batch,
+    "read": lambda module: {
+        "metric": "cosine",
+        "pos_margin": module.positive_margin,
+        "neg_margin": module.negative_margin,
+    },
+    "twin": _hardest,
+    "counterpart": None,
+    "hard_negatives": False,
+    "synonyms": {},
+}
 GRADED = OWN_DOCUMENTS | {
     "run": _compared,
     "reads_teacher": False,
@@ -221,10 +445,10 @@ GRADED = OWN_DOCUMENTS | {
 }
 
 
-library = Library(
+library = OfSentences(
     prefix="st",
     package="sentence_transformers",
-    modules=("sentence_transformers.losses", "sentence_transformers.sentence_transformer.losses"),
+    modules=("sentence_transformers.sentence_transformer.losses", "sentence_transformers.losses"),
     install="sentence-transformers",
     adapters=(
         _adapter("MultipleNegativesRankingLoss"),
@@ -232,6 +456,15 @@ library = Library(
         _adapter("MultipleNegativesSymmetricRankingLoss", read=_symmetric),
         _adapter("CachedMultipleNegativesSymmetricRankingLoss", run=_cached, read=_symmetric),
         _adapter("GISTEmbedLoss", **WITH_A_GUIDE),
+        _adapter("CachedGISTEmbedLoss", **WITH_A_GUIDE | {"run": _cached_guided}),
+        _adapter(
+            "TripletLoss", **OWN_DOCUMENTS | _apart("TripletDistanceMetric") | {"run": _triplets, "twin": _triplet}
+        ),
+        _adapter(
+            "ContrastiveLoss",
+            **OWN_DOCUMENTS | _apart("SiameseDistanceMetric") | {"run": _labelled_pairs, "twin": _contrastive},
+        ),
+        _adapter("MegaBatchMarginLoss", **OF_THE_BATCH),
         _adapter("MarginMSELoss", **OWN_DOCUMENTS, counterpart="margin_mse", twin=lambda _: MarginMSE()),
         _adapter("DistillKLDivLoss", **OWN_DOCUMENTS, counterpart="kl_distill", twin=_kl),
         _adapter("CoSENTLoss", **GRADED, counterpart="cosent", twin=lambda own: CoSENT(own["scale"])),
@@ -246,6 +479,8 @@ library = Library(
         "EmbedDistillLoss": "it compares rows with those of a teacher, so it has no negatives to count",
         "DenoisingAutoEncoderLoss": "it decodes texts, so it has no negatives to count",
         "GlobalOrthogonalRegularizationLoss": "it regularises rows; name the loss beside it",
+        "OnlineContrastiveLoss": "it keeps the hardest labelled pairs of a batch; st:ContrastiveLoss has all of them",
+        **{name: f"it is a loss of cross-encoders: ce:{name}" for name in OF_CROSS_ENCODERS},
     },
 )
 canonical, known, qualified, load, of = library.canonical, library.known, library.qualified, library.load, library.of

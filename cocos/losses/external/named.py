@@ -1,0 +1,191 @@
+"""Losses of libraries that score no embeddings, by their names: each is a closed form of the shelf.
+
+`ce:` are the losses of cross-encoders of sentence-transformers, `trl:` those of preference trainers, `pylate:` and
+`colpali:` those of late interaction. They read scores, which a file has; the library need not be installed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cocos import losses
+from cocos.base.errors import InputError, nearest
+
+
+@dataclass(frozen=True)
+class Named:
+    """A loss of a library, and the loss of the shelf with the same weights, up to one factor of the batch.
+
+    Args:
+        loss: of the shelf, as `cocos.losses.load` takes it.
+        given: its parameters where the library's defaults differ.
+        renamed: parameter of the library -> that of the shelf.
+        words: value in the library, in words -> that of the shelf.
+        inverse: parameters of the library that are one over that of the shelf.
+        reads: its scores, and what else the closed form depends on, where it is not plain.
+
+    Examples:
+        >>> Named("ntxent", {"temperature": 0.02}).loss
+        'ntxent'
+    """
+
+    loss: str
+    given: Mapping[str, Any] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    inverse: tuple[str, ...] = ()
+    reads: str = ""
+
+
+SCHEMES = {"NDCGLoss1Scheme": "ndcg1", "NDCGLoss2Scheme": "ndcg2", "NDCGLoss2PPScheme": "ndcg2pp"}
+RANKING_OF_PROBABILITIES = Named(
+    "ntxent", {"temperature": 0.1}, reads="scores after its Sigmoid, as `predict` has them"
+)
+PER_TOKEN = "log-probabilities per token"
+MEAN_MAXSIM = "MaxSim per token of the query (normalize_scores), else MaxSim"
+# Library -> name of a loss there -> loss of the shelf. Defaults of sentence-transformers 6.2, TRL 1.16, PyLate 1.0 and
+# colpali-engine 0.3.18, with which tests/test_named.py compares them.
+LIBRARIES: dict[str, dict[str, Named]] = {
+    "ce": {
+        "BinaryCrossEntropyLoss": Named("siglip", {"scale": 1.0, "bias": 0.0}, reads="logits, before any Sigmoid"),
+        "LambdaLoss": Named(
+            "lambdaloss",
+            {},
+            {"sigma": "scale", "weighting_scheme": "scheme"},
+            SCHEMES | {"LambdaRankScheme": "lambdarank"},
+        ),
+        "RankNetLoss": Named("ranknet", {}, {"sigma": "scale"}),
+        "ListNetLoss": Named("kl_distill", {"temperature": 1.0}),
+        "ListMLELoss": Named("listmle", reads="grades without ties; it draws ties in the order of the input"),
+        "ADRMSELoss": Named("adr_mse", {}, {"alpha": "scale"}),
+        "MarginMSELoss": Named("margin_mse"),
+        "MultipleNegativesRankingLoss": RANKING_OF_PROBABILITIES,
+        "CachedMultipleNegativesRankingLoss": RANKING_OF_PROBABILITIES,
+    },
+    "trl": {
+        "sigmoid": Named("dpo"),
+        "sigmoid_norm": Named("dpo", reads=PER_TOKEN),
+        "ipo": Named("ipo", reads=PER_TOKEN),
+        "hinge": Named("dpo_hinge"),
+        "robust": Named("robust_dpo", {"label_smoothing": 0.0}),
+        "simpo": Named("simpo", {"beta": 0.1, "gamma": 0.5}, {"simpo_gamma": "gamma"}, reads=PER_TOKEN),
+        "reward": Named("bradley_terry", {}, {"center_rewards_coefficient": "centring"}),
+    },
+    "pylate": {
+        "Contrastive": Named("ntxent", {"temperature": 1.0}, reads="MaxSim"),
+        "CachedContrastive": Named("ntxent", {"temperature": 1.0}, reads="MaxSim"),
+        "Distillation": Named("kl_distill", {"temperature": 1.0}, reads="MaxSim, with normalize_scores=False"),
+    },
+    "colpali": {
+        "BiEncoderLoss": Named("ntxent", {"temperature": 0.02}),
+        "BiPairwiseCELoss": Named(
+            "top_k(simpo)", {"k": 1, "beta": 50.0, "gamma": 0.0}, {"temperature": "beta"}, inverse=("temperature",)
+        ),
+        "BiSigmoidLoss": Named("siglip", {"scale": 50.0, "bias": 0.0}),
+        "ColbertLoss": Named("ntxent", {"temperature": 0.02}, reads=MEAN_MAXSIM),
+        "ColbertPairwiseCELoss": Named(
+            "top_k(simpo)",
+            {"k": 1, "beta": 1.0, "gamma": 0.0},
+            {"temperature": "beta"},
+            inverse=("temperature",),
+            reads=MEAN_MAXSIM,
+        ),
+        "ColbertSigmoidLoss": Named("siglip", {"scale": 50.0, "bias": 0.0}, reads=MEAN_MAXSIM),
+    },
+}
+APART = "it weighs the two answers by functions of their own, not of their difference, and is not on the shelf"
+TWO_TERMS = "it adds a term of own hard negatives to one of the batch; count the two on their own candidates"
+# Library -> name -> why its negatives are not counted.
+UNUSABLE: dict[str, dict[str, str]] = {
+    "ce": {
+        "CrossEntropyLoss": "it classifies pairs, so it has no negatives to count",
+        "MSELoss": "it compares each score with that of a teacher, so it has no negatives to count",
+        "PListMLELoss": "it weighs the draws of ce:ListMLELoss by their place, and is not on the shelf",
+    },
+    "trl": {
+        **dict.fromkeys(("nca_pair", "bco_pair", "sppo_hard", "apo_zero", "apo_down"), APART),
+        **dict.fromkeys(("exo_pair", "discopop"), "its function of the difference is not on the shelf"),
+        **dict.fromkeys(("aot", "aot_unpaired"), "it compares sorted batches, so that a pair has no answer of its own"),
+        "sft": "it has no rejected answer, so there is nothing to count",
+    },
+    "pylate": {},
+    "colpali": {
+        "BiPairedEncoderLoss": "it is open_clip:ClipLoss, of both directions, at logit_scale 50",
+        **dict.fromkeys(
+            ("BiNegativeCELoss", "BiPairwiseNegativeCELoss", "ColbertNegativeCELoss", "ColbertPairwiseNegativeCELoss"),
+            TWO_TERMS,
+        ),
+    },
+}
+
+
+def _row(spelling: str) -> tuple[str, str, Named]:
+    """Library, name as it writes it, and row; capitals do not matter, nor does the ending `Loss`.
+
+    Raises:
+        InputError: there is none, or it cannot be counted.
+    """
+    prefix, _, given = (part.strip() for part in spelling.partition(":"))
+    library, name = prefix.lower(), given.lower().replace("-", "_")
+    for known in (*LIBRARIES[library], *UNUSABLE[library]):
+        if name in {known.lower(), known.lower().removesuffix("loss")}:
+            if known in UNUSABLE[library]:
+                raise InputError(f"loss {library}:{known}: {UNUSABLE[library][known]}")
+            return library, known, LIBRARIES[library][known]
+    raise InputError(nearest(f"loss of {library}", given, LIBRARIES[library]))
+
+
+def canonical(spelling: str) -> str:
+    """The name as the library writes it, by which its parameters are read.
+
+    Examples:
+        >>> canonical("CE:lambda")
+        'ce:LambdaLoss'
+    """
+    return ":".join(_row(spelling)[:2])
+
+
+def known(spelling: str) -> set[str] | None:
+    """Names of its parameters, in the library and on the shelf."""
+    row = _row(spelling)[2]
+    own = losses.known(row.loss)
+    return None if own is None else {*row.renamed, *own}
+
+
+def qualified(spelling: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters under the names of the shelf.
+
+    Raises:
+        InputError: one is given twice, is unknown, or is no number above 0 where it must be.
+
+    Examples:
+        >>> qualified("ce:LambdaLoss", {"sigma": 2.0, "weighting_scheme": "LambdaRankScheme"})
+        {'scale': 2.0, 'scheme': 'lambdarank'}
+    """
+    library, name, row = _row(spelling)
+    accepted, found = known(spelling), {}
+    for key, given in parameters.items():
+        if accepted is not None and key not in accepted:
+            raise InputError(nearest(f"parameter of {library}:{name}", key, accepted))
+        own = row.renamed.get(key, key)
+        if own in found:
+            raise InputError(f"parameter {own} of {library}:{name} is given twice")
+        value = given
+        if key in row.inverse:
+            try:
+                value = 1 / float(given)
+            except (ValueError, TypeError, ZeroDivisionError):
+                raise InputError(f"{library}:{name}: {key} {given!r}, expected a number above 0") from None
+        found[own] = row.words.get(value, value) if isinstance(value, str) else value
+    return losses.qualified(row.loss, found)
+
+
+def load(spelling: str, given: dict[str, Any]) -> losses.Loss:
+    """Build the loss of the shelf, with the library's defaults.
+
+    Examples:
+        >>> load("trl:robust", {"beta": 0.5})
+        RobustDPO(beta=0.5, label_smoothing=0.0)
+    """
+    row = _row(spelling)[2]
+    return losses.load(row.loss, losses.qualified(row.loss, dict(row.given)) | qualified(spelling, given))

@@ -1,0 +1,532 @@
+"""Losses of other libraries by name: closed forms of the shelf against the real classes, where these are installed."""
+
+import collections
+import contextlib
+import importlib
+import importlib.util
+import json
+import math
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from typer.testing import CliRunner
+
+from cocos import Embeddings, InputError, Pairs, losses, measures
+from cocos.commands import app
+from cocos.embeddings import scores
+from cocos.losses.external import named
+
+QUERIES, DOCUMENTS = 4, 6
+CROSS_ENCODERS = "sentence_transformers.cross_encoder"
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def graded(seed=0):
+    """Lists of documents with grades: 0, 1 and 2, in descending order, without a tie where `seed` is odd."""
+    found = drawn(QUERIES, DOCUMENTS, seed=seed)
+    grades = torch.tensor([2.0, 1.0, 0.0, 0.0, 0.0, 0.0]).double().expand(QUERIES, -1)
+    if seed % 2:
+        grades = torch.arange(DOCUMENTS, 0, -1).double().expand(QUERIES, -1) / 2
+    positive = torch.zeros(QUERIES, DOCUMENTS, dtype=torch.bool)
+    positive[:, :2] = True
+    return Pairs(found, positive, teacher=grades)
+
+
+def same_up_to_a_factor(theirs, ours, room=2e-5):
+    """A library takes the mean over a batch, over pairs or comparisons: one positive factor of the batch."""
+    factor = (theirs * ours).sum() / ours.square().sum()
+    assert factor > 0
+    torch.testing.assert_close(theirs, factor * ours, rtol=room, atol=room * theirs.abs().max().item())
+
+
+# What each loss is, written down once more in its library's form: (Q, C) scores, grades, mask of positives -> ().
+def lambdas(s, y, _, scheme):
+    total = s.new_zeros(())
+    order = s.detach().argsort(dim=1, descending=True)
+    for row, grade in zip(s.gather(1, order), y.gather(1, order), strict=True):
+        gain = 2.0**grade - 1
+        d = [1 / math.log2(r + 1) for r in range(1, len(row) + 2)]
+        ideal = (gain.sort(descending=True).values * torch.tensor(d[:-1]).to(s)).sum()
+        for i in range(len(row)):
+            for j in range(len(row)):
+                if grade[i] > grade[j] or (scheme == "ndcg1" and i != j):
+                    step = abs(i - j)
+                    near, gap = d[step - 1] - d[step], abs(d[i] - d[j])
+                    part = {"lambdarank": gap, "ndcg2": near, "ndcg2pp": gap + 10 * near}.get(scheme, 0)
+                    cost = gain[i] * d[i] if scheme == "ndcg1" else (gain[i] - gain[j]).abs() * part
+                    total = total - cost / ideal * F.logsigmoid(row[i] - row[j])
+    return total
+
+
+def ranks(s, y):
+    smooth = (s[:, None, :] - s[:, :, None]).sigmoid().sum(dim=2) + 0.5  # a score is not below itself: half of one
+    equal = (y[:, None, :] == y[:, :, None]).sum(dim=2)
+    true = ((y[:, None, :] > y[:, :, None]).sum(dim=2) + (equal + 1) / 2).double()
+    return ((true - smooth).square() / (true + 1).log2()).sum()
+
+
+def hardest(s, positive, temperature):
+    own = s[positive]
+    return F.softplus((s.masked_fill(positive, -torch.inf).amax(dim=1) - own) / temperature).sum()
+
+
+SLOW = {
+    "ce:BinaryCrossEntropyLoss": lambda s, y, p: F.binary_cross_entropy_with_logits(s, p.to(s)),
+    "ce:LambdaLoss": lambda s, y, p: lambdas(s, y, p, "ndcg2pp"),
+    "ce:RankNetLoss": lambda s, y, p: (
+        F.softplus(s[:, None, :] - s[:, :, None])[y[:, :, None] > y[:, None, :]].mean()
+    ),
+    "ce:ListNetLoss": lambda s, y, p: F.cross_entropy(s, y.softmax(dim=1)),
+    "ce:ListMLELoss": lambda s, y, p: -sum((s[:, k] - s[:, k:].logsumexp(dim=1)).sum() for k in range(s.shape[1])),
+    "ce:ADRMSELoss": lambda s, y, p: ranks(s, y),
+}  # fmt: skip
+ODD = ("ce:ListMLELoss",)  # which read an order, so that ties are not what they are here
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_a_loss_of_cross_encoders_has_the_weights_of_its_formula(name):
+    pairs = graded(int(name in ODD))
+    theirs = torch.func.grad(lambda s: SLOW[name](s, pairs.teacher, pairs.positive))(pairs.scores)
+    same_up_to_a_factor(theirs, losses.load(name).weight(pairs), 1e-9)
+
+
+@pytest.mark.parametrize("scheme", ("ndcg1", "ndcg2", "lambdarank"))
+def test_every_scheme_of_lambdaloss_has_the_weights_of_its_formula(scheme):
+    pairs = graded(2)
+    theirs = torch.func.grad(lambda s: lambdas(s, pairs.teacher, None, scheme))(pairs.scores)
+    words = {own: word for word, own in named.LIBRARIES["ce"]["LambdaLoss"].words.items()}
+    loss = losses.load("ce:LambdaLoss", {"weighting_scheme": words[scheme]})
+    assert loss.scheme == scheme
+    same_up_to_a_factor(theirs, loss.weight(pairs), 1e-9)
+
+
+def scorer():
+    """A cross-encoder that looks its scores up: the pair ("3", "5") has that of query 3 and document 5."""
+    theirs = pytest.importorskip(CROSS_ENCODERS).CrossEncoder
+
+    class Scorer(theirs):
+        num_labels, device = 1, torch.device("cpu")
+
+        def __init__(self, table):
+            nn.Module.__init__(self)
+            self.table = table
+
+        def preprocess(self, pairs, **_):
+            return {"index": torch.tensor([[int(each) for each in pair] for pair in pairs])}
+
+        def forward(self, tokens):
+            return {"scores": self.table[tokens["index"][:, 0], tokens["index"][:, 1]][:, None]}
+
+    return Scorer
+
+
+def of_sentence_transformers(name, pairs, **arguments):
+    """Gradient of a real loss of cross-encoders in the table of scores, (Q, C)."""
+    table = pairs.scores.float().requires_grad_()
+    model = scorer()(table)
+    library = importlib.import_module(f"{CROSS_ENCODERS}.losses")
+    loss = getattr(library, name)(model, **{key: getattr(library, value)() if isinstance(value, str) else value
+                                            for key, value in arguments.items()})  # fmt: skip
+    rows, columns = [str(q) for q in range(QUERIES)], [str(c) for c in range(DOCUMENTS)]
+    if name == "BinaryCrossEntropyLoss":
+        texts = [each for each in rows for _ in columns], columns * QUERIES
+        value = loss(texts, pairs.positive.float().flatten())
+    elif name == "MarginMSELoss":
+        texts = [rows, *([each] * QUERIES for each in columns)]
+        value = loss(texts, list(pairs.teacher.float()))
+    else:
+        value = loss([rows, [columns] * QUERIES], list(pairs.teacher.float()))
+    return torch.autograd.grad(value, table)[0].double()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("BinaryCrossEntropyLoss", {}),
+        ("LambdaLoss", {}),
+        ("LambdaLoss", {"k": 2, "sigma": 2.0}),
+        ("LambdaLoss", {"weighting_scheme": "NDCGLoss1Scheme"}),
+        ("LambdaLoss", {"weighting_scheme": "NDCGLoss1Scheme", "k": 3}),
+        ("LambdaLoss", {"weighting_scheme": "NDCGLoss2Scheme"}),
+        ("LambdaLoss", {"weighting_scheme": "LambdaRankScheme", "k": 2}),
+        ("RankNetLoss", {"sigma": 0.5}),
+        ("ListNetLoss", {}),
+        ("ListMLELoss", {}),
+        ("ADRMSELoss", {"alpha": 2.0}),
+        ("MarginMSELoss", {}),
+    ],
+)
+def test_the_real_loss_of_a_cross_encoder_has_these_weights(name, arguments):
+    pairs = graded(int(f"ce:{name}" in ODD))
+    if name == "MarginMSELoss":
+        pairs = Pairs(pairs.scores, torch.eye(1, DOCUMENTS).bool().expand(QUERIES, -1), teacher=pairs.teacher)
+    theirs = of_sentence_transformers(name, pairs, **arguments)
+    same_up_to_a_factor(theirs, losses.load(f"ce:{name}", arguments).weight(pairs))
+
+
+@pytest.mark.parametrize("scale", (10, 4))
+def test_the_ranking_loss_of_cross_encoders_reads_scores_after_its_sigmoid(scale):
+    table = drawn(QUERIES, QUERIES).float().requires_grad_()
+    library = pytest.importorskip(f"{CROSS_ENCODERS}.losses")
+    loss = library.MultipleNegativesRankingLoss(scorer()(table), num_negatives=None, scale=scale)
+    rows = [str(q) for q in range(QUERIES)]
+    (theirs,) = torch.autograd.grad(loss([rows, rows], None), table)
+    scored = table.detach().sigmoid()
+    pairs = Pairs(scored, torch.eye(QUERIES, dtype=torch.bool))
+    ours = losses.load("ce:MultipleNegativesRankingLoss", {"scale": scale}).weight(pairs) * scored * (1 - scored)
+    same_up_to_a_factor(theirs, ours)
+
+
+def answers(seed=0, number=5):
+    """Preference pairs: log-probabilities of the model and of the reference, and a name for each."""
+    values = 4 * drawn(4, number, seed=seed)
+    return dict(zip(("chosen", "rejected", "reference_chosen", "reference_rejected"), values, strict=True))
+
+
+def as_pairs(given):
+    score = torch.stack([given["chosen"], given["rejected"]], dim=1)
+    reference = torch.stack([given["reference_chosen"], given["reference_rejected"]], dim=1)
+    return Pairs(score, torch.tensor([[True, False]]).expand_as(score), teacher=reference)
+
+
+def of_trl(kind, given, **settings):
+    """Gradient of the real trainer in the log-probabilities of both answers, (n, 2), of answers of one token."""
+    trainer = pytest.importorskip("trl.trainer.dpo_trainer").DPOTrainer
+    both = torch.cat([given["chosen"], given["rejected"]]).requires_grad_()
+    number = len(both)
+    per_token = both[:, None]  # a prompt of one token, and an answer of one
+
+    def model(**_):
+        zeros = torch.zeros(number, 1)
+        return types.SimpleNamespace(log_probs=per_token, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool())
+
+    accelerator = types.SimpleNamespace(device="cpu", gather=torch.as_tensor, gather_for_metrics=torch.as_tensor)
+    inputs = {
+        "input_ids": torch.zeros(number, 2, dtype=torch.long),
+        "attention_mask": torch.ones(number, 2),
+        "completion_mask": torch.tensor([[0, 1]] * number),
+        "ref_chosen_logps": given["reference_chosen"],
+        "ref_rejected_logps": given["reference_rejected"],
+    }
+    model_of = types.SimpleNamespace(training=False)
+    usual = {"beta": 0.1, "label_smoothing": 0.0, "ld_alpha": None, "precompute_ref_logps": True}
+    usual |= {
+        "aux_loss_enabled": False,
+        "f_divergence_type": "reverse_kl",
+        "use_weighting": False,
+        "_tp_size": 1,
+        "_total_train_tokens": 0,
+    }
+    metrics = {"eval": collections.defaultdict(list), "train": collections.defaultdict(list)}
+    usual |= {"loss_types": [kind], "loss_weights": [1.0], "model": model_of, "accelerator": accelerator}
+    self = types.SimpleNamespace(**usual | {"_metrics": metrics} | settings)
+    value = trainer._compute_loss(self, model, inputs, False)
+    return torch.stack(torch.autograd.grad(value, both)[0].chunk(2), dim=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("sigmoid", {}),
+        ("sigmoid", {"beta": 0.5}),
+        ("sigmoid_norm", {}),
+        ("hinge", {"beta": 0.3}),
+        ("ipo", {"beta": 0.2}),
+        ("robust", {"label_smoothing": 0.2}),
+    ],
+)
+def test_the_real_preference_trainer_has_these_weights(kind, settings):
+    given = answers()
+    theirs = len(given["chosen"]) * of_trl(kind, given, **settings)  # it takes the mean over the pairs
+    ours = losses.load(f"trl:{kind}", settings).weight(as_pairs(given))
+    torch.testing.assert_close(theirs, ours, rtol=1e-6, atol=1e-7)
+
+
+def test_the_real_simpo_has_these_weights():
+    trainer = pytest.importorskip("trl.experimental.cpo.cpo_trainer").CPOTrainer
+    given = answers()
+    chosen, rejected = (given[name].clone().requires_grad_() for name in ("chosen", "rejected"))
+    accelerator = types.SimpleNamespace(device="cpu")
+    usual = {"beta": 0.1, "simpo_gamma": 0.5, "loss_type": "simpo", "label_smoothing": 0.0, "accelerator": accelerator}
+    self = types.SimpleNamespace(**usual | {"alpha": 0.0})
+    value = trainer.cpo_loss(self, chosen, rejected)[0].sum()
+    theirs = torch.stack(torch.autograd.grad(value, (chosen, rejected)), dim=1)
+    torch.testing.assert_close(theirs, losses.load("trl:simpo").weight(as_pairs(given)), rtol=1e-6, atol=1e-8)
+
+
+def preferred(kind, given, settings):
+    """The formulas of TRL 1.16's documentation of its preference losses, and of its reward trainer."""
+    beta = settings.get("beta", 0.1)
+    h = (given["chosen"] - given["reference_chosen"]) - (given["rejected"] - given["reference_rejected"])
+    noise, own = settings.get("label_smoothing", 0.0), given["chosen"] - given["rejected"]
+    centre = settings.get("center_rewards_coefficient", 0.0) * (given["chosen"] + given["rejected"]).square()
+    return {
+        "sigmoid": -F.logsigmoid(beta * h),
+        "hinge": (1 - beta * h).relu(),
+        "ipo": (h - 1 / (2 * beta)).square(),
+        "robust": (-(1 - noise) * F.logsigmoid(beta * h) + noise * F.logsigmoid(-beta * h)) / (1 - 2 * noise),
+        "simpo": -F.logsigmoid(beta * own - settings.get("simpo_gamma", 0.5)),
+        "reward": -F.logsigmoid(own - settings.get("margin", 0.0)) + centre,
+    }[kind].sum()
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("sigmoid", {}),
+        ("hinge", {"beta": 0.3}),
+        ("ipo", {}),
+        ("robust", {"beta": 0.2, "label_smoothing": 0.1}),
+        ("simpo", {"beta": 2.0, "simpo_gamma": 1.2}),
+        ("reward", {"center_rewards_coefficient": 0.01, "margin": 0.5}),
+    ],
+)
+def test_a_preference_loss_has_the_weights_of_its_formula(kind, settings):
+    given = answers(1)
+    pair = {name: given[name] for name in ("chosen", "rejected")}
+    slow = torch.func.grad(lambda own: preferred(kind, given | own, settings))(pair)
+    ours = losses.load(f"trl:{kind}", settings).weight(as_pairs(given))
+    torch.testing.assert_close(torch.stack([slow["chosen"], slow["rejected"]], dim=1), ours, rtol=1e-10, atol=1e-12)
+
+
+@contextlib.contextmanager
+def part_of(package):
+    """Modules of an installed package without its first file, which imports all that it needs for models."""
+    if package in sys.modules or (found := importlib.util.find_spec(package)) is None:
+        pytest.importorskip(package)
+        yield
+        return
+    bare = types.ModuleType(package)
+    bare.__path__ = list(found.submodule_search_locations)
+    sys.modules[package] = bare
+    try:
+        yield
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("BiEncoderLoss", {}),
+        ("BiEncoderLoss", {"temperature": 0.3}),
+        ("BiPairwiseCELoss", {"temperature": 0.3}),
+        ("BiSigmoidLoss", {"temperature": 0.3}),
+        ("ColbertLoss", {"temperature": 0.3}),
+        ("ColbertPairwiseCELoss", {}),
+        ("ColbertSigmoidLoss", {"temperature": 0.3}),
+    ],
+)
+def test_the_real_losses_of_colpali_have_these_weights(name, arguments):
+    """On queries and documents of one token each MaxSim is the inner product of two vectors."""
+    query, document = (F.normalize(drawn(5, 5, seed=seed), dim=1) for seed in (0, 1))
+    with part_of("colpali_engine"):
+        file = "late_interaction_losses" if name.startswith("Colbert") else "bi_encoder_losses"
+        loss = getattr(importlib.import_module(f"colpali_engine.loss.{file}"), name)(**arguments)
+        sides = (query[:, None], document[:, None]) if name.startswith("Colbert") else (query, document)
+        leaf = sides[1].clone().requires_grad_()
+        (theirs,) = torch.autograd.grad(loss(sides[0], leaf), leaf)
+    ours = losses.load(f"colpali:{name}", arguments).weight(Pairs(query @ document.T, torch.eye(5).bool()))
+    same_up_to_a_factor(theirs.reshape(5, 5), ours.T @ query)
+
+
+@pytest.mark.parametrize("name", ("Contrastive", "Distillation"))
+def test_the_real_losses_of_pylate_have_these_weights(name):
+    pylate = pytest.importorskip("pylate.losses")
+    table, teacher = drawn(4, 4).requires_grad_(), drawn(4, 4, seed=1)
+    features = [{"input_ids": torch.zeros(4, 1).long(), "attention_mask": torch.ones(4, 1).bool()} for _ in range(2)]
+    model = types.SimpleNamespace(skiplist=[], do_query_expansion=True)
+    tokens = {"token_embeddings": torch.ones(4, 1, 2)}
+
+    class Model(nn.Module):
+        skiplist, do_query_expansion = (), True
+
+        def forward(self, _):
+            return tokens
+
+    assert model.do_query_expansion
+    metric = {"score_metric": lambda *_, **__: table}
+    more = {"normalize_scores": False} if name == "Distillation" else {"temperature": 0.5}
+    loss = getattr(pylate, name)(Model(), **metric, **more)
+    value = loss(features, teacher) if name == "Distillation" else loss(features)
+    (theirs,) = torch.autograd.grad(value, table)
+    pairs = Pairs(table.detach(), torch.eye(4).bool(), teacher=teacher)
+    more.pop("normalize_scores", None)
+    same_up_to_a_factor(theirs, losses.load(f"pylate:{name}", more).weight(pairs))
+
+
+@pytest.mark.parametrize(
+    ("name", "slow"),
+    [
+        ("pylate:Contrastive", lambda s, p, t: F.cross_entropy(s, torch.arange(len(s)))),
+        ("colpali:ColbertLoss", lambda s, p, t: F.cross_entropy(s / 0.02, torch.arange(len(s)))),
+        ("colpali:ColbertPairwiseCELoss", lambda s, p, t: hardest(s, p, 1.0)),
+        ("colpali:BiPairwiseCELoss", lambda s, p, t: hardest(s, p, 0.02)),
+        ("colpali:ColbertSigmoidLoss", lambda s, p, t: F.softplus(torch.where(p, -s, s) / 0.02).mean()),
+        (
+            "pylate:Distillation",
+            lambda s, p, t: F.kl_div(s.log_softmax(1), t.log_softmax(1), reduction="sum", log_target=True),
+        ),
+    ],
+)
+def test_a_loss_of_late_interaction_has_the_weights_of_its_formula(name, slow):
+    pairs = Pairs(drawn(6, 6), torch.eye(6).bool(), teacher=drawn(6, 6, seed=1))
+    theirs = torch.func.grad(lambda s: slow(s, pairs.positive, pairs.teacher))(pairs.scores)
+    same_up_to_a_factor(theirs, losses.load(name).weight(pairs), 1e-9)
+
+
+def test_a_name_is_its_loss_of_the_shelf_in_a_count(tmp_path):
+    np.savez(tmp_path / "list.npz", scores=drawn(4, 6), positive=np.eye(4, 6, dtype=bool), grade=np.eye(4, 6))
+    done = CliRunner().invoke(
+        app,
+        ["count", str(tmp_path / "list.npz"), "--loss", "ce:LambdaLoss", "-p", "weighting_scheme=LambdaRankScheme",
+         "--json", "-q"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["loss"]["name"] == "lambdaloss" and document["loss"]["parameters"]["scheme"] == "lambdarank"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sentence"),
+    [
+        ("trl:sigmod", {}, "unknown loss of trl 'sigmod': did you mean 'sigmoid'?"),
+        ("trl:nca_pair", {}, "loss trl:nca_pair: it weighs the two answers by functions of their own"),
+        ("ce:MSELoss", {}, "loss ce:MSELoss: it compares each score with that of a teacher"),
+        ("ce:LambdaLoss", {"sigm": 1}, "unknown parameter of ce:LambdaLoss 'sigm': did you mean 'sigma'?"),
+        ("ce:LambdaLoss", {"sigma": 1, "scale": 2}, "parameter scale of ce:LambdaLoss is given twice"),
+        ("ce:LambdaLoss", {"weighting_scheme": "None"}, "lambdaloss: scheme must be one of lambdarank, ndcg1"),
+        ("colpali:ColbertPairwiseCELoss", {"temperature": 0}, "temperature 0, expected a number above 0"),
+        ("colpali:ColbertNegativeCELoss", {}, "it adds a term of own hard negatives to one of the batch"),
+    ],
+)
+def test_a_name_or_a_parameter_that_is_none_gets_a_sentence(name, given, sentence):
+    with pytest.raises(InputError) as error:
+        losses.load(name, given)
+    assert sentence in str(error.value)
+
+
+def test_every_name_of_a_library_is_listed_in_the_docs():
+    text = (Path(__file__).parents[1] / "docs" / "howto" / "loss.md").read_text()
+    for library, rows in named.LIBRARIES.items():
+        for name in rows:
+            assert f"`{library}:{name}`" in text, f"{library}:{name}"
+
+
+# Losses of sentence-transformers on embeddings, as they are.
+def triples(hard=1, seed=0):
+    """Pairs with hard negatives, and these, (12, hard, 8)."""
+    query, negatives = drawn(12, 8, seed=seed), drawn(12, hard, 8, seed=seed + 2)
+    return Embeddings(query, query + drawn(12, 8, seed=seed + 1), negatives=negatives), negatives
+
+
+def contributing(data):
+    """Contributing negatives of each query, in the order of the rows, of the first direction."""
+    one = data.isel(direction=0)
+    return one["contributing"].values.ravel()[one["query_index"].values.ravel().argsort()].tolist()
+
+
+@pytest.fixture
+def sentences():
+    return pytest.importorskip("sentence_transformers.sentence_transformer.losses")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "twin", "parameters"),
+    [
+        ("TripletLoss", {"triplet_margin": 0.4, "distance_metric": "COSINE"}, "triplet", {"margin": 0.4}),
+        ("TripletLoss", {}, "triplet_euclidean", {"margin": 5.0}),
+        ("MegaBatchMarginLoss", {}, "top_k(contrastive_cosine)", {"k": 1, "pos_margin": 0.8, "neg_margin": 0.3}),
+    ],
+)
+def test_a_loss_of_triplets_is_that_of_the_shelf_on_its_own_documents(sentences, name, given, twin, parameters):
+    embeddings, negatives = triples()
+    if name != "TripletLoss":
+        embeddings = Embeddings(embeddings.query, embeddings.candidate[:12])
+    data = measures.count(embeddings, losses.load(f"st:{name}", given), batch_size="all")
+    query, positive = embeddings.query, embeddings.candidate[:12]
+    columns = [query, positive] + ([negatives[:, 0]] if name == "TripletLoss" else [])
+    plain = losses.load(twin, parameters)
+    score = scores.METRICS[plain.metric]
+    if name == "TripletLoss":
+        own = torch.stack([score(query, each).diagonal() for each in columns[1:]], dim=1)
+        pairs = Pairs(own, torch.tensor([[True, False]]).expand_as(own))
+    else:
+        pairs = Pairs(score(query, positive), torch.eye(12).bool())
+    expected = (plain.weight(pairs) / plain.unit(pairs) > 0.01) & pairs.negative
+    assert contributing(data) == expected.sum(dim=1).tolist()
+    theirs = getattr(sentences, name)
+    if name == "TripletLoss":
+        metric = {"distance_metric": vars(sentences.TripletDistanceMetric)[given.get("distance_metric", "EUCLIDEAN")]}
+        value = theirs(None, triplet_margin=parameters["margin"], **metric).compute_loss_from_embeddings(columns, None)
+    else:
+        value = theirs(nn.Identity(), use_mini_batched_version=False).calculate_loss([[each] for each in columns])
+    assert plain(pairs).mean().item() == pytest.approx(value.item(), rel=1e-6)
+
+
+def test_a_contrastive_loss_counts_hard_negatives_within_its_margin(sentences):
+    embeddings, negatives = triples(hard=3)
+    data = measures.count(embeddings, losses.load("st:ContrastiveLoss", {"margin": 1.1}), batch_size="all")
+    cosine = torch.cosine_similarity(embeddings.query[:, None], negatives, dim=2)
+    # a share is the shortfall from the margin over the margin
+    expected = ((1.1 - (1 - cosine)) / 1.1 > 0.01).sum(dim=1)
+    assert contributing(data) == expected.tolist() and 0 < expected.sum() < expected.numel() * 3
+
+
+@pytest.mark.parametrize("metric", ("cosine", "euclidean"))
+@pytest.mark.parametrize(
+    "name",
+    ("BatchAllTripletLoss", "BatchHardTripletLoss", "BatchSemiHardTripletLoss", "BatchHardSoftMarginTripletLoss"),
+)
+def test_a_loss_of_labelled_rows_is_counted_by_its_own_code(sentences, name, metric):
+    rows, labels = drawn(20, 6), torch.arange(20) % 4
+    embeddings = Embeddings.labelled(rows, labels)
+    soft = name == "BatchHardSoftMarginTripletLoss"
+    given = {"distance_metric": metric} | ({} if soft else {"margin": 0.5})
+    pairs = scores.pairs(embeddings, metric=metric)
+    weights = losses.load(f"st:{name}", given).bind(pairs).weight(pairs)
+    function = getattr(sentences.BatchHardTripletLossDistanceFunction, f"{metric}_distance")
+    theirs = getattr(sentences, name)(None, distance_metric=function, **({} if soft else {"margin": 0.5}))
+    leaf = rows.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(theirs.compute_loss_from_embeddings([leaf], labels), leaf)
+    again = rows.clone().requires_grad_()
+    score = scores.METRICS[metric](again, again)
+    (found,) = torch.autograd.grad((torch.where(pairs.positive | pairs.negative, score, 0) * weights).sum(), again)
+    same_up_to_a_factor(expected, found, 1e-6)
+    if name.startswith("BatchHard"):
+        negatives = torch.where(pairs.negative, weights, 0)
+        assert ((negatives > 0).sum(dim=1) <= 1).all() and negatives.max() <= 1 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sentence"),
+    [
+        ("st:BatchAllTripletLoss", {"margi": 1}, "unknown parameter of st:BatchAllTripletLoss 'margi': did you mean"),
+        ("st:BatchHardTriplet", {"distance_metric": "manhattan"}, "distance_metric 'manhattan', expected cosine or"),
+        ("st:OnlineContrastiveLoss", {}, "it keeps the hardest labelled pairs of a batch"),
+        ("st:AdaptiveLayerLoss", {}, "it calls another loss on every layer of a model"),
+        ("st:LambdaLoss", {}, "it is a loss of cross-encoders: ce:LambdaLoss"),
+        ("st:TripletLoss", {"distance_metric": "MANHATTAN"}, "unknown distance_metric of sentence-transformers"),
+    ],
+)
+def test_what_sentence_transformers_has_and_cocos_not_gets_a_sentence(name, given, sentence):
+    if "Batch" in name or "Triplet" in name:
+        pytest.importorskip("sentence_transformers")
+    with pytest.raises(InputError) as error:
+        losses.load(name, given)
+    assert sentence in str(error.value)
+
+
+def test_a_loss_of_triplets_takes_one_hard_negative(sentences):
+    with pytest.raises(InputError, match="st:TripletLoss takes one hard negative of each query, and here are 2"):
+        measures.count(triples(hard=2)[0], losses.load("st:TripletLoss"), batch_size="all")
