@@ -103,7 +103,7 @@ def test_a_loss_of_cross_encoders_has_the_weights_of_its_formula(name):
 def test_every_scheme_of_lambdaloss_has_the_weights_of_its_formula(scheme):
     pairs = graded(2)
     theirs = torch.func.grad(lambda s: lambdas(s, pairs.teacher, None, scheme))(pairs.scores)
-    words = {own: word for word, own in named.LIBRARIES["ce"]["LambdaLoss"].words.items()}
+    words = {own: word for word, own in named.NAMES_OF_LIBRARIES["ce"]["LambdaLoss"].words.items()}
     loss = losses.load("ce:LambdaLoss", {"weighting_scheme": words[scheme]})
     assert loss.scheme == scheme
     same_up_to_a_factor(theirs, loss.weight(pairs), 1e-9)
@@ -418,7 +418,7 @@ def test_a_name_or_a_parameter_that_is_none_gets_a_sentence(name, given, sentenc
 
 def test_every_name_of_a_library_is_listed_in_the_docs():
     text = (Path(__file__).parents[1] / "docs" / "howto" / "loss.md").read_text()
-    for library, rows in named.LIBRARIES.items():
+    for library, rows in named.NAMES_OF_LIBRARIES.items():
         for name in rows:
             assert f"`{library}:{name}`" in text, f"{library}:{name}"
 

@@ -13,7 +13,7 @@ from cocos.base.errors import InputError, nearest
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedLoss:
     """A loss of a library, and the loss of the shelf with the same weights, up to one factor of the batch.
 
     Args:
@@ -25,7 +25,7 @@ class Named:
         reads: its scores, and what else the closed form depends on, where it is not plain.
 
     Examples:
-        >>> Named("ntxent", {"temperature": 0.02}).loss
+        >>> NamedLoss("ntxent", {"temperature": 0.02}).loss
         'ntxent'
     """
 
@@ -37,66 +37,66 @@ class Named:
     reads: str = ""
 
 
-SCHEMES = {"NDCGLoss1Scheme": "ndcg1", "NDCGLoss2Scheme": "ndcg2", "NDCGLoss2PPScheme": "ndcg2pp"}
-RANKING_OF_PROBABILITIES = Named(
+WEIGHTING_SCHEMES = {"NDCGLoss1Scheme": "ndcg1", "NDCGLoss2Scheme": "ndcg2", "NDCGLoss2PPScheme": "ndcg2pp"}
+RANKING_OF_PROBABILITIES = NamedLoss(
     "ntxent", {"temperature": 0.1}, reads="scores after its Sigmoid, as `predict` has them"
 )
 PER_TOKEN = "log-probabilities per token"
 MEAN_MAXSIM = "MaxSim per token of the query (normalize_scores), else MaxSim"
 # Library -> name of a loss there -> loss of the shelf. Defaults of sentence-transformers 6.2, TRL 1.16, PyLate 1.0 and
 # colpali-engine 0.3.18, with which tests/test_named.py compares them.
-LIBRARIES: dict[str, dict[str, Named]] = {
+NAMES_OF_LIBRARIES: dict[str, dict[str, NamedLoss]] = {
     "ce": {
-        "BinaryCrossEntropyLoss": Named("siglip", {"scale": 1.0, "bias": 0.0}, reads="logits, before any Sigmoid"),
-        "LambdaLoss": Named(
+        "BinaryCrossEntropyLoss": NamedLoss("siglip", {"scale": 1.0, "bias": 0.0}, reads="logits, before any Sigmoid"),
+        "LambdaLoss": NamedLoss(
             "lambdaloss",
             {},
             {"sigma": "scale", "weighting_scheme": "scheme"},
-            SCHEMES | {"LambdaRankScheme": "lambdarank"},
+            WEIGHTING_SCHEMES | {"LambdaRankScheme": "lambdarank"},
         ),
-        "RankNetLoss": Named("ranknet", {}, {"sigma": "scale"}),
-        "ListNetLoss": Named("kl_distill", {"temperature": 1.0}),
-        "ListMLELoss": Named("listmle", reads="grades without ties; it draws ties in the order of the input"),
-        "ADRMSELoss": Named("adr_mse", {}, {"alpha": "scale"}),
-        "MarginMSELoss": Named("margin_mse"),
+        "RankNetLoss": NamedLoss("ranknet", {}, {"sigma": "scale"}),
+        "ListNetLoss": NamedLoss("kl_distill", {"temperature": 1.0}),
+        "ListMLELoss": NamedLoss("listmle", reads="grades without ties; it draws ties in the order of the input"),
+        "ADRMSELoss": NamedLoss("adr_mse", {}, {"alpha": "scale"}),
+        "MarginMSELoss": NamedLoss("margin_mse"),
         "MultipleNegativesRankingLoss": RANKING_OF_PROBABILITIES,
         "CachedMultipleNegativesRankingLoss": RANKING_OF_PROBABILITIES,
     },
     "trl": {
-        "sigmoid": Named("dpo"),
-        "sigmoid_norm": Named("dpo", reads=PER_TOKEN),
-        "ipo": Named("ipo", reads=PER_TOKEN),
-        "hinge": Named("dpo_hinge"),
-        "robust": Named("robust_dpo", {"label_smoothing": 0.0}),
-        "simpo": Named("simpo", {"beta": 0.1, "gamma": 0.5}, {"simpo_gamma": "gamma"}, reads=PER_TOKEN),
-        "reward": Named("bradley_terry", {}, {"center_rewards_coefficient": "centring"}),
+        "sigmoid": NamedLoss("dpo"),
+        "sigmoid_norm": NamedLoss("dpo", reads=PER_TOKEN),
+        "ipo": NamedLoss("ipo", reads=PER_TOKEN),
+        "hinge": NamedLoss("dpo_hinge"),
+        "robust": NamedLoss("robust_dpo", {"label_smoothing": 0.0}),
+        "simpo": NamedLoss("simpo", {"beta": 0.1, "gamma": 0.5}, {"simpo_gamma": "gamma"}, reads=PER_TOKEN),
+        "reward": NamedLoss("bradley_terry", {}, {"center_rewards_coefficient": "centring"}),
     },
     "pylate": {
-        "Contrastive": Named("ntxent", {"temperature": 1.0}, reads="MaxSim"),
-        "CachedContrastive": Named("ntxent", {"temperature": 1.0}, reads="MaxSim"),
-        "Distillation": Named("kl_distill", {"temperature": 1.0}, reads="MaxSim, with normalize_scores=False"),
+        "Contrastive": NamedLoss("ntxent", {"temperature": 1.0}, reads="MaxSim"),
+        "CachedContrastive": NamedLoss("ntxent", {"temperature": 1.0}, reads="MaxSim"),
+        "Distillation": NamedLoss("kl_distill", {"temperature": 1.0}, reads="MaxSim, with normalize_scores=False"),
     },
     "colpali": {
-        "BiEncoderLoss": Named("ntxent", {"temperature": 0.02}),
-        "BiPairwiseCELoss": Named(
+        "BiEncoderLoss": NamedLoss("ntxent", {"temperature": 0.02}),
+        "BiPairwiseCELoss": NamedLoss(
             "top_k(simpo)", {"k": 1, "beta": 50.0, "gamma": 0.0}, {"temperature": "beta"}, inverse=("temperature",)
         ),
-        "BiSigmoidLoss": Named("siglip", {"scale": 50.0, "bias": 0.0}),
-        "ColbertLoss": Named("ntxent", {"temperature": 0.02}, reads=MEAN_MAXSIM),
-        "ColbertPairwiseCELoss": Named(
+        "BiSigmoidLoss": NamedLoss("siglip", {"scale": 50.0, "bias": 0.0}),
+        "ColbertLoss": NamedLoss("ntxent", {"temperature": 0.02}, reads=MEAN_MAXSIM),
+        "ColbertPairwiseCELoss": NamedLoss(
             "top_k(simpo)",
             {"k": 1, "beta": 1.0, "gamma": 0.0},
             {"temperature": "beta"},
             inverse=("temperature",),
             reads=MEAN_MAXSIM,
         ),
-        "ColbertSigmoidLoss": Named("siglip", {"scale": 50.0, "bias": 0.0}, reads=MEAN_MAXSIM),
+        "ColbertSigmoidLoss": NamedLoss("siglip", {"scale": 50.0, "bias": 0.0}, reads=MEAN_MAXSIM),
     },
 }
 APART = "it weighs the two answers by functions of their own, not of their difference, and is not on the shelf"
 TWO_TERMS = "it adds a term of own hard negatives to one of the batch; count the two on their own candidates"
 # Library -> name -> why its negatives are not counted.
-UNUSABLE: dict[str, dict[str, str]] = {
+NAMES_REFUSED: dict[str, dict[str, str]] = {
     "ce": {
         "CrossEntropyLoss": "it classifies pairs, so it has no negatives to count",
         "MSELoss": "it compares each score with that of a teacher, so it has no negatives to count",
@@ -119,7 +119,7 @@ UNUSABLE: dict[str, dict[str, str]] = {
 }
 
 
-def _row(spelling: str) -> tuple[str, str, Named]:
+def _row(spelling: str) -> tuple[str, str, NamedLoss]:
     """Library, name as it writes it, and row; capitals do not matter, nor does the ending `Loss`.
 
     Raises:
@@ -127,12 +127,12 @@ def _row(spelling: str) -> tuple[str, str, Named]:
     """
     prefix, _, given = (part.strip() for part in spelling.partition(":"))
     library, name = prefix.lower(), given.lower().replace("-", "_")
-    for known in (*LIBRARIES[library], *UNUSABLE[library]):
+    for known in (*NAMES_OF_LIBRARIES[library], *NAMES_REFUSED[library]):
         if name in {known.lower(), known.lower().removesuffix("loss")}:
-            if known in UNUSABLE[library]:
-                raise InputError(f"loss {library}:{known}: {UNUSABLE[library][known]}")
-            return library, known, LIBRARIES[library][known]
-    raise InputError(nearest(f"loss of {library}", given, LIBRARIES[library]))
+            if known in NAMES_REFUSED[library]:
+                raise InputError(f"loss {library}:{known}: {NAMES_REFUSED[library][known]}")
+            return library, known, NAMES_OF_LIBRARIES[library][known]
+    raise InputError(nearest(f"loss of {library}", given, NAMES_OF_LIBRARIES[library]))
 
 
 def canonical(spelling: str) -> str:

@@ -320,7 +320,7 @@ class Labelled(nn.Module):
 
 
 # Losses of labelled rows -> loss of the shelf by metric and margin; None: none is.
-LABELLED: dict[str, Callable[[str, float], losses.ClosedForm] | None] = {
+LOSSES_OF_LABELS: dict[str, Callable[[str, float], losses.ClosedForm] | None] = {
     "BatchAllTripletLoss": lambda metric, margin: (Triplet if metric == "cosine" else TripletEuclidean)(margin),
     "BatchHardTripletLoss": None,
     "BatchSemiHardTripletLoss": None,
@@ -333,7 +333,9 @@ class OfSentences(Library):
 
     def _labelled(self, spelling: str) -> str | None:
         name = spelling.partition(":")[2].strip().lower()
-        return next((each for each in LABELLED if name in {each.lower(), each.lower().removesuffix("loss")}), None)
+        return next(
+            (each for each in LOSSES_OF_LABELS if name in {each.lower(), each.lower().removesuffix("loss")}), None
+        )
 
     def canonical(self, spelling: str) -> str:
         """The name as the library writes it."""
@@ -372,7 +374,7 @@ class OfSentences(Library):
         functions = self.found("BatchHardTripletLossDistanceFunction")
         made["distance_metric"] = getattr(functions, f"{wanted}_distance")
         loss = self.found(name)(RowsAsTheyAre(), **made)
-        twin, margin = LABELLED[name], made.get("margin", 5.0)
+        twin, margin = LOSSES_OF_LABELS[name], made.get("margin", 5.0)
         labelled = Labelled(loss, wanted == "cosine", of_triplets=twin is not None)
         hard = name.startswith("BatchHard")  # a mean over the queries, of one triplet each, whose weight is 1 at most
         unit = {"unit": given.get("unit", 1.0)} if hard or "unit" in given else {}
