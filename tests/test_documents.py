@@ -1,0 +1,175 @@
+"""The keys and types of every JSON document: of all commands and all kinds of plots, as documents.json holds them.
+
+After a change that is meant: `python tests/test_documents.py`, and read the difference.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+import cocos
+import test_figures
+from cocos import measures, results
+from cocos.commands import app
+from cocos.reports import plot_kinds
+
+FILE = Path(__file__).with_name("documents.json")
+# Of every command, lines that end with a document; the embeddings lie in the current folder.
+LINES = (
+    *("audit e.npz", "audit e.npz --plan", "cache", "correlate a.nc b.nc c.nc d.nc --permutations 100 --resamples 100"),
+    *("count e.npz", "count e.npz --loss smoothap --n90 --metrics", "count e.npz --loss ntxent --loss triplet"),
+    *("count set.npz --loss triplet_euclidean", "decompose e.npz", "demo", "detectors", "diff a.nc b.nc"),
+    *(
+        "diff e.npz f.npz",
+        "doctor",
+        "dtp steps",
+        "encode p.jsonl --model mine.py:texts --out x.npz",
+    ),
+    *(
+        "evaluate e.npz",
+        "evaluate set.npz --verification --resamples 20",
+        "figures line --analysis analysis --out figures",
+        "gradients e.npz",
+        "inspect e.npz",
+    ),
+    *(
+        "join p1.nc p2.nc",
+        "landscape --f1 warp",
+        "losses",
+        "losses ntxent",
+        "plan e.npz",
+        "plot count e.npz",
+        "query e.npz --row 0",
+    ),
+    *(
+        "replay e.npz --what batch_size=8",
+        "report e.npz --out page.html",
+        "run store.jsonl",
+        "run store.jsonl other.jsonl",
+    ),
+    *("solve e.npz --effective 3", "table 1", "temperature e.npz --batch-size 8", "verify ntxent"),
+    *("verify --same-as ntxent supcon e.npz", "whatif e.npz"),
+)
+# A model of texts.
+MODEL = """
+import torch
+
+def texts(items):
+    return torch.tensor([[float(ord(letter)) for letter in each] for each in items])
+"""
+# Options that kinds of plots need beside their file.
+NEEDED = {"contributors": "--set row=0", "sources": "--loss mnrl -p directions=query-candidate,query-query"}
+
+
+def shape(value):
+    """Keys and types of a document; entries of a list, and the values of a dict that are alike, are told once."""
+    if isinstance(value, dict):
+        found = {name: shape(each) for name, each in value.items()}
+        alike = {json.dumps(each) for each in found.values()}
+        return {", ".join(found): shape(next(iter(value.values())))} if len(found) > 1 and len(alike) == 1 else found
+    if isinstance(value, list):
+        found = list({json.dumps(each): each for each in map(shape, value)}.values())
+        return [merged(found)] if found and all(isinstance(each, dict) for each in found) else sorted(found, key=str)
+    return "null" if value is None else type(value).__name__
+
+
+def merged(several):
+    """One shape for objects of a list: a key that some lack ends with a question mark."""
+    keys = {key: [each[key] for each in several if key in each] for each in several for key in each}
+    found = {}
+    for key, values in keys.items():
+        kinds = {json.dumps(each): each for each in values}
+        name = key if len(values) == len(several) else f"{key}?"
+        found[name] = next(iter(kinds.values())) if len(kinds) == 1 else sorted(map(str, kinds.values()))
+    return found
+
+
+def drawn():
+    """A line for every kind of plot that `cocos plot` draws."""
+    for kind in plot_kinds.plot_kinds():
+        words = {"embeddings": f"e.npz {NEEDED.get(kind.name, '')}", "loss": "--loss ntxent"}.get(kind.reads)
+        if words and kind.name != "count":
+            yield f"plot {kind.name} {words}".strip()
+
+
+def place(folder):
+    """Write the files that the lines read."""
+    rng = np.random.default_rng(0)
+    image, group = rng.normal(size=(40, 6)), np.repeat(np.arange(40), 2)
+    for name, noise in (("e", 0.5), ("f", 0.9)):
+        caption = image[group] + noise * rng.normal(size=(80, 6))
+        np.savez(
+            folder / f"{name}.npz", query=image, candidate=caption, query_group=np.arange(40), candidate_group=group
+        )
+    np.savez(folder / "set.npz", embeddings=image, labels=np.arange(40) % 4)
+    for step in (1, 2):
+        (folder / "steps").mkdir(exist_ok=True)
+        np.savez(
+            folder / "steps" / f"{step}.npz",
+            embeddings=image,
+            labels=group[:40],
+            proxies=image[:20],
+            proxy_labels=np.arange(20),
+        )
+    embeddings, other = (cocos.open(folder / f"{name}.npz").embed() for name in "ef")
+    for k, name in enumerate("abcd"):
+        counted = measures.count((embeddings, other)[k % 2], batch_size=8 + 8 * k, metrics=True)
+        results.save(counted, folder / f"{name}.nc")
+    for k in (1, 2):
+        results.save(measures.count(embeddings, batch_size=8, part=f"{k}/2"), folder / f"p{k}.nc")
+    for name in ("store", "other"):
+        with cocos.Monitor("ntxent", store=folder / f"{name}.jsonl") as monitor:
+            for step in range(3):
+                monitor(embeddings.query[:16], embeddings.candidate[:32:2], step=step)
+    (folder / "analysis").mkdir()
+    (folder / "figures").mkdir()
+    (folder / "analysis" / "line.py").write_text(test_figures.SCRIPT)
+    (folder / "analysis" / "slope.txt").write_text("2")
+    (folder / "p.jsonl").write_text(
+        "".join(json.dumps({"query": f"q{k}", "positive": f"p{k}"}) + "\n" for k in range(4))
+    )
+    (folder / "mine.py").write_text(MODEL)
+
+
+def written(line):
+    """The shape of the document that a line prints, and of nothing else."""
+    done = CliRunner().invoke(app, [*line.split(), "--json", "--quiet"])
+    assert done.exit_code in {0, 1} and done.stderr == "", (line, done.output)
+    document = json.loads(done.stdout)
+    return shape(dict.fromkeys(document) if line == "doctor" else document)  # what a machine has is its own
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("documents")
+    place(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield folder
+
+
+@pytest.mark.parametrize("line", [*LINES, *drawn()])
+def test_a_document_has_the_keys_and_types_that_are_noted(line, here):
+    assert written(line) == json.loads(FILE.read_text("utf-8"))[line]
+
+
+def test_every_command_has_a_line_and_every_line_is_noted():
+    commands = {line.split()[0] for line in LINES}
+    assert commands == set(typer.main.get_command(app).commands)
+    assert list(json.loads(FILE.read_text("utf-8"))) == [*LINES, *drawn()]
+
+
+if __name__ == "__main__":
+    import os
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        place(Path(folder))
+        os.chdir(folder)
+        shapes = {line: written(line) for line in [*LINES, *drawn()]}
+    rows = ",\n".join(f"{json.dumps(line)}: {json.dumps(each)}" for line, each in shapes.items())
+    FILE.write_text(f"{{\n{rows}\n}}\n", "utf-8")
