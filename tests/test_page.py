@@ -36,6 +36,25 @@ def example():
 
 
 @pytest.fixture(scope="module")
+def plain():
+    """The page of a small set."""
+    return cocos.report(rows(), batch_size=32)
+
+
+@pytest.fixture(scope="module")
+def compared():
+    """The page of two models, of which the second finds less noise."""
+    return cocos.report(rows(noise=2.0), rows(noise=0.1), batch_size=32)
+
+
+@pytest.fixture
+def undrawn(plain, monkeypatch):
+    """One picture in place of all, where words are looked at: most of the time of a page is its pictures."""
+    (picture, *_) = (each for section in plain.sections for each in section.pictures)
+    monkeypatch.setattr(page, "_pictured", lambda draw, kind: picture)
+
+
+@pytest.fixture(scope="module")
 def hostile_file(tmp_path_factory):
     """A file that has a page whose name and texts try to be code."""
     folder = tmp_path_factory.mktemp("hostile")
@@ -88,8 +107,8 @@ def test_the_page_needs_nothing_else(example):
     assert text.count("<img src=") == sum(len(each.pictures) for each in example.sections) > 3
 
 
-def test_the_same_input_gives_the_same_bytes():
-    assert cocos.report(rows(), batch_size=32).html() == cocos.report(rows(), batch_size=32).html()
+def test_the_same_input_gives_the_same_bytes(plain):
+    assert cocos.report(rows(), batch_size=32).html() == plain.html()
 
 
 def test_a_strangers_text_stays_text(hostile):
@@ -98,9 +117,8 @@ def test_a_strangers_text_stays_text(hostile):
     assert text.count("<script") == 3 and text.count("</script>") == 3
 
 
-def test_results_and_two_models_have_a_page(tmp_path):
+def test_results_and_two_models_have_a_page(tmp_path, compared):
     first, second = rows(noise=2.0), rows(noise=0.1)
-    compared = cocos.report(first, second, batch_size=32)
     assert [page._kind_of(data) for _, data in compared.results] == ["diff", "count", "count"]
     assert "MRR goes from" in compared.verdict
     assert (compared.severity, cocos.report(second, first, batch_size=32).severity) == ("note", "look")
@@ -114,6 +132,7 @@ def test_results_and_two_models_have_a_page(tmp_path):
     assert alone.save(tmp_path / "one.html").read_text("utf-8") == alone.html()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_comparison_without_a_change_of_rank_says_what_changed():
     one = rows(noise=0.01)
     moved = cocos.Embeddings(one.query + 3, one.candidate + 3)
@@ -122,6 +141,7 @@ def test_a_comparison_without_a_change_of_rank_says_what_changed():
     assert cocos.report(one, rows(noise=0.01), batch_size=32).verdict == "No change between the two is resolved"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_comparison_of_ranks_alone_says_its_sentence():
     labels = torch.arange(96) % 8
     ranked = [
@@ -131,12 +151,14 @@ def test_a_comparison_of_ranks_alone_says_its_sentence():
     assert cocos.report(measures.diff(*ranked)).verdict.startswith("s2s: MRR goes from")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_verdict_on_the_whole_set_goes_before_a_few_suspects():
     loss = cocos.losses.load("ntxent", {"temperature": 20.0})
     flat = cocos.report(rows(number=200, noise=0.8), loss=loss, batch_size=64)
     assert flat.verdict.startswith("Flat: ") and any("suspected" in each for each in flat.said("found"))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_model_that_has_nearly_collapsed_is_not_told_to_change_its_temperature():
     one = torch.ones(1, 8) + 1e-3 * rows(number=200).query[:, :8]
     made = cocos.report(cocos.Embeddings(one, one + 1e-3 * rows(1, 200).query[:, :8]), batch_size=64)
@@ -144,6 +166,7 @@ def test_a_model_that_has_nearly_collapsed_is_not_told_to_change_its_temperature
     assert not any("temperature or" in each.cure for each, _ in made.found())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_few_suspects_are_a_remark_and_a_rule_that_suspects_most_is_none():
     names = [f"text {row % 4}" for row in range(96)]
     made = rows()
@@ -155,8 +178,8 @@ def test_few_suspects_are_a_remark_and_a_rule_that_suspects_most_is_none():
     assert all((each.severity == "note") == (each.part < findings.LEAST_PUSH) for each in few)
 
 
-def test_sentences_are_said_once_and_whole():
-    compared = cocos.report(rows(noise=2.0), rows(noise=0.1), batch_size=32)
+@pytest.mark.usefixtures("undrawn")
+def test_sentences_are_said_once_and_whole(compared):
     assert re.fullmatch(r"[^,]+ \(A\) and [^,]+ \(B\)", compared.title)
     assert not any(" p = " in line for line in compared.said("found"))
     starved = cocos.report(rows(noise=0.01), batch_size=32)
@@ -200,6 +223,7 @@ def test_each_query_of_the_page_is_that_of_the_measure(example):
     assert len(page.queries.packed(example.queries)) <= page.queries.DOCUMENT_BYTES
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_large_set_is_a_stratified_sample_that_the_header_states(monkeypatch):
     monkeypatch.setattr(page.queries, "DOCUMENT_STEPS", ((20, 20, 160, 0),))
     made = cocos.report(rows(), batch_size=32)
@@ -211,6 +235,7 @@ def test_a_large_set_is_a_stratified_sample_that_the_header_states(monkeypatch):
     assert "20 of 96 queries of q2c and 20 of 96 queries of c2q, evenly drawn" in made.html()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_that_collapses_is_one_finding_and_no_matter_of_temperature():
     one = torch.ones(1, 12)
     states = [cocos.Embeddings(each.query + size * one, each.candidate + size * one)
@@ -224,6 +249,7 @@ def test_a_run_that_collapses_is_one_finding_and_no_matter_of_temperature():
     assert not any("temperature (a larger" in f"{each.sentence}{each.cure}" for each, _ in made.found())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_set_too_large_to_be_compared_leaves_that_to_commands(monkeypatch):
     monkeypatch.setattr(page, "MOST_SCORED", 96 * 96 - 1)
     monkeypatch.setattr(page, "FEW_BATCHES", 2)
@@ -235,6 +261,7 @@ def test_a_set_too_large_to_be_compared_leaves_that_to_commands(monkeypatch):
     assert audited["rule"].values[:-1].tolist() == ["group"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_finding_of_one_loss_among_several_names_it():
     counted = measures.count(rows(), [cocos.losses.load("ntxent"), cocos.losses.load("triplet")], batch_size=32)
     made = cocos.report(counted)
@@ -269,6 +296,7 @@ def test_a_result_without_a_place_on_the_page_is_refused():
         cocos.report(measures.weight_curve("triplet", points=5))
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("name", ["page.pdf", "missing/page.html"])
 def test_a_page_that_cannot_be_written_is_refused(tmp_path, name):
     with pytest.raises(cocos.InputError, match="output"):
@@ -336,10 +364,9 @@ def test_the_slider_shows_its_counts_and_stays_in_the_address(opened, example):
     assert tab.inner_text("#eps-counts") == shown
 
 
-def test_a_rectangle_on_the_map_selects_its_rows(opened):
-    made = cocos.report(rows(), batch_size=32)
-    side = made.queries["directions"][0]
-    tab = opened(made)
+def test_a_rectangle_on_the_map_selects_its_rows(opened, plain):
+    side = plain.queries["directions"][0]
+    tab = opened(plain)
     assert len(listed(tab)) == len(side["queries"]) == 96
     tab.locator(".map canvas").scroll_into_view_if_needed()
     frame = tab.locator(".map canvas").bounding_box()
@@ -373,13 +400,12 @@ def test_a_rectangle_on_the_map_selects_its_rows(opened):
     assert len(listed(tab)) == 96
 
 
-def test_a_rectangle_is_drawn_in_time_over_fifteen_thousand_points(opened):
+def test_a_rectangle_is_drawn_in_time_over_fifteen_thousand_points(opened, plain, monkeypatch):
     """50 ms on a machine at rest; the limit leaves room for others that work on it."""
-    made = cocos.report(rows(), batch_size=32)
-    side, draw = made.queries["directions"][0], np.random.default_rng(0).normal(size=(15_000, 2)).round(3)
+    side, draw = plain.queries["directions"][0], np.random.default_rng(0).normal(size=(15_000, 2)).round(3)
     some = [side["queries"][k % 96] | {"x": x, "y": y} for k, (x, y) in enumerate(draw.tolist())]
-    made.queries["directions"][:] = [side | {"queries": some, "total": len(some)}]
-    tab = opened(made)
+    monkeypatch.setitem(plain.queries, "directions", [side | {"queries": some, "total": len(some)}])
+    tab = opened(plain)
     taken = tab.evaluate(
         """async () => {
           const canvas = document.querySelector(".map canvas"), frame = canvas.getBoundingClientRect(), taken = [];
@@ -500,9 +526,8 @@ def test_a_script_in_a_text_stays_text_in_the_browser(opened, hostile):
     assert tab.locator("img[src='x']").count() == 0 and tab.locator("script").count() == 3
 
 
-def test_answers_stay_in_the_browser_and_leave_as_the_list_that_audit_reads(opened, hostile_file):
-    made = cocos.report(cocos.open(hostile_file), batch_size=32)
-    tab, pairs = opened(made), [each.key for section in made.sections for each in section.suspects]
+def test_answers_stay_in_the_browser_and_leave_as_the_list_that_audit_reads(opened, hostile, hostile_file):
+    tab, pairs = opened(hostile), [each.key for section in hostile.sections for each in section.suspects]
     assert len(pairs) > 4
     tab.locator("[data-pair] button").first.focus()
     tab.keyboard.press("a")

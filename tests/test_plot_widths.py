@@ -1,5 +1,5 @@
-"""Every kind of plot in one column, in two columns and as wide as it likes, with names of 80 characters: no text leaves
-the picture or meets another one, and the axes keep 40 % of the width.
+"""Every kind of plot in one column and as wide as it likes, with names of 80 characters: no text leaves the picture or
+meets another one, and the axes keep 40 % of the width.
 """
 
 import itertools
@@ -23,8 +23,8 @@ from cocos.reports import saving
 
 LONG = "a_name_of_eighty_characters_as_folders_of_runs_and_their_settings_have_seed_1".ljust(80, "x")
 SENTENCE = "A caption of a photograph in which several people look at one more dog that runs through wet grass."
-# Widths in inches: one column of a paper, two, and that of the plot itself.
-WIDTHS = (3.3, 7.0, None)
+# Widths in inches: one column of a paper, and that of the plot itself, which is about two.
+WIDTHS = (3.3, None)
 # Smallest part of the width of its column that the axes of a panel keep.
 KEPT = 0.4
 # Pixels by which boxes of text may meet: the boxes of letters without descenders are higher than these.
@@ -32,7 +32,8 @@ MEETING = 2.0
 
 ARRAYS = ("query", "candidate", "query_group", "candidate_group")
 SMALL = ["--batch-size", "12", "--batches", "2"]
-# Commands by the kind that they draw; `FILE` is a set of pairs, `OTHER` a second one, `LABELLED` has classes.
+# Commands by the kind that they draw, of several losses or files where a kind draws these; `FILE` is a set of pairs,
+# `OTHER` a second one, `LABELLED` has classes.
 DRAWN = {
     "audit": ["plot", "audit", "FILE", "--batch-size", "12", "--set", "neighbours=2"],
     "contributors": ["plot", "contributors", "FILE", "--batch-size", "12"],
@@ -42,20 +43,15 @@ DRAWN = {
     "decomposition": ["plot", "decomposition", "FILE", *SMALL],
     "diff": ["diff", "FILE", "OTHER", "--batch-size", "12"],
     "dtp": ["dtp", "LABELLED"],
-    "eps_curve": ["plot", "eps_curve", "FILE", *SMALL],
     "eps_curve of several": ["plot", "eps_curve", "FILE", "OTHER", *SMALL, "--loss", "triplet", "--loss", "ntxent"],
-    "gradients": ["plot", "gradients", "FILE", "--batch-size", "12"],
     "gradients of two": ["plot", "gradients", "FILE", "--batch-size", "12", "--loss", "ntxent", "--loss", "triplet"],
     "landscape": ["landscape", "--f1", "warp"],
     "lorenz": ["plot", "lorenz", "FILE", *SMALL],
-    "precision_recall": ["plot", "precision_recall", "FILE"],
     "precision_recall of several": ["plot", "precision_recall", "FILE", "OTHER"],
     "replay": ["plot", "replay", "FILE", "--batch-size", "12"],
     "retrievals": ["plot", "retrievals", "FILE", "--set", "k=4"],
-    "run": ["run", "RUN"],
     "run of several": ["run", "RUN", "RUN2"],
     "score_distribution": ["plot", "score_distribution", "FILE"],
-    "score_landscape": ["plot", "score_landscape", "--loss", "circle", "--set", "points=41"],
     "score_landscape of several": [
         *("plot", "score_landscape", "--set", "points=41", "--loss", "circle", "--loss", "triplet"),
         *("--loss", "multi_similarity"),
@@ -73,9 +69,7 @@ DRAWN = {
     ],  # fmt: skip
     "temperature": ["plot", "temperature", "FILE", "--set", "batch_sizes=12,24"],
     "temperature_curve": ["plot", "temperature_curve", "FILE", *SMALL, "--set", "values=.05,.1,.2"],
-    "thresholds": ["plot", "thresholds", "FILE", "--set", "precisions=.1,.5"],
     "thresholds of several": ["plot", "thresholds", "FILE", "OTHER", "--set", "precisions=.1,.5"],
-    "weight_curve": ["plot", "weight_curve", "--loss", "triplet", "--set", "points=31"],
     "weight_curve of several": [
         *("plot", "weight_curve", "--loss", "triplet", "--loss", "ntxent", "--loss", "circle"),
         *("--set", "points=31"),
@@ -113,7 +107,7 @@ def files(tmp_path_factory):
     np.savez(found["LABELLED"], embeddings=proxies[labels] + 0.3 * rng.normal(size=(40, 5)), labels=labels,
              proxies=proxies, proxy_labels=np.arange(4))  # fmt: skip
     made = {"COUNTS": []}
-    for place, loss in enumerate(("ntxent", "triplet", "smoothap")):
+    for place, loss in enumerate(("ntxent", "triplet")):
         for k in range(4):
             arrays = {name: value for name, value in pairs(0.5 + 0.4 * k).items() if name.endswith(("y", "e", "group"))}
             sides = cocos.Embeddings(
@@ -149,7 +143,7 @@ def faults(figure):
     """What is wrong with a picture, in words."""
     figure.set_dpi(saving.RESOLUTION)
     renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw(renderer)
+    figure.draw_without_rendering()
     wide, high = figure.bbox.width, figure.bbox.height
     texts = list(visible(figure, renderer))
     for text, box in texts:
