@@ -54,6 +54,8 @@ LINES = (
     *("solve e.npz --effective 3", "table 1", "temperature e.npz --batch-size 8", "verify ntxent"),
     *("verify --same-as ntxent supcon e.npz", "whatif e.npz"),
 )
+# Keys whose values have keys by the data: the numbers of a finding.
+FREE = ("numbers",)
 # A model of texts.
 MODEL = """
 import torch
@@ -68,9 +70,9 @@ NEEDED = {"contributors": "--set row=0", "sources": "--loss mnrl -p directions=q
 def shape(value):
     """Keys and types of a document; entries of a list, and the values of a dict that are alike, are told once."""
     if isinstance(value, dict):
-        found = {name: shape(each) for name, each in value.items()}
+        found = {name: "dict" if name in FREE else shape(each) for name, each in value.items()}
         alike = {json.dumps(each) for each in found.values()}
-        return {", ".join(found): shape(next(iter(value.values())))} if len(found) > 1 and len(alike) == 1 else found
+        return {", ".join(found): next(iter(found.values()))} if len(found) > 1 and len(alike) == 1 else found
     if isinstance(value, list):
         found = list({json.dumps(each): each for each in map(shape, value)}.values())
         return [merged(found)] if found and all(isinstance(each, dict) for each in found) else sorted(found, key=str)
@@ -138,7 +140,7 @@ def place(folder):
 def written(line):
     """The shape of the document that a line prints, and of nothing else."""
     done = CliRunner().invoke(app, [*line.split(), "--json", "--quiet"])
-    assert done.exit_code in {0, 1} and done.stderr == "", (line, done.output)
+    assert done.exit_code in {0, 1}, (line, done.stderr)
     document = json.loads(done.stdout)
     return shape(dict.fromkeys(document) if line == "doctor" else document)  # what a machine has is its own
 
