@@ -50,7 +50,10 @@ Effective = Annotated[
 ]
 Bounds = Annotated[
     tuple[float, float],
-    Range("two finite values above 0, the smaller one first", lambda ends: len(ends) == 2 and 0 < ends[0] < ends[1] < math.inf),
+    Range(
+        "two finite values above 0, the smaller one first",
+        lambda ends: len(ends) == 2 and 0 < ends[0] < ends[1] < math.inf,
+    ),
 ]
 Tolerance = Annotated[float, number("a part of the effective number between 0 and 1", lambda value: 0 < value < 1)]
 
