@@ -280,9 +280,25 @@ STATISTICS = (
               own=True, numbers=(
         Number("", "part of the queries whose positive scores below 0: `percent` keeps negatives above it"),
     )),
+    Statistic("frequent_negatives", "part of the query's negatives that are most frequent", "1", own=True, numbers=(
+        Number("", "part of the negatives that are the most frequent 1 % of the candidates", by="negatives", scale=100,
+               row="negatives among the most frequent 1 % of the candidates, %",
+               words="of the candidates with the largest logq: their part of the negatives"),
+    )),
+    Statistic("frequent_push_plain", "part of the query's push on the most frequent candidates, without logQ", "1",
+              own=True, numbers=(
+        Number("", "part of the push on the most frequent 1 % of the candidates, without logQ", by="plain_push",
+               scale=100, row="their part of the push without logQ, %",
+               words="the same of the push of the loss without the correction"),
+    )),
+    Statistic("frequent_push", "part of the query's push on the most frequent candidates", "1", own=True, numbers=(
+        Number("", "part of the push on the most frequent 1 % of the candidates", by="negative_push", scale=100,
+               row="their part of the push, %", words="the same of the push of this loss"),
+    )),
     Statistic("relative_uncertain", "candidates whose part of the push is too near eps to tell"),
     Statistic("uncertain", "candidates too near eps to tell: the count is uncertain by this number"),
     Statistic("unfiltered_push", "total weight above zero of the negatives without the filter", "weight", own=True),
+    Statistic("plain_push", "total weight above zero of the negatives without logQ", "weight", own=True),
     Statistic("negative_push", "total weight above zero of the negatives", "weight"),
     Statistic("push", "total weight above zero", "weight"),
     Statistic("pull", "total weight below zero", "weight"),

@@ -285,8 +285,18 @@ class Counting:
         seen += (traits.directions, traits.graded, run.loss if run.visited and _by_source(run) else None)
         return *seen, run.visited, blocks
 
-    def _of_block(self, run: Run, pairs: Pairs, second: bool, masks: Sequence) -> dict[str, Tensor]:
-        """Statistics of the queries of some pairs, (queries, ...); `masks` are those of the marked negatives."""
+    def _of_block(
+        self, run: Run, pairs: Pairs, second: bool, masks: Sequence, frequent: Tensor | None
+    ) -> dict[str, Tensor]:
+        """Statistics of the queries of some pairs, (queries, ...).
+
+        Args:
+            run: of a loss.
+            pairs: of some queries.
+            second: whether the batch is turned.
+            masks: of the marked negatives.
+            frequent: (queries, C) bool, the most frequent candidates; None: not known.
+        """
         found, standard = run.weighed(pairs)
         whole = losses.traits(run.loss).hinge is not None  # whole numbers are above eps or not
         unit = standard if self.convention == "standard" else conventions.unit(run.loss, pairs, standard)
@@ -305,19 +315,24 @@ class Counting:
             part = conventions.as_published(run.loss, pairs, share, part, second=second, eps=self.eps)
         if _by_source(run):
             part |= statistics.by_source(found, unit, pairs, self.eps)
+        if frequent is not None:
+            part |= _of_the_frequent(run.loss, found, pairs, frequent)
         return part | (marked.of_block(statistics.push_of_negatives(found, pairs), masks) if masks else {})
 
     def _of_batch(
-        self, runs: Sequence[Run], blocks: Iterable[Pairs], second: bool, marked: MarkedBatch | None
+        self, runs: Sequence[Run], blocks: Iterable[Pairs], second: bool, marked: MarkedBatch | None, query: Tensor
     ) -> Iterator[dict[str, Tensor]]:
-        """Yield the statistics of every query of one batch for each run, from the blocks of its pairs."""
+        """Yield the statistics of every query of one batch, (Q,), for each run, from the blocks of its pairs."""
+        embeddings = runs[0].embeddings
         parts: list[list[dict[str, Tensor]]] = [[] for _ in runs]
         start = 0
         for pairs in blocks:
             masks = list(marked.masks(pairs, start)) if marked else []
+            rows = query[start : start + len(pairs.scores)]
+            frequent = embeddings.frequent_places(rows) if isinstance(embeddings, Scores) else None
             start += len(pairs.scores)
             for run, own in zip(runs, parts, strict=True):
-                own.append(self._of_block(run, pairs, second, masks))
+                own.append(self._of_block(run, pairs, second, masks, frequent))
         for own in parts:
             yield {name: torch.cat([part[name] for part in own]) for name in own[0]}
 
@@ -332,7 +347,7 @@ class Counting:
                 for (name, side, _), (second, blocks) in zip(sides, seen, strict=True):
                     own = batch.flip() if second else batch
                     marked = MarkedBatch.of(side, own, first.seed, self.begin + number)
-                    every = self._of_batch(runs, blocks, second, marked)
+                    every = self._of_batch(runs, blocks, second, marked, own.query_index)
                     for record, found in zip(records, every, strict=True):
                         record[name].append(found | {"query_index": own.query_index})
             if report:
@@ -379,6 +394,18 @@ def _by_source(run: Run) -> bool:
     own, embeddings = losses.traits(run.loss), run.embeddings
     named = embeddings.negatives is not None or embeddings.candidate_negatives is not None
     return named or len(own.directions) > 1
+
+
+def _of_the_frequent(loss: losses.Loss, found: Tensor, pairs: Pairs, frequent: Tensor) -> dict[str, Tensor]:
+    """Parts of the most frequent candidates in the negatives and in the push, with and without logQ, (queries,) each."""
+    some, every = ((pairs.negative & mask).sum(dim=1).to(pairs.scores.dtype) for mask in (frequent, pairs.negative))
+    made = {"frequent_negatives": some / every.clamp(min=1)}
+    plain = weights.of(loss, pairs.unchecked(logq=None))
+    for name, total, own in (("frequent_push", "negative_push", found), ("frequent_push_plain", "plain_push", plain)):
+        push = statistics.push_of_negatives(own, pairs)
+        made[total] = push.sum(dim=1)
+        made[name] = torch.where(frequent, push, 0).sum(dim=1) / torch.where(made[total] > 0, made[total], 1)
+    return made
 
 
 def _masked(loss: losses.Filters, pairs: Pairs) -> dict[str, Tensor]:
