@@ -397,7 +397,7 @@ def _by_source(run: Run) -> bool:
 
 
 def _of_the_frequent(loss: losses.Loss, found: Tensor, pairs: Pairs, frequent: Tensor) -> dict[str, Tensor]:
-    """Parts of the most frequent candidates in the negatives and in the push, with and without logQ, (queries,) each."""
+    """Parts of the most frequent candidates in negatives and push, with and without logQ, (queries,) each."""
     some, every = ((pairs.negative & mask).sum(dim=1).to(pairs.scores.dtype) for mask in (frequent, pairs.negative))
     made = {"frequent_negatives": some / every.clamp(min=1)}
     plain = weights.of(loss, pairs.unchecked(logq=None))
