@@ -143,9 +143,6 @@ def audit(
         `filter_share`, `filter_push`, `filter_left`, `precision` and `recall` against known positives, by number and by
         push, and `emptied`. Attributes: `near`, `neighbours`, `against`, `known`, the known positives that were drawn.
 
-    Raises:
-        InputError: a rule, a filter, an option or an embedding that cannot be used; a loss without weights of scores.
-
     Source: filters: GISTEmbed, arXiv:2402.16829; Qwen3 Embedding, arXiv:2506.05176; NV-Retriever, arXiv:2407.15831.
 
     Examples:
@@ -254,11 +251,7 @@ def _lacking(embeddings: Embeddings) -> dict[str, str]:
 
 
 def suspicions(names: Sequence[str] | None, embeddings: Embeddings) -> tuple[str, ...]:
-    """The rules that are asked for; None: all that the embeddings allow.
-
-    Raises:
-        InputError: an unknown rule, one that the embeddings do not allow, or none.
-    """
+    """The rules that are asked for; None: all that the embeddings allow."""
     lacking = _lacking(embeddings)
     if names is None:
         return tuple(name for name in SUSPICIONS if name not in lacking)

@@ -155,9 +155,6 @@ def contributors(
         place of the token that it matched there; and (candidate, token) `match`, for every candidate that is listed.
         XTR has none of them, since a similarity that is imputed belongs to another candidate.
 
-    Raises:
-        InputError: an option or an embedding that cannot be used, a row or a direction that is not there.
-
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> ntxent = cocos.losses.load("ntxent", {"temperature": 1})

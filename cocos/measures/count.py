@@ -81,9 +81,6 @@ def count(
         have the dimension `loss` in front, whose labels are those of the dict, or the losses with their parameters;
         `cocos.several.each` takes it apart.
 
-    Raises:
-        InputError: an option or an embedding that cannot be used.
-
     Examples:
         Each query has two negatives with a probability of 1 / (e + 2):
 

@@ -147,9 +147,6 @@ def decomposition(
         samples, `proxy_push_norm`, of the push of the samples of other classes, and so on, as those of a query
         (DeMoor & Prevost 2024, arXiv:2408.15656, Figs. 2 and 4).
 
-    Raises:
-        InputError: an option or an embedding that cannot be used, or a loss that does not weigh scores of a metric.
-
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> ntxent = cocos.losses.load("ntxent", {"temperature": 1})

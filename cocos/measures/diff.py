@@ -145,7 +145,7 @@ def diff(
         each other: at most 20, none where fewer than 20 steps are common.
 
     Raises:
-        InputError: an option that cannot be used, or two results that cannot be compared.
+        InputError: two results that cannot be compared.
 
     Examples:
         >>> generator = torch.Generator().manual_seed(0)
@@ -279,9 +279,6 @@ def tables(data: xr.Dataset, name: str) -> dict[str, QueryTable]:
     Args:
         data: of `cocos.measures.count`, `evaluate` or `retrievals`.
         name: of the result, for the message.
-
-    Raises:
-        InputError: a count of several losses, or a result without values of queries.
     """
     if "loss" in data.dims:
         raise InputError(
@@ -637,11 +634,7 @@ def step_axis(data: xr.Dataset) -> str | None:
 
 
 def at_step(data: xr.Dataset, step: int, name: str) -> xr.Dataset:
-    """The queries of a run, of `cocos.measures.run`, at one of its checkpoints.
-
-    Raises:
-        InputError: a run without queries, or without this checkpoint.
-    """
+    """The queries of a run, of `cocos.measures.run`, at one of its checkpoints."""
     if "query_index" not in data:
         raise InputError(
             f"--step: {name} has records of batches and no queries; give runs of cocos run --out, or files"

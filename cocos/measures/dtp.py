@@ -62,11 +62,6 @@ def dtp(
         `notes` of samples without a proxy, which are left out. All are NaN from where a run has diverged, and it takes
         no part in the correlation.
 
-    Raises:
-        InputError: no run, runs of unlike length, one that goes on after it has diverged or has nothing before it,
-            steps that do not ascend, sides without a common group, a metric that is none, or an alpha that lacks a step
-            or a class.
-
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eq. 9 and Fig. 9.
 
     Examples:
@@ -180,11 +175,7 @@ def _left_out(embeddings: Embeddings) -> str:
 
 
 def same_classes(data: xr.Dataset) -> None:
-    """Refuse averages over unlike classes: they are other numbers.
-
-    Raises:
-        InputError: naming a step of a run, and a class that is missing there.
-    """
+    """Refuse averages over unlike classes: they are other numbers."""
     missing = data["per_class"].isnull()
     for name in missing["run"].values:
         for place, step in enumerate(missing["step"].values):

@@ -42,9 +42,6 @@ def eps_curve(
         `contributing_all` (direction, eps), mean count over all queries of the run, and `idle_fraction` (direction,
         eps), the part of the queries without any.
 
-    Raises:
-        InputError: an option or an embedding that cannot be used.
-
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> ntxent = cocos.losses.load("ntxent", {"temperature": 1})

@@ -46,9 +46,6 @@ def equivalences(loss="ntxent") -> xr.Dataset:
         `gap` (other,): largest difference of the gradients with respect to raw queries and candidates, in parts of the
         largest gradient, over random embeddings in float64; and `where` (other,), the condition under which they agree.
 
-    Raises:
-        InputError: it names a loss or a condition that is not known.
-
     Examples:
         >>> bool((cocos.measures.equivalences("supcon")["gap"] < 1e-10).all())
         True

@@ -89,9 +89,6 @@ def concatenated(members: Sequence[Embeddings], metric: str) -> Embeddings:
         members: of one set, in one order: the same groups, (N,) and (M,); widths may differ.
         metric: of the scores.
 
-    Raises:
-        InputError: naming the first member that is of another set, or has variances.
-
     Source: Musgrave et al. 2020, A Metric Learning Reality Check, arXiv:2003.08505, section 3.3, and DeMoor & Prevost
     2024, appendix D: four models of 128 dimensions, concatenated.
 
@@ -209,9 +206,6 @@ def ranked(
 
     Returns:
         Direction -> (rows that ask, (n,); the ranks, whose queries are places among these rows).
-
-    Raises:
-        InputError: embeddings that the metric cannot read, or no query with a positive and a negative.
     """
     scores.check(embeddings, metric)
     (rows,) = _folds(embeddings, _Rows.of(embeddings, len(embeddings.query)), 1)
@@ -364,9 +358,6 @@ def evaluate(
         the first k; `AvgDTP` is the distance to the own proxy (`cocos.measures.dtp`). With an ensemble, metrics with
         the ending `_of_members` over (member, direction). Of every query, (direction, query): `best_rank`, that
         of its best positive without distractors, its row `query_index` and its `query_group`.
-
-    Raises:
-        InputError: an option or an embedding that cannot be used.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))

@@ -86,9 +86,6 @@ def gradients(
         first loss, with `query_index`. Of the queries that disagree most, `disagree_index` and `disagree_cosine`
         (direction, other, place), with names where they are known. NaN and -1 stand where there is none.
 
-    Raises:
-        InputError: an option, a loss or an embedding that cannot be used.
-
     Examples:
         One negative of each query scores above 0, and both losses push it away:
 

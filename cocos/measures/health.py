@@ -66,9 +66,6 @@ def health(
         The quantities of `cocos.health.side` and `cocos.health.felt`, (side,) and (direction,); a side is `query` or
         `candidate`, and a labelled set has one. `alignment` of the set. Quantities that are not known are missing.
 
-    Raises:
-        InputError: an option or an embedding that cannot be used.
-
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> data = cocos.measures.health(embeddings, batch_size="all")

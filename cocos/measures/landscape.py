@@ -123,9 +123,6 @@ def parse(
         k1: its slope inside, below 1.
         k2: its slope outside, above 1.
         delta: multiplier of the factor that is held constant.
-
-    Raises:
-        InputError: a text that is no function of t, or a parameter of the warp that is out of its range (eq. 7).
     """
     text = str(text).strip()
     if text == "warp":
@@ -311,9 +308,6 @@ def landscape(
         gradient; `proxy_x` and `proxy_y` (proxy,); `binary` (other, y, x), the loss with each other proxy alone;
         `predicted` and `found` (axis,), the minimum; what they say in words, whether the descent has `converged`, their
         distance, and the verdict on Lemma III.1 are in the attributes.
-
-    Raises:
-        InputError: a function, a number or rows that cannot be used; a loss that couples queries.
 
     Examples:
         A warp with α = 3 puts the minimum 3 behind the own proxy:

@@ -97,7 +97,7 @@ def lorenz(
         query), missing for a query without any push; `without_push` (direction,), the part of such queries.
 
     Raises:
-        InputError: an option or an embedding that cannot be used, or no query has any push.
+        InputError: no query has any push.
 
     Source: Lorenz 1905, "Methods of measuring the concentration of wealth"; Gini 1912, "Variabilità e mutabilità".
 

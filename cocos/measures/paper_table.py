@@ -722,9 +722,6 @@ def paper_table(
     Returns:
         A Dataset with dims row and column: `mean`, `std`, their decimals, `bold`, and the `mark` of a footnote.
 
-    Raises:
-        InputError: an unknown name, or a result that has nothing for the table.
-
     Examples:
         >>> table = cocos.measures.paper_table("1")
         >>> table["mean"].sel(column="rsum").values[:2].tolist()

@@ -74,9 +74,6 @@ def plan(
         `group`; where texts are known, `text`, of the drawn rows alone, and `group or text`, where groups that share a
         text on either side count as one. Attributes: `rows`, `side`, `labelled`, `below`.
 
-    Raises:
-        InputError: a batch size or a bound out of range, class proxies, or data without two rows that have partners.
-
     Examples:
         Two questions to each of two passages: the second question drawn is of the same passage in one of three cases.
 
@@ -165,11 +162,7 @@ class Known:
 
     @classmethod
     def of(cls, data: Any, split: str) -> "Known":
-        """Take what is known from embeddings, a training set or a checkpoint.
-
-        Raises:
-            InputError: something else, class proxies, which are in every batch, or fewer than two rows with a partner.
-        """
+        """Take what is known from embeddings, a training set or a checkpoint."""
         if isinstance(data, Checkpoint):
             data = data.embed(split, "cpu") if data.training is None else data.training.load(split)
         if isinstance(data, TrainingSet):

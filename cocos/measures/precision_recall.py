@@ -56,7 +56,7 @@ def precision_recall(
         `positive_pairs`.
 
     Raises:
-        InputError: an option or an embedding that cannot be used, or no positive pair.
+        InputError: no positive pair.
 
     Source: Veit & Wilber 2020, arXiv:2011.08824, table 1.
 

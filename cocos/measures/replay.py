@@ -96,9 +96,6 @@ def replay(
         `setting`, `loss_repr`, `eps` and `batch_size`. NaN stands where no query has a value, and in the intervals
         where all differences are equal.
 
-    Raises:
-        InputError: an option, a change or an embedding that cannot be used.
-
     Examples:
         At a tenth of the temperature no query of a solved set pushes any negative:
 

@@ -47,9 +47,6 @@ def retrievals(
         any), the row of that positive, `best_candidate` (-1 without any), and the number of its `positives`. Of each
         place (query, rank): the row `candidate` (-1 where there is none), its `score`, and whether it is `positive`.
 
-    Raises:
-        InputError: an option, a row or an embedding that cannot be used.
-
     Source: example retrievals, Veit & Wilber 2020, arXiv:2011.08824.
 
     Examples:

@@ -123,7 +123,7 @@ def run(
         read, both as JSON.
 
     Raises:
-        InputError: no checkpoint can be read, or an option that cannot be used.
+        InputError: no checkpoint can be read.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
@@ -197,9 +197,6 @@ def members_of(paths: Sequence[Path], given: bool = False) -> tuple[list[series.
     Args:
         paths: its folder, or its files.
         given: the steps are given, so nothing is said of the numbers in the names.
-
-    Raises:
-        InputError: there are none, or several runs.
     """
     runs = series.files(paths)
     if len(runs) > 1:

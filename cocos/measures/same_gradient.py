@@ -422,11 +422,7 @@ class Way:
         return self.way in {None, "cached"}
 
     def fits(self, number: int) -> None:
-        """Refuse a batch that does not divide into the mini-batches or processes.
-
-        Raises:
-            InputError: naming the spelling and the number.
-        """
+        """Refuse a batch that does not divide into the mini-batches or processes."""
         if self.loss.reads and not self.whole:
             raise InputError(
                 f"{self.spelling}: {self.way} cuts the batch, and its loss reads {' and '.join(self.loss.reads)} of "
@@ -446,9 +442,6 @@ def way(given: Any, parameters: Mapping[str, Any] | None = None) -> Way:
         given: `LOSS` or `LOSS@NAME=VALUE,...`, where a name is a way, one of its options, `dtype`, `reduction`, or a
             parameter of the loss; or a loss or function itself.
         parameters: of the loss, for those of them that it has.
-
-    Raises:
-        InputError: a name or value that is none, or options that do not go together.
     """
     if not isinstance(given, str):
         loss = losses.sides(given)
@@ -1025,9 +1018,6 @@ def same_gradient(
         Of the first batch on which they differ, or of the last one: `ratio`, `gap` and `part` (end, kind): the factor
         of B over A, the largest difference from it, and the part of A's weights, of each kind of pair by the end that
         it reaches; `row_ratio` and `row_gap` (row,). Attributes: `verdict`, `next`, `same`, `ratio`, `gap`, `cosine`.
-
-    Raises:
-        InputError: an unknown loss or way, a batch that does not divide, or a loss that fails.
 
     Examples:
         >>> cocos.measures.same_gradient("ntxent", "ntxent@cached=16").attrs["verdict"]

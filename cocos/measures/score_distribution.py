@@ -62,9 +62,6 @@ def score_distribution(
         (direction, query) and `spread` (direction, k). NaN where a direction has fewer queries, or a query fewer
         candidates.
 
-    Raises:
-        InputError: an option or an embedding that cannot be used.
-
     Source: Veit & Wilber 2020, arXiv:2011.08824, fig. 4, for the distributions; the spread is ours.
 
     Examples:

@@ -34,9 +34,6 @@ def score_landscape(
         `loss` (positive, negative), in nats or units of score, `push` and `pull` (positive, negative), the weights of
         all negatives and minus that of the positive; the attribute `unit` is the natural size of one weight.
 
-    Raises:
-        InputError: a number that cannot be used, or a loss that does not read scores or couples the queries of a batch.
-
     Examples:
         >>> data = cocos.measures.score_landscape("triplet", points=3)
         >>> data["push"].values.tolist()

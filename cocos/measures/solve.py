@@ -65,8 +65,7 @@ def solve(
         the loss), `target`, and `bound`, `lower` or `upper` where the value is one that was given, else empty.
 
     Raises:
-        InputError: a number that no value gives (the reachable range is named), a loss whose effective number no
-            parameter changes, or an option or an embedding that cannot be used.
+        InputError: a number that no value gives (the reachable range is named).
 
     Examples:
         Two negatives of each query score alike, so that they are two effective ones at any temperature:

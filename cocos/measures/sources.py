@@ -44,7 +44,7 @@ def sources(
         `high` over batches. A source that a direction does not have is missing there.
 
     Raises:
-        InputError: all candidates are from one source, or an option or an embedding that cannot be used.
+        InputError: all candidates are from one source.
 
     Examples:
         A hard negative with the score of the positive has the push that the others leave:

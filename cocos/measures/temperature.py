@@ -238,8 +238,7 @@ def temperature(
         where the file records one.
 
     Raises:
-        InputError: a loss that is no function of scale * score + bias, or an option or an embedding that cannot be
-            used.
+        InputError: a loss that is no function of scale * score + bias.
 
     Source: clip: Radford et al. 2021, arXiv:2103.00020, section 2.5; bias: Zhai et al. 2023, arXiv:2303.15343.
 

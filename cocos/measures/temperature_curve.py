@@ -68,8 +68,7 @@ def temperature_curve(
         the queries without any. The name of the parameter and the loss's own value are in the attributes.
 
     Raises:
-        InputError: a loss without such a parameter (those that it has are named), values that it refuses, or an option
-            or an embedding that cannot be used.
+        InputError: a loss without such a parameter.
 
     Examples:
         At a small temperature every query of a solved set is idle:

@@ -95,7 +95,7 @@ def thresholds(
         percentile, level), `level_none` and `level_no_positive` (direction, level), likewise.
 
     Raises:
-        InputError: an option or an embedding that cannot be used, no positive pair, or no precision that is reached.
+        InputError: no positive pair, or no precision that is reached.
 
     Source: threshold relevancy, Veit & Wilber 2020, arXiv:2011.08824, abstract.
 

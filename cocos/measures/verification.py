@@ -200,7 +200,7 @@ def verification(
         attributes.
 
     Raises:
-        InputError: an option, an embedding or a trial that cannot be used; no target pair; no impostor pair.
+        InputError: no target pair, or no impostor pair.
 
     Source: EER and minDCF: NIST Speaker Recognition Evaluation plans. Accuracy: Huang et al. 2007, Labeled Faces in the
     Wild. Vertex bootstrap: Fogliato, Patil & Perona 2024, arXiv:2306.01198.
@@ -607,11 +607,7 @@ class _Listed:
 
 
 def _read(trials: str | Path | Sequence[tuple], embeddings: Embeddings) -> Trials:
-    """The trials of a file, or of a sequence, with the rows that they name.
-
-    Raises:
-        InputError: a file that cannot be read, a line that is no trial, or a row that is not there.
-    """
+    """The trials of a file, or of a sequence, with the rows that they name."""
     if isinstance(trials, str | Path):
         where, lines, folds = str(trials), *_of_file(Path(trials))
     else:

@@ -569,9 +569,6 @@ def verify(
         largest weight of the case, NaN where it does not apply; `largest` (case,). Attributes: `verdict`, `faults` and
         `notes`, a sentence a line.
 
-    Raises:
-        InputError: an option or an embedding that cannot be used, or two losses that read different scores.
-
     Examples:
         >>> cocos.measures.verify("triplet").attrs["faults"]
         ''

@@ -46,9 +46,6 @@ def weight_curve(loss="ntxent", *, points: Annotated[int, whole(2, WEIGHED_POINT
         `negative` (score,) and `positive` (score,), weights in float64; `push` and `pull` (score,), the totals of the
         query while the negative moves. The scores of the eight `others` and the `weight_unit` are attributes.
 
-    Raises:
-        InputError: fewer than two points or more than 100,001, or a loss that does not read scores.
-
     Examples:
         A triplet pushes a negative with 0 or 1:
 

@@ -59,10 +59,6 @@ def weight_map(
         are `pulled`. Of each (candidate,): `received`, its part of all push in the batch. Rows of the embeddings:
         `query_index` and `candidate_index`; their groups: `query_group` and `candidate_group`.
 
-    Raises:
-        InputError: an option or an embedding that cannot be used, a direction that is not there, or a batch that is too
-            large for a picture.
-
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> data = cocos.measures.weight_map(embeddings, "ntxent")

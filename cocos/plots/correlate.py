@@ -39,9 +39,6 @@ def correlate(
         show: `runs`, or `checkpoints`.
         ax: where to draw; None is the current Axes.
 
-    Raises:
-        InputError: several Datasets, a number that they lack, or an unknown value of `show`.
-
     Examples:
         >>> import xarray as xr
         >>> runs = {"family": ("run", ["triplet"] * 6), "config": ("run", list("abcdef"))}

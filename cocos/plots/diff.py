@@ -34,9 +34,6 @@ def diff(
         metric: value that is drawn; None: the one that queries are compared by; of runs, R@1 or contributing.
         ax: where to draw; None is the current Axes.
 
-    Raises:
-        InputError: a value that was not compared, or queries together with runs.
-
     Examples:
         >>> sides = [cocos.Embeddings(torch.eye(4), k * torch.eye(4) + torch.ones(4, 4)) for k in (1, 9)]
         >>> cocos.plots.diff(cocos.measures.diff(*sides)).has_data()

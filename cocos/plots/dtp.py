@@ -42,9 +42,6 @@ def dtp(
         log: distances on a logarithmic axis.
         ax: where to draw; None is the current Axes.
 
-    Raises:
-        InputError: several Datasets of other metrics.
-
     Examples:
         >>> samples, proxies = torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.eye(2)
         >>> embeddings = cocos.Embeddings(samples, proxies, [0, 1], [0, 1], directions=("s2p",))

@@ -37,9 +37,6 @@ def gradients(
         show: `matrix`, or `queries`: the sorted cosines, a line for each other loss; None: queries for two losses.
         ax: where to draw; None is the current Axes.
 
-    Raises:
-        InputError: a direction that there is not, an unknown value of `show`, or several Datasets.
-
     Examples:
         >>> rows = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
         >>> data = cocos.measures.gradients(cocos.Embeddings(rows, rows + 0.5))

@@ -32,9 +32,6 @@ def precision_recall(
         direction: of the queries; None: the first.
         ax: where to draw; None is the current Axes.
 
-    Raises:
-        InputError: a direction that is not in the dataset.
-
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> cocos.plots.precision_recall(cocos.measures.precision_recall(embeddings)).has_data()

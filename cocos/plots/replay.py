@@ -39,9 +39,6 @@ def replay(
         metric: value whose change is drawn; None: the one that the replay compares by.
         ax: where to draw; None is the current Axes.
 
-    Raises:
-        InputError: a direction or a value that the replay does not have, or several Datasets.
-
     Examples:
         >>> rows = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
         >>> data = cocos.measures.replay(cocos.Embeddings(rows, rows + 0.5), what="temperature=0.05,0.2")

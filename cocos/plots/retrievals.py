@@ -122,11 +122,7 @@ def alone() -> str:
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:
-    """Width and height of one panel in inches.
-
-    Raises:
-        InputError: more than a reader can look through.
-    """
+    """Width and height of one panel in inches."""
     queries, ranks = dataset.sizes["query"], dataset.sizes["rank"]
     if queries > MOST_QUERIES or ranks > MOST_CANDIDATES or queries * ranks > MOST_CELLS:
         raise InputError(

@@ -93,9 +93,6 @@ def run(
         show: `negatives`, `idle`, `recall`, `sources`, `alignment`, `uniformity`, `dtp`, `scale` or `loss`.
         ax: where to draw; None is the current Axes.
 
-    Raises:
-        InputError: an unknown value of `show`, or one whose numbers a run lacks.
-
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> data = cocos.measures.run([embeddings, embeddings], batch_size="all")

@@ -48,9 +48,6 @@ def score_distribution(
         ends: lowest and highest score to draw; None: those over all directions, so that panels are comparable.
         ax: where to draw; None is the current Axes.
 
-    Raises:
-        InputError: a direction that is not in the dataset, or several with other metrics or bins.
-
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> cocos.plots.score_distribution(cocos.measures.score_distribution(embeddings)).has_data()

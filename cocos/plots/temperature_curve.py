@@ -38,9 +38,6 @@ def temperature_curve(
         show: `negatives`, the effective and the contributing ones; or `idle`, the queries without any of the latter.
         ax: where to draw; None is the current Axes.
 
-    Raises:
-        InputError: an unknown value of `show`, or a temperature together with a scale.
-
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> cocos.plots.temperature_curve(cocos.measures.temperature_curve(embeddings, values=[0.1, 1])).has_data()

@@ -200,11 +200,7 @@ def _entries(data: xr.Dataset, places: Iterable[int]) -> list[dict]:
 
 
 def writable(path: Path) -> Path:
-    """Refuse a path of a list that cannot be written, before anything is computed.
-
-    Raises:
-        InputError: another suffix, or a folder that is missing or cannot be written.
-    """
+    """Refuse a path of a list that cannot be written, before anything is computed."""
     if path.suffix not in LIST_SUFFIXES:
         raise InputError(f"output {path}: suffix {path.suffix!r}, expected one of {', '.join((*LIST_SUFFIXES, '.nc'))}")
     if path.is_dir() or not path.parent.is_dir():
@@ -223,9 +219,6 @@ def write(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | Non
         path: with a suffix of `LIST_SUFFIXES`.
         data: of `cocos.measures.audit`.
         texts: as in `tables`.
-
-    Raises:
-        InputError: the file cannot be written.
     """
     entries = _entries(data, range(data.sizes["pair"]))
     for entry in entries:

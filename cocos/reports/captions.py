@@ -51,22 +51,14 @@ class Caption:
 
 
 def holds(condition: bool, words: str) -> str:
-    """Return the words if the condition holds; otherwise the caption must be rewritten.
-
-    Raises:
-        InputError: it does not hold.
-    """
+    """Return the words if the condition holds; otherwise the caption must be rewritten."""
     if not condition:
         raise InputError(f"the caption says {words!r}, and its data do not")
     return words
 
 
 def write(module: ModuleType, parts: Mapping[str, xr.Dataset]) -> Caption:
-    """Fill the caption of a script from its data.
-
-    Raises:
-        InputError: the script lacks a function, or its words do not fit the data.
-    """
+    """Fill the caption of a script from its data."""
     name = module.__name__.removeprefix("analysis_")
     for each in CAPTION_FUNCTIONS:
         if not callable(getattr(module, each, None)):

@@ -45,11 +45,7 @@ class Drawn:
 
 
 def names(analysis: Path) -> list[str]:
-    """List the scripts of a folder that draw a figure: those with the functions `data` and `draw`.
-
-    Raises:
-        InputError: no such folder, or no such script in it.
-    """
+    """List the scripts of a folder that draw a figure: those with the functions `data` and `draw`."""
     if not analysis.is_dir():
         raise InputError(f"analysis: there is no folder {analysis}; run this in a clone of the repository of cocos")
     found = []
@@ -190,11 +186,7 @@ def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: P
 
 
 def index(analysis: Path, folder: Path) -> str:
-    """Write the text of the index: every figure of the folder with its caption, filled from its data.
-
-    Raises:
-        InputError: missing data, or a caption that no longer fits them.
-    """
+    """Write the text of the index: every figure of the folder with its caption, filled from its data."""
     lines = ["# Figures", ""]
     lines += ["Written by `cocos figures`; the data of each figure are in the `.nc` file beside it.", ""]
     lines += ["Every number below is computed from those data, and a test compares it.", ""]
@@ -219,9 +211,6 @@ def run(
     """Make figures: compute their data where an input has changed, draw them, and write the index.
 
     Without names, all of them. `fresh` computes all data again.
-
-    Raises:
-        InputError: an unknown script, a folder that is missing or cannot be written, or a missing input.
     """
     there = names(analysis)
     for name in wanted:

@@ -91,11 +91,7 @@ class PlotKind:
         return Table(("option", "default", ""), tuple(rows), (f"{self.name}: {self.sentence}", self.command), left=True)
 
     def chosen(self, given: Mapping[str, object], spelled: Callable[[str], str]) -> dict[str, object]:
-        """Convert options to the values that the functions take; texts are read.
-
-        Raises:
-            InputError: an option that the kind does not take, or a text that is no value of it.
-        """
+        """Convert options to the values that the functions take; texts are read."""
         for name in given:
             if name not in self.options:
                 close = difflib.get_close_matches(name, self.options, n=1)
@@ -111,11 +107,7 @@ class PlotKind:
     def measured(
         self, checkpoint: Checkpoint | None, loss, options: Mapping[str, object], progress: Progress | None
     ) -> list[xr.Dataset]:
-        """Measure: one Dataset, or one for each direction if the measure takes a direction and none is chosen.
-
-        Raises:
-            InputError: as the measure, or a direction that the embeddings do not have.
-        """
+        """Measure: one Dataset, or one for each direction if the measure takes a direction and none is chosen."""
         given = {name: value for name, value in options.items() if name in self.takes}
         given |= {"loss": loss} if loss is not None else {}
         if checkpoint is None:
@@ -165,9 +157,6 @@ class PlotKind:
 
         A kind that combines draws all Datasets, with their names, in each panel; any other one draws those of one name
         in a row, with the name in their titles.
-
-        Raises:
-            InputError: the file cannot be written, or the plot refuses an option.
         """
         module = sys.modules[self.plot.__module__]
         size = getattr(module, "size", lambda data: DEFAULT_SIZE)
@@ -265,11 +254,7 @@ def every() -> dict[str, PlotKind]:
 
 
 def find(name: str) -> PlotKind:
-    """Find a kind by its name; a hyphen may stand for an underscore.
-
-    Raises:
-        InputError: no such kind, or one that only its own command can draw.
-    """
+    """Find a kind by its name; a hyphen may stand for an underscore."""
     kind = every().get(name.replace("-", "_"))
     if kind is None:
         raise InputError(nearest("kind of plot", name, every()))

@@ -60,11 +60,7 @@ STYLE = sns.axes_style("ticks") | FONTS
 
 
 def writable(path: Path, *more: str) -> Path:
-    """Check that a figure can be written, before anything is computed; the message names `more` suffixes.
-
-    Raises:
-        InputError: not a suffix of a figure, a name that is too long, or a folder that is missing or cannot be written.
-    """
+    """Check that a figure can be written, before anything is computed; the message names `more` suffixes."""
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"figure {path}: suffix {path.suffix!r}, expected one of {', '.join((*SUFFIXES, *more))}")
@@ -130,11 +126,7 @@ def _literal(figure: Figure) -> None:
 
 
 def inches(text: str | float | None) -> float | None:
-    """Width of a figure in inches, from `one` or `two` columns of a paper or a number; None: the width of the plot.
-
-    Raises:
-        InputError: anything else.
-    """
+    """Width of a figure in inches, from `one` or `two` columns of a paper or a number; None: the width of the plot."""
     if text is None:
         return None
     try:
@@ -178,9 +170,6 @@ def save_panels(
 
     The titles of the panels are the description in the metadata of the file. A `width`, as for `inches`, comes with
     text of 8 points; otherwise `size` is that of the whole figure, in inches.
-
-    Raises:
-        InputError: the file cannot be written, or the width is out of range.
     """
     path, wide = writable(path), inches(width)
     columns = min(len(plots), columns or len(plots))

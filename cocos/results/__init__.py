@@ -161,11 +161,7 @@ def labelled(variables: Mapping[str, tuple], attrs: dict) -> xr.Dataset:
 
 
 def direction(name: str | None, known: Sequence[str]) -> str:
-    """A direction by its name; None: the first.
-
-    Raises:
-        InputError: it is not among those known.
-    """
+    """A direction by its name; None: the first."""
     if name is not None and name not in known:
         raise InputError(nearest("direction", name, known))
     return known[0] if name is None else name
@@ -300,11 +296,7 @@ def mean_std(values: xr.DataArray) -> dict[str, float | None]:
 
 
 def writable(path: Path) -> Path:
-    """Refuse an output before anything is computed.
-
-    Raises:
-        InputError: a suffix other than .nc, or a folder that is missing or cannot be written.
-    """
+    """Refuse an output before anything is computed."""
     path = Path(path)
     if len(os.fsencode(path.name)) > 255:
         raise InputError(f"output {path}: the name is too long for a file")
@@ -363,9 +355,6 @@ def of_history(history: records.History) -> xr.Dataset:
 
     A number that a record lacks is NaN. A step that has several records, as in gradient accumulation, stands there as
     often.
-
-    Raises:
-        InputError: more widths and directions than any training has.
     """
     found = history.records
     widths = list(dict.fromkeys(each["width"] for each in found if each.get("width") is not None)) or [None]
@@ -483,11 +472,7 @@ def _image(path: Path) -> bytes:
 
 
 def sound(path: Path, data: xr.Dataset) -> xr.Dataset:
-    """The Dataset, if its attributes, and the sizes of its dimensions, are of the kinds that results have.
-
-    Raises:
-        InputError: naming the first that is not.
-    """
+    """The Dataset, if its attributes, and the sizes of its dimensions, are of the kinds that results have."""
     for name, value in data.attrs.items():
         listed = isinstance(value, np.generic) or isinstance(value, np.ndarray) and value.size <= MOST_ENTRIES
         plain = value.tolist() if listed else value

@@ -241,9 +241,6 @@ def within(
         seed: for both.
         names: of x and y, for reasons.
 
-    Raises:
-        InputError: an option out of range, or columns that are not one number a unit.
-
     Examples:
         Two losses, between which both numbers differ, and within which one falls while the other rises:
 
@@ -293,9 +290,6 @@ def beyond(
         level: of the intervals.
         seed: for all.
         names: of x, baseline and y, for reasons.
-
-    Raises:
-        InputError: as `within`.
 
     Source: test: Freedman & Lane 1983, A nonstochastic interpretation of reported significance levels.
 
@@ -375,9 +369,6 @@ def quadratic(
         level: of the intervals.
         seed: for the resamples.
         names: of x and y, for reasons.
-
-    Raises:
-        InputError: as `within`.
 
     Examples:
         >>> import numpy as np
@@ -474,9 +465,6 @@ def levels(
         seed: for all.
         names: of x and y, for reasons.
 
-    Raises:
-        InputError: as `within`; a setting of several families.
-
     Examples:
         >>> config = [f"{loss} {k}" for loss in "ab" for k in range(4)]
         >>> x, y = [1, 2, 3, 4, 11, 12, 13, 14], [4, 3, 2, 1, 14, 13, 12, 11]
@@ -517,9 +505,6 @@ def means(columns: ArrayLike, config: ArrayLike, family: ArrayLike) -> tuple[Flo
     Returns:
         Means, (columns, settings), NaN for a setting without a run, in the order of the names of the settings, and
         the family of each setting.
-
-    Raises:
-        InputError: a setting of several families.
 
     Examples:
         >>> cocos.correlation.means([[1, 3, 5]], config=["a", "a", "b"], family=["triplet"] * 3)

@@ -22,11 +22,7 @@ OF_A_PART = {"part", "device", "checkpoint_path", "data_path", "share", "unit", 
 
 
 def _read(text: Any) -> tuple[int, int]:
-    """The number of a part, from 1 on, and how many there are.
-
-    Raises:
-        InputError: it is no `i/n`.
-    """
+    """The number of a part, from 1 on, and how many there are."""
     found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", str(text), re.ASCII)
     place, number = map(int, found.groups()) if found else (0, 0)
     if not 1 <= place <= number <= MOST_PARTS:
@@ -36,9 +32,6 @@ def _read(text: Any) -> tuple[int, int]:
 
 def batches_of(part: str, number: int) -> slice:
     """Places of the batches of a part, next to each other, of a number of batches.
-
-    Raises:
-        InputError: it is no `i/n`, or n is larger than the number of batches.
 
     Examples:
         >>> [cocos.results.parts.batches_of(part, 5) for part in ("1/2", "2/2")]

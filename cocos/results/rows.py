@@ -41,9 +41,6 @@ def row(data: xr.Dataset) -> xr.Dataset:
         A Dataset without the dim run, with the coordinates `family` and `config` where a loss is counted, `batch_size`
         and `sha256` where they are known. `cocos.results.concat` makes a table of several.
 
-    Raises:
-        InputError: a table, a count of several losses, or a Dataset of another measure.
-
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> data = cocos.measures.count(embeddings, "triplet", batch_size="all", metrics=True)
@@ -176,9 +173,6 @@ def concat(rows: Sequence[xr.Dataset], **coordinates: Any) -> xr.Dataset:
         rows: of `row`, or tables.
         **coordinates: along `run`: one value for each run, in their order, or one for all; such as `seed=[0, 1, 2]`,
             `config=[...]` or `data="captions"`.
-
-    Raises:
-        InputError: no run, another number of values than of runs, or a coordinate with the name of a number.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))

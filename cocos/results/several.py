@@ -24,11 +24,7 @@ PADDED = ("batch", "query")
 
 
 def given(losses: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
-    """The losses of a list, or of a dict of label -> loss.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The losses of a list, or of a dict of label -> loss."""
     found = list(losses.values()) if isinstance(losses, Mapping) else list(losses)
     if not found:
         raise InputError(f"loss: {losses!r}, expected one loss at least")
@@ -36,11 +32,7 @@ def given(losses: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
 
 
 def expanded(loss: Any) -> Any:
-    """What is counted: a loss, a list or a dict of them; of a loss of several matrices of scores, its layers.
-
-    Raises:
-        InputError: such a loss stands beside others.
-    """
+    """What is counted: a loss, a list or a dict of them; of a loss of several matrices of scores, its layers."""
     if isinstance(loss, Layered):
         return loss.layers()
     many = loss.values() if isinstance(loss, Mapping) else loss if isinstance(loss, list | tuple) else ()
@@ -51,11 +43,7 @@ def expanded(loss: Any) -> Any:
 
 
 def labels(losses: Mapping[str, Any] | Sequence[Any], known: Sequence[str]) -> list[str]:
-    """Unique labels of several losses: those of a dict, or the losses with their parameters, which are `known`.
-
-    Raises:
-        InputError: naming a loss that occurs twice.
-    """
+    """Unique labels of several losses: those of a dict, or the losses with their parameters, which are `known`."""
     found = list(map(str, losses)) if isinstance(losses, Mapping) else list(known)
     for name in found:
         if found.count(name) > 1:
@@ -124,9 +112,6 @@ def each(data: xr.Dataset) -> dict[str, xr.Dataset]:
     """Take the losses of a Dataset apart: label -> the Dataset that a call with this loss alone returns.
 
     A Dataset without the dimension `loss` is one of its own, by the name of its loss.
-
-    Raises:
-        InputError: the Dataset has the dimension `loss` and was not made by cocos.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
