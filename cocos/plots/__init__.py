@@ -1,7 +1,9 @@
 """Plots: each draws the Dataset of the measure of its name on Axes, and computes nothing.
 
-A file holds one plot, the `title` that states what its Dataset shows, the `size` of a panel if it is not the usual one,
-and `together`, the options that panels side by side share.
+A file holds one plot: a function of `dataset`, one of its measure or several, their `names` (None: their losses), and
+`ax` (None: the current Axes). Beside it stand the `title` that states what the Dataset shows, `SIZE` or `size` of a
+panel if it is not the usual one, `together`, the options that panels side by side share, and `ALONE`, the reason why
+several Datasets cannot share the plot.
 """
 
 import importlib

@@ -8,13 +8,15 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from cocos.plots.labels import SIDE_LENGTH, below, palette, single
+from cocos.plots.labels import SIDE_LENGTH, below, palette, single, titled
 from cocos.plots.wording import percent, plain
 
 # Height of all bars of a row, in rows.
 RULE_HEIGHT = 0.76
 # Height of a row, and of everything beside the rows, in inches.
 RULE_INCHES, AROUND_INCHES = 0.24, 1.9
+# Why several Datasets cannot share the plot.
+ALONE = "its rows are the rules and filters of one audit"
 
 
 def audit(dataset: xr.Dataset | Sequence[xr.Dataset], *, ax: Axes | None = None) -> Axes:
@@ -24,16 +26,12 @@ def audit(dataset: xr.Dataset | Sequence[xr.Dataset], *, ax: Axes | None = None)
     are known to be positive; a line marks the push on all of these. An asterisk marks a published
     threshold. Each direction has a bar of its own.
 
-    Args:
-        dataset: of `cocos.measures.audit`.
-        ax: where to draw; None is the current Axes.
-
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3)[:2], [0, 0, 1], [0, 1])
         >>> cocos.plots.audit(cocos.measures.audit(embeddings, batch_size="all")).has_data()
         True
     """
-    data, ax = single(dataset, alone()), ax or plt.gca()
+    data, ax = single(dataset, ALONE), ax or plt.gca()
     names = [str(name) for name in data["direction"].values]
     rows, colours = _rows(data), palette(max(len(names), 2))
     height = RULE_HEIGHT / len(names)
@@ -51,8 +49,7 @@ def audit(dataset: xr.Dataset | Sequence[xr.Dataset], *, ax: Axes | None = None)
     ax.set_xlim(0, max(1e-3, 1.05 * ax.get_xlim()[1]))
     ax.grid(axis="x", color="0.92")
     ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.set_title(title(data), fontsize="medium")
+    titled(ax, title(data))
     labels = [plain(name, SIDE_LENGTH) for name in names]
     handles = [Patch(color=colour, label=label) for label, colour in zip(labels, colours, strict=False)]
     if data.attrs["known"] and "filter" in data.dims:
@@ -104,8 +101,3 @@ def title(data: xr.Dataset) -> str:
 def size(data: xr.Dataset) -> tuple[float, float]:
     """Width and height of one panel in inches."""
     return 6.6, AROUND_INCHES + RULE_INCHES * len(_rows(data))
-
-
-def alone() -> str:
-    """Why several Datasets cannot share the plot."""
-    return "its rows are the rules and filters of one audit"

@@ -32,6 +32,8 @@ PALE = 0.45
 BLUE, ORANGE = palette(2)
 # Lines of the text of a query, and characters per line.
 QUERY_LINES, QUERY_CHARACTERS = 7, 18
+# Why several Datasets cannot share the plot.
+ALONE = "its bars are the candidates of one query under one model"
 
 
 def contributors(
@@ -61,7 +63,7 @@ def contributors(
         >>> cocos.plots.contributors(cocos.measures.contributors(embeddings, row=0)).has_data()
         True
     """
-    dataset, ax = single(dataset, alone()), ax or plt.gca()
+    dataset, ax = single(dataset, ALONE), ax or plt.gca()
     attrs, one = dataset.attrs, dataset.isel(candidate=slice(MOST_BARS))
     rows, part, weight = (one[name].values for name in ("candidate_index", "part", "weight"))
     known = attrs.get("share") != "unknown"
@@ -173,11 +175,6 @@ def title(dataset: xr.Dataset) -> str:
         f"{attrs['contributing']} of {attrs['negatives']} negatives contribute and carry "
         f"{percent(attrs['contributing_part'])} of the push"
     )
-
-
-def alone() -> str:
-    """State why several Datasets cannot share the plot."""
-    return "its bars are the candidates of one query under one model"
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:

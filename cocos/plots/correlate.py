@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from cocos.base.errors import InputError, nearest
-from cocos.plots.labels import below, palette, single
+from cocos.plots.labels import below, palette, single, titled
 from cocos.plots.wording import plain
 
 # Markers of families.
@@ -24,6 +24,10 @@ RUN_POINTS = {
 LOG_RATIO = 10.0
 # Ratio of the largest x to the smallest up to which a logarithmic axis has ticks between powers of ten.
 FEW_DECADES = 100.0
+# Why several Datasets cannot share the plot.
+ALONE = "its points are the runs of one table"
+# Width and height of one panel in inches.
+SIZE = (5.2, 4.2)
 
 
 def correlate(
@@ -47,7 +51,7 @@ def correlate(
         >>> cocos.plots.correlate(data).has_data()
         True
     """
-    data, ax = single(dataset, alone()), ax or plt.gca()
+    data, ax = single(dataset, ALONE), ax or plt.gca()
     names = [str(each) for each in data["x"].values]
     if x is not None and x not in names:
         raise InputError(nearest("x", x, names))
@@ -60,9 +64,13 @@ def correlate(
         marker = FAMILY_MARKERS[place % len(FAMILY_MARKERS)]
         own = one.isel(run=np.flatnonzero(data["family"].values == family))
         pairs = list(zip(own["x_value"].values, own["y_value"].values, strict=True))
-        if show == "checkpoints":
-            _ways(ax, pairs, colour)
-        ends = np.array([_end(*each) for each in pairs])
+        ends = np.full((len(pairs), 2), np.nan)  # the last checkpoint that has either; not drawn where it lacks one
+        for end, (across, up) in zip(ends, pairs, strict=True):
+            if len(there := np.flatnonzero(np.isfinite(across) | np.isfinite(up))):
+                end[:] = across[there[-1]], up[there[-1]]
+            if show == "checkpoints":
+                known = np.isfinite(across) & np.isfinite(up)
+                ax.plot(across[known], up[known], color=colour, linewidth=0.6, alpha=0.45, zorder=1)
         size = 3.5 if show == "checkpoints" else 5.5
         ax.plot(*ends.T, marker, color=colour, markersize=size, alpha=0.8, linestyle="none", markeredgecolor="white",
                 markeredgewidth=0.4)  # fmt: skip
@@ -72,8 +80,7 @@ def correlate(
     _scale(ax, np.concatenate(drawn))
     ax.set_xlabel(_labelled(str(one["x"].item()), str(one["x_units"].item())))
     ax.set_ylabel(_labelled(data.attrs["y"], data.attrs["y_units"]))
-    ax.set_title(title(data, x, show), fontsize="medium")
-    ax.spines[["top", "right"]].set_visible(False)
+    titled(ax, title(data, x, show))
     if len(handles) > 1:
         below(ax, handles=handles, ncols=min(len(handles), 3))
     return ax
@@ -82,19 +89,6 @@ def correlate(
 def _labelled(name: str, units: str) -> str:
     """Name of an axis with its unit."""
     return plain(name, 40) + (f" ({plain(units, 30)})" if units not in {"", "1"} else "")
-
-
-def _ways(ax: Axes, pairs: Sequence[tuple[np.ndarray, np.ndarray]], colour) -> None:
-    """Draw the checkpoints of every run as a thin line."""
-    for across, up in pairs:
-        known = np.isfinite(across) & np.isfinite(up)
-        ax.plot(across[known], up[known], color=colour, linewidth=0.6, alpha=0.45, zorder=1)
-
-
-def _end(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """The last checkpoint that has either; not drawn where it lacks one."""
-    there = np.flatnonzero(np.isfinite(x) | np.isfinite(y))
-    return (x[there[-1]], y[there[-1]]) if len(there) else (np.nan, np.nan)
 
 
 def _scale(ax: Axes, values: np.ndarray) -> None:
@@ -127,13 +121,3 @@ def title(data: xr.Dataset, x: str | None = None, show: str = "runs") -> str:
         said.append(f"{told}, p = {p:.2g}, n = {int(each['number'])}")
     start = f"{plain(str(one['x'].item()), 30)} and {plain(data.attrs['y'], 30)} {where}"
     return "\n".join([f"{start}, rank correlation", *said] if said else [f"{start}: no rank correlation is defined"])
-
-
-def alone() -> str:
-    """State why several Datasets cannot share the plot."""
-    return "its points are the runs of one table"
-
-
-def size(dataset: xr.Dataset | Sequence[xr.Dataset]) -> tuple[float, float]:
-    """Width and height of one panel in inches."""
-    return 5.2, 4.2

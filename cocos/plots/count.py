@@ -57,7 +57,11 @@ def count(
     narrow = 45 * ax.figure.get_size_inches()[0] / len(upper) < 6 * max(map(len, ticks[1:]))  # points, roughly
     slanted = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if narrow else {}
     ax.set_xticks(np.arange(len(upper)), ticks, **slanted)
-    ax.set_yticks([-ROW_HEIGHT * row for row in range(len(found))], [_said(n, each) for n, each in several.items()])
+    rows = []
+    for name, each in several.items():
+        held = [f"{float(one['negatives'].mean()):.0f}" for one in results.sides(each).values()]
+        rows.append(f"{name}\n{plain(each.attrs['sample'])}, of {' / '.join(dict.fromkeys(held))}")
+    ax.set_yticks([-ROW_HEIGHT * row for row in range(len(found))], rows)
     ax.tick_params(axis="y", length=0)
     for tick, part in zip(ax.get_yticks(), found.values(), strict=True):
         said = " / ".join(number(float(mean)) for mean in part["mean"].values)
@@ -83,7 +87,7 @@ def count(
 
 
 def _drawn_of(datasets: Iterable[xr.Dataset]) -> str:
-    """The count that is drawn: by the part of the push where the unit of a loss is unknown, which compares all."""
+    """Choose the count that is drawn: by the part of the push where the unit of any loss is unknown."""
     unknown = any(data.attrs.get("share") == "unknown" for data in datasets)
     return "relative_per_query" if unknown else "contributing"
 
@@ -147,9 +151,3 @@ def _ticks(upper: np.ndarray, most: float) -> list[str]:
     lower = np.concatenate([[0], upper[:-1] + 1])
     upper = np.minimum(upper, np.maximum(lower, most)).astype(int)
     return ["none"] + [f"{a}" if a == b else f"{a}–{b}" for a, b in zip(lower[1:], upper[1:], strict=True)]
-
-
-def _said(name: str, data: xr.Dataset) -> str:
-    """Label a row with its name, the kind of its batches, and the negatives per query."""
-    negatives = [f"{float(data['negatives'].sel(direction=d).mean()):.0f}" for d in data["direction"].values]
-    return f"{name}\n{plain(data.attrs['sample'])}, of {' / '.join(dict.fromkeys(negatives))}"

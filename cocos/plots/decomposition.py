@@ -8,6 +8,7 @@ import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 
+from cocos import results
 from cocos.measures.decomposition import ON_PROXIES, on_proxies
 from cocos.plots.labels import SIDE_LENGTH, below, palette, series
 from cocos.plots.wording import plain
@@ -31,11 +32,6 @@ def decomposition(
     or for each of several losses or files, whose directions have other lines. Class proxies have boxes of their own, of
     the mean over the batches for each proxy. Queries without a gradient are left out,
     and a note gives their part.
-
-    Args:
-        dataset: of `cocos.measures.decomposition`, or several.
-        names: of several; None: their losses.
-        ax: where to draw; None is the current Axes.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
@@ -72,8 +68,7 @@ def decomposition(
 
 def _sides(data: xr.Dataset) -> dict[str, xr.Dataset]:
     """Every direction by its name, and the forces on class proxies, if there are any."""
-    found = {str(side): data.sel(direction=side) for side in data["direction"].values}
-    return found | ({ON_PROXIES: forced} if (forced := on_proxies(data)) else {})
+    return results.sides(data) | ({ON_PROXIES: forced} if (forced := on_proxies(data)) else {})
 
 
 def _moved(data: xr.Dataset) -> xr.DataArray:

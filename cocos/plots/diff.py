@@ -9,11 +9,13 @@ from matplotlib.axes import Axes
 
 from cocos.base.errors import InputError, nearest
 from cocos.measures.diff import COMPARED
-from cocos.plots.labels import SIDE_LENGTH, STYLES, below, palette, series
+from cocos.plots.labels import SIDE_LENGTH, STYLES, below, palette, series, titled
 from cocos.plots.wording import listed, plain
 
 # Values of a run that are drawn unless another one is named: the first that both runs have.
 RUN_METRICS = ("R@1", "contributing")
+# Width and height of one panel in inches.
+SIZE = (6.6, 4.4)
 
 
 def diff(
@@ -40,7 +42,7 @@ def diff(
         True
     """
     every = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
-    ax, several = ax or plt.gca(), series(every, names or [_pair(each) for each in every])
+    ax, several = ax or plt.gca(), series(every, names or [" - ".join(each["version"].values[::-1]) for each in every])
     steps = {"step" in each.dims for each in every}
     if len(steps) > 1:
         raise InputError("queries and steps have no common axis: draw comparisons of results and of runs apart")
@@ -50,16 +52,10 @@ def diff(
     (_over_steps if steps == {True} else _over_queries)(several, metric, ax)
     unit = COMPARED.get(metric, ("", ""))[1].replace("1", "")
     ax.set_ylabel(("" if steps == {True} else "change of ") + plain(metric) + (f" ({unit})" if unit else ""))
-    ax.set_title(title(every, list(several), metric), fontsize="medium")
-    ax.spines[["top", "right"]].set_visible(False)
+    titled(ax, title(every, list(several), metric))
     if len(ax.get_legend_handles_labels()[0]) > 1:
         below(ax)
     return ax
-
-
-def _pair(data: xr.Dataset) -> str:
-    """Names of the two that a Dataset compares."""
-    return f"{data['version'].values[1]} - {data['version'].values[0]}"
 
 
 def _chosen(metric: str | None, data: xr.Dataset) -> str:
@@ -122,8 +118,3 @@ def title(datasets: Sequence[xr.Dataset], names: Sequence[str], metric: str) -> 
         parts.append("; ".join(said))
     where = f" at step {int(datasets[0]['step'][-1])}" if "step" in datasets[0].dims else ""
     return f"{metric}{where}: {listed(names, parts)}"
-
-
-def size(dataset: xr.Dataset | Sequence[xr.Dataset]) -> tuple[float, float]:
-    """Width and height of one panel in inches."""
-    return 6.6, 4.4

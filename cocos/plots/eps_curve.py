@@ -17,6 +17,8 @@ USUAL_EPS = (1e-3, 1e-1)
 COMPARED_EPS = (1e-4, 1e-2)
 # Smallest count on the axis of counts.
 SMALLEST_COUNT = 1e-3
+# Width and height of one panel in inches.
+SIZE = (7.2, 4.6)
 
 
 def eps_curve(
@@ -102,8 +104,3 @@ def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
     if len(datasets) > 1:
         text += f"; {names[least]}: {between([float(each) for each in ends[least]], number)}"
     return text
-
-
-def size(datasets: Sequence[xr.Dataset]) -> tuple[float, float]:
-    """Width and height of one panel in inches."""
-    return 7.2, 4.6

@@ -20,6 +20,8 @@ GRADIENT_VIEWS = ("matrix", "queries")
 AXIS_NAME = 24
 # Cosine from which on the text of a cell is white on its dark colour.
 DARK_CELL = 0.65
+# Why several Datasets cannot share the plot.
+ALONE = "its cells are the pairs of losses of one file"
 
 
 def gradients(
@@ -43,7 +45,7 @@ def gradients(
         >>> cocos.plots.gradients(data).has_data()
         True
     """
-    dataset, ax = single(dataset, alone()), ax or plt.gca()
+    dataset, ax = single(dataset, ALONE), ax or plt.gca()
     if show is not None and show not in GRADIENT_VIEWS:
         raise InputError(nearest("show", show, GRADIENT_VIEWS))
     side = results.direction(direction, [str(name) for name in dataset["direction"].values])
@@ -109,8 +111,3 @@ def size(dataset: xr.Dataset) -> tuple[float, float]:
     """Width and height of one panel in inches."""
     number = dataset.sizes["one"]
     return (6.4, 4.4) if number == 2 else (2.6 + 0.95 * number, 2.2 + 0.85 * number)
-
-
-def alone() -> str:
-    """Why several Datasets cannot share the plot."""
-    return "its cells are the pairs of losses of one file"

@@ -44,6 +44,12 @@ CHARACTERS_PER_INCH = 108
 LINE_SPACING = 1.25
 
 
+def titled(ax: Axes, text: str) -> None:
+    """Give axes their title, and leave out the frame at the top and on the right."""
+    ax.set_title(text, fontsize="medium")
+    ax.spines[["top", "right"]].set_visible(False)
+
+
 def series(dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | None) -> dict[str, xr.Dataset]:
     """Datasets that share a plot by their names, by default those of their losses; equal names get numbers.
 

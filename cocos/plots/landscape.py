@@ -25,6 +25,8 @@ ARROW_DECADES = 4
 LEGEND_MARK = 7.0
 # Superscripts for powers of ten: a formula in dollar signs would be drawn literally.
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+# Why several Datasets cannot share the plot.
+ALONE = "a landscape fills its plane with colour, so a second one would cover it"
 
 
 def landscape(
@@ -52,7 +54,7 @@ def landscape(
         >>> cocos.plots.landscape(cocos.measures.landscape("t^2", points=9)).has_data()
         True
     """
-    dataset, ax = single(dataset, alone()), ax or plt.gca()
+    dataset, ax = single(dataset, ALONE), ax or plt.gca()
     x, y, height = (dataset[name].values for name in ("x", "y", "height"))
     title = plain(dataset.attrs["title"].removeprefix("Landscape of "), 120)
     if ax.name == "3d":
@@ -84,11 +86,11 @@ def landscape(
 
 def bar(figure: Figure, axes: Sequence[Axes], label: str = "loss (nats)", **style) -> None:
     """Draw the colour bar that panels with `common` share."""
-    shared_bar(figure, axes, COMMON_LEVELS, "both", label=label, ticks=COMMON_LEVELS[::4], format=_decade, **style)
 
+    def decade(level: float, _=None) -> str:
+        return f"{level:g}" if 1e-3 < level < 1e4 else "10" + str(round(np.log10(level))).translate(SUPERSCRIPTS)
 
-def _decade(level: float, _=None) -> str:
-    return f"{level:g}" if 1e-3 < level < 1e4 else "10" + str(round(np.log10(level))).translate(SUPERSCRIPTS)
+    shared_bar(figure, axes, COMMON_LEVELS, "both", label=label, ticks=COMMON_LEVELS[::4], format=decade, **style)
 
 
 def _logarithmic(height: np.ndarray) -> bool:
@@ -166,8 +168,3 @@ def _marks(dataset: xr.Dataset, ax: Axes) -> None:
         apart = f", {gap:.0e} apart" if np.isfinite(gap) else ""
         ax.plot(*predicted, "x", markersize=8, color="white", markeredgewidth=1.6, path_effects=outline,
                 linestyle="none", label=f"minimum predicted{apart}", zorder=7)  # fmt: skip
-
-
-def alone() -> str:
-    """State why several Datasets cannot share the plot."""
-    return "a landscape fills its plane with colour, so a second one would cover it"

@@ -6,11 +6,13 @@ import matplotlib.pyplot as plt
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos.plots.labels import STYLES, curves, drawn, palette, series, whole
+from cocos.plots.labels import STYLES, curves, drawn, palette, series, titled, whole
 from cocos.plots.wording import between, listed
 
 # Identifier of the curves among the lines of the axes.
 CURVE = "push of the heaviest"
+# Width and height of one panel in inches.
+SIZE = (6.4, 4.4)
 
 
 def lorenz(
@@ -54,8 +56,7 @@ def lorenz(
     )
     ax.grid(axis="y", color="0.92")
     ax.set_axisbelow(True)
-    ax.set_title(title(list(several.values()), list(several)), fontsize="medium")
-    ax.spines[["top", "right"]].set_visible(False)
+    titled(ax, title(list(several.values()), list(several)))
     if len(lines) > 1:
         at = [float(one["held"].sel(k=min(3, most), method="nearest")) for _, one in lines]
         order = sorted(range(len(lines)), key=lambda k: -at[k])
@@ -70,8 +71,3 @@ def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
     held = [between(data["held"].sel(k=k).values) for data in datasets]
     heaviest = f"{k} heaviest negatives carry" if k > 1 else "heaviest negative carries"
     return f"The {heaviest} {listed(names, held)} of a query's push"
-
-
-def size(datasets: Sequence[xr.Dataset]) -> tuple[float, float]:
-    """Width and height of one panel in inches."""
-    return 6.4, 4.4

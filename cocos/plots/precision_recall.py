@@ -7,7 +7,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from cocos import results
-from cocos.plots.labels import below, palette, series
+from cocos.plots.labels import below, palette, series, titled
 from cocos.plots.wording import listed, plain
 
 # Smallest recall at which one threshold is drawn; below it, a few pairs decide the precision.
@@ -55,9 +55,8 @@ def precision_recall(
         ax.plot(data["recall"][shown], data["precision"][shown], color="0.1" if single else colour, linewidth=1.8,
                 label=f"{said}one threshold for all pairs (micro)")  # fmt: skip
     ax.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
-    ax.set_title(title(list(several.values()), list(several), direction), fontsize="medium")
+    titled(ax, title(list(several.values()), list(several), direction))
     below(ax, ncols=1)
-    ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from cocos import results
 from cocos.base.errors import InputError, nearest
 from cocos.counting.statistics import Difference
-from cocos.plots.labels import SIDE_LENGTH, single
+from cocos.plots.labels import SIDE_LENGTH, single, titled
 from cocos.plots.wording import number, plain
 
 # Grey level of a difference that is not resolved.
@@ -20,6 +20,8 @@ UNRESOLVED_GREY = "0.55"
 VARIANT_LENGTH = 34
 # Inches of a row, and of the axis and the title.
 ROW_INCHES, REST_INCHES = 0.32, 1.9
+# Why several Datasets cannot share the plot.
+ALONE = "its rows are the variants of one setting"
 
 
 def replay(
@@ -45,7 +47,7 @@ def replay(
         >>> cocos.plots.replay(data).has_data()
         True
     """
-    dataset = single(dataset, alone())
+    dataset = single(dataset, ALONE)
     ax, by = ax or plt.gca(), metric or str(dataset.attrs["by"])
     known = [str(name) for name in dataset["metric"].values]
     if by not in known:
@@ -67,8 +69,7 @@ def replay(
     ax.set_ylim(places.min(initial=0) - 0.7, 0.7)
     units = dataset["metric"].attrs.get("units", "")
     ax.set_xlabel(f"change of {plain(by)}{plain(units)} per query, {100 * level:g} % interval")
-    ax.set_title(title(one), fontsize="medium")
-    ax.spines[["top", "right"]].set_visible(False)
+    titled(ax, title(one))
     return ax
 
 
@@ -126,8 +127,3 @@ def title(one: xr.Dataset) -> str:
 def size(dataset: xr.Dataset) -> tuple[float, float]:
     """Width and height of one panel in inches."""
     return 7.2, REST_INCHES + ROW_INCHES * max(3, dataset.sizes["variant"] - 1)
-
-
-def alone() -> str:
-    """Why several Datasets cannot share the plot."""
-    return "its rows are the variants of one setting"

@@ -28,6 +28,8 @@ NARROWEST_ROW = 2.3
 MOST_QUERIES, MOST_CANDIDATES, MOST_CELLS = 60, 40, 600
 # Characters per line and lines of a text in a cell.
 CELL_CHARACTERS, CELL_LINES = 14, 6
+# Why several Datasets cannot share the plot.
+ALONE = "its rows are pictures of what one model retrieves"
 
 
 def retrievals(
@@ -54,7 +56,7 @@ def retrievals(
         >>> cocos.plots.retrievals(cocos.measures.retrievals(embeddings, queries=2, k=2)).has_data()
         True
     """
-    dataset, ax = single(dataset, alone()), ax or plt.gca()
+    dataset, ax = single(dataset, ALONE), ax or plt.gca()
     show = pictures or (lambda side, row: f"{side}\n{row}")
     queries, ranks = dataset.sizes["query"], dataset.sizes["rank"]
     end = 1 + QUERY_GAP + max(NARROWEST_ROW, ranks) * CELL_STEP + QUERY_GAP
@@ -114,11 +116,6 @@ def title(dataset: xr.Dataset) -> str:
     first = int((dataset["best_rank"] == 1).sum())
     side = plain(dataset.attrs["direction"], 30)
     return f"{side}: a positive comes first for {first} of {dataset.sizes['query']} queries"
-
-
-def alone() -> str:
-    """State why several Datasets cannot share the plot."""
-    return "its rows are pictures of what one model retrieves"
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from cocos.base.errors import InputError, nearest
 from cocos.measures.run import axis, widest
-from cocos.plots.labels import STYLES, below, palette, series, sides
+from cocos.plots.labels import STYLES, below, palette, series, sides, titled
 from cocos.plots.wording import listed
 from cocos.results import records
 
@@ -118,7 +118,7 @@ def run(
     _alarms(list(several.values()), ax)
     ax.margins(x=0.03, y=0.1)
     ax.set(xlabel="training step", ylabel=ylabel)
-    ax.set_title(_title(subject, drawn, keys[0]), fontsize="medium")
+    titled(ax, _title(subject, drawn, keys[0]))
     if show in {"negatives", "recall", "idle", "sources", "dtp", "alignment"}:
         highest = max((float(np.nanmax(values)) for *_, values in lines if values.notnull().any()), default=0.0)
         ax.set_ylim(0, max(ax.get_ylim()[1], 1.05 * highest) if highest > 0 else 1)
@@ -127,7 +127,6 @@ def run(
     ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     if len(lines) > 1:
         below(ax, ncols=2)
-    ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 

@@ -20,6 +20,8 @@ SHARE_LEVELS = tuple(k / 10 for k in range(11))
 LABEL_DISTANCE = 0.05
 # Lines that are visible on any colour, and in grey: nearly black, with a white outline.
 DARK_GREY, HALO = "0.05", [withStroke(linewidth=2.4, foreground=(1, 1, 1, 0.85))]
+# Why several Datasets cannot share the plot.
+ALONE = "a landscape of weights fills its plane with colour, so a second one would cover it"
 
 
 def score_landscape(dataset: xr.Dataset | Sequence[xr.Dataset], *, share: bool = False, ax: Axes | None = None) -> Axes:
@@ -34,7 +36,7 @@ def score_landscape(dataset: xr.Dataset | Sequence[xr.Dataset], *, share: bool =
         >>> cocos.plots.score_landscape(cocos.measures.score_landscape("triplet", points=9)).has_data()
         True
     """
-    dataset, ax = single(dataset, alone()), ax or plt.gca()
+    dataset, ax = single(dataset, ALONE), ax or plt.gca()
     score, weight = dataset["positive"].values, dataset["push"].transpose("negative", "positive").values
     levels, many = np.array(SHARE_LEVELS), int(dataset.attrs["negatives"])
     if share:
@@ -87,8 +89,3 @@ def _places(height: np.ndarray, levels: np.ndarray, score: np.ndarray) -> list[t
         if inside and (not kept or place - kept[-1] > LABEL_DISTANCE * len(score)):
             kept.append(place)
     return [(score[-1 - place], score[place]) for place in kept]
-
-
-def alone() -> str:
-    """State why several Datasets cannot share the plot."""
-    return "a landscape of weights fills its plane with colour, so a second one would cover it"

@@ -25,11 +25,6 @@ def sources(
 ) -> Axes:
     """Draw two bars for each loss or file and direction: parts of the push, and below, thinner, of the negatives.
 
-    Args:
-        dataset: of `cocos.measures.sources`, or several.
-        names: of several; None: their losses.
-        ax: where to draw; None is the current Axes.
-
     Examples:
         >>> side = torch.eye(4, dtype=torch.float64)
         >>> embeddings = cocos.Embeddings(side, 2 * side, negatives=side)

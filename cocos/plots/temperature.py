@@ -7,11 +7,13 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos.plots.labels import SIDE_LENGTH, below, dark, empty, palette, series, whole
+from cocos.plots.labels import SIDE_LENGTH, below, dark, empty, palette, series, titled, whole
 from cocos.plots.wording import listed, plain
 
 # Room above and below the temperatures, as a ratio.
 ROOM = 1.25
+# Width and height of one panel in inches.
+SIZE = (6.4, 4.4)
 
 
 def temperature(
@@ -24,11 +26,6 @@ def temperature(
 
     Thin lines are the directions alone, where there are two; an open triangle on the clip is a batch size at which the
     scale runs to it. Horizontal lines are the clip, and the temperature of the training, or of the loss.
-
-    Args:
-        dataset: of `cocos.measures.temperature`, or several.
-        names: of several; None: their losses.
-        ax: where to draw; None is the current Axes.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(4), torch.eye(4) + 0.1)
@@ -49,9 +46,8 @@ def temperature(
     if not ax.lines:
         empty(ax, "no temperature settles")
     ax.set(xlabel="rows of a batch", ylabel="temperature")
-    ax.set_title(title(list(several.values()), list(several)), fontsize="medium")
+    titled(ax, title(list(several.values()), list(several)))
     below(ax, ncols=2)
-    ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 

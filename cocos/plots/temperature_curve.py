@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from cocos import results
 from cocos.base.errors import InputError, nearest
-from cocos.plots.labels import below, curves, palette, series
+from cocos.plots.labels import below, curves, palette, series, titled
 from cocos.plots.wording import listed, number, percent, plain
 
 # Variables of each choice of `show`.
@@ -66,13 +66,12 @@ def temperature_curve(
         ax.annotate(f"{own:g}", (own, 1), xycoords=("data", "axes fraction"), xytext=(3, -10),
                     textcoords="offset points", fontsize="small", color="0.3")  # fmt: skip
     ax.set(xlabel=plain(parameter), ylabel="idle queries (%)" if show == "idle" else "negatives per query")
-    ax.set_title(title(list(several.values()), list(several), show), fontsize="medium")
+    titled(ax, title(list(several.values()), list(several), show))
     ax.set_ylim(0, 112 if show == "idle" else None)
     if show == "idle":
         _regimes([one for _, one in lines], parameter, ax)
     if len(lines) * len(SHOWN[show]) > 1:
         below(ax, ncols=1 if len(lines) > 1 else 2)
-    ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 

@@ -17,6 +17,8 @@ STRIPS = ((0.56, 0.44), (0.29, 0.22), (0.0, 0.24))
 DIRECTION_STYLES = ("-", "--")
 # Width of the name of a cut-off, as a fraction of the axis.
 NAME_WIDTH = 0.02
+# Width and height of one panel in inches.
+SIZE = (7.2, 6.6)
 
 
 def thresholds(
@@ -28,11 +30,6 @@ def thresholds(
     parts of the queries without any candidate, and without a positive. At the bottom, precision and recall over all
     pairs. Chosen cut-offs are vertical lines with their names; of several files, a colour each without ribbons, the
     lines alone.
-
-    Args:
-        dataset: of `cocos.measures.thresholds`, or several.
-        names: of several; None: their titles.
-        ax: where to draw; None is the current Axes.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
@@ -141,8 +138,3 @@ def title_of(several: dict[str, xr.Dataset]) -> str:
         one = data.isel(cutoff=chosen.index("best F1") if "best F1" in chosen else 0)
         parts.append(f"{percent(one['global_recall'])} at cosine {float(one['cutoff']):.2f}")
     return f"Positive pairs above the chosen cut-off: {listed(list(several), parts)}"
-
-
-def size(dataset: xr.Dataset | Sequence[xr.Dataset]) -> tuple[float, float]:
-    """Width and height of one panel in inches."""
-    return 7.2, 6.6

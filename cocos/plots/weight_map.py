@@ -8,7 +8,6 @@ import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, LogNorm
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from cocos import results
@@ -21,6 +20,10 @@ SHARE_DECADES = 4
 NOT_ABOVE_GREY, NO_PART_COLOUR, MARGIN_GREY = "0.88", "white", "0.35"
 COLUMN_ORDER = {"hardness": "the most pushed first", "batch": "in the order of the batch", "group": "by group"}
 ROW_ORDER = {"hardness": "most contributing first", "batch": "in the order of the batch", "group": "by group"}
+# Why several Datasets cannot share the plot.
+ALONE = "a matrix of weights fills its plane with colour, so a second one would cover it"
+# Width and height of one panel in inches.
+SIZE = (6.8, 5.8)
 
 
 def weight_map(
@@ -43,7 +46,7 @@ def weight_map(
         >>> cocos.plots.weight_map(cocos.measures.weight_map(embeddings)).has_data()
         True
     """
-    dataset, ax = single(dataset, alone()), ax or plt.gca()
+    dataset, ax = single(dataset, ALONE), ax or plt.gca()
     share, positive, negative = (dataset[name].values for name in ("share", "positive", "negative"))
     eps = float(dataset.attrs["eps"])
     above, (queries, candidates) = negative & (share > eps), share.shape
@@ -67,7 +70,12 @@ def weight_map(
     _margins(dataset, ax)
     order = dataset.attrs["order"]
     ax.set(xlabel=f"candidate, {COLUMN_ORDER[order]}", ylabel=f"query, {ROW_ORDER[order]}")
-    below(ax, handles=[*ax.get_legend_handles_labels()[0], *_patches(negative & ~above, ~positive & ~negative)])
+    handles = ax.get_legend_handles_labels()[0]
+    if (negative & ~above).any():
+        handles.append(Patch(facecolor=NOT_ABOVE_GREY, label="negative that does not contribute"))
+    if (~positive & ~negative).any():
+        handles.append(Patch(facecolor=NO_PART_COLOUR, edgecolor="0.5", label="takes no part"))
+    below(ax, handles=handles)
     ax.set_title(title(dataset), fontsize="medium", pad=44)
     return ax
 
@@ -92,12 +100,6 @@ def _margins(dataset: xr.Dataset, ax: Axes) -> None:
                    transform=right.get_yaxis_transform(), fontsize="x-small")  # fmt: skip
 
 
-def _patches(less: np.ndarray, out: np.ndarray) -> list[Patch | Line2D]:
-    """Legend entries of the cells outside the colour scale."""
-    found = [Patch(facecolor=NOT_ABOVE_GREY, label="negative that does not contribute")] if less.any() else []
-    return found + ([Patch(facecolor=NO_PART_COLOUR, edgecolor="0.5", label="takes no part")] if out.any() else [])
-
-
 def title(dataset: xr.Dataset) -> str:
     """State how many negatives of the batch contribute, and how many queries have none."""
     kind, _ = results.kind_of_weights(dataset.attrs)
@@ -107,16 +109,6 @@ def title(dataset: xr.Dataset) -> str:
         f"{name}: {above} of {int(dataset['negatives'].sum())} negatives contribute; {idle} of "
         f"{dataset.sizes['query']} queries have none"
     )
-
-
-def alone() -> str:
-    """State why several Datasets cannot share the plot."""
-    return "a matrix of weights fills its plane with colour, so a second one would cover it"
-
-
-def size(dataset: xr.Dataset) -> tuple[float, float]:
-    """Width and height of one panel in inches: a matrix with its margins."""
-    return 6.8, 5.8
 
 
 def together(datasets: Sequence[xr.Dataset]) -> dict[str, float | None]:

@@ -73,16 +73,12 @@ def names_of(datasets: Sequence[xr.Dataset]) -> list[str]:
     """Name Datasets that share a plot by their losses, with parameters or their files where a loss occurs twice."""
     names = [plain(data.attrs.get("loss", data.attrs.get("title", ""))) for data in datasets]
     whole = [plain(data.attrs.get("loss_repr", name)) for data, name in zip(datasets, names, strict=True)]
-    files = [plain(_file(data) or name) for data, name in zip(datasets, whole, strict=True)]
+    paths = [str(data.attrs.get("checkpoint_path", "")) for data in datasets]
+    stems = ["" if "\n" in path else PurePath(path).stem for path in paths]  # none where it is of several files
+    files = [plain(stem or name) for stem, name in zip(stems, whole, strict=True)]
     for longer in (whole, files):
         names = [long if names.count(name) > 1 else name for name, long in zip(names, longer, strict=True)]
     return names
-
-
-def _file(data: xr.Dataset) -> str:
-    """Name of the file that a Dataset is of, without its suffix; empty where it is of none, or of several."""
-    path = str(data.attrs.get("checkpoint_path", ""))
-    return "" if "\n" in path else PurePath(path).stem
 
 
 def numbered(names: Sequence[str]) -> list[str]:

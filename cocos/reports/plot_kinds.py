@@ -1,9 +1,9 @@
 """The kinds of plots: every measure that has a plot of its name, with the options that both of them take.
 
 Nothing is listed by hand. The options of a kind are the parameters of its measure and of its plot, their meaning comes
-from the docstrings. Beside its plot, a file of `cocos.plots` may define `size(dataset) -> (width, height)`, the inches
-of one panel, `together(datasets) -> options`, the options that panels side by side share, and `alone() -> reason` where
-several Datasets cannot share the plot.
+from the docstrings. Beside its plot, a file of `cocos.plots` may define `SIZE`, or `size(dataset)`, the width and
+height of one panel in inches, `together(datasets)`, the options that panels side by side share, and `ALONE`, the reason
+why several Datasets cannot share the plot.
 """
 
 import difflib
@@ -26,7 +26,7 @@ from cocos.engine.sampling import Progress
 from cocos.reports import saving
 from cocos.reports.layout import Table
 
-# Inches of a panel of a plot without a `size`: the default of matplotlib.
+# Inches of a panel of a plot without a size of its own: the default of matplotlib.
 DEFAULT_SIZE = (6.4, 4.8)
 # Panels of several runs that stand side by side, where each has one.
 ACROSS = 3
@@ -141,7 +141,7 @@ class PlotKind:
     @property
     def alone(self) -> str:
         """Why several Datasets cannot share the plot."""
-        return getattr(sys.modules[self.plot.__module__], "alone", lambda: "it shows one Dataset")()
+        return getattr(sys.modules[self.plot.__module__], "ALONE", "it shows one Dataset")
 
     def draw(
         self,
@@ -159,7 +159,7 @@ class PlotKind:
         in a row, with the name in their titles.
         """
         module = sys.modules[self.plot.__module__]
-        size = getattr(module, "size", lambda data: DEFAULT_SIZE)
+        size = getattr(module, "size", lambda data: getattr(module, "SIZE", DEFAULT_SIZE))
         given = getattr(module, "together", lambda datasets: {})(found)
         given |= {name: value for name, value in options.items() if name in self.looks}
         if self.combines:
