@@ -1,11 +1,12 @@
 """Are two losses, or two ways of computing one, the same gradient: of every row, and of every pair?
 
-What differs is an `Outcome`: its form and its numbers, found by the questions below; `OUTCOMES` has the sentences.
+What differs is a finding, by a form of `OUTCOMES`, which has the sentences; the questions below look for it.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import Range, whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.encoders import device_of
+from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import cosine
 from cocos.engine.pair_gradients import (
@@ -39,7 +41,7 @@ from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Progress
 from cocos.losses.external.sides import Cached, Sides
 from cocos.measures.verify import TRIED_DTYPES
-from cocos.results.summaries import plain
+from cocos.results.summaries import chosen, entries
 
 # Largest difference of gradients that are the same, in parts of the largest gradient of a row: what the rounding of a
 # dtype leaves at temperatures from 0.05 on.
@@ -220,32 +222,15 @@ PULLED_TO = {
 }
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What was found.
-
-    Args:
-        form: of `OUTCOMES`.
-        ratio: the number in the sentence; NaN without one.
-        numbers: the others, by their names in the sentence.
-        same: whether the gradients agree, so that training with one is training with the other.
-    """
-
-    form: str
-    ratio: float = math.nan
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    same: bool = False
-
-    @property
-    def kind(self) -> str:
-        """Which question was answered, in one word."""
-        return OUTCOMES[self.form][0]
-
-    @property
-    def sentence(self) -> str:
-        """The verdict."""
-        written = {name: _written(name, value) for name, value in self.numbers.items()}
-        return OUTCOMES[self.form][1].format(ratio=number(self.ratio), **written)
+def outcome(
+    form: str, ratio: float = math.nan, numbers: Mapping[str, Any] = MappingProxyType({}), *, same: bool = False
+) -> Finding:
+    """An answer by its form in `OUTCOMES`, with its numbers; `same`: training with one is training with the other."""
+    kind, sentence = OUTCOMES[form]
+    said = sentence.format(ratio=number(ratio), **{name: _written(name, value) for name, value in numbers.items()})
+    return Finding(
+        kind, said, "ok" if same else "look", {"ratio": ratio, **numbers}, cure="" if same else NEXT_STEPS.get(kind, "")
+    )
 
 
 def number(value: float) -> str:
@@ -276,7 +261,7 @@ def _written(name: str, value: Any) -> str:
     match name, value:
         case _, None:
             return "every query" if name == "whose" else ""
-        case _, Outcome():
+        case _, Finding():
             return value.sentence
         case "percent", _:
             return f"{100 * value:.0f} %"
@@ -639,11 +624,11 @@ class Compared:
                     yield end, kind, fit(a, b, mask), float(a[mask].abs().sum()) / total
 
 
-def outcome(both: Compared) -> Outcome:
+def answer(both: Compared) -> Finding:
     """Ask the questions in their order; the first that applies has the answer."""
     if both.groups is not None or both.beyond:
         found = _unusable(both) or _scaled(both) or _along_rows(both)
-        if found is not None and (found.same or found.kind == "idle"):
+        if found is not None and (found.severity == "ok" or found.kind == "idle"):
             return found
         return _several(both, found) if both.groups is not None else _beyond(both, found)
     answers = (question(both) for question in QUESTIONS)
@@ -652,7 +637,7 @@ def outcome(both: Compared) -> Outcome:
     return found or _otherwise(both)
 
 
-def _several(both: Compared, found: Outcome | None) -> Outcome:
+def _several(both: Compared, found: Finding | None) -> Finding:
     """A difference that only queries with several positives have."""
     assert both.groups is not None
     positives = (both.groups[:, None] == both.groups[None, :]).sum(dim=1)
@@ -662,15 +647,15 @@ def _several(both: Compared, found: Outcome | None) -> Outcome:
         for form, factor in (("mean over positives", 1 / positives), ("sum over positives", positives)):
             scaled = fit(a * factor[:, None], b)
             if both.close(scaled) and scaled.ratio > 0:
-                return Outcome(form, numbers={"beside": both.factor(scaled.ratio)})
-    return Outcome("several positives", both.rows.ratio, {"inner": found or _unlike(both)})
+                return outcome(form, numbers={"beside": both.factor(scaled.ratio)})
+    return outcome("several positives", both.rows.ratio, {"inner": found or _unlike(both)})
 
 
-def _unlike(both: Compared) -> Outcome:
-    return Outcome("unlike", both.rows.ratio, {"cosine": both.cosine})
+def _unlike(both: Compared) -> Finding:
+    return outcome("unlike", both.rows.ratio, {"cosine": both.cosine})
 
 
-def _beyond(both: Compared, found: Outcome | None) -> Outcome:
+def _beyond(both: Compared, found: Finding | None) -> Finding:
     """A difference that only scores outside of the range of the data have."""
     if both.pairs is not None and found is None:
         rows, columns = both.layout.rows(0), both.layout.rows(1)
@@ -681,24 +666,24 @@ def _beyond(both: Compared, found: Outcome | None) -> Outcome:
             if gone.any():
                 above, below = cosines[gone & (cosines > 0)], cosines[gone & (cosines < 0)]
                 ends = (float(above.min()) if len(above) else None), (float(below.max()) if len(below) else None)
-                return Outcome("clamp", 0.0 if name == "B" else math.inf, {"name": name, "cosines": ends})
-    return Outcome("beyond", both.rows.ratio, {"inner": found or _unlike(both)})
+                return outcome("clamp", 0.0 if name == "B" else math.inf, {"name": name, "cosines": ends})
+    return outcome("beyond", both.rows.ratio, {"inner": found or _unlike(both)})
 
 
-def _unusable(both: Compared) -> Outcome | None:
+def _unusable(both: Compared) -> Finding | None:
     for name, one in (("A", both.first), ("B", both.second)):
         if not one.rows.isfinite().all():
             bad = (~one.rows.isfinite()).any(dim=1).nonzero().flatten().tolist()
-            return Outcome("nan", numbers={"name": name, "where": both.where(bad)})
+            return outcome("nan", numbers={"name": name, "where": both.where(bad)})
     empty = [not one.rows.any() for one in (both.first, both.second)]
     if all(empty):
-        return Outcome("idle")
+        return outcome("idle")
     if any(empty):
-        return Outcome("none", *((math.inf, {"name": "A"}) if empty[0] else (0.0, {"name": "B"})))
+        return outcome("none", *((math.inf, {"name": "A"}) if empty[0] else (0.0, {"name": "B"})))
     return None
 
 
-def _scaled(both: Compared) -> Outcome | None:
+def _scaled(both: Compared) -> Finding | None:
     """The same, up to a factor or not."""
     rows = both.rows
     if rows.off > both.tolerance * max(rows.other, 1e-300):
@@ -708,13 +693,13 @@ def _scaled(both: Compared) -> Outcome | None:
         if pairs.off > both.tolerance * max(pairs.other, 1e-300) or abs(pairs.ratio - rows.ratio) > both.room:
             return None
     if abs(rows.ratio - 1) <= both.tolerance:
-        return Outcome("same", rows.ratio, same=True)
+        return outcome("same", rows.ratio, same=True)
     if rows.ratio < 0:
-        return Outcome("negative factor", rows.ratio)
-    return Outcome("factor", rows.ratio, {"guess": both.guesses(rows.ratio)})
+        return outcome("negative factor", rows.ratio)
+    return outcome("factor", rows.ratio, {"guess": both.guesses(rows.ratio)})
 
 
-def _along_rows(both: Compared) -> Outcome | None:
+def _along_rows(both: Compared) -> Finding | None:
     """The same pair by pair; what differs points along the rows themselves, which normalising removes."""
     if both.pairs is None:
         return None
@@ -722,21 +707,21 @@ def _along_rows(both: Compared) -> Outcome | None:
     if pairs.off > both.room * max(pairs.other, 1e-300):
         return None
     same = both.factor(pairs.ratio) is None
-    inner = Outcome("same") if same else Outcome("factor", pairs.ratio, {"guess": both.guesses(pairs.ratio)})
+    inner = outcome("same") if same else outcome("factor", pairs.ratio, {"guess": both.guesses(pairs.ratio)})
     form = "unit vectors" if both.unit_rows else "one normalises"
-    return Outcome(form, pairs.ratio, {"inner": inner}, same and both.unit_rows)
+    return outcome(form, pairs.ratio, {"inner": inner}, same=same and both.unit_rows)
 
 
-def _rounding(both: Compared) -> Outcome | None:
+def _rounding(both: Compared) -> Finding | None:
     """A difference that is larger than the tolerance of a narrow dtype, and still small."""
     rows = both.rows
     off = float((both.second.rows - both.first.rows).abs().max()) / max(rows.size, 1e-300)
     if not both.narrow or off > 10 * both.tolerance or both.cosine < LIKE:
         return None
-    return Outcome("rounding", rows.ratio, {"largest": off, "tolerance": both.tolerance, "near": both.cosine})
+    return outcome("rounding", rows.ratio, {"largest": off, "tolerance": both.tolerance, "near": both.cosine})
 
 
-def _exchanged(both: Compared) -> Outcome | None:
+def _exchanged(both: Compared) -> Finding | None:
     """The other direction, or both directions."""
     a, b = both.first.rows, both.second.rows
     for own, other, mine, one, two in ((both.exchanged, b, a, "A", "B"), (both.returned, a, b, "B", "A")):
@@ -745,17 +730,17 @@ def _exchanged(both: Compared) -> Outcome | None:
         for form, rows in (("exchanged", own.rows), ("directions", (own.rows + mine) / 2)):
             found = fit(rows, other)
             if found.off <= both.room * max(found.other, 1e-300) and found.ratio > 0:
-                return Outcome(form, found.ratio, {"one": one, "two": two, "beside": both.factor(found.ratio)})
+                return outcome(form, found.ratio, {"one": one, "two": two, "beside": both.factor(found.ratio)})
     return None
 
 
-def _opposite(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+def _opposite(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
     """A pull where the other one pushes."""
     against = float(a[a * b < 0].abs().sum()) / max(float(a.abs().sum()), 1e-300)
-    return None if against < MOSTLY else Outcome("opposite", fit(a, b).ratio, {"cosine": both.cosine})
+    return None if against < MOSTLY else outcome("opposite", fit(a, b).ratio, {"cosine": both.cosine})
 
 
-def _mini_batch(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+def _mini_batch(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
     """A range of queries that alone has a gradient of its own."""
     own, other = (each[both.layout.rows(0)].abs().amax(dim=1) for each in (a, b))
     missing = (other <= both.room * other.max()) & (own > both.room * own.max())
@@ -764,10 +749,10 @@ def _mini_batch(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
         return None
     last = left[-1] == both.layout.number - 1 and len(left) < both.layout.number
     gone = missing.nonzero().flatten().tolist()
-    return Outcome("last" if last else "some alone", fit(a[left], b[left]).ratio, {"rows": left, "gone": gone})
+    return outcome("last" if last else "some alone", fit(a[left], b[left]).ratio, {"rows": left, "gone": gone})
 
 
-def _misaligned(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+def _misaligned(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
     """Queries that are pulled to other rows than their own candidates."""
     number_, rows = both.layout.number, both.layout.rows(0)
     a, b, own = a[rows], b[rows], torch.arange(both.layout.number, device=a.device)
@@ -779,10 +764,10 @@ def _misaligned(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
         return None
     kinds = both.layout.kind[wrong, target[wrong]].bincount(minlength=len(PAIR_KINDS))
     kept = float(b[own, number_ + own].clamp(max=0).sum() / a[own, number_ + own].clamp(max=0).sum())
-    return Outcome("misaligned", kept, {"rows": wrong.tolist(), "to": PAIR_KINDS[int(kinds.argmax())]})
+    return outcome("misaligned", kept, {"rows": wrong.tolist(), "to": PAIR_KINDS[int(kinds.argmax())]})
 
 
-def _own_positive(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+def _own_positive(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
     """Queries whose positive stands in the denominator more than once: weights of a softmax with whole multiples.
 
     With g the sum over the columns of A in parts of B's, B's negatives have m g times A's weight, with m the number of
@@ -813,7 +798,7 @@ def _own_positive(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
         return None
     often = sorted({int(each) - 1 for each in own_times[again].round()})
     kept = float(b.diagonal()[again].sum() / a.diagonal()[again].sum())
-    return Outcome("own positive", kept, {"whose": None if len(again) == total else again.tolist(), "often": often})
+    return outcome("own positive", kept, {"whose": None if len(again) == total else again.tolist(), "often": often})
 
 
 def _lines(x: Tensor, y: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
@@ -834,7 +819,7 @@ def _steepness(both: Compared, a: Tensor) -> float | None:
     return slope if slope > 0 and float((y - slope * x).abs().max()) <= WHOLE_NUMBERS else None
 
 
-def _blocks(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+def _blocks(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
     """Pairs across mini-batches or processes."""
     total = both.layout.number
     sizes = [total // k for k in range(total // 2, 1, -1) if total % k == 0]
@@ -842,7 +827,7 @@ def _blocks(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
     return next(filter(None, (ask(both, a, b, size) for ask, size in asked)), None)
 
 
-def _apart(both: Compared, a: Tensor, b: Tensor, size: int) -> Outcome | None:
+def _apart(both: Compared, a: Tensor, b: Tensor, size: int) -> Finding | None:
     """No pair across blocks of so many rows, and some within them."""
     block = both.layout.pair // size
     across, mixed = block[:, None] != block[None, :], both.layout.kind == PAIR_KINDS.index("in-batch")
@@ -850,10 +835,10 @@ def _apart(both: Compared, a: Tensor, b: Tensor, size: int) -> Outcome | None:
         return None
     part = float(a[across].abs().sum() / a.abs().sum())
     length = float(both.second.rows.norm() / both.first.rows.norm())
-    return Outcome("blocks", 0.0, {"size": size, "percent": part, "cosine": both.cosine, "length": length})
+    return outcome("blocks", 0.0, {"size": size, "percent": part, "cosine": both.cosine, "length": length})
 
 
-def _detached(both: Compared, a: Tensor, b: Tensor, size: int) -> Outcome | None:
+def _detached(both: Compared, a: Tensor, b: Tensor, size: int) -> Finding | None:
     """The same within blocks of so many rows, and not across them."""
     block = both.layout.pair // size
     across = block[:, None] != block[None, :]
@@ -864,11 +849,11 @@ def _detached(both: Compared, a: Tensor, b: Tensor, size: int) -> Outcome | None
     numbers = {"size": size, "elsewhere": both.factor(here.ratio)}
     there = fit(a, b, across & asking)
     if both.close(there) and abs(there.ratio - here.ratio) <= both.room:
-        return Outcome("detached", fit(a, b, across & ~asking).ratio, numbers)
-    return Outcome("across", fit(a, b, across).ratio, numbers)
+        return outcome("detached", fit(a, b, across & ~asking).ratio, numbers)
+    return outcome("across", fit(a, b, across).ratio, numbers)
 
 
-def _sources(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+def _sources(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
     """Kinds of pairs that one of them leaves out, or that alone differ."""
     off_diagonal = ~torch.eye(len(a), dtype=torch.bool, device=a.device)
     masks = {name: both.layout.kind == place for place, name in enumerate(PAIR_KINDS)}
@@ -879,24 +864,24 @@ def _sources(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
             part = sum(float(others[there[kind]].abs().sum()) for kind in gone) / float(others.abs().sum())
             rest = fit(a, b, torch.stack([mask for kind, mask in there.items() if kind not in gone]).any(dim=0))
             close = "rest" if both.factor(rest.ratio) is None else "scaled rest"
-            inner = Outcome(close if both.close(rest) else "other rest", rest.ratio)
-            return Outcome(form, ratio, {"kinds": gone, "percent": part, "inner": inner})
+            inner = outcome(close if both.close(rest) else "other rest", rest.ratio)
+            return outcome(form, ratio, {"kinds": gone, "percent": part, "inner": inner})
     fits = {kind: fit(a, b, mask) for kind, mask in there.items() if not both.zero(a, mask)}
     if len(fits) < 2 or not all(both.close(each) for each in fits.values()):
         scale = both.room * float(a.abs().max())
         apart = [kind for kind, mask in there.items() if float((b - a)[mask].abs().max()) > scale]
         if len(apart) != 1:
             return None
-        return Outcome("source", fit(a, b, there[apart[0]]).ratio, {"kinds": apart})
+        return outcome("source", fit(a, b, there[apart[0]]).ratio, {"kinds": apart})
     ratios = {kind: each.ratio for kind, each in fits.items()}
     usual = sorted(ratios.values())[len(ratios) // 2]
     apart = [kind for kind, ratio in ratios.items() if abs(ratio - usual) > 10 * both.room * max(abs(usual), 1)]
     if len(apart) == 1 and abs(usual - 1) <= 10 * both.room:
-        return Outcome("source", ratios[apart[0]], {"kinds": apart})
-    return Outcome("factors", numbers={"factors": ratios})
+        return outcome("source", ratios[apart[0]], {"kinds": apart})
+    return outcome("factors", numbers={"factors": ratios})
 
 
-def _another_temperature(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+def _another_temperature(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
     """Say by how much B multiplies its scores more than A, where the weights of both are those of a softmax.
 
     The logarithm of the ratio of two weights is then linear in the score, with the difference of both factors as its
@@ -915,7 +900,7 @@ def _another_temperature(both: Compared, a: Tensor, b: Tensor) -> Outcome | None
     if abs(slope) <= STRUCTURE or off > STRAIGHT * abs(slope) * float(x.abs().max()):
         return None
     if known is None or known + slope <= 0:
-        return Outcome("temperature", numbers={"slope": slope, "temperatures": None, "pull": None})
+        return outcome("temperature", numbers={"slope": slope, "temperatures": None, "pull": None})
     scale = known + slope  # what differs from the mean of cross-entropies at that scale
     candidates, positive = kind < PAIR_KINDS.index("query-query"), kind == PAIR_KINDS.index("positives")
     shares = (scale * both.cosines[rows]).masked_fill(~candidates, -math.inf).softmax(dim=1)
@@ -923,10 +908,10 @@ def _another_temperature(both: Compared, a: Tensor, b: Tensor) -> Outcome | None
     ratio = None if abs(pull.ratio - 1) <= PULL_ERROR else pull.ratio
     numbers = {"slope": slope, "temperatures": (1 / scale, 1 / known)}
     numbers["pull"] = math.nan if pull.off > PULL_ERROR * pull.other else ratio
-    return Outcome("temperature", scale / known, numbers)
+    return outcome("temperature", scale / known, numbers)
 
 
-def _push(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+def _push(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
     """The same pull, and another push."""
     rows = both.layout.rows(0)
     a, b = a[rows], b[rows]
@@ -936,10 +921,10 @@ def _push(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
     before, after = (float((once * each.masked_fill(positive, 0).clamp(min=0)).sum()) for each in (a, b))
     if not both.close(pull) or abs(pull.ratio - 1) > both.room or not before:
         return None
-    return Outcome("push", after / before, {"cosine": both.cosine})
+    return outcome("push", after / before, {"cosine": both.cosine})
 
 
-def _some_rows(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
+def _some_rows(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
     """Some queries, or a factor for each query."""
     a, b = a[both.layout.rows(0)], b[both.layout.rows(0)]
     scale = both.room * float(a.abs().max())
@@ -950,24 +935,24 @@ def _some_rows(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
     together = fit(a[apart], b[apart])
     alike = together.off <= scale
     if alike or 2 * len(apart) <= both.layout.number:
-        return Outcome("some rows", together.ratio, {"rows": apart, "unlike": not alike})
+        return outcome("some rows", together.ratio, {"rows": apart, "unlike": not alike})
     if all(each.off <= scale for each in fits):
         ratios = [each.ratio for each in fits if each.size > scale]
-        return Outcome("queries", numbers={"least": min(ratios), "most": max(ratios)})
+        return outcome("queries", numbers={"least": min(ratios), "most": max(ratios)})
     return None
 
 
-def _otherwise(both: Compared) -> Outcome:
+def _otherwise(both: Compared) -> Finding:
     """A difference without a pattern that is known here."""
     rows = both.rows
     apart = (both.second.rows - rows.ratio * both.first.rows).abs().amax(dim=1)
     largest, where = rows.off / max(rows.other, 1e-300), both.where([int(apart.argmax())])
-    return Outcome("other", rows.ratio, {"cosine": both.cosine, "largest": largest, "where": where})
+    return outcome("other", rows.ratio, {"cosine": both.cosine, "largest": largest, "where": where})
 
 
-QUESTIONS: tuple[Callable[[Compared], Outcome | None], ...] = (_unusable, _scaled, _along_rows, _rounding, _exchanged)
+QUESTIONS: tuple[Callable[[Compared], Finding | None], ...] = (_unusable, _scaled, _along_rows, _rounding, _exchanged)
 # Questions on the derivatives by single pairs, of A and of B.
-PAIR_QUESTIONS: tuple[Callable[[Compared, Tensor, Tensor], Outcome | None], ...] = (
+PAIR_QUESTIONS: tuple[Callable[[Compared, Tensor, Tensor], Finding | None], ...] = (
     *(_opposite, _mini_batch, _misaligned, _own_positive, _blocks, _sources, _another_temperature, _push, _some_rows),
 )
 
@@ -1047,22 +1032,22 @@ def same_gradient(
     if plain and dtype == "float64" and not any(each.loss.reads for each in (first, second)):
         further.append(stretched(fewest, next_seed, place))
     report, every = progress and progress("comparing gradients"), [*drawn_, *further]
-    shown: tuple[PairRows, Compared, Outcome] | None = None
+    shown: tuple[PairRows, Compared, Finding] | None = None
     for done, rows in enumerate(every):  # until they differ; the last one of the data with a gradient is shown
         both = _compared(first, second, rows, TRIED_DTYPES[dtype] if narrow else None, room)
-        found = outcome(both)
+        found = answer(both)
         if report:
             report(done + 1, len(every))
-        if shown is None or (found.kind != "idle" and not ((rows.several or rows.beyond) and found.same)):
+        if shown is None or (found.kind != "idle" and not ((rows.several or rows.beyond) and found.severity == "ok")):
             shown = rows, both, found
-        if not found.same and found.kind != "idle":
+        if found.severity != "ok" and found.kind != "idle":
             break
     assert shown is not None  # there is a batch
     rows, both, found = shown
-    verdict = found.sentence
+    verdict, same = found.sentence, found.severity == "ok"
     one, other = (each.spelling.partition("@")[0].strip() for each in (first, second))
     alike = one == other and first.parameters == second.parameters  # one loss, computed in two ways
-    if found.same and several is None and first.loss.several and second.loss.several and not alike:
+    if same and several is None and first.loss.several and second.loss.several and not alike:
         verdict = f"{verdict}, with one positive a query"
     notes, lacking = list[str](), [each.spelling for each in (first, second) if not each.loss.columns]
     if lacking and (real is None or real.negatives is not None):
@@ -1072,7 +1057,7 @@ def same_gradient(
         notes.append(f"batches of {rows.number} pairs: there are no more groups with a query and a candidate")
     if both.pairs is None:
         notes.append("a loss depends on the width of the embeddings, so that single pairs are not compared, rows are")
-    if rows.hard and not found.same and not drawn_[0].hard:
+    if rows.hard and not same and not drawn_[0].hard:
         notes.append("without hard negatives they are the same")
     attrs = results.versions() | identity
     attrs |= {
@@ -1087,10 +1072,10 @@ def same_gradient(
         "tolerance": room,
         "notes": "\n".join(notes),
         "verdict": verdict,
-        "same": int(found.same),
+        "same": int(same),
         "found": found.kind,
-        "next": "" if found.same else NEXT_STEPS.get(found.kind, ""),
-        "ratio": found.ratio,
+        "next": found.cure,
+        "ratio": found.numbers["ratio"],
     }
     return _dataset(both, attrs)
 
@@ -1178,17 +1163,16 @@ def _dataset(both: Compared, attrs: dict) -> xr.Dataset:
 def document(data: xr.Dataset) -> dict:
     """Make the JSON document; None for a number that does not exist."""
     kinds = [
-        {"reaches": str(end), "kind": str(kind)}
-        | {name: plain(data[name].sel(end=end, kind=kind)) for name in ("ratio", "gap", "part")}
-        for end in data["end"].values
-        for kind in data["kind"].values
-        if np.isfinite(data["part"].sel(end=end, kind=kind))
+        {"reaches": end, "kind": kind} | numbers
+        for end, found in entries(data, ("ratio", "gap", "part"), "end", "kind").items()
+        for kind, numbers in found.items()
+        if numbers["part"] is not None
     ]
     texts = ("a", "b", "verdict", "next", "found", "pairs", "hard_negatives", "batches", "seed", "dtype", "tolerance")
     return {
-        **{name: data.attrs[name] for name in texts},
+        **chosen(data.attrs, *texts),
         "same": bool(data.attrs["same"]),
-        **{name: plain(data.attrs[name]) for name in ("ratio", "gap", "cosine", "value_a", "value_b")},
+        **chosen(data.attrs, "ratio", "gap", "cosine", "value_a", "value_b"),
         "kinds": kinds,
         "notes": data.attrs["notes"].splitlines(),
     }
