@@ -21,7 +21,7 @@ from cocos.commands import app
 from cocos.counting import weights
 from cocos.embeddings import batches, scores
 from cocos.engine.settings import Setting
-from cocos.measures.replay import REPLAYED, _paired
+from cocos.measures.replay import REPLAYED, _same_queries
 from cocos.plots.replay import title
 from cocos.reports import table
 
@@ -221,7 +221,7 @@ def test_draws_are_paired_in_their_order_only_where_they_are_the_same():
     values = {name: np.array([1.0, 2.0, 4.0]) for name in REPLAYED}
     one = {"index": np.array([0, 1, 2]), "group": np.array([0, 1, 2]), **values}
     other = {"index": np.array([2, 0, 0]), "group": np.array([2, 0, 0]), **values}
-    before, after = _paired(one, other)
+    before, after = _same_queries(one, other)
     assert before["index"].tolist() == after["index"].tolist() == [0, 2]
     assert before["push"].tolist() == [1, 4] and after["push"].tolist() == [3, 1]
 

@@ -99,11 +99,6 @@ def finish(answer: Answer, *, as_json: bool, quiet: bool) -> None:
         terminal.say(f"wrote {each}")
 
 
-def notes_of(data: "xr.Dataset") -> list[str]:
-    """Notes that a measure left in its Dataset."""
-    return [line for line in data.attrs.get("notes", "").splitlines() if line]
-
-
 def checked(out: Path | None, *inputs: Path | str | None, figures: bool = False) -> bool:
     """Refuse an output that cannot be written, before anything is computed; tell whether it is a figure."""
     if out is None:
@@ -151,12 +146,12 @@ def answer(
 
     `out` gets its Dataset, or the figure that `draw` draws. `changed` are fields of the answer that differ.
     """
-    from cocos import measures, reports
+    from cocos import measures, reports, results
 
     own = {
         "text": lambda: reports.table(measure, data) if tables is None else "\n\n".join(map(lines, tables(data))),
         "document": lambda: measures.document(measure, data),
-        "notes": [*notes, *notes_of(data)],
+        "notes": [*notes, *results.lines(data.attrs)],
         "wrote": saved(data, out, draw),
     }
     return Answer(**own | changed)

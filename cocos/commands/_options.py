@@ -27,40 +27,12 @@ SameGroup = StrEnum("SameGroup", ["ignore", "negative"])
 Dtype = StrEnum("Dtype", ["float32", "float64"])
 
 
-File = Annotated[
-    Path,
-    Argument(
-        metavar="FILE",
-        help="Frozen checkpoint or folder, file of embeddings, or training data (--model).",
-        show_default=False,
-    ),
-]
-Data = Annotated[
-    str | None,
-    Option(help="Training data, where FILE does not name them: a file, a folder, or your own file.py:function."),
-]
-Param = Annotated[list[str] | None, Option("--param", "-p", help="A loss parameter, NAME=VALUE; repeatable.")]
-Seed = Annotated[int, Option(help="Seed for drawing batches and everything else that is random.")]
-Device = Annotated[str, Option(help="Device for the computation: auto, cpu or cuda.")]
-Split = Annotated[str, Option(help="Split of the checkpoint's data to encode.")]
-Width = Annotated[
-    str | None,
-    Option(help="Width of the figure: one or two columns of a paper (3.3, 6.9 inches; 8 pt text), or inches."),
-]
-AsJson = Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")]
-Drawn = Annotated[Path | None, Option(help="Write the Dataset (.nc) or the figure (.png, .pdf, .svg) to this file.")]
-DetectorSettings = Annotated[
-    list[str] | None,
-    Option("--detector", help="NAME=off, or NAME.THRESHOLD=VALUE; repeatable: see `cocos detectors`."),
-]
-
-
 def option(kind: Any, words: str, default: Any = None, *flags: str, **settings: Any) -> tuple[Any, Any]:
     """An option: its type with its help, and its value where it is not given."""
     return Annotated[kind, Option(*flags, help=words, **settings)], default
 
 
-def argument(kind: Any, words: str, default: Any = REQUIRED, metavar: str = "FILE") -> tuple[Any, Any]:
+def argument(kind: Any, words: str, default: Any = REQUIRED, metavar: str | None = "FILE") -> tuple[Any, Any]:
     """An argument: its type with its help, and its value where it is not given."""
     return Annotated[kind, Argument(metavar=metavar, help=words, show_default=False)], default
 
@@ -78,16 +50,16 @@ PARAMS_OF_LOSSES = option(
 # Options of every command.
 EVERYWHERE: dict[str, tuple[Any, Any]] = {
     "seed": option(int, "Accepted by every command; this one draws nothing at random.", 0),
-    "as_json": (AsJson, False),
+    "as_json": option(bool, "One JSON document on stdout, and nothing else.", False, "--json"),
     "quiet": option(bool, "No progress and no notes on stderr.", False, "--quiet", "-q"),
 }
 # Name of an option that several commands share -> its type with its help, and its value where it is not given.
 SHARED: dict[str, tuple[Any, Any]] = {
-    "file": (File, REQUIRED),
+    "file": argument(Path, "Frozen checkpoint or folder, file of embeddings, or training data (--model)."),
     "loss": option(
         str | None, "Loss whose gradient is studied: see `cocos losses`. [as the checkpoint says, or ntxent]"
     ),
-    "param": (Param, None),
+    "param": option(list[str] | None, "A loss parameter, NAME=VALUE; repeatable.", None, "--param", "-p"),
     "eps": option(float, "Smallest share of a negative that contributes: a probability for softmax losses.", 0.01),
     "batch_size": option(str, "Pairs or queries in a batch; all makes one batch of the whole set.", "128"),
     "batches": option(int | None, "Number of batches. [one pass over the training set]"),
@@ -99,11 +71,14 @@ SHARED: dict[str, tuple[Any, Any]] = {
         "loaders do. [once, unless rows of a group are negatives]",
     ),
     "same_group": option(SameGroup | None, "How to treat other rows of a query's group in a batch drawn by pairs."),
-    "seed": (Seed, 0),
+    "seed": option(int, "Seed for drawing batches and everything else that is random.", 0),
     "dtype": option(Dtype | None, "Dtype of the computation."),
-    "device": (Device, "auto"),
-    "split": (Split, "train"),
-    "data": (Data, None),
+    "device": option(str, "Device for the computation: auto, cpu or cuda.", "auto"),
+    "split": option(str, "Split of the checkpoint's data to encode.", "train"),
+    "data": option(
+        str | None,
+        "Training data, where FILE does not name them: a file, a folder, or your own file.py:function.",
+    ),
     "model": option(
         list[str] | None,
         "A checkpoint or folder that encodes FILE, or your own file.py:function or package.module:function; "
@@ -119,11 +94,19 @@ SHARED: dict[str, tuple[Any, Any]] = {
     "level": option(float, "Level of the confidence intervals.", 0.95),
     "steps": option(str | None, "Steps of the checkpoints, like 1,5,10. [the numbers in their names, or 0, 1, 2, ...]"),
     "k": option(str, "Cut-offs of R@k and mAP@k.", "1,5,10"),
-    "detector": (DetectorSettings, None),
+    "detector": option(
+        list[str] | None,
+        "NAME=off, or NAME.THRESHOLD=VALUE; repeatable: see `cocos detectors`.",
+        None,
+        "--detector",
+    ),
     "fail_on": option(str | None, "Exit with 1 if one of these detectors fires: names separated by commas, or any."),
     "out": option(Path | None, "Write the Dataset to this file (.nc)."),
-    "width": (Width, None),
+    "width": option(
+        str | None, "Width of the figure: one or two columns of a paper (3.3, 6.9 inches; 8 pt text), or inches."
+    ),
 }
+DRAWN = option(Path | None, "Write the Dataset (.nc) or the figure (.png, .pdf, .svg) to this file.")
 # Names that stand for several of them.
 BUNDLES = {
     "source": ("data", "model", "trust", "recipe", "names"),
@@ -135,7 +118,7 @@ BUNDLES = {
 def shared(names: str) -> dict[str, tuple[Any, Any]]:
     """Options by their names, or by that of a bundle, separated by spaces."""
     found = {one: SHARED[one] for name in names.split() for one in BUNDLES.get(name, (name,))}
-    return found | ({"out": (Drawn, None)} if "figure" in names.split() else {})
+    return found | ({"out": DRAWN} if "figure" in names.split() else {})
 
 
 @dataclass(frozen=True)
@@ -262,7 +245,7 @@ def listed(given: str | list[str] | None) -> list[str]:
 
 
 def as_help(meaning: str) -> str:
-    """What a docstring says of a parameter, as the help of an option: its first sentence, and what None is.
+    """Make the help of an option from the docstring of its parameter: the first sentence, and the meaning of None.
 
     Examples:
         >>> from cocos.commands._options import as_help

@@ -225,18 +225,13 @@ def command(
 ) -> Callable[..., Command]:
     """Make a command of a function that returns an `Answer`, or None where another process speaks; see `Command`.
 
-    The options are its parameters, and for a function that takes any keyword the given ones; `source: Opening` stands
-    for those of opening a file. Every command has `--seed`, `--json` and `--quiet` too. For `about` see `made`.
+    The function takes its options by name; `source` stands for those of opening a file. Every command has `--seed`,
+    `--json` and `--quiet` too. For `about` see `made`.
     """
 
     def decorated(function: Callable[..., Answer | None]) -> Command:
-        every = dict(options)
-        for name, each in inspect.signature(function).parameters.items():
-            if name == "source":
-                every |= shared("source")
-            elif each.kind is not each.VAR_KEYWORD:
-                every[name] = each.annotation, REQUIRED if each.default is each.empty else each.default
-        return made(function, every, section, place, **about)
+        opening = shared("source") if "source" in inspect.signature(function).parameters else {}
+        return made(function, {**options, **opening}, section, place, **about)
 
     return decorated
 
@@ -329,7 +324,7 @@ def _write_sections(
 
 
 def _everything(ctx, args: Sequence[str]) -> list[str]:
-    """The words of a command line where `--help-all` asks for help, and for all of it."""
+    """Replace `--help-all` by `--help`, and remember to show everything."""
     words = list(args)
     own = words[: words.index("--")] if "--" in words else words
     if HELP_ALL not in own:

@@ -18,21 +18,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from types import NoneType, SimpleNamespace
+from types import MappingProxyType, NoneType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_args
 
 from cocos.base import processes, ranges, signatures
 from cocos.base.errors import InputError, nearest
 from cocos.base.signatures import REQUIRED
-from cocos.commands._answer import Answer, answer, checked, lines, notes_of, opened, progress, saved, typed
+from cocos.commands._answer import Answer, answer, checked, lines, opened, progress, saved, typed
 from cocos.commands._options import (
+    DRAWN,
     EVERYWHERE,
     MOST_DIGITS,
     PARAMS_OF_LOSSES,
     SEVERAL_LOSSES,
     SHARED,
     DetectorOptions,
-    Drawn,
     Opening,
     argument,
     as_help,
@@ -295,17 +295,19 @@ def answer_of(measure: str, given: SimpleNamespace, options: dict[str, Any], wor
     """Answer of a measure as it stands: its table and its document, and its figure where it has a plot of its name."""
     checked(given.out, given.file, given.source.data, figures=hasattr(given, "width"))
     frozen, found, about = _measured(given, options, measure, words=words)
-    draw = _shown(measure, found, given.width) if hasattr(given, "width") else None
+    draw = drawn(measure, found, given.width) if hasattr(given, "width") else None
     return answer(measure, found, given.out, draw=draw, about=about, notes=frozen.notes)
 
 
-def _shown(kind: str, found: "xr.Dataset", width: str | None) -> Callable[[Path], object]:
-    """Draw a Dataset as `cocos plot` does."""
+def drawn(
+    kind: str, found: "xr.Dataset", width: str | None, words: Mapping[str, object] = MappingProxyType({})
+) -> Callable[[Path], object]:
+    """Draw a Dataset as `cocos plot` does, with the words of single rows where they are known."""
 
     def draw(path: Path) -> object:
         from cocos.reports import plot_kinds
 
-        return plot_kinds.find(kind).draw([found], {}, path, [{}], width=width)
+        return plot_kinds.find(kind).draw([found], {}, path, [words], width=width)
 
     return draw
 
@@ -431,21 +433,17 @@ def evaluate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 )
 def query(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """List the candidates that make up the gradient of one query, in the first batch that contains it."""
-    from cocos import plots
     from cocos.measures.contributors import document
-    from cocos.plots.contributors import size
-    from cocos.reports import saving, table
+    from cocos.reports import table
     from cocos.reports.plot_kinds import find
 
     checked(given.out, given.file, given.source.data, figures=True)
     frozen, found, about = _measured(given, options, "contributors")
     words = find("contributors").row_texts(found, frozen.items(given.split))
     labels, said = words.get("labels"), words.get("query")
-    plot = functools.partial(plots.contributors, **words)
-    draw = functools.partial(saving.save_plot, plot, found, size=size(found), width=given.width)
     return answer(
         *("contributors", found, given.out),
-        draw=draw,
+        draw=drawn("contributors", found, given.width, words),
         about=about,
         notes=frozen.notes,
         text=lambda: table("contributors", found, labels=labels, query=said),
@@ -527,11 +525,20 @@ def audit(given: SimpleNamespace, options: dict[str, Any]) -> Answer | None:
     if given.plan:
         return instead("plan", "--plan", plan=None)
     from cocos.base import writing
-    from cocos.engine.sampling import whole_number
     from cocos.reports import audit as report
 
-    whole_number("top", given.top, 0)
-    thresholds = None if given.filter is None else dict(map(_thresholds, given.filter))
+    if given.top < 0:
+        raise InputError(f"top: {given.top}, expected a whole number of at least 0")
+
+    def read(item: str) -> tuple[str, list[float]]:
+        """Name of a filter and its thresholds, none for the usual ones."""
+        name, _, values = item.partition("=")
+        try:
+            return name.strip(), [float(each) for each in values.split(",") if each.strip()]
+        except ValueError:
+            raise InputError(f"--filter {item!r}: write it as NAME, or NAME=NUMBER,NUMBER like self=0,0.1") from None
+
+    thresholds = None if given.filter is None else dict(map(read, given.filter))
     if thresholds is not None and len(thresholds) < len(given.filter):
         raise InputError(f"--filter {', '.join(given.filter)}: one of them is given twice")
     listing = given.out is not None and given.out.suffix != ".nc"
@@ -550,15 +557,6 @@ def audit(given: SimpleNamespace, options: dict[str, Any]) -> Answer | None:
         tables=lambda data: report.tables(data, texts, given.top),
         **({"wrote": (report.write(given.out, found, texts),)} if listing else {}),
     )
-
-
-def _thresholds(given: str) -> tuple[str, list[float]]:
-    """Name of a filter and its thresholds, none for the usual ones."""
-    name, _, values = given.partition("=")
-    try:
-        return name.strip(), [float(each) for each in values.split(",") if each.strip()]
-    except ValueError:
-        raise InputError(f"--filter {given!r}: write it as NAME, or NAME=NUMBER,NUMBER like self=0,0.1") from None
 
 
 @asks(
@@ -598,14 +596,13 @@ def temperature(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
         sizes.append(int(part) if part.lstrip("-").isdecimal() else part)
     if given.width is not None and (given.out is None or given.out.suffix == ".nc"):
         raise InputError(f"--width {given.width}: there is no figure; name one with --out, like temperature.png")
-    from cocos import plots
     from cocos.reports import saving
 
     checked(given.out, given.file, given.source.data, figures=True)
     saving.inches(given.width)
     options["batch_sizes"] = sizes or None
     frozen, found, about = _measured(given, options, "temperature")
-    draw = functools.partial(saving.save_plot, plots.temperature, found, size=(6.4, 4.4), width=given.width)
+    draw = drawn("temperature", found, given.width)
     return answer("temperature", found, given.out, draw=draw, about=about, notes=frozen.notes)
 
 
@@ -635,7 +632,7 @@ def gradients(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     options["against"] = [frozen.loss(name, values)[0] for name, values in zip(others, rest, strict=True)]
     with progress() as start:
         found = measures.gradients(frozen, chosen, **options, progress=start)
-    draw = _shown("gradients", found, given.width)
+    draw = drawn("gradients", found, given.width)
     about = [f"{given.file} ({frozen.format}): {found.attrs['loss_repr']}, {origin}"]
     apart = disagreeing(found)
 
@@ -695,6 +692,7 @@ def run(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     watching = DetectorOptions(given.detector, given.fail_on)
     from cocos import measures, results
     from cocos.measures.run import episodes
+    from cocos.measures.run import opened as finished
     from cocos.reports import run as report
 
     figure = checked(given.out, given.source.data, *given.run, figures=True)
@@ -714,7 +712,11 @@ def run(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
         (data,) = read.values()
     else:
         keep = None if figure or given.out is None else functools.partial(results.save, path=given.out)
-        own = {"detectors": watching.chosen, "opener": given.source.open, "known": _earlier(given.out), "keep": keep}
+        known = None
+        if keep and given.out.is_file():
+            with contextlib.suppress(InputError):
+                known = finished(given.out)
+        own = {"detectors": watching.chosen, "opener": given.source.open, "known": known, "keep": keep}
         with progress() as start:
             data = measures.run(
                 given.run, given.loss, parameters=given.parameters, **own, **options, progress=start
@@ -725,16 +727,6 @@ def run(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     again = given.run if given.out is None or figure else [given.out]
     following = report.following(data, again, kept=again is not given.run or bool(read))
     return replace(made, text=lambda: replace(report.table(data), typed=following), code=code)
-
-
-def _earlier(out: Path | None) -> "xr.Dataset | None":
-    """The result of an earlier call in the file that is written, if there is one."""
-    from cocos.measures.run import opened
-
-    if out is not None and out.suffix == ".nc" and out.is_file():
-        with contextlib.suppress(InputError):
-            return opened(out)
-    return None
 
 
 def _draw_runs(runs: "dict[str, xr.Dataset]", width: str | None, path: Path) -> None:
@@ -787,8 +779,9 @@ def _read_runs(given: SimpleNamespace, watching: DetectorOptions) -> "dict[str, 
 def diff(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Compare two results, or two models on the same data, query by query: what changed, and who pushes now."""
     from cocos import measures, plots
+    from cocos.checkpoints import series
     from cocos.measures.diff import document
-    from cocos.plots.diff import size
+    from cocos.plots.diff import SIZE
     from cocos.reports import saving
     from cocos.reports.diff import tables
 
@@ -798,8 +791,10 @@ def diff(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     about, notes = [], []
     with progress() as start:
         pair = _results(files, names, given)
-        if pair is None and given.step is None:
-            pair = _checkpoints_of_runs(files, given, options, start)
+        if pair is None and given.step is None and all(map(Path.is_dir, files)) and any(map(series.is_run, files)):
+            own = {name: value for name, value in options.items() if value is not None}
+            own |= {"parameters": given.parameters, "opener": given.source.open, "progress": start}
+            pair = [measures.run(each, given.loss, **own) for each in files]
         if pair is not None:
             found = measures.diff(*pair, **asked)
         else:
@@ -810,7 +805,7 @@ def diff(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
             frozen, losses, _ = zip(*each, strict=True)
             ranked = given.loss is None and all(one.format in {"scores", "tokens"} for one in frozen)
             found = measures.diff(*frozen, None if ranked else losses, **options, progress=start, **asked)
-    draw = functools.partial(saving.save_plot, plots.diff, found, size=size(found), width=given.width)
+    draw = functools.partial(saving.save_plot, plots.diff, found, size=SIZE, width=given.width)
     return Answer(
         text=lambda: "\n\n".join(lines(table) for table in tables(found)),
         document=lambda: document(found),
@@ -855,22 +850,6 @@ def _results(files: tuple[Path, Path], names: tuple[str, str], given: SimpleName
             data = at_step(data, given.step, name)
         read.append(data)
     return read
-
-
-def _checkpoints_of_runs(
-    files: tuple[Path, Path], given: SimpleNamespace, options: Mapping[str, Any], start: Callable
-) -> "list[xr.Dataset] | None":
-    """Measure the checkpoints of two folders of runs; None where they are something else."""
-    from cocos import measures
-    from cocos.checkpoints import series
-
-    if not all(each.is_dir() for each in files):
-        return None
-    if not any(map(series.is_run, files)):
-        return None
-    own = {name: value for name, value in options.items() if value is not None}
-    own |= {"parameters": given.parameters, "opener": given.source.open, "progress": start}
-    return [measures.run(each, given.loss, **own) for each in files]
 
 
 def _members(files: tuple[Path, Path], step: int | None) -> tuple[Path, ...]:
@@ -939,14 +918,14 @@ def correlate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 def _draw_correlations(found: "xr.Dataset", width: str | None, path: Path) -> Path:
     """Draw a panel for every x, and before it one with the checkpoints where there are several."""
     from cocos import plots
-    from cocos.plots.correlate import size
+    from cocos.plots.correlate import SIZE
     from cocos.reports import saving
 
     shown = ("checkpoints", "runs") if found.sizes["step"] > 1 else ("runs",)
     names = [str(name) for name in found["x"].values[:MOST_X_DRAWN]]
     panels = [functools.partial(plots.correlate, found, x=name, show=show) for name in names for show in shown]
     columns = min(CORRELATIONS_ABREAST, len(panels))
-    wide, high = size(found)
+    wide, high = SIZE
     whole = (wide * columns, high * -(-len(panels) // columns))
     return saving.save_panels(panels, path, size=whole, width=width, columns=columns)
 
@@ -980,7 +959,7 @@ def _draw_correlations(found: "xr.Dataset", width: str | None, path: Path) -> Pa
 def verify(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Check the weights of one loss or all, or whether two are the same gradient (--same-as); exit code 1 if not."""
     from cocos import losses as shelf
-    from cocos import measures
+    from cocos import measures, results
     from cocos.reports import table
 
     target, loss = given.target, given.loss
@@ -1005,7 +984,7 @@ def verify(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
         return Answer(
             text=lambda: table("same_gradient", same),
             document=lambda: measures.document("same_gradient", same),
-            notes=[*(frozen.notes if frozen else ()), *notes_of(same)],
+            notes=[*(frozen.notes if frozen else ()), *results.lines(same.attrs)],
             wrote=saved(same, given.out),
             code=1 - same.attrs["same"],
         )
@@ -1027,7 +1006,7 @@ def verify(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 
 
 def _parted(target: str | None, loss: str | None) -> tuple[str | None, str | None]:
-    """The file and the loss that are meant: `cocos verify ntxent` names a loss in the place of a file."""
+    """Tell a file from a loss: `cocos verify ntxent` names a loss in the place of a file."""
     if target is None or Path(target).exists():
         return target, loss
     if loss is None and (":" in target or not Path(target).suffix):
@@ -1051,7 +1030,7 @@ def _parted(target: str | None, loss: str | None) -> tuple[str | None, str | Non
     rows="With a FILE: rows of two or three of its candidates, the own one first.",
     surface=option(bool, "Draw the landscape in three dimensions.", False, "--surface"),
     split=option(str | None, "Split of the checkpoint's data to encode. [train]"),
-    out=(Drawn, Path("landscape.png")),
+    out=(DRAWN[0], Path("landscape.png")),
 )
 def landscape(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Draw the loss around its proxies, with the predicted and the found minimum for an embedding."""
@@ -1128,7 +1107,7 @@ def landscape(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
         "repeatable. [as recorded]",
     ),
     steps=SHARED["steps"],
-    out=(Drawn, Path("dtp.png")),
+    out=(DRAWN[0], Path("dtp.png")),
 )
 def dtp(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Follow the distance to proxy over the checkpoints of runs: how far a class settles from its proxy."""

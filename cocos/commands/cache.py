@@ -1,12 +1,10 @@
 """`cocos cache`."""
 
 import time
-from typing import Annotated
-
-from typer import Option
 
 from cocos.base.errors import InputError, unreachable
 from cocos.commands._answer import Answer
+from cocos.commands._options import option
 from cocos.commands._program import command
 
 MEBIBYTE = 2**20  # bytes
@@ -14,8 +12,14 @@ MEBIBYTE = 2**20  # bytes
 MOST_OF_A_LABEL = 200
 
 
-@command("The installation", 2)
-def cache(clear: Annotated[bool, Option("--clear", help="Delete the files of the cache.")] = False):
+@command(
+    "The installation",
+    2,
+    options={
+        "clear": option(bool, "Delete the files of the cache.", False, "--clear"),
+    },
+)
+def cache(clear) -> Answer:
     """List the embeddings that are kept, with their sizes, or delete them."""
     from cocos.base import cache as kept
 

@@ -4,13 +4,11 @@ import os
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from typer import Option
+from typing import TYPE_CHECKING
 
 from cocos.base.errors import InputError, unreachable
 from cocos.commands._answer import Answer, progress
-from cocos.commands._options import Device, Seed
+from cocos.commands._options import SHARED, option
 from cocos.commands._program import command
 
 if TYPE_CHECKING:
@@ -39,20 +37,16 @@ def draw(datasets: "list[xr.Dataset]", path: Path) -> Path:
     return saving.save_plot(plots.count, datasets, path, size=FIGURE_INCHES)
 
 
-def _made(folder: Path) -> None:
-    """Make the output folder."""
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise InputError(f"output folder {folder} cannot be made ({unreachable(error)})") from None
-
-
-@command("The papers and the repository", 1)
-def demo(
-    out: Annotated[Path, Option(help="Folder for the Dataset and the figure.")] = Path("cocos-demo"),
-    device: Device = "auto",
-    seed: Seed = 0,
-):
+@command(
+    "The papers and the repository",
+    1,
+    options={
+        "out": option(Path, "Folder for the Dataset and the figure.", Path("cocos-demo")),
+        "device": SHARED["device"],
+        "seed": SHARED["seed"],
+    },
+)
+def demo(out, device, seed) -> Answer:
     """Count on the embedded example: a real frozen model, its real training data, four losses."""
     from cocos import measures, results
     from cocos.reports.count import overview
@@ -68,7 +62,10 @@ def demo(
         losses = {name: frozen.loss(name)[0] for name in EXAMPLE_LOSSES}
         together = measures.count(embeddings, losses, seed=seed, progress=start).assign_attrs(about)
     datasets = list(several.each(together).values())
-    _made(out)
+    try:
+        out.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"output folder {out} cannot be made ({unreachable(error)})") from None
     shown = overview(datasets)
     path = os.path.relpath(frozen.path)
     there = str(frozen.path) if path.startswith("..") else path

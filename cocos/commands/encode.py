@@ -3,13 +3,12 @@
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from typer import Argument, Option
+from typing import TYPE_CHECKING, Any
 
 from cocos.base.errors import InputError
+from cocos.base.signatures import REQUIRED
 from cocos.commands._answer import Answer, progress
-from cocos.commands._options import Device, Split
+from cocos.commands._options import SHARED, argument, option
 from cocos.commands._program import command
 
 if TYPE_CHECKING:
@@ -17,42 +16,38 @@ if TYPE_CHECKING:
     from cocos.checkpoints.data import Source, TrainingSet
     from cocos.embeddings import Embeddings
 
-Pictures = Annotated[
-    str,
-    Option(help="auto, paths, thumbnails or none. [auto: paths if all lie in the folder of the output, or thumbnails]"),
-]
-
 
 @command(
     "Look at a file",
     0,
     epilog="Example: cocos encode pairs.jsonl --model all-MiniLM-L6-v2 --out embeddings.npz",
-)
-def encode(
-    model: Annotated[
-        list[str],
-        Option(help="A checkpoint or folder that encodes them, or your own file.py:function; repeatable."),
-    ],
-    out: Annotated[Path, Option(help="Write the embeddings to this file (.npz, .safetensors).")],
-    file: Annotated[
-        str | None,
-        Argument(
-            metavar="DATA",
-            help="Training data: a file, a folder, or your own file.py:function; or named with --data.",
-            show_default=False,
+    options={
+        "model": option(
+            list[str], "A checkpoint or folder that encodes them, or your own file.py:function; repeatable.", REQUIRED
         ),
-    ] = None,
-    data: Annotated[str | None, Option(help="Training data, in the place of DATA.")] = None,
-    split: Split = "train",
-    columns: Annotated[
-        str | None,
-        Option(help="Columns of a table: query=NAME,positive=NAME,negative=NAME,NAME or text=NAME,label=NAME."),
-    ] = None,
-    images: Annotated[str | None, Option(help="Folder of the images that a file of captions names.")] = None,
-    batch_size: Annotated[int | None, Option(help="Rows that are encoded at once. [as the encoder asks for]")] = None,
-    pictures: Pictures = "auto",
-    device: Device = "auto",
-):
+        "out": option(Path, "Write the embeddings to this file (.npz, .safetensors).", REQUIRED),
+        "file": argument(
+            str | None,
+            "Training data: a file, a folder, or your own file.py:function; or named with --data.",
+            None,
+            "DATA",
+        ),
+        "data": option(str | None, "Training data, in the place of DATA."),
+        "split": SHARED["split"],
+        "columns": option(
+            str | None, "Columns of a table: query=NAME,positive=NAME,negative=NAME,NAME or text=NAME,label=NAME."
+        ),
+        "images": option(str | None, "Folder of the images that a file of captions names."),
+        "batch_size": option(int | None, "Rows that are encoded at once. [as the encoder asks for]"),
+        "pictures": option(
+            str,
+            "auto, paths, thumbnails or none. [auto: paths if all lie in the folder of the output, or thumbnails]",
+            "auto",
+        ),
+        "device": SHARED["device"],
+    },
+)
+def encode(model, out, file, data, split, columns, images, batch_size, pictures, device) -> Answer:
     """Encode training data with a frozen model, and write embeddings with names, pictures and hard negatives."""
     from cocos import checkpoints
     from cocos.checkpoints import data as shelf
@@ -122,7 +117,7 @@ def _limited(encoder: Any, batch_size: int) -> Any:
 
 
 def _provenance(frozen: "Checkpoint", source: "Source", rows: "TrainingSet") -> dict[str, Any]:
-    """What model and data the embeddings are of, as plain data."""
+    """Describe the model and the data of the embeddings as plain data."""
     import cocos
 
     loss = frozen.trained_with

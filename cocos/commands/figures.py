@@ -2,21 +2,23 @@
 
 import time
 from pathlib import Path
-from typing import Annotated
-
-from typer import Argument, Option
 
 from cocos.commands._answer import Answer, progress
+from cocos.commands._options import argument, option
 from cocos.commands._program import command
 
 
-@command("The papers and the repository", 2)
-def figures(
-    names: Annotated[list[str] | None, Argument(help="Names of the figures. [all]", show_default=False)] = None,
-    analysis: Annotated[Path, Option(help="Folder of the scripts.")] = Path("analysis"),
-    out: Annotated[Path, Option(help="Folder of the figures.")] = Path("figures"),
-    fresh: Annotated[bool, Option("--fresh", help="Compute all data again.")] = False,
-):
+@command(
+    "The papers and the repository",
+    2,
+    options={
+        "names": argument(list[str] | None, "Names of the figures. [all]", None, metavar=None),
+        "analysis": option(Path, "Folder of the scripts.", Path("analysis")),
+        "out": option(Path, "Folder of the figures.", Path("figures")),
+        "fresh": option(bool, "Compute all data again.", False, "--fresh"),
+    },
+)
+def figures(names, analysis, out, fresh) -> Answer:
     """Make the figures of the repository again: their data if an input has changed, the files, the index."""
     from cocos.reports import figures as scripts
 

@@ -1,12 +1,19 @@
 """`cocos inspect`."""
 
 from cocos.commands._answer import Answer
-from cocos.commands._options import Data, File
+from cocos.commands._options import SHARED
 from cocos.commands._program import command
 
 
-@command("Look at a file", 0)
-def inspect(file: File, data: Data = None):
+@command(
+    "Look at a file",
+    0,
+    options={
+        "file": SHARED["file"],
+        "data": SHARED["data"],
+    },
+)
+def inspect(file, data) -> Answer:
     """Describe a checkpoint, what it recorded of its training, and the next command. No code in it is executed."""
     from cocos import checkpoints
     from cocos.reports import contents

@@ -1,11 +1,9 @@
 """`cocos join`."""
 
 from pathlib import Path
-from typing import Annotated
-
-from typer import Argument, Option
 
 from cocos.commands._answer import Answer, answer, checked
+from cocos.commands._options import SHARED, argument
 from cocos.commands._program import command
 
 JOIN_PLACE = 200  # after the other commands of its section
@@ -16,14 +14,12 @@ JOIN_PLACE = 200  # after the other commands of its section
     JOIN_PLACE,
     results=("parts",),
     epilog="Example: cocos join part1.nc part2.nc part3.nc --out counts.nc",
+    options={
+        "parts": argument(list[Path], "Results of cocos count --part i/n --out, all of them.", metavar="PART..."),
+        "out": SHARED["out"],
+    },
 )
-def join(
-    parts: Annotated[
-        list[Path],
-        Argument(help="Results of cocos count --part i/n --out, all of them.", metavar="PART...", show_default=False),
-    ],
-    out: Annotated[Path | None, Option(help="Write the Dataset to this file (.nc).")] = None,
-) -> Answer:
+def join(parts, out) -> Answer:
     """Join the parts of a count: the same result as in one run, bit for bit."""
     from cocos import results
 

@@ -1,23 +1,23 @@
 """`cocos losses`."""
 
 from pathlib import Path
-from typing import Annotated
-
-from typer import Argument, Option
 
 from cocos.base.errors import InputError
 from cocos.commands._answer import Answer, saved
+from cocos.commands._options import argument, option
 from cocos.commands._program import command
 from cocos.reports import terminal
 
 
-@command("Losses", 0)
-def losses(
-    name: Annotated[str | None, Argument(help="The loss whose card is shown.", show_default=False)] = None,
-    out: Annotated[
-        Path | None, Option(help="With NAME: draw its weight against the score to this file (.png, .pdf).")
-    ] = None,
-):
+@command(
+    "Losses",
+    0,
+    options={
+        "name": argument(str | None, "The loss whose card is shown.", None, metavar=None),
+        "out": option(Path | None, "With NAME: draw its weight against the score to this file (.png, .pdf)."),
+    },
+)
+def losses(name, out) -> Answer:
     """List the losses, or show the card of one: formula, parameters, natural unit, equal losses, weight."""
     from cocos import losses as shelf
     from cocos.reports import cards

@@ -3,19 +3,16 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
-
-from typer import Argument, Option
+from typing import TYPE_CHECKING, get_args
 
 from cocos.base import ranges
 from cocos.base.errors import InputError
-from cocos.commands._answer import Answer, checked, lines, notes_of, opened, progress, saved
+from cocos.commands._answer import Answer, checked, lines, opened, progress, saved
 from cocos.commands._options import (
+    EVERYWHERE,
     SHARED,
-    AsJson,
     Opening,
-    Param,
-    Width,
+    argument,
     named_values,
     option,
     shared,
@@ -30,11 +27,8 @@ if TYPE_CHECKING:
     from cocos.checkpoints import Checkpoint
     from cocos.reports.plot_kinds import PlotKind
 
-
 # Maximum number of losses and files that are drawn side by side.
 MOST_RUNS = 6
-
-
 # Options that a kind may take; every other one of its options is written --set NAME=VALUE.
 ASKED = {
     "loss": option(
@@ -162,50 +156,39 @@ def _measured(
     return found
 
 
-def _refuse_several(target: Path, found: "list[xr.Dataset]", runs: int) -> None:
-    """Refuse to write several Datasets into one file."""
-    if runs > 1:
-        raise InputError(f"--out {target}: it holds one loss of one file, not {runs}")
-    if len(found) > 1:
-        sides = ", ".join(each.attrs["direction"] for each in found)
-        raise InputError(f"--out {target}: it holds one of the directions {sides}; name it with --direction")
-
-
 @command(
     "Plots",
     0,
-    options=ASKED,
+    options=ASKED
+    | {
+        "kind": argument(str | None, f"Kind of plot: {_names()}. [list them]", None, metavar=None),
+        "files": argument(
+            list[Path] | None,
+            "Frozen checkpoint or file of embeddings; several where KIND takes them. [the card of KIND]",
+            None,
+            metavar="[FILE]...",
+        ),
+        "param": SHARED["param"],
+        "more": option(
+            list[str] | None, "Another option of KIND, NAME=VALUE; repeatable: see its card.", None, "--set"
+        ),
+        "as_json": EVERYWHERE["as_json"],
+        "out": option(
+            Path | None,
+            "Write the figure (.png, .pdf, .svg) or the Dataset (.nc) here. [KIND.png; nothing with --json]",
+        ),
+        "width": SHARED["width"],
+    },
     first="direction",
     epilog="landscape and dtp are the commands of these names: every option of theirs is one.",
 )
-def plot(
-    source: Opening,
-    kind: Annotated[str | None, Argument(help=f"Kind of plot: {_names()}. [list them]", show_default=False)] = None,
-    files: Annotated[
-        list[Path] | None,
-        Argument(
-            metavar="[FILE]...",
-            help="Frozen checkpoint or file of embeddings; several where KIND takes them. [the card of KIND]",
-            show_default=False,
-        ),
-    ] = None,
-    param: Param = None,
-    more: Annotated[
-        list[str] | None, Option("--set", help="Another option of KIND, NAME=VALUE; repeatable: see its card.")
-    ] = None,
-    as_json: AsJson = False,
-    out: Annotated[
-        Path | None,
-        Option(help="Write the figure (.png, .pdf, .svg) or the Dataset (.nc) here. [KIND.png; nothing with --json]"),
-    ] = None,
-    width: Width = None,
-    **asked,
-):
+def plot(source, kind, files, param, more, as_json, out, width, **asked) -> Answer:
     """Draw what a measure finds in a checkpoint, and print its numbers; without KIND, list the kinds."""
     given = {name: value for name, value in asked.items() if value not in (None, [])}
     extra = {name.replace("-", "_"): value for name, value in named_values(more, "option", "bins=50").items()}
     parameters = named_values(param)
     from cocos import losses as shelf
+    from cocos import results
     from cocos.reports import plot_kinds, saving, table
 
     bare = not (given or extra or parameters or out or as_json)
@@ -242,10 +225,13 @@ def plot(
     items = [each.frozen.items(split) if each.frozen and chosen.shows else None for each in measured]
     words = list(map(chosen.row_texts, found, items))
     names = names and [names[each.place] for each in measured]
-    if target is not None and not figure:
-        _refuse_several(target, found, len(runs))
+    if target is not None and not figure and len(runs) > 1:
+        raise InputError(f"--out {target}: it holds one loss of one file, not {len(runs)}")
+    if target is not None and not figure and len(found) > 1:
+        sides = ", ".join(each.attrs["direction"] for each in found)
+        raise InputError(f"--out {target}: it holds one of the directions {sides}; name it with --direction")
     notes = [note for each in measured if each.frozen for note in each.frozen.notes]
-    notes += [note for data in found for note in notes_of(data)]
+    notes += [note for data in found for note in results.lines(data.attrs)]
 
     def draw(path: Path) -> None:
         chosen.draw(found, options, path, words, names=names, width=width)

@@ -2,12 +2,10 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
-
-from typer import Argument, Option
 
 from cocos.base.errors import InputError
 from cocos.commands._answer import Answer
+from cocos.commands._options import argument, option
 from cocos.commands._program import command
 
 TableFormat = StrEnum("TableFormat", ["text", "markdown", "latex", "csv"])
@@ -24,29 +22,22 @@ def _named(given: str) -> tuple[str | None, Path]:
     0,
     results=("files",),
     epilog="Example: cocos table 2 VSE++=seed0.nc VSE++=seed1.nc VSRN=other.nc --format latex --published > table.tex",
-)
-def table(
-    name: Annotated[
-        str | None,
-        Argument(
-            help="Table: 1 to 5, I to VIII, ablations, cross_example or cross_example_2. [list them]",
-            show_default=False,
+    options={
+        "name": argument(
+            str | None, "Table: 1 to 5, I to VIII, ablations, cross_example or cross_example_2. [list them]", None, None
         ),
-    ] = None,
-    files: Annotated[
-        list[str] | None,
-        Argument(
-            help="Tables of runs, or results of count --metrics, evaluate, run and dtp (.nc); LABEL=FILE: files with "
-            "one label are runs of one row; LABEL:CUB=FILE names the data set. [the published numbers]",
+        "files": argument(
+            list[str] | None,
+            "Tables of runs, or results of count --metrics, evaluate, run and dtp (.nc); LABEL=FILE: files with one "
+            "label are runs of one row; LABEL:CUB=FILE names the data set. [the published numbers]",
+            None,
             metavar="FILE...",
-            show_default=False,
         ),
-    ] = None,
-    format: Annotated[TableFormat, Option(help="Output: text, markdown, latex or csv.")] = TableFormat.text,
-    published: Annotated[
-        bool, Option("--published", help="Put the published numbers beside the numbers of FILE.")
-    ] = False,
-):
+        "format": option(TableFormat, "Output: text, markdown, latex or csv.", TableFormat.text),
+        "published": option(bool, "Put the published numbers beside the numbers of FILE.", False, "--published"),
+    },
+)
+def table(name, files, format, published) -> Answer:
     """Print a table of the papers for your own runs, with mean and deviation over seeds, or as it was published."""
     from cocos import measures, results
     from cocos.measures.paper_table import PAPER_TABLES, document

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["DIFFERENCE_LABELS", "Difference", "holm", "paired"]
+__all__ = ["DIFFERENCE_LABELS", "Difference", "differences", "holm", "paired"]
 
 # Of a mean of paired differences of queries: long name and units.
 DIFFERENCE_LABELS = {
@@ -121,6 +122,24 @@ def paired(
     reach = float(stdtrit(free, (1 + level) / 2)) * error
     p = 2 * float(stdtr(free, -abs(mean) / error)) if error else float(mean == 0)
     return Difference(mean, mean - reach, mean + reach, p, len(away), level, number)
+
+
+def differences(one: np.ndarray, other: np.ndarray, group: np.ndarray, level: float) -> dict[str, float]:
+    """Compare paired values, (n,) each, NaN where there is none: the second less the first.
+
+    Returns:
+        `pairs` that have a value in both and their `groups`; where there are any, `base`, the mean of the first, and
+        `difference`; and its interval `low` to `high` with `p`, unless all differences are equal or of one group.
+    """
+    there = np.isfinite(one) & np.isfinite(other)
+    one, other, group = one[there], other[there], group[there]
+    found: dict[str, float] = {"pairs": len(one), "groups": len(np.unique(group))}
+    if len(one):
+        found |= {"base": float(one.mean()), "difference": float((other - one).mean())}
+    if found["groups"] < 2 or np.ptp(other - one) == 0:
+        return found
+    test = paired(other, one, level, groups=group)
+    return found | {"low": test.low, "high": test.high, "p": test.p}
 
 
 def _of_groups(residual: Tensor, own: Tensor, number: int) -> tuple[float, float]:

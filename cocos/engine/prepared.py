@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
@@ -329,6 +329,14 @@ def threads(number: int) -> contextlib.AbstractContextManager:
     return devices.threads(None if number >= THREADED_SCORES else 1)
 
 
+def loss_for(loss: Any, source: Any, parameters: Mapping[str, Any] | None = None) -> losses.Loss:
+    """The loss that is asked for; one that is named, or None, takes what a checkpoint recorded of its training."""
+    if not isinstance(loss, str | None):
+        return losses.of(loss)
+    given = dict(parameters or {})
+    return source.loss(loss, given)[0] if isinstance(source, Checkpoint) else losses.load(loss or "ntxent", given)
+
+
 def embedded(
     embeddings, split: str, device: str | None, progress: Progress | None, *, scored: bool = False
 ) -> Embeddings:
@@ -410,8 +418,7 @@ def prepare_all(
         raise InputError("batches: none were given")
     refuse_options(options, eps, drawn)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
-    load = losses.load if checkpoint is None else lambda name: checkpoint.loss(name)[0]
-    several = [load(loss) if isinstance(loss, str) else loss for loss in several]
+    several = [loss_for(loss, embeddings) if isinstance(loss, str) else loss for loss in several]
     for loss in several if not whole else ():  # published shares are sums over the positives, which may exceed 1
         _refuse_unreachable(losses.of(loss), eps)
     embeddings = embedded(embeddings, options["split"], options["device"], options["progress"], scored=scored)

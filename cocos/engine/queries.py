@@ -8,14 +8,14 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from cocos import engine, losses, results
+from cocos import engine, results
 from cocos.base.errors import InputError, rows
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health
 from cocos.embeddings import Embeddings, batches, scores
 from cocos.embeddings.batches import Batch
 from cocos.engine import readers, retrieval
-from cocos.engine.prepared import embedded
+from cocos.engine.prepared import embedded, loss_for
 from cocos.engine.sampling import Queries
 
 # Percentiles over queries: the band of Veit & Wilber 2020, arXiv:2011.08824, and its median.
@@ -92,9 +92,7 @@ def asked(
         raise InputError(f"queries: {queries}, expected a whole number of at least 1, or {other}")
     batches.check(None, 2, None, None, seed)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
-    if isinstance(loss, str):
-        loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
-    metric = "cosine" if loss is None else losses.of(loss).metric
+    metric = "cosine" if loss is None else loss_for(loss, embeddings).metric
     attrs = results.versions() | {"metric": metric, "seed": seed}
     if checkpoint:
         attrs |= checkpoint.identity() | ({"split": split} if checkpoint.splits else {})

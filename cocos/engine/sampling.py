@@ -3,9 +3,9 @@
 import functools
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from inspect import Parameter
-from numbers import Integral, Real
+from numbers import Real
 from typing import ParamSpec, TypedDict, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from cocos.embeddings.batches import Batch
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 # Called with the name of a part of the work; gives a function of (done, in all).
 Progress = Callable[[str], Callable[[int, int], None]]
 # Dtypes of the scores of a measure.
@@ -126,21 +127,6 @@ def sampled(bundle: type = Sampling, *, without: Sequence[str] = (), **defaults)
     return decorate
 
 
-def whole_number(name: str, value, least: int, most: int | None = None) -> None:
-    """Refuse an option that is no whole number, or out of range.
-
-    Raises:
-        InputError: naming the option, its value and the range.
-    """
-    if (
-        not isinstance(value, Integral)
-        or isinstance(value, bool)
-        or not least <= value <= (value if most is None else most)
-    ):
-        scope = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise InputError(f"{name}: {value!r}, expected a whole number {scope}")
-
-
 def ladder(name: str, values: Sequence[float], *, zero: bool) -> np.ndarray:
     """Ascending values of an option, (J,) float64, from 0 on or above it.
 
@@ -161,6 +147,15 @@ def within(report: Callable[[int, int], None] | None, done: int, number: int) ->
         return report
     parts = PROGRESS_STEPS * number
     return lambda now, every: report(PROGRESS_STEPS * done + PROGRESS_STEPS * now // max(every, 1), parts)
+
+
+def tracked(items: Sequence[T], progress: Progress | None, name: str) -> Iterator[T]:
+    """Yield the items of a part of the work, and report after each how many of them are done."""
+    report = progress and progress(name)
+    for done, each in enumerate(items, start=1):
+        yield each
+        if report:
+            report(done, len(items))
 
 
 def refuse_options(options: Sampling, eps: float | None, drawn: bool) -> None:

@@ -1,4 +1,8 @@
-"""The shelf of measures: one question a file, (embeddings or checkpoint, loss, ...) -> Dataset."""
+"""The shelf of measures: one question a file, (embeddings or checkpoint, loss, ...) -> Dataset.
+
+Each refuses options and embeddings that it cannot use with `cocos.errors.InputError`; its docstring names the cases in
+which another call may succeed.
+"""
 
 import importlib
 import pkgutil

@@ -19,7 +19,6 @@ from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.tables import Columns, missing, read
 from cocos.counting import averages, filter_rules, findings, marked, statistics
 from cocos.counting.filter_rules import FilterTrial
-from cocos.counting.findings import Finding
 from cocos.counting.statistics import MARKED_LABELS, MARKED_PARTS
 from cocos.embeddings import Embeddings, likeness
 from cocos.embeddings.batches import Batch
@@ -29,10 +28,10 @@ from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OWN_HARD
 from cocos.embeddings.tokens import Tokens
 from cocos.engine import devices, readers
-from cocos.engine.prepared import Run, prepare
-from cocos.engine.sampling import Sampling, sampled
+from cocos.engine.prepared import Run, loss_for, prepare
+from cocos.engine.sampling import Sampling, sampled, tracked
 from cocos.results import summaries
-from cocos.results.summaries import plain
+from cocos.results.summaries import entries, plain
 
 # What each rule says of a query and its negative.
 SUSPICIONS = {
@@ -81,6 +80,8 @@ SUSPECT_LABELS = {
     "guide_score": ("score of the guide", "score"),
     "own_hard": ("times that the candidate was drawn as a hard negative of the query itself", "1"),
 }
+# Names of these in the JSON document, where they differ.
+LISTED_AS = {"query_index": "query", "candidate_index": "candidate"}
 # Of every filter and threshold.
 FILTER_LABELS = {
     "filter_share": ("part of the negatives that the filter suspects", "1"),
@@ -187,6 +188,9 @@ def audit(
         found[name].add_batches(run, side, second, sampling["progress"])
     lacking = _lacking(run.embeddings)
     untried = {name: lacking.get(name, "other rules are asked for") for name in SUSPICIONS if name not in chosen}
+    texts = [text for side in run.embeddings.names or () for text in side or ()]
+    cut = likeness.cut(texts) if {"text", "near"} & set(chosen) else 0
+    compared_by = [findings.made("cut texts", number=cut, most=likeness.CUT_CHARACTERS)] if cut else []
     attrs = run.provenance(
         title=f"Suspected false negatives, {losses.name_of(run.loss)}",
         batches=len(run.plan.batches),
@@ -195,7 +199,7 @@ def audit(
         against=", ".join(known),
         asks=run.embeddings.directions[0],
         untried=json.dumps(untried),
-        **findings.attributes([*run.findings, *_cut(run.embeddings, chosen)]),
+        **findings.attributes([*run.findings, *compared_by]),
         known=int(sum(each.known_negatives[0] for each in found.values())),
     )
     width = len(run.embeddings.candidate)
@@ -206,8 +210,7 @@ def audit(
 
 def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling) -> Run:
     """Prepare the run without the filter of the loss, with batches of a loader that knows nothing of groups."""
-    if isinstance(loss, str):
-        loss = embeddings.loss(loss)[0] if isinstance(embeddings, Checkpoint) else losses.load(loss)
+    loss = loss_for(loss, embeddings)
     if isinstance(loss, losses.Filters) and loss.filter != "none":
         loss = loss.unfiltered()
     sampling["copies"] = sampling["copies"] or "keep"
@@ -219,15 +222,8 @@ def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling) -> 
     return run
 
 
-def _cut(embeddings: Embeddings, chosen: Sequence[str]) -> list[Finding]:
-    """Find texts that are compared by their beginning alone."""
-    texts = [text for names in embeddings.names or () for text in names or ()]
-    number = likeness.cut(texts) if {"text", "near"} & set(chosen) else 0
-    return [findings.made("cut texts", number=number, most=likeness.CUT_CHARACTERS)] if number else []
-
-
 def _lacking(embeddings: Embeddings) -> dict[str, str]:
-    """What the embeddings lack for a rule that they do not allow."""
+    """Name what the embeddings lack, for each rule that they do not allow."""
     lacking = {}
     if isinstance(embeddings, Scores):
         lacking = dict.fromkeys(SUSPICIONS, "it needs rows, and there are scores alone")
@@ -251,7 +247,7 @@ def _lacking(embeddings: Embeddings) -> dict[str, str]:
 
 
 def suspicions(names: Sequence[str] | None, embeddings: Embeddings) -> tuple[str, ...]:
-    """The rules that are asked for; None: all that the embeddings allow."""
+    """Check the rules that are asked for; None: all that the embeddings allow."""
     lacking = _lacking(embeddings)
     if names is None:
         return tuple(name for name in SUSPICIONS if name not in lacking)
@@ -330,7 +326,7 @@ def _shared_texts(embeddings: Embeddings, near: float | None) -> tuple[SharedTex
     own = place[: sizes[0]], place[sizes[0] :]
     number = max(int(place.max()) + 1, 1)
     groups = embeddings.groups.query, embeddings.groups.candidate
-    held = [_keys(group, text, number) for group, text in zip(groups, own, strict=True)]
+    held = [(group[text >= 0] * number + text[text >= 0]).unique() for group, text in zip(groups, own, strict=True)]
     whole = SharedTexts(groups, own, number, tuple(held), torch.arange(number) * (number + 1))
     if near is None:
         return whole, None
@@ -341,12 +337,6 @@ def _shared_texts(embeddings: Embeddings, near: float | None) -> tuple[SharedTex
     close = tuple(_close(keys, found, number) for keys in held)
     across = torch.cat([found, found.flip(1)]) @ torch.tensor([number, 1])
     return whole, SharedTexts(groups, own, number, close, across.sort().values)
-
-
-def _keys(group: Tensor, text: Tensor, number: int) -> Tensor:
-    """Group and text of the rows of one side as sorted numbers, group * number + text."""
-    there = text >= 0
-    return (group[there] * number + text[there]).unique()
 
 
 def _close(keys: Tensor, near: Tensor, number: int) -> Tensor:
@@ -429,7 +419,7 @@ def _labelled_rows(labels: Path | str | Sequence) -> Iterator[tuple[str, Any, An
 
 
 def _row(where: str, value: Any) -> int:
-    """A row number as a table has it."""
+    """Read the number of a row in a table."""
     text = text_of(str(value).strip())
     if not text.isdecimal() or len(text) > 15:
         raise InputError(f"{where}: row {text[:40]!r}, expected the number of a row")
@@ -466,8 +456,8 @@ class Tallies:
 
     def add_batches(self, run: Run, side: Embeddings, second: bool, progress) -> None:
         """Add all batches, `second` where the candidates ask."""
-        report, random = progress and progress("auditing"), torch.Generator().manual_seed(run.seed)
-        for number, drawn in enumerate(run.plan.batches):
+        random = torch.Generator().manual_seed(run.seed)
+        for drawn in tracked(run.plan.batches, progress, "auditing"):
             batch, start = drawn.flip() if second else drawn, 0
             seen = run.seen(batch)
             for pairs, weights, _ in run.blocks(side, batch, whole=False):
@@ -479,8 +469,6 @@ class Tallies:
                 rows = rows[::-1] if second else rows
                 self.suspects.append(columns | dict(zip(("query_index", "candidate_index"), rows, strict=True)))
                 start += len(pairs.scores)
-            if report:
-                report(number + 1, len(run.plan.batches))
 
     def _found(self, side: Embeddings, batch: Batch, pairs: Pairs, query: Tensor) -> dict[str, Tensor]:
         """Suspected negatives of a block of a batch by each rule, (q, C) bool.
@@ -647,27 +635,16 @@ def _listed(parts: Sequence[Mapping[str, Tensor]], width: int) -> dict[str, np.n
 def document(data: xr.Dataset) -> dict:
     """Make the JSON document of `cocos audit --json`: by direction its rules and filters; the first suspected pairs."""
     attrs, directions = data.attrs, {}
-    for name in map(str, data["direction"].values):
-        one = data.sel(direction=name)
-        directions[name] = {
-            "rules": {
-                str(rule): {key: plain(one[key].sel(rule=rule)) for key in AUDIT_LABELS}
-                | {
-                    "overlap": {
-                        str(other): plain(one["overlap"].sel(rule=rule, other_rule=other))
-                        for other in data["other_rule"].values
-                        if other != rule
-                    }
-                }
-                for rule in data["rule"].values
-            },
-            "filters": {
-                str(label): {key: plain(one[key].sel(filter=label)) for key in FILTER_LABELS}
-                | {"published": bool(one["published"].sel(filter=label))}
-                for label in (data["filter"].values if "filter" in data.coords else ())
-            },
-        }
-    listed = [_pair(data.isel(pair=place)) for place in range(min(data.sizes["pair"], MOST_LISTED))]
+    for name, one in results.sides(data).items():
+        rules, both = entries(one, AUDIT_LABELS, "rule"), entries(one, ["overlap"], "rule", "other_rule")
+        for rule, entry in rules.items():
+            entry["overlap"] = {other: found["overlap"] for other, found in both[rule].items() if other != rule}
+        replayed = entries(one, [*FILTER_LABELS, "published"], "filter") if "filter" in data.coords else {}
+        directions[name] = {"rules": rules, "filters": replayed}
+    listed = []
+    for one in (data.isel(pair=place) for place in range(min(data.sizes["pair"], MOST_LISTED))):
+        entry = {LISTED_AS.get(key, key): plain(one[key]) for key in SUSPECT_LABELS}
+        listed.append(entry | {"rules": one["suspicion"].values[one["suspected"].values].tolist()})
     return summaries.about(data) | {
         **{name: attrs[name] for name in ("near", "neighbours", "known")},
         "against": [name for name in attrs["against"].split(", ") if name],
@@ -675,10 +652,3 @@ def document(data: xr.Dataset) -> dict:
         "pairs": data.sizes["pair"],
         "suspected": listed,
     }
-
-
-def _pair(one: xr.Dataset) -> dict:
-    """One suspected pair as plain data."""
-    entry = {key: plain(one[key]) for key in SUSPECT_LABELS}
-    rules = [str(name) for name in one["suspicion"].values[one["suspected"].values]]
-    return {"query": entry.pop("query_index"), "candidate": entry.pop("candidate_index"), **entry, "rules": rules}

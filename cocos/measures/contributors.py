@@ -22,6 +22,7 @@ from cocos.embeddings.scores import Pairs
 from cocos.embeddings.tokens import Tokens
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled
+from cocos.results.summaries import chosen
 
 # Whole numbers of one query, which stand in the attributes.
 QUERY_TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")
@@ -70,7 +71,7 @@ def _in_front(run: Run, row: int, direction: str, side: Embeddings, second: bool
 
 
 def _middle(run: Run, side: Embeddings, second: bool) -> int:
-    """The row with the median number of contributing negatives, or of `relative`, in the first batch."""
+    """Find the row with the median number of contributing negatives, or of `relative`, in the first batch."""
     batch = run.plan.batches[0].flip() if second else run.plan.batches[0]
     blocks = run.blocks(side, batch, whole=False)
     counts = []
@@ -236,8 +237,7 @@ def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query
         "health": {"collapsed": findings.collapsed(attrs)},
         "query": {"row": int(attrs["row"]), "group": int(attrs["group"]), "direction": attrs["direction"]}
         | ({"text": query} if query is not None else {}),
-        **{name: int(attrs[name]) for name in ("batch", "batches", "batch_size", "seed")},
-        **{name: attrs[name] for name in ("sample", "copies", "same_group", "dtype", "device")},
+        **chosen(attrs, "batch", "batches", "batch_size", "seed", "sample", "copies", "same_group", "dtype", "device"),
         "totals": {name: float(attrs[name]) for name in ("push", "pull", "effective")}
         | {name: int(attrs[name]) if name in attrs else None for name in QUERY_TOTALS},
         "candidates": listed,
@@ -257,7 +257,7 @@ def tokens(data: xr.Dataset) -> list[dict]:
 
 
 def rest(data: xr.Dataset, shown: int) -> tuple[int, float]:
-    """The negatives that are not among the first candidates of a query: how many, and their part of its push."""
+    """Count the negatives beyond the first candidates of a query, and add up their part of its push."""
     first = data.isel(candidate=slice(shown))
     pushing = ~first["positive"] & (first["weight"] > 0)
     held = float(first["part"].where(first["weight"] > 0, 0).sum())

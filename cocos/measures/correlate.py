@@ -17,7 +17,7 @@ from cocos.base.errors import InputError, nearest
 from cocos.counting import statistics
 from cocos.results import correlation, records, several
 from cocos.results.correlation import Permutations, Resamples, Seed
-from cocos.results.summaries import plain
+from cocos.results.summaries import chosen, entries, plain
 
 # Numbers that are correlated, and the one that they are correlated with, unless others are named.
 DEFAULT_X = ("contributing", "effective", "idle", "hardest_share")  # or, where the unit is unknown, `records.BY_PUSH`
@@ -135,22 +135,29 @@ def correlate(
         >>> round(float(data["rho"].sel(x="contributing", level="settings")), 2)
         0.77
     """
-    table, notes = (runs, []) if isinstance(runs, xr.Dataset) else _gathered(runs)
+    table, notes = (runs, []) if isinstance(runs, xr.Dataset) else _table_of_files(runs)
     for name in TABLE_COORDINATES:
         if name not in table.coords:
             raise InputError(
                 f"a table of runs without the coordinate {name!r}; cocos.results.concat(..., {name}=[...])"
             )
-    table = _chosen(table, where)
+    table = _filtered(table, where)
     if table.sizes["run"] < 2:
         raise InputError(f"{table.sizes['run']} run, expected several: its checkpoints are shown by cocos run")
-    target = _target(table, y, notes)
-    asked = _asked(table, x, target)
+    target = _number_y(table, y, notes)
+    asked = _numbers_x(table, x, target)
     bases = [_column(table, each, "--baseline") for each in ([baseline] if isinstance(baseline, str) else baseline)]
-    owners = {"family": _text(table, family, "--family"), "config": _text(table, config, "--config")}
+    owners = {
+        "family": _texts(table, family, "--family"),
+        "config": _texts(table, config, "--config"),
+    }
     drawing = {"resamples": resamples, "level": level, "seed": seed}
     tests = {"permutations": permutations} | drawing
-    found = [_levels(each, target, **owners, **tests) for each in asked]
+    found = []
+    for each in asked:  # at the last checkpoint of each run where only one of the two has checkpoints
+        alike = each.values.ndim == target.values.ndim
+        columns = [number.values if alike else number.last for number in (each, target)]
+        found.append(correlation.levels(*columns, names=(each.name, target.name), **owners, **tests))
     if all(each.undefined for levels in found for each in levels.values()):
         reason = found[0]["pooled"].undefined
         raise InputError(f"no correlation of {', '.join(each.name for each in asked)} with {target.name}: {reason}")
@@ -208,7 +215,7 @@ def _further(values: xr.DataArray) -> list[str]:
 
 
 def _expanded(table: xr.Dataset, name: str) -> list[str]:
-    """The name, or one name for each value of the further dim that it leaves open."""
+    """Expand a name that leaves a further dimension open to one name for each of its values."""
     rest = [dim for dim in _further(table[name]) if dim != "direction"] if name in table.variables else []
     return [f"{name}{PART_SIGN}{part}" for part in table[rest[0]].values] if len(rest) == 1 else [name]
 
@@ -240,8 +247,8 @@ def _column(table: xr.Dataset, name: str, option: str) -> NumberOfRuns:
     return NumberOfRuns(name, array, str(values.attrs.get("long_name", base)), str(values.attrs.get("units", "")))
 
 
-def _target(table: xr.Dataset, y: str | None, notes: list[str]) -> NumberOfRuns:
-    """The number that is predicted; a note says where it is not of the test split."""
+def _number_y(table: xr.Dataset, y: str | None, notes: list[str]) -> NumberOfRuns:
+    """Choose y; a note says where it is not of the test split."""
     names = _known(table)
     there = [name for name in DEFAULT_Y if name in names and _column(table, name, "--y").known]
     if y is None and not there:
@@ -255,8 +262,8 @@ def _target(table: xr.Dataset, y: str | None, notes: list[str]) -> NumberOfRuns:
     return made
 
 
-def _asked(table: xr.Dataset, x: Sequence[str] | str | None, target: NumberOfRuns) -> list[NumberOfRuns]:
-    """The numbers that are correlated."""
+def _numbers_x(table: xr.Dataset, x: Sequence[str] | str | None, target: NumberOfRuns) -> list[NumberOfRuns]:
+    """Choose the numbers that are correlated with y."""
     names = [x] if isinstance(x, str) else list(x or ())
     if not names:
         known = _known(table)
@@ -273,7 +280,7 @@ def _asked(table: xr.Dataset, x: Sequence[str] | str | None, target: NumberOfRun
     return [_column(table, name, "--x") for name in names]
 
 
-def _text(table: xr.Dataset, names: str, option: str) -> np.ndarray:
+def _texts(table: xr.Dataset, names: str, option: str) -> np.ndarray:
     """Text of a coordinate along the runs, or of several joined, as in `family,batch_size`."""
     parts = []
     for name in map(str.strip, names.split(",")):
@@ -284,13 +291,13 @@ def _text(table: xr.Dataset, names: str, option: str) -> np.ndarray:
     return np.array([", ".join(each) for each in zip(*parts, strict=True)])
 
 
-def _chosen(table: xr.Dataset, where: Sequence[str]) -> xr.Dataset:
-    """The runs in which coordinates have given values, like `batch_size=128`; several values are joined by commas."""
+def _filtered(table: xr.Dataset, where: Sequence[str]) -> xr.Dataset:
+    """Keep the runs in which coordinates have given values, like `batch_size=128` or `batch_size=64,128`."""
     for each in where:
         name, sign, text = (part.strip() for part in each.partition("="))
         if not (name and sign and text):
             raise InputError(f"--where {each!r}: write it as NAME=VALUE, like batch_size=128")
-        values, wanted = _text(table, name, "--where"), [part.strip() for part in text.split(",")]
+        values, wanted = _texts(table, name, "--where"), [part.strip() for part in text.split(",")]
         own = np.isin(values, wanted)
         if table[name].dtype.kind in "fiu":
             try:
@@ -302,12 +309,6 @@ def _chosen(table: xr.Dataset, where: Sequence[str]) -> xr.Dataset:
             raise InputError(f"--where {each!r}: no run has it; {name} is one of {some[:200]}")
         table = table.isel(run=np.flatnonzero(own))
     return table
-
-
-def _levels(x: NumberOfRuns, y: NumberOfRuns, **options: Any) -> dict[str, correlation.Association]:
-    """All levels, of the checkpoints; of the last one of each run where only one of the two has checkpoints."""
-    both = (x.values, y.values) if x.values.ndim == y.values.ndim else (x.last, y.last)
-    return correlation.levels(*both, names=(x.name, y.name), **options)
 
 
 def _at_settings(
@@ -397,10 +398,9 @@ def document(data: xr.Dataset) -> dict[str, Any]:
     attrs, found = data.attrs, {}
     for name in data["x"].values:
         one = data.sel(x=name)
-        levels = {}
+        levels = entries(one, ASSOCIATION_LABELS, "level")
         for level, (varies, unit) in correlation.LEVELS.items():
-            cells = {key: plain(one[key].sel(level=level)) for key in ASSOCIATION_LABELS}
-            levels[level] = {"varies": varies, "unit": unit} | cells | {"without": cells["without"].splitlines()}
+            levels[level] |= {"varies": varies, "unit": unit, "without": levels[level]["without"].splitlines()}
         entry = {"label": str(one["x_label"].item()), "levels": levels, "p_holm": plain(one["p_holm"])}
         entry["quadratic"] = {key: plain(one[f"quadratic_{key}"]) for key in QUADRATIC_LABELS}
         if "baseline" in data.dims:
@@ -416,14 +416,14 @@ def document(data: xr.Dataset) -> dict[str, Any]:
         "runs": data.sizes["run"],
         "settings": len(set(zip(families.tolist(), data["config"].values.tolist(), strict=True))),
         "families": {str(name): int((families == name).sum()) for name in dict.fromkeys(families)},
-        **{key: attrs[key] for key in ("permutations", "resamples", "level", "seed")},
+        **chosen(attrs, "permutations", "resamples", "level", "seed"),
         "holm": bool(attrs["holm"]),
-        "notes": [line for line in attrs["notes"].splitlines() if line],
+        "notes": results.lines(attrs),
         "x": found,
     }
 
 
-def _gathered(files: Sequence[Path | str]) -> tuple[xr.Dataset, list[str]]:
+def _table_of_files(files: Sequence[Path | str]) -> tuple[xr.Dataset, list[str]]:
     """Read results, stores and tables of runs into one table, and say in notes how they were put together.
 
     Results that are no table get their coordinates from their names: files whose names differ only in a part like
@@ -445,10 +445,10 @@ def _gathered(files: Sequence[Path | str]) -> tuple[xr.Dataset, list[str]]:
             tables.append(data)
             continue
         try:
-            one = _row(data)
+            one = _run_of_result(data)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
-        one = one.assign_coords(file=name, folder=path.resolve().parent.name, bare=_without(name, SEED_IN_NAME))
+        one = one.assign_coords(file=name, folder=path.resolve().parent.name, bare=_name_without(name, SEED_IN_NAME))
         seed = SEED_IN_NAME.search(name)
         rows.append(one.assign_coords(seed=int(seed[1])) if seed else one)
     counts, joined = _evaluated(rows)
@@ -474,8 +474,8 @@ def _coordinate(row: xr.Dataset, name: str) -> str:
     return str(row.coords[name].values) if name in row.coords else ""
 
 
-def _row(data: xr.Dataset) -> xr.Dataset:
-    """One run of a result; a count of several losses is one with the dim `ruler`."""
+def _run_of_result(data: xr.Dataset) -> xr.Dataset:
+    """Make one run of a result; a count of several losses is one with the dim `ruler`."""
     if "loss" not in data.dims:
         return results.row(data)
     losses = several.each(data)
@@ -491,7 +491,7 @@ def _row(data: xr.Dataset) -> xr.Dataset:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """The shortest last parts of the paths, without suffixes, that tell all of them apart."""
+    """Name paths by their shortest last parts, without suffixes, that tell all of them apart."""
     whole = [each.resolve().with_suffix("") for each in paths]
     for path, number in Counter(each.resolve() for each in paths).items():
         if number > 1:
@@ -503,7 +503,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return [str(each) for each in paths]  # they differ in their suffixes alone
 
 
-def _without(name: str, part: re.Pattern[str]) -> str:
+def _name_without(name: str, part: re.Pattern[str]) -> str:
     """A name without a part of it, such as the seed; the same where nothing else is in it."""
     made = re.sub(r"([\W_])[\W_]+", r"\1", part.sub("", name))
     return made.strip("/_-. ,=") or ("run" if part.search(name) else name)
@@ -517,7 +517,7 @@ def _checkpoints_joined(rows: Sequence[xr.Dataset]) -> tuple[list[xr.Dataset], i
         step, key = 0, (str(place),)
         if found and "step" not in each.dims:
             step = int(found[1])
-            bare = _without(_coordinate(each, "bare"), STEP_IN_NAME)
+            bare = _name_without(_coordinate(each, "bare"), STEP_IN_NAME)
             same = bare, _coordinate(each, "config"), _coordinate(each, "seed")
             key = key if step in groups.get(same, {}) else same
         groups.setdefault(key, {})[step] = each

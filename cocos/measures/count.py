@@ -161,7 +161,7 @@ def _check(runs: Sequence[Run], convention: str) -> None:
 
 
 def _everything(run: Run) -> bool:
-    """One batch is visited that asks every query for all of its positives: metrics can be read from the same pass."""
+    """Whether metrics can be read from the same pass: its one batch asks every query for all of its positives."""
     if not run.visited or len(run.plan.batches) > 1 or not run.plan.batches[0].square:
         return False
     (batch,), embeddings = run.plan.batches, run.embeddings
@@ -213,7 +213,7 @@ class QueryRecords:
         self.sizes[name].extend(len(rows) for rows in index)
 
     def sorted(self, visited: list[int]) -> "QueryRecords":
-        """The same in the order of the batches, of which these are the places in the order of the entries."""
+        """Sort by batch; `visited` are the numbers of the batches in the order of the entries."""
         if visited == list(range(len(visited))):
             return self
         back, records, sizes = np.argsort(visited), {}, {}
@@ -231,7 +231,7 @@ class QueryRecords:
 
 @dataclass(frozen=True)
 class Counting:
-    """What is counted: scores are held in memory, visited tile by tile, or visited by their sources.
+    """Count batches whose scores are kept in memory, read tile by tile, or read by source.
 
     Args:
         eps: smallest share that contributes.
@@ -275,7 +275,7 @@ class Counting:
         return [found[place] for place in range(len(runs))]
 
     def _key(self, run: Run) -> tuple:
-        """All that the scores of a run depend on; of scores that are held, the blocks in which they are read too."""
+        """Key of the scores of a run; for scores kept in memory, with the blocks in which they are read."""
         blocks = None if run.visited else (run.loss.couples == "query", self.published(run))
         traits = losses.traits(run.loss)
         seen = (run.loss.metric, run.same_group, run.dtype, id(run.embeddings), id(run.plan.batches))
@@ -334,7 +334,7 @@ class Counting:
             yield {name: torch.cat([part[name] for part in own]) for name in own[0]}
 
     def _held(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
-        """Count batch by batch, the scores of each in memory; each process takes some of the batches."""
+        """Count batch by batch with the scores of each in memory; every process takes some of the batches."""
         first, sides = runs[0], runs[0].sides
         share: Sequence[tuple[int, Batch]] = processes.mine(tuple(enumerate(first.plan.batches)))
         records: list[dict[str, list[dict]]] = [{name: [] for name, _, _ in sides} for _ in runs]
@@ -444,7 +444,7 @@ def document(data: xr.Dataset) -> dict:
     standard = attrs["convention"] == "standard"
     full = averages.full_batches(data) if standard else np.ones(data.sizes["batch"], dtype=bool)
     known, without = bool(data["idle"].notnull().all()), data["idle"] == data["queries"]
-    directions = {str(name): _entries(data.sel(direction=name), full, standard) for name in data["direction"].values}
+    directions = {name: _entries(one, full, standard) for name, one in results.sides(data).items()}
     said = {key: json.loads(attrs["health"]).get(key, False) for key in ("collapsed", "at_chance", "alike")}
     return {
         **results.about(attrs),
@@ -455,7 +455,7 @@ def document(data: xr.Dataset) -> dict:
         "convention": attrs["convention"],
         **averages.drawn(data, full),
         "same_group_pairs": int(data["same_group_pairs"].sum()),
-        "not_drawn": [line for line in attrs.get("undrawn", "").splitlines() if line],
+        "not_drawn": results.lines(attrs, "undrawn"),
         "batches_without_active_queries": int(without.any("direction").sum()) if known else None,
         "directions": directions,
         "verdicts": {
@@ -526,8 +526,7 @@ def _metrics(data: xr.Dataset) -> dict:
     if not found:
         return {}
     directions = {
-        str(name): {key: float(data[key].sel(direction=name)) for key in found if data[key].dims}
-        for name in data["direction"].values
+        name: {key: float(one[key]) for key in found if data[key].dims} for name, one in results.sides(data).items()
     }
     return {"metrics": {"directions": directions, **{key: float(data[key]) for key in found if not data[key].dims}}}
 

@@ -27,7 +27,7 @@ from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import Pairs, length
 from cocos.engine.prepared import Run, prepare
-from cocos.engine.sampling import Sampling, sampled
+from cocos.engine.sampling import Sampling, sampled, tracked
 from cocos.measures.health import DIRECTION_LABELS, reports
 
 GRADIENT_LABELS = {
@@ -62,7 +62,7 @@ GRADIENT_LABELS = {
 ON_PROXIES, PROXY_PREFIX = "proxies", "proxy_"
 
 
-def _radial(loss, pairs: Pairs) -> Tensor | None:
+def radial(loss, pairs: Pairs) -> Tensor | None:
     """∂ Σ loss / ∂ norm of each query, (Q,); None for a closed form that reads no norm."""
     if isinstance(loss, losses.ReadsNorms):
         return loss.radial(pairs)
@@ -77,9 +77,9 @@ def _of_batch(
     pulled, pushed, slope = 0, 0, None
     both_roles = embeddings.shared and torch.equal(batch.query_index, batch.candidate_index)
     for pairs, weight, unit in run.blocks(embeddings, batch, whole=False):
-        radial = _radial(run.loss, pairs)
+        along = radial(run.loss, pairs)
         share = weight.abs() / unit
-        part = per_query(weight, pairs, run.loss.metric, radial)
+        part = per_query(weight, pairs, run.loss.metric, along)
         part["contributing"] = statistics.contributing(share, pairs, eps)
         by_force = force_share(weight, unit, pairs, run.loss.metric)
         part["contributing_force"] = statistics.contributing(by_force, pairs, eps)
@@ -88,12 +88,12 @@ def _of_batch(
         if embeddings.proxies:
             pull, push = candidate_sides(weight, pairs, run.loss.metric)
             pulled, pushed = pulled + pull, pushed + push
-            if radial is not None:
+            if along is not None:
                 slope = norm_slope(run.loss, pairs, "candidate") + (0 if slope is None else slope)
         if both_roles:
             pull, push = sides(weight, pairs, run.loss.metric)
-            as_query.append(gradient(pull, push, pairs, run.loss.metric, radial))
-            across = None if radial is None else norm_slope(run.loss, pairs, "candidate")
+            as_query.append(gradient(pull, push, pairs, run.loss.metric, along))
+            across = None if along is None else norm_slope(run.loss, pairs, "candidate")
             as_candidate = as_candidate + candidate_gradient(weight, pairs, run.loss.metric, across)
     found = {name: torch.cat([part[name] for part in records]) for name in records[0]}
     if both_roles:
@@ -108,7 +108,7 @@ def _of_batch(
 
 
 def _of_proxies(batches: list[dict[str, Tensor]]) -> dict[str, tuple]:
-    """Mean over the batches of each part of the force on a proxy, where it is defined, as `results.labelled` has it."""
+    """Variables of the force on each proxy: means over the batches in which it is defined."""
     made = {}
     for name, (label, units) in GRADIENT_LABELS.items():
         if name in batches[0]:
@@ -159,15 +159,12 @@ def decomposition(
     if not traits.of_its_metric:
         raise InputError(f"{run.loss!r}: it weighs no scores that cocos knows, so pull and push have no direction")
     check_pairs(run.loss, "decomposition", graded=run.embeddings.grades is not None)
-    report = sampling["progress"] and sampling["progress"]("decomposing")
     records, on_each = {name: [] for name, _, _ in run.sides}, []
-    for done, batch in enumerate(run.plan.batches):
+    for batch in tracked(run.plan.batches, sampling["progress"], "decomposing"):
         for name, side, second in run.sides:
             found, forced = _of_batch(run, side, batch.flip() if second else batch, eps)
             records[name].append(found)
             on_each.append(forced)
-        if report:
-            report(done + 1, len(run.plan.batches))
     attrs = run.provenance(
         title=f"Decomposition of the gradient, {type(run.loss).__name__}",
         health=json.dumps(reports([run])[0]),

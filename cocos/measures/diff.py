@@ -1,7 +1,6 @@
 """Which queries changed from one result to another, and who pushes them now?"""
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Unpack
@@ -16,13 +15,13 @@ from cocos.base.ranges import Level, whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import AnnotatedRows, Items
 from cocos.counting import findings, statistics
-from cocos.counting.comparisons import DIFFERENCE_LABELS
+from cocos.counting.comparisons import DIFFERENCE_LABELS, differences
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.tokens import SCORED, Tokens
 from cocos.engine import readers, retrieval
-from cocos.engine.prepared import embedded
+from cocos.engine.prepared import embedded, loss_for
 from cocos.engine.sampling import Sampling, sampled
 from cocos.measures.contributors import contributors
 from cocos.measures.count import count
@@ -31,6 +30,7 @@ from cocos.measures.retrievals import retrievals
 from cocos.measures.run import episodes
 from cocos.monitor import detectors as shelf
 from cocos.results import records, summaries
+from cocos.results.summaries import shortest
 
 # Statistics of the spread of the push, which a query without any push does not have.
 OF_PUSHED = statistics.names("pushed")
@@ -189,7 +189,7 @@ def diff(
         both = [known.tables(k) for k in range(2)] if known else both
         matched, said = _matched(both[0], both[1], names)
         variables, more = _of_queries(matched, level)
-        by = _by(by, variables["metric"][1])
+        by = _value_of_change(by, variables["metric"][1])
         variables |= _changed(matched, by, changed)
         if known:
             variables |= known.listed(variables["changed_index"][1], list(matched), top)
@@ -199,8 +199,8 @@ def diff(
     return results.labelled(variables, attrs | findings.attributes([*notes, *more]))
 
 
-def _by(by: str | None, known: Sequence[str]) -> str:
-    """The value by which change is measured."""
+def _value_of_change(by: str | None, known: Sequence[str]) -> str:
+    """Choose the value by which change is measured."""
     if not known:
         raise InputError("the two have no value of queries in common: give two results of the same command")
     if by is not None and by not in known:
@@ -291,7 +291,7 @@ def tables(data: xr.Dataset, name: str) -> dict[str, QueryTable]:
         )
     if "direction" not in data.dims:
         data = data.expand_dims(direction=[str(data.attrs.get("direction", "q2c"))])
-    found = {str(side): _table(data.sel(direction=side)) for side in data["direction"].values}
+    found = {side: _query_table(one) for side, one in results.sides(data).items()}
     if "row" in data.dims:  # of a checkpoint of a run, whose ranks may be of another split
         same = int(data["rows"]) == int(data["evaluated"])
         for side, table in list(found.items()):
@@ -301,8 +301,8 @@ def tables(data: xr.Dataset, name: str) -> dict[str, QueryTable]:
     return found
 
 
-def _table(one: xr.Dataset) -> QueryTable:
-    """The queries of one direction."""
+def _query_table(one: xr.Dataset) -> QueryTable:
+    """Collect the queries of one direction."""
     drawn = one["query_index"].values.ravel()
     there = np.isfinite(drawn)
     draws = drawn[there].astype(np.int64)
@@ -346,7 +346,7 @@ Matched = Mapping[str, tuple[QueryTable, QueryTable]]
 def _matched(
     first: Mapping[str, QueryTable], second: Mapping[str, QueryTable], names: tuple[str, str]
 ) -> tuple[Matched, list[Finding]]:
-    """The queries that are in both, in the same order, and findings; results of different data are refused."""
+    """Match the queries that are in both, and collect findings; refuse results of different data."""
     sides = [side for side in first if side in second]
     if not sides:
         raise InputError(
@@ -362,7 +362,7 @@ def _matched(
             raise InputError(
                 f"{side}: {names[0]} and {names[1]} have no query in common; compare results of the same data"
             )
-        if one.group is not None and other.group is not None and not _alike(one.group, other.group):
+        if one.group is not None and other.group is not None and not grouped_alike(one.group, other.group):
             raise InputError(
                 f"{side}: the queries of {names[0]} and {names[1]} belong to different groups, so they are not the "
                 "same queries; compare results of the same data, rows in the same order"
@@ -375,7 +375,7 @@ def _matched(
     return found, notes
 
 
-def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+def grouped_alike(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether two arrays of ids, (n,), group their rows alike."""
     both = len(np.unique(np.stack([one, other]), axis=1)[0])
     return both == len(np.unique(one)) == len(np.unique(other))
@@ -408,7 +408,7 @@ def _of_queries(matched: Matched, level: float) -> tuple[dict[str, tuple], list[
         for m, name in enumerate(metrics):
             if name in known[s]:
                 value[s, m, :, : len(both[0].row)] = [table.values[name] for table in both]
-                entry, lacking = _of_metric(both, name, level)
+                entry, lacking = _metric_of_queries(both, name, level)
                 entries.append(((s, m), entry))
                 if lacking:
                     without.setdefault(lacking, []).append(f"{side} {name}")
@@ -424,30 +424,20 @@ def _of_queries(matched: Matched, level: float) -> tuple[dict[str, tuple], list[
     ]
 
 
-def _of_metric(both: tuple[QueryTable, QueryTable], name: str, level: float) -> tuple[dict[str, Any], tuple]:
+def _metric_of_queries(both: tuple[QueryTable, QueryTable], name: str, level: float) -> tuple[dict[str, Any], tuple]:
     """The entries of one metric of one direction; and the kind and numbers of why it has no interval, or nothing."""
     one, other = (table.values[name] for table in both)
-    there = np.isfinite(one) & np.isfinite(other)
-    number, one, other = int(there.sum()), one[there], other[there]
-    if not number:
-        return {"pairs": number}, ("no pair", len(there), None)
-    away = other - one
     group = both[0].group if both[0].group is not None else both[1].group
-    group = np.arange(number) if group is None else group[there]
-    entry = {
-        "pairs": number,
-        "groups": len(np.unique(group)),
-        "mean": [one.mean(), other.mean()],
-        "difference": away.mean(),
-        "increased": (away > 0).sum(),
-        "decreased": (away < 0).sum(),
-    }
-    if entry["groups"] < 2:
-        return entry, ("one group alone", number, None)
-    if np.ptp(away) == 0:
-        return entry, ("equal", number, float(f"{away[0]:g}"))
-    test = statistics.paired(other, one, level, groups=group)
-    return entry | {"low": test.low, "high": test.high, "p": test.p}, ()
+    found: dict[str, Any] = differences(one, other, np.arange(len(one)) if group is None else group, level)
+    number, there = found["pairs"], np.isfinite(one) & np.isfinite(other)
+    if not number:
+        return {"pairs": number}, ("no pair", len(one), None)
+    away = (other - one)[there]
+    found |= {"mean": [found.pop("base"), other[there].mean()]}
+    found |= {"increased": (away > 0).sum(), "decreased": (away < 0).sum()}
+    if found["groups"] < 2:
+        return found, ("one group alone", number, None)
+    return found, () if "p" in found else ("equal", number, float(f"{found['difference']:g}"))
 
 
 def _changed(matched: Matched, by: str, changed: int) -> dict[str, tuple]:
@@ -500,9 +490,7 @@ class CountedAlike:
         used, items, seen = [], [], []
         for each, wanted in zip(given, loss if isinstance(loss, tuple) else (loss, loss), strict=True):
             checkpoint = each if isinstance(each, Checkpoint) else None
-            named = wanted is None or isinstance(wanted, str)
-            one = checkpoint.loss(wanted)[0] if named and checkpoint else wanted or "ntxent"
-            used.append(losses.of(losses.load(one) if isinstance(one, str) else one))
+            used.append(losses.of(loss_for(wanted, each)))
             seen.append(embedded(each, sampling["split"], sampling["device"], sampling["progress"]))
             known = checkpoint.items(sampling["split"]) if checkpoint else None
             items.append(known or (AnnotatedRows(seen[-1]) if seen[-1].names else None))
@@ -551,9 +539,9 @@ class CountedAlike:
             items = self.items[version]
             query, candidate = items.texts(side) if items else (None, None)
             if query is not None and candidate is not None:
-                asked[s] = _names(query, rows[s])
+                asked[s] = _names_of_rows(query, rows[s])
                 for name, each in names.items():
-                    each[s, :, version] = _names(candidate, found[name][s, :, version])
+                    each[s, :, version] = _names_of_rows(candidate, found[name][s, :, version])
         dims = ("direction", "changed", "version", "place")
         variables = {name: (dims, each, *LISTED_LABELS[name]) for name, each in found.items()}
         if any(self.items):
@@ -602,13 +590,13 @@ def _ranked_alike(first: Any, second: Any, loss, eps: float, names: Sequence[str
     return tuple(count(each, one, eps, **sampling) for each, one in zip((first, second), several, strict=True))
 
 
-def _names(of_row, rows: np.ndarray) -> np.ndarray:
+def _names_of_rows(of_row, rows: np.ndarray) -> np.ndarray:
     """Names of rows, of the same shape; empty where there is none."""
-    names = [_short(of_row(row)) if row >= 0 else "" for row in rows.ravel().tolist()]
+    names = [_one_line(of_row(row)) if row >= 0 else "" for row in rows.ravel().tolist()]
     return np.array(names, dtype=object).reshape(rows.shape)
 
 
-def _short(text: str) -> str:
+def _one_line(text: str) -> str:
     """A name on one line, of bounded length."""
     text = " ".join(text.split())
     return text if len(text) <= ROW_NAME_CHARACTERS else f"{text[: ROW_NAME_CHARACTERS - 1]}…"
@@ -623,7 +611,7 @@ def _same_names(seen: Sequence[Embeddings], names: Sequence[str]) -> None:
         for row, (one, other) in enumerate(zip(first, second, strict=True)):
             if one != other:
                 raise InputError(
-                    f"{which} row {row} is {_short(one)[:60]!r} in {names[0]} and {_short(other)[:60]!r} in "
+                    f"{which} row {row} is {_one_line(one)[:60]!r} in {names[0]} and {_one_line(other)[:60]!r} in "
                     f"{names[1]}: compare embeddings of the same data, rows in the same order"
                 )
 
@@ -691,7 +679,7 @@ def _of_steps(
     seen = [each[metrics].sel(step=steps, direction=sides).to_array("metric") for each in both]
     first, second = (each.transpose("direction", "metric", "step").values for each in seen)
     shape = first.shape[:2]
-    entries = [(at, _of_number(steps, first[at], second[at], level)) for at in np.ndindex(shape)]
+    entries = [(at, _metric_of_runs(steps, first[at], second[at], level)) for at in np.ndindex(shape)]
     value = np.stack([first, second], axis=2)
     variables = _variables(entries, shape, STEP_LABELS) | {
         "value": (("direction", "metric", "version", "step"), value, "value at a step", ""),
@@ -702,7 +690,7 @@ def _of_steps(
     return variables, list(_notes_of_runs(pair, both, len(steps), names))
 
 
-def _of_number(steps: np.ndarray, one: np.ndarray, other: np.ndarray, level: float) -> dict[str, Any]:
+def _metric_of_runs(steps: np.ndarray, one: np.ndarray, other: np.ndarray, level: float) -> dict[str, Any]:
     """The entries of one number of one direction."""
     there = np.isfinite(one) & np.isfinite(other)
     steps, one, other = steps[there], one[there], other[there]
@@ -743,21 +731,21 @@ def _notes_of_runs(
 def document(data: xr.Dataset) -> dict:
     """The comparison as the JSON document of `cocos diff --json`."""
     names, directions = [str(each) for each in data["version"].values], {}
-    for side in data["direction"].values:
-        one, entries = data.sel(direction=side), {}
+    for side, one in results.sides(data).items():
+        entries = {}
         for metric in data["metric"].values:
             each, entry = one.sel(metric=metric), {}
             for key in each.data_vars:
                 if each[key].dims == ("version",):
-                    entry[str(key)] = dict(zip(names, map(_plain, each[key]), strict=True))
+                    entry[str(key)] = dict(zip(names, map(shortest, each[key]), strict=True))
                 elif not each[key].ndim:
-                    entry[str(key)] = _plain(each[key])
+                    entry[str(key)] = shortest(each[key])
             if entry["pairs"]:
                 entries[str(metric)] = entry
-        directions[str(side)] = {"metrics": entries}
+        directions[side] = {"metrics": entries}
         if "changed" in data.dims:
             queries = [one.isel(changed=place) for place in range(one.sizes["changed"])]
-            directions[str(side)]["changed"] = [
+            directions[side]["changed"] = [
                 {"row": int(each["changed_index"])}
                 | ({"name": str(each["changed_name"].item())} if "changed_name" in each else {})
                 | {name: _version(each.isel(version=version)) for version, name in enumerate(names)}
@@ -770,7 +758,7 @@ def document(data: xr.Dataset) -> dict:
         "by": data.attrs.get("by"),
         "steps": data["step"].values.tolist() if "step" in data.dims else None,
         "level": float(data.attrs["level"]),
-        "notes": [line for line in data.attrs["notes"].splitlines() if line],
+        "notes": results.lines(data.attrs),
         "directions": directions,
     }
 
@@ -788,9 +776,3 @@ def _version(query: xr.Dataset) -> dict:
             if row >= 0
         ]
     return entry
-
-
-def _plain(value: xr.DataArray) -> float | int | None:
-    """Convert a number for JSON: an integer where it is one; None where it is not finite."""
-    number = float(value)
-    return None if not math.isfinite(number) else int(number) if number.is_integer() else number

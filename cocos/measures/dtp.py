@@ -164,7 +164,7 @@ def _bound(run: str, given: float | Sequence[float] | Mapping[int, float], steps
 
 
 def _left_out(embeddings: Embeddings) -> str:
-    """How many samples have no proxy, and of which classes; empty where each has one."""
+    """State how many samples have no proxy, and of which classes; empty where each has one."""
     absent = ~torch.isin(embeddings.query_group, embeddings.candidate_group)
     number, classes = int(absent.sum()), embeddings.query_group[absent].unique().tolist()
     if not number:

@@ -15,13 +15,12 @@ from cocos.embeddings import Embeddings, regimes, scores
 SEVERAL_SEEDS, ODD_SEEDS = (0, 1, 2, 3), (1, 3)
 
 
-def _unit(rows: Tensor) -> Tensor:
-    return rows / rows.norm(dim=1, keepdim=True)
-
-
 def _gradient(loss, embeddings: Embeddings, unit: bool) -> Tensor:
     """∂ Σ loss / ∂ raw queries and candidates, one below the other; `unit` divides them by their norms first."""
-    prepared = _unit if unit else torch.clone
+
+    def prepared(rows: Tensor) -> Tensor:
+        return rows / rows.norm(dim=1, keepdim=True) if unit else rows.clone()
+
     given = replace(
         embeddings,
         query=prepared(embeddings.query),

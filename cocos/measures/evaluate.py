@@ -24,7 +24,7 @@ from cocos.embeddings.tokens import SCORED, Tokens
 from cocos.engine import rankings, readers, retrieval
 from cocos.engine.prepared import embedded
 from cocos.engine.queries import with_positives
-from cocos.engine.sampling import Progress
+from cocos.engine.sampling import Progress, tracked
 from cocos.measures.dtp import dtp
 
 # Splits in the order of preference.
@@ -40,7 +40,7 @@ OF_MEMBERS = "_of_members"
 
 
 def split_of(embeddings: Embeddings | Checkpoint, split: str | None) -> str:
-    """The split to evaluate: the one named, or the first of the usual ones that a checkpoint has."""
+    """Choose the split to evaluate: the one named, or the first of the usual ones that a checkpoint has."""
     known = getattr(embeddings, "splits", ())
     return split or next((name for name in EVALUATED_SPLITS if name in known), "train")
 
@@ -132,8 +132,8 @@ def origin(checkpoint: Checkpoint | None, split: str | None) -> tuple[dict, list
     return where, [] if split else [f"split {where['split']}, {known}; --split takes another"]
 
 
-def _joined(embeddings: Embeddings, more: Embeddings, metric: str) -> Embeddings:
-    """The embeddings with candidates behind them that match no query."""
+def _with_distractors(embeddings: Embeddings, more: Embeddings, metric: str) -> Embeddings:
+    """Append candidates that match no query."""
     extra = more.query if more.proxies and not embeddings.proxies else more.candidate
     if extra.shape[1] != embeddings.candidate.shape[1]:
         raise InputError(
@@ -157,14 +157,14 @@ def _joined(embeddings: Embeddings, more: Embeddings, metric: str) -> Embeddings
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _MatchedRows:
     """Rows of the queries and of the candidates: those with a match on the other side, and those with none."""
 
     matched: tuple[Tensor, Tensor]
     alone: tuple[Tensor, Tensor]
 
     @classmethod
-    def of(cls, embeddings: Embeddings, samples: int) -> "_Rows":
+    def of(cls, embeddings: Embeddings, samples: int) -> "_MatchedRows":
         """Of embeddings. A labelled set has `samples` rows that ask each other; those behind them are distractors."""
         groups = (embeddings.query_group, embeddings.candidate_group)
         if embeddings.shared:
@@ -174,7 +174,7 @@ class _Rows:
         return cls(*(tuple(part.nonzero().flatten() for part in parts) for parts in (known, [~part for part in known])))
 
 
-def _folds(embeddings: Embeddings, sides: _Rows, folds: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _folds(embeddings: Embeddings, sides: _MatchedRows, folds: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Rows of the queries and candidates of each fold: the queries' groups, cut in order of first appearance."""
     groups = (embeddings.query_group[sides.matched[0]], embeddings.candidate_group[sides.matched[1]])
     ids, inverse = groups[0].unique(return_inverse=True)
@@ -208,7 +208,7 @@ def ranked(
         Direction -> (rows that ask, (n,); the ranks, whose queries are places among these rows).
     """
     scores.check(embeddings, metric)
-    (rows,) = _folds(embeddings, _Rows.of(embeddings, len(embeddings.query)), 1)
+    (rows,) = _folds(embeddings, _MatchedRows.of(embeddings, len(embeddings.query)), 1)
     view = engine.view(embeddings, Batch(*rows, paired=False), metric=metric)
     (found,) = engine.run(view, [readers.Ranks()], progress=progress)
     return dict(zip(embeddings.directions, zip(rows, found, strict=False), strict=True))
@@ -238,7 +238,7 @@ class _Visit:
         return ranks, retrieval.average_precision(curve.score, curve.negatives)
 
 
-def _visits(embeddings: Embeddings, sides: _Rows, folds: int) -> Iterator[_Visit]:
+def _visits(embeddings: Embeddings, sides: _MatchedRows, folds: int) -> Iterator[_Visit]:
     """For each fold, one visit without distractors, and one with them for each direction that has any."""
     seen = [embeddings, *(embeddings.flip() for _ in embeddings.directions[1:])]
     seen = [replace(side, directions=(name,)) for side, name in zip(seen, embeddings.directions, strict=True)]
@@ -251,8 +251,8 @@ def _visits(embeddings: Embeddings, sides: _Rows, folds: int) -> Iterator[_Visit
 
 def _clustered(visits: list[_Visit], seed: int, progress: Progress | None) -> tuple[list[float], list[str]]:
     """NMI of the classes of the samples and the clusters of their unit vectors, one number a fold; and notes on it."""
-    report, found, notes = progress and progress("clustering"), [], []
-    for number, visit in enumerate(visits):
+    found, notes = [], []
+    for number, visit in enumerate(tracked(visits, progress, "clustering")):
         vectors, labels = visit.embeddings.query[visit.asking], visit.embeddings.query_group[visit.asking]
         vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
         norms = scores.length(vectors)[:, None]
@@ -260,12 +260,10 @@ def _clustered(visits: list[_Visit], seed: int, progress: Progress | None) -> tu
         found.append(value)
         if note:
             notes.append(f"fold {number}: {note}" if len(visits) > 1 else note)
-        if report:
-            report(len(found), len(visits))
     return found, notes
 
 
-def _found(
+def _run_visits(
     visits: list[_Visit], metric: str, ks: tuple[int, ...], progress: Progress | None
 ) -> tuple[dict, dict, dict]:
     """Collect the results of the passes, one entry per fold.
@@ -398,12 +396,12 @@ def evaluate(
         where = str(embeddings.query.device)
         more = embedded(distractors, split_of(distractors, None), where, progress)
         opened.append(more)
-        embeddings = _joined(embeddings, more, metric)
+        embeddings = _with_distractors(embeddings, more, metric)
     for each in opened:
         each.unchanged()
-    sides = _Rows.of(embeddings, samples)
+    sides = _MatchedRows.of(embeddings, samples)
     visits = list(_visits(embeddings, sides, folds))
-    records, singles, asking = _found(visits, metric, ks, progress)
+    records, singles, asking = _run_visits(visits, metric, ks, progress)
     clustering = []
     if embeddings.shared or embeddings.proxies:
         clusters, clustering = _clustered([visit for visit in visits if visit.condition == "without"], seed, progress)
@@ -412,8 +410,8 @@ def evaluate(
     if embeddings.proxies:
         singles = _of_proxies(opened[0], records, singles, ks)
     if among is not None:
-        own = list(_visits(among, _Rows.of(among, samples), folds))
-        found, _, theirs = _found(own, metric, ks, progress)
+        own = list(_visits(among, _MatchedRows.of(among, samples), folds))
+        found, _, theirs = _run_visits(own, metric, ks, progress)
         records = {condition: values | found["without"] for condition, values in records.items()}
         names, asking = (*names, *among.directions), asking | theirs
         rows_of_sides.append((samples, 0))
@@ -534,14 +532,10 @@ def document(data: xr.Dataset) -> dict:
     attrs, blocks = data.attrs, {}
     for condition in data["distractors"].values:
         one = data.sel(distractors=condition)
+        ranked_ = [key for key in one if one[key].dims == ("direction", "fold")]
         blocks[str(condition)] = {
             "directions": {
-                str(name): {
-                    key: results.mean_std(one[key].sel(direction=name))
-                    for key in one
-                    if one[key].dims == ("direction", "fold")
-                }
-                for name in data["direction"].values
+                name: {key: results.mean_std(each[key]) for key in ranked_} for name, each in results.sides(one).items()
             },
             **{key: results.mean_std(one[key]) for key in one if one[key].dims == ("fold",)},
         }
@@ -568,12 +562,10 @@ def document(data: xr.Dataset) -> dict:
 
 def aggregate(data: xr.Dataset) -> dict:
     """Mean and deviation over the members of an ensemble, each by itself: direction -> metric -> mean and std."""
-    own = {str(key): each for key, each in data.data_vars.items() if str(key).endswith(OF_MEMBERS)}
+    own = [str(key) for key in data if str(key).endswith(OF_MEMBERS)]
     return {
         "directions": {
-            str(side): {
-                key.removesuffix(OF_MEMBERS): results.mean_std(each.sel(direction=side)) for key, each in own.items()
-            }
-            for side in data["direction"].values
+            side: {key.removesuffix(OF_MEMBERS): results.mean_std(one[key]) for key in own}
+            for side, one in results.sides(data).items()
         }
     }

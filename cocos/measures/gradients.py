@@ -2,7 +2,7 @@
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Unpack
 
 import numpy as np
@@ -17,13 +17,14 @@ from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import AnnotatedRows, Items
 from cocos.counting import findings, statistics
 from cocos.counting.comparisons import DIFFERENCE_LABELS
-from cocos.counting.forces import gradient, norm_slope, sides
+from cocos.counting.forces import gradient, sides
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import length
-from cocos.engine.prepared import Run, embedded, prepare_all
-from cocos.engine.sampling import Sampling, sampled
-from cocos.results.summaries import plain
+from cocos.engine.prepared import Run, embedded, loss_for, prepare_all
+from cocos.engine.sampling import Progress, Sampling, sampled, tracked
+from cocos.measures.decomposition import radial
+from cocos.results.summaries import chosen, shortest
 
 # Percentiles of the cosines over the queries.
 COSINE_PERCENTILES = (5, 25, 50, 75, 95)
@@ -108,8 +109,7 @@ def gradients(
             raise InputError(f"{name}: it weighs no scores that cocos knows, so its gradient is not known")
     known = checkpoint.items(sampling["split"]) if checkpoint else None
     items = known or (AnnotatedRows(rows) if rows.names else None)
-    report = sampling["progress"] and sampling["progress"]("comparing")
-    found = _compared(runs, report)
+    found = _compared(runs, sampling["progress"])
     names = [repr(run.loss) for run in runs]
     variables = _variables(found, level, disagree, items)
     variables |= {"one": ("one", names, "loss"), "other": ("other", names, "another loss")}
@@ -129,13 +129,12 @@ def gradients(
 
 def _losses(checkpoint: Checkpoint | None, loss, against: str | Sequence[Any] | None) -> list[losses.Loss]:
     """The losses, that of the checkpoint first."""
-    load: Callable[[str], losses.Loss] = losses.load if checkpoint is None else lambda name: checkpoint.loss(name)[0]
     if isinstance(against, str):
         against = [name.strip() for name in against.split(",")]
     given = [loss, *(against if against is not None else [])]
-    every = [load(each) if isinstance(each, str) else losses.of(each) for each in given]
+    every = [loss_for(each, checkpoint) for each in given]
     if against is None:
-        every += [load(name) for name in USUAL_OTHERS if name != losses.name_of(every[0])]
+        every += [loss_for(name, checkpoint) for name in USUAL_OTHERS if name != losses.name_of(every[0])]
     if not 2 <= len(every) <= MOST_COMPARED:
         raise InputError(f"against: {len(every) - 1} losses, expected from 1 to {MOST_COMPARED - 1}")
     names = [repr(each) for each in every]
@@ -153,9 +152,7 @@ def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, rows: Tensor, plac
         parts = []
         for pairs, weight, _ in run.blocks(embeddings, batch, whole=False):
             pull, push = sides(weight, pairs, run.loss.metric)
-            slope = None if losses.has_closed_form(run.loss) else norm_slope(run.loss, pairs, "query")
-            radial = run.loss.radial(pairs) if isinstance(run.loss, losses.ReadsNorms) else slope
-            parts.append(gradient(pull, push, pairs, run.loss.metric, radial))
+            parts.append(gradient(pull, push, pairs, run.loss.metric, radial(run.loss, pairs)))
         each = torch.cat(parts)
         total = each.new_zeros(len(rows), each.shape[1]).index_add(0, place, each)
     if not total.isfinite().all():
@@ -182,12 +179,12 @@ def _through_scores(run: Run, embeddings: Embeddings, batch: Batch) -> Tensor:
     return total
 
 
-def _compared(runs: Sequence[Run], report: Callable[[int, int], None] | None) -> dict[str, dict[str, np.ndarray]]:
+def _compared(runs: Sequence[Run], progress: Progress | None) -> dict[str, dict[str, np.ndarray]]:
     """Of each direction `row` and `group`, (n,); `length` (losses, n); `cosine` (losses, losses, n) or NaN."""
     first = runs[0]
     both = [name for name, _, _ in first.sides if all(name in {side for side, _, _ in run.sides} for run in runs)]
     found: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in both}
-    for done, batch in enumerate(first.plan.batches):
+    for batch in tracked(first.plan.batches, progress, "comparing"):
         for name, side, second in first.sides:
             if name not in both:
                 continue
@@ -195,8 +192,6 @@ def _compared(runs: Sequence[Run], report: Callable[[int, int], None] | None) ->
             rows, place = own.query_index.unique(return_inverse=True)
             every = [_of_batch(run, run.side(name)[1], own, rows, place) for run in runs]
             found[name].append((rows.cpu(), side.groups.query[rows.cpu()], *_cosines(torch.stack(every))))
-        if report:
-            report(done + 1, len(first.plan.batches))
     keys = ("row", "group", "length", "cosine")
     return {
         name: {key: torch.cat(each, dim=-1).numpy() for key, each in zip(keys, zip(*parts, strict=True), strict=True)}
@@ -281,20 +276,16 @@ def document(data: xr.Dataset) -> dict:
     """Make the JSON document of `cocos gradients --json`."""
     names, directions = [str(name) for name in data["one"].values], {}
 
-    def number(value: xr.DataArray) -> float | int | None:
-        found = plain(value)
-        return int(found) if found is not None and float(found).is_integer() else found
-
-    for side in data["direction"].values:
-        one, pairs, disagree = data.sel(direction=side), [], {}
+    for side, one in results.sides(data).items():
+        pairs, disagree = [], {}
         for a, b in itertools.combinations(range(len(names)), 2):
             each = one.isel(one=a, other=b)
             places = zip(COSINE_PERCENTILES, each["percentiles"], strict=True)
             pairs.append(
                 {"one": names[a], "other": names[b]}
-                | {key: number(each[key]) for key in PAIR_LABELS}
-                | {"alone_other": number(one["alone"].isel(one=b, other=a))}
-                | {"percentiles": {str(place): number(value) for place, value in places}}
+                | {key: shortest(each[key]) for key in PAIR_LABELS}
+                | {"alone_other": shortest(one["alone"].isel(one=b, other=a))}
+                | {"percentiles": {str(place): shortest(value) for place, value in places}}
             )
         for b in range(1, len(names)):
             listed = (one.isel(other=b, place=place) for place in range(one.sizes["place"]))
@@ -304,15 +295,12 @@ def document(data: xr.Dataset) -> dict:
                 for each in listed
                 if int(each["disagree_index"]) >= 0
             ]
-        directions[str(side)] = {"pairs": pairs, "disagree": disagree}
+        directions[side] = {"pairs": pairs, "disagree": disagree}
     attrs = data.attrs
     return {
         **results.about(attrs),
         "losses": names,
-        "first_step": attrs["first_step"],
-        "level": float(attrs["level"]),
-        **{name: int(attrs[name]) for name in ("batches", "batch_size", "seed")},
-        "sample": attrs["sample"],
-        "notes": [line for line in attrs["notes"].splitlines() if line],
+        **chosen(attrs, "first_step", "level", "batches", "batch_size", "seed", "sample"),
+        "notes": results.lines(attrs),
         "directions": directions,
     }

@@ -148,8 +148,8 @@ def parse(
         tree = ast.parse(text.replace("^", "**"), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise InputError(f"{name}: {text!r} is no expression of t, like t + 0.3*sin(t)") from None
-    value = _evaluated(tree, text, name)
-    if not _reads(tree):
+    value = _compiled(tree, text, name)
+    if not _reads_t(tree):
         one = isinstance(tree, ast.Constant | ast.UnaryOp)
         raise InputError(
             f"{name}: {text!r}" + (", expected a finite factor above 0" if one else " does not depend on t")
@@ -162,12 +162,12 @@ def parse(
     return curve
 
 
-def _reads(tree: ast.AST) -> bool:
+def _reads_t(tree: ast.AST) -> bool:
     return any(isinstance(node, ast.Name) and node.id == "t" for node in ast.walk(tree))
 
 
-def _evaluated(tree: ast.expr, text: str, name: str) -> Callable[[Tensor], Tensor]:
-    """A function that evaluates the parts with torch; nothing of the text is ever run."""
+def _compiled(tree: ast.expr, text: str, name: str) -> Callable[[Tensor], Tensor]:
+    """Compile an expression to a function of tensors; nothing of the text is ever run."""
 
     def build(node: ast.expr, depth: int) -> Callable[[Tensor], Tensor]:
         if depth > EXPRESSION_DEPTH:
@@ -182,7 +182,7 @@ def _evaluated(tree: ast.expr, text: str, name: str) -> Callable[[Tensor], Tenso
                 return lambda t: factor * inner(t)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY_OPERATIONS:
                 first, second, apply = build(left, depth + 1), build(right, depth + 1), BINARY_OPERATIONS[type(op)]
-                if isinstance(op, ast.Pow) and not _reads(right):
+                if isinstance(op, ast.Pow) and not _reads_t(right):
                     exponent = float(second(torch.zeros((), dtype=torch.float64)))
                     return lambda t: first(t) ** exponent
                 return lambda t: apply(first(t), second(t))
@@ -316,7 +316,7 @@ def landscape(
         >>> round(abs(float(data["found"][0] - data["proxy_x"][0])), 2)
         3.0
     """
-    chosen = _chosen(f1, f2, loss, scale, metric, alpha=alpha, k1=k1, k2=k2, delta=delta)
+    chosen = _subject(f1, f2, loss, scale, metric, alpha=alpha, k1=k1, k2=k2, delta=delta)
     corners, plane = _polygon(proxies, distance) if embeddings is None else _spanned(embeddings, rows)
     places = plane.coordinates(corners)
     size = float(torch.cdist(places, places).max())
@@ -327,7 +327,7 @@ def landscape(
     value = _value(chosen, plane, corners)
     grid = (len(y), len(x))
     fields = {"loss": value(coordinates).reshape(grid), "force": _force(value, coordinates).reshape(*grid, 2)}
-    fields["height"] = _value(_lifted(chosen), plane, corners)(coordinates).reshape(grid)
+    fields["height"] = _value(_with_heights(chosen), plane, corners)(coordinates).reshape(grid)
     fields["binary"] = torch.stack([
         _value(chosen, plane, corners[[0, k]])(coordinates).reshape(grid) for k in range(1, len(corners))
     ])
@@ -346,7 +346,7 @@ def landscape(
     if isinstance(chosen, CurveSoftmax):
         about |= {"f1": chosen.f1.name, "f2": chosen.f2.name, "scale": chosen.scale}
         if "euclidean" in chosen.metric:
-            about |= lemma(chosen, _odds(_lifted(chosen), plane, corners), coordinates.reshape(*grid, 2), places)
+            about |= lemma(chosen, _odds(_with_heights(chosen), plane, corners), coordinates.reshape(*grid, 2), places)
             if len(corners) == 2 and about["monotone"]:
                 predicted, why = predicted_minimum(chosen, places, reach)
             elif len(corners) == 2:
@@ -379,8 +379,8 @@ def landscape(
     return results.labelled(variables, attrs)
 
 
-def _chosen(f1: str, f2: str | None, loss, scale: float, metric: str, **warp: float):
-    """The subject of a landscape: functions of the distance, or a loss."""
+def _subject(f1: str, f2: str | None, loss, scale: float, metric: str, **warp: float):
+    """Choose the subject of a landscape: functions of the distance, or a loss."""
     if loss is None:
         own = parse(f1, name="f1", **warp)
         if f2 is None:
@@ -399,7 +399,7 @@ def _chosen(f1: str, f2: str | None, loss, scale: float, metric: str, **warp: fl
     return loss
 
 
-def _lifted(chosen):
+def _with_heights(chosen):
     """With the functions that the gradient is the slope of."""
     if not isinstance(chosen, CurveSoftmax):
         return chosen
@@ -499,10 +499,10 @@ def descended(
     if bool(far.all()):
         return None, "none: it runs away"
     moved = 0.0
-    if not _one(at, size):
+    if not _coincide(at, size):
         at = at.clone()
-        at[~far], moved = _searched(force, at[~far], places[0], reach, size, weak)
-    if _one(at, size):
+        at[~far], moved = _line_searched(force, at[~far], places[0], reach, size, weak)
+    if _coincide(at, size):
         return at.mean(dim=0), "a minimum"
     away = (at - places[0]).norm(dim=1)
     away = torch.where(away > SHORTEST_RADIUS * size, away, 0)
@@ -512,12 +512,12 @@ def descended(
     return None, f"no single one: the ends lie {ends} from the own proxy"
 
 
-def _one(at: Tensor, size: float) -> bool:
+def _coincide(at: Tensor, size: float) -> bool:
     """Whether all places are the same."""
     return float(torch.cdist(at, at).max()) < SAME_PLACE * size
 
 
-def _searched(
+def _line_searched(
     force: Callable[[Tensor], Tensor], at: Tensor, centre: Tensor, reach: float, size: float, weak: float
 ) -> tuple[Tensor, float]:
     """Line searches from each place, by turns along the circle about the own proxy and along the ray from it.
@@ -575,7 +575,7 @@ def _searched(
 
 
 def predicted_minimum(chosen: CurveSoftmax, places: Tensor, reach: float) -> tuple[Tensor | None, str]:
-    """The minimum by Proposition III.2, on the line through both proxies, and why it is there."""
+    """Predict the minimum by Proposition III.2, on the line through both proxies, and say why it is there."""
     size = float((places[0] - places[1]).norm())
     behind = (places[0] - places[1]) / size
 
@@ -608,7 +608,7 @@ def predicted_minimum(chosen: CurveSoftmax, places: Tensor, reach: float) -> tup
 
 
 def _of_distance(curve: Curve, metric: str) -> Curve:
-    """The function as one of the Euclidean distance."""
+    """Rewrite a function in terms of the Euclidean distance."""
     return replace(curve, value=lambda t: curve.value(t * t)) if metric == "squared_euclidean" else curve
 
 

@@ -24,6 +24,11 @@ from cocos.results import several
 PRINTED_DIRECTIONS = ("i2t", "t2i")
 # Chance that a column, or a row of a table across settings, has a bold value although none is better.
 BOLD_CHANCE = 0.05
+# Note on what bold is; a text without fonts has a mark in its place.
+BOLD_NOTE = (
+    "bold: above all other runs of its column (of its row, where settings are columns) by paired differences of the "
+    f"seeds, each below {BOLD_CHANCE:g} after Holm's correction"
+)
 # Sources of a row.
 OUR_ROWS, PUBLISHED_ROWS = "runs", "published"
 # Coordinates of a table of runs that tell settings apart where `config` leaves them out.
@@ -633,10 +638,7 @@ def _notes(table: PaperTable, rows: list[_Row], bold: bool, more: Sequence[str])
         notes += [f"published ±: {about['spread']}"] if about["spread"] and not table.counts else []
         notes += table.beside
     if bold:
-        notes.append(
-            "bold: above all other runs of its column (of its row, where settings are columns) by paired differences "
-            f"of the seeds, each below {BOLD_CHANCE:g} after Holm's correction"
-        )
+        notes.append(BOLD_NOTE)
     elif len(ours) > 1 and any(column.ranked for column in table.columns):
         notes.append("nothing is bold: no value is above all others by paired differences of the seeds")
     return [*notes, *more]
@@ -793,5 +795,5 @@ def document(data: xr.Dataset) -> dict:
         "title": data.attrs["title"],
         "rows": rows,
         "footnotes": json.loads(data.attrs["footnotes"]),
-        "notes": [line for line in data.attrs["notes"].splitlines() if line],
+        "notes": results.lines(data.attrs),
     }

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral, Real
-from typing import Any
+from numbers import Integral
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -12,12 +12,14 @@ import xarray as xr
 from torch import Tensor
 
 from cocos import results
+from cocos.base import ranges
 from cocos.base.annotations import Groups
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import TrainingSet
 from cocos.counting.collisions import Collisions, chance_to_meet
 from cocos.embeddings import Embeddings, likeness
+from cocos.results import summaries
 
 # Batch sizes that are planned where none are given; the number of rows is the last one.
 USUAL_BATCH_SIZES = (32, 128, 512, 2048, 8192, 32768)
@@ -45,11 +47,15 @@ RULE_LABELS = {
 }
 
 
+Bound = Annotated[float, ranges.number("a probability above 0 and below 1, like 0.05", lambda value: 0 < value < 1)]
+
+
+@ranges.checked
 def plan(
     data: Embeddings | Checkpoint | TrainingSet,
     batch_sizes: Sequence[int] | None = None,
     *,
-    below: float = 0.05,
+    below: Bound = 0.05,
     split: str = "train",
 ) -> xr.Dataset:
     """Tell how often a batch of B rows contains two of one group or of one text, from the data alone.
@@ -82,9 +88,7 @@ def plan(
         >>> round(data["probability"].item(), 6), data["batches_without"].item()
         (0.333333, 2)
     """
-    if not (isinstance(below, Real) and 0 < below < 1):
-        raise InputError(f"below: {below!r}, expected a probability above 0 and below 1, like 0.05")
-    known = Known.of(data, split)
+    known = RowGroups.of(data, split)
     rules = known.rules()
     rows = len(known.drawn)
     sizes = _sizes(batch_sizes, rows)
@@ -143,8 +147,8 @@ def _sizes(given: Sequence[int] | None, rows: int) -> list[int]:
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
-    """What is known of the rows of a data set without any vectors.
+class RowGroups:
+    """Groups, texts and hard negatives of the rows of a data set, without any vectors.
 
     Args:
         groups: of both sides.
@@ -161,7 +165,7 @@ class Known:
     labelled: bool
 
     @classmethod
-    def of(cls, data: Any, split: str) -> "Known":
+    def of(cls, data: Any, split: str) -> "RowGroups":
         """Take what is known from embeddings, a training set or a checkpoint."""
         if isinstance(data, Checkpoint):
             data = data.embed(split, "cpu") if data.training is None else data.training.load(split)
@@ -215,7 +219,7 @@ class Known:
             if said is not None:
                 number = likeness.numbered(said[row] for row in self.drawn.tolist())
                 rules["text"] = Collisions.of(np.where(number < 0, number.max() + 1 + np.arange(len(number)), number))
-            joined = _joined(self.sides, (self.texts[0], None if self.labelled else self.texts[1]))
+            joined = _joined_by_text(self.sides, (self.texts[0], None if self.labelled else self.texts[1]))
             rules["group or text"] = Collisions.of(joined[own])
         return rules
 
@@ -241,7 +245,7 @@ class Known:
         return entries[own].numpy(), rows[own].numpy()
 
 
-def _joined(groups: tuple[Tensor, Tensor], texts: tuple) -> np.ndarray:
+def _joined_by_text(groups: tuple[Tensor, Tensor], texts: tuple) -> np.ndarray:
     """Number the groups, (G,), alike where they share a text on one side, directly or by way of other groups."""
     from scipy import sparse
     from scipy.sparse.csgraph import connected_components
@@ -262,13 +266,9 @@ def _joined(groups: tuple[Tensor, Tensor], texts: tuple) -> np.ndarray:
 def document(data: xr.Dataset) -> dict:
     """Make the JSON document of `cocos plan --json`: by rule, its groups and what each batch size gives."""
     attrs, rules = data.attrs, {}
-    for name in map(str, data["rule"].values):
-        one = data.sel(rule=name)
-        rules[name] = {key: int(one[key]) for key in RULE_LABELS}
-        rules[name]["batch_sizes"] = [
-            {"batch_size": int(size)} | {key: one[key].sel(batch_size=size).item() for key in PLAN_LABELS}
-            for size in one["batch_size"].values
-        ]
+    for name, entry in summaries.entries(data, RULE_LABELS, "rule").items():
+        sizes = summaries.entries(data.sel(rule=name), ["batch_size", *PLAN_LABELS], "batch_size")
+        rules[name] = entry | {"batch_sizes": list(sizes.values())}
     head = {"cocos": attrs["cocos"], "rows": int(attrs["rows"]), "side": attrs["side"]}
     found = head | {"labelled": bool(attrs["labelled"]), "below": float(attrs["below"]), "rules": rules}
     if "hard_met" in data:

@@ -11,11 +11,11 @@ from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import Level, Share
 from cocos.checkpoints import Checkpoint
 from cocos.counting import statistics
-from cocos.counting.comparisons import DIFFERENCE_LABELS
+from cocos.counting.comparisons import DIFFERENCE_LABELS, differences
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scored import Scores
 from cocos.engine import settings
-from cocos.engine.prepared import embedded
+from cocos.engine.prepared import embedded, loss_for
 from cocos.engine.sampling import Sampling, sampled, within
 from cocos.engine.settings import Setting
 from cocos.measures.count import count
@@ -108,23 +108,22 @@ def replay(
     if by not in REPLAYED:
         raise InputError(nearest("value to compare by", by, REPLAYED))
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
-    load = (lambda name: checkpoint.loss(name)[0]) if checkpoint else losses.load
-    base = load(loss) if isinstance(loss, str) else losses.of(loss)
+    base = loss_for(loss, embeddings)
     rows = embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"], scored=True)
     sized = None if isinstance(rows, Scores) else sampling["batch_size"]
     asked, left = (settings.read(what), []) if what is not None else settings.usual(base, sized)
     if sized is None and "batch_size" in asked:
         raise InputError("what: batch_size: no batches are drawn from scores, each row is a query as it stands")
-    variants = Setting(base, eps, sampling["batch_size"]).all(asked, load)
+    variants = Setting(base, eps, sampling["batch_size"]).all(asked, lambda name: loss_for(name, checkpoint))
     if sampling["sample"] is None and not rows.shared:
         sampling["sample"] = base.sample
     counts = _counted(rows, variants, sampling)
     variables, notes = _compared(variants, counts, level)
     first = counts[0].attrs
-    known = [*filter(None, first["notes"].splitlines()), *left]
+    own = results.lines(first)
+    known = [*own, *left]
     for each, data in zip(variants, counts, strict=True):
-        lines = data.attrs["notes"].splitlines()
-        known += [f"{each.label}: {line}" for line in lines if line and line not in first["notes"].splitlines()]
+        known += [f"{each.label}: {line}" for line in results.lines(data.attrs) if line not in own]
     attrs = first | (checkpoint.identity() | {"split": sampling["split"]} if checkpoint else {})
     for key in ("health", "footnotes", "undrawn", "convention"):
         attrs.pop(key, None)
@@ -171,26 +170,13 @@ def _by_row(draws: Draws) -> Draws:
     return found
 
 
-def _paired(one: Draws, other: Draws) -> list[Draws]:
+def _same_queries(one: Draws, other: Draws) -> list[Draws]:
     """The same queries of both: draw by draw where the batches are alike, else the rows that both have."""
     if np.array_equal(one["index"], other["index"]):
         return [one, other]
     both = _by_row(one), _by_row(other)
     _, *places = np.intersect1d(*(each["index"] for each in both), assume_unique=True, return_indices=True)
     return [{name: values[at] for name, values in each.items()} for each, at in zip(both, places, strict=True)]
-
-
-def _difference(base: np.ndarray, values: np.ndarray, group: np.ndarray, level: float) -> dict[str, float]:
-    """The paired difference of one value; no interval where all differences are equal or there is one group."""
-    there = np.isfinite(base) & np.isfinite(values)
-    base, values, group = base[there], values[there], group[there]
-    found: dict[str, float] = {"pairs": len(base), "groups": len(np.unique(group))}
-    if len(base):
-        found |= {"base": float(base.mean()), "difference": float((values - base).mean())}
-    if found["groups"] < 2 or np.ptp(values - base) == 0:
-        return found
-    test = statistics.paired(values, base, level, groups=group)
-    return found | {"low": test.low, "high": test.high, "p": test.p}
 
 
 def _compared(
@@ -207,12 +193,12 @@ def _compared(
                 notes.append(f"{variant.label}: this loss has no direction {side}; it asks from the queries alone")
                 continue
             own = _draws(data.sel(direction=side))
-            one, other = _paired(first, own)
+            one, other = _same_queries(first, own)
             if not np.array_equal(own["index"], first["index"]) and variant.batch_size == variants[0].batch_size:
                 notes.append(f"{variant.label}: this loss draws other batches, which adds noise to its differences")
             for m, name in enumerate(REPLAYED):
                 found["mean"][s, v, m] = np.nanmean(own[name]) if np.isfinite(own[name]).any() else np.nan
-                for key, value in _difference(one[name], other[name], one["group"], level).items():
+                for key, value in differences(one[name], other[name], one["group"], level).items():
                     found[key][s, v, m] = value
     tested = np.isfinite(found["p"])
     found["p_holm"][tested] = statistics.holm(found["p"][tested].tolist())
@@ -234,24 +220,19 @@ def _compared(
 def document(data: xr.Dataset) -> dict:
     """Make the JSON document of `cocos replay --json`."""
     attrs, directions = data.attrs, {}
-    for side in data["direction"].values:
-        rows = directions[str(side)] = []
+    for side, of_side in results.sides(data).items():
+        rows = directions[side] = []
         for place in range(data.sizes["variant"]):
-            one = data.sel(direction=side).isel(variant=place)
+            one = of_side.isel(variant=place)
             about = {key: str(one[key].item()) for key in ("variant", "changed", "setting")}
             about |= {"loss": str(one["loss_repr"].item()), "eps": float(one["eps"])}
-            metrics = {}
-            for name in data["metric"].values:
-                values = {key: summaries.plain(one[key].sel(metric=name)) for key in REPLAY_LABELS}
-                metrics[str(name)] = values | {key: int(values[key] or 0) for key in ("pairs", "groups")}
+            metrics = summaries.entries(one, REPLAY_LABELS, "metric")
+            for values in metrics.values():
+                values |= {key: int(values[key] or 0) for key in ("pairs", "groups")}
             rows.append(about | {"batch_size": str(one["batch_size"].item()), "metrics": metrics})
     return {
         **results.about(attrs),
-        **{key: attrs[key] for key in ("frozen", "by")},
-        "level": float(attrs["level"]),
-        "batches": int(attrs["batches"]),
-        "seed": int(attrs["seed"]),
-        "sample": attrs["sample"],
-        "notes": [line for line in attrs["notes"].splitlines() if line],
+        **summaries.chosen(attrs, "frozen", "by", "level", "batches", "seed", "sample"),
+        "notes": results.lines(attrs),
         "directions": directions,
     }

@@ -26,7 +26,7 @@ from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME
 from cocos.embeddings import Embeddings, batches, scores, sources
 from cocos.embeddings.scores import Pairs
 from cocos.engine import retrieval
-from cocos.engine.prepared import Run, embedded, prepare
+from cocos.engine.prepared import Run, embedded, loss_for, prepare
 from cocos.engine.sampling import Progress, Sampling, sampled
 from cocos.measures.count import count
 from cocos.measures.dtp import dtp
@@ -137,7 +137,7 @@ def run(
     if isinstance(loss, str):
         losses.load(loss, dict(parameters or {}))
     given, notes = _in_order(checkpoints, steps)
-    apart = _apart(evaluated, [step for step, *_ in given])
+    apart = _other_data(evaluated, [step for step, *_ in given])
     asked = _EachCheckpoint(loss, dict(parameters or {}), eps, retrieval.check(ks), evaluated, apart, sampling)
     work, say = _RunSoFar(asked.options, known, chosen, notes), sampling["progress"]
     report = say and say("measuring checkpoints")
@@ -255,7 +255,7 @@ class _RunSoFar:
 
     @property
     def so_far(self) -> list[tuple[int, xr.Dataset]]:
-        """What is measured, and what is left of the earlier Dataset, which an interrupted run may not lose."""
+        """Checkpoints measured so far, and the rest of the earlier Dataset, which an interrupted run may not lose."""
         steps = [] if self.known is None else self.known["checkpoint"].values
         rest = [(int(step), self._entry(k)) for k, step in enumerate(steps) if k not in self.taken]
         return sorted([*self.parts, *rest], key=lambda each: each[0]) if len(steps) else self.parts
@@ -303,7 +303,7 @@ class _RunSoFar:
             "title": TITLE,
             "options": self.options,
             "left_out": json.dumps(self.left_out),
-            "notes": "\n".join([*self.notes, *_unlike(data), *missing, *_common(remarks)]),
+            "notes": "\n".join([*self.notes, *_inconsistencies(data), *missing, *_shared_remarks(remarks)]),
             "findings": findings.attributes(found)["findings"],
             "checkpoint_path": "\n".join(map(str, data["file"].values)),
             "checkpoint_sha256": "\n".join(map(str, data["sha256"].values)),
@@ -329,7 +329,7 @@ def _states(path: Path) -> str:
     return f"{len(states)} {total} {newest}"
 
 
-def _common(remarks: Sequence[tuple[str, list[str]]]) -> list[str]:
+def _shared_remarks(remarks: Sequence[tuple[str, list[str]]]) -> list[str]:
     """Notes on the checkpoints, (file, its notes), once where all have the same."""
     number: dict[str, list[str]] = {}
     for file, lines in remarks:
@@ -341,7 +341,7 @@ def _common(remarks: Sequence[tuple[str, list[str]]]) -> list[str]:
     ]
 
 
-def _unlike(data: xr.Dataset) -> Iterator[str]:
+def _inconsistencies(data: xr.Dataset) -> Iterator[str]:
     """Yield notes where checkpoints differ in what a run has in common: they may be of several runs."""
     for name, what in (("width", "widths"), ("rows", "numbers of rows"), ("evaluated", "numbers of evaluated rows")):
         values = data[name].values
@@ -353,7 +353,7 @@ def _unlike(data: xr.Dataset) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _EachCheckpoint:
-    """What is measured of each checkpoint."""
+    """Options of the measurement of each checkpoint."""
 
     loss: Any
     parameters: Mapping[str, Any]
@@ -376,12 +376,7 @@ class _EachCheckpoint:
         """Measure one checkpoint."""
         sampling: Sampling = {**self.sampling, "progress": say}
         checkpoint = given if isinstance(given, Checkpoint) else None
-        if not isinstance(self.loss, str | None):
-            loss = losses.of(self.loss)
-        elif checkpoint is not None:
-            loss, _ = checkpoint.loss(self.loss, dict(self.parameters))
-        else:
-            loss = losses.load(self.loss or "ntxent", dict(self.parameters))
+        loss = loss_for(self.loss, given, self.parameters)
         embeddings = embedded(given, sampling["split"], sampling["device"], say)
         held_out = self._held_out(given, embeddings, step, say)
         data = _measured(embeddings, held_out, loss, self.eps, self.ks, sampling)
@@ -425,7 +420,7 @@ class _EachCheckpoint:
         return made
 
 
-def _apart(evaluated: Path | str | None, steps: Sequence[int]) -> training_data.Source | Mapping[int, Path] | None:
+def _other_data(evaluated: Path | str | None, steps: Sequence[int]) -> training_data.Source | Mapping[int, Path] | None:
     """Find what is evaluated beside the run: training data, or checkpoints by their steps; None of a split."""
     if evaluated is None or not (path := Path(evaluated)).exists():
         return None
@@ -448,7 +443,7 @@ def _measured(
     fewer = {"batch_size": READ_ROWS if large else size, "batches": number, "progress": None}
     run = prepare(embeddings, loss, eps=eps, visits=True, **cast(Sampling, sampling | fewer))
     record, names = _record(run), list(embeddings.directions)
-    directions = _of_count(counted, record)
+    directions = _counts_by_direction(counted, record)
     made: dict[str, tuple] = {"direction": ("direction", names)}
     for name, label in records.DIRECTION_METRICS.items():
         if any(name in each for each in directions.values()):
@@ -492,7 +487,7 @@ def _record(run: Run) -> dict[str, Any]:
     return readings.of_batches(run.loss, (list(directions(each)) for each in some), run.eps or 0.0, run.seed)
 
 
-def _of_count(counted: xr.Dataset, record: dict[str, Any]) -> dict[str, dict[str, float]]:
+def _counts_by_direction(counted: xr.Dataset, record: dict[str, Any]) -> dict[str, dict[str, float]]:
     """Numbers of each direction: those of the count, over all batches, in place of a record's.
 
     What a batch has is the mean over the full batches. A loss of smaller batches than those counted is left out.
@@ -550,11 +545,11 @@ def of_store(path: Path, detectors: Sequence[shelf.Detector]) -> xr.Dataset:
     if not history.records:
         raise InputError(f"{path} has no records yet: the training has not come to its first one")
     data = results.sound(path, results.of_history(history))
-    _whole(path, [], data)
+    _complete(path, [], data)
     return with_alarms(data, detectors, history.records)
 
 
-def _whole(path: Path, needed: Sequence[str], data: xr.Dataset) -> xr.Dataset:
+def _complete(path: Path, needed: Sequence[str], data: xr.Dataset) -> xr.Dataset:
     """Refuse a Dataset without what every run has."""
     missing = [name for name in needed if name not in data.variables]
     missing += [name for name in ("cocos", "loss", "loss_parameters", "eps") if name not in data.attrs]
@@ -596,7 +591,7 @@ def opened(path: Path) -> xr.Dataset:
         title = data.attrs.get("title", "no result of cocos")
         raise InputError(f"{path}: {title}, expected a Dataset of cocos run")
     needed = ("direction", "contributing", "queries", "idle", "R@1", "loss_repr", "file", "sha256", "query_index")
-    return _whole(path, needed, data)
+    return _complete(path, needed, data)
 
 
 def history_of(data: xr.Dataset) -> list[dict[str, Any]]:

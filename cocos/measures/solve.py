@@ -134,7 +134,7 @@ def document(data: xr.Dataset) -> dict:
         "target": attrs["target"],
         "value": float(data["value"]),
         "effective": float(data["effective_mean"]),
-        "directions": {str(name): float(data["effective"].sel(direction=name)) for name in data["direction"].values},
+        "directions": {name: float(one["effective"]) for name, one in results.sides(data).items()},
         "bound": attrs["bound"] or None,
         "tried": np.stack([data["tried_value"], data["tried_effective"]], axis=1).tolist(),
         "batches": int(attrs["batches"]),

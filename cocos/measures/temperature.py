@@ -20,7 +20,7 @@ from cocos.embeddings.scored import Scores
 from cocos.embeddings.tokens import SCORED, Tokens
 from cocos.engine import devices
 from cocos.engine.prepared import Run, prepare
-from cocos.engine.sampling import Sampling, sampled
+from cocos.engine.sampling import Sampling, sampled, tracked
 from cocos.engine.settings import Scored
 from cocos.measures.solve import solve
 from cocos.results import summaries
@@ -67,8 +67,8 @@ EQUILIBRIUM_LABELS = {
 }
 
 
-def _found(run: Run, clip: float, wanted: float | None, options: dict) -> dict[str, Any]:
-    """Everything about one batch size."""
+def _at_batch_size(run: Run, clip: float, wanted: float | None, options: dict) -> dict[str, Any]:
+    """Solve for the equilibrium at one batch size, and read the numbers beside it."""
     scored = Scored(run)
 
     def derivatives(loss: losses.Loss) -> dict[str, Tensor]:
@@ -178,8 +178,10 @@ def _interval(
     return 1 / (scale * reach), reach / scale
 
 
-def _runs(embeddings: Embeddings | Checkpoint, loss, sizes: Sequence[int | str] | None, options: dict) -> list[Run]:
-    """A run of full batches for each batch size; by default the usual ones that the set fills, and the set."""
+def _full_batches(
+    embeddings: Embeddings | Checkpoint, loss, sizes: Sequence[int | str] | None, options: dict
+) -> list[Run]:
+    """Prepare full batches of each size; by default of the usual sizes that the set fills, and the whole set."""
     made: list[Run] = []
     for size in sizes or BATCH_SIZES:
         run = prepare(embeddings, loss, **options, batch_size=size, scored=True)
@@ -257,16 +259,12 @@ def temperature(
         raise InputError(f"batch sizes: {said}, expected different ones, like 32 and 128")
     if not isinstance(loss, str):
         equilibrium.names(losses.of(loss))
-    runs = _runs(embeddings, loss, sizes, dict(sampling))
+    runs = _full_batches(embeddings, loss, sizes, dict(sampling))
     first = runs[0]
     _, side, _ = first.sides[0]
     equilibrium.check(first.loss, next(first.pairs(side, first.plan.batches[0], whole=False)))
-    report = sampling["progress"] and sampling["progress"]("weighing")
-    columns = []
-    for done, run in enumerate(runs):
-        columns.append(_found(run, clip, effective, dict(sampling)))
-        if report:
-            report(done + 1, len(runs))
+    watched = tracked(runs, sampling["progress"], "weighing")
+    columns = [_at_batch_size(run, clip, effective, dict(sampling)) for run in watched]
     return _labelled(runs, columns, clip, effective)
 
 
@@ -305,14 +303,9 @@ def document(data: xr.Dataset) -> dict:
     for place, size in enumerate(data["batch_size"].values.tolist()):
         one = data.isel(batch_size=place)
         numbers = {str(name): summaries.plain(each) for name, each in one.data_vars.items() if not each.dims}
-        sides = {
-            str(side.item()): {
-                "equilibrium_temperature": summaries.plain(one["direction_temperature"].sel(direction=side)),
-                "not_first": summaries.plain(one["not_first"].sel(direction=side)),
-                "queries": summaries.plain(one["queries"].sel(direction=side)),
-            }
-            for side in one["direction"]
-        }
+        own = one[["direction_temperature", "not_first", "queries"]]
+        own = own.rename(direction_temperature="equilibrium_temperature")
+        sides = summaries.entries(own, own, "direction")
         interval = [numbers.pop("low"), numbers.pop("high")]
         if "tried" in data.dims:
             numbers["span"] = [numbers.pop("score_low"), numbers.pop("score_high")]

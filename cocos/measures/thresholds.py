@@ -151,7 +151,7 @@ def _labelled(
 def _chosen(
     seen: Asked, wanted: Sequence[float] | None, recalls: Sequence[float], report
 ) -> tuple[dict[str, Tensor], tuple]:
-    """The lowest cut-off of each precision that is reached, or those of the recalls and of the best F1; and the ends.
+    """Choose the lowest cut-off of each precision that is reached, or of each recall and of the best F1; and the ends.
 
     The ends are the scores between which a picture is drawn: of nearly all positive pairs, and the highest one.
     """

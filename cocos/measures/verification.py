@@ -125,7 +125,7 @@ class Trials:
     fold: np.ndarray
 
 
-class _Asked(Protocol):
+class _Decisions(Protocol):
     """The pairs to decide: all of a set, or those of a list."""
 
     @property
@@ -228,9 +228,9 @@ def verification(
     loud = health.meaningless(embeddings, metric)
     costs, drawing = Costs(prior, miss_cost, false_accept_cost), Drawing(1, resamples, level, seed)
     embeddings.unchanged()
-    asked: _Asked = _All(embeddings, metric)
+    asked: _Decisions = _AllPairs(embeddings, metric)
     if trials is not None:
-        asked = _Listed(embeddings, metric, _read(trials, embeddings))
+        asked = _ListedPairs(embeddings, metric, _read_trials(trials, embeddings))
     accepted = asked.accepted(costs, progress and progress("scoring"))
     found, thresholds = _metrics(accepted, costs)
     right, no_folds = asked.accuracy()
@@ -306,7 +306,7 @@ def _metrics(accepted: Accepted, costs: Costs) -> tuple[dict[str, float], dict[s
 
 
 def _resampled(targets: np.ndarray, ends: np.ndarray, costs: Costs, drawing: Drawing) -> dict[str, np.ndarray]:
-    """How far each metric is from that of all units in every resample; NaN where it is not defined.
+    """Subtract each metric over all units from that of every resample; NaN where it is not defined.
 
     Args:
         targets: (U, K) target pairs of each unit that descending thresholds accept, the last one all.
@@ -405,7 +405,7 @@ def _reached(
     return tuple(each.flip(0).cpu().numpy() for each in (levels, accepted, impostors, beyond))
 
 
-class _All:
+class _AllPairs:
     """All pairs of a set: targets are of one group."""
 
     def __init__(self, embeddings: Embeddings, metric: str):
@@ -535,7 +535,7 @@ def _downwards(counts: Tensor) -> np.ndarray:
     return counts.flip(1).cumsum(1).double().numpy()
 
 
-class _Listed:
+class _ListedPairs:
     """The pairs of a list of trials."""
 
     def __init__(self, embeddings: Embeddings, metric: str, trials: Trials):
@@ -606,16 +606,16 @@ class _Listed:
         return _downwards(targets), _downwards(ends)
 
 
-def _read(trials: str | Path | Sequence[tuple], embeddings: Embeddings) -> Trials:
+def _read_trials(trials: str | Path | Sequence[tuple], embeddings: Embeddings) -> Trials:
     """The trials of a file, or of a sequence, with the rows that they name."""
     if isinstance(trials, str | Path):
-        where, lines, folds = str(trials), *_of_file(Path(trials))
+        where, lines, folds = str(trials), *_lines_of_file(Path(trials))
     else:
         where, folds = "trials", None
         lines = [(f"trial {k}", *each) for k, each in enumerate(trials)]
     names = embeddings.names or (None, None)
     find = [
-        _rows(known, len(side)) for known, side in zip(names, (embeddings.query, embeddings.candidate), strict=True)
+        _finder(known, len(side)) for known, side in zip(names, (embeddings.query, embeddings.candidate), strict=True)
     ]
     rows: tuple[list[int], list[int]] = [], []
     target = []
@@ -642,7 +642,7 @@ def _read(trials: str | Path | Sequence[tuple], embeddings: Embeddings) -> Trial
     return Trials(first, second, np.array(target), fold)
 
 
-def _of_file(path: Path) -> tuple[list[tuple[str, ...]], list[int] | None]:
+def _lines_of_file(path: Path) -> tuple[list[tuple[str, ...]], list[int] | None]:
     """Lines of a file of trials: where each stands, label and two rows; and their folds, where the file says."""
     try:
         with reading.stream(path) as file:
@@ -656,12 +656,12 @@ def _of_file(path: Path) -> tuple[list[tuple[str, ...]], list[int] | None]:
         raise InputError(f"{path}: no trial, expected lines of a label and two rows, like 1 a b")
     header = words[0][1]
     if len(header) <= 2 and all(word.isdecimal() for word in header):
-        return _of_lfw(path, [int(word) for word in header], words[1:])
+        return _lines_of_lfw(path, [int(word) for word in header], words[1:])
     last = not {words[0][1][0].lower()} <= set(TRIAL_LABELS)  # the label stands last, as Kaldi and NIST write it
     return [(f"line {k}", *([line[-1], *line[:-1]] if last else line)) for k, line in words], None
 
 
-def _of_lfw(path: Path, header: list[int], words: list[tuple[int, list[str]]]) -> tuple[list[tuple], list[int]]:
+def _lines_of_lfw(path: Path, header: list[int], words: list[tuple[int, list[str]]]) -> tuple[list[tuple], list[int]]:
     """Trials in the format of LFW: `name i j` are two images of one person, `name i other j` of two."""
     folds, each = header if len(header) == 2 else [1, *header]
     if len(words) != 2 * folds * each:
@@ -676,7 +676,7 @@ def _of_lfw(path: Path, header: list[int], words: list[tuple[int, list[str]]]) -
     return lines, [k // (2 * each) for k in range(len(lines))]
 
 
-def _rows(names: Sequence[str] | None, number: int) -> Callable[[str], tuple[int, str]]:
+def _finder(names: Sequence[str] | None, number: int) -> Callable[[str], tuple[int, str]]:
     """A function from the name of a row, or its number, to its number, and why there is none."""
     known: dict[str, int] = {}
     for shorten in (lambda name: name, lambda name: Path(name).stem):
@@ -702,22 +702,16 @@ def _rows(names: Sequence[str] | None, number: int) -> Callable[[str], tuple[int
 def document(data: xr.Dataset) -> dict:
     """Verification metrics as the JSON document of `cocos evaluate --verification --json`."""
     attrs, found = data.attrs, {}
-    for name in map(str, data["metric"].values):
-        value, deviation, low, high, threshold = (
-            summaries.plain(data[key].sel(metric=name).values) for key in VERIFICATION_LABELS
-        )
-        found[name] = {"mean": value, "std": deviation, "low": low, "high": high, "threshold": threshold}
+    for name, entry in summaries.entries(data, VERIFICATION_LABELS, "metric").items():
+        found[name] = {"mean": entry.pop("value"), "std": entry.pop("deviation")} | entry
     return {
         **results.about(attrs),
         "split": attrs.get("split"),
         "trained_with": attrs.get("trained_with"),
         "health": json.loads(attrs["health"]),
-        **{
-            key: attrs[key]
-            for key in (
-                *("metric", "trials", "targets", "impostors", "identities", "prior", "miss_cost"),
-                *("false_accept_cost", "resamples", "level", "seed", "device"),
-            )
-        },
+        **summaries.chosen(
+            *(attrs, "metric", "trials", "targets", "impostors", "identities", "prior", "miss_cost"),
+            *("false_accept_cost", "resamples", "level", "seed", "device"),
+        ),
         **found,
     }

@@ -24,8 +24,8 @@ from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings, regimes, scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import DIRECTIONS
-from cocos.engine.prepared import Run, prepare
-from cocos.engine.sampling import Sampling, sampled
+from cocos.engine.prepared import Run, loss_for, prepare
+from cocos.engine.sampling import Sampling, sampled, tracked
 from cocos.losses.external import witness
 from cocos.losses.external.embedded import Embedded
 from cocos.results.summaries import plain
@@ -176,7 +176,7 @@ def square(seed: int, metric: str, directions: Sequence[str] = DIRECTIONS[:1]) -
 
 
 def synthetic(loss) -> Iterator[Trial]:
-    """The nine regimes, a square batch and a labelled set, four seeds each."""
+    """Yield the nine regimes, a square batch and a labelled set, four seeds each."""
     metric = loss.metric
     for name in regimes.SYNTHETIC_REGIMES:
         for seed in SEEDS:
@@ -199,7 +199,7 @@ def hardest(metric: str) -> Pairs:
 
 
 def cast(pairs: Pairs, dtype: torch.dtype) -> Pairs:
-    """The same pairs, rounded to another dtype."""
+    """Round pairs to another dtype."""
     part = pairs.embeddings
     return replace(
         pairs,
@@ -237,7 +237,7 @@ def embedding_gradient(loss, pairs: Pairs) -> tuple[Tensor, Tensor]:
 
 
 def permuted(pairs: Pairs, seed: int = 5, *, together: bool = False) -> tuple[Pairs, Tensor, Tensor]:
-    """The same pairs with queries and candidates in another order, and the two orders; `together`: in the same one."""
+    """Shuffle queries and candidates, in one order if `together`; returns the pairs and both orders."""
     generator = torch.Generator().manual_seed(seed)
     rows, columns = (torch.randperm(n, generator=generator).to(pairs.scores.device) for n in pairs.scores.shape)
     part = pairs.embeddings
@@ -345,7 +345,7 @@ def _largest(values: Tensor) -> tuple[float, tuple[int, int]]:
     return values.max().item(), divmod(int(values.argmax()), values.shape[1])
 
 
-def _tried(loss, other, trial: Trial) -> TrialResult:
+def _questioned(loss, other, trial: Trial) -> TrialResult:
     """Put every question to one trial. An exception of the loss itself is an answer."""
     found, pairs, known, closed = TrialResult(trial), trial.pairs, losses.traits(loss), losses.has_closed_form(loss)
     try:
@@ -575,7 +575,7 @@ def verify(
     """
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     if isinstance(loss, str):
-        loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
+        loss = loss_for(loss, embeddings)
     if isinstance(loss, losses.Layered):
         weights.of(loss, square(0, loss.metric))  # refuses, and says what to verify
     other = against
@@ -583,7 +583,7 @@ def verify(
         shared = losses.parameters(losses.load(against)).keys() & losses.parameters(loss).keys()
         other = losses.load(against, {name: losses.parameters(loss)[name] for name in shared})
     run = None if embeddings is None else prepare(embeddings, loss, **sampling)
-    loss, trials = _synthetic(loss) if run is None else (run.loss, list(_real(run)))
+    loss, trials = _synthetic_trials(loss) if run is None else (run.loss, list(_real_trials(run)))
     twin = losses.traits(loss).twin if losses.counterpart(losses.name_of(loss)) else None
     if other is None and twin is not None and twin.metric == loss.metric:
         other = twin
@@ -592,14 +592,10 @@ def verify(
             f"against {losses.name_of(other)}: it reads {other.metric} scores and {losses.name_of(loss)} reads "
             f"{loss.metric}, so their weights cannot be compared"
         )
-    progress = sampling["progress"]
-    report = progress and progress(f"verifying {losses.name_of(loss)}")
     founds = []
-    for done, trial in enumerate(trials):
+    for trial in tracked(trials, sampling["progress"], f"verifying {losses.name_of(loss)}"):
         with contextlib.suppress(Unfit):  # rows that the loss cannot be told are no fault of it
-            founds.append(_tried(loss, other, trial))
-        if report:
-            report(done + 1, len(trials))
+            founds.append(_questioned(loss, other, trial))
     if not founds:
         raise InputError(
             f"loss {losses.name_of(loss)}: none of the inputs fits it; give a file of embeddings that does"
@@ -647,7 +643,7 @@ def verify(
     return results.labelled(variables, attrs)
 
 
-def _synthetic(loss) -> tuple[losses.Loss, list[Trial]]:
+def _synthetic_trials(loss) -> tuple[losses.Loss, list[Trial]]:
     """A loss, bound if it must be, and the synthetic inputs that fit it."""
     loss = losses.of(loss)
     try:  # where the code of others keeps its scores shows with the first batch
@@ -657,8 +653,8 @@ def _synthetic(loss) -> tuple[losses.Loss, list[Trial]]:
     return loss, [trial for trial in synthetic(loss) if fits(loss, trial)]
 
 
-def _real(run: Run) -> Iterator[Trial]:
-    """The batches of a run, every direction of each."""
+def _real_trials(run: Run) -> Iterator[Trial]:
+    """Yield the batches of a run, every direction of each."""
     for number, batch in enumerate(run.plan.batches):
         for name, side, second in run.sides:
             for pairs in run.pairs(side, batch.flip() if second else batch, whole=True):
@@ -677,7 +673,7 @@ def document(data: xr.Dataset) -> dict:
         "faults": data.attrs["faults"].splitlines(),
         "notes": data.attrs["notes"].splitlines(),
         "cases": int(data.sizes["case"]),
-        **{name: {str(d): plain(each.sel(dtype=d)) for d in data["dtype"].values} for name, each in worst.items()},
+        **{name: {dtype: plain(each.sel(dtype=dtype)) for dtype in TRIED_DTYPES} for name, each in worst.items()},
         "gap_on": str(gaps["case"].values[gaps.values.argmax()]) if some else None,
         "finite_difference": plain(data["finite_difference"].max()),
         "witness": plain(data["witness"].max()),

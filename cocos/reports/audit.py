@@ -15,7 +15,7 @@ from cocos.base.errors import InputError
 from cocos.counting.findings import KINDS
 from cocos.reports import summary, terminal
 from cocos.reports.findings import of_audit
-from cocos.reports.layout import Step, Table
+from cocos.reports.layout import Table, following
 from cocos.reports.phrases import small_part
 from cocos.results.summaries import plain
 
@@ -74,8 +74,8 @@ def table(data: xr.Dataset) -> Table:
         )
     suspected = (each.sentence for each in of_audit(data, document) if each.place == "above")
     head = (*suspected, *summary.about(data))
-    columns, path = RULE_COLUMNS if rows else ("",), str(data.attrs.get("checkpoint_path", ""))
-    step = (Step("audit", (path,), {"out": "suspects.csv"}),) if rows and path else ()
+    step = following(data.attrs, "audit", {"out": "suspects.csv"}) if rows else ()
+    columns = RULE_COLUMNS if rows else ("",)
     return Table(columns, tuple(rows), head, tuple(notes), least=("random", "queries"), typed=step)
 
 
@@ -167,7 +167,9 @@ def _pairs(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None, top: int
     for entry in to_read(data, top):
         said = [str(entry["query"]), str(entry["candidate"])]
         if texts:
-            said = [f"{row} {_short(text(int(row)))}" for row, text in zip(said, texts, strict=True)]
+            said = [
+                f"{row} {terminal.one_line(text(int(row)), TEXT_LENGTH)}" for row, text in zip(said, texts, strict=True)
+            ]
         rules = ", ".join([*entry["rules"], *(["own hard negative"] if entry["own_hard"] else [])])
         rows.append((*said, f"{entry['push']:.3g}", small_part(entry["part"]), f"{entry['score']:.3f}", rules))
     columns = ("query", "candidate", "push", "of push", "score", "suspected by")
@@ -177,11 +179,6 @@ def _pairs(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None, top: int
         *filter(None, [beside]),
     )
     return Table(columns, tuple(rows), (), notes, left=True)
-
-
-def _short(text: str) -> str:
-    text = terminal.clean(" ".join(text.split()))
-    return text if len(text) <= TEXT_LENGTH else f"{text[: TEXT_LENGTH - 1]}…"
 
 
 def to_read(data: xr.Dataset, most: int) -> list[dict]:

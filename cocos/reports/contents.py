@@ -16,7 +16,8 @@ def table(about: dict) -> Table:
         rows = [(key, about[key]) for key in ("path", "container", "format")]
         rows += [("splits", ", ".join(about["splits"])), *_pairs(about["contents"])]
         return Table(("", ""), tuple(rows), left=True, typed=typed)
-    rows = [("path", about["path"]), ("container", about["container"]), ("format", _format(about))]
+    known = _text(f"{about['format']}: {about['why']}") if about["why"] else f"{about['format']}, of no known model"
+    rows = [("path", about["path"]), ("container", about["container"]), ("format", known)]
     rows += [("sha256", about["sha256"]), *_pairs(about["contents"])]
     rows += [(f"tower {each['name']}".rstrip(), _tower(each)) for each in about["towers"]]
     rows += _training(about)
@@ -35,10 +36,6 @@ def table(about: dict) -> Table:
     notes = [each["advice"] for each in pointed]
     notes += [about["advice"]] if about["advice"] else []
     return Table(("", ""), tuple(rows), notes=tuple(notes), left=True, typed=typed)
-
-
-def _format(about: dict) -> str:
-    return _text(f"{about['format']}: {about['why']}") if about["why"] else f"{about['format']}, of no known model"
 
 
 def _tower(tower: dict) -> str:

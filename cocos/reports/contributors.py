@@ -9,7 +9,7 @@ from cocos.counting import findings
 from cocos.measures.contributors import tokens
 from cocos.reports import terminal
 from cocos.reports.layout import Table
-from cocos.reports.phrases import has_images
+from cocos.reports.phrases import has_images, percent
 
 # Characters of the text of a candidate, which leave room for the numbers beside it.
 CELL_LENGTH = 44
@@ -27,7 +27,7 @@ def table(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: s
         name = str(one["candidate_index"])
         side = "pull" if one["weight"] < 0 else "push" if one["weight"] > 0 else ""
         rows.append((
-            f"{name}  {_label(labels(one['candidate_index']))}" if labels else name,
+            f"{name}  {terminal.one_line(labels(one['candidate_index']), CELL_LENGTH)}" if labels else name,
             "positive" if one["positive"] else "negative",
             str(one["group"]),
             f"{one['score']:.4f}",
@@ -40,7 +40,7 @@ def table(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: s
     share, symbol = {"probability": ("probability", "p"), "violations": ("violations", "n")}.get(
         attrs.get("share"), ("share", "share")
     )
-    limit = f"{attrs['eps']:g}" if symbol == "n" else _percent(attrs["eps"])
+    limit = f"{attrs['eps']:g}" if symbol == "n" else percent(float(attrs["eps"]))
     columns = ("candidate", "", "group", "score", "weight", share, "of", "cumulative", f"{symbol} > {limit}")
     if attrs.get("share") == "unknown":  # no column by the unit
         shown = [place for place, column in enumerate(columns) if column not in {share, columns[-1]}]
@@ -48,22 +48,12 @@ def table(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: s
     return Table(columns, tuple(rows), _head(attrs, query), _notes(data), least=("weight", "group"))
 
 
-def _percent(eps: float) -> str:
-    return f"{100 * float(eps):.6g} %"
-
-
-def _label(text: str, most: int = CELL_LENGTH) -> str:
-    """Put a text on one line and cut it to `most` characters."""
-    text = terminal.clean(" ".join(text.split()))
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 def _head(attrs: dict, query: str | None) -> tuple[str, ...]:
     """Name the query, the loss and the batch."""
     which = f"row {attrs['row']} of {attrs['direction']}, group {attrs['group']}"
     return (
         *findings.first(attrs),
-        which if query is None else f"{which}: {_label(query, QUERY_LENGTH)}",
+        which if query is None else f"{which}: {terminal.one_line(query, QUERY_LENGTH)}",
         f"{attrs['loss_repr']}, {results.above(attrs)} (eps = {attrs['eps']:g})",
         f"batch {attrs['batch'] + 1} of {attrs['batches']}, {attrs['batch_size']} {attrs['sample']}, "
         f"seed {attrs['seed']}; {attrs['dtype']} on {attrs['device']}",
@@ -74,9 +64,8 @@ def _head(attrs: dict, query: str | None) -> tuple[str, ...]:
 def _notes(data: xr.Dataset) -> tuple[str, ...]:
     """State the totals of the query, and the candidates that are not listed."""
     attrs = data.attrs
-    percent = _percent(attrs["eps"])
     above = [f"{attrs['contributing']} contribute ({results.above(attrs)})"] if "contributing" in attrs else []
-    above += [f"{attrs['relative']} have more than {percent} of the push"] if "relative" in attrs else []
+    above += [f"{attrs['relative']} have more than {percent(attrs['eps'])} of the push"] if "relative" in attrs else []
     notes = [
         f"of {attrs['negatives']} negatives {', '.join(above)}; "
         f"the push is spread as if over {attrs['effective']:.1f}; positives: {attrs['positives']}; "

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import xarray as xr
 
+from cocos import results
 from cocos.reports import terminal
 from cocos.reports.layout import Table
 from cocos.results.correlation import LEVELS
@@ -34,7 +35,7 @@ def table(data: xr.Dataset) -> Table:
     several = [str(each) for each in data["x"].values]
     told = [f"{reason}" if names == several else f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
     columns = ("between", "rho", f"{100 * data.attrs['level']:g} %", "p", "n")
-    return Table(columns, tuple(rows), tuple(head), (*told, *_notes(data), _line(data)))
+    return Table(columns, tuple(rows), tuple(head), (*told, *results.lines(data.attrs), _line(data)))
 
 
 def _counted(data: xr.Dataset) -> str:
@@ -68,7 +69,7 @@ def _p(value: float) -> str:
 
 
 def _reasons(one: xr.Dataset, level: str) -> list[str]:
-    """Why a level has no correlation, or what it leaves out."""
+    """Say why a level has no correlation, or what it leaves out."""
     (varies, unit), said = LEVELS[level], []
     if reason := str(one["undefined"].item()):
         return [f"{varies}: undefined, {reason}"]
@@ -104,10 +105,6 @@ def _line(data: xr.Dataset) -> str:
         f"of settings; p: two-sided, orders within each family or setting{adjusted}. The levels answer different "
         "questions, and points that are pooled answer none."
     )
-
-
-def _notes(data: xr.Dataset) -> list[str]:
-    return [line for line in data.attrs["notes"].splitlines() if line]
 
 
 def _curves(data: xr.Dataset) -> Table:

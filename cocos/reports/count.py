@@ -14,7 +14,7 @@ from cocos.counting import findings, verdicts
 from cocos.counting.findings import PLACES
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, MARKED_PARTS, OF_SOURCES, Number
 from cocos.reports.findings import of_count, of_directions
-from cocos.reports.layout import Step, Table, given
+from cocos.reports.layout import Step, Table, following, given
 from cocos.reports.phrases import (
     averaging,
     drawn,
@@ -70,13 +70,13 @@ def table(data: xr.Dataset, *, explain: bool = False) -> Table:
         f"{name}: {_counted(entry, summary, first=not place)}."
         for place, (name, entry) in enumerate(directions.items())
     )
-    said = _said(data, summary)
+    said = _by_place(data, summary)
     notes = (*said["below"], *_about(data, summary, explain=explain))
     head = (*said["first"], *reading, *said["above"])
-    return Table(("", *directions), tuple(rows), head, notes, typed=_next([summary]))
+    return Table(("", *directions), tuple(rows), head, notes, typed=_next([data], [summary]))
 
 
-def _said(data: xr.Dataset, summary: dict) -> dict[str, list[str]]:
+def _by_place(data: xr.Dataset, summary: dict) -> dict[str, list[str]]:
     """Sentences of the findings of a count, by the place where they stand."""
     places: dict[str, list[str]] = {name: [] for name in PLACES}
     for each in of_count(data, summary):
@@ -121,7 +121,7 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, expla
         notes += _health(first["health"] | {"directions": {}})  # pull and push of a direction differ from loss to loss
     labels = [f"{MARK if each.name == REPORTED['standard'] else ''}{each.column}" for each in columns]
     labels = ("", *labels, *(OVERVIEW_METRICS if "metrics" in first else ()))
-    return Table(labels, tuple(rows), head, tuple(notes), least=LEAST_OF_OVERVIEW, typed=_next(summaries))
+    return Table(labels, tuple(rows), head, tuple(notes), least=LEAST_OF_OVERVIEW, typed=_next(datasets, summaries))
 
 
 def _columns(summaries: Sequence[dict]) -> list[Number]:
@@ -238,20 +238,16 @@ def _line(name: str, summary: dict) -> str:
     return f"{name}: {counted} of {negatives} negatives contribute, {idle} % of the queries have none: {kinds}."
 
 
-def _next(summaries: Sequence[dict]) -> tuple[Step, ...]:
+def _next(datasets: Sequence[xr.Dataset], summaries: Sequence[dict]) -> tuple[Step, ...]:
     """The command that looks further into the direction, and the loss, with the gravest verdict."""
     order = list(verdicts.SEVERITY)
-    grave = min(
-        ((verdict, summary) for summary in summaries for verdict in summary["verdicts"].values()),
-        key=lambda each: order.index(each[0]["kind"]),
-    )
-    (verdict, summary), path = grave, grave[1]["checkpoint"]["path"]
-    if not path or "\n" in path:
-        return ()
+    found = zip(datasets, summaries, strict=True)
+    every = ((verdict, summary, data) for data, summary in found for verdict in summary["verdicts"].values())
+    verdict, summary, data = min(every, key=lambda each: order.index(each[0]["kind"]))
     options = dict(verdict["options"])
     if len(summaries) > 1 and verdict["command"] != "evaluate":
         options |= {"loss": summary["loss"]["name"], "param": given(summary["loss"]["parameters"])}
-    return (Step(verdict["command"], (path,), options),)
+    return following(data.attrs, verdict["command"], options)
 
 
 def _health(found: dict) -> list[str]:

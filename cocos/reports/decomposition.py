@@ -28,7 +28,7 @@ def table(data: xr.Dataset) -> Table:
     )
     head = [
         *findings.first(data.attrs),
-        *(_reading(str(name), data.sel(direction=name)) for name in data["direction"].values),
+        *(_reading(name, one) for name, one in results.sides(data).items()),
         *_of_proxies(on_proxies(data)),
         f"{loss_call(found['loss'])}, {found['metric']} scores, {results.above(data.attrs)}",
         f"{drawn(data)}; {found['dtype']} on {found['device']}",

@@ -1,5 +1,6 @@
 """Tables of a comparison query by query: the values with their intervals, and the queries that changed most."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,12 +22,12 @@ COLUMN_NAME = 6
 
 def tables(data: xr.Dataset) -> list[Table]:
     """The comparison, and for each direction the queries that changed most."""
-    sides = [data.sel(direction=side) for side in data["direction"].values] if "changed" in data.dims else []
+    sides = results.sides(data).values() if "changed" in data.dims else ()
     return [table(data), *(_changed(one) for one in sides if (one["changed_index"] >= 0).any())]
 
 
 def _versions(data: xr.Dataset) -> tuple[list[str], str]:
-    """Names of the two for columns, and words for them where they are long."""
+    """Column heads, with a legend for long names."""
     names = [str(each) for each in data["version"].values]
     if max(map(len, names)) <= COLUMN_NAME:
         return names, f"change: {names[1]} less {names[0]}"
@@ -41,29 +42,25 @@ def table(data: xr.Dataset) -> Table:
     (names, said), rows, still = _versions(data), [], []
     several, steps = data.sizes["direction"] > 1, "step" in data.dims
     tested = bool(np.isfinite(data["p"]).any())
-    for side in data["direction"].values:
-        for metric in data["metric"].values:
-            one, label = data.sel(direction=side, metric=metric), f"{side} {metric}" if several else str(metric)
-            if _equal(one["value"].values):
-                still += [label] if float(one["pairs"]) > 0 else []
-            elif np.isfinite(one["difference"]):
-                rows.append((label, *_cells(one, str(metric), tested)))
+    sides = results.sides(data)
+    for side, metric in itertools.product(sides, map(str, data["metric"].values)):
+        one, label = sides[side].sel(metric=metric), f"{side} {metric}" if several else metric
+        before, after = one["value"].values
+        largest = np.nanmax(np.abs(one["value"].values), initial=0.0)
+        if np.nanmax(np.abs(after - before), initial=0.0) <= EQUAL_VALUES * largest:
+            still += [label] if float(one["pairs"]) > 0 else []
+        elif np.isfinite(one["difference"]):
+            rows.append((label, *_cells(one, metric, tested)))
     if not rows:
-        return Table(("",), (), (said, _counted(data.attrs)), tuple(_notes(data)))
+        return Table(("",), (), (said, _counted(data.attrs)), tuple(results.lines(data.attrs)))
     columns = ("", *([f"{name}, last" for name in names] if steps else names), "change")
     columns += (f"{100 * data.attrs['level']:g} %", "p") if tested else ()
     columns += ("n", "since") if steps else ("n", "up", "down")
-    head = [said] if steps else [_sentence(data.sel(direction=side), names) for side in data["direction"].values]
+    head = [said] if steps else [_sentence(one, names) for one in sides.values()]
     head.append(_counted(data.attrs))
     notes = [f"equal in both: {', '.join(still)}"] if still and steps else []  # of queries, a note says it with n
-    notes += [*_notes(data), _steps_line(data) if steps else f"{said}. {_queries_line(data)}"]
+    notes += [*results.lines(data.attrs), _steps_line(data) if steps else f"{said}. {_queries_line(data)}"]
     return Table(columns, tuple(rows), tuple(filter(None, head)), tuple(notes), least=("down", "up", "since"))
-
-
-def _equal(values: np.ndarray) -> bool:
-    """Whether values of two versions, (2, n), differ by rounding alone."""
-    largest = np.nanmax(np.abs(values), initial=0.0)
-    return bool(np.nanmax(np.abs(values[1] - values[0]), initial=0.0) <= EQUAL_VALUES * largest)
 
 
 def _counted(attrs: dict) -> str:
@@ -137,10 +134,6 @@ def _queries_line(data: xr.Dataset) -> str:
     )
 
 
-def _notes(data: xr.Dataset) -> list[str]:
-    return [line for line in data.attrs["notes"].splitlines() if line]
-
-
 def _changed(one: xr.Dataset) -> Table:
     """Write the queries of one direction that changed most, each with its pushers and neighbours in both versions."""
     names, rows, by = _versions(one)[0], [], one.attrs["by"]
@@ -153,7 +146,7 @@ def _changed(one: xr.Dataset) -> Table:
         for version, name in enumerate(names):
             each = query.isel(version=version)
             cells = [f"{float(each['changed_value']):.{_digits(by)}f}"]
-            cells += [_rank(float(each["best_rank"]))] if ranked else []
+            cells += [f"{rank:.0f}" if np.isfinite(rank := float(each["best_rank"])) else "none"] if ranked else []
             cells += [_listed(each, "pusher"), _listed(each, "nearest")] if known else []
             rows.append((_label(row, title) if version == 0 else "", name, *cells))
     more = (*(("best rank",) if ranked else ()), *(("pushed by", "ranked first") if known else ()))
@@ -164,15 +157,9 @@ def _changed(one: xr.Dataset) -> Table:
     return Table(("query", "", by, *more), tuple(rows), head, notes, left=True)
 
 
-def _rank(value: float) -> str:
-    return f"{value:.0f}" if np.isfinite(value) else "none"
-
-
 def _label(row: int, name: str) -> str:
     """A row with its name, bounded."""
-    text = terminal.clean(name)
-    text = text if len(text) <= ROW_NAME else f"{text[: ROW_NAME - 1]}…"
-    return f"{row} {text}".strip()
+    return f"{row} {terminal.one_line(name, ROW_NAME)}".strip()
 
 
 def _listed(each: xr.Dataset, key: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import xarray as xr
 
-from cocos import measures
+from cocos import measures, results
 from cocos.base import docstrings
 from cocos.counting import findings, health, verdicts
 from cocos.counting.findings import KINDS, OF_COUNTS, OF_EMBEDDINGS, Finding, made
@@ -98,7 +98,7 @@ def _absent(found: Iterable[Finding], looked: Iterable[str], unseen: Mapping[str
 
 
 def _missing(kind: str, looks: str, why: str | None) -> Finding:
-    """What was looked for and is not there, or could not be looked for."""
+    """Make the finding of a kind that is absent, or could not be looked for."""
     if why is None:
         return Finding(kind, f"not found: {looks}", "ok", state="absent")
     numbers = {"looks": looks, "why": why}
@@ -106,7 +106,7 @@ def _missing(kind: str, looks: str, why: str | None) -> Finding:
 
 
 def _unpaired(data: xr.Dataset) -> dict[str, str]:
-    """Why the pairing of the rows could not be looked at, if so."""
+    """Say why the pairing of the rows could not be looked at, if so."""
     known = json.loads(data.attrs.get("health", "{}"))
     if known.get("negatives_above") is not None:
         return {}
@@ -244,9 +244,8 @@ def _qualified(data: xr.Dataset, summary: Mapping) -> Iterator[Finding]:
             part = number / each["rows"]
             one = made("repeated rows", part=part, name=name, number=number, rows=each["rows"])
             yield replace(one, limit=LEAST_REPEATED, severity=one.severity if part >= LEAST_REPEATED else "note")
-    for line in (data.attrs.get("footnotes") or "").splitlines():
-        if line:
-            yield made("undrawn" if line in summary["not_drawn"] else "convention", text=line)
+    for line in results.lines(data.attrs, "footnotes"):
+        yield made("undrawn" if line in summary["not_drawn"] else "convention", text=line)
 
 
 def of_audit(data: xr.Dataset, document: Mapping) -> Iterator[Finding]:
@@ -321,9 +320,9 @@ def _of_diff(data: xr.Dataset) -> Iterator[Finding]:
     """Yield the findings of a comparison: every change that is resolved, and those that are not."""
     yield from _noted(data)
     level = float(data.attrs["level"])
-    for side in map(str, data["direction"].values):
+    for side, of_side in results.sides(data).items():
         for metric in map(str, data["metric"].values):
-            one = data.sel(direction=side, metric=metric)
+            one = of_side.sel(metric=metric)
             numbers = {name: float(one[name]) for name in ("difference", "low", "high", "pairs")}
             numbers["p"] = float(one["p_holm"])
             if not numbers["pairs"] > 0:

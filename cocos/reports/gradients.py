@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import xarray as xr
 
+from cocos import results
 from cocos.measures.gradients import least
 from cocos.reports import summary, terminal
 from cocos.reports.layout import Table
@@ -18,8 +19,7 @@ def table(data: xr.Dataset) -> Table:
     """Write a row for each pair of losses of each direction."""
     names, rows = [str(name) for name in data["one"].values], []
     short, said = _labels(names)
-    for side in data["direction"].values:
-        one = data.sel(direction=side)
+    for side, one in results.sides(data).items():
         rows += [(f"{side}:", *[""] * 7)] if data.sizes["direction"] > 1 else []
         indent = "  " if data.sizes["direction"] > 1 else ""
         for a, b in itertools.combinations(range(len(names)), 2):
@@ -48,6 +48,7 @@ def _labels(names: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _cells(each: xr.Dataset, back: float) -> tuple[str, ...]:
+    """Cells of a pair of losses; `back`: the queries with a gradient of the second alone."""
     number = int(each["pairs"])
     if not number:
         return ("none", "", "0", f"{float(each['alone']):.1f}", f"{back:.1f}", "", "")
@@ -67,8 +68,7 @@ def _cells(each: xr.Dataset, back: float) -> tuple[str, ...]:
 
 def _sentences(data: xr.Dataset, short: list[str]) -> Iterator[str]:
     """State for each direction how far two losses agree, or which one of several agrees least with the first."""
-    for side in data["direction"].values:
-        one = data.sel(direction=side)
+    for side, one in results.sides(data).items():
         place = least(one)
         if place is None:
             yield f"{side}: no query has a gradient of {short[0]} and of another loss."
@@ -86,9 +86,9 @@ def disagreeing(data: xr.Dataset) -> Table | None:
     if not data.sizes.get("place"):
         return None
     short, rows = _labels([str(name) for name in data["one"].values])[0], []
-    for side in data["direction"].values:
+    for side, of_side in results.sides(data).items():
         for other in range(1, len(short)):
-            one = data.sel(direction=side).isel(other=other)
+            one = of_side.isel(other=other)
             for place in range(one.sizes["place"]):
                 each = one.isel(place=place)
                 if int(each["disagree_index"]) < 0:

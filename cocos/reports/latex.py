@@ -45,7 +45,7 @@ def latex(data: xr.Dataset, label: str) -> str:
         f"% {averaging(summary, 'C^B, C^0')}; C^0 of {queries_per_batch(directions)} queries in a batch",
         *([f"% {file['path']} sha256 {file['sha256']}"] if (file := summary["checkpoint"])["path"] else []),
         *([f"% {about}"] if (about := results.about_weights(data.attrs)) else []),
-        *(f"% {line}" for line in (data.attrs.get("footnotes") or "").splitlines()),
+        *(f"% {line}" for line in results.lines(data.attrs, "footnotes")),
         rf"\begin{{tabular}}{{l{'r' * (wide * len(directions))}}}",
         r"\toprule",
         rf" & {top} \\",

@@ -46,6 +46,12 @@ class Step:
         return self.lead + " ".join(words)
 
 
+def following(attrs: Mapping, command: str, options: Mapping[str, object]) -> tuple[Step, ...]:
+    """The command to type next on the file of a result; none where it is not one file."""
+    path = str(attrs.get("checkpoint_path", ""))
+    return (Step(command, (path,), options),) if path and "\n" not in path else ()
+
+
 def given(parameters: Mapping[str, object]) -> list[str]:
     """Parameters of a loss as values of `-p`; a list is written with commas."""
     shown = {key: ",".join(map(str, value)) if isinstance(value, list | tuple) else value

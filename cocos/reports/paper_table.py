@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 import xarray as xr
 
+from cocos import results
 from cocos.base import writing
+from cocos.measures.paper_table import BOLD_NOTE
 from cocos.reports import terminal
 from cocos.reports.latex import escaped
 from cocos.reports.layout import Table
@@ -52,10 +54,6 @@ def _title(data: xr.Dataset) -> str:
     return f"Table {data.attrs['table']}: {data.attrs['title']}"
 
 
-def _notes(data: xr.Dataset) -> list[str]:
-    return [line for line in data.attrs["notes"].splitlines() if line]
-
-
 def table(data: xr.Dataset) -> Table:
     """Write a table of a paper as text; a bold value has a star, a footnote its letter in brackets."""
 
@@ -65,7 +63,7 @@ def table(data: xr.Dataset) -> Table:
     about, rows, footnotes = _written(data, shown)
     columns = (*about, *(f"{group} {name}".strip() for group, name in _groups(data)))
     notes = [f"[{letter}] {text}" for letter, text in footnotes.items()]
-    notes += [note.replace("bold:", "*:", 1) if note.startswith("bold:") else note for note in _notes(data)]
+    notes += ["*" + note.removeprefix("bold") if note == BOLD_NOTE else note for note in results.lines(data.attrs)]
     return Table(columns, tuple(map(tuple, rows)), (_title(data),), tuple(notes))
 
 
@@ -92,7 +90,7 @@ def markdown(data: xr.Dataset) -> str:
     ]
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     below = [f"<sup>{letter}</sup> {plain(text)}" for letter, text in footnotes.items()]
-    below += [plain(note) for note in _notes(data)]
+    below += map(plain, results.lines(data.attrs))
     return "\n\n".join([plain(_title(data)), body, "\n".join(f"- {line}" for line in below)]).rstrip("\n")
 
 
@@ -119,7 +117,7 @@ def latex(data: xr.Dataset) -> str:
         at += size
     names = [_symbols(name) for _, name in groups]
     below = [rf"$^{{{letter}}}$ {_symbols(text)}" for letter, text in footnotes.items()]
-    below += [_symbols(note) for note in _notes(data)]
+    below += map(_symbols, results.lines(data.attrs))
     return "\n".join([
         f"% {terminal.clean(_title(data))}, cocos {data.attrs['cocos']}",
         rf"\begin{{tabular}}{{{'l' * (own - 1)}r{'r' * len(groups)}}}",

@@ -7,7 +7,7 @@ from cocos import results
 from cocos.engine.settings import AS_IT_IS
 from cocos.measures.replay import REPLAYED
 from cocos.reports import summary
-from cocos.reports.layout import Step, Table
+from cocos.reports.layout import Table, following
 
 
 def table(data: xr.Dataset) -> Table:
@@ -16,15 +16,14 @@ def table(data: xr.Dataset) -> Table:
     unknown = data.attrs.get("share") == "unknown"
     shown = [name for name in REPLAYED if name not in (("contributing", "idle") if unknown else ("relative",))]
     several = data.sizes["direction"] > 1
-    for side in data["direction"].values:
-        one = data.sel(direction=side)
+    for side, one in results.sides(data).items():
         rows += [(f"{side}:", *[""] * (len(shown) + 1))] if several else []
         for label in one["variant"].values:
             each = one.sel(variant=label)
             change = "" if label == AS_IT_IS else _change(each.sel(metric=by), by)
             rows.append((f"{'  ' * several}{label}", *(_mean(each, name) for name in shown), change))
     columns = ("", *(REPLAYED[name][0] for name in shown), f"change of {REPLAYED[by][1]}")
-    head = (*(_sentence(data.sel(direction=side)) for side in data["direction"].values), *summary.about(data))
+    head = (*map(_sentence, results.sides(data).values()), *summary.about(data))
     counted = (
         f"relative: negatives with {results.above(data.attrs)}"
         if unknown
@@ -37,7 +36,9 @@ def table(data: xr.Dataset) -> Table:
         "for the number of rows.",
         data.attrs["frozen"],
     )
-    return Table(columns, tuple(rows), head, notes, least=("push",), typed=_next(data))
+    others = data["loss_name"].values[data["changed"].values == "loss"].tolist()
+    compared = following(data.attrs, "gradients", {"loss": str(data.attrs["loss"]), "against": others})
+    return Table(columns, tuple(rows), head, notes, least=("push",), typed=compared if others else ())
 
 
 def _mean(each: xr.Dataset, name: str) -> str:
@@ -59,8 +60,8 @@ def _change(one: xr.Dataset, by: str) -> str:
 def _numbers(data: xr.Dataset, by: str) -> str:
     """Numbers of paired queries and of their groups."""
     found = []
-    for side in data["direction"].values:
-        numbers = data[["pairs", "groups"]].sel(direction=side, metric=by).isel(variant=slice(1, None)).fillna(0)
+    for side, one in results.sides(data[["pairs", "groups"]]).items():
+        numbers = one.sel(metric=by).isel(variant=slice(1, None)).fillna(0)
         pairs, groups = (
             "0" if not len(each) else f"{int(each.min())} to {int(each.max())}" if np.ptp(each) else f"{int(each[0])}"
             for each in (numbers["pairs"].values, numbers["groups"].values)
@@ -82,13 +83,3 @@ def _sentence(one: xr.Dataset) -> str:
     among = "" if pairs == every else f", over the {pairs} queries that have a value in both"
     values = f"from {base:.{digits}f} as it is to {base + change:.{digits}f}"
     return f"{side}: the largest change of {words} is {values}, for {most['variant'].item()}{among}."
-
-
-def _next(data: xr.Dataset) -> tuple[Step, ...]:
-    """The command that compares the gradients of the losses that were replayed."""
-    path = str(data.attrs.get("checkpoint_path", ""))
-    others = data["loss_name"].values[data["changed"].values == "loss"].tolist()
-    if not path or "\n" in path or not others:
-        return ()
-    options = {"loss": str(data.attrs["loss"]), "against": others}
-    return (Step("gradients", (path,), options),)

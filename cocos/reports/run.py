@@ -43,7 +43,7 @@ def table(data: xr.Dataset) -> Table:
     """Write a run: its numbers at every step, and the sentences of the detectors."""
     several, data = data, widest(data)
     rows, steps = _rows(several), data[axis(data)].values
-    sides = [str(name) for name in data["direction"].values]
+    sides = results.sides(data)
     cells, columns = [[f"{int(steps[k])}" for k in rows]], ["step"]
     known = {name: name in data and not bool(data[name].isnull().all()) for name in SIDE_COLUMNS}
     by_push = [push for unit, push in records.BY_PUSH.items() if known[unit]]  # one of the two is shown
@@ -58,27 +58,24 @@ def table(data: xr.Dataset) -> Table:
         if known[name] and name not in by_push:
             heading = "accuracy" if name == "R@1" and RECALL_AMONG_SAMPLES in data else column.heading
             legends += [column.legend] if column.legend else []
-            for side in sides:
-                one = data.sel(direction=side)
+            for side, one in sides.items():
                 values = one[name] / one["queries"] if column.percent and how == "sum" else one[name]
                 values = 100 * values.values if column.percent else values.values
                 add(f"{heading} {side}" if len(sides) > 1 else heading, values, column.digits)
     for name, label, digits in COLUMNS:
-        if name in data and _told(data, name):
+        if name in data and _is_shown(data, name):
             legends += [LEGENDS[name]] if name in LEGENDS else []
             add(label, data[name].values, digits)
-    return Table(
-        tuple(columns), tuple(zip(*cells, strict=True)), (*_said(several), *_best(data), *_head(data, len(rows))),
-        ("; ".join(legends),),
-    )  # fmt: skip
+    head = (*_sentences(several), *_best(data), *_provenance(data, len(rows)))
+    return Table(tuple(columns), tuple(zip(*cells, strict=True)), head, ("; ".join(legends),))
 
 
-def _told(data: xr.Dataset, name: str) -> bool:
+def _is_shown(data: xr.Dataset, name: str) -> bool:
     """Whether a quantity is known, and a scale changes: one that does not stands in the loss."""
     values = data[name].values
     known = values[np.isfinite(values)]
     if name == "equilibrium_scale":
-        return bool(len(known)) and "scale" in data and _told(data, "scale")
+        return bool(len(known)) and "scale" in data and _is_shown(data, "scale")
     return bool(len(known)) and (name != "scale" or bool((known != known[0]).any()))
 
 
@@ -92,7 +89,7 @@ def _rows(data: xr.Dataset) -> list[int]:
     return sorted(some | {int(np.flatnonzero(steps == step)[0]) for step in begins if step in steps})
 
 
-def _head(data: xr.Dataset, shown: int) -> Iterator[str]:
+def _provenance(data: xr.Dataset, shown: int) -> Iterator[str]:
     """Yield the loss, the number of checkpoints and their batches."""
     attrs, what = data.attrs, {"checkpoint": "checkpoint", "step": "record"}[axis(data)]
     steps = data[axis(data)].values
@@ -112,7 +109,7 @@ def _head(data: xr.Dataset, shown: int) -> Iterator[str]:
 def _best(data: xr.Dataset) -> Iterator[str]:
     """Yield where recall is best, for each direction that was evaluated."""
     steps = data[axis(data)].values
-    curves = {side: data["R@1"].sel(direction=side) for side in data["direction"].values if "R@1" in data}
+    curves = {side: one["R@1"] for side, one in results.sides(data).items() if "R@1" in data}
     if RECALL_AMONG_SAMPLES in data:
         curves = {"s2s": data[RECALL_AMONG_SAMPLES]}
     for side, values in curves.items() if len(steps) > 1 else ():
@@ -126,7 +123,7 @@ def _highest(values: np.ndarray) -> int:
     return int(np.flatnonzero(values == np.nanmax(values))[-1])
 
 
-def _said(data: xr.Dataset) -> Iterator[str]:
+def _sentences(data: xr.Dataset) -> Iterator[str]:
     """Yield the checkpoints that were left out, and the sentences of the detectors."""
     found = [each for each in of_run(data) if each.place == "above" and each.state == "found"]
     yield from (each.sentence for each in found)

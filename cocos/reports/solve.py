@@ -4,7 +4,7 @@ import xarray as xr
 
 from cocos import measures
 from cocos.reports import summary
-from cocos.reports.layout import Step, Table, given
+from cocos.reports.layout import Table, following, given
 
 
 def table(data: xr.Dataset) -> Table:
@@ -17,9 +17,7 @@ def table(data: xr.Dataset) -> Table:
     )
     value = f"{found['value']:.6g}"
     parameters = found["loss"]["parameters"] | {parameter: value}
-    path = str(data.attrs.get("checkpoint_path", ""))
-    options = {"loss": found["loss"]["name"], "param": given(parameters)}
-    step = (Step("count", (path,), options),) if path and "\n" not in path else ()
+    step = following(data.attrs, "count", {"loss": found["loss"]["name"], "param": given(parameters)})
     first = f"{parameter} {value} gives {found['effective']:.5g} effective negatives (wanted: {found['target']:g})."
     notes = (f"{len(found['tried'])} values were tried, until the mean of the directions was {found['effective']:.5g}",)
     return Table(("", *columns), rows, (first, *summary.about(data)), notes, typed=step)

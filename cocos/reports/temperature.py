@@ -6,7 +6,7 @@ from cocos import measures
 from cocos.engine.sampling import DEFAULTS
 from cocos.measures.temperature import STATES
 from cocos.reports import summary
-from cocos.reports.layout import Step, Table, given
+from cocos.reports.layout import Step, Table, following, given
 
 
 def table(data: xr.Dataset) -> Table:
@@ -31,7 +31,9 @@ def table(data: xr.Dataset) -> Table:
         *(_sentence(each, found) for each in sizes if each is not own_size),
     ]
     least = ("scale", f"at {own:.4g}")
-    return Table(tuple(columns), tuple(rows), tuple(head), tuple(notes), least=least, typed=_next(found, own_size))
+    return Table(
+        tuple(columns), tuple(rows), tuple(head), tuple(notes), least=least, typed=_next(data, found, own_size)
+    )
 
 
 def _usual(found: dict) -> dict:
@@ -94,17 +96,16 @@ def _spans(each: dict, found: dict) -> list[str]:
     return [f"batch {each['batch_size']}: {name} spans {low:.3g} to {high:.3g}: temperature {said}"]
 
 
-def _next(found: dict, own: dict) -> tuple[Step, ...]:
+def _next(data: xr.Dataset, found: dict, own: dict) -> tuple[Step, ...]:
     """The command that counts at the equilibrium of a batch size; of the largest that has one where it has none."""
     held = [each for each in (*found["batch_sizes"].values(), own) if each["held_temperature"] is not None]
-    path, loss = found["checkpoint"]["path"], found["loss"]
-    if not held or not path or "\n" in path:
+    if not held:
         return ()
-    each = held[-1]
+    each, loss = held[-1], found["loss"]
     name = "scale" if "scale" in loss["parameters"] else "temperature"
     value = each["held_temperature"] if name == "temperature" else 1 / each["held_temperature"]
     parameters = loss["parameters"] | {name: f"{value:.6g}"}
     if each.get("equilibrium_bias") is not None:
         parameters["bias"] = f"{each['equilibrium_bias']:.6g}"
     options = {"loss": loss["name"], "param": given(parameters), "batch_size": each["batch_size"]}
-    return (Step("count", (path,), options),)
+    return following(data.attrs, "count", options)

@@ -25,6 +25,12 @@ def bounded(text: str, most: int = MOST_CHARACTERS) -> str:
     return f"{text[:first]} … {text[len(text) - (most - 3 - first) :]}"
 
 
+def one_line(text: str, most: int) -> str:
+    """Put a clean text on one line, and cut its end where it has more than `most` characters."""
+    text = clean(" ".join(text.split()))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def room() -> int:
     """Number of columns to print in: `COLUMNS` if it is set, else the width of the terminal, else 80."""
     given = os.environ.get("COLUMNS", "").strip()

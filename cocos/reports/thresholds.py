@@ -3,6 +3,7 @@
 import numpy as np
 import xarray as xr
 
+from cocos import results
 from cocos.counting import findings
 from cocos.reports.layout import Table
 
@@ -23,8 +24,7 @@ def table(data: xr.Dataset) -> Table:
         shown = f"{100 * precision:.1f} %" if np.isfinite(precision) else "-"
         cut = (f"{cutoff:.4f}", f"{float(one['distance']):.4f}")
         rows.append(("all pairs", *cut, "", shown, f"{100 * float(one['global_recall']):.1f} %", "", ""))
-        for name in data["direction"].values:
-            own = one.sel(direction=name)
+        for name, own in results.sides(one).items():
             shares = (f"{float(own[key]):.1f} %" for key in ("none_returned", "no_positive"))
             parts = (band(100 * own[f"{key}_band"], " %") for key in ("precision", "recall"))
             rows.append((f"  a query of {name}", *cut, band(own["returned_band"]), *parts, *shares))

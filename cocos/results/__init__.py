@@ -167,6 +167,16 @@ def direction(name: str | None, known: Sequence[str]) -> str:
     return known[0] if name is None else name
 
 
+def sides(data: xr.Dataset) -> dict[str, xr.Dataset]:
+    """The parts of a Dataset by the names of its directions."""
+    return {str(name): data.sel(direction=name) for name in data["direction"].values}
+
+
+def lines(attrs: Mapping, name: str = "notes") -> list[str]:
+    """Lines of an attribute, such as the notes of a Dataset."""
+    return [line for line in str(attrs.get(name) or "").splitlines() if line]
+
+
 def by_direction(records: Mapping[str, Mapping[str, torch.Tensor]], labels: Mapping[str, tuple]) -> dict[str, tuple]:
     """Variables of several directions, as `labelled` takes them, and their coordinate.
 
@@ -315,7 +325,7 @@ def writable(path: Path) -> Path:
 
 
 def _with_hash(data: xr.Dataset) -> xr.Dataset:
-    """The same with the sha256 of a file that was mapped, and so not read, when it was opened."""
+    """Add the sha256 of a file that was mapped, and so not read, when it was opened."""
     if "checkpoint_mapped" not in data.attrs:
         return data
     attrs = dict(data.attrs)
@@ -408,7 +418,7 @@ def _finite(value) -> float:
 
 
 def _with_todays_numbers(data: xr.Dataset) -> xr.Dataset:
-    """The same, with NaN for numbers by the unit that an older version filled with parts of the push.
+    """Put NaN for numbers by the unit that an older version filled with parts of the push.
 
     Findings, which version 0.1 kept as lines of text alone, are found by how these began.
     """

@@ -120,7 +120,7 @@ class Association:
 
 @dataclass(frozen=True)
 class Beyond:
-    """What x says of y that a baseline does not.
+    """How well x predicts y beyond a baseline.
 
     Args:
         partial: rank correlation of x and y given the baseline.
@@ -642,7 +642,7 @@ class _Units:
         self.undefined = self._too_few(int(finite.sum()), block is None) if self.number < FEWEST_UNITS else ""
 
     def _too_few(self, finite: int, single: bool) -> str:
-        """Why nothing can be computed."""
+        """Say why nothing can be computed."""
         needed = f"at least {FEWEST_UNITS} are needed"
         if single:
             return f"n = {finite} finite, {needed}" if finite < FEWEST_UNITS else self.without[0][1]

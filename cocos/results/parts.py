@@ -22,7 +22,7 @@ OF_A_PART = {"part", "device", "checkpoint_path", "data_path", "share", "unit", 
 
 
 def _read(text: Any) -> tuple[int, int]:
-    """The number of a part, from 1 on, and how many there are."""
+    """Read the number of a part, from 1 on, and how many there are."""
     found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", str(text), re.ASCII)
     place, number = map(int, found.groups()) if found else (0, 0)
     if not 1 <= place <= number <= MOST_PARTS:
@@ -91,7 +91,7 @@ def join(parts: Sequence[xr.Dataset], names: Sequence[str] = ()) -> xr.Dataset:
 
 
 def _difference(one: xr.Dataset, other: xr.Dataset) -> str:
-    """What two parts of one count would have in common and these do not, in words; empty if there is nothing."""
+    """Name the first difference that two parts of one count cannot have; empty if there is none."""
     names = (one.attrs.keys() | other.attrs.keys()) - OF_A_PART
     for name in sorted(names, key=lambda each: (each == "health", each)):  # which follows from the others
         mine, theirs = one.attrs.get(name), other.attrs.get(name)

@@ -279,7 +279,7 @@ def _is_record(found: dict[str, Any]) -> bool:
 
 
 def _with_todays_names(header: Record, record: dict[str, Any]) -> dict[str, Any]:
-    """A record with the names of today.
+    """Rename the numbers of a record of an older version.
 
     Before `relative` was recorded, `contributing` and `idle` were by the part of the push where the header says so and
     the record is no closed form of a recognised module. Queries without any violation are not pushed.
@@ -306,15 +306,15 @@ def _lines(path: Path) -> Iterator[bytes]:
             if (size := os.fstat(stream.fileno()).st_size) > MOST_BYTES:
                 raise InputError(f"{path} has {size:,} bytes, expected at most {MOST_BYTES:,} of a store")
             while line := stream.readline(MOST_LINE):
-                yield _complete_line(path, line)
+                yield _complete(path, line)
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({unreachable(error)})") from None
 
 
-def _complete_line(path: Path, line: bytes) -> bytes:
-    """The line."""
+def _complete(path: Path, line: bytes) -> bytes:
+    """Refuse a line that is too long to end."""
     if len(line) == MOST_LINE and not line.endswith(b"\n"):
         raise InputError(f"{path} is no store of cocos: a line has {MOST_LINE:,} bytes or more")
     return line
@@ -337,7 +337,7 @@ def read(path: Path | str) -> History:
 
 
 def _read(path: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """The last header of a store and its records; no header where the first line was never finished."""
+    """Read the last header of a store and its records; no header where the first line was never finished."""
     header: dict[str, Any] | None = None
     parts: list[list[dict[str, Any]]] = []
     torn = 0

@@ -67,7 +67,7 @@ def row(data: xr.Dataset) -> xr.Dataset:
 
 
 def _coordinates(data: xr.Dataset) -> dict[str, Any]:
-    """What is known of a run: family and config of the loss, batch size, sha256 of the checkpoint."""
+    """Coordinates of a run: family and config of the loss, batch size, sha256 of the checkpoint."""
     attrs = data.attrs
     known: dict[str, Any] = {}
     if "loss" in attrs:
@@ -132,7 +132,7 @@ def _of_count(data: xr.Dataset) -> dict[str, xr.DataArray]:
 
 
 def _weight(data: xr.Dataset, name: str) -> xr.DataArray:
-    """What each batch weighs in the mean of a number: its queries, or those that the number is a mean of."""
+    """Weight of each batch in the mean of a number: its queries, or those that the number is a mean of."""
     number = BATCH_NUMBERS.get(name, Number())
     if number.by in data:
         return data[number.by].sum("query")
@@ -188,7 +188,7 @@ def concat(rows: Sequence[xr.Dataset], **coordinates: Any) -> xr.Dataset:
     tables = _at_the_last_step([each.drop_vars("run", errors="ignore") for each in map(_along_run, tables)])
     kinds: dict[str, bool] = {}  # whether a coordinate is text in any table
     for each in tables:
-        for key in _coordinates_of_runs(each):
+        for key in (str(key) for key in each.coords if each[key].dims == ("run",)):
             kinds[key] = kinds.get(key, False) or each[key].dtype.kind in "UO"
     filled = [_with_every_coordinate(each, kinds) for each in tables]
     made = xr.concat(filled, "run", data_vars="all", coords="different", compat="equals", join="outer",
@@ -204,13 +204,8 @@ def concat(rows: Sequence[xr.Dataset], **coordinates: Any) -> xr.Dataset:
     return made.transpose("run", "step", ..., missing_dims="ignore").assign_attrs(title=TABLE_TITLE)
 
 
-def _coordinates_of_runs(table: xr.Dataset) -> list[str]:
-    """Coordinates along the runs."""
-    return [str(key) for key in table.coords if table[key].dims == ("run",)]
-
-
 def _along_run(table: xr.Dataset) -> xr.Dataset:
-    """The same with its single values, which `expand_dims` leaves alone, along the runs."""
+    """Put single values, which `expand_dims` leaves alone, along the runs."""
     single = [key for key in table.coords if not table[key].dims]
     return table.assign_coords({key: ("run", np.full(table.sizes["run"], table[key].values)) for key in single})
 
@@ -230,7 +225,7 @@ def _at_the_last_step(tables: Sequence[xr.Dataset]) -> list[xr.Dataset]:
 
 
 def _with_every_coordinate(table: xr.Dataset, kinds: Mapping[str, bool]) -> xr.Dataset:
-    """The same with every coordinate along the runs: without a value, an empty text or NaN."""
+    """Complete the coordinates along the runs: without a value, an empty text or NaN."""
     number, missing = table.sizes["run"], {}
     for key, text in kinds.items():
         if key not in table.coords:

@@ -32,7 +32,7 @@ def given(losses: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
 
 
 def expanded(loss: Any) -> Any:
-    """What is counted: a loss, a list or a dict of them; of a loss of several matrices of scores, its layers."""
+    """Replace a loss of several matrices of scores by its layers; any other loss, list or dict stays."""
     if isinstance(loss, Layered):
         return loss.layers()
     many = loss.values() if isinstance(loss, Mapping) else loss if isinstance(loss, list | tuple) else ()

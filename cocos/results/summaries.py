@@ -1,5 +1,8 @@
 """Summarise a plot in numbers: totals of a Dataset, bands over its queries, and a few points of its curves."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import numpy as np
 import xarray as xr
 
@@ -50,8 +53,34 @@ def plain(value) -> float | int | bool | None:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
+def shortest(value) -> float | int | None:
+    """A number as JSON represents it, a whole one without a fraction."""
+    number = plain(value)
+    return int(number) if number is not None and float(number).is_integer() else number
+
+
+def entries(data: xr.Dataset, names: Iterable[str], *axes: str) -> dict[str, Any]:
+    """Numbers of a Dataset as JSON has them: by the labels along some axes, one within the other, then by their names.
+
+    Examples:
+        >>> import xarray as xr
+        >>> data = xr.Dataset({"part": ("rule", [0.5, float("nan")])}, {"rule": ["group", "text"]})
+        >>> cocos.results.summaries.entries(data, ["part"], "rule")
+        {'group': {'part': 0.5}, 'text': {'part': None}}
+    """
+    if not axes:
+        return {name: plain(data[name]) for name in names}
+    axis, *rest = axes
+    return {str(label): entries(data.sel({axis: label}), names, *rest) for label in data[axis].values}
+
+
+def chosen(attrs: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Some attributes as JSON has them; a file gives them back as numbers of numpy."""
+    return {name: plain(attrs[name]) for name in names}
+
+
 def _by_first_axis(values: xr.DataArray):
-    """A number, or those at each value of the first axis, by that value."""
+    """Nest a variable by the values along its axes; without axes it is a number."""
     if not values.dims:
         return plain(values)
     axis = values.dims[0]
