@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos.embeddings.scores import Pairs
     from cocos.embeddings.tokens import Tokens
     from cocos.monitor import Monitor
+    from cocos.monitor.hold import Hold
     from cocos.reports.page import report
     from cocos.results import correlation as correlation
     from cocos.results import several as several
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Checkpoint": "cocos.checkpoints",
     "Embeddings": "cocos.embeddings",
+    "Hold": "cocos.monitor.hold",
     "InputError": "cocos.base.errors",
     "Monitor": "cocos.monitor",
     "Pairs": "cocos.embeddings.scores",
@@ -44,6 +46,7 @@ _HOMES = {
 __all__ = [
     "Checkpoint",
     "Embeddings",
+    "Hold",
     "InputError",
     "Monitor",
     "Pairs",

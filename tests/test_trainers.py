@@ -638,3 +638,72 @@ def test_recipes_of_the_page_run(library, tmp_path, monkeypatch, request):
         assert scalars("runs/plain")["cocos/relative"][0][0] == 0
     else:
         assert scope.get("monitor", scope.get("watched")).records
+
+
+# ---- The controller in trainers
+
+
+def test_lightning_holds_and_resumes(tmp_path):
+    pytest.importorskip("lightning.pytorch")
+    from cocos.monitor.lightning import MonitorCallback
+
+    def train(steps, resume=None):
+        callback = MonitorCallback(every=5)
+
+        def loss():
+            module = Contrast()
+            callback.hold = cocos.Hold(module, effective=3, after=0.5, every=2)
+            return module
+
+        lightning_training(tmp_path, steps, callback=callback, accumulate=2, logger=False, loss=loss, resume=resume)
+        return callback.hold
+
+    hold = train(6)
+    assert hold.steps == 12 and [each["step"] for each in hold.history] == [6, 8]  # 10 calls: epochs have 5 batches
+    assert [each["effective"] for each in hold.history] == pytest.approx([3] * 2, rel=2e-3)
+    (path,) = tmp_path.rglob("*.ckpt")
+    again = train(9, path)
+    assert [each["step"] for each in again.history] == [11, 13]  # calls go on at 10; a half of 18 is 9
+
+
+def test_hugging_face_holds_and_resumes(tmp_path):
+    pytest.importorskip("transformers")
+    from cocos.monitor.trainers import watch
+
+    def watched(trainer):
+        return watch(trainer, hold=cocos.Hold(trainer.model.contrast, effective=3, after=0.5, every=2))
+
+    options = {"save_strategy": "steps", "save_steps": 6, "gradient_accumulation_steps": 2}
+    _, found = hugging_face(tmp_path, watched=watched, steps=6, **options)
+    assert found.hold.steps == 12 and [each["step"] for each in found.hold.history] == [6, 8]
+    assert json.loads((tmp_path / "checkpoint-6/cocos_hold.json").read_text())["calls"] == 10
+    _, again = hugging_face(tmp_path, watched=watched, steps=9, resume=str(tmp_path / "checkpoint-6"), **options)
+    assert [each["step"] for each in again.hold.history] == [11, 13]
+
+
+def test_sentence_transformers_holds(tmp_path, sentences):
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers.losses import MultipleNegativesRankingLoss
+
+    from cocos.monitor.trainers import watch
+
+    make, data = sentences
+    model = make()
+    loss = MultipleNegativesRankingLoss(model)
+    hold = cocos.Hold(loss, effective=3, after=0.5, every=2)
+    trainer = sentence_trainer(tmp_path, model, loss, data)
+    with watch(trainer, hold=hold):
+        trainer.train()
+    assert hold.parameter == "scale" and [each["step"] for each in hold.history] == [4, 6]
+    assert loss.scale == hold.value != 20 and hold.history[-1]["effective"] == pytest.approx(3, rel=2e-3)
+
+
+def test_pytorch_metric_learning_holds():
+    library = pytest.importorskip("pytorch_metric_learning.losses")
+    module, tower = library.NTXentLoss(temperature=0.07), nn.Linear(6, 4)
+    hold = cocos.Hold(module, effective=3, after=0, every=2)
+    labels = torch.arange(8).repeat(2)
+    for _ in range(3):
+        hold(tower(rows(16)), labels).backward()
+    assert hold.alarms == [] and module.temperature == hold.value != 0.07
+    assert [each["effective"] for each in hold.history] == pytest.approx([3] * 2, rel=2e-3)
