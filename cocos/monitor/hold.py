@@ -21,8 +21,8 @@ from cocos.monitor.tap import Hook, world
 __all__ = ["Hold", "usual"]
 
 logger = logging.getLogger("cocos")
-# The default target for B candidates is FACTOR * B ** POWER: a curve through the best effective numbers of NT-Xent in an
-# exploration on captions with batches of 32 and 128; no registered test has confirmed it (docs/howto/hold.md).
+# The default target for B candidates is FACTOR * B ** POWER: a curve through the best effective numbers of NT-Xent
+# in an exploration on captions with batches of 32 and 128; no registered test has confirmed it (docs/howto/hold.md).
 FACTOR, POWER = 1.35, 2 / 3
 # Part of the training between two settings where `every` is not given.
 EVERY = 0.1
