@@ -40,7 +40,7 @@ FORMS = {
     "margin": "margin",
 }
 # Largest difference of the pushes of a query, as parts of its push, from those of the closed form.
-CLOSE = 1e-3
+SAME_PUSH = 1e-3
 # Largest relative difference of a measured slope from the scale that an attribute stands for.
 SAME_SLOPE = 0.01
 # Largest logarithm of a scale that is taken to be one.
@@ -138,7 +138,7 @@ def _knob(module: nn.Module, parameter: str | None) -> _Knob:
     return found[0]
 
 
-class _Reader(Monitor):
+class _Listener(Monitor):
     """Hand over what the calls of a module showed, in place of a record."""
 
     def __init__(self, module: nn.Module, deliver: Callable[[list[Seen]], None], due: Callable[[], bool]):
@@ -209,7 +209,7 @@ class Hold(nn.Module):
         self._bounds, self._log = bounds, log
         self._calls = 0
         self._value: float | None = None
-        self._reader: _Reader | None = None
+        self._reader: _Listener | None = None
         self._knob: _Knob | None = None
         self._hooks: list[Any] = []
         module = isinstance(loss, nn.Module)
@@ -219,7 +219,7 @@ class Hold(nn.Module):
             self.parameter = self._knob.path
             hinge = self._knob.form == "margin"
             self._hooks.append(loss.register_forward_pre_hook(Hook(self._begin), with_kwargs=True))
-            self._reader = _Reader(loss, self._of_module, self._due)
+            self._reader = _Listener(loss, self._of_module, self._due)
         else:
             self.parameter = sharpness.parameter_of(self.loss, parameter)
             hinge = bool(losses.traits(self.loss).hinge)
@@ -445,7 +445,7 @@ def _alike(loss: Any, pairs: Pairs, push: Tensor) -> bool:
     own = torch.where(pairs.negative, weights.of(loss, pairs), 0).clamp(min=0)
     parts = [each / each.sum(dim=1, keepdim=True).clamp(min=torch.finfo(each.dtype).tiny) for each in (own, push)]
     some = (own > 0).any(dim=1) & (push > 0).any(dim=1)
-    return bool(some.any()) and float((parts[0] - parts[1]).abs()[some].max()) <= CLOSE
+    return bool(some.any()) and float((parts[0] - parts[1]).abs()[some].max()) <= SAME_PUSH
 
 
 def _of_idle(pairs: Sequence[Pairs], loss: Any, idle: float) -> tuple[float, float, float]:
