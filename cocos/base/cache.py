@@ -30,8 +30,6 @@ from torch import Tensor
 from cocos.base import reading, tensor_files, writing
 from cocos.base.errors import InputError, unreachable
 
-__all__ = ["SWITCHED_OFF", "Entry", "Work", "clear", "distrusted", "embeddings", "entries", "folder"]
-
 # Values of COCOS_CACHE that switch the cache off.
 SWITCHED_OFF = ("off", "0")
 # Seconds of encoding after which the rows so far are written as a part.
@@ -92,7 +90,7 @@ def folder() -> Path | None:
 
 @functools.cache
 def _identity_of_code() -> dict[str, str]:
-    """What encoding depends on beside its inputs: sha256 of the code of this package, versions of other packages."""
+    """Identity of the code that encodes: sha256 of this package, versions of the others."""
     found = hashlib.sha256()
     for path in sorted(ENCODING_ROOM.rglob("*.py")):
         found.update(path.read_bytes())

@@ -15,8 +15,6 @@ from collections.abc import Iterator
 import h5py
 import numpy as np
 
-__all__ = ["check"]
-
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # Filters that a dataset may have, each once: deflate, shuffle, Fletcher's checksum.
 DEFLATE, FILTERS = 1, {1, 2, 3}

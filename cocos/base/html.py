@@ -19,9 +19,6 @@ def table(title: str, rows: Mapping[str, object]) -> str:
         '<table><caption>Embeddings</caption><tr><th>rows</th><td>3</td></tr></table>'
     """
     shown = ((name, str(value)) for name, value in rows.items() if value is not None and str(value))
-    lines = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(_short(text))}</td></tr>" for name, text in shown)
+    short = ((name, text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}...") for name, text in shown)
+    lines = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in short)
     return f"<table><caption>{html.escape(title)}</caption>{''.join(lines)}</table>"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}..."

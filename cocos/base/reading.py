@@ -13,8 +13,6 @@ from typing import IO, Any
 
 from cocos.base.errors import InputError
 
-__all__ = ["private", "private_folder", "regular", "state", "stream", "written"]
-
 # Bytes of the longest file name that common file systems accept.
 NAME_BYTES = 255
 # What else a path can be, by the test of its mode.

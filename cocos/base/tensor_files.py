@@ -13,8 +13,6 @@ from torch import Tensor
 
 from cocos.base.untrusted import MAX_NAME, parsed
 
-__all__ = ["MAX_HEADER", "Header", "header", "tensors"]
-
 MAX_HEADER = 2**24  # bytes of the header
 DTYPES = {
     "BOOL": "bool",

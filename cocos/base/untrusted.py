@@ -7,8 +7,6 @@ from typing import Any
 
 from cocos.base.errors import InputError
 
-__all__ = ["MAX_MEMORY", "MAX_NAME", "memory", "parsed", "refuse_long"]
-
 # Bytes of memory that a JSON document may take; the tokenizers with the largest vocabularies take 460 million.
 MAX_MEMORY = 480_000_000
 # Bytes of memory of the smallest list, dictionary with an entry, half a text, and number with its place in a list or

@@ -18,8 +18,6 @@ from cocos.checkpoints import encoders
 from cocos.checkpoints.data import Items, Source
 from cocos.embeddings import Embeddings
 
-__all__ = ["Checkpoint", "one_sentence"]
-
 
 @contextmanager
 def one_sentence(path: Path, what: str, then: str = "write or copy it again") -> Generator[None]:

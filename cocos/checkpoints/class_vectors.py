@@ -14,8 +14,6 @@ from cocos.checkpoints.encoders import device_of
 from cocos.checkpoints.files import File
 from cocos.embeddings import Embeddings
 
-__all__ = ["ClassVectors", "checkpoint", "found", "numbered"]
-
 # Centers of a class in SoftTripleLoss, unless its user chose another number, which the file does not record.
 CENTERS_PER_CLASS = 10
 # As often the projection that a contrastive loss reads as class weights: pointed at, and not counted.

@@ -19,8 +19,6 @@ from cocos.checkpoints.image_files import inside
 from cocos.checkpoints.tables import Columns, missing, read
 from cocos.embeddings import Embeddings
 
-__all__ = ["FILE_SUFFIXES", "PICTURES", "named", "write"]
-
 FILE_SUFFIXES = (".npz", ".safetensors")
 # What is written of pictures: paths where all lie in the folder of the file, otherwise thumbnails; or one of them.
 PICTURES = ("auto", "paths", "thumbnails", "none")
@@ -55,7 +53,7 @@ def write(
         if embeddings.shared and side == "candidate":
             continue
         if names is not None:
-            texts[f"{side}_name"] = [_short(name) for name in names]
+            texts[f"{side}_name"] = [name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…" for name in names]
         found = None if shown is None or pictures == "none" else _pictures(shown, path.parent, pictures)
         if isinstance(found, np.ndarray):
             arrays[f"{side}_image"] = found
@@ -91,10 +89,6 @@ def _vectors(embeddings: Embeddings) -> dict[str, np.ndarray]:
             guide = embeddings.teacher.guide
             found |= {"teacher": embeddings.teacher.matrix} if guide is None else dict(zip(GUIDE, guide, strict=True))
     return {name: np.ascontiguousarray(each.cpu().numpy()) for name, each in found.items()}
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
 
 
 def _pictures(shown: Pictures, folder: Path, kind: str) -> np.ndarray | list[str]:

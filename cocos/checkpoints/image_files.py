@@ -20,18 +20,6 @@ from cocos.base.errors import InputError, unreachable
 from cocos.base.untrusted import MAX_MEMORY, parsed
 from cocos.checkpoints.data import TrainingSet, image_captions
 
-__all__ = [
-    "IMAGE_SUFFIXES",
-    "ImageFiles",
-    "ImagesElsewhere",
-    "begin",
-    "captioned",
-    "inside",
-    "located",
-    "places",
-    "read",
-]
-
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 # Bytes and pixels of one image: 64 MiB, and as many pixels, which are 192 MiB unpacked.
 MAX_IMAGE = 2**26

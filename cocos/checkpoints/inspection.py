@@ -15,8 +15,6 @@ from cocos.checkpoints.files.file import TENSOR_KINDS
 from cocos.checkpoints.formats import Format, format_of, why
 from cocos.checkpoints.image_files import ImagesElsewhere
 
-__all__ = ["about"]
-
 OWN_MODEL = "an encoder: the architecture is not known; name a function that builds it, --model file.py:function"
 OWN_DATA = "training data that it encodes: --data DATA"
 OWN_SAMPLES = "samples and their encoder: class vectors alone are counted, each as a sample of its class"

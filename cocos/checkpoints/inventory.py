@@ -17,8 +17,6 @@ from cocos.checkpoints.files import NAMESPACES, File, Folder, plain, weight_file
 from cocos.checkpoints.files.operations import MAX_OPERATIONS, budget
 from cocos.checkpoints.files.states import NOT_OF_THE_MODEL
 
-__all__ = ["class_weights", "hyperparameters", "progress", "recorded", "role", "tensors", "towers", "values"]
-
 MAX_LISTED = 10_000  # tensors that are listed
 MAX_TOWER_PARTS = 64  # parts of a state dict that are counted apart
 MAX_SEARCHED = 2**26  # bytes of a file beside the weights that is looked into

@@ -15,8 +15,6 @@ import numpy as np
 from cocos.base import reading
 from cocos.base.errors import InputError, unreachable
 
-__all__ = ["struct_array"]
-
 # Bytes of a file, and of a part that is unpacked; the lists of 16,185 cars have 7e5 and 1e7.
 MAX_FILE, MAX_UNPACKED = 2**24, 2**26
 HEADER = 128  # bytes before the first part

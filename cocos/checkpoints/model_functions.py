@@ -19,15 +19,13 @@ from cocos.embeddings import Embeddings
 from cocos.losses.external.guard import guarded
 from cocos.losses.external.own import located
 
-__all__ = ["Model", "parted"]
-
 # Arguments of a function that makes embeddings.
 ARGUMENTS = ("content", "data", "split", "device")
 
 
 @dataclass(frozen=True)
 class Model:
-    """What `--model` names: a function, with the files and folders that come with it; or a checkpoint.
+    """The target of `--model`: a function, with the files and folders given to it, or a checkpoint.
 
     Args:
         function: of the user's, or its name; None where a checkpoint or folder is named.

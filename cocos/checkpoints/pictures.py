@@ -11,8 +11,6 @@ from torch.nn.functional import interpolate, pad
 
 from cocos.base.errors import InputError
 
-__all__ = ["IMAGES_AT_ONCE", "ImageEncoder", "Preparation"]
-
 # Images that go through a network at once: of 224 x 224 pixels, ResNet-50 holds about 50 MB for each.
 IMAGES_AT_ONCE = 32
 FILTERS = {"bilinear": 2, "bicubic": 3}  # numbers of Pillow
@@ -21,7 +19,7 @@ LARGEST_SIDE = 4096  # pixels that a configuration may ask for
 
 @dataclass(frozen=True)
 class Preparation:
-    """What happens to an image before a network reads it.
+    """How an image is prepared for a network.
 
     Args:
         resize: pixels of the shorter side, or (height, width); None leaves the size.

@@ -10,15 +10,13 @@ from typing import IO, Any
 
 from cocos.base.errors import InputError, UnsafeFile
 
-__all__ = ["Plain"]
-
 # Tuples in a pickle, hardly any: nested in a key, they overflow the stack of Python's hash.
 MAX_TUPLES = 100
 
 
 @dataclass(frozen=True)
 class Plain:
-    """What a pickle may hold.
+    """Allowed contents of a pickle.
 
     Args:
         what: noun for it, for messages.

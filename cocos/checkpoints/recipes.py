@@ -23,8 +23,6 @@ from cocos.base import reading
 from cocos.base.annotations import lies_in
 from cocos.base.errors import InputError, nearest, unreachable
 
-__all__ = ["BESIDE", "Recipe", "beside", "read"]
-
 BESIDE = "cocos.toml"  # name of a recipe that lies beside a checkpoint
 MAX_RECIPE = 2**14  # bytes; the parser takes a second for a key of that many dots
 TABLES = {"model": ("build", "path", "images"), "data": None, "loss": ("name", "parameters")}
@@ -35,7 +33,7 @@ TEXTS = ("path", "name", "kind", "images")  # other keys whose values are text
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a recipe says.
+    """Contents of a recipe.
 
     Args:
         path: of its file; None where there is none.

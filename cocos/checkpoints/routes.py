@@ -19,15 +19,13 @@ from cocos.checkpoints.formats import Format, format_of
 from cocos.checkpoints.model_functions import Model
 from cocos.checkpoints.recipes import Recipe
 
-__all__ = ["Route", "read", "route"]
-
 # Kinds of files, as `File.kind` says, that may be training data.
 DATA_KINDS = ("text", "gzip", "unknown", "folder", "npz", "pickle")
 
 
 @dataclass(frozen=True)
 class Route:
-    """What is opened, and where that was said.
+    """A file to open, with the model, data and recipe that the user named.
 
     Args:
         file: the checkpoint, or the training data that code of the user's encodes.
@@ -58,7 +56,7 @@ class Route:
         return replace(found, notes=notes)
 
     def _said(self, found: Checkpoint) -> list[str]:
-        """Say what was taken for model and data, where the user named it."""
+        """List the model, data and recipe in use, where the user named them."""
         said = [f"model {_shown(self.model.function)}"] if self.model else []
         if self.swapped:
             said.append(f"model {found.path} ({found.format})")
@@ -124,7 +122,7 @@ def _shown(given: Any) -> str:
 
 
 def _unread(file: File | Folder) -> str:
-    """Say what a file is that no format recognises."""
+    """Describe a file that no format recognises."""
     kind = shelf.recognised(file.path) if file.kind in DATA_KINDS else None
     typed = shlex.quote(str(file.path))
     if kind is None and isinstance(file, Folder) and file.path.is_dir() and (latest := series.latest(file)):

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,13 +13,11 @@ from cocos.checkpoints.files import File, Folder, file_or_folder
 from cocos.checkpoints.formats import format_of, name_of
 from cocos.embeddings import Embeddings
 
-__all__ = ["Member", "Series", "files", "is_run", "latest", "listed", "recorded_alpha", "steps", "unnumbered"]
-
 CHECKPOINT_SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".tar", ".ckpt", ".bin")
 # Digits from which on a number in a name is an identifier, not a step.
 MIN_IDENTIFIER = 16
 STEP_NUMBER = re.compile(r"\d+")
-# A step that is said to be one, as Lightning writes it, is taken before the last number of a name, and before an epoch.
+# A number labelled as a step, as Lightning writes it, comes before the last number of a name, and before an epoch.
 NAMED_STEP = re.compile(r"(?:step|iter|iteration|checkpoint|ckpt)s?[=_-]?(\d+)", re.IGNORECASE)
 NAMED_EPOCH = re.compile(r"epochs?[=_-]?(\d+)", re.IGNORECASE)
 # A number that is no part of a decimal, no rank and no version: of `Proxy_12_0.812Recall@1` it is 12.
@@ -61,7 +60,7 @@ class Member:
 
     @property
     def run(self) -> str:
-        """Folder of its run within the folder that was given: what is around its name and says no step."""
+        """Folder of its run within the given folder: the parts of the path without a step."""
         return "/".join(part for part in self.name.split("/")[:-1] if not _said(part))
 
 
@@ -112,7 +111,7 @@ def step(name: str, *, folder: bool = False) -> int | None:
 
 
 def _said(part: str) -> list[str]:
-    """Numbers in a part of a name that are said to be steps, or else epochs."""
+    """Numbers in a part of a name that are labelled as steps, or else as epochs."""
     return NAMED_STEP.findall(part) or NAMED_EPOCH.findall(part)
 
 
@@ -212,8 +211,10 @@ def _inside(path: Path) -> list[Member]:
     """List the checkpoints of one run."""
     folder = file_or_folder(path)
     found = members(folder)
-    if not any(each.step is not None for each in found) and _is_model(folder):
-        return [Member(path, path.resolve().name, None)]
+    if not any(each.step is not None for each in found):
+        with suppress(InputError):
+            if format_of(folder) is not None:
+                return [Member(path, path.resolve().name, None)]
     if not found:
         others = sorted(name for name in folder.names if name.endswith(READ_BY_THEMSELVES))
         hint = f"; give {shlex.quote(str(path / others[0]))} itself" if others else ""
@@ -229,14 +230,6 @@ def _inside(path: Path) -> list[Member]:
         raise InputError(f"{path} holds the checkpoints of {len(within)} runs; name the folder of each: {some}")
     whole = all(each.step is not None for each in found)
     return found if whole else sorted(found, key=lambda each: natural(each.name))
-
-
-def _is_model(folder) -> bool:
-    """Whether a folder is of a known format."""
-    try:
-        return format_of(folder) is not None
-    except InputError:
-        return False
 
 
 def steps(runs: dict[str, list[Member]]) -> list[int] | None:

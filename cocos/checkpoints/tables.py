@@ -17,8 +17,6 @@ from cocos.base import annotations, reading
 from cocos.base.errors import InputError, unreachable
 from cocos.base.untrusted import MAX_MEMORY, memory, parsed
 
-__all__ = ["Columns", "fields", "first_line", "looks_like_one", "missing", "pyarrow", "read", "reason"]
-
 # Bytes of a line, and of the head by which a file is recognised.
 MAX_LINE, HEAD = 2**24, 2**16
 # Bytes that a compressed file may unpack to: at least, and for each of its own bytes. Text shrinks to a tenth or less.
@@ -288,7 +286,7 @@ def _fields(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
 
 
 def reason(error: Exception) -> str:
-    """What a library says of a damaged file, in one line."""
+    """Shorten a library's error on a damaged file to one line."""
     said = " ".join(str(error).split())[:120] or type(error).__name__
     return "".join(each for each in said if each.isprintable())
 

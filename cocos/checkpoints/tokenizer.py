@@ -12,8 +12,6 @@ from cocos.base.untrusted import parsed
 from cocos.checkpoints.files import Folder
 from cocos.checkpoints.transformers import installed
 
-__all__ = ["Tokenizer", "tokenizer_files"]
-
 # Files that a tokenizer is made of: the first that is there, with those that belong to it, decides.
 FILES = {
     "tokenizer.json": ("tokenizer_config.json",),

@@ -16,8 +16,6 @@ from cocos.base.annotations import Picture, Pictures
 from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
 
-__all__ = ["KINDS", "AnnotatedRows", "Items", "PictureOf", "Rows", "Side", "TextOf", "TrainingSet", "image_captions"]
-
 # Kinds of rows that encoders read.
 KINDS = ("text", "image", "features", "speech")
 # Noun for a row of each kind.
@@ -82,7 +80,7 @@ class Side:
         return len(self.items)
 
     @property
-    def told(self) -> Rows | None:
+    def row_texts(self) -> Rows | None:
         """Names of the rows, or the rows where they are texts; None where they have no text."""
         return self.names or (self.items if self.kind == "text" else None)
 
@@ -168,7 +166,7 @@ class TrainingSet:
         return found.hexdigest()
 
     def _by_direction(self, direction: str, query: Any, candidate: Any) -> tuple[Any, Any]:
-        """What belongs to the side that asks, and what belongs to the other."""
+        """Order what belongs to the queries and to the candidates: that of the side that asks first."""
         return (candidate, query) if direction in self.directions[1:] else (query, candidate)
 
     def texts(self, direction: str) -> tuple[TextOf, TextOf]:
@@ -194,9 +192,9 @@ class TrainingSet:
 
 def _text_of(side: Side, other: Side) -> TextOf:
     """A function of a row that gives its text, or describes it by the texts of the other side."""
-    told, theirs = side.told, other.told
-    if told is not None:
-        return told.__getitem__
+    row_texts, theirs = side.row_texts, other.row_texts
+    if row_texts is not None:
+        return row_texts.__getitem__
     groups = side.group.tolist()
     if theirs is None:
         return lambda row: f"row {row}, group {groups[row]}"
@@ -213,7 +211,7 @@ def _text_of(side: Side, other: Side) -> TextOf:
 
 def _names(side: Side, other: Side) -> tuple[str, ...] | None:
     """Texts of all rows, without the zero characters that arrays of text drop; None where there are none."""
-    if side.told is None and other.told is None:
+    if side.row_texts is None and other.row_texts is None:
         return None
     text = _text_of(side, other)
     return tuple(text(row).replace("\0", " ") for row in range(len(side)))

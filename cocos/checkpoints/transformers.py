@@ -13,8 +13,6 @@ from torch.overrides import TorchFunctionMode
 from cocos.base.errors import InputError
 from cocos.checkpoints.encoders import freeze
 
-__all__ = ["PAIRED_MODELS", "REFUSED", "TEXT_MODELS", "build_model", "filled", "imported", "installed"]
-
 # Types of models that encode texts, as `model_type` names them. No other is built: some of the library's own load
 # further models over the network, or hand over to other libraries.
 TEXT_MODELS = frozenset(

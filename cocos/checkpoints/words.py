@@ -10,8 +10,6 @@ from cocos.base.errors import InputError
 from cocos.base.untrusted import parsed
 from cocos.checkpoints.plain_pickles import Plain
 
-__all__ = ["SPECIAL", "read_vocabulary", "tokens", "unknown"]
-
 ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof st jr sr lt col gen maj sen rep adm co cos corp inc ltd bros vs ave ft mg ok yr ill "
     "wash jan feb aug sep sept oct nov dec tues wed fri a.m p.m a.d u.s u.s.a u.k u.n d.c l.a n.y n.j n.c "

@@ -32,7 +32,7 @@ def check(convention: str) -> None:
 
 
 def copies(convention: str, asked: str | None) -> str | None:
-    """What becomes of a row that several pairs of a batch have: the published batches keep its copies.
+    """Rule for rows that several pairs of a batch share: the published batches keep the copies.
 
     Raises:
         InputError: the published counters are to count batches without copies.

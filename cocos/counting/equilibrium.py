@@ -141,7 +141,7 @@ def derivatives(loss: losses.Loss, pairs: Pairs) -> Tensor:
 
 
 def of_weights(weight: Tensor, pairs: Pairs, scale: float, bias: float | None) -> Tensor:
-    """The same from weights that are known, (Q, 1), or (Q, 2) with a bias; 0 where it is no more than rounding."""
+    """Compute `derivatives` from known weights, (Q, 1), or (Q, 2) with a bias; 0 within rounding."""
     scores = torch.where(pairs.positive | pairs.negative, pairs.scores, 0)
     found = []
     for terms in [weight * scores] + ([] if bias is None else [weight]):

@@ -24,10 +24,10 @@ from cocos.losses import Loss, adapted_name, name_of, traits
 SPREAD_ROWS = 256  # rows of a side, drawn with a fixed seed, of which spread and spectrum are computed
 # Maximum number of rows of the first batch that are weighed, so that the cost is small beside that of the count.
 FELT_ROWS = 128
-FELT_QUERIES = 64  # queries of the first batch of which pull and push are added up
+FELT_QUERIES = 64  # queries of the first batch whose pull and push are summed
 FELT_CANDIDATES = 4096  # candidates of the first batch that take part in the sums
-LEAST_PAIRED = 20  # queries from which a mean rank is told from chance
-RESOLVED_DEVIATIONS = 2.0  # standard deviations from chance within which a mean rank is not told from it
+LEAST_PAIRED = 20  # fewest queries whose mean rank is compared with chance
+RESOLVED_DEVIATIONS = 2.0  # standard deviations within which a mean rank counts as chance
 SPLIT_ROWS = 2**14  # rows whose squares are added up at once
 OUTLIERS = 0.01  # largest part of the rows of a collapsed side that may lie elsewhere
 # Largest distance from one point, relative to the length of a row, that a forward pass in float32 may leave. Cosines of
@@ -46,12 +46,6 @@ MAX_DOUBLES = 2**22  # maximum number of entries in float64 at once: 32 MiB
 LENGTH_METRICS = ("euclidean", "squared_euclidean", "mahalanobis")
 UNIT_NORM_TOLERANCE = 1e-3  # largest deviation of a norm from 1 for a row to count as a unit vector
 TINY = 1e-15  # norms between this and 1/TINY are accurate in float32: their squares are in its range
-
-
-def _as_the_metric_reads(rows: Tensor, unit: bool) -> Tensor:
-    """Rows in float64, divided by their lengths where a metric reads directions."""
-    rows = rows.double()
-    return rows / length(rows)[:, None] if unit else rows
 
 
 def _effective_rank(centred: Tensor, size: float) -> float:
@@ -301,7 +295,8 @@ def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -
     """
     unit = which in NORMALISED_SIDES.get(metric, ())
     index = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:SPREAD_ROWS]
-    some = _as_the_metric_reads(rows[index.to(rows.device)], unit)
+    some = rows[index.to(rows.device)].double()
+    some = some / length(some)[:, None] if unit else some
     some = some / (some.abs().amax().item() or 1.0)  # squares stay in the range of float64
     size = some.square().sum(dim=1).mean().sqrt().item() or 1.0
     centred = some - some.mean(dim=0)

@@ -524,16 +524,16 @@ class Pairing:
         beside = sorted_[begin[group[more]] + rank[more] % own[group[more]]]
         return self.large[at], self.small[partner], self.small[members[more]], beside
 
-    def batch(self, large: Tensor, small: Tensor, *, apart: bool) -> Batch:
+    def batch(self, large: Tensor, small: Tensor, *, all_distinct: bool) -> Batch:
         """Make a batch of pairs, (n,) rows of the larger side and (n,) of the smaller one.
 
         Args:
             large: rows of the larger side.
             small: their partners.
-            apart: no two pairs are of one group, so that both directions have the same rows.
+            all_distinct: no two pairs are of one group, so that both directions have the same rows.
         """
         sides = (large, small) if self.turned else (small, large)
-        if all(self.paired) or (apart and any(self.paired)):
+        if all(self.paired) or (all_distinct and any(self.paired)):
             return Batch(*sides, self.paired[0])
         if not any(self.paired):
             distinct = _distinct(sides[0]), _distinct(sides[1])
@@ -583,7 +583,7 @@ def _pairs(
     large, small, more, beside = pairing.drawn(number, generator)
     numbered = torch.arange(len(large)) // size
     batches = int(numbered[-1]) + 1
-    left_over, apart = [more] * batches, [True] * batches
+    left_over, distinct = [more] * batches, [True] * batches
     if len(more):
         of = beside // size
         left_over = list(of.argsort(stable=True).split(torch.bincount(of, minlength=batches).tolist()))
@@ -591,12 +591,12 @@ def _pairs(
         groups = embeddings.groups.query if pairing.turned else embeddings.groups.candidate
         key = (numbered * (int(groups.max()) + 1) + groups[large]).sort()
         again = numbered[key.indices[1:][key.values.diff() == 0]]
-        apart = (torch.bincount(again, minlength=batches) == 0).tolist()
-    for own, partners, left, alone in zip(large.split(size), small.split(size), left_over, apart, strict=True):
+        distinct = (torch.bincount(again, minlength=batches) == 0).tolist()
+    for own, partners, left, alone in zip(large.split(size), small.split(size), left_over, distinct, strict=True):
         drawn, asked = own, partners
         if len(left):
             drawn, asked = torch.cat([own, large[beside[left]]]), torch.cat([partners, more[left]])
-        yield pairing.batch(drawn, asked, apart=alone and not len(left)), len(own)
+        yield pairing.batch(drawn, asked, all_distinct=alone and not len(left)), len(own)
 
 
 def _batches_of_queries(

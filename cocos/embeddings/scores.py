@@ -359,8 +359,8 @@ def pairs(
     )
     if len(directions) == 1:
         return found
-    apart = batch.paired and same_group == "negative"
-    blocks = sources.others(embeddings, batch, query_index, positive, directions, METRICS[metric], apart=apart)
+    ungrouped = batch.paired and same_group == "negative"
+    blocks = sources.others(embeddings, batch, query_index, positive, directions, METRICS[metric], ungrouped=ungrouped)
     return _with_columns(found, blocks)
 
 

@@ -137,7 +137,7 @@ def others(
     directions: Sequence[str],
     score: Score,
     *,
-    apart: bool,
+    ungrouped: bool,
 ) -> list[Block]:
     """Score the further directions of some queries of a batch.
 
@@ -154,7 +154,7 @@ def others(
         positive: (q, c) bool, positives among the candidates of the batch.
         directions: some of `DIRECTIONS`; the first is left out here.
         score: scores of rows with rows, of the metric of the loss.
-        apart: rows of one group are negatives of each other; otherwise they take no part.
+        ungrouped: rows of one group are negatives of each other; otherwise they take no part.
     """
     partner, known = batch.candidate_index[positive.int().argmax(dim=1)], positive.any(dim=1, keepdim=True)
     ids = {"query": embeddings.query_group, "candidate": embeddings.candidate_group}
@@ -166,7 +166,7 @@ def others(
         asks = query_index if asking == "query" else partner
         own = (asks if asking == asked else query_index)[:, None] == listed[asked]
         again = own & known if place == CANDIDATE_QUERY else torch.zeros_like(own)
-        if not apart:
+        if not ungrouped:
             own = own | (ids[asking][asks][:, None] == ids[asked][listed[asked]])
         if asking == asked == "candidate":
             own = own | (of_candidates(embeddings, batch, query_index) == OWN_HARD)

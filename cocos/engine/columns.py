@@ -71,17 +71,20 @@ class ColumnViews:
 def fits(embeddings: Embeddings, batches: Sequence[Batch], metric: str, directions: Sequence[str]) -> bool:
     """Whether there are views of all columns: of two sets of rows, and positives that are no hard negatives' rows."""
     metrics = SYMMETRIC if len(directions) > 1 else stack.PRODUCT_METRICS
-    apart = all(batch.paired or not batch.extra for batch in batches)
-    return apart and metric in metrics and not embeddings.shared and not embeddings.proxies
+    matched = all(batch.paired or not batch.extra for batch in batches)
+    return matched and metric in metrics and not embeddings.shared and not embeddings.proxies
 
 
 @dataclass(frozen=True, eq=False)
 class Stacked:
-    """Batches of one direction, as rows of one long matrix; `cocos.engine.view` takes the `options`."""
+    """Batches of one direction, as rows of one long matrix.
+
+    With `ungrouped`, rows of one group are negatives of each other; the `options` are those of `cocos.engine.view`.
+    """
 
     embeddings: Embeddings
     batches: tuple[Batch, ...]
-    apart: bool
+    ungrouped: bool
     options: dict[str, Any]
 
     @cached_property
@@ -91,7 +94,7 @@ class Stacked:
 
     @cached_property
     def listed(self) -> list[Tensor]:
-        """Rows of the queries of each batch where they are scored: as the flipped batch has them as candidates."""
+        """Query rows of each batch where queries are scored: those that the flipped batch has as candidates."""
         return [batch.flip().partners for batch in self.batches]
 
     @cached_property
@@ -105,7 +108,7 @@ class Stacked:
         return torch.tensor([(b.sizes[0], b.sizes[1] - b.extra, b.extra) for b in self.batches])
 
     def block(self, number: Tensor) -> Tensor:
-        """Batch of each of the rows of one kind, of which the batches have these numbers."""
+        """Batch number of each row of one kind, given how many of them each batch has."""
         return torch.repeat_interleave(torch.arange(len(number)), number).to(self.queries.device)
 
     @cached_property
@@ -136,13 +139,13 @@ class Stacked:
         return query[some], (local + (mine.cumsum(0) - mine)[block])[some]
 
     def asked(self, embeddings: Embeddings, index: Sequence[tuple[Tensor, Tensor]]) -> View:
-        """View of some rows of both sides, in which rows of one group are no negatives."""
+        """View of some rows of both sides; rows of one group are not negatives of each other."""
         return stack.view(embeddings, [Batch(*each, paired=False) for each in index], **self.options)
 
     def sides(self, query: Tensor, candidate: Tensor, groups: tuple[Tensor, Tensor]) -> Embeddings:
-        """Other sides, with the groups of all of their rows, that ask in one direction."""
+        """Embeddings of one direction with other rows and groups on both sides."""
         values = {"query": query, "candidate": candidate, "query_group": groups[0], "candidate_group": groups[1]}
-        kept = {"_kept": {}} if self.apart else {}  # values derived from the groups of one stack fit no other
+        kept = {"_kept": {}} if self.ungrouped else {}  # values derived from the groups of one stack fit no other
         return self.embeddings.single("q2c").unchecked(**values | kept | {"negatives": None, "shared": False})
 
     def of_batch(self, *, two: bool) -> View:
@@ -152,7 +155,7 @@ class Stacked:
             for b in self.batches
         ]
         names = ("q2c", "c2q") if two else ("q2c",)
-        same_group = "negative" if self.apart else "ignore"
+        same_group = "negative" if self.ungrouped else "ignore"
         return stack.view(self.embeddings.unchecked(directions=names), cut, same_group=same_group, **self.options)
 
     @staticmethod
@@ -164,22 +167,22 @@ class Stacked:
         """View of the hard negatives beside the batches."""
         e = self.embeddings
         groups = e.query_group, e.candidate_group
-        if self.apart:
+        if self.ungrouped:
             groups = torch.zeros_like(groups[0]), torch.ones_like(groups[1])
         rows = [(b.query_index, b.candidate_index[self.asks(b) :]) for b in self.batches]
         return self.asked(self.sides(e.query, e.candidate, groups), rows)
 
-    def among_queries(self) -> View:
-        """View of the other queries."""
+    def queries_for_queries(self) -> View:
+        """View of the queries as candidates of each query."""
         query, group = self.embeddings.query, self.embeddings.query_group
-        group = torch.arange(len(query), device=group.device) if self.apart else group
+        group = torch.arange(len(query), device=group.device) if self.ungrouped else group
         rows = [(b.query_index, asked) for b, asked in zip(self.batches, self.listed, strict=True)]
         return self.asked(self.sides(query, query, (group, group)), rows)
 
-    def turned(self, partner: Tensor) -> View:
-        """View of all queries as candidates of the positive of each, (n,) rows."""
+    def queries_for_positives(self, partner: Tensor) -> View:
+        """View of the queries as candidates of the positive of each query, (n,) rows."""
         e, index = self.embeddings, partner.split(self.sizes[:, 0].tolist())
-        if self.apart:  # what a positive leaves out is a matter of the query then, not of the row
+        if self.ungrouped:  # a positive leaves out the query that it belongs to: that query's row is its group
             places = torch.arange(len(partner), device=partner.device).split(self.sizes[:, 0].tolist())
             ids = torch.arange(len(e.query), device=partner.device)
             return self.asked(
@@ -189,10 +192,10 @@ class Stacked:
         groups = e.candidate_group, e.query_group
         return self.asked(self.sides(e.candidate, e.query, groups), list(zip(index, self.listed, strict=True)))
 
-    def among_candidates(self, partner: Tensor) -> View:
-        """View of all candidates as candidates of the positive of each query, without the own hard negatives."""
+    def candidates_for_positives(self, partner: Tensor) -> View:
+        """View of the candidates as candidates of the positive of each query, without its own hard negatives."""
         candidate, group = self.embeddings.candidate, self.embeddings.candidate_group
-        group = torch.arange(len(candidate), device=group.device) if self.apart else group
+        group = torch.arange(len(candidate), device=group.device) if self.ungrouped else group
         index = partner.split(self.sizes[:, 0].tolist())
         rows = [b.candidate_index for b in self.batches]
         view = self.asked(self.sides(candidate, candidate, (group, group)), list(zip(index, rows, strict=True)))
@@ -258,7 +261,7 @@ def columns(
     paired = batches[0].paired
     made = Stacked(embeddings, tuple(batches), paired and same_group == "negative", options)
     back, near = SOURCES[CANDIDATE_QUERY] in directions, made.places(1)
-    two = back and once and paired and not made.apart and not len(near[0])
+    two = back and once and paired and not made.ungrouped and not len(near[0])
     two = two and all(batch.turned is None for batch in batches)
     first, own = without(made.of_batch(two=two), *near)
     views = {IN_BATCH: (first, 0)}
@@ -269,11 +272,11 @@ def columns(
         own = OwnHard(*(torch.cat(each)[order] for each in ((own.query, beside.query), (own.score, beside.score))))
     partner, known, score = made.partners(first)
     if SOURCES[QUERY_QUERY] in directions:
-        views[QUERY_QUERY] = made.among_queries(), 0
+        views[QUERY_QUERY] = made.queries_for_queries(), 0
     if back:
-        views[CANDIDATE_QUERY] = (first, 1) if two else (made.turned(partner), 0)
+        views[CANDIDATE_QUERY] = (first, 1) if two else (made.queries_for_positives(partner), 0)
     if SOURCES[CANDIDATE_CANDIDATE] in directions:
-        views[CANDIDATE_CANDIDATE] = made.among_candidates(partner), 0
+        views[CANDIDATE_CANDIDATE] = made.candidates_for_positives(partner), 0
     number = made.repeated(known) if back else torch.zeros_like(partner)
     again = torch.arange(int(number.max()), device=number.device) < number[:, None]
     return ColumnViews(views, own, known, score[:, None].expand(again.shape), again)

@@ -1,4 +1,4 @@
-"""Numbers of the negatives of each query of the training batches, by one function of their weights.
+"""Numbers of the negatives of each query, as one function of their weights, over the training batches.
 
 Where a loss allows it (`Lines.reads`), the scores are visited line by line and never stored; the weights of any other
 loss are taken block by block. The function gets the same from both: `OfLines` or `OfPairs`.
@@ -25,7 +25,7 @@ NO_SHARES = "{}: the natural unit of this loss is not known, so that no share is
 
 @dataclass(frozen=True, eq=False)
 class OfPairs:
-    """Negatives of the queries of a block."""
+    """The negatives of a block of queries, from their pairs and weights."""
 
     loss: losses.Loss
     pairs: Pairs
@@ -37,15 +37,15 @@ class OfPairs:
         return self.pairs.negative.sum(dim=1)
 
     def push(self) -> Tensor:
-        """Weights of the push up to a factor of each query, (m, n), 0 for a pair that is no negative."""
+        """Push of each pair up to a factor per query, (m, n); 0 for pairs that are not negatives."""
         return statistics.spread(self.weights, self.pairs)
 
     def active(self) -> Tensor:
-        """Queries of which any negative has a weight, (m,) bool."""
+        """Whether any negative of a query has a weight, (m,) bool."""
         return torch.where(self.pairs.negative, self.weights, 0).any(dim=1)
 
     def shares(self) -> Tensor:
-        """Shares, (m, n) float64, 0 for a pair that is no negative.
+        """Shares, (m, n) float64; 0 for pairs that are not negatives.
 
         Raises:
             InputError: the unit of the loss is not known.
@@ -57,7 +57,7 @@ class OfPairs:
 
 @dataclass(frozen=True, eq=False)
 class OfLines:
-    """The same of some lines of a tile; `factor` (m,) is the ratio of shares to the weights."""
+    """The negatives of some lines of a tile; `factor` (m,) is the ratio of shares to weights."""
 
     weights: Tensor
     factor: Tensor
@@ -68,11 +68,11 @@ class OfLines:
         return self.negatives
 
     def push(self) -> Tensor:
-        """Weights of the push up to a factor of each query, (m, n), 0 for a pair that is no negative."""
+        """Push of each pair up to a factor per query, (m, n); 0 for pairs that are not negatives."""
         return self.weights
 
     def active(self) -> Tensor:
-        """Queries of which any negative has a weight, (m,) bool."""
+        """Whether any negative of a query has a weight, (m,) bool."""
         return self.weights.amax(dim=1) * self.factor > 0
 
     def shares(self) -> Tensor:
@@ -118,11 +118,11 @@ class _Reader:
         self.number = [lines.view.negatives(side) for side in lines.view.directions]
 
     def start(self, view: View) -> Tally:
-        """Nothing yet."""
+        """Return empty lists."""
         return Tally(lists={f"{name}{side}": [] for side in view.directions for name in ("places", *self.names)})
 
     def see(self, state: Tally, tile: Tile) -> None:
-        """Take in one tile."""
+        """Add one tile."""
         for side, where, weights, factor in self.lines.weighed(tile):
             found = self.of(OfLines(weights, factor, self.number[side][where]))
             places = torch.arange(where.start, where.stop, device=weights.device)
@@ -130,7 +130,7 @@ class _Reader:
                 state.lists[f"{name}{side}"].append(values)
 
     def done(self, state: Tally) -> list[dict[str, Tensor]]:
-        """Results of each direction."""
+        """Return the numbers of each direction, in the order of the batches."""
         made = []
         for side in self.lines.view.directions:
             order = torch.cat(state.lists[f"places{side}"]).argsort()

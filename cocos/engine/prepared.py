@@ -95,7 +95,7 @@ class Run:
         return health.of(self.embeddings, self.loss.metric)
 
     def provenance(self, *, title: str, **more) -> dict:
-        """Attributes of a Dataset of this run: the loss, the batches, the versions, the file, and more."""
+        """Attributes of a Dataset of this run: loss, batches, versions, file, and what is given in `more`."""
         attrs = {
             "title": title,
             "batch_size": self.plan.batch_size,
@@ -139,12 +139,12 @@ class Run:
 
     def block(self, embeddings: Embeddings, batch: Batch, block: slice) -> Pairs:
         """Pairs of some queries of a batch, as the loss sees it."""
-        apart = "negative" if self.same_group == "negative" else "ignore"
+        same_group = "negative" if self.same_group == "negative" else "ignore"
         if isinstance(embeddings, SCORED):
-            return embeddings.of_batch(batch, block, apart)
+            return embeddings.of_batch(batch, block, same_group)
         number = len(batch.query_index[block]) * len(batch.candidate_index)
         with devices.rounding(), threads(number):
-            traits, options = losses.traits(self.loss), {"same_group": apart, "block": block}
+            traits, options = losses.traits(self.loss), {"same_group": same_group, "block": block}
             wide = {"directions": traits.directions, "graded": traits.graded}
             return scores.pairs(embeddings, batch, metric=self.loss.metric, **options, **wide)
 
@@ -186,14 +186,14 @@ class Run:
             mine = slice(int(ends[ends <= mine.start].max()), int(ends[ends >= mine.stop].min()))
         return replace(self, plan=replace(self.plan, batches=self.plan.batches[mine])), mine.start
 
-    def views(self, stack: list[Batch], *, apart: bool = False) -> Iterator[tuple[Callable, list[str], list]]:
-        """Views of the scores of some batches: one for both directions, unless `apart` or with own hard negatives.
+    def views(self, stack: list[Batch], *, each_way: bool = False) -> Iterator[tuple[Callable, list[str], list]]:
+        """Views of the scores of some batches: one for both directions, or one `each_way`, as with own hard negatives.
 
         Yields:
             A function that makes the view; its directions, and the rows that ask in each of the batches.
         """
-        options = self.seen_as(stack)
-        if stack[0].square and not apart:
+        options = self.view_options(stack)
+        if stack[0].square and not each_way:
             indices = [[batch.query_index for batch in stack], [batch.candidate_index for batch in stack]]
             names = list(self.embeddings.directions)
             yield functools.partial(engine.view, self.embeddings, stack, **options), names, indices[: len(names)]
@@ -203,8 +203,8 @@ class Run:
             make = functools.partial(engine.view, side.single(name), own, **options)
             yield make, [name], [[batch.query_index for batch in own]]
 
-    def seen_as(self, stack: Sequence[Batch]) -> dict[str, Any]:
-        """Options of a view of the scores of some batches."""
+    def view_options(self, stack: Sequence[Batch]) -> dict[str, Any]:
+        """Arguments of `engine.view` for some batches."""
         large = sum(math.prod(batch.sizes) for batch in stack) > SHARED_SCORES
         return {
             "metric": self.loss.metric,
@@ -270,7 +270,7 @@ class Run:
         return found
 
     def repeated(self) -> dict[str, list[int]]:
-        """Copies of candidates among the pairs of each batch as drawn, kept or not: direction -> (batches,)."""
+        """Count the repeated candidates of each batch as drawn, kept or not: direction -> (batches,)."""
         found = {}
         for name, _, second in self.sides:
             if self.plan.copies == "once" or self.embeddings.shared or self.embeddings.proxies:
@@ -281,12 +281,12 @@ class Run:
 
 
 def _kind(batch: Batch) -> tuple[bool, bool, bool]:
-    """What the batches of a view have in common."""
+    """The properties that all batches of a view must share."""
     return batch.paired, batch.square, batch.turned is None
 
 
 def _copies(index: Sequence[Tensor]) -> list[int]:
-    """Rows of each of some lists that occur in it before."""
+    """Count the repeated rows of each list."""
     sizes = np.array([len(rows) for rows in index])
     rows = torch.cat(list(index)).cpu().numpy()
     block = np.repeat(np.arange(len(sizes)), sizes)
@@ -313,7 +313,7 @@ def passes(
     made = []
     for stack in run.stacks():
         large = max(math.prod(batch.sizes) for batch in stack) > LINES_TILE
-        made += run.views(stack, apart=lines is not None and large)
+        made += run.views(stack, each_way=lines is not None and large)
     for done, (make, names, asking) in enumerate(made):
         view, found = make(), []
         groups = readers(view)
@@ -472,7 +472,7 @@ def prepare_all(
 
 
 def _same_group(loss: losses.Loss, options: Sampling) -> str:
-    """What a loss makes of two rows of one group: as it is trained, or else as the options say."""
+    """Relation of two rows of one group: fixed by the loss, or else by the options."""
     fixed = {"labels": "positive", "rows": "negative", "columns": "negative"}
     return fixed.get(losses.traits(loss).matching, options["same_group"])
 
@@ -506,7 +506,7 @@ def _of_scores(
 
 
 def _needs_vectors(loss: losses.Loss, given: Scores | Tokens) -> str:
-    """Say what a loss reads that scores alone have not; empty: nothing."""
+    """Name the input that a loss needs and scores alone lack, to end a sentence; empty where it needs none."""
     traits = losses.traits(loss)
     if traits.reads == "embeddings" or len(traits.directions) > 1:
         return "reads embeddings, and there are scores alone"

@@ -177,5 +177,5 @@ def refuse_options(options: Sampling, eps: float | None, drawn: bool) -> None:
 
 
 def copies(options: Sampling) -> str:
-    """What becomes of copies in batches of pairs: as asked for, or kept where rows of a group are negatives."""
+    """Rule for copies in batches of pairs: as asked for, or `keep` where rows of a group are negatives."""
     return options["copies"] or ("keep" if options["same_group"] == "negative" else "once")

@@ -28,7 +28,7 @@ AS_IT_IS = "as it is"
 # Mining rules, which wrap the loss.
 MINING_RULES = ("top_k", "random_k", "skip_k", "semi_hard")
 # Settings beside the parameters of the loss and the mining rules.
-OTHER_THINGS = ("loss", "batch_size", "eps")
+OTHER_SETTINGS = ("loss", "batch_size", "eps")
 # Largest number of settings beside the one as it is, each a row of a table.
 MOST_SETTINGS = 60
 # Negatives that the mining rules keep unless others are asked for: a power of two well below the batch of 128.
@@ -137,7 +137,7 @@ def read(what: str | Iterable[str] | Mapping[str, Any]) -> dict[str, tuple[Any, 
 
 
 def usual(base: losses.Loss, batch_size: int | str | None) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
-    """What is changed by default, as `read` has it, and notes on what this loss does not have."""
+    """Default variants, in the form that `read` returns, and notes on those that this loss lacks."""
     found: dict[str, tuple[Any, ...]] = {}
     notes = []
     try:
@@ -166,7 +166,7 @@ def _with_parameter(loss: losses.Loss, name: str, value: Any) -> losses.Loss:
     known = losses.known(spelling)
     words = {each.rpartition(".")[2] for each in known or ()}
     if known is not None and name not in known | words:
-        raise InputError(nearest(f"thing to change of {spelling}", name, {*known, *OTHER_THINGS, *MINING_RULES}))
+        raise InputError(nearest(f"thing to change of {spelling}", name, {*known, *OTHER_SETTINGS, *MINING_RULES}))
     return losses.load(spelling, losses.parameters(loss) | losses.qualified(spelling, {name: value}))
 
 
@@ -270,7 +270,7 @@ class Scored:
     def _sums_of_stacks(
         self, others: Sequence, eps: float, report: Callable | None
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """The same of each stack of batches, seen by a reader for each loss, some in one pass."""
+        """Yield direction and `_sums` of each stack of batches, from a reader for each loss, several in a pass."""
         every = [readers.of(loss, eps) for loss in others]
         groups = [every[a : a + LOSSES_IN_A_PASS] for a in range(0, len(every), LOSSES_IN_A_PASS)]
         for names, _, found in passes(self.run, lambda view: groups, report):

@@ -191,7 +191,7 @@ class _Own:
             paired
             and len(offsets[0]) > 2
             and np.array_equal(offsets[0], offsets[1])
-            and (apart or _of_different_groups(embeddings, index[0]))
+            and (apart or (embeddings.groups.single and int(torch.bincount(index[0]).max()) < 2))
         ):
             at = torch.arange(len(index[0]), device=device)  # each pair is its own group: places are rows
             return cls((at, at), (at, at), (at + 1, at + 1), (at, at))
@@ -217,11 +217,6 @@ class _Own:
             inside = back.clamp(max=len(index[0]) - 1)  # hard negatives have no partner and are not queries
             partner = (turned[1][beside[place[0]]], turned[0][inside[place[1]]])
         return cls((place[0], place[1]), first, last, partner)
-
-
-def _of_different_groups(embeddings: Embeddings, rows: Tensor) -> bool:
-    """Whether the given queries are all of different groups."""
-    return embeddings.groups.single and int(torch.bincount(rows).max()) < 2
 
 
 def _sort_keys(block: list[Tensor], groups: list[Tensor]) -> list[Tensor]:

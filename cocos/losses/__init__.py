@@ -315,9 +315,11 @@ def _html(loss: Any) -> str:
 
 
 def _class_of_file(module: str) -> type:
-    """Import the class of a file; notebooks show its losses as tables."""
+    """Import the one class that a file defines; notebooks show its losses as tables."""
     found = importlib.import_module(f"{__name__}.{module}")
-    cls: Any = getattr(found, found.__all__[0])
+    cls: Any
+    own = (each for each in vars(found).values() if isinstance(each, type) and each.__module__ == found.__name__)
+    (cls,) = (each for each in own if not each.__name__.startswith("_"))
     if not hasattr(cls, "_repr_html_"):
         cls._repr_html_ = _html
     return cast(type, cls)

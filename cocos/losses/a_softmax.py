@@ -9,8 +9,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.losses._angular import MultipliedAngle
 from cocos.losses._shelf import NonNegative, whole
 
-__all__ = ["ASoftmax"]
-
 
 @dataclass(frozen=True)
 class ASoftmax(MultipliedAngle):

@@ -10,8 +10,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.losses._angular import Angle, shifted
 from cocos.losses._shelf import NonNegative, Positive, SoftmaxLoss
 
-__all__ = ["AdaFace"]
-
 # Added to the standard deviation of the norms, in units of norm; from the published code.
 SPREAD_FLOOR = 1e-3
 

@@ -10,8 +10,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.losses._graded import GradedList
 from cocos.losses._shelf import Positive
 
-__all__ = ["ADRMSE"]
-
 
 @dataclass(frozen=True)
 class ADRMSE(GradedList):

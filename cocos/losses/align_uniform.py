@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._shelf import Positive, ShelfLoss, one_of, sources, sources_of
 
-__all__ = ["AlignUniform"]
-
 UNIFORMITIES = ("pairs", "views")
 # Sources of the pairs within a view.
 VIEW_SOURCES = (sources.QUERY_QUERY, sources.CANDIDATE_CANDIDATE)

@@ -6,8 +6,6 @@ from typing import ClassVar
 from cocos.losses._comparisons import ComparedPairs
 from cocos.losses._shelf import Positive
 
-__all__ = ["AnglE"]
-
 
 @dataclass(frozen=True)
 class AnglE(ComparedPairs):

@@ -11,8 +11,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.losses._angular import Angle, added
 from cocos.losses._shelf import Positive, SoftmaxLoss
 
-__all__ = ["ArcFace"]
-
 
 @dataclass(frozen=True)
 class ArcFace(SoftmaxLoss):

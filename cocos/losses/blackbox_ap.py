@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import NonNegative, Positive, ShelfLoss
 
-__all__ = ["BlackBoxAP"]
-
 
 def _ranks(scores: Tensor, part: Tensor) -> Tensor:
     """Ranks 1, 2, ... of the candidates in the mask, (Q, C), in the dtype of the scores; of equals the first leads."""

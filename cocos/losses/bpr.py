@@ -8,8 +8,6 @@ from torch import Tensor
 
 from cocos.losses._differences import Differences
 
-__all__ = ["BPR"]
-
 
 @dataclass(frozen=True)
 class BPR(Differences):

@@ -10,8 +10,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.losses._differences import Differences
 from cocos.losses._shelf import Finite, NonNegative
 
-__all__ = ["BradleyTerry"]
-
 
 @dataclass(frozen=True)
 class BradleyTerry(Differences):

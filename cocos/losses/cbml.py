@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._shelf import Finite, Positive, Range, ShelfLoss
 
-__all__ = ["CBML"]
-
 
 @dataclass(frozen=True)
 class CBML(ShelfLoss):

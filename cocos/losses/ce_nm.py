@@ -11,8 +11,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.losses._cross_example import BatchSoftmax
 from cocos.losses._shelf import Fraction, Positive
 
-__all__ = ["CrossExampleNegativeMining"]
-
 
 @dataclass(frozen=True)
 class CrossExampleNegativeMining(BatchSoftmax):

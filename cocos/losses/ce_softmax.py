@@ -6,8 +6,6 @@ from typing import Any
 from cocos.losses._cross_example import BatchSoftmax
 from cocos.losses._shelf import Positive
 
-__all__ = ["CrossExampleSoftmax"]
-
 
 @dataclass(frozen=True)
 class CrossExampleSoftmax(BatchSoftmax):

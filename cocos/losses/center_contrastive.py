@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import NonNegative, Positive, SoftmaxLoss
 
-__all__ = ["CenterContrastive"]
-
 
 @dataclass(frozen=True)
 class CenterContrastive(SoftmaxLoss):

@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import NonNegative, Positive, ShelfLoss, whole
 
-__all__ = ["Contextual"]
-
 
 @dataclass(frozen=True)
 class Contextual(ShelfLoss):
@@ -40,7 +38,7 @@ class Contextual(ShelfLoss):
         eps: ε, in units of squared distance.
         alpha: α, slope of a comparison per unit of squared distance.
 
-    Counts: negatives that autograd gives a weight, by the made-up slope; unit 4α/C.
+    Counts: negatives that autograd gives a weight, by the straight-through slope; unit 4α/C.
     Net: not balanced; queries share neighbourhoods, so that a weight serves several of them.
     Source: Liao et al. 2023, Contextual Similarity Optimization, arXiv:2210.01908; formula from its published code.
     Family: pair.

@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import Finite, ShelfLoss
 
-__all__ = ["ContrastiveCosine"]
-
 
 @dataclass(frozen=True)
 class ContrastiveCosine(ShelfLoss):

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from cocos.losses._comparisons import ComparedPairs
 from cocos.losses._shelf import Positive
 
-__all__ = ["CoSENT"]
-
 
 @dataclass(frozen=True)
 class CoSENT(ComparedPairs):

@@ -11,8 +11,6 @@ from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._angular import Angle, added, shifted
 from cocos.losses._shelf import Positive, Range, ShelfLoss
 
-__all__ = ["CurricularFace"]
-
 
 @dataclass(frozen=True)
 class CurricularFace(ShelfLoss):

@@ -10,8 +10,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.losses._preferences import Preferences
 from cocos.losses._shelf import Positive
 
-__all__ = ["DPOHinge"]
-
 
 @dataclass(frozen=True)
 class DPOHinge(Preferences):

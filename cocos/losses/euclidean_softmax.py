@@ -10,9 +10,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import Positive, SoftmaxLoss
 
-__all__ = ["EuclideanSoftmax"]
-
-
 CURVES = {"t^2": 2.0, "sqrt": 0.5, "t^1.5": 1.5}  # powers of the distance
 
 

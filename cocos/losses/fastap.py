@@ -9,8 +9,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.losses._binned import BinnedAP
 from cocos.losses._shelf import whole
 
-__all__ = ["FastAP"]
-
 MAX_SQUARED_DISTANCE = 4.0  # squared distance of two opposite unit vectors
 
 

@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import Range, ShelfLoss, whole
 
-__all__ = ["GBCE"]
-
 
 @dataclass(frozen=True)
 class GBCE(ShelfLoss):

@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import Finite, Positive, ShelfLoss
 
-__all__ = ["GE2EContrast"]
-
 
 @dataclass(frozen=True)
 class GE2EContrast(ShelfLoss):

@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._shelf import NonNegative, ShelfLoss
 
-__all__ = ["GeneralizedLifted"]
-
 
 @dataclass(frozen=True)
 class GeneralizedLifted(ShelfLoss):

@@ -11,8 +11,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.losses._importance import log_sum, slopes
 from cocos.losses._shelf import NonNegative, Positive, Range, ShelfLoss
 
-__all__ = ["HCL"]
-
 Prior = Annotated[float, Range("at least 0 and below 1", lambda value: 0 <= value < 1)]
 
 

@@ -5,8 +5,6 @@ from typing import ClassVar
 
 from cocos.losses._shelf import Positive, SoftmaxLoss
 
-__all__ = ["HIST"]
-
 
 @dataclass(frozen=True)
 class HIST(SoftmaxLoss):

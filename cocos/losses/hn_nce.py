@@ -10,8 +10,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.losses._importance import log_sum, slopes
 from cocos.losses._shelf import NonNegative, Positive, ShelfLoss
 
-__all__ = ["HNNCE"]
-
 
 @dataclass(frozen=True)
 class HNNCE(ShelfLoss):

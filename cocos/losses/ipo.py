@@ -9,8 +9,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.losses._preferences import Preferences
 from cocos.losses._shelf import Positive
 
-__all__ = ["IPO"]
-
 
 @dataclass(frozen=True)
 class IPO(Preferences):

@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs, logsumexp
 from cocos.losses._shelf import Positive, ShelfLoss, taught
 
-__all__ = ["KLDistill"]
-
 
 @dataclass(frozen=True)
 class KLDistill(ShelfLoss):
@@ -60,14 +58,10 @@ class KLDistill(ShelfLoss):
         known = ~teacher.isnan()
         both = (pairs.positive & known).any(dim=1, keepdim=True) & (pairs.negative & known).any(dim=1, keepdim=True)
         included = (pairs.positive | pairs.negative) & known & both
-        logits = pairs.scores / self.temperature, teacher.nan_to_num() / self._temperature_of_teacher
+        softness = self.temperature if self.teacher_temperature is None else self.teacher_temperature
+        logits = pairs.scores / self.temperature, teacher.nan_to_num() / softness
         own, teacher_logs = (torch.where(included, z - torch.where(both, logsumexp(z, included), 0), 0) for z in logits)
         return included, own, teacher_logs
-
-    @property
-    def _temperature_of_teacher(self) -> float:
-        """Temperature of the teacher."""
-        return self.temperature if self.teacher_temperature is None else self.teacher_temperature
 
     @property
     def _gradient_scale(self) -> float:

@@ -6,8 +6,6 @@ from typing import Annotated, ClassVar
 from cocos.losses._angular import MultipliedAngle
 from cocos.losses._shelf import NonNegative, whole
 
-__all__ = ["LSoftmax"]
-
 
 @dataclass(frozen=True)
 class LSoftmax(MultipliedAngle):

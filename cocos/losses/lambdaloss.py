@@ -11,8 +11,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.losses._graded import GradedList
 from cocos.losses._shelf import NonNegative, Positive, one_of, whole
 
-__all__ = ["LambdaLoss"]
-
 SCHEMES = ("lambdarank", "ndcg1", "ndcg2", "ndcg2pp")
 
 

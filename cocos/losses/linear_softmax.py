@@ -6,8 +6,6 @@ from typing import Annotated, Any, ClassVar
 from cocos.losses._shelf import Range
 from cocos.losses._smoothing import SmoothedLabels
 
-__all__ = ["LinearSoftmax"]
-
 
 @dataclass(frozen=True)
 class LinearSoftmax(SmoothedLabels):

@@ -8,8 +8,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._graded import GradedList
 
-__all__ = ["ListMLE"]
-
 
 @dataclass(frozen=True)
 class ListMLE(GradedList):

@@ -9,8 +9,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.losses._binned import BinnedAP
 from cocos.losses._shelf import Finite, whole
 
-__all__ = ["ListwiseAP"]
-
 
 @dataclass(frozen=True)
 class ListwiseAP(BinnedAP):

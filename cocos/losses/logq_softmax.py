@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import Positive, SoftmaxLoss, one_of
 
-__all__ = ["LogQSoftmax"]
-
 CORRECTIONS = ("all", "negatives", "repaired")
 
 

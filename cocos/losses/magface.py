@@ -11,8 +11,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.losses._angular import shifted
 from cocos.losses._shelf import NonNegative, Positive, SoftmaxLoss
 
-__all__ = ["MagFace"]
-
 
 @dataclass(frozen=True)
 class MagFace(SoftmaxLoss):

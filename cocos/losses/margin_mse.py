@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import ShelfLoss, taught
 
-__all__ = ["MarginMSE"]
-
 
 @dataclass(frozen=True)
 class MarginMSE(ShelfLoss):

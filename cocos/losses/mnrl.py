@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._shelf import Fraction, NonNegative, Positive, ShelfLoss, one_of, sources, taught
 
-__all__ = ["MNRL"]
-
 FILTER_RULES = ("none", "guide", "self", "percent", "relative_margin", "factor")
 PARTITIONS = ("joint", "per_direction")
 HARDENED = ("all", "in-batch", "hard")

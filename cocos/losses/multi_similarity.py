@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._shelf import Finite, NonNegative, Positive, ShelfLoss
 
-__all__ = ["MultiSimilarity"]
-
 
 @dataclass(frozen=True)
 class MultiSimilarity(ShelfLoss):

@@ -5,8 +5,6 @@ from typing import Any, ClassVar
 
 from cocos.losses._shelf import SoftmaxLoss
 
-__all__ = ["NPair"]
-
 
 @dataclass(frozen=True)
 class NPair(SoftmaxLoss):

@@ -8,8 +8,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import Positive, SoftmaxLoss
 
-__all__ = ["NTXent"]
-
 
 @dataclass(frozen=True)
 class NTXent(SoftmaxLoss):

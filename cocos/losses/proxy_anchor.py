@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._shelf import Finite, Positive, ShelfLoss
 
-__all__ = ["ProxyAnchor"]
-
 
 @dataclass(frozen=True)
 class ProxyAnchor(ShelfLoss):

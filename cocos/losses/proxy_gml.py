@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._shelf import Fraction, ShelfLoss
 
-__all__ = ["ProxyGML"]
-
 
 @dataclass(frozen=True)
 class ProxyGML(ShelfLoss):

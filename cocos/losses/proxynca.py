@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._shelf import Positive, ShelfLoss
 
-__all__ = ["ProxyNCA"]
-
 
 @dataclass(frozen=True)
 class ProxyNCA(ShelfLoss):

@@ -5,8 +5,6 @@ from typing import Any, ClassVar
 
 from cocos.losses._shelf import Positive, SoftmaxLoss
 
-__all__ = ["ProxyNCApp"]
-
 
 @dataclass(frozen=True)
 class ProxyNCApp(SoftmaxLoss):

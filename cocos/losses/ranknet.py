@@ -9,8 +9,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.losses._graded import GradedList
 from cocos.losses._shelf import Positive
 
-__all__ = ["RankNet"]
-
 
 @dataclass(frozen=True)
 class RankNet(GradedList):

@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import Positive, ShelfLoss
 
-__all__ = ["RecallAtK"]
-
 
 @dataclass(frozen=True)
 class RecallAtK(ShelfLoss):

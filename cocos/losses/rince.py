@@ -10,8 +10,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs, logsumexp
 from cocos.losses._shelf import Fraction, Positive, ShelfLoss
 
-__all__ = ["RINCE"]
-
 # Part of the exponents of a dtype that powers of scores may use; the rest is left for their sums and factors.
 EXPONENTS = 0.9
 

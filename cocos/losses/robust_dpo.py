@@ -8,8 +8,6 @@ from torch import Tensor
 from cocos.losses._preferences import Preferences, log_sigmoid
 from cocos.losses._shelf import Positive, Range
 
-__all__ = ["RobustDPO"]
-
 
 @dataclass(frozen=True)
 class RobustDPO(Preferences):

@@ -10,8 +10,6 @@ from cocos.losses._differences import Differences
 from cocos.losses._preferences import log_sigmoid
 from cocos.losses._shelf import Finite, Positive
 
-__all__ = ["SimPO"]
-
 
 @dataclass(frozen=True)
 class SimPO(Differences):

@@ -8,8 +8,6 @@ from torch import Tensor
 from cocos.losses._shelf import Positive, Range
 from cocos.losses._smoothing import SmoothedLabels
 
-__all__ = ["SmoothedSoftmax"]
-
 
 @dataclass(frozen=True)
 class SmoothedSoftmax(SmoothedLabels):

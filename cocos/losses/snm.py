@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import Fraction, Positive, SoftmaxLoss
 
-__all__ = ["StochasticNegativeMining"]
-
 
 @dataclass(frozen=True)
 class StochasticNegativeMining(SoftmaxLoss):

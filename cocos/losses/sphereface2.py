@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import Finite, NonNegative, Positive, Range, ShelfLoss
 
-__all__ = ["SphereFace2"]
-
 
 @dataclass(frozen=True)
 class SphereFace2(ShelfLoss):

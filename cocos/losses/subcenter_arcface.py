@@ -11,8 +11,6 @@ from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._angular import Angle, added, shifted
 from cocos.losses._shelf import Positive, ShelfLoss, whole
 
-__all__ = ["SubCenterArcFace"]
-
 
 @dataclass(frozen=True)
 class SubCenterArcFace(ShelfLoss):

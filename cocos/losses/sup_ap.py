@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import NonNegative, Positive, ShelfLoss
 
-__all__ = ["SupAP"]
-
 
 @dataclass(frozen=True)
 class SupAP(ShelfLoss):

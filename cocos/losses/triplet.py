@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from cocos.losses._shelf import NonNegative
 from cocos.losses._triplets import AllTriplets
 
-__all__ = ["Triplet"]
-
 
 @dataclass(frozen=True)
 class Triplet(AllTriplets):

@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import NonNegative, ShelfLoss
 
-__all__ = ["TripletSH"]
-
 
 @dataclass(frozen=True)
 class TripletSH(ShelfLoss):

@@ -6,8 +6,6 @@ from typing import ClassVar
 from cocos.losses._shelf import NonNegative
 from cocos.losses._triplets import AllTriplets
 
-__all__ = ["TripletSquared"]
-
 
 @dataclass(frozen=True)
 class TripletSquared(AllTriplets):

@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.embeddings.scores import Pairs
 from cocos.losses._shelf import NonNegative, Positive, SoftmaxLoss
 
-__all__ = ["WarpedSoftmax"]
-
 
 @dataclass(frozen=True)
 class WarpedSoftmax(SoftmaxLoss):

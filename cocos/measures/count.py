@@ -380,7 +380,7 @@ class Counting:
         made = [(stack, side) for stack in run.stacks() for side in run.sides]
         for done, (stack, (name, side, second)) in enumerate(made):
             own = [batch.flip() if second else batch for batch in stack]
-            options = run.seen_as(own) | {"directions": directions, "once": reader.alike}
+            options = run.view_options(own) | {"directions": directions, "once": reader.alike}
             part = reader.read(columns(side, own, **options), within(report, done, len(made)))
             found.add(name, part, [batch.query_index for batch in own])
         return [found.sorted(run.visited_order)]

@@ -170,7 +170,7 @@ class RowGroups:
         if isinstance(data, Checkpoint):
             data = data.embed(split, "cpu") if data.training is None else data.training.load(split)
         if isinstance(data, TrainingSet):
-            texts = tuple(None if side.told is None else tuple(side.told) for side in data.sides)
+            texts = tuple(None if side.row_texts is None else tuple(side.row_texts) for side in data.sides)
             groups = Groups.of(*(side.group for side in data.sides))
             made = cls(groups, texts, data.negatives, data.notes, data.candidate is None)
         elif isinstance(data, Embeddings):

@@ -17,8 +17,6 @@ from cocos.base.matrices import npy_header
 from cocos.base.untrusted import refuse_long
 from cocos.checkpoints.data import Rows, Side, TrainingSet, image_captions
 
-__all__ = ["load", "recognises", "splits"]
-
 ROWS = ("images", "features")
 BESIDE = ("labels", "captions")
 # Splits that a file of a folder can be named for.

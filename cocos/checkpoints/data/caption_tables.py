@@ -7,8 +7,6 @@ from cocos.checkpoints.data import TrainingSet, pairs
 from cocos.checkpoints.image_files import IMAGE_SUFFIXES, captioned, places
 from cocos.checkpoints.tables import Columns, first_line, missing, read
 
-__all__ = ["load", "recognises", "splits"]
-
 # Names of the columns, in the order in which they are tried.
 IMAGE_COLUMNS = ("image", "image_name", "image_path", "filepath", "file_name", "filename", "image_url", "url")
 CAPTION_COLUMNS = ("caption", "title", "comment")

@@ -8,8 +8,6 @@ from cocos.base.errors import InputError
 from cocos.checkpoints.data import TrainingSet
 from cocos.checkpoints.image_files import begin, captioned, places, read
 
-__all__ = ["load", "recognises", "splits"]
-
 FILE_NAME = re.compile(r"captions_(?P<split>[a-zA-Z]+)(?P<year>\d*)\.json")
 
 

@@ -13,8 +13,6 @@ from cocos.base.errors import InputError
 from cocos.base.untrusted import parsed
 from cocos.checkpoints.data import TrainingSet, image_captions
 
-__all__ = ["SPLITS", "load", "recognises", "records"]
-
 SPLITS = ("train", "val", "test")
 IMAGE_SIDE = 32  # pixels
 IMAGES_ACROSS = 57  # images in a row of the sheet

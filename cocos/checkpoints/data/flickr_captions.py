@@ -8,8 +8,6 @@ from cocos.base.errors import InputError, unreachable
 from cocos.checkpoints.data import TrainingSet
 from cocos.checkpoints.image_files import begin, captioned, places
 
-__all__ = ["SPLITS", "load", "recognises"]
-
 SPLITS = ("train",)
 LINE = re.compile(r"(?P<image>[^\t#]+)#\d+\t(?P<caption>.*)")
 # Folders of the images in the published archives.

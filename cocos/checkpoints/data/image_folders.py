@@ -10,8 +10,6 @@ from cocos.base.errors import InputError
 from cocos.checkpoints.data import Side, TrainingSet, image_lists
 from cocos.checkpoints.image_files import IMAGE_SUFFIXES, ImageFiles
 
-__all__ = ["load", "recognises", "splits"]
-
 SPLIT_FOLDERS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing")
 MAX_LOOKED = 10_000  # files and folders that are looked at to recognise a class
 

@@ -17,8 +17,6 @@ from cocos.checkpoints.data import Side, TrainingSet
 from cocos.checkpoints.image_files import ImageFiles, inside, located
 from cocos.checkpoints.tables import fields, first_line, read
 
-__all__ = ["describe", "load", "of_parent", "recognises", "splits"]
-
 Row = tuple[str, int | str, str]  # path, class, split
 # Classes up to this number are trained on: the first half of those of each data set.
 TRAINED_BIRDS, TRAINED_CARS = 100, 98

@@ -7,8 +7,6 @@ from cocos.base.errors import InputError
 from cocos.checkpoints.data import TrainingSet
 from cocos.checkpoints.image_files import begin, captioned, places, read
 
-__all__ = ["load", "recognises", "splits"]
-
 
 def _file(path: Path) -> Path:
     """Find the file of a folder, as VSE++ and others have it beside `images`."""

@@ -12,20 +12,6 @@ from cocos.base.errors import InputError, nearest
 from cocos.checkpoints.data import Side, TrainingSet
 from cocos.checkpoints.tables import Columns, looks_like_one, missing, read
 
-__all__ = [
-    "ALL_ROWS",
-    "Examples",
-    "columns_of",
-    "labelled",
-    "load",
-    "paired",
-    "recognises",
-    "roles",
-    "splits",
-    "training_set",
-    "with_all",
-]
-
 # Names of columns by their role, in the order in which they are tried.
 KNOWN = {
     "query": ("anchor", "query", "question", "sentence1", "sentence_1", "sentence_A", "text1", "premise", "source"),

@@ -12,8 +12,6 @@ from cocos.checkpoints.data import TrainingSet, image_captions
 from cocos.checkpoints.image_files import ImageFiles, begin
 from cocos.checkpoints.plain_pickles import Plain
 
-__all__ = ["load", "recognises", "splits"]
-
 SPLIT_PICKLE = re.compile(r"(?P<split>[a-z]+)_set\.p(kl|ickle)?")
 # Bytes at the beginning of a pickle that name its first entry.
 FIRST_ENTRY = 200

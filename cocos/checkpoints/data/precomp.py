@@ -15,8 +15,6 @@ from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
 from cocos.checkpoints.data import TrainingSet, image_captions
 
-__all__ = ["SPLITS", "load", "recognises", "splits"]
-
 SPLITS = ("train", "dev", "test", "testall")
 # Consecutive rows that store one image, in files with one row for each caption.
 IMAGE_REPEATS = 5

@@ -12,8 +12,6 @@ from cocos.checkpoints.data import TrainingSet
 from cocos.checkpoints.data.pairs import ALL_ROWS, columns_of, roles, training_set, with_all
 from cocos.checkpoints.tables import Columns, pyarrow, reason
 
-__all__ = ["load", "recognises", "splits"]
-
 MAX_JSON = 2**24  # bytes of a file that describes a dataset
 MAX_SPLITS = 1000
 SUFFIX = ".arrow"

@@ -12,8 +12,6 @@ from cocos.checkpoints.pictures import Preparation
 from cocos.checkpoints.tokenizer import Tokenizer
 from cocos.checkpoints.transformers import PAIRED_MODELS, build_model
 
-__all__ = ["PairedTowers", "build"]
-
 ITEMS_AT_ONCE = 64  # images or texts that go through a tower at once
 
 

@@ -12,8 +12,6 @@ from cocos.base.errors import InputError
 from cocos.checkpoints.tokenizer import Tokenizer
 from cocos.checkpoints.transformers import build_model
 
-__all__ = ["ACTIVATIONS", "POOLING", "SentenceEncoder", "build"]
-
 # Activations of a dense layer, by the last part of the name that a file has for them.
 ACTIVATIONS = {
     each.__name__: each for each in (nn.GELU, nn.Identity, nn.LeakyReLU, nn.ReLU, nn.Sigmoid, nn.SiLU, nn.Tanh)
@@ -23,7 +21,7 @@ TEXTS_AT_ONCE = 64  # texts that go through a transformer at once: of 512 tokens
 
 
 class Tokens(NamedTuple):
-    """What a transformer makes of texts: vectors (N, T, D) of tokens, (N, T) bool, False where a text is padded.
+    """Output of a transformer: vectors of tokens, (N, T, D), and a mask, (N, T) bool, False at padding.
 
     `prompt` is the number of tokens of the prompt in front of each text.
     """

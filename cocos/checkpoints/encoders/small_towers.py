@@ -11,8 +11,6 @@ from torch.nn.functional import normalize
 
 from cocos.base.errors import InputError
 
-__all__ = ["SmallTowers", "build", "pieces"]
-
 NGRAM_LENGTHS = (2, 3, 4)  # bytes of an n-gram
 CHANNELS_PER_NORM = 8  # channels of one group of a group norm
 

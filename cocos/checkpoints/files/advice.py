@@ -12,8 +12,6 @@ from cocos.checkpoints.files.folder import Folder
 from cocos.checkpoints.files.operations import RUNS_CODE
 from cocos.checkpoints.files.pickles import SAVE_INSTEAD
 
-__all__ = ["EMBED_INSTEAD", "describe"]
-
 EMBED_INSTEAD = (
     "encode your training data with the frozen model and save the embeddings: numpy.savez(FILE, query=..., "
     "candidate=..., query_group=..., candidate_group=...), or embeddings=..., labels=... of a labelled set, then "

@@ -18,8 +18,6 @@ from cocos.base.untrusted import refuse_long
 from cocos.checkpoints.files.operations import ALWAYS_ALLOWED, TooMuch, most_unpacked, names
 from cocos.checkpoints.files.pickles import Pickles
 
-__all__ = ["PROGRAM_KINDS", "TENSOR_KINDS", "Directory", "File", "Stream"]
-
 MAX_DIRECTORY = 2**23  # bytes of the directory of a zip archive, 100,000 members
 TORCH_KINDS = frozenset({"torch", "torch legacy"})  # written by torch.save, as a zip archive or before torch 1.6
 PROGRAM_KINDS = frozenset({"torchscript", "pt2"})  # written by torch.jit.save and torch.export.save

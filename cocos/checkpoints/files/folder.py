@@ -18,8 +18,6 @@ from cocos.base.untrusted import parsed, refuse_long
 from cocos.checkpoints.files.file import File
 from cocos.checkpoints.files.operations import most_unpacked
 
-__all__ = ["Folder", "file_or_folder"]
-
 # Largest number of files of a folder, and of folders within folders; a model has tens, a training run thousands.
 MAX_FILES, MAX_DEPTH = 20_000, 8
 # Largest number of bytes of a text file, unless the caller allows another.
@@ -137,7 +135,7 @@ class Folder:
         return self.head(name, most + 1)
 
     def head(self, name: str, most: int) -> bytes:
-        """Read the first bytes of a file, at most so many."""
+        """Read at most `most` bytes from the beginning of a file."""
         with self.file(name).stream() as stream:
             return stream.read(most)
 
@@ -234,7 +232,7 @@ def _evil(info: zipfile.ZipInfo) -> str | None:
 
 
 def file_or_folder(path: Path, *, placeholders: bool = False) -> File | Folder:
-    """Open a path as what it is: a folder, a zip archive of one, or any other file."""
+    """Open a folder, a zip archive of one, or any other file."""
     try:
         if path.is_dir():
             return Folder(path, placeholders=placeholders)

@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import IO
 
-__all__ = ["TooMuch", "budget", "most_unpacked", "names", "operations"]
-
 # Operations that the pickles of one file may have: a tensor takes 40, a word 4, so 20,000 tensors or 200,000 words.
 MAX_OPERATIONS = 800_000
 # Bytes of one argument that are read; a longer one is skipped if its length is given, and refused otherwise.

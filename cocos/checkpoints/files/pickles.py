@@ -31,8 +31,6 @@ from cocos.checkpoints.files.values import NUMPY_STAND_INS, bare
 if TYPE_CHECKING:
     from cocos.checkpoints.files.file import File
 
-__all__ = ["SAVE_INSTEAD", "Pickles", "Placeholder"]
-
 SAVE_INSTEAD = "save tensors instead: torch.save(model.state_dict(), FILE)"
 MAX_PICKLE = 2**26  # bytes of one pickle in an archive, without the numbers of its tensors
 LEGACY_PICKLES = 5  # of a torch file before 1.6: magic number, version, machine, object, keys of storages

@@ -16,8 +16,6 @@ import torch
 
 from cocos.checkpoints.files.operations import TooMuch, lines, most_unpacked, of_today, operations
 
-__all__ = ["UnsafeOperation", "rehearse"]
-
 MAX_TUPLE_DEPTH = 50  # tuples within tuples
 MAX_TUPLE_ITEMS = 10_000  # items of a tuple, with those of the tuples in it
 MAX_COSTLY_KEYS = 10_000  # keys of dicts that are neither text nor ordinary numbers: their hashes can collide

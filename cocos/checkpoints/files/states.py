@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.base.errors import InputError
 from cocos.checkpoints.files.folder import Folder
 
-__all__ = ["NOT_OF_THE_MODEL", "StateDict", "state_dicts", "weight_files", "weights", "whole_state_dicts"]
-
 # Keys under which training scripts keep the weights, in the order in which they are looked for.
 KNOWN_KEYS = ("state_dict", "model", "model_state_dict", "net", "state_dict_backbone", "model_state", "network")
 # Beginnings of keys whose tensors do not belong to the model.

@@ -17,8 +17,6 @@ from torch import Tensor
 
 from cocos.base.untrusted import MAX_NAME
 
-__all__ = ["Array", "NAMESPACES", "NUMPY_STAND_INS", "bare", "plain"]
-
 NUMBER_DTYPE = re.compile(r"[?bhilqBHILQefdgFD]|[biufc]\d{1,2}")
 TEXT_DTYPE = re.compile(r"U[1-9]\d{0,4}")
 MAX_PICKLED_ARRAY = 2**31  # bytes of one array in a pickle
@@ -135,10 +133,6 @@ def bare(value, *, placeholders: bool = False, deep: int = 0, memo: dict | None 
     return made
 
 
-def _number(value: float):
-    return value if math.isfinite(value) else str(value)
-
-
 def plain(value, *, budget: list[int] | None = None, deep: int = 0):
     """Convert to data that JSON can hold: dicts with keys of text, lists, text, numbers, booleans and None.
 
@@ -163,7 +157,7 @@ def plain(value, *, budget: list[int] | None = None, deep: int = 0):
     if isinstance(value, int):
         return value if abs(value) < 2**63 else f"{value:.3e}" if abs(value) < 10**300 else "a huge number"
     if isinstance(value, float):
-        return _number(value)
+        return value if math.isfinite(value) else str(value)
     if isinstance(value, str):
         return value if len(value) <= MAX_CHARACTERS else f"{value[:MAX_CHARACTERS]}..."
     if isinstance(value, NAMESPACES):

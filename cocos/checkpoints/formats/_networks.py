@@ -11,8 +11,6 @@ from cocos.checkpoints.class_vectors import ClassVectors
 from cocos.checkpoints.files import File, Folder, StateDict, state_dicts
 from cocos.checkpoints.formats import _trunks
 
-__all__ = ["Network", "checkpoint", "find", "frozen", "in_family", "trunk_in", "whole", "without_imagenet"]
-
 # Prefixes of wrappers: a state dict without them is still that of a whole model, not of a part.
 WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 IMAGENET_CLASSES = 1000
@@ -147,9 +145,9 @@ def _groups(rest: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 
 def _of_a_loss(name: str) -> bool:
     """Whether a name is that of class weights, proxies, or a part of a loss."""
-    told = f"{name}.weight"
+    weight = f"{name}.weight"
     patterns = (inventory.PROXY_NAMES, inventory.CLASS_WEIGHT_NAMES)
-    named = any(word in name.lower() for word in OF_A_LOSS) or any(each.search(told) for each in patterns)
+    named = any(word in name.lower() for word in OF_A_LOSS) or any(each.search(weight) for each in patterns)
     return named and not name.lower().endswith("head")
 
 
@@ -157,11 +155,6 @@ def _width(found: Network) -> int:
     """Width of the embeddings of a network; 0 where only its library knows it, once it has built it."""
     width = getattr(formats.load(found.encoder), "width", lambda arguments: arguments.get("dimensions", 0))
     return width(found.arguments)
-
-
-def _told(classes: ClassVectors) -> str:
-    """Say what labels are counted against."""
-    return f"a labelled set is counted against {classes.name}, {len(classes.vectors)} {classes.what}"
 
 
 def frozen(found: Network) -> nn.Module:
@@ -195,7 +188,8 @@ def checkpoint(
     if classes is not None:
         fits_width = classes.vectors.shape[1] == _width(found)
         if fits_width:
-            notes += [f"{file.path}: {_told(classes)}", *classes.notes]
+            against = f"{classes.name}, {len(classes.vectors)} {classes.what}"
+            notes += [f"{file.path}: a labelled set is counted against {against}", *classes.notes]
             more |= {"proxies": classes.vectors.float(), "proxy_labels": classes.labels}
         else:
             notes.append(f"{file.path}: {classes.name} has another width than the embeddings and is left out")

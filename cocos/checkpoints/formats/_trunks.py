@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints.encoders import fits
 
-__all__ = ["MAX_HEAD", "RESIDUAL_STAGES", "ResNet", "head", "layer", "network", "trunk", "trunk_class"]
-
 RESIDUAL_STAGES = (1, 2, 3, 4)
 PLACES = 7  # height and width of the maps that the linear layers of VGG read
 PARTS_OF_VGG = 5  # each ends with a max pooling

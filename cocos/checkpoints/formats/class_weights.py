@@ -5,8 +5,6 @@ from cocos.checkpoints.class_vectors import ClassVectors
 from cocos.checkpoints.files import File, StateDict, state_dicts
 from cocos.checkpoints.formats import partial_fc
 
-__all__ = ["read", "recognises"]
-
 LAST = True
 
 

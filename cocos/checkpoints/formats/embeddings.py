@@ -23,8 +23,6 @@ from cocos.checkpoints.files import File, plain
 from cocos.checkpoints.files.operations import most_unpacked
 from cocos.embeddings import Embeddings
 
-__all__ = ["arrays_of", "candidates", "names_in", "npz", "read", "recognises", "renamed", "tensor"]
-
 UNPACKED_AT_ONCE = 2**20  # bytes that are unpacked at once
 # Bytes from which on an uncompressed matrix is mapped and not read, since memory may not hold it. A mapped file that is
 # shortened ends the process.

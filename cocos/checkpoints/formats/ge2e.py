@@ -13,8 +13,6 @@ from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import _networks
 
-__all__ = ["arguments", "build", "describe", "read", "recognises"]
-
 # The similarity of the loss is `similarity_weight` times the cosine plus `similarity_bias`.
 LOSS_NUMBERS = {"similarity_weight": "scale", "similarity_bias": "bias"}
 

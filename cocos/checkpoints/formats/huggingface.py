@@ -15,8 +15,6 @@ from cocos.checkpoints.inventory import MAX_TRAINER_STATE, TRAINER_STATE
 from cocos.checkpoints.tokenizer import tokenizer_files
 from cocos.checkpoints.transformers import PAIRED_MODELS, REFUSED, TEXT_MODELS, filled
 
-__all__ = ["read", "recognises"]
-
 ADAPTER = "adapter_config.json"  # of a folder of PEFT
 # Bytes of a model card that are read: its lists of losses stand near its beginning, in the head or after the examples.
 MAX_CARD = 2**16
@@ -109,7 +107,7 @@ def token_width(config: dict) -> int | None:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a folder says of its training.
+    """The training that a folder records.
 
     Args:
         loss: `recorded`, `trained_with` and `recorder` of its checkpoint; empty where nothing is known of the loss.
@@ -289,9 +287,10 @@ def _images(file: Folder, vision: dict, siglip: bool) -> dict[str, Any]:
             f"{file.path / 'preprocessor_config.json'}: resample {about['resample']!r}, expected "
             f"{' or '.join(f'{number} ({name})' for number, name in RESAMPLING.items())}"
         )
+    crop = None if crop is None else _size(file, crop)
     return {
         "resize": _size(file, size) if about.get("do_resize", True) else None,
-        "crop": None if crop is None else _pair(_size(file, crop)),
+        "crop": (crop, crop) if isinstance(crop, int) else crop,
         "mean": about.get("image_mean", SIGLIP_MEAN if siglip else CLIP_MEAN),
         "std": about.get("image_std", SIGLIP_STD if siglip else CLIP_STD),
         "resampling": resampling,
@@ -305,7 +304,3 @@ def _size(file: Folder, size: Any) -> int | tuple[int, int]:
     if isinstance(size, int) or (isinstance(size, tuple) and all(isinstance(each, int) for each in size)):
         return size
     raise InputError(f"{file.path / 'preprocessor_config.json'}: size {size!r}, expected pixels")
-
-
-def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else size

@@ -14,8 +14,6 @@ from cocos.checkpoints.formats import _networks, _trunks, lightning, pytorch_met
 from cocos.checkpoints.formats.vsepp import towers
 from cocos.checkpoints.pictures import ImageEncoder, Preparation
 
-__all__ = ["build", "describe", "read", "recognises", "width"]
-
 # Preparation of the trackers of Deep SORT: OpenCV's plain resizing, without a crop.
 TRACKED = (
     "how its images were prepared: they are resized to 224 x 224 pixels, as the trackers of Deep SORT do, with the "

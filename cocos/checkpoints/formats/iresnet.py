@@ -13,8 +13,6 @@ from cocos.checkpoints.formats import _networks, partial_fc
 from cocos.checkpoints.formats._trunks import RESIDUAL_STAGES
 from cocos.checkpoints.pictures import ImageEncoder, Preparation
 
-__all__ = ["arguments", "build", "describe", "read", "recognises"]
-
 SHRINKS = 16  # pixels of an aligned face for each place of the last maps: four strides of 2
 WARPED_KERNEL = 7  # of the first convolution in the code of the warped softmax
 

@@ -4,8 +4,6 @@ from cocos.checkpoints import Checkpoint, class_vectors, inventory
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import _networks
 
-__all__ = ["read", "recognises"]
-
 VERSION = "pytorch-lightning_version"
 
 

@@ -17,8 +17,6 @@ from cocos.checkpoints import Checkpoint, encoders
 from cocos.checkpoints import data as shelf
 from cocos.checkpoints.files import File, plain
 
-__all__ = ["read", "recognises", "write"]
-
 SCHEMA = 1
 
 

@@ -16,8 +16,6 @@ from cocos.checkpoints.files import File, state_dicts
 from cocos.checkpoints.formats.huggingface import CLIP_MEAN, CLIP_STD, scale_and_bias, trained
 from cocos.checkpoints.transformers import filled
 
-__all__ = ["read", "recognises"]
-
 TEXT = {"positional_embedding", "token_embedding.weight", "ln_final.weight", "text_projection", "logit_scale"}
 # Names in a vision transformer that CLIP does not have: scaled layers, pooling by attention, a tower of timm.
 OTHER_LAYERS = re.compile(r"visual\.(trunk|attn_pool|head)\.|.*\.ls_[12]\.|visual\.layer\d")

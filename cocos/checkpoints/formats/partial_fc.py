@@ -18,8 +18,6 @@ from cocos.checkpoints import Checkpoint, class_vectors
 from cocos.checkpoints.class_vectors import ClassVectors
 from cocos.checkpoints.files import File
 
-__all__ = ["joined", "read", "recognises", "shards"]
-
 LAST = True
 RANK = re.compile(r"(gpu_|rank[_:])(\d{1,4})(?=\D|$)")
 OLD_NAME = re.compile(r"rank[_:]\d+_softmax_weight\.")

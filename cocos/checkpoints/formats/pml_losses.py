@@ -22,8 +22,6 @@ from cocos.checkpoints import Checkpoint, class_vectors
 from cocos.checkpoints.class_vectors import ClassVectors
 from cocos.checkpoints.files import File, whole_state_dicts
 
-__all__ = ["read", "recognises", "vectors"]
-
 NAMES = re.compile(r"((loss|losses\.\w+)\.)*(W|proxies|fc|weight|beta)$")
 # Losses that have such parameters, in words, by the last part of the name.
 LEARNED_BY = {

@@ -10,8 +10,6 @@ from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import File, Folder
 from cocos.checkpoints.formats import _networks, _trunks, pml_losses
 
-__all__ = ["read", "recognises"]
-
 TRUNK = re.compile(r"trunk(?P<suffix>(_(?!optimizer|scheduler)\w+)?)\.pth?")
 FORMAT = "pytorch_metric_learning"
 OF_THE_TRAINING = ("optimizer", "scheduler", "sampler")

@@ -26,8 +26,6 @@ from cocos.checkpoints.formats import embeddings
 from cocos.checkpoints.tables import Columns, missing
 from cocos.embeddings.scored import NO_BATCHES, Scores
 
-__all__ = ["read", "recognises"]
-
 ARRAYS = ("scores", "positive", "negative", "query_group", "candidate_group", "logq", "reference", "grade")
 LONG, MORE = ("query", "candidate", "score", "label"), ("logq", "reference", "grade")
 SIDES, REFERENCES = ("chosen", "rejected"), ("reference_chosen", "reference_rejected")

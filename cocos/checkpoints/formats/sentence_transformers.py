@@ -13,8 +13,6 @@ from cocos.checkpoints.formats import huggingface, static_table
 from cocos.checkpoints.tokenizer import tokenizer_files
 from cocos.checkpoints.transformers import filled
 
-__all__ = ["read", "recognises"]
-
 LIBRARIES = ("transformers",)
 
 # Modules by the last part of their type; nothing is imported by that name. The first ones had one for each model.
@@ -110,7 +108,7 @@ def _prompts(file: Folder, about: dict) -> dict[str, str]:
 
 
 def _stack(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict[str, str]):
-    """A transformer and the layers after it: what builds it, and what it is."""
+    """Return a function that builds a transformer and the layers after it, and its description."""
     config, files = huggingface.text_model(file, within), tokenizer_files(file, within)
     settings = next((_dictionary(file, f"{within}{name}") for name in SETTINGS if f"{within}{name}" in file), {})
     _plain_task(file, settings)
@@ -188,7 +186,7 @@ def _modes(about: dict) -> list[str]:
 
 
 def _static(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict[str, str]):
-    """A static table: what builds it, and what it is."""
+    """Return a function that builds a static table, and its description."""
     if names := [name for name, _ in rest if name != "Normalize"]:
         raise InputError(f"{file.path}: {names[0]} after StaticEmbedding, expected Normalize")
     return static_table.table(file, within, unit=bool(rest), prompts=prompts)

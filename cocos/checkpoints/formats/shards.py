@@ -27,8 +27,6 @@ from cocos.checkpoints.files import File, Folder
 from cocos.checkpoints.formats import embeddings as single
 from cocos.embeddings import Embeddings
 
-__all__ = ["read", "recognises"]
-
 # Names of the arrays of shards, as columns of parquet and before the number of a .npy, and what they are here.
 MATRICES = {
     **{name: name for name in ("query", "candidate", "embeddings", "proxies")},

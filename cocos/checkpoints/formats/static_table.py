@@ -14,8 +14,6 @@ from cocos.checkpoints import Checkpoint, encoders
 from cocos.checkpoints.files import File, Folder, weights
 from cocos.checkpoints.tokenizer import Tokenizer, tokenizer_files
 
-__all__ = ["StaticTable", "TABLES", "build", "read", "recognises", "table"]
-
 TABLES = ("embeddings", "embedding.weight")  # names of the vectors: of model2vec, of sentence-transformers
 LIBRARIES = ("tokenizers",)
 
@@ -100,7 +98,7 @@ def build(rows: int, width: int, files: Mapping[str, Any], **settings: Any) -> S
 
 
 def table(folder: Folder, within: str = "", **settings: Any) -> tuple[Callable[[], nn.Module], dict[str, Any]]:
-    """Read a static table: a function that builds its encoder, and what it is.
+    """Read a static table; return a function that builds its encoder, and its description.
 
     The vector of a token is `embeddings[mapping[token]] * weights[token]`; a file may lack `mapping` and `weights`.
     Vectors of whole numbers are multiplied by `scale` where the file has one.

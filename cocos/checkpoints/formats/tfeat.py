@@ -11,8 +11,6 @@ from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import _networks
 from cocos.checkpoints.pictures import ImageEncoder, Preparation
 
-__all__ = ["arguments", "build", "describe", "read", "recognises"]
-
 NOT_READ = "SIFT."  # filters in files of HardTFeat that never change and that its descriptor does not read
 SIDE = 32  # pixels
 WIDTH = 8  # places of the last maps: 32 less 6, halved, less 5

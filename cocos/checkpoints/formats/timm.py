@@ -14,8 +14,6 @@ from cocos.checkpoints.formats import _networks, _trunks
 from cocos.checkpoints.pictures import ImageEncoder, Preparation
 from cocos.checkpoints.transformers import unfit
 
-__all__ = ["build", "describe", "read", "recognises"]
-
 # Names of architectures. Others, such as `hf-hub:...` and `local-dir:...`, would make timm load what they point to.
 ARCHITECTURE_NAME = re.compile(r"[a-z0-9_]+")
 CONFIG = "config.json"

@@ -18,8 +18,6 @@ from cocos.checkpoints.formats import embeddings
 from cocos.checkpoints.formats.scores import ListedNames
 from cocos.embeddings.tokens import Tokens
 
-__all__ = ["read", "recognises"]
-
 SIDES = ("query", "candidate")
 MATRICES = ("query_tokens", "candidate_tokens")
 ARRAYS = (*MATRICES, "query_lengths", "candidate_lengths", *embeddings.GROUP_ARRAYS, "negatives")

@@ -27,8 +27,6 @@ from cocos.checkpoints.files import EMBED_INSTEAD, NAMESPACES, File, plain
 from cocos.checkpoints.formats import _trunks
 from cocos.checkpoints.pictures import IMAGES_AT_ONCE, Preparation
 
-__all__ = ["GRUText", "TwoTowers", "build", "checkpoint", "read", "recognises", "tower_arguments", "towers"]
-
 DEFAULT_SWITCHES = {"use_abs": False, "no_imgnorm": False, "max_violation": False}  # switches of the training scripts
 TRIPLET_LOSSES = ("triplet", "triplet_sh")
 # Captions, from the first MiB, whose unknown words are counted when a checkpoint is opened.

@@ -10,8 +10,6 @@ from cocos.checkpoints import Checkpoint, encoders
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats.vsepp import GRUText, TwoTowers, checkpoint, tower_arguments, towers
 
-__all__ = ["build", "read", "recognises"]
-
 # Dimension of (B, regions, D) that the published code normalises over; its comment says columns.
 REGION_AXIS = 1
 

@@ -6,8 +6,6 @@ from cocos.checkpoints import Checkpoint, class_vectors
 from cocos.checkpoints.class_vectors import ClassVectors
 from cocos.checkpoints.files import File
 
-__all__ = ["read", "recognises"]
-
 
 def recognises(file: File) -> bool:
     """One matrix of the name `Proxies`, (classes, D), and nothing else."""

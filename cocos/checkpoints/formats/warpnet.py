@@ -13,8 +13,6 @@ from cocos.checkpoints.formats import _networks
 from cocos.checkpoints.formats._trunks import ResNet
 from cocos.checkpoints.pictures import ImageEncoder, Preparation
 
-__all__ = ["arguments", "build", "describe", "read", "recognises"]
-
 BACKBONE = "Backbone."
 PROXIES = "Proxies"  # of the one tensor in a file of proxies
 

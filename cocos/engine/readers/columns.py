@@ -97,11 +97,6 @@ def _sums_of_own(columns: ColumnViews, scale: float) -> SourceSums:
     return SourceSums(log2, error, top, effective, participation, count)
 
 
-def _progress_of_view(progress: StepProgress | None, done: int, number: int) -> StepProgress | None:
-    """Progress of one of a number of views, of which some are done; they count as equally large."""
-    return progress and (lambda now, every: progress(done * every + now, number * every))
-
-
 class _Counts:
     """Asks for the passes that answer questions about sums which are known."""
 
@@ -157,7 +152,9 @@ class ColumnsReader:
         limit = math.log2(self.eps) - many if self.eps else math.inf
         for done, (source, (view, k)) in enumerate(columns.views.items()):
             if id(view) not in made:
-                shown = _progress_of_view(progress, done, len(columns.views))
+                shown = progress and (
+                    lambda now, every, done=done: progress(done * every + now, len(columns.views) * every)
+                )  # views count as equally large
                 zero = [
                     torch.zeros(len(view.sides[j]), dtype=torch.float64, device=view.device) for j in view.directions
                 ]

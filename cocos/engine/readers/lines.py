@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from cocos import losses
-from cocos.embeddings.scores import Pairs
 from cocos.engine.parts import Tile
 from cocos.engine.primitives.sigmoids import Positives
 from cocos.engine.primitives.threshold import about_positives
@@ -68,7 +67,10 @@ class Lines:
                 yield k, slice(a, b), *self._weigh(k, a, b, lines[a - where.start : b - where.start])
 
     def _softmax(self, k: int, a: int, b: int, lines: Tensor) -> tuple[Tensor, Tensor]:
-        pairs = _select_queries(self.pairs[k], slice(a, b))
+        whole = self.pairs[k]
+        pairs = whole.unchecked(**{
+            name: getattr(whole, name)[a:b] for name in ("scores", "positive", "negative", "query_norm")
+        })
         there = pairs.negative[:, -1]
         top = lines.amax(dim=1).where(there, 0)
         power = (lines - top[:, None]).mul_(self.scale).exp_()
@@ -99,9 +101,3 @@ class Lines:
             whole = rank + above.sum(dim=1)
             weight += above.mul_((-z).sigmoid_()) * torch.where(rank > 0, rank / whole.square(), 0)[:, None]
         return weight, torch.ones_like(positives.rank[0, a:b])
-
-
-def _select_queries(pairs: Pairs, rows: slice) -> Pairs:
-    """Select queries without checking the pairs again."""
-    cut = ("scores", "positive", "negative", "query_norm")
-    return pairs.unchecked(**{name: getattr(pairs, name)[rows] for name in cut})
