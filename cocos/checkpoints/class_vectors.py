@@ -76,13 +76,7 @@ def numbered(one: ClassVectors) -> ClassVectors:
 
 
 def checkpoint(
-    file: File,
-    data,
-    one: ClassVectors,
-    *,
-    format: str,
-    contents: dict | None = None,
-    trained_with: str | None = None,
+    file: File, data, one: ClassVectors, *, format: str, contents: dict | None = None, trained_with: str | None = None
 ) -> Checkpoint:
     """Make a checkpoint of class vectors alone; data are refused, since nothing in the file encodes them.
 

@@ -32,12 +32,7 @@ CANDIDATE_COLUMNS = {"name": ("candidate_name",), "image": ("candidate_image",)}
 KNOWN_COLUMNS = ("query_name", "candidate_name", "query_image", "candidate_image", "name", "image")
 
 
-def write(
-    path: Path,
-    embeddings: Embeddings,
-    provenance: dict[str, Any],
-    pictures: str = "auto",
-) -> Path:
+def write(path: Path, embeddings: Embeddings, provenance: dict[str, Any], pictures: str = "auto") -> Path:
     """Write embeddings, as `.npz` or `.safetensors`, with all that is known of their rows, whole or not at all.
 
     The provenance, of model and data, is plain data; `pictures` is one of `PICTURES`.
@@ -45,10 +40,7 @@ def write(
     arrays = _vectors(embeddings)
     texts: dict[str, list[str]] = {}
     for side, names, shown in zip(
-        ("query", "candidate"),
-        embeddings.names or (None, None),
-        embeddings.pictures or (None, None),
-        strict=True,
+        ("query", "candidate"), embeddings.names or (None, None), embeddings.pictures or (None, None), strict=True
     ):
         if embeddings.shared and side == "candidate":
             continue

@@ -37,8 +37,7 @@ BIAS_REACH = 1e4
 Means = Callable[[losses.TrainingLoss], Sequence[float]]
 # Largest scale of a training.
 Clip = Annotated[
-    float,
-    number("the largest scale that training allows: finite and above 0", lambda value: 0 < value < math.inf),
+    float, number("the largest scale that training allows: finite and above 0", lambda value: 0 < value < math.inf)
 ]
 
 

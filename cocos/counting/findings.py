@@ -400,8 +400,7 @@ KINDS = {
         cure="--step compares queries at one of them",
     ),
     "no pair": Kind(
-        "note",
-        sentence="no interval, for none of the {number} queries has a value in both (n = 0): {values}",
+        "note", sentence="no interval, for none of the {number} queries has a value in both (n = 0): {values}"
     ),
     "one group alone": Kind("note", sentence="no interval, for n = {number}, of one group: {values}"),
     "equal": Kind("note", sentence="no interval, for all n = {number} differences are {away:g}: {values}"),

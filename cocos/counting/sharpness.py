@@ -45,8 +45,7 @@ KEPT_OFF = 0.05
 
 
 Effective = Annotated[
-    float,
-    number("an effective number of negatives: finite and at least 1", lambda value: 1 <= value < math.inf),
+    float, number("an effective number of negatives: finite and at least 1", lambda value: 1 <= value < math.inf)
 ]
 Bounds = Annotated[
     tuple[float, float],

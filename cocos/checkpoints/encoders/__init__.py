@@ -158,11 +158,7 @@ def freeze(model: nn.Module, state: dict) -> nn.Module:
     own = model.state_dict()
     missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys(), key=str)
     reshaped = [k for k in own.keys() & state.keys() if own[k].shape != state[k].shape]
-    for what, keys in (
-        ("missing", missing),
-        ("not in the model", unexpected),
-        ("of another shape", sorted(reshaped)),
-    ):
+    for what, keys in (("missing", missing), ("not in the model", unexpected), ("of another shape", sorted(reshaped))):
         if keys:
             shown = ", ".join(keys[:4]) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
             raise InputError(f"weights do not fit {getattr(model, 'name', type(model).__name__)}: {what}: {shown}")

@@ -16,15 +16,7 @@ from typing import IO, TYPE_CHECKING
 import torch
 
 from cocos.base.errors import InputError, UnsafeFile
-from cocos.checkpoints.files.operations import (
-    RUNS_CODE,
-    UNREADABLE,
-    VALUE_NAMES,
-    TooMuch,
-    budget,
-    most_unpacked,
-    names,
-)
+from cocos.checkpoints.files.operations import RUNS_CODE, UNREADABLE, VALUE_NAMES, TooMuch, budget, most_unpacked, names
 from cocos.checkpoints.files.rehearsal import UnsafeOperation, rehearse
 from cocos.checkpoints.files.values import NUMPY_STAND_INS, bare
 

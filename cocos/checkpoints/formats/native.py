@@ -79,13 +79,7 @@ def _training(path: Path, name: str, arguments: dict, data) -> shelf.Source:
 
 
 def write(
-    path,
-    model: nn.Module,
-    *,
-    encoder: tuple[str, dict],
-    loss: tuple[str, dict],
-    data: tuple[str, dict],
-    training: dict,
+    path, model: nn.Module, *, encoder: tuple[str, dict], loss: tuple[str, dict], data: tuple[str, dict], training: dict
 ) -> Path:
     """Write a checkpoint that cocos can use without being told anything more.
 

@@ -121,7 +121,7 @@ def table(folder: Folder, within: str = "", **settings: Any) -> tuple[Callable[[
     arguments |= {"tokens": None if mapping is None else tokens, "weighted": each is not None}
     contents = {
         "text tower": f"static table, {tokens} tokens, {len(vectors)} vectors of {vectors.shape[1]} numbers, "
-        f"{str(vectors.dtype).removeprefix('torch.')}",
+        f"{str(vectors.dtype).removeprefix('torch.')}"
     }
 
     def encoder() -> nn.Module:

@@ -43,12 +43,7 @@ class GRUText(nn.Module):
     """
 
     def __init__(
-        self,
-        vocabulary: Mapping[str, int],
-        word_dim: int,
-        embed_size: int,
-        num_layers: int = 1,
-        use_abs: bool = False,
+        self, vocabulary: Mapping[str, int], word_dim: int, embed_size: int, num_layers: int = 1, use_abs: bool = False
     ):
         super().__init__()
         missing = [word for word in words.SPECIAL if word not in vocabulary]

@@ -39,13 +39,7 @@ class RegionTower(nn.Module):
     kind = "features"
 
     def __init__(
-        self,
-        img_dim: int,
-        embed_size: int,
-        use_abs: bool,
-        no_imgnorm: bool,
-        region_norm: bool,
-        batch_norm: bool,
+        self, img_dim: int, embed_size: int, use_abs: bool, no_imgnorm: bool, region_norm: bool, batch_norm: bool
     ):
         super().__init__()
         self.use_abs, self.no_imgnorm, self.region_norm = use_abs, no_imgnorm, region_norm

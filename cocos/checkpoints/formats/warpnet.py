@@ -80,10 +80,7 @@ def _proxies(file: File, dimensions: int) -> tuple[Tensor | None, str]:
     places = [path.parent / name, path.parent.parent / PROXIES / name, path.parent / PROXIES / name]
     there = next((each for each in places if each != path and each.is_file()), None)
     if there is None:
-        return (
-            None,
-            f"no proxies: there is no {name} beside it or in {PROXIES}/; samples are counted against samples",
-        )
+        return (None, f"no proxies: there is no {name} beside it or in {PROXIES}/; samples are counted against samples")
     held = File(there).record.get(PROXIES)
     if not isinstance(held, Tensor) or held.ndim != 2 or held.shape[1] != dimensions:
         shown = tuple(held.shape) if isinstance(held, Tensor) else type(held).__name__

@@ -17,14 +17,7 @@ from torch import Tensor
 from cocos.engine import bounds, compact
 from cocos.engine.parts import Tile
 from cocos.engine.primitives.exponentials import MAX_NOTED_PER_PART, Exponentials
-from cocos.engine.primitives.logsumexp import (
-    FLOAT32_ADDITIONS,
-    LOG2E,
-    LogSumExp,
-    Question,
-    Sums,
-    _KernelLogSumExp,
-)
+from cocos.engine.primitives.logsumexp import FLOAT32_ADDITIONS, LOG2E, LogSumExp, Question, Sums, _KernelLogSumExp
 from cocos.engine.view import View
 
 # Lines of the sums after Σ σ, Σ σ ln σ and Σ σ²: number of shares above eps, their sum, and uncertain ones. ABOVE, MASS
