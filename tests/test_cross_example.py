@@ -2,15 +2,12 @@
 
 import dataclasses
 import importlib.util
-import itertools
-import math
 import runpy
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch.func import jacrev
 
 import oracles
 from cocos import Embeddings, InputError, Pairs, engine, losses, measures
@@ -39,81 +36,6 @@ def kept(loss, pairs):
     return (loss.weight(pairs) > 0) & pairs.negative
 
 
-def per_query(pairs, scale, chosen):
-    """∂L_i/∂s_kj of one positive a query, (Q, Q, C): row i pulls its own positive, and pushes all chosen pairs."""
-    logits = scale * pairs.scores
-    spread = torch.where(chosen, (logits - logits[chosen].logsumexp(dim=0)).exp(), 0)
-    missing = (logits[chosen].logsumexp(dim=0) - logits.diagonal()).sigmoid()
-    own = torch.eye(len(logits), dtype=torch.float64)
-    return scale * missing[:, None, None] * (spread - own[:, :, None] * own[:, None, :])
-
-
-@pytest.mark.parametrize("scale", [5.0, 20.0])
-@pytest.mark.parametrize("name", CROSS)
-def test_each_query_pulls_its_positive_and_pushes_every_negative_pair(name, scale):
-    loss, pairs = losses.load(name, {"scale": scale}), batch()
-    chosen = kept(loss, pairs)
-    across = jacrev(lambda s: loss(pairs.with_scores(s)))(pairs.scores)
-    expected = per_query(pairs, scale, chosen)
-    assert (across - expected).abs().max() <= 1e-12 * scale
-    assert (across[0, 1:][chosen[1:]] > 0).all()  # query 0 moves the pairs of the others
-    assert (loss.weight(pairs) - expected.sum(dim=0)).abs().max() <= 1e-12 * scale
-
-
-@pytest.mark.parametrize("name", CROSS)
-def test_two_pairs_by_hand(name):
-    """s_11 = s_22 = a and s_12 = s_21 = b: Z = 2 exp(λb), or one of the two where half are kept."""
-    a, b, scale = 0.5, 0.25, 4.0
-    loss, pairs = losses.load(name, {"scale": scale}), paired([[a, b], [b, a]])
-    number = 1 if name == "ce_nm" else 2
-    left = number / (number + math.exp(scale * (a - b)))
-    assert loss(pairs).tolist() == pytest.approx([-math.log(1 - left)] * 2, rel=1e-14)
-    push = [0.0, 2 * scale * left] if number == 1 else [scale * left] * 2
-    expected = [[-scale * left, push[1]], [push[0], -scale * left]]  # of equal ones the first is kept
-    assert (loss.weight(pairs) - torch.tensor(expected, dtype=torch.float64)).abs().max() < 1e-14
-
-
-@pytest.mark.parametrize("name", CROSS)
-def test_the_weights_of_a_batch_sum_to_zero_and_those_of_a_query_do_not(name, regimes):
-    loss = losses.load(name)
-    for (regime, build), seed in itertools.product(regimes, (0, 1)):
-        weight = loss.weight(build("cosine", seed))
-        assert weight.sum().abs() <= 1e-12 * weight.abs().sum().clamp(min=1), regime
-        assert regime != "random" or weight.sum(dim=1).abs().max() > 1
-
-
-@pytest.mark.parametrize("coupled", [True, False])
-def test_push_over_pull_says_which_queries_score_high_everywhere(coupled):
-    """b_k is 1 for a softmax of each query; over the batch it is the calibration of the query."""
-    scores = batch(5, seed=3).scores.clone()
-    scores[1] += 0.6  # query 1 scores higher with everything, also with its own
-    pairs = paired(scores)
-    loss = losses.load("ce_softmax" if coupled else "sampled_softmax", {"scale": 5.0})
-    weight = loss.weight(pairs)
-    push, pull = (torch.where(mask, weight.abs(), 0).sum(dim=1) for mask in (pairs.negative, pairs.positive))
-    balance = push / pull
-    if coupled:
-        spread = torch.where(pairs.negative, 5 * scores, -torch.inf).flatten().softmax(dim=0).reshape(5, 5)
-        assert (balance - pull.sum() * spread.sum(dim=1) / pull).abs().max() < 1e-12
-        assert balance[1] > 2 and balance.argmax() == 1
-        assert (balance[torch.arange(5) != 1] < 1).all()
-    else:
-        assert (balance - 1).abs().max() < 1e-12
-
-
-def test_a_weight_with_only_the_query_s_own_term_is_found_out():
-    """∂L_i/∂s_i for row i alone: what a loss of independent queries would have."""
-
-    class Own(losses.ce_softmax.CrossExampleSoftmax):
-        def weight(self, pairs):
-            terms = per_query(pairs, self.scale, pairs.negative)
-            return terms.diagonal(dim1=0, dim2=1).T
-
-    pairs = batch()
-    assert weights.gap(losses.load("ce_softmax"), pairs) < 1e-12
-    assert weights.gap(Own(), pairs) > 10
-
-
 @pytest.mark.parametrize("name", CROSS)
 def test_a_query_without_a_positive_has_no_loss_and_still_sets_the_bar(name):
     pairs = paired([[0.5, 0.1, 0.2], [0.3, 0.4, 0.1], [0.9, 0.8, 0.7]])
@@ -131,15 +53,6 @@ def test_a_batch_of_one_pair_has_no_loss():
         loss, pairs = losses.load(name), paired([[0.3]])
         assert loss(pairs).tolist() == [0] and loss.weight(pairs).tolist() == [[0]]
         assert weights.autograd(loss, pairs).tolist() == [[0]]
-
-
-@pytest.mark.parametrize(("mined", "plain"), [("snm", "sampled_softmax"), ("ce_nm", "ce_softmax")])
-def test_mining_that_keeps_all_is_the_plain_loss(mined, plain, regimes):
-    for (_, build), seed in itertools.product(regimes, (0, 1)):
-        pairs = build("cosine", seed)
-        every, loss = losses.load(mined, {"fraction": 1}), losses.load(plain)
-        assert torch.equal(every(pairs), loss(pairs))
-        assert torch.equal(every.weight(pairs), loss.weight(pairs))
 
 
 @pytest.mark.parametrize("name", MINED)
@@ -182,16 +95,6 @@ def test_float32_holds_at_a_scale_of_four_hundred(name):
     assert loss(single).isfinite().all() and loss(double).max() > 100
     assert ((loss(single) - loss(double)).abs() <= 1e-6 * loss(double).abs() + 1e-4).all()
     assert (loss.weight(single) - loss.weight(double)).abs().max() <= 1e-4 * loss.weight(double).abs().max()
-
-
-def test_supcon_pushes_a_positive_that_holds_more_than_its_part():
-    """With 2 positives, one of them far ahead: its π is above ½."""
-    pairs = Pairs(torch.tensor([[0.9, 0.2, 0.1]], dtype=torch.float64), torch.tensor([[True, True, False]]))
-    weight = losses.load("supcon").weight(pairs)[0]
-    share = (pairs.scores[0] / 0.1).softmax(dim=0)
-    assert (weight - 10 * (share - torch.tensor([0.5, 0.5, 0]))).abs().max() < 1e-12
-    assert weight[0] > 4 and weight[1] < -4
-    assert (losses.load("ntxent").weight(pairs)[0, :2] < 0).all()
 
 
 def test_ties_at_the_cut_are_kept_in_the_same_number_and_the_card_says_that_they_may_be_others():
