@@ -313,7 +313,6 @@ def test_rows_without_names_have_no_texts(file):
         (("--row", 1, "--batch-size", 1), "batch size: 1, expected at least 2"),
         (("--row", 1, "--batch-size", "many"), "batch size: 'many', expected a whole number, or all"),
         (("--row", 1, "--top", 0), "top: 0"),
-        (("--row", 1, "--out", "a.bmp"), "suffix '.bmp'"),
         (("--row", 1, "--loss", "ntxentt"), "did you mean 'ntxent'"),
     ],
 )

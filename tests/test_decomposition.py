@@ -31,7 +31,6 @@ NAMES = losses.names()
 METRICS = sorted(scores.METRICS)
 REGIMES = ("random", "collapsed", "separated", "duplicates", "anti-aligned", "large norms")
 DIFFERENCES = ("euclidean", "squared_euclidean", "mahalanobis")
-BALANCED = [name for name in NAMES if (loss := losses.load(name)).balanced and loss.metric not in DIFFERENCES]
 
 
 def weigh(loss, pairs):
@@ -83,7 +82,7 @@ def given(metric, seed=0, dtype=torch.float64):
 @pytest.mark.parametrize("name", NAMES)
 def test_both_roles_are_the_gradient_of_the_embeddings(name):
     loss = losses.load(name)
-    for regime, seed in itertools.product(REGIMES, range(4)):
+    for regime, seed in itertools.product(REGIMES, range(2)):
         pairs = of(loss, regime, seed)
         weights, radial = weigh(loss, pairs), radial_of(loss, pairs)
         query, candidate = trained(loss, pairs, pairs.embeddings.query, pairs.embeddings.candidate)
@@ -100,7 +99,7 @@ def test_both_roles_are_the_gradient_of_the_embeddings(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_in_a_labelled_set_the_roles_add_up_to_the_gradient_of_the_one_matrix(name):
     loss = losses.load(name)
-    for seed in range(4):
+    for seed in range(2):
         pairs = regimes.labelled(loss.metric, seed)
         weights = weigh(loss, pairs)
         pull, push = forces.sides(weights, pairs, loss.metric)
@@ -112,33 +111,6 @@ def test_in_a_labelled_set_the_roles_add_up_to_the_gradient_of_the_one_matrix(na
         close(found, expected)
         if loss.metric in DIFFERENCES:  # such losses do not see a translation of the whole set
             close(found.sum(dim=0), torch.zeros(found.shape[1], dtype=found.dtype), 1e-12)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_statistics_of_every_loss_are_numbers_that_make_sense(name):
-    loss = losses.load(name)
-    for regime in REGIMES:
-        pairs = of(loss, regime, 1)
-        weights, unit = weigh(loss, pairs), loss.unit(pairs)
-        found = forces.per_query(weights, pairs, loss.metric, radial_of(loss, pairs))
-        for key, values in found.items():
-            assert values.shape == pairs.scores.shape[:1], key
-            assert not values.isinf().any(), key
-        for key in ("pull_norm", "push_norm", "net_norm", "gradient_norm"):
-            assert (found[key] >= 0).all()
-        moved = found["pull_norm"] + found["push_norm"] > 0
-        assert torch.equal(found["cancellation"].isfinite(), moved)
-        for key in ("cancellation", "hardest_share", "hardest_share_force"):
-            here = found[key][found[key].isfinite()]
-            assert (here >= 0).all() and (here <= 1 + 1e-12).all()
-        if loss.balanced:
-            net = torch.where(pairs.negative, weights, 0).sum(dim=1).abs() > 1e-6 * weights.abs().sum(dim=1)
-            some = (found["push_norm"] > 1e-6) & net  # negatives of different grades may balance among themselves
-            ratio = found["mass_ratio"][some]  # -1: label smoothing may pull the negatives
-            assert ((ratio.abs() - 1).abs() < 1e-6).all()
-        by_weight = (weights.abs() / unit).expand(pairs.scores.shape)
-        by_force = forces.force_share(weights, unit, pairs, loss.metric)
-        assert (by_force <= by_weight * (1 + 1e-12)).all()
 
 
 # --- slow loops
@@ -284,22 +256,6 @@ def test_a_force_is_the_length_of_a_candidates_own_gradient(metric):
 # --- identities
 
 
-@pytest.mark.parametrize("name", BALANCED)
-def test_a_balanced_loss_of_inner_products_does_not_see_a_constant_added_to_all_candidates(name):
-    loss = losses.load(name)
-    pairs = of(loss, "random", 0)
-    part = pairs.embeddings
-    candidate = part.candidate / pairs.candidate_norm[:, None] if loss.metric == "cosine" else part.candidate
-    weights = weigh(loss, pairs)
-    found = []
-    for shift in (0, torch.linspace(-2, 3, part.query.shape[1], dtype=torch.float64)):
-        moved = dataclasses.replace(pairs, embeddings=dataclasses.replace(part, candidate=candidate + shift))
-        pull, push = forces.sides(weights, moved, "dot")
-        found.append(pull + push)
-    assert found[0].abs().max() > 0
-    close(found[1], found[0], 1e-12)
-
-
 @pytest.mark.parametrize("metric", ["cosine", "cosine_dot"])
 def test_the_normalisation_leaves_nothing_along_the_query(metric):
     pairs, weights = given(metric)
@@ -350,18 +306,6 @@ def test_a_cosine_force_keeps_its_digits_where_the_cosine_has_lost_them(sign):
     assert pairs.scores[0, 2].abs() == 1
     found = forces.force(torch.ones_like(pairs.scores), pairs, "cosine")[0]
     torch.testing.assert_close(found, angle.sin() / 5, rtol=1e-9, atol=0)
-
-
-@pytest.mark.parametrize("name", ["arcface", "magface"])
-def test_an_angular_margin_has_weights_without_bound_and_bounded_forces(name):
-    loss = losses.load(name)
-    angle = torch.logspace(-1, -6, 6, dtype=torch.float64)
-    candidate = torch.tensor([[1.0, 0.0], [math.cos(0.5), math.sin(0.5)]], dtype=torch.float64)
-    query = torch.stack([angle.cos(), angle.sin()], dim=1)
-    pairs = scores.pairs(Embeddings(query, candidate, [0] * 6, [0, 1]))
-    weights = loss.weight(pairs)
-    assert weights[-1, 0].abs() > 1e3 * weights[0, 0].abs() > 0
-    assert (forces.force(weights, pairs, "cosine")[:, 0] <= loss.scale * (1 + 1e-3)).all()
 
 
 def test_a_share_by_force_is_the_share_by_weight_times_a_part_of_the_longest_lever():
@@ -676,9 +620,7 @@ def test_the_command_says_what_the_measure_found(file, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--loss", "ntxnt"], "unknown loss 'ntxnt': did you mean 'ntxent'?"),
         (["--eps", "-1"], "eps: -1.0, expected a share"),
-        (["--out", "a.txt"], "suffix '.txt', expected .nc"),
         (["--batch-size", "1"], "batch size: 1, expected at least 2"),
     ],
 )

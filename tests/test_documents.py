@@ -63,6 +63,9 @@ import torch
 def texts(items):
     return torch.tensor([[float(ord(letter)) for letter in each] for each in items])
 """
+GROUP = typer.main.get_command(app)
+# Commands whose --out is a folder, or a file of any name.
+WRITES_FOLDERS = {"demo", "figures"}
 # Options that kinds of plots need beside their file.
 NEEDED = {"contributors": "--set row=0", "sources": "--loss mnrl -p directions=query-candidate,query-query"}
 
@@ -160,9 +163,33 @@ def test_a_document_has_the_keys_and_types_that_are_noted(line, here):
 
 
 def test_every_command_has_a_line_and_every_line_is_noted():
-    commands = {line.split()[0] for line in LINES}
-    assert commands == set(typer.main.get_command(app).commands)
+    assert {line.split()[0] for line in LINES} == set(GROUP.commands)
     assert list(json.loads(FILE.read_text("utf-8"))) == [*LINES, *drawn()]
+
+
+def wrong(line, folder):
+    """The line with a file that is not there in the place of each, and with outputs that cannot be written."""
+    words = line.split()
+    for k, word in enumerate(words):
+        if (folder / word).is_file():
+            yield [*words[:k], f"gone{Path(word).suffix}", *words[k + 1 :]]
+    if (
+        "--out" in {name for each in GROUP.get_command(None, words[0]).params for name in each.opts}
+        and words[0] not in WRITES_FOLDERS
+    ):
+        some = [word for k, word in enumerate(words) if word != "--out" and words[k - 1] != "--out"]
+        yield from ([*some, "--out", out] for out in ("nowhere/out.nc", "nowhere/out.png", "out.txt", "y" * 300))
+    yield [*words, "--no-such-option"]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_wrong_line_is_one_sentence_and_writes_nothing(line, here):
+    before = {each: each.stat().st_mtime_ns for each in here.rglob("*")}
+    for words in wrong(line, here):
+        done = CliRunner().invoke(app, words)
+        assert (done.exit_code, done.stdout) == (2, ""), (words, done.output)
+        assert done.stderr.startswith("cocos: ") and done.stderr.count("\n") == 1, (words, done.stderr)
+    assert {each: each.stat().st_mtime_ns for each in here.rglob("*")} == before
 
 
 if __name__ == "__main__":

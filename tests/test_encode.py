@@ -172,7 +172,6 @@ def test_columns_of_a_table(inside):
         (("pairs.jsonl", "--out", "some.npz", "--pictures", "all"), "--pictures all"),
         (("pairs.jsonl", "--out", "some.npz", "--split", "dev"), "'dev'.*train"),
         (("pairs.jsonl", "--out", "some.npz", "--images", "x"), "'images'"),
-        (("gone.jsonl", "--out", "some.npz"), "gone.jsonl.*no such file"),
         (("mine.py", "--out", "some.npz"), "no known kind"),
     ],
 )

@@ -321,7 +321,6 @@ def test_the_command_writes_a_dataset_or_a_figure(tmp_path):
         (["--loss", "triplet"], "loss triplet: no parameter multiplies its scores"),
         (["--loss", "arcface"], "loss arcface: it is no function of scale * score alone"),
         (["--width", "3"], "--width 3: there is no figure"),
-        (["--out", "t.txt"], "suffix '.txt'"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, given, sentence):

@@ -658,7 +658,6 @@ def test_the_command_prints_one_document(files, captions):
         (("--distractors", "narrow.npz"), "distractors have width 5 and the embeddings have width 12"),
         (("--distractors", "none.npz"), "there is no such file"),
         (("--metric", "manhattan"), "unknown metric 'manhattan'"),
-        (("--out", "a.txt"), "suffix '.txt', expected .nc"),
     ],
 )
 def test_bad_arguments_get_one_sentence(files, monkeypatch, arguments, sentence):

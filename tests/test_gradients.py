@@ -245,7 +245,6 @@ def test_it_is_drawn_and_saved(file, tmp_path, embeddings):
 
 def test_what_cannot_be_compared_is_one_sentence(file, embeddings):
     wrong = {
-        ("--against", "nope"): "unknown loss 'nope'",
         ("--against", "triplet", "--against", "triplet"): "--against triplet: it is named 2 times",
         ("--loss", "triplet", "--against", "triplet"): "--against triplet: it is named 2 times",
         ("--against", "triplet", "-p", "margin=0.3"): "with several losses, name the loss as well",

@@ -422,7 +422,6 @@ def test_the_command_draws_and_says_what_it_found(tmp_path):
     [
         (("--f1", "open(t)"), "is not allowed"),
         (("-p", "margin=1"), "parameters, but no --loss"),
-        (("--out", "a.bmp"), "suffix '.bmp'"),
         (("nowhere.npz",), "nowhere.npz"),
         (("--rows", "1,2"), "--rows: it is of a FILE, and none is given"),
         (("--split", "test"), "--split: it is of a FILE"),

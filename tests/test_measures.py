@@ -327,11 +327,10 @@ def test_bad_options_get_a_sentence(embeddings, options, sentence):
     assert sentence in str(error.value)
 
 
-@pytest.mark.parametrize("scale", [1e30, 1e38, 1e308])
 @pytest.mark.parametrize("name", losses.names())
-def test_an_extreme_scale_is_counted_or_one_sentence(name, scale, embeddings):
+def test_an_extreme_scale_is_counted_or_one_sentence(name, embeddings):
     """Exponents within the range of float32 are counted, others refused; nothing else is raised."""
-    given = {"scale": scale} if "scale" in losses.known(name) else {"temperature": 1 / scale}
+    given = {"scale": 1e38} if "scale" in losses.known(name) else {"temperature": 1e-38}
     if not given.keys() & losses.known(name):
         pytest.skip("no scale")
     with contextlib.suppress(InputError):
@@ -478,8 +477,9 @@ def test_a_summary_counts_the_queries_of_each_direction(embeddings):
     )
 
 
-@pytest.mark.parametrize("name", losses.names())
-@pytest.mark.parametrize("size", [32, "all"])
+@pytest.mark.parametrize(
+    ("name", "size"), [*((name, 32) for name in losses.names()), *((name, "all") for name in VISITED)]
+)
 def test_the_document_has_no_number_missing_but_what_was_not_asked_for(embeddings, name, size):
     """`null` is for n90; 0 pushed positives are 0, for a sigmoid too."""
     found = measures.document("count", measures.count(taught.embeddings(embeddings, name), name, batch_size=size))

@@ -320,7 +320,6 @@ def test_corruptions_make_rows_and_settings_columns():
         (["6"], "unknown table '6': there are 1, 2"),
         (["cross"], "did you mean 'cross_example'?"),
         (["ablations"], "curves without numbers; give runs"),
-        (["1", "gone.nc"], "gone.nc: there is no such file"),
         (["1", "a=gone.nc"], "gone.nc: there is no such file"),
         (["--format", "latex"], "name a table"),
         (["1", "--format", "html"], "html"),

@@ -79,14 +79,14 @@ def call(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
-WHOLE = ("blackbox_ap", "circle", "ntxent", "triplet")  # a pseudo-gradient, a held one, a smooth and a hinged exact one
+# A pseudo-gradient, held ones, smooth and hinged exact ones, one of the batch, one without a closed form.
+SOME = ("blackbox_ap", "circle", "dclw", "rince", "ntxent", "triplet", "ce_softmax", "contextual", "lifted_structure")
 
 
-@pytest.mark.parametrize("name", losses.names())
-def test_every_loss_of_the_shelf_passes(name, monkeypatch):
-    """On all inputs for some; for the others of one seed, as tests/test_losses.py looks at their closed forms too."""
-    if name not in WHOLE:
-        monkeypatch.setattr(FILE_OF_VERIFY, "SEEDS", range(1))
+@pytest.mark.parametrize("name", SOME)
+def test_losses_of_the_shelf_pass(name, monkeypatch):
+    """On inputs of one seed, as tests/test_losses.py looks at the closed form of every loss."""
+    monkeypatch.setattr(FILE_OF_VERIFY, "SEEDS", range(1))
     data = measures.verify(name)
     loss = losses.load(name)
     assert data.attrs["faults"] == ""
@@ -175,12 +175,8 @@ def test_real_batches_are_tried(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("verify", "ntxnt"), "unknown loss 'ntxnt': did you mean 'ntxent'?"),
-        (("verify", "nothing.npz"), "nothing.npz: there is no such file"),
         (("verify", "-p", "margin=1"), "parameters or --against, but no loss: name it with --loss"),
         (("verify", "ntxent", "--against", "triplet_squared"), "reads squared_euclidean scores"),
-        (("verify", "ntxent", "--out", "x.csv"), "suffix '.csv', expected .nc"),
-        (("losses", "ntxent", "--out", "x.doc"), "suffix '.doc', expected one of .png"),
         (("losses", "osap"), "osap"),
         (("losses", "--out", "x.png"), "it draws one loss; name it"),
     ],
