@@ -75,6 +75,15 @@ VARIANTS = (
     ("ranknet", {"scale": 4.0}),
     ("logq_softmax", {"temperature": 0.2, "correction": "repaired"}),
     ("adr_mse", {"scale": 4.0}),
+    ("euclidean_softmax", {"f1": "t^2", "f2": "sqrt", "scale": 1.5}),
+    ("euclidean_softmax", {"f1": "sqrt", "f2": "t^1.5", "scale": 1.5}),
+    ("euclidean_softmax", {"f1": "t^1.5", "f2": "0.97", "scale": 1.5}),
+    ("euclidean_softmax", {"f1": "2", "f2": "2"}),
+    ("warped_softmax", {"alpha": 0.0, "k1": 0.5, "k2": 1.0, "delta": 1.3}),
+    ("warped_softmax", {"alpha": 2.0, "k1": 0.5, "k2": 1.5, "delta": 1.0, "scale": 1.5}),
+    ("warped_softmax", {"alpha": 2.0, "k1": 1.0, "k2": 1.0, "delta": 0.0}),
+    ("warped_softmax", {"alpha": 2.0, "k1": 1.0, "k2": 1.5, "delta": 1.3, "scale": 1.5}),
+    ("warped_softmax", {"alpha": 100.0, "k1": 0.5, "k2": 1.0, "delta": 0.0}),
 )
 # Loss, parameters that depend on each other or are no numbers, and the sentence after the name of the loss.
 REFUSED = (

@@ -83,40 +83,6 @@ def test_the_gradient_is_autograds(name):
         assert torch.equal(value, loss(pairs)) and value.requires_grad
 
 
-def test_the_hardest_of_the_triplet_loss_is_triplet_sh_and_all_of_nt_xent_are_nt_xent():
-    for regime in REGIMES:
-        for seed in range(4):
-            pairs = regimes.build(regime, "cosine", seed)
-            columns = pairs.scores.shape[1]
-            for one, other in (
-                (losses.top_k("triplet", 1), losses.load("triplet_sh")),
-                (losses.top_k("ntxent", columns), losses.load("ntxent")),
-                (losses.top_k("ntxent", 10**6), losses.load("ntxent")),
-                (losses.random_k("ntxent", columns), losses.load("ntxent")),
-            ):
-                assert torch.allclose(one(pairs), other(pairs), atol=1e-12)
-                assert torch.allclose(one.weight(pairs), other.weight(pairs), atol=1e-12)
-                assert torch.equal(one.unit(pairs), other.unit(pairs))
-
-
-def test_half_of_the_negatives_are_kept_by_stochastic_negative_mining_too():
-    scores = regimes.build("random", "cosine", 1).scores
-    pairs = Pairs(scores, torch.eye(*scores.shape, dtype=torch.bool))  # one positive a query, so as many negatives each
-    k = (scores.shape[1] - 1) // 2
-    one, other = losses.top_k(losses.load("sampled_softmax"), k), losses.load("snm", {"fraction": 0.5})
-    assert torch.allclose(one(pairs), other(pairs)) and torch.allclose(one.weight(pairs), other.weight(pairs))
-
-
-def test_semi_hard_negatives_within_the_margin_of_the_triplet_loss_are_all_that_it_pushes_below_the_positive():
-    for seed in range(4):
-        pairs = regimes.build("random", "cosine", seed)
-        triplet = losses.load("triplet", {"margin": 0.2})
-        bounded, free = losses.semi_hard(triplet, 0.2), losses.semi_hard(triplet)
-        one = Pairs(pairs.scores, torch.eye(*pairs.scores.shape, dtype=torch.bool))  # one positive a query
-        assert torch.equal(bounded.weight(one), free.weight(one)) and (free.weight(one) > 0).any()
-        assert not free.weight(one)[one.scores >= one.scores.diagonal()[:, None]].clamp(min=0).any()
-
-
 def test_random_negatives_are_k_of_each_query_and_the_same_for_the_same_step():
     pairs = Pairs(torch.zeros(40, 50), torch.eye(40, 50, dtype=torch.bool))
     loss = losses.random_k("ntxent", 7, seed=3)
@@ -211,12 +177,6 @@ def test_what_cannot_be_kept_is_one_sentence(spelling, given, said):
         losses.load(spelling, given)
 
 
-def test_a_wrong_number_from_python_is_one_sentence():
-    for wrong in (0, True, 1.5, "3"):
-        with pytest.raises(InputError, match=r"top_k\(ntxent\): k must be a whole number of at least 1"):
-            losses.top_k("ntxent", wrong)
-
-
 def test_a_loss_of_embeddings_is_refused():
     def spread(embeddings, labels):
         return embeddings.square().sum(dim=1)
@@ -263,11 +223,3 @@ def test_the_commands_take_it(embeddings, tmp_path):
     assert document["loss"] == {"name": "top_k(ntxent)", "parameters": {"k": 4, "ntxent.temperature": 0.05}}
     assert document["directions"]["q2c"]["contributing_all"]["mean"] == 4
     assert CliRunner().invoke(app, ["count", str(file), "--loss", "top_k(ntxent)"]).exit_code == 2
-
-
-@pytest.mark.parametrize(
-    "spelling", ["top_k(ntxent)", "random_k(smoothap)", "top_k(ce_softmax)", "random_k(magface)", "skip_k(triplet)"]
-)
-def test_verify_finds_no_fault(spelling):
-    data = cocos.measures.verify(losses.load(spelling, {"k": 2}))
-    assert not data.attrs["faults"] and data.attrs["verdict"] == "exact"

@@ -1,7 +1,5 @@
 """Golden data of the warped softmax (tests/data/README.md), and what its paper says of the forces."""
 
-import dataclasses
-import itertools
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -10,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-import oracles
 from cocos import Embeddings, Pairs, losses
 from cocos.counting import statistics, weights
 from cocos.embeddings import scores
@@ -221,47 +218,6 @@ def test_table_iii_functions(name):
     same(found[1], data[f"cor/{name}/grad_proxies"])
 
 
-FUNCTIONS = ("t", "t^2", "sqrt", "t^1.5", "0.97", "2")
-
-
-@pytest.mark.parametrize("f2", FUNCTIONS)
-@pytest.mark.parametrize("f1", FUNCTIONS)
-def test_every_pair_of_functions_keeps_the_contract(regimes, f1, f2):
-    """With seeds of both kinds: the queries of odd ones have one positive."""
-    loss = losses.load("euclidean_softmax", {"f1": f1, "f2": f2, "scale": 1.5})
-    balance = []
-    for (regime, build), seed in itertools.product(regimes, (0, 1)):
-        pairs = build("euclidean", seed)
-        exact, weight = weights.autograd(loss, pairs), loss.weight(pairs)
-        assert (weight - exact).abs().max() <= 1e-10 * max(1.0, exact.abs().max()), regime
-        slow = torch.tensor(oracles.LOSSES["euclidean_softmax"](pairs, f1, f2, 1.5), dtype=torch.float64)
-        assert (loss(pairs) - slow).abs().max() <= 1e-11 * max(1.0, slow.abs().max()), regime
-        unit = loss.unit(pairs)
-        assert (unit > 0).all() and unit.isfinite().all(), regime
-        if regime == "random":
-            balance.append(weight.sum(dim=1).abs().max() / weight.abs().max().clamp(min=1))
-    assert (max(balance) < 1e-12) == loss.balanced == (f1 == f2 and f1 in {"t", "0.97", "2"})
-
-
-@pytest.mark.parametrize("delta", [0, 1, 1.3])
-@pytest.mark.parametrize(
-    ("alpha", "k1", "k2"), [(0, 0.5, 1), (2.0, 0.5, 1.5), (2.0, 1, 1), (2.0, 1, 1.5), (100, 0.5, 1)]
-)
-def test_every_warp_keeps_the_contract(regimes, alpha, k1, k2, delta):
-    loss = losses.load("warped_softmax", {"alpha": alpha, "k1": k1, "k2": k2, "delta": delta, "scale": 1.5})
-    slow_loss = oracles.LOSSES["warped_softmax"]
-    balance = []
-    for (regime, build), seed in itertools.product(regimes, (0, 1)):
-        pairs = build("euclidean", seed)
-        exact, weight = weights.autograd(loss, pairs), loss.weight(pairs)
-        assert (weight - exact).abs().max() <= 1e-10 * max(1.0, exact.abs().max()), regime
-        slow = torch.tensor(slow_loss(pairs, *dataclasses.astuple(loss)), dtype=torch.float64)
-        assert (loss(pairs) - slow).abs().max() <= 1e-11 * max(1.0, slow.abs().max()), regime
-        if regime == "random":
-            balance.append(weight.sum(dim=1).abs().max() / weight.abs().max().clamp(min=1))
-    assert (max(balance) < 1e-12) == loss.balanced == ((alpha, k2) in {(0, 1), (2.0, 1)})
-
-
 def two_classes(own, other=4.0):
     return Pairs(torch.tensor([[-own, -other]], dtype=torch.float64), torch.tensor([[True, False]]))
 
@@ -271,48 +227,6 @@ def test_a_distance_of_exactly_alpha_has_the_outer_slope():
     slopes = [loss.unit(two_classes(own))[0, 0].item() for own in (3.0 - 1e-12, 3.0, 3.0 + 1e-12)]
     assert slopes == [0.5, 1.5, 1.5]
     assert weights.gap(loss, two_classes(3.0)) < 1e-15
-
-
-def test_inside_alpha_the_warp_changes_the_pull_and_not_the_value():
-    warped, plain = losses.load("warped_softmax", {"k1": 0.65, "alpha": 3.0}), losses.load("euclidean_softmax")
-    pairs = two_classes(2.0, 2.5)
-    assert warped(pairs).item() == pytest.approx(plain(pairs).item(), rel=1e-15)
-    same(warped.weight(pairs), plain.weight(pairs) * torch.tensor([[0.65, 1.0]], dtype=torch.float64))
-
-
-@pytest.mark.parametrize("delta", [0.5, 1.3])
-def test_a_multiplier_other_than_one_makes_the_loss_jump_at_alpha(delta):
-    """By T (δ - 1)(1 - k1) α where the softmax is all on the negative, as here."""
-    loss = losses.load("warped_softmax", {"alpha": 300.0, "k1": 0.8, "k2": 1.15, "delta": delta, "scale": 2.0})
-    inside, at = (loss(two_classes(own, 1.0)).item() for own in (300.0 - 1e-9, 300.0))
-    assert inside - at == pytest.approx(2 * (delta - 1) * 0.2 * 300, abs=1e-6)
-
-
-def test_delta_that_is_not_held_constant_is_found_out(random_pairs):
-    class Flowing(losses.warped_softmax.WarpedSoftmax):
-        """Δ with its gradient: the slope inside α is then 1."""
-
-        def __call__(self, pairs):
-            own = torch.where(-pairs.scores < self.alpha, pairs.scores, super().logits(pairs)[0])
-            return pairs.cross_entropy(torch.where(pairs.positive, own, pairs.scores))
-
-    pairs = random_pairs("euclidean", seed=1)
-    assert (-pairs.scores < 3)[pairs.positive].any()
-    assert torch.equal(Flowing()(pairs), losses.load("warped_softmax")(pairs))
-    assert weights.gap(losses.load("warped_softmax"), pairs) < 1e-14
-    assert weights.gap(Flowing(), pairs) > 0.1
-    held = losses.load("warped_softmax")
-    assert (weights.finite_difference(held, pairs) - held.weight(pairs)).abs().max() > 0.1
-
-
-def test_under_squares_the_query_drops_out_of_its_gradient():
-    """∂L/∂q = 2T (Σ_j p_j c_j - c_y): a linear classifier, whose bias is minus the squared norm of the proxy."""
-    data = case("eq4", "default_0")
-    loss, pairs = losses.load("euclidean_softmax", {"f1": "t^2", "f2": "t^2", "scale": 0.3}), pairs_of(data)
-    share = loss.weight(pairs).abs() / loss.unit(pairs)
-    probability = torch.where(pairs.positive, 1 - share, share)
-    expected = 2 * 0.3 * (probability @ data["in/proxies"] - data["in/proxies"][data["in/labels"]])
-    same(gradients(loss, data)[0] * len(share), expected)
 
 
 def test_under_the_root_the_pull_has_no_bound_at_the_own_proxy_and_is_finite_on_it():
@@ -331,50 +245,3 @@ def test_functions_are_read_from_text_and_from_numbers():
     assert load("1", 1.0) == load() and load().balanced
     assert load(0.5, 0.5).balanced and not load(0.5).balanced and not load("t^2", "t^2").balanced
     assert repr(load(0.97)) == "EuclideanSoftmax(f1='0.97', f2='t', scale=1.0)"
-
-
-def test_proxynca_pulls_as_hard_at_every_distance_and_has_no_lower_bound():
-    loss = losses.load("proxynca")
-    scores_ = torch.tensor([[-4.0, -1.0, -2.0], [-1e-3, -1.0, -2.0], [-1e-3, -100.0, -100.0]], dtype=torch.float64)
-    pairs = Pairs(scores_, torch.tensor([[True, False, False]]).expand(3, 3))
-    assert loss.weight(pairs)[:, 0].tolist() == [-9.0, -9.0, -9.0]
-    same(loss.weight(pairs)[:, 1:].sum(dim=1), torch.full((3,), 9.0))
-    assert loss(pairs)[2] < -800
-
-
-def test_the_weight_of_proxynca_pp_is_not_that_of_proxynca(random_pairs):
-    class Confused(losses.proxynca.ProxyNCA):
-        """The positive in the denominator of the weight only."""
-
-        def weight(self, pairs):
-            return losses.load("proxynca_pp").weight(pairs)
-
-    assert weights.gap(losses.load("proxynca"), random_pairs("squared_euclidean")) < 1e-10
-    assert weights.gap(Confused(), random_pairs("squared_euclidean")) > 1
-
-
-def test_proxynca_pp_on_unit_vectors_is_a_softmax_of_cosines(random_pairs):
-    """d² = 2 - 2 cos, so that the temperature is 1/(2λ)."""
-    cosines = random_pairs("cosine", seed=1)
-    squares = cosines.with_scores(2 * cosines.scores - 2)
-    same(losses.load("proxynca_pp")(squares), losses.load("ntxent", {"temperature": 1 / 18})(cosines))
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("euclidean_softmax", {}),
-        ("euclidean_softmax", {"f1": 0.5, "f2": 2, "scale": 1.3}),
-        ("warped_softmax", {"alpha": 0, "delta": 1.3}),
-        ("warped_softmax", {"k1": 1, "k2": 1, "delta": 1.3}),
-    ],
-)
-def test_a_warp_of_one_line_is_a_euclidean_softmax(name, parameters, random_pairs):
-    loss = losses.load(name, parameters)
-    ((other, given, where),) = loss.equals()
-    assert {name, other} == {"euclidean_softmax", "warped_softmax"} and where == "always"
-    for seed in range(4):
-        pairs = random_pairs("euclidean", seed)
-        same(loss(pairs), losses.load(other, given)(pairs))
-        same(loss.weight(pairs), losses.load(other, given).weight(pairs))
-    assert losses.load("warped_softmax").equals() == () == losses.load("euclidean_softmax", {"f1": "sqrt"}).equals()
