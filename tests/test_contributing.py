@@ -3,14 +3,12 @@
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-import children
 import cocos
 from cocos import losses, measures
 from cocos.engine import readers
@@ -205,25 +203,37 @@ def lead(embeddings, loss="ntxent", *, rank: Annotated[int, whole(1, 5)] = 1, **
 '''
 
 
-def test_a_question_is_one_file(tmp_path):
+# Exit code, stdout and stderr of some lines.
+CALLED = """
+import json
+from typer.testing import CliRunner
+from cocos.commands import app
+done = [CliRunner().invoke(app, line) for line in lines]
+print(json.dumps([(each.exit_code, each.stdout, each.stderr) for each in done]))
+"""
+
+
+def test_a_question_is_one_file(tmp_path, fresh):
     """Its command, JSON, table, help and refusals follow from the function."""
     shutil.copytree(ROOT / "cocos", tmp_path / "cocos", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "cocos" / "measures" / "lead.py").write_text(QUESTION, "utf-8")
     np.savez(tmp_path / "rows.npz", query=np.eye(4), candidate=np.eye(4) + 0.5)
-
-    def call(*arguments):
-        return children.run(sys.executable, "-m", "cocos", *arguments, cwd=tmp_path)
-
     asked = ["lead", "rows.npz", "--batch-size", "all"]
-    document = json.loads(call(*asked, "--json").stdout)
+    lines = [[*asked, "--json"], [*asked, "--rank", "2"], ["lead", "--help"], ["--help-all"]]
+    lines += [[*asked, "--rank", "9"], [*asked, "--rank", "x"], [*asked, "--out", "lead.nc"]]
+    done = fresh(
+        f"import os, sys\nos.chdir({str(tmp_path)!r})\nsys.path[:] = ['', *sys.path]\nlines = {lines}\n{CALLED}"
+    )
+    assert done.returncode == 0, done.stderr
+    (_, printed, _), (_, shown, _), (_, text, _), (_, every, _), *wrong, (code, _, _) = json.loads(done.stdout)
+    document = json.loads(printed)
     assert document["loss"]["name"] == "ntxent" and document["batch_size"] == 4
     assert document["directions"]["q2c"]["lead"] == pytest.approx((1.5 - 0.5) / 3**0.5)
-    shown = call(*asked, "--rank", "2").stdout
     assert "Lead of the positives" in shown and re.search(r"^lead of the best positive +\S+ +\S+$", shown, re.MULTILINE)
-    text = call("lead", "--help").stdout
     assert "Subtract the score of a negative" in text and re.search(r"--rank NUMBER +Of the negative, by score\.", text)
-    assert "  lead  " in call("--help-all").stdout
-    for wrong, sentence in {"9": "rank: 9, expected a whole number from 1 to 5", "x": "--rank"}.items():
-        done = call(*asked, "--rank", wrong)
-        assert done.returncode == 2 and sentence in done.stderr and not done.stdout, done.stderr
-    assert call(*asked, "--out", "lead.nc").returncode == 0 and (tmp_path / "lead.nc").is_file()
+    assert "  lead  " in every
+    for (refused, nothing, said), sentence in zip(
+        wrong, ("expected a whole number from 1 to 5", "--rank"), strict=True
+    ):
+        assert refused == 2 and sentence in said and not nothing, said
+    assert code == 0 and (tmp_path / "lead.nc").is_file()

@@ -1,15 +1,15 @@
 """Scores from files: matrices, long tables, preference pairs, TREC runs; a stranger's file gets one sentence."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
-import children
 import cocos
 from cocos.base.errors import InputError
+from cocos.commands import app
 from cocos.engine import rankings
 
 # A small run with ties, some of them only in float32, and its judgements; made at random, seed 11.
@@ -81,6 +81,10 @@ def beir(folder):
     return folder
 
 
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
 @pytest.mark.parametrize("form", [judgements, beir])
 def test_metrics_of_a_run_are_those_of_trec_eval_to_the_last_digit(tmp_path, form):
     scores = cocos.open(run_file(tmp_path), data=form(tmp_path)).embed()
@@ -93,16 +97,10 @@ def test_metrics_of_a_run_are_those_of_trec_eval_to_the_last_digit(tmp_path, for
 
 def test_evaluate_prints_the_means_and_count_takes_the_queries_with_a_listed_positive(tmp_path):
     judged, run = beir(tmp_path), run_file(tmp_path)
-    found = json.loads(
-        children.run(
-            sys.executable, "-m", "cocos", "evaluate", str(run), "--data", str(judged), "--k", "1,5", "--json"
-        ).stdout
-    )
+    found = json.loads(call("evaluate", str(run), "--data", str(judged), "--k", "1,5", "--json").stdout)
     mean = 100 * np.mean([each["ndcg_cut_5"] for each in GOLDEN.values()])
     assert found["directions"]["q2c"]["nDCG@5"]["mean"] == pytest.approx(mean, rel=1e-12)
-    counted = json.loads(
-        children.run(sys.executable, "-m", "cocos", "count", str(run), "--loss", "ntxent", "--json").stdout
-    )
+    counted = json.loads(call("count", str(run), "--loss", "ntxent", "--json").stdout)
     listed = [query for query in GOLDEN if any(QRELS[query].get(name, 0) > 0 for name in RUN[query])]
     assert counted["directions"]["q2c"]["queries"] == len(listed)
     assert counted["checkpoint"]["format"] == "scores"
@@ -120,9 +118,7 @@ def test_a_table_is_read_as_lists_with_their_logq(tmp_path):
     lines = [json.dumps({k: v if k in {"query", "candidate"} else float(v) for k, v in row.items()}) for row in rows]
     (tmp_path / "scores.jsonl").write_text("\n".join(lines))
     assert torch.equal(cocos.open(tmp_path / "scores.jsonl").embed().scores, scores.scores)
-    found = json.loads(
-        children.run(sys.executable, "-m", "cocos", "count", str(path), "--loss", "logq_softmax", "--json").stdout
-    )
+    found = json.loads(call("count", str(path), "--loss", "logq_softmax", "--json").stdout)
     assert found["directions"]["q2c"]["queries"] == 2
 
 
@@ -156,13 +152,10 @@ def test_arrays_are_read(tmp_path):
 def test_preference_pairs_are_counted_with_dpo_unless_a_loss_is_named(tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text("chosen,rejected,reference_chosen,reference_rejected\n-10,-12,-11,-12\n-9,-5,-9,-5\n")
-    found = json.loads(children.run(sys.executable, "-m", "cocos", "count", str(path), "--json").stdout)
+    found = json.loads(call("count", str(path), "--json").stdout)
     assert found["loss"]["name"] == "dpo" and found["directions"]["q2c"]["queries"] == 2
     path.write_text("chosen,rejected\n1,0\n0,1\n")
-    assert (
-        json.loads(children.run(sys.executable, "-m", "cocos", "count", str(path), "--json").stdout)["loss"]["name"]
-        == "bradley_terry"
-    )
+    assert json.loads(call("count", str(path), "--json").stdout)["loss"]["name"] == "bradley_terry"
 
 
 @pytest.mark.parametrize(
@@ -185,8 +178,8 @@ def test_a_bad_table_gets_one_sentence(tmp_path, old, new, why):
     with pytest.raises(InputError, match=why) as error:
         cocos.open(path).embed()
     assert "\n" not in str(error.value) and str(path) in str(error.value)
-    done = children.run(sys.executable, "-m", "cocos", "count", str(path), "--loss", "ntxent")
-    assert done.returncode == 2 and not done.stdout and "Traceback" not in done.stderr
+    done = call("count", str(path), "--loss", "ntxent")
+    assert done.exit_code == 2 and not done.stdout and "Traceback" not in done.stderr
 
 
 def test_bad_arrays_and_runs_get_one_sentence(tmp_path):
@@ -236,7 +229,7 @@ def test_the_push_on_unjudged_candidates_is_counted_and_audited(tmp_path):
     assert found == unjudged and data["rule"].values.tolist() == ["unjudged", "any rule"]
     counted = cocos.measures.count(scores, "ntxent")
     assert counted["marked_negatives"].sum() == len(unjudged)
-    done = children.run(sys.executable, "-m", "cocos", "audit", run, "--data", judged, "--loss", "ntxent", "--json")
+    done = call("audit", run, "--data", judged, "--loss", "ntxent", "--json")
     assert json.loads(done.stdout)["directions"]["q2c"]["rules"]["unjudged"]["suspects"] == len(unjudged)
     query, candidate = cocos.open(run, data=judged).items("train").texts("q2c")
     assert {(query(row), candidate(place)) for row, place in unjudged} <= {(q, d) for q in RUN for d in RUN[q]}
@@ -262,8 +255,8 @@ def test_two_runs_are_compared_query_by_query(tmp_path):
     listed = ranks[0] > 0
     mean = data["difference"].sel(direction="q2c", metric="MRR").item()
     assert mean == pytest.approx(100 * (ranks[1] - ranks[0])[listed].mean())
-    done = children.run(sys.executable, "-m", "cocos", "diff", first, second, "--json")
-    assert done.returncode == 0 and "MRR" in done.stdout
+    done = call("diff", first, second, "--json")
+    assert done.exit_code == 0 and "MRR" in done.stdout
     counted = cocos.measures.diff(cocos.open(first), cocos.open(second), "ntxent")
     assert "contributing" in counted["metric"].values
     with pytest.raises(InputError, match="other queries"):
