@@ -74,10 +74,6 @@ def columns(spelling: str, pairs: Pairs, directions: Sequence[str], *, unit: boo
         directions: blocks of columns that the pairs have.
         unit: divide the rows by their norms.
         graded: the loss compares graded pairs.
-
-    Raises:
-        InputError: queries have different numbers of hard negatives, or there are no grades.
-        Unfit: there are no embeddings, or query i does not match candidate i alone.
     """
     part = rows_of(spelling, pairs)
     queries, candidates = len(part.query), len(part.candidate)
@@ -192,7 +188,7 @@ def own_document_scores(given: BatchColumns, metric: str) -> list[ScoreBlock]:
 def expanded(
     given: BatchColumns, pairs: Pairs, directions: Sequence[str], *, column_by_column: bool
 ) -> tuple[Pairs, Tensor]:
-    """The pairs as a library sees them, (Q, E), where a document of two queries stands twice; and where they are from.
+    """Lay the pairs out as a library sees them, (Q, E): a document of two queries stands twice.
 
     Returns:
         The pairs, without rows, and the column of the given ones of each of their columns, (E,).
@@ -207,20 +203,20 @@ def expanded(
     for name in directions[1:]:
         start = first[name]
         if name == "candidate-candidate":
-            place, mine = (given.index[:, 0], own) if column_by_column else (given.column_index, documents)
-            blocks.append((start + place, torch.zeros_like(mine), ~mine))
+            index, mine = (given.index[:, 0], own) if column_by_column else (given.column_index, documents)
+            blocks.append((start + index, torch.zeros_like(mine), ~mine))
         else:
             blocks.append((start + rows, own if name == "candidate-query" else none, ~own))
         source.append(torch.full_like(blocks[-1][1], SOURCES.index(name), dtype=hard.dtype))
-    place = torch.cat([each for each, _, _ in blocks])
+    index = torch.cat([each for each, _, _ in blocks])
     made = Pairs(
-        pairs.scores[:, place],
+        pairs.scores[:, index],
         torch.cat([positive for _, positive, _ in blocks], dim=1),
         torch.cat([negative for _, _, negative in blocks], dim=1),
-        teacher=None if pairs.teacher is None else pairs.teacher[:, place],
+        teacher=None if pairs.teacher is None else pairs.teacher[:, index],
         source=torch.cat(source, dim=1).to(torch.int8),
     )
-    return made, place
+    return made, index
 
 
 def scores_of_rows(part: Embeddings, metric: str, directions: Sequence[str], *, graded: bool) -> Tensor:

@@ -17,11 +17,11 @@ from cocos.losses.external.guard import (
     Foreign,
     checked,
     derivative,
-    finite,
     gradient,
     guarded,
     per_query,
-    reduced,
+    reduction_notes,
+    require_finite,
     rows_of,
     seeded,
 )
@@ -76,7 +76,7 @@ class Embedded(Foreign):
         return self.matrix is not None and self.matrix.also_read == "rows"
 
     def _rows(self, pairs: Pairs) -> Embeddings:
-        """The rows of a batch."""
+        """Check the rows of a batch and return them."""
         part = rows_of(self.spelling, pairs)
         queries, candidates = pairs.positive.shape
         own = queries == candidates and not part.shared and bool(pairs.positive.diagonal().all())
@@ -98,7 +98,7 @@ class Embedded(Foreign):
         return part
 
     def _order(self, part: Embeddings) -> tuple[Tensor, Tensor]:
-        """Row numbers of queries and candidates in the order in which the loss is handed them."""
+        """Number the queries and the candidates in the order in which the loss is handed them."""
         rows = torch.arange(len(part.query), device=part.query.device)
         columns = torch.arange(len(part.candidate), device=part.query.device)
         if self.sorted_by_group and part.shared:
@@ -108,19 +108,19 @@ class Embedded(Foreign):
         return rows, columns
 
     def _ordered(self, part: Embeddings, rows: Tensor, columns: Tensor) -> Embeddings:
-        """The rows in that order; a labelled set is one matrix, two sides are never the same object."""
+        """Put the rows in that order; a labelled set is one matrix, two sides are never the same object."""
         ordered = part.rows(rows, columns)
         return ordered.with_rows(ordered.query, ordered.query if part.shared else ordered.candidate.clone())
 
     def _run(self, call: Call, part: Embeddings, query: Tensor, candidate: Tensor, see: See) -> Tensor:
-        """The loss of ordered rows, (Q,) or (), a known mean as a sum."""
+        """Compute the loss of ordered rows, (Q,) or (), a known mean as a sum."""
         with guarded(self.spelling), seeded(query.device):
             value = call(part, query, candidate, see)
         value = checked(self.spelling, value, len(query))
         return value * len(query) if self.reduction == "mean" and not value.ndim else value
 
     def _value(self, part: Embeddings, change: Tensor | None = None) -> Tensor:
-        """The loss, (Q,) or (), with a change of its scores, (Q, C)."""
+        """Compute the loss, (Q,) or (), with a change of its scores, (Q, C)."""
         rows, columns = self._order(part)
         ordered = self._ordered(part, rows, columns)
         see: See = _unchanged
@@ -150,22 +150,17 @@ class Embedded(Foreign):
         return found if found is not None and found.metric == known.metric else known
 
     def bind(self, pairs: Pairs) -> "Embedded":
-        """Return the same loss, with its weights settled by one batch.
-
-        Raises:
-            InputError: it returns one number, and its scores are not to be found; it cannot read these embeddings; or
-                it has no gradient.
-        """
+        """Return the same loss, with its weights settled by one batch."""
         if self.traits.bound:
             return self
         loss = self._settle(pairs)
-        value = loss._of_turned(self._rows(pairs))
+        value = loss._of_reversed_candidates(self._rows(pairs))
         if value is not None and not value.requires_grad:
             raise InputError(f"{self.spelling}: {DETACHED}")
         return loss._with_unit(pairs)
 
     def _with_unit(self, pairs: Pairs) -> "Embedded":
-        """The same loss with the unit of the shelf's, where there is one with these weights; a note says which."""
+        """Take the unit of a loss of the shelf with these weights, which a note names, or measure it."""
         if self.unit_ is not None:
             return self.with_unit()
         try:
@@ -179,7 +174,7 @@ class Embedded(Foreign):
         return self.with_unit(note, twin=twin, named=repr(twin))
 
     def _twin(self, pairs: Pairs, weights: Tensor) -> ClosedForm | None:
-        """The loss of the shelf that it is by its parameters, and by its weights of this batch; None without one."""
+        """Find the loss of the shelf that has its parameters, and its weights on this batch; None without one."""
         if self.twins is None or self.traits.weights == "influence":
             return None
         room = torch.finfo(weights.dtype).eps ** 0.5 * weights.abs().max()
@@ -193,7 +188,7 @@ class Embedded(Foreign):
         return None
 
     def _as_read(self, twin: ClosedForm, pairs: Pairs) -> tuple[Pairs, float]:
-        """The pairs as a twin reads them, and the slope of its scores: of unit vectors, -d² is 2 cos - 2.
+        """Score the pairs as a twin does, and tell the slope of its scores: of unit vectors, -d² is 2 cos - 2.
 
         Distances of its own are those of the rows divided by their norms, where they are anything that a twin reads.
         """
@@ -205,8 +200,8 @@ class Embedded(Foreign):
             return pairs, 1.0
         return pairs.with_scores(2 * pairs.scores - 2), 2.0
 
-    def _of_turned(self, part: Embeddings) -> Tensor | None:
-        """The loss of candidates in another order, with a graph if it has one; None where it cannot read them.
+    def _of_reversed_candidates(self, part: Embeddings) -> Tensor | None:
+        """Compute the loss of candidates in another order, with a graph if it has one; None where it cannot read them.
 
         So hinges are unlikely to be inactive.
         """
@@ -233,7 +228,7 @@ class Embedded(Foreign):
             return replace(self, calls=self.calls[:1], traits=traits)
         if found:
             return self._settled(*found[0], value)
-        other = self._of_turned(part)
+        other = self._of_reversed_candidates(part)
         if other is not None and not other.requires_grad and not torch.equal(other, value):
             raise InputError(f"{self.spelling}: {DETACHED}")
         raise InputError(
@@ -242,7 +237,7 @@ class Embedded(Foreign):
         )
 
     def _settled(self, call: Call, matrix: ScoreMatrix, value: Tensor) -> "Embedded":
-        """Bound to the scores that were found."""
+        """Bind the loss to the matrix of scores that was found."""
         if matrix.metric is None:
             read = (
                 f"{'minus the distances' if matrix.sign < 0 else 'the scores'} that it computes, which are no metric "
@@ -256,7 +251,7 @@ class Embedded(Foreign):
         traits = replace(
             self.traits,
             metric=matrix.metric or self.metric,
-            notes=(note, *unweighed, *reduced(value, self.reduction)),
+            notes=(note, *unweighed, *reduction_notes(value, self.reduction)),
             bound=True,
             own_scores=matrix.metric is None,
         )
@@ -266,9 +261,6 @@ class Embedded(Foreign):
         """Loss of each query, (Q,); an equal part of it for each where it returns one number.
 
         If its scores were found, `pairs.scores` minus the scores of the embeddings is added to them.
-
-        Raises:
-            InputError: its gradient in the scores is asked for, and it weighs none.
         """
         loss = self if self.traits.bound else self._settle(pairs)
         part = loss._rows(pairs)
@@ -280,12 +272,7 @@ class Embedded(Foreign):
         return per_query(loss._value(part, change), len(pairs.scores))
 
     def own_weight(self, pairs: Pairs) -> Tensor:
-        """Weights of its scores, or influences of the candidates, (Q, C); 0 for a pair in neither mask.
-
-        Raises:
-            InputError: the loss or its gradient is NaN or infinite, or its scores are computed in another way than in
-                the first batch.
-        """
+        """Weights of its scores, or influences of the candidates, (Q, C); 0 for a pair in neither mask."""
         loss = self.bind(pairs)
         part = loss._rows(pairs)
         if loss.traits.weights == "influence":
@@ -295,13 +282,13 @@ class Embedded(Foreign):
         return torch.where(pairs.positive | pairs.negative, found, 0)
 
     def _influence(self, part: Embeddings) -> Tensor:
-        """Lengths of ∂ loss of query i / ∂ candidate j, (Q, C), one query at a time."""
+        """Compute the lengths of ∂ loss of query i / ∂ candidate j, (Q, C), one query at a time."""
         leaf = part.candidate.detach().clone().requires_grad_()
         with torch.enable_grad():
             value = self._value(part.with_rows(leaf if part.shared else part.query, leaf))
-            finite(self.spelling, value)
+            require_finite(self.spelling, value)
             found = torch.stack([gradient(each, leaf, keep=True).norm(dim=1) for each in value])
-        finite(self.spelling, found, "its gradient is")
+        require_finite(self.spelling, found, "its gradient is")
         if part.shared and found.diagonal().any() and not (found - found.diag().diag()).any():
             raise InputError(
                 f"{self.spelling}: no candidate of the batch enters a query's loss; class weights of its own belong "

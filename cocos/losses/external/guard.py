@@ -36,14 +36,14 @@ DETACHED = "its result has no gradient; it is detached somewhere, or computed wi
 LIBRARY_FOLDERS = tuple(str(Path(path).parent) for path in (torch.__file__, Path(__file__).parent))
 
 
-def _place(error: BaseException) -> str:
+def _where_raised(error: BaseException) -> str:
     """File and line of the innermost frame outside PyTorch and cocos."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith((*LIBRARY_FOLDERS, "<"))]
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
-def shown(spelling: str, given: dict[str, Any]) -> str:
+def on_one_line(spelling: str, given: dict[str, Any]) -> str:
     """Write a loss and its parameters on one line; a file without its folder."""
     return f"{spelling.rpartition('/')[-1]}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
@@ -65,7 +65,7 @@ def guarded(name: str, *, while_: str = "", dtypes: bool = True) -> Generator[No
             where = f" ({error.filename}:{error.lineno})"
             text = error.msg
         else:
-            where, text = _place(error), " ".join(str(error).split())[:300]
+            where, text = _where_raised(error), " ".join(str(error).split())[:300]
         hint = (
             "; with --dtype float32 it sees the dtype of training"
             if dtypes and ("Double" in text or "Float" in text)
@@ -95,11 +95,7 @@ def seeded(device: torch.device) -> Generator[None]:
 
 
 def checked(name: str, value: Any, queries: int) -> Tensor:
-    """Check the value of a loss, (Q,) or ().
-
-    Raises:
-        InputError: it has another type or shape.
-    """
+    """Check the value of a loss, (Q,) or ()."""
     if not isinstance(value, Tensor):
         raise InputError(
             f"{name}: returned {type(value).__name__}, expected one loss per query, ({queries},), or one number"
@@ -111,12 +107,8 @@ def checked(name: str, value: Any, queries: int) -> Tensor:
     return value
 
 
-def finite(name: str, value: Tensor, what: str = "returned") -> None:
-    """Refuse a loss or a gradient that is not a number.
-
-    Raises:
-        InputError: naming the queries.
-    """
+def require_finite(name: str, value: Tensor, what: str = "returned") -> None:
+    """Refuse a loss or a gradient that is not a number."""
     wrong = ~value.isfinite()
     bad = (wrong.any(dim=1) if wrong.ndim == 2 else wrong.reshape(-1)).nonzero().flatten().tolist()
     if bad:
@@ -138,9 +130,9 @@ def derivative(name: str, run: Callable[[Tensor], Tensor], at: Tensor) -> Tensor
     leaf = at.detach().clone().requires_grad_()
     with torch.enable_grad():
         value = run(leaf)
-        finite(name, value)
+        require_finite(name, value)
         found = gradient(value, leaf)
-    finite(name, found, "its gradient is")
+    require_finite(name, found, "its gradient is")
     return found
 
 
@@ -156,7 +148,7 @@ def rows_of(name: str, pairs: Pairs) -> Embeddings:
     return pairs.embeddings
 
 
-def reduced(value: Tensor, reduction: str | None) -> list[str]:
+def reduction_notes(value: Tensor, reduction: str | None) -> list[str]:
     """Describe the reduction of a loss that returns one number."""
     if value.ndim:
         return []
@@ -186,7 +178,7 @@ class Foreign(losses.StatesTraits):
     closed: bool = False
 
     def __repr__(self) -> str:
-        return shown(self.spelling, self.traits.given or {})
+        return on_one_line(self.spelling, self.traits.given or {})
 
     @property
     def spelling(self) -> str:

@@ -109,7 +109,7 @@ class BothWays(losses.StatesTraits):
 
     @cached_property
     def traits(self) -> losses.Traits:  # type: ignore[override]
-        """A share is as that of the loss, but the columns of a matrix do not sum to zero where its rows do."""
+        """Traits of half of the loss: the columns of a matrix need not sum to zero where its rows do."""
         own = losses.traits(self.loss)
         return losses.Traits(
             metric=self.loss.metric,
@@ -121,14 +121,14 @@ class BothWays(losses.StatesTraits):
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query and of its candidate, half of each, (Q,)."""
-        here, there = _both_directions(pairs)
-        return (self.loss(here) + self.loss(there)) / 2
+        asked, answered = _both_directions(pairs)
+        return (self.loss(asked) + self.loss(answered)) / 2
 
     def weight(self, pairs: Pairs) -> Tensor:
         """Half of the weights of both directions, (Q, C)."""
-        here, there = _both_directions(pairs)
-        one, other = self.loss.weight(here) / 2, self.loss.weight(there) / 2
-        return one + other.T if pairs.source is None else torch.cat([one, other], dim=1)
+        asked, answered = _both_directions(pairs)
+        halves = self.loss.weight(asked) / 2, self.loss.weight(answered) / 2
+        return halves[0] + halves[1].T if pairs.source is None else torch.cat(halves, dim=1)
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a negative with all of the probability in both directions: that of the loss.
@@ -136,27 +136,27 @@ class BothWays(losses.StatesTraits):
         So the shares of a query sum to at most 1. One that stands in the softmax of one direction alone has half of its
         probability there.
         """
-        here, _ = _both_directions(pairs)
-        return self.loss.unit(here)
+        asked, _ = _both_directions(pairs)
+        return self.loss.unit(asked)
 
 
 def _both_directions(pairs: Pairs) -> tuple[Pairs, Pairs]:
-    """Pairs that the queries ask for and that their candidates do, without their rows; not checked, for torch.func."""
+    """Split pairs into those that the queries ask for and those that their candidates do; unchecked, for torch.func."""
     if pairs.source is None:
-        return _some(pairs, slice(None)), _some(pairs, slice(None), transposed=True)
+        return _columns_of(pairs, slice(None)), _columns_of(pairs, slice(None), transposed=True)
     back = torch.isin(pairs.source[0], torch.tensor(OF_THE_POSITIVE, device=pairs.source.device, dtype=torch.int8))
     start = int((~back).sum())  # the columns of the candidates come last
-    return _some(pairs, slice(start)), _some(pairs, slice(start, None))
+    return _columns_of(pairs, slice(start)), _columns_of(pairs, slice(start, None))
 
 
-def _some(pairs: Pairs, places: slice, *, transposed: bool = False) -> Pairs:
-    found = {name: getattr(pairs, name)[:, places] for name in ("scores", "positive", "negative")}
+def _columns_of(pairs: Pairs, columns_: slice, *, transposed: bool = False) -> Pairs:
+    found = {name: getattr(pairs, name)[:, columns_] for name in ("scores", "positive", "negative")}
     none = dict.fromkeys(each.name for each in fields(Pairs))
     return pairs.unchecked(**none | ({name: values.T for name, values in found.items()} if transposed else found))
 
 
 def written(loss: losses.Loss) -> str:
-    """A loss of the shelf with its first parameter and those that are not the default."""
+    """Write a loss of the shelf with its first parameter and those that are not the default."""
     if not is_dataclass(loss) or isinstance(loss, BothWays):
         return repr(loss)
     given = [
@@ -191,7 +191,7 @@ class Adapted(Foreign):
         return not self.closed and self.unit_ is None and self.adapter.twin(self.settings) is not None
 
     def _columns(self, pairs: Pairs) -> BatchColumns:
-        """The columns of the pairs."""
+        """Arrange the pairs in columns."""
         found = columns(
             self.spelling, pairs, self.traits.directions, unit=self.adapter.unit_rows, graded=self.traits.graded
         )
@@ -203,7 +203,7 @@ class Adapted(Foreign):
         return found
 
     def _run(self, given: BatchColumns) -> Tensor:
-        """The loss of columns, (), a mean as a sum over the queries."""
+        """Compute the loss of columns, (), a mean as a sum over the queries."""
         with guarded(self.spelling), seeded(given.query.device):
             module = self.build()
             if isinstance(module, torch.nn.Module):
@@ -213,7 +213,7 @@ class Adapted(Foreign):
         return value * len(given.query) if self.adapter.mean else value
 
     def _value(self, pairs: Pairs, change: Tensor) -> Tensor:
-        """The loss, (), with a change of the scores, (Q, W), which requires a gradient."""
+        """Compute the loss, (), with a change of the scores, (Q, W), which requires a gradient."""
         with torch.no_grad():
             given = self._columns(pairs)
             if self.adapter.own_documents:
@@ -233,14 +233,14 @@ class Adapted(Foreign):
         return value
 
     def __call__(self, pairs: Pairs) -> Tensor:
-        """An equal part of the loss for each query, (Q,), with `pairs.scores` in place of the embeddings' scores."""
+        """Give each query an equal part of the loss, (Q,), with `pairs.scores` in place of the embeddings' scores."""
         change = self._change(pairs)
         value = self._value(pairs, change if change.requires_grad else change.requires_grad_())
         value = value if pairs.scores.requires_grad else value.detach()
         return per_query(value, len(pairs.scores))
 
     def _change(self, pairs: Pairs) -> Tensor:
-        """Scores of the pairs minus those of their embeddings, (Q, W): 0 up to rounding, unless others are given."""
+        """Subtract the scores of the embeddings from those of the pairs, (Q, W): 0 up to rounding, unless changed."""
         self._columns(pairs)  # which refuses pairs that do not fit
         return pairs.scores - self._scores(rows_of(self.spelling, pairs)).detach()
 
@@ -256,17 +256,13 @@ class Adapted(Foreign):
 
         A loss of graded pairs has one score of each, so that its gradient is one number a pair; its couples are the
         twin's, where these add up to that number.
-
-        Raises:
-            InputError: the loss or its gradient is NaN or infinite, its scores were not seen, or its couples cannot be
-                told apart.
         """
         found = self._weigh(pairs)
         if self.traits.graded:
             twin = cast(losses.ClosedForm, self.adapter.twin(self.settings))
             couples = twin.weight(pairs)
-            gap = self._uncoupled(pairs, couples, found)
-            if gap > _room(found):
+            gap = self._couples_gap(pairs, couples, found)
+            if gap > _gradient_rounding(found):
                 raise InputError(
                     f"{self.spelling}: its gradient is not that of {written(twin)} (off by "
                     f"{gap:.2g} of the largest), so the couples of graded pairs cannot be told apart"
@@ -274,12 +270,12 @@ class Adapted(Foreign):
             return couples
         return found
 
-    def _uncoupled(self, pairs: Pairs, couples: Tensor, found: Tensor | None = None) -> float:
+    def _couples_gap(self, pairs: Pairs, couples: Tensor, found: Tensor | None = None) -> float:
         """Relative difference of the sums of couples, (Q, Q), from the library's gradient of each graded pair."""
-        return _relative(couples.sum(dim=0), (self._weigh(pairs) if found is None else found).diagonal())
+        return _difference(couples.sum(dim=0), (self._weigh(pairs) if found is None else found).diagonal())
 
     def _tied(self, pairs: Pairs, change: Tensor) -> Tensor:
-        """The change of scores that take part; a score that stands in two softmaxes changes as the first one does."""
+        """Restrict a change to scores that take part; a score that two softmaxes read changes as in the first one."""
         change = torch.where(pairs.positive | pairs.negative, change, 0)
         if self.settings.get("partition") != "per_direction" or pairs.source is None:
             return change
@@ -287,8 +283,8 @@ class Adapted(Foreign):
         start = int((pairs.source[0] != CANDIDATE_QUERY).cumprod(dim=0).sum())  # of the direction candidate-query
         return change.index_put((rows, start + rows), change[rows, rows])
 
-    def _own(self, pairs: Pairs) -> tuple[Pairs, Tensor]:
-        """The pairs of each query and its own documents, (Q, 1 + K), and their columns."""
+    def _own_documents(self, pairs: Pairs) -> tuple[Pairs, Tensor]:
+        """Select the pairs of each query with its own documents, (Q, 1 + K), and their columns."""
         given = self._columns(pairs)
         positive = torch.zeros_like(given.index, dtype=torch.bool)
         positive[:, 0] = True
@@ -297,13 +293,13 @@ class Adapted(Foreign):
     def twin_weight(self, pairs: Pairs) -> Tensor:
         """Weights of the twin, (Q, W), on the columns as the library has them; zero without a twin."""
         twin = cast(losses.ClosedForm | None, self.traits.twin)
-        return torch.zeros_like(pairs.scores) if twin is None else self._of_twin(twin, pairs)
+        return torch.zeros_like(pairs.scores) if twin is None else self._weights_by(twin, pairs)
 
-    def _of_twin(self, twin: losses.ClosedForm, pairs: Pairs) -> Tensor:
+    def _weights_by(self, twin: losses.ClosedForm, pairs: Pairs) -> Tensor:
         if self.traits.matching == "rows" or self.traits.graded:
             return self._tied_weight(pairs, twin.weight(pairs))
         if self.adapter.own_documents:
-            own, index = self._own(pairs)
+            own, index = self._own_documents(pairs)
             return torch.zeros_like(pairs.scores).scatter_add(1, index, twin.weight(own))
         apart = self.adapter.column_by_column
         made, place = expanded(self._columns(pairs), pairs, self.traits.directions, column_by_column=apart)
@@ -316,11 +312,7 @@ class Adapted(Foreign):
             return gradient((self._tied(pairs, leaf) * weights).sum(), leaf)
 
     def bind(self, pairs: Pairs) -> "Adapted":
-        """Return the same loss, with its unit and its notes settled by one batch.
-
-        Raises:
-            InputError: it cannot read these embeddings, or its scores are not found.
-        """
+        """Return the same loss, with its unit and its notes settled by one batch."""
         if self.traits.bound:
             return self
         weights = self.weight(pairs)
@@ -332,8 +324,8 @@ class Adapted(Foreign):
         twin = None if self.unit_ is not None else self.adapter.twin(self.settings)
         unit_note, graded = "", self.traits.graded
         if twin is not None:
-            gap = self._uncoupled(pairs, weights) if graded else _relative(self._of_twin(twin, pairs), weights)
-            if gap <= _room(weights):
+            gap = self._couples_gap(pairs, weights) if graded else _difference(self._weights_by(twin, pairs), weights)
+            if gap <= _gradient_rounding(weights):
                 unit_note = f"its unit is that of {written(twin)}; their weights differ by {gap:.1g} of the largest"
             else:
                 notes.append(f"its weights are not those of {written(twin)}: they differ by {gap:.2g} of the largest")
@@ -353,12 +345,12 @@ class Adapted(Foreign):
             value = self._run(self._columns(pairs.unchecked(embeddings=moved)))
             whole = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
             by_scores = torch.autograd.grad((self._scores(moved) * weights).sum(), leaves)
-        return _relative(torch.cat(by_scores), torch.cat(whole)) <= _room(weights)
+        return _difference(torch.cat(by_scores), torch.cat(whole)) <= _gradient_rounding(weights)
 
     def unit_of_twin(self, pairs: Pairs) -> Tensor:
         """Unit of its twin, of a query's own documents where it reads no others, broadcastable to (Q, C)."""
         alone = self.adapter.own_documents and not self.traits.graded
-        return cast(losses.ClosedForm, self.traits.twin).unit(self._own(pairs)[0] if alone else pairs)
+        return cast(losses.ClosedForm, self.traits.twin).unit(self._own_documents(pairs)[0] if alone else pairs)
 
     def read_by_twin(self, pairs: Pairs) -> bool:
         """Whether its twin reads the scores of these pairs, since there are neither hard negatives nor directions."""
@@ -366,13 +358,14 @@ class Adapted(Foreign):
         return same and cast(losses.ClosedForm, self.traits.twin).metric == self.metric
 
 
-def _relative(one: Tensor, other: Tensor) -> float:
-    """Largest difference in parts of the largest entry."""
-    return ((one - other).abs().max() / other.abs().max().clamp(min=torch.finfo(other.dtype).tiny)).item()
+def _difference(found: Tensor, expected: Tensor) -> float:
+    """Compute the largest difference in parts of the largest entry."""
+    largest = expected.abs().max().clamp(min=torch.finfo(expected.dtype).tiny)
+    return ((found - expected).abs().max() / largest).item()
 
 
-def _room(values: Tensor) -> float:
-    """Relative difference of gradients that are equal up to the rounding of their dtype."""
+def _gradient_rounding(values: Tensor) -> float:
+    """Relative difference up to which gradients of this dtype are equal."""
     return float(torch.finfo(values.dtype).eps ** 0.5)
 
 
@@ -397,11 +390,7 @@ class Library:
     unusable: Mapping[str, str] = field(default_factory=dict)
 
     def adapter(self, spelling: str) -> Adapter:
-        """The adapter of a class; capitals do not matter, nor does the ending `Loss`.
-
-        Raises:
-            InputError: there is none, or it cannot be counted.
-        """
+        """Find the adapter of a class; capitals do not matter, nor does the ending `Loss`."""
         name = spelling.partition(":")[2].strip()
         usable = {each.name: each for each in self.adapters}
         for known in (*usable, *self.unusable):
@@ -413,25 +402,20 @@ class Library:
         raise InputError(f"{words}; any other is named by its module, --loss package.module:{name or 'Class'}")
 
     def canonical(self, spelling: str) -> str:
-        """The name as the library writes it."""
+        """Write the name as the library does."""
         return f"{self.prefix}:{self.adapter(spelling).name}"
 
     def counterpart(self, spelling: str) -> str | None:
         """Name of the loss of the shelf whose recorded parameters it takes."""
         return self.adapter(spelling).counterpart
 
-    def found(self, name: str) -> Any:
-        """A class of the library.
-
-        Raises:
-            InputError: the library is not installed, cannot be imported, or has no such class.
-            ModuleNotFoundError: a package that it needs is not installed; it becomes an InputError.
-        """
+    def imported(self, name: str) -> Any:
+        """Import a class of the library."""
         try:
-            there = importlib.util.find_spec(self.package) is not None
+            installed = importlib.util.find_spec(self.package) is not None
         except (ImportError, ValueError):
-            there = False
-        if not there:
+            installed = False
+        if not installed:
             raise InputError(f"a loss with {self.prefix}: needs {self.package}; pip install {self.install}")
         for place in self.modules:
             with guarded(f"loss {self.prefix}:{name}", while_=f", {self.package} could not be imported", dtypes=False):
@@ -449,20 +433,16 @@ class Library:
 
     def _signature(self, adapter: Adapter) -> dict[str, inspect.Parameter]:
         """Parameters of the constructor that are numbers or words, by name."""
-        takes, made = named(_constructor(self.found(adapter.name))), adapter.parts()
+        takes, made = named(_constructor(self.imported(adapter.name))), adapter.parts()
         return {name: each for name, each in takes.items() if name not in made}
 
     def known(self, spelling: str) -> set[str]:
-        """Names of the parameters that it takes."""
+        """List the names of the parameters that it takes."""
         adapter = self.adapter(spelling)
         return self._signature(adapter).keys() | adapter.call.keys() | adapter.synonyms.keys() | {"unit"}
 
     def qualified(self, spelling: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        """The parameters with a `temperature`, `scale` or `bias` under the library's own name.
-
-        Raises:
-            InputError: one is given twice, or is no number above 0 where it must be.
-        """
+        """Rename a `temperature`, `scale` or `bias` as the library names it."""
         adapter, found = self.adapter(spelling), {}
         for name, value in parameters.items():
             own, number = name, value
@@ -480,13 +460,9 @@ class Library:
         return found
 
     def load(self, spelling: str, given: dict[str, Any]) -> Adapted:
-        """A loss of the library with the parameters of its constructor and of its call, and `unit`.
-
-        Raises:
-            InputError: the library is not installed, or it knows no such loss or parameter.
-        """
+        """Build a loss of the library with the parameters of its constructor and of its call, and `unit`."""
         adapter, spelling = self.adapter(spelling), self.canonical(spelling)
-        cls, fields, usable = self.found(adapter.name), self._signature(adapter), self.known(spelling)
+        cls, fields, usable = self.imported(adapter.name), self._signature(adapter), self.known(spelling)
         own, reserved = parameters_of(spelling, self.qualified(spelling, given), usable - {"unit"})
         for name in (*reserved.keys() - {"unit"}, *own.keys() - usable):
             raise InputError(nearest(f"parameter of {spelling}", name, usable))
@@ -501,7 +477,7 @@ class Library:
         return self._adapted(adapter, spelling, module, build, call, plain | call, reserved.get("unit"))
 
     def of(self, module: nn.Module) -> Adapted | None:
-        """A module of a class of the library, as a loss with its own settings; None: it has no adapter."""
+        """Read a module of a class of the library as a loss with its settings; None: it has no adapter."""
         cls = type(module)
         adapter = next((each for each in self.adapters if each.name == cls.__name__), None)
         if adapter is None or cls.__module__.partition(".")[0] != self.package:
@@ -526,11 +502,11 @@ class Library:
         settings = adapter.read(module) | adapter.call | call
         if why := adapter.refuses(settings):
             raise InputError(f"{spelling}: {why}")
-        begun = {n: v for n, v in adapter.call.items() if n not in call and v is not None}
-        values = " and ".join(f"{name} {value:.6g}" for name, value in begun.items())
+        initial = {n: v for n, v in adapter.call.items() if n not in call and v is not None}
+        values = " and ".join(f"{name} {value:.6g}" for name, value in initial.items())
         remark = (
             f"{values}: {self.package} begins a training there, and a trained model has its own, which "
-            f"{' '.join(f'-p {name}=' for name in begun)} gives"
+            f"{' '.join(f'-p {name}=' for name in initial)} gives"
         )
         traits = losses.Traits(
             metric=str(settings.get("metric", "cosine")),
@@ -554,7 +530,7 @@ class Library:
             adapter=adapter,
             build=build,
             settings=settings,
-            remarks=(remark,) if begun else (),
+            remarks=(remark,) if initial else (),
         )
 
 

@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
@@ -32,7 +32,7 @@ from cocos.losses.external.guard import (
     derivative,
     guarded,
     per_query,
-    reduced,
+    reduction_notes,
     seeded,
 )
 from cocos.losses.external.score_matrix import See, watch_matrices
@@ -50,29 +50,29 @@ from cocos.losses.external.signature import (
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
-    """A user's callable with its own parameters, and the values it receives: role -> name or place of a parameter."""
+class CallByRole:
+    """A user's callable with its parameters; `roles` tells which of them, by name or number, receives which value."""
 
     spelling: str
     target: Any
     roles: dict[str, str]
     given: dict[str, Any]
 
-    def __call__(self, told: dict[str, Any], like: Tensor) -> Any:
-        """Its result for these values of the roles, one loss per query where it can be had.
+    def __call__(self, values_by_role: dict[str, Any], like: Tensor) -> Any:
+        """Call it with these values of the roles; it returns one loss per query where that can be had.
 
         A module is moved to the device and the dtype of `like`, (Q, ...).
         """
-        values = {name: told[role] for role, name in self.roles.items()}
+        values = {name: values_by_role[role] for role, name in self.roles.items()}
         positional = [values[str(i)] for i in range(len(values)) if str(i) in values]
         keywords = {name: value for name, value in values.items() if not name.isdigit()} | self.given
         if self.reduction:
             none = {} if isinstance(self.target, torch.nn.Module) else {"reduction": "none"}
             with contextlib.suppress(Exception):  # an error shows below, in the call as it was given
-                result = self._fresh(like, reduction="none")(*positional, **keywords, **none)
+                result = self._copy_of_target(like, reduction="none")(*positional, **keywords, **none)
                 if isinstance(result, Tensor) and tuple(result.shape) == (len(like),):
                     return result
-        return self._fresh(like)(*positional, **keywords)
+        return self._copy_of_target(like)(*positional, **keywords)
 
     @property
     def reduction(self) -> str | None:
@@ -84,8 +84,8 @@ class Told:
             found = None if parameter is None or "reduction" in self.given else parameter.default
         return found if found in {"mean", "sum"} else None
 
-    def _fresh(self, like: Tensor, reduction: str | None = None) -> Any:
-        """A copy of a module, since it may keep state between calls; anything else is returned as it is."""
+    def _copy_of_target(self, like: Tensor, reduction: str | None = None) -> Any:
+        """Copy a module, since it may keep state between calls; anything else is returned as it is."""
         if not isinstance(self.target, torch.nn.Module):
             return self.target
         module: Any = copy.deepcopy(self.target).to(device=like.device, dtype=like.dtype)
@@ -104,7 +104,7 @@ class OfScores(Foreign):
             them, a function may have some.
     """
 
-    call: Told
+    call: CallByRole
     target: Any
 
     @property
@@ -112,11 +112,7 @@ class OfScores(Foreign):
         return callable(getattr(self.target, "weight", None))
 
     def bind(self, pairs: Pairs) -> "OfScores":
-        """Return the same loss with notes from a first batch; other faults show when it is weighed.
-
-        Raises:
-            InputError: it has no gradient.
-        """
+        """Return the same loss with notes from a first batch; other faults show when it is weighed."""
         notes = []
         try:
             # In another order, so that hinges are unlikely to be inactive.
@@ -127,15 +123,15 @@ class OfScores(Foreign):
             raise InputError(f"{self.spelling}: {DETACHED}")
         if self.gradient == "autograd":
             notes.append(f"its weights are of {self.metric.replace('_', ' ')} scores, by autograd")
-        notes += reduced(value, self.call.reduction)
+        notes += reduction_notes(value, self.call.reduction)
         loss = replace(self, traits=replace(self.traits, notes=tuple(notes)))
         if self.traits.unit_from not in {"given", "own"}:
             with contextlib.suppress(InputError):  # said where it is weighed
                 return loss.with_measured_unit(self.weight(pairs), pairs)
         return loss
 
-    def _told(self, pairs: Pairs) -> dict[str, Any]:
-        """Values of its roles; pairs that take no part are removed if it receives no negatives."""
+    def _values_by_role(self, pairs: Pairs) -> dict[str, Any]:
+        """List the values of its roles; pairs that take no part are removed if it receives no negatives."""
         roles = self.call.roles
         if "pairs" in roles:
             return {"pairs": pairs}
@@ -157,15 +153,15 @@ class OfScores(Foreign):
                 "let it take (scores, positive, negative)"
             )
         if not known.all():  # as a sample and itself in a labelled set
-            place = known.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, : int(counts[0])]
-            scores, positive = scores.gather(1, place), positive.gather(1, place)
+            columns = known.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, : int(counts[0])]
+            scores, positive = scores.gather(1, columns), positive.gather(1, columns)
         return {"scores": scores, "positive": positive}
 
     def _value(self, pairs: Pairs) -> Tensor:
-        """The loss, (Q,) or (), a known mean as a sum."""
-        told, queries = self._told(pairs), len(pairs.scores)
+        """Compute the loss, (Q,) or (), a known mean as a sum."""
+        values, queries = self._values_by_role(pairs), len(pairs.scores)
         with guarded(self.spelling), seeded(pairs.scores.device):
-            value = self.call(told, pairs.scores)
+            value = self.call(values, pairs.scores)
         value = checked(self.spelling, value, queries)
         return value * queries if self.call.reduction == "mean" and not value.ndim else value
 
@@ -174,11 +170,7 @@ class OfScores(Foreign):
         return per_query(self._value(pairs), len(pairs.scores))
 
     def own_weight(self, pairs: Pairs) -> Tensor:
-        """∂ Σ loss / ∂ score, (Q, C): the target's closed form, else by autograd; 0 for a pair in neither mask.
-
-        Raises:
-            InputError: the loss or its gradient is NaN or infinite, or the closed form has the wrong shape.
-        """
+        """∂ Σ loss / ∂ score, (Q, C): the target's closed form, else by autograd; 0 for a pair in neither mask."""
         if self._closed:
             with guarded(self.spelling):
                 found = self.target.weight(pairs)
@@ -190,7 +182,7 @@ class OfScores(Foreign):
         return torch.where(pairs.positive | pairs.negative, found, 0)
 
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
-        """The unit of weights that are known already."""
+        """Compute the unit of weights that are known already."""
         if self.traits.unit_from == "own":
             with guarded(self.spelling):
                 return torch.as_tensor(self.target.unit(pairs)).to(weights)
@@ -205,7 +197,7 @@ class OfScores(Foreign):
 
 
 def _from_file(spelling: str, path: Path, kind: str) -> Any:
-    """The module of a file; it is run again only after it was changed."""
+    """Import the module of a file; it is run again only after it was changed."""
     if not path.is_file():
         raise InputError(f"{kind} {spelling!r}: there is no file {path}")
     path = path.resolve()
@@ -222,55 +214,55 @@ def _from_file(spelling: str, path: Path, kind: str) -> Any:
     return module
 
 
-def _is_there(module: str) -> bool:
+def _module_exists(module: str) -> bool:
     """Whether there is such a module; the packages that contain it are imported."""
     parent, _, _ = module.rpartition(".")
-    return (not parent or _is_there(parent)) and importlib.util.find_spec(module) is not None
+    return (not parent or _module_exists(parent)) and importlib.util.find_spec(module) is not None
 
 
 def located(spelling: str, kind: str = "loss") -> Any:
-    """The object that `package.module:attribute` or `file.py:attribute` names.
+    """Import the object that `package.module:attribute` or `file.py:attribute` names.
 
     Raises:
         InputError: it is not there, or importing it raises.
     """
-    place, _, attribute = spelling.rpartition(":")
-    if not place.strip() or not attribute.strip():
+    module, _, attribute = spelling.rpartition(":")
+    if not module.strip() or not attribute.strip():
         raise InputError(f"{kind} {spelling!r}: write it as package.module:attribute, or file.py:attribute")
     with guarded(f"{kind} {spelling!r}", while_=" could not be imported"):
-        if place.endswith(".py"):
-            found = _from_file(spelling, Path(place), kind)
+        if module.endswith(".py"):
+            found = _from_file(spelling, Path(module), kind)
         else:
             if (here := str(Path.cwd())) not in sys.path:
                 sys.path.insert(0, here)
             importlib.invalidate_caches()
-            if not _is_there(place):
-                raise InputError(f"{kind} {spelling!r}: there is no module {place!r} here or in the environment")
-            found = importlib.import_module(place)
+            if not _module_exists(module):
+                raise InputError(f"{kind} {spelling!r}: there is no module {module!r} here or in the environment")
+            found = importlib.import_module(module)
     for part in attribute.split("."):
         if not hasattr(found, part):
             public = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
-            raise InputError(f"{kind} {spelling!r}: {nearest(f'attribute of {place}', part, public)}")
+            raise InputError(f"{kind} {spelling!r}: {nearest(f'attribute of {module}', part, public)}")
         found = getattr(found, part)
     return found
 
 
-def _call_of(target: Any) -> Any:
-    """The function behind a call of an instance of a class; None for anything else."""
+def _call_of_instances(target: Any) -> Any:
+    """Find the function behind a call of an instance of a class; None for anything else."""
     if not isinstance(target, type):
         return None
     return getattr(target, "forward", None) or inspect.getattr_static(target, "__call__", None)
 
 
 def parameter_names(target: Any) -> set[str] | None:
-    """Names of the parameters that a callable takes; None: any."""
-    signatures = [signature_of(each) for each in (target, _call_of(target)) if each is not None]
+    """List the names of the parameters that a callable takes; None: any."""
+    signatures = [signature_of(each) for each in (target, _call_of_instances(target)) if each is not None]
     names = {name for signature in signatures for name in named(signature)}
     return None if any(map(takes_any, signatures)) else names - {"self"} | set(RESERVED)
 
 
-def _split(spelling: str, target: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The callable, a class built with the parameters of its constructor, and the parameters that are left."""
+def _built(spelling: str, target: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Build a class with the parameters of its constructor; return the callable and the parameters that are left."""
     if not isinstance(target, type):
         return target, given
     signature = signature_of(target)
@@ -287,19 +279,15 @@ def _split(spelling: str, target: Any, given: dict[str, Any]) -> tuple[Any, dict
     return built, left
 
 
-@dataclass(frozen=True, eq=False)
-class _Sides:
-    """A callable of the user's as a loss of embeddings that can be watched."""
+def _of_rows(call: CallByRole) -> Callable[[Embeddings, Tensor, Tensor, See], Any]:
+    """Make a loss of embeddings, whose matrices can be watched, of a callable of the user's."""
 
-    call: Told
-
-    def __call__(self, part: Embeddings, query: Tensor, candidate: Tensor, see: See) -> Any:
-        """Its result."""
-        roles, labels = self.call.roles, part.query_group
+    def watched(part: Embeddings, query: Tensor, candidate: Tensor, see: See) -> Any:
+        roles, labels = call.roles, part.query_group
         if part.proxies and "candidate_labels" not in roles:
             matches = part.candidate_group == part.query_group[:, None]  # its labels are rows of the proxies
             labels = matches.to(torch.int8).argmax(dim=1)
-        told = {
+        values_by_role = {
             "embeddings": query,
             "query": query,
             "candidate": candidate,
@@ -307,11 +295,13 @@ class _Sides:
             "candidate_labels": part.candidate_group.clone(),
         }
         with watch_matrices((len(query), len(candidate)), see):
-            return self.call(told, query)
+            return call(values_by_role, query)
+
+    return watched
 
 
 def of(target: Any, spelling: str, given: dict[str, Any]) -> OfScores | Embedded:
-    """A loss from a callable, or from a class that is built with the parameters.
+    """Make a loss of a callable, or of a class that is built with the parameters.
 
     The names of its parameters (`ROLES`) decide which values it receives: `pairs`; `scores`, `positive` and `negative`,
     (Q, C) each; `embeddings` and `labels`; or `query` and `candidate`, matched row by row or by labels. It returns one
@@ -323,15 +313,12 @@ def of(target: Any, spelling: str, given: dict[str, Any]) -> OfScores | Embedded
         given: parameters, as values or text: keywords of the function, or of the constructor of the class and then of
             the call; and `metric` (of a loss of scores), `unit` (natural size of one weight) and `arguments` (the
             values it receives, in order, if its names do not say it).
-
-    Raises:
-        InputError: it is not callable, its parameters are not understood, or one that is given is unknown.
     """
     signature = signature_of(target)
-    names = set(named(signature)) | set(named(signature_of(_call_of(target))))
+    names = set(named(signature)) | set(named(signature_of(_call_of_instances(target))))
     own, reserved = parameters_of(spelling, given, names)
     given = {name: literal(value) for name, value in given.items()}
-    built, left = _split(spelling, target, own)
+    built, left = _built(spelling, target, own)
     if not callable(built):
         raise InputError(f"{spelling}: of type {type(built).__name__}, expected a function or a class of losses")
     signature = signature_of(built)
@@ -346,11 +333,11 @@ def of(target: Any, spelling: str, given: dict[str, Any]) -> OfScores | Embedded
             raise InputError(nearest(f"parameter of {spelling}", name, usable | set(RESERVED)))
     keywords = {n: value_of(n, v, fields[n]) if n in fields else literal(v) for n, v in left.items()}
     roles = roles_of(spelling, fields, keywords, reserved.get("arguments"))
-    call, unit, metric = Told(spelling, built, roles, keywords), reserved.get("unit"), reserved.get("metric")
+    call, unit, metric = CallByRole(spelling, built, roles, keywords), reserved.get("unit"), reserved.get("metric")
     unit_from = "unknown" if unit is None else "given"
     known = losses.Traits(couples="batch", gradient="autograd", unit_from=unit_from, spelling=spelling, given=given)
     if roles.keys() & {"pairs", "scores"}:
-        return OfScores(traits=_stated(built, known, roles, metric), unit_=unit, call=call, target=built)
+        return OfScores(traits=_stated_traits(built, known, roles, metric), unit_=unit, call=call, target=built)
     if metric is not None:
         raise InputError(f"{spelling}: metric {metric!r} is given, but it reads embeddings and has its own scores")
     labelled = "labels" in roles
@@ -359,14 +346,14 @@ def of(target: Any, spelling: str, given: dict[str, Any]) -> OfScores | Embedded
     return Embedded(
         traits=replace(known, reads="embeddings", matching=matching, sample=sample),
         unit_=unit,
-        calls=(_Sides(call),),
+        calls=(_of_rows(call),),
         needs="one set" if "embeddings" in roles and "candidate" not in roles else None,
         reduction=call.reduction,
     )
 
 
-def _stated(target: Any, known: losses.Traits, roles: Collection[str], metric: str | None) -> losses.Traits:
-    """What a callable of scores can do, as it says itself; one that receives no negatives takes every other pair."""
+def _stated_traits(target: Any, known: losses.Traits, roles: Collection[str], metric: str | None) -> losses.Traits:
+    """Read what a callable of scores states of itself; one that receives no negatives takes every other pair."""
     if getattr(target, "metric", "cosine") not in METRICS and metric is None:
         raise InputError(f"{known.spelling}: its metric is {target.metric!r}, expected one of {', '.join(METRICS)}")
     own = known.unit_from != "given" and callable(getattr(target, "unit", None))
@@ -386,7 +373,7 @@ def _stated(target: Any, known: losses.Traits, roles: Collection[str], metric: s
 
 
 def _target(spelling: str) -> Any:
-    """What a name of another distribution stands for, or the object of a module or a file."""
+    """Find the object of a module or a file, or that of a name of another distribution."""
     if ":" in spelling:
         return located(spelling)
     plugin = cast(plugins.Plugin, plugins.find(plugins.LOSSES, spelling))
@@ -404,7 +391,7 @@ def _like_the_shelf(spelling: str, target: Any) -> bool:
 
 
 def canonical(spelling: str) -> str:
-    """The spelling itself."""
+    """Return the spelling itself."""
     return spelling
 
 
@@ -423,11 +410,7 @@ def qualified(spelling: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(spelling: str, given: dict[str, Any]) -> losses.Loss:
-    """The loss that `package.module:attribute` or `file.py:attribute` names, or that another distribution adds.
-
-    Raises:
-        InputError: it is not there, cannot be a loss, or a parameter is unknown.
-    """
+    """Load the loss that `package.module:attribute` or `file.py:attribute` names, or that another distribution adds."""
     target = _target(spelling)
     if _like_the_shelf(spelling, target):
         return build(spelling, takes_tensors(target), given)

@@ -52,8 +52,8 @@ UNUSABLE = {
 }
 
 
-def _library(part: str) -> Any:
-    """A module of the library."""
+def _module_of_library(part: str) -> Any:
+    """Import a module of the library."""
     try:
         return importlib.import_module(f"{PML_PACKAGE}.{part}")
     except ModuleNotFoundError as error:
@@ -65,11 +65,11 @@ def _library(part: str) -> Any:
 
 
 def _classes(part: str) -> dict[str, type]:
-    return {name: value for name, value in vars(_library(part)).items() if isinstance(value, type)}
+    return {name: value for name, value in vars(_module_of_library(part)).items() if isinstance(value, type)}
 
 
 def _class(spelling: str) -> type:
-    """The class that is named; capitals do not matter, nor does the ending `Loss`."""
+    """Find the class that is named; capitals do not matter, nor does the ending `Loss`."""
     name, classes = spelling[len(PREFIX) :].strip(), _classes("losses")
     for each in classes:
         if name.lower() in {each.lower(), each.lower().removesuffix("loss")}:
@@ -80,17 +80,17 @@ def _class(spelling: str) -> type:
 
 
 def canonical(spelling: str) -> str:
-    """The name as the library writes it."""
+    """Write the name as the library does."""
     return f"{PREFIX}{_class(spelling).__name__}"
 
 
 def qualified(spelling: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters as they are."""
+    """Return the parameters as they are."""
     return parameters
 
 
 def _arguments(cls: Any) -> dict[str, inspect.Parameter]:
-    """Parameters of the constructor, those that it hands on to its base classes too."""
+    """List the parameters of the constructor, with those that it hands on to its base classes."""
     found: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
         if base is nn.Module:
@@ -102,12 +102,12 @@ def _arguments(cls: Any) -> dict[str, inspect.Parameter]:
 
 
 def known(spelling: str) -> set[str]:
-    """Names of the parameters that it takes."""
+    """List the names of the parameters that it takes."""
     return _arguments(_class(spelling)).keys() - SIZES.keys() | {"miner", "unit"}
 
 
-def _object(spelling: str, name: str, chosen: str, arguments: dict[str, Any]) -> Any:
-    """An object of the library by the name of its class."""
+def _built_object(spelling: str, name: str, chosen: str, arguments: dict[str, Any]) -> Any:
+    """Build an object of the library by the name of its class."""
     classes = _classes(OBJECTS[name])
     if chosen not in classes:
         raise InputError(nearest(f"{name} of {spelling}", str(chosen), classes))
@@ -120,7 +120,7 @@ def _object(spelling: str, name: str, chosen: str, arguments: dict[str, Any]) ->
 
 
 @dataclass(frozen=True, eq=False)
-class _Library:
+class _PmlLoss:
     """A loss of the library, built anew for every batch, since some remember earlier ones.
 
     Args:
@@ -146,7 +146,7 @@ class _Library:
         own = {name: sizes[size] for name, size in SIZES.items() if name in takes}
         own |= {name: per_class for name in PER_CLASS if name in takes}
         parts = {
-            name: _object(self.spelling, name, *self.objects[name])
+            name: _built_object(self.spelling, name, *self.objects[name])
             for name in OBJECTS
             if name in self.objects and name in takes
         }
@@ -154,11 +154,11 @@ class _Library:
             warnings.simplefilter("ignore")
             module = self.cls(**own | self.given, **parts)
             if "reducer" not in parts and self.cls.__name__ not in OWN_REDUCER:
-                module.reducer = _library("reducers").DoNothingReducer()
+                module.reducer = _module_of_library("reducers").DoNothingReducer()
         return module
 
     def __call__(self, part: Embeddings, query: Tensor, candidate: Tensor, see: See) -> Tensor:
-        """The loss of each query, (Q,), where it has one, else of the batch, ().
+        """Compute the loss of each query, (Q,), where it has one, else of the batch, ().
 
         Samples, and proxies, come in the order of their classes.
         """
@@ -171,7 +171,7 @@ class _Library:
             arguments = {"ref_emb": candidate, "ref_labels": reference}
         module = self.build(len(part.candidate) // per_class, query.shape[1], per_class).to(query.device)
         if "miner" in self.objects:
-            miner = _object(self.spelling, "miner", *self.objects["miner"])
+            miner = _built_object(self.spelling, "miner", *self.objects["miner"])
             others = () if part.shared or self.proxies else (part.candidate.detach(), reference)
             arguments["indices_tuple"] = miner(part.query.detach(), labels, *others)  # its choice has no gradient
         shape = (len(query), len(candidate))
@@ -191,15 +191,15 @@ class _Library:
                 f"{self.spelling}: it reads one labelled set, and there are queries and other candidates; give a file "
                 "with embeddings and labels"
             ) from None
-        return _summed(result, query) if isinstance(result, dict) else result
+        return _summed_by_query(result, query) if isinstance(result, dict) else result
 
     def _labels(self, part: Embeddings) -> tuple[Tensor, Tensor]:
-        """Small numbers for the groups of both sides."""
+        """Number the groups of both sides."""
         groups = torch.cat([part.query_group, part.candidate_group]).unique(return_inverse=True)[1]
         return groups[: len(part.query_group)].clone(), groups[len(part.query_group) :].clone()
 
     def _of_proxies(self, part: Embeddings) -> tuple[Tensor, int]:
-        """The class of each query as a number of its proxies, and how many proxies a class has."""
+        """Number the class of each query as its proxies are, and count the proxies of a class."""
         classes, sizes = part.candidate_group.unique(return_counts=True)
         per_class = int(sizes[0])
         if (sizes != per_class).any():
@@ -215,20 +215,20 @@ class _Library:
         return labels, per_class
 
     def twins(self, metric: str) -> list[losses.ClosedForm]:
-        """Losses of the shelf whose peer this one is, with these parameters, on scores of this metric."""
+        """List the losses of the shelf whose peer this one is, with these parameters, on scores of this metric."""
         actual = {n: p.default for n, p in _arguments(self.cls).items()} | self.given
         found = []
         for name in losses.names():
             loss = losses.load(name)
             if loss.metric == metric and isinstance(loss, losses.HasPeer):
-                loss = _matched(loss, self.cls.__name__, actual)
+                loss = _with_arguments(loss, self.cls.__name__, actual)
                 miner = loss and loss.peer()[1].get("miner")
                 found += [loss] if loss and miner == self.objects.get("miner", (None,))[0] else []
         return found
 
 
-def _matched(loss: Any, cls: str, actual: dict[str, Any]) -> Any:
-    """A loss of the shelf with the parameters that make its peer this class with these arguments; None: there are none.
+def _with_arguments(loss: Any, cls: str, actual: dict[str, Any]) -> Any:
+    """Give a loss of the shelf the parameters with which its peer is this class with these arguments; None: none do.
 
     A parameter may be the argument, one over it, or the same angle in radians.
     """
@@ -257,7 +257,7 @@ def _matched(loss: Any, cls: str, actual: dict[str, Any]) -> Any:
 
 
 def twin(module: Any) -> tuple[losses.ClosedForm, bool] | None:
-    """The loss of the shelf that equals a module of the library, and whether it normalises the rows; None: none does.
+    """Find the loss of the shelf that equals a module of the library, and whether it normalises rows; None: none does.
 
     The reducer of the module does not matter: a loss of the shelf adds up over its queries.
     """
@@ -274,18 +274,18 @@ def twin(module: Any) -> tuple[losses.ClosedForm, bool] | None:
     given = {name: getattr(module, name) for name in _arguments(cls) if hasattr(module, name)}
     plain = {name: value for name, value in given.items() if isinstance(value, int | float | str)}
     spelling = f"{PREFIX}{cls.__name__}"
-    found = [each for each in _Library(spelling, cls, plain, {}).twins(metric) if _as_usual(each, cls, plain)]
+    found = [each for each in _PmlLoss(spelling, cls, plain, {}).twins(metric) if _others_are_default(each, cls, plain)]
     return (found[0], unit and metric != "cosine") if found else None
 
 
-def _as_usual(loss: Any, cls: Any, given: dict[str, Any]) -> bool:
+def _others_are_default(loss: Any, cls: Any, given: dict[str, Any]) -> bool:
     """Whether arguments that the peer of a loss does not name have their defaults."""
     named = (loss.peer() or ("", {}))[1].keys() | {"collect_stats", "embedding_reg_weight"}
     defaults = {name: each.default for name, each in _arguments(cls).items() if name not in named}
     return all(given[name] == value for name, value in defaults.items() if name in given)
 
 
-def _summed(parts: dict[str, Any], query: Tensor) -> Tensor:
+def _summed_by_query(parts: dict[str, Any], query: Tensor) -> Tensor:
     """Sum an unreduced loss over each query, (Q,); over all, (), if a part belongs to no query."""
     totals, of_batch = query.new_zeros(len(query)), None
     for part in parts.values():
@@ -300,7 +300,7 @@ def _summed(parts: dict[str, Any], query: Tensor) -> Tensor:
     return totals if of_batch is None else totals.sum() + of_batch
 
 
-def _proxies(loss: _Library) -> tuple[str, bool] | None:
+def _proxies(loss: _PmlLoss) -> tuple[str, bool] | None:
     """Find the parameter of one proxy a class by its shape in a trial, and whether a proxy is a row."""
     for name, parameter in loss.build(TRIAL_CLASSES, TRIAL_WIDTH).named_parameters():
         if tuple(parameter.shape) in {(TRIAL_CLASSES, TRIAL_WIDTH), (TRIAL_WIDTH, TRIAL_CLASSES)}:
@@ -309,7 +309,7 @@ def _proxies(loss: _Library) -> tuple[str, bool] | None:
 
 
 def _default_distance(cls: Any, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The distance that a loss has by itself, with some arguments changed."""
+    """Name the distance that a loss has by itself, with some arguments changed."""
     default = cls.get_default_distance(None)
     plain = type(default)()
     kept = {name: getattr(default, name) for name in _arguments(type(default)) if hasattr(default, name)}
@@ -317,14 +317,11 @@ def _default_distance(cls: Any, arguments: dict[str, Any]) -> tuple[str, dict[st
 
 
 def load(spelling: str, given: dict[str, Any]) -> Embedded:
-    """A loss of the library with its own arguments.
+    """Load a loss of the library with its own arguments.
 
     Its distance and its miner are the library's defaults, or the classes that are named (`distance=CosineSimilarity`,
     `distance.power=2`, `miner=MultiSimilarityMiner`). Its parts add up over the queries, as everywhere here, unless a
     reducer is named; ProxyAnchorLoss keeps its own.
-
-    Raises:
-        InputError: the library is not installed, or it knows no such loss or argument.
     """
     cls = _class(spelling)
     spelling = f"{PREFIX}{cls.__name__}"
@@ -359,10 +356,10 @@ def load(spelling: str, given: dict[str, Any]) -> Embedded:
     ]
     if needed:
         raise InputError(f"{spelling}: it needs {' and '.join(needed)}: -p {needed[0]}=...")
-    loss = _Library(spelling, cls, plain, objects)
+    loss = _PmlLoss(spelling, cls, plain, objects)
     loss = replace(loss, proxies=_proxies(loss))
     if "miner" in objects:
-        _object(spelling, "miner", *objects["miner"])
+        _built_object(spelling, "miner", *objects["miner"])
     unit = reserved.get("unit")
     traits = losses.Traits(
         couples="batch",
@@ -385,7 +382,7 @@ def load(spelling: str, given: dict[str, Any]) -> Embedded:
 
 
 def of(module: Any) -> Embedded | None:
-    """The loss that `pml:` and the name of the class load, with the settings of a module.
+    """Load the loss that `pml:` and the name of the class name, with the settings of a module.
 
     Returns:
         None where it has more than they say: proxies of its own, a regularizer, or objects of other kinds.
@@ -401,14 +398,14 @@ def of(module: Any) -> Embedded | None:
         if value is not None and value != arguments[name].default:
             given[name] = value
     own, usual = module.distance, cls.get_default_distance(None)
-    if _numbers(own) != _numbers(usual) or type(own) is not type(usual):
-        plain = _numbers(type(own)())
+    if _settings(own) != _settings(usual) or type(own) is not type(usual):
+        plain = _settings(type(own)())
         given["distance"] = type(own).__name__
-        given |= {f"distance.{name}": value for name, value in _numbers(own).items() if value != plain[name]}
+        given |= {f"distance.{name}": value for name, value in _settings(own).items() if value != plain[name]}
     return load(f"{PREFIX}{cls.__name__}", dict(sorted(given.items())))
 
 
-def _numbers(distance: Any) -> dict[str, Any]:
-    """Settings of a distance, by name."""
+def _settings(distance: Any) -> dict[str, Any]:
+    """List the settings of a distance, by name."""
     names = _arguments(type(distance)).keys() - {*IGNORED_ARGUMENTS}
     return {name: getattr(distance, name) for name in names if isinstance(getattr(distance, name, None), PLAIN_KINDS)}

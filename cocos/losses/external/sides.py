@@ -31,8 +31,8 @@ Encoder = Callable[[Any], Tensor]
 NEGATIVES = ("negatives", "negative", "hard_negatives", "hard_negative")
 
 
-def _value(name: str, found: Any) -> Tensor:
-    """The mean over the queries, (), of a loss that returns one number per query or one number."""
+def _mean_over_queries(name: str, found: Any) -> Tensor:
+    """Average a loss that returns one number per query, or one number, over the queries, ()."""
     if not isinstance(found, Tensor) or found.ndim > 1 or not found.is_floating_point():
         said = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
         raise InputError(f"{name}: it returns {said}, expected one number, or one per query")
@@ -54,10 +54,10 @@ class Annotations:
     groups: Tensor | None = None
 
 
-def _rows(
+def _batch_of(
     query: Tensor, candidate: Tensor, negatives: Tensor | None, annotations: Annotations
 ) -> tuple[Embeddings, Batch]:
-    """A batch of pairs whose rows autograd follows, and which of its rows are what; nothing is checked."""
+    """Make a batch of pairs whose rows autograd follows, and number its rows; nothing is checked."""
     every = candidate if negatives is None else torch.cat([candidate, negatives.flatten(0, 1)])
     row, column = (torch.arange(number, device=query.device) for number in (len(query), len(every)))
     part = object.__new__(Embeddings)
@@ -100,12 +100,7 @@ class Sides:
     annotations: Annotations = Annotations()
 
     def __call__(self, query: Tensor, candidate: Tensor, negatives: Tensor | None = None) -> Tensor:
-        """Mean over the queries, ().
-
-        Raises:
-            InputError: it returns anything but numbers, takes no hard negatives and some are given, or lacks what it
-                reads.
-        """
+        """Average the loss over the queries, ()."""
         for name in self.reads:
             if getattr(self.annotations, name) is None:
                 raise InputError(f"{self.name}: it reads {name} beside the embeddings, which are missing here")
@@ -115,10 +110,10 @@ class Sides:
             raise InputError(
                 f"{self.name}: it takes no hard negatives; give its function a parameter {NEGATIVES[0]!r}, (Q, K, D)"
             )
-        return _value(self.name, self.call(query, candidate, negatives, self.annotations))
+        return _mean_over_queries(self.name, self.call(query, candidate, negatives, self.annotations))
 
     def block(self, rows: slice, query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Tensor:
-        """Mean over some queries, (), against all candidates, their own candidates being put first.
+        """Average the loss over some queries, (), against all candidates, their own candidates being put first.
 
         Args:
             rows: rows of the candidates that belong to the queries.
@@ -134,12 +129,12 @@ class Sides:
 
 
 def _of_shelf(loss: Any, name: str) -> Sides:
-    """A loss of scores, on the candidates and on the columns of its further directions, or on graded pairs."""
+    """Make it of a loss of scores: of the candidates and the columns of its further directions, or of graded pairs."""
     known = losses.traits(loss)
     options: dict[str, Any] = {"metric": loss.metric, "same_group": "negative", "graded": known.graded}
 
     def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, annotations: Annotations) -> Tensor:
-        part, batch = _rows(query, candidate, negatives, annotations)
+        part, batch = _batch_of(query, candidate, negatives, annotations)
         value: Tensor = loss(pairs(part, batch, directions=known.directions, **options))
         return value
 
@@ -149,32 +144,32 @@ def _of_shelf(loss: Any, name: str) -> Sides:
 
 
 def _of_library(loss: Embedded, name: str) -> Sides:
-    """The code of others as it runs in a training: its own number, before anything is looked at in it."""
+    """Make it of the code of others as it runs in a training: its own number, before anything is looked at in it."""
 
     def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, annotations: Annotations) -> Any:
-        part, _ = _rows(query, candidate, negatives, annotations)
+        part, _ = _batch_of(query, candidate, negatives, annotations)
         return loss.calls[0](part, query, part.candidate, lambda matrix: matrix)
 
     return Sides(name, call, columns=True, several="labels")
 
 
 def _of_adapted(loss: Adapted, name: str) -> Sides:
-    """A loss of a library that takes columns, each (Q, D)."""
+    """Make it of a loss of a library that takes columns, each (Q, D)."""
 
     def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, annotations: Annotations) -> Any:
         rows = (query, candidate, *(() if negatives is None else negatives.unbind(dim=1)))
         if loss.adapter.unit_rows:
             rows = tuple(each / length(each)[:, None] for each in rows)
-        told = _annotated(len(query), len(rows) - 2, annotations) if reads else {}
-        return loss.adapter.run(loss.build(), BatchColumns(rows[0], rows[1:], **told), loss.settings)
+        annotated = _annotations_by_column(len(query), len(rows) - 2, annotations) if reads else {}
+        return loss.adapter.run(loss.build(), BatchColumns(rows[0], rows[1:], **annotated), loss.settings)
 
     known = losses.traits(loss)
     reads = (*known.requires, *(["grades"] if known.graded else []))
     return Sides(name, call, columns=loss.adapter.hard_negatives and not known.graded, reads=reads)
 
 
-def _annotated(number: int, hard: int, annotations: Annotations) -> dict[str, Any]:
-    """Annotations by columns: grades, rows of the guide, scores of the teacher with each query's own documents."""
+def _annotations_by_column(number: int, hard: int, annotations: Annotations) -> dict[str, Any]:
+    """Arrange annotations by columns: grades, rows of the guide, scores of the teacher with a query's own documents."""
     own = torch.arange(number)
     index = torch.stack([own, *(number + hard * own + place for place in range(hard))], dim=1)
     teacher = annotations.teacher
@@ -186,7 +181,7 @@ def _annotated(number: int, hard: int, annotations: Annotations) -> dict[str, An
 
 
 def _of_function(target: Any, name: str, given: dict[str, Any]) -> Sides:
-    """A function or module of (query, candidate), and of hard negatives where it has a parameter for them."""
+    """Make it of a function of (query, candidate), and of hard negatives where it has a parameter for them."""
     fields = named(signature_of(target))
     keyword = next((each for each in NEGATIVES if each in fields), None)
 
@@ -244,7 +239,7 @@ def sides(loss: Any, given: dict[str, Any] | None = None) -> Sides:
 
 
 def _named(spelling: str, given: dict[str, Any]) -> Sides:
-    """The function of embeddings of a name: code of the user's that has two sides is called as it is."""
+    """Make it of a name: code of the user's that has two sides is called as it is."""
     if losses.reader_of(spelling) != "own" or ":" not in spelling:
         return sides(losses.load(spelling, given))
     target, left = own.located(spelling), given
@@ -263,21 +258,21 @@ def _named(spelling: str, given: dict[str, Any]) -> Sides:
     return _of_function(target, spelling, {name: literal(value) for name, value in left.items()})
 
 
-def _rows_of(inputs: Any) -> int:
-    """Rows of the inputs of an encoder: the length of a tensor or a list, or of the first one inside."""
+def _number_of_rows(inputs: Any) -> int:
+    """Count the rows of the inputs of an encoder: the length of a tensor or a list, or of the first one inside."""
     if isinstance(inputs, Mapping):
-        return _rows_of(next(iter(inputs.values()))) if inputs else 0
+        return _number_of_rows(next(iter(inputs.values()))) if inputs else 0
     if isinstance(inputs, tuple):
-        return _rows_of(inputs[0]) if inputs else 0
+        return _number_of_rows(inputs[0]) if inputs else 0
     return len(inputs)
 
 
-def _some(inputs: Any, rows: slice) -> Any:
-    """Some rows of tensors, lists, or dicts and tuples of such; anything else as it is."""
+def _part_of(inputs: Any, rows: slice) -> Any:
+    """Select rows of tensors, lists, or dicts and tuples of such; anything else stays as it is."""
     if isinstance(inputs, Mapping):
-        return {name: _some(each, rows) for name, each in inputs.items()}
+        return {name: _part_of(each, rows) for name, each in inputs.items()}
     if isinstance(inputs, tuple):
-        return tuple(_some(each, rows) for each in inputs)
+        return tuple(_part_of(each, rows) for each in inputs)
     return inputs[rows] if isinstance(inputs, Tensor | list) else inputs
 
 
@@ -298,17 +293,13 @@ class Cached:
             raise InputError(f"cached({self.loss.name}): chunk: {self.chunk!r}, expected a whole number of at least 1")
 
     def encode(self, encoder: Encoder, inputs: Any) -> Tensor:
-        """Embeddings of all inputs, (N, D), with the activations of no chunk kept: backward computes them again.
-
-        Raises:
-            InputError: there are no inputs.
-        """
-        number = _rows_of(inputs)
+        """Embed all inputs, (N, D), keeping the activations of no chunk: backward computes them again."""
+        number = _number_of_rows(inputs)
         if not number:
             raise InputError(f"cached({self.loss.name}): no inputs to encode")
         parts = []
         for start in range(0, number, int(self.chunk)):
-            part = _some(inputs, slice(start, start + int(self.chunk)))
+            part = _part_of(inputs, slice(start, start + int(self.chunk)))
             parts.append(checkpoint(encoder, part, use_reentrant=False, preserve_rng_state=True))
         return torch.cat(parts)
 
@@ -318,15 +309,12 @@ class Cached:
         candidate: tuple[Encoder, Any],
         negatives: tuple[Encoder, Any] | None = None,
     ) -> Tensor:
-        """Mean of the loss over the queries, ().
+        """Average the loss over the queries, ().
 
         Args:
             query: the encoder of the queries, and their inputs.
             candidate: likewise, of as many candidates.
             negatives: likewise, of the hard negatives, K for each query, query by query.
-
-        Raises:
-            InputError: the numbers of rows do not fit together.
         """
         asking, asked = self.encode(*query), self.encode(*candidate)
         if len(asking) != len(asked):

@@ -49,11 +49,7 @@ def literal(text: Any) -> Any:
 
 
 def value_of(name: str, text: Any, parameter: inspect.Parameter) -> Any:
-    """A parameter as its annotation or its default has it.
-
-    Raises:
-        InputError: the value is not of that type.
-    """
+    """A parameter as its annotation or its default has it."""
     written = {"float": float, "bool": bool, "str": str}.get(str(parameter.annotation), parameter.annotation)
     kind = written if written in {float, bool, str} else type(parameter.default)
     value = text if kind is str else literal(text)
@@ -86,11 +82,7 @@ def signature_of(target: Any) -> inspect.Signature | None:
 def roles_of(
     spelling: str, fields: dict[str, inspect.Parameter], given: dict[str, Any], arguments: str | None
 ) -> dict[str, str]:
-    """Assign a role to each parameter of the callable: role -> name of the parameter.
-
-    Raises:
-        InputError: its parameters are not understood.
-    """
+    """Assign a role to each parameter of the callable: role -> name of the parameter."""
     if arguments is not None:
         chosen = [part.strip() for part in str(arguments).strip("()[] ").split(",")]
         for role in chosen:
@@ -127,11 +119,7 @@ def roles_of(
 
 
 def parameters_of(spelling: str, given: dict[str, Any], names: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters that are the callable's own, and those that cocos reads: metric, unit, arguments.
-
-    Raises:
-        InputError: a metric or a unit that cannot be used.
-    """
+    """The parameters that are the callable's own, and those that cocos reads: metric, unit, arguments."""
     reserved = {name: literal(given[name]) for name in RESERVED if name in given and name not in names}
     metric, unit = reserved.get("metric"), reserved.get("unit")
     if metric is not None and metric not in METRICS:

@@ -55,7 +55,7 @@ class Sum(losses.StatesTraits):
 
     @property
     def spelling(self) -> str:
-        """The terms as they are written."""
+        """Write the terms with their coefficients."""
         return "+".join(("" if c == 1 else f"{c:.15g}*") + losses.name_of(loss) for c, loss in self.terms)
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class Sum(losses.StatesTraits):
 
     @cached_property
     def traits(self) -> losses.Traits:  # type: ignore[override]
-        """What all terms can do: scores, columns and batches are those of the first one."""
+        """Traits that all terms have: scores, columns and batches are those of the first one."""
         terms = [loss for _, loss in self.terms]
         each = [losses.traits(loss) for loss in terms]
         sources = {own.unit_from for own in each}
@@ -90,11 +90,7 @@ class Sum(losses.StatesTraits):
         )
 
     def bind(self, pairs: Pairs) -> "Sum":
-        """The same sum of terms that have seen a batch.
-
-        Raises:
-            InputError: the weights of a term are not of the scores that the others read.
-        """
+        """Settle the terms by a batch; the weights of each must be of the scores that the others read."""
         terms = tuple((c, loss.bind(pairs) if isinstance(loss, losses.Bindable) else loss) for c, loss in self.terms)
         for _, loss in terms:
             if len(terms) > 1 and losses.traits(loss).own_scores:
@@ -106,17 +102,17 @@ class Sum(losses.StatesTraits):
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,)."""
-        return _total(c * loss(pairs) for c, loss in self.terms)
+        return _added(c * loss(pairs) for c, loss in self.terms)
 
     def weight(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ score, (Q, C): by the closed form of each term that has one, by autograd elsewhere."""
-        return _total(c * weight_of(loss, pairs) for c, loss in self.bind(pairs).terms)
+        return _added(c * weight_of(loss, pairs) for c, loss in self.bind(pairs).terms)
 
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
         """The unit of weights that are known already, broadcastable to (Q, C)."""
         if self.traits.unit_from == "unknown":
             return weights.new_tensor(torch.nan)
-        return _total(c * loss.unit(pairs) for c, loss in self.terms)
+        return _added(c * loss.unit(pairs) for c, loss in self.terms)
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a candidate that has one unit of every term, broadcastable to (Q, C); NaN where one is unknown."""
@@ -125,10 +121,10 @@ class Sum(losses.StatesTraits):
     def radial(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ norm of the query, (Q,), of the terms that read norms; 0 without any."""
         parts = [c * loss.radial(pairs) for c, loss in self.terms if isinstance(loss, losses.ReadsNorms)]
-        return _total(parts) if parts else torch.zeros_like(pairs.scores[:, 0])
+        return _added(parts) if parts else torch.zeros_like(pairs.scores[:, 0])
 
 
-def _total(parts: Iterable[Tensor]) -> Tensor:
+def _added(parts: Iterable[Tensor]) -> Tensor:
     return functools.reduce(torch.add, parts)
 
 
@@ -144,8 +140,8 @@ def unit_of(loss: losses.Loss, weights: Tensor, pairs: Pairs) -> Tensor:
     return loss.unit_of(weights, pairs) if isinstance(loss, losses.UnitOfWeights) else loss.unit(pairs)
 
 
-def _outside(text: str) -> str:
-    """The text with blanks for what stands in parentheses: a sum in them is of a loss that is wrapped."""
+def _outside_parentheses(text: str) -> str:
+    """Blank out what stands in parentheses: a sum in them is of a loss that is wrapped."""
     depth, found = 0, ""
     for letter in text:
         depth -= letter == ")"
@@ -155,20 +151,16 @@ def _outside(text: str) -> str:
 
 
 def terms_of(text: str) -> list[tuple[float, str]]:
-    """Read the coefficients and names of a sum; empty where the text is no sum.
-
-    Raises:
-        InputError: a coefficient that is not above 0, or a term without a loss.
-    """
+    """Read the coefficients and names of a sum; empty where the text is no sum."""
     if Path(text.rpartition(":")[0]).is_file():
         return []  # a folder may have a plus in its name
-    outside = _outside(text)
-    cuts = [-1, *(each.start() for each in re.finditer(r"(?<![\d.][eE])\+", outside)), len(text)]
-    if len(cuts) == 2 and "*" not in outside:
+    outer = _outside_parentheses(text)
+    cuts = [-1, *(each.start() for each in re.finditer(r"(?<![\d.][eE])\+", outer)), len(text)]
+    if len(cuts) == 2 and "*" not in outer:
         return []
     found = []
     for start, end in itertools.pairwise(cuts):
-        part, place = text[start + 1 : end], outside[start + 1 : end].rfind("*")
+        part, place = text[start + 1 : end], outer[start + 1 : end].rfind("*")
         coefficient, star, name = part[: max(place, 0)], place >= 0, part[place + 1 :]
         try:
             value = float(coefficient) if star else 1.0
@@ -189,16 +181,12 @@ def terms_of(text: str) -> list[tuple[float, str]]:
 
 
 def canonical(text: str) -> str:
-    """The sum as `Sum.spelling` writes it."""
+    """Write the sum as `Sum.spelling` does."""
     return "+".join(("" if c == 1 else f"{c:.15g}*") + name for c, name in terms_of(text))
 
 
 def qualified(text: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters with the name of their term before each.
-
-    Raises:
-        InputError: no term has it, or more than one.
-    """
+    """Put the name of its term before each parameter."""
     names = [name for _, name in terms_of(text)]
     owned = [losses.known(name) for name in names]
     found = {}
@@ -226,7 +214,7 @@ def qualified(text: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def known(text: str) -> set[str] | None:
-    """Names of the parameters of all terms, with the name of the term before each; None: any."""
+    """List the parameters of all terms, with the name of the term before each; None: any."""
     found = set()
     for _, name in terms_of(text):
         own = losses.known(name)
@@ -237,11 +225,7 @@ def known(text: str) -> set[str] | None:
 
 
 def load(text: str, parameters: dict[str, Any]) -> Sum:
-    """Build a sum from its terms; a parameter is `TERM.NAME`, or `NAME` where one term alone has it.
-
-    Raises:
-        InputError: a term or a parameter that cannot be used, or a loss that occurs twice.
-    """
+    """Build a sum from its terms; a parameter is `TERM.NAME`, or `NAME` where one term alone has it."""
     terms = terms_of(text)
     names = [name for _, name in terms]
     for name in names:

@@ -48,7 +48,7 @@ class Unit:
 
 
 @dataclass(frozen=True, eq=False)
-class _Compared:
+class _SomeQueries:
     """Some queries of a batch, in float64 where the device has it; (q, C) each.
 
     Args:
@@ -116,22 +116,22 @@ def found(
         >>> found.share, [round(size, 2) for size in found.size.flatten().tolist()]
         ('probability', [10.0, 10.0])
     """
-    rows = _rows(scores, weights, positive, negative, upstream)
+    rows = _some_queries(scores, weights, positive, negative, upstream)
     if kind in {"hinge", None}:
-        error, unit = _of_hinge(rows, sure=kind == "hinge")
+        error, unit = _hinge_error(rows, sure=kind == "hinge")
         if error <= rows.close:
             return _unit(unit, False, positive, "hinge")
     if kind in {"softmax", None}:
         for logits in _logits(rows, scores.dtype, factor):
-            for forms in (_of_one, _of_several):
-                tried = [_compared(rows, *form) for form in forms(rows, logits)]
+            for forms in (_forms_of_one_positive, _forms_of_positives):
+                tried = [_difference_from(rows, *form) for form in forms(rows, logits)]
                 errors = torch.stack([error for error, _, _ in tried]).tolist()  # one transfer from the device
                 level = [max(error, rows.close / 100) for error in errors]  # of two forms as good, the first
                 best = level.index(min(level))
                 if errors[best] <= rows.close:
                     return _unit(*tried[best][1:], positive, "softmax")
     if kind in {"sigmoid", None}:
-        error, unit, each = _compared(rows, _of_sigmoid(rows, factor), False)
+        error, unit, each = _difference_from(rows, _sigmoid_form(rows, factor), False)
         size = rows.weights.abs()
         even = size.amax() <= (1 + rows.close) * size.masked_fill(size == 0, torch.inf).amin()  # of a step, no sigmoid
         if error <= rows.close and not even:
@@ -168,7 +168,9 @@ def _unit(unit: Tensor, each: bool, positive: Tensor, form: str) -> Unit:
     return Unit(size, SHARES[form], form)
 
 
-def _rows(scores: Tensor, weights: Tensor, positive: Tensor, negative: Tensor, upstream: Tensor | None) -> _Compared:
+def _some_queries(
+    scores: Tensor, weights: Tensor, positive: Tensor, negative: Tensor, upstream: Tensor | None
+) -> _SomeQueries:
     queries, candidates = scores.shape
     about = torch.finfo(scores.dtype)
     normal = about.smallest_normal / (1 if upstream is None else upstream.detach().abs())
@@ -178,7 +180,7 @@ def _rows(scores: Tensor, weights: Tensor, positive: Tensor, negative: Tensor, u
     part = positive | negative
     weights = torch.where(part, weights, 0).to(dtype)
     pushed = negative & (weights > 0)
-    return _Compared(
+    return _SomeQueries(
         torch.where(part, scores, 0).to(dtype),
         weights,
         positive.to(dtype),
@@ -191,7 +193,7 @@ def _rows(scores: Tensor, weights: Tensor, positive: Tensor, negative: Tensor, u
     )
 
 
-def _logits(rows: _Compared, dtype: torch.dtype, factor: float | None) -> Iterator[Tensor]:
+def _logits(rows: _SomeQueries, dtype: torch.dtype, factor: float | None) -> Iterator[Tensor]:
     """Yield the logits, (q, C): the scores times the slope of log weights over scores; in half precision, rounded.
 
     The negatives of each query have a line of their own, and all lines one slope: weighted least squares.
@@ -209,66 +211,66 @@ def _logits(rows: _Compared, dtype: torch.dtype, factor: float | None) -> Iterat
     yield rows.scores * slope
 
 
-def _softmax(rows: _Compared, logits: Tensor) -> tuple[Tensor, Tensor]:
+def _softmax(rows: _SomeQueries, logits: Tensor) -> tuple[Tensor, Tensor]:
     """Sizes exp(logit - largest one of the query), 0 where a pair takes no part, (q, C), and their sum of negatives."""
     top = logits.masked_fill(rows.part == 0, -torch.inf).amax(dim=1, keepdim=True)
     size = (logits - torch.where(top.isfinite(), top, 0)).clamp(max=0).exp() * rows.part
     return size, (size * rows.pushed).sum(dim=1, keepdim=True)
 
 
-def _over(values: Tensor, total: Tensor) -> Tensor:
+def _ratio(values: Tensor, total: Tensor) -> Tensor:
     return values / torch.where(total > 0, total, 1)
 
 
-def _of_one(rows: _Compared, logits: Tensor) -> Iterator[tuple[Tensor, bool]]:
+def _forms_of_one_positive(rows: _SomeQueries, logits: Tensor) -> Iterator[tuple[Tensor, bool]]:
     """Yield the weights over unit and number of positives of NT-Xent and DCL, and that they are per positive."""
     size, away = _softmax(rows, logits)
     some = (away > 0).to(size.dtype)
-    part = _over(size * rows.pushed, away)
-    left = rows.positive * _over(away, size + away) * some
+    part = _ratio(size * rows.pushed, away)
+    left = rows.positive * _ratio(away, size + away) * some
     yield left.sum(dim=1, keepdim=True) * part - left, True
     yield rows.number * part - rows.positive * some, True
 
 
-def _of_several(rows: _Compared, logits: Tensor) -> Iterator[tuple[Tensor, bool]]:
+def _forms_of_positives(rows: _SomeQueries, logits: Tensor) -> Iterator[tuple[Tensor, bool]]:
     """Yield the weights of SupCon, as mean and as sum over the positives, and of the positives' softmax as a whole."""
     size, away = _softmax(rows, logits)
     some = ((away > 0) & (rows.number > 0)).to(size.dtype)
     near = (size * rows.positive).sum(dim=1, keepdim=True)
-    part = _over(size, near + away) * some
-    mean = part - rows.positive * _over(some, rows.number)
+    part = _ratio(size, near + away) * some
+    mean = part - rows.positive * _ratio(some, rows.number)
     yield mean, False
     yield mean * rows.number, True
-    yield part - _over(size * rows.positive, near) * some, False
+    yield part - _ratio(size * rows.positive, near) * some, False
 
 
-def _compared(rows: _Compared, form: Tensor, each: bool) -> tuple[Tensor, Tensor, bool]:
+def _difference_from(rows: _SomeQueries, form: Tensor, each: bool) -> tuple[Tensor, Tensor, bool]:
     """Difference of the shares from a closed form, (), the unit, (), and whether it is per positive.
 
     The difference is in parts of the sum of the shares.
     """
     unit = (rows.weights * rows.pushed).sum() / (form * rows.pushed).sum()
     number = rows.number.clamp(min=1) if each else 1
-    apart = ((rows.weights / unit - form) / number).abs().sum()
+    difference = ((rows.weights / unit - form) / number).abs().sum()
     room = (ROUNDED_PULL * torch.finfo(torch.float32).eps + rows.lost / unit) / rows.close
-    error = apart / ((form / number).abs().sum() + len(form) * room)
+    error = difference / ((form / number).abs().sum() + len(form) * room)
     pulled = (rows.weights * rows.negative < 0).any()
     return torch.where((unit > 0) & unit.isfinite() & ~pulled & error.isfinite(), error, torch.inf), unit, each
 
 
-def _of_sigmoid(rows: _Compared, factor: float | None) -> Tensor:
+def _sigmoid_form(rows: _SomeQueries, factor: float | None) -> Tensor:
     """Weights of SigLIP over their unit, (q, C), with the scale, bias and unit that are fitted to their logarithms."""
     size = rows.weights.abs()
     known = rows.part * (size > 0)
     heights = torch.where(known > 0, size, 1).log()
     sides = [size * known * side for side in (rows.pushed, rows.positive)]
-    share = sum(_over(each, each.sum()) for each in sides)  # of the sum of squares, half a side
+    share = sum(_ratio(each, each.sum()) for each in sides)  # of the sum of squares, half a side
     side = rows.pushed - rows.positive
     # Starts where all negatives have small probabilities: log weight = log unit + bias + scale * score.
-    part = _over(sides[0], sides[0].sum())
+    part = _ratio(sides[0], sides[0].sum())
     over, up = (each - (part * each).sum() for each in (rows.scores, heights))
     scale = (part * over * up).sum() / (part * over.square()).sum() if factor is None else size.new_tensor(factor)
-    unit = (_over(sides[1], sides[1].sum()) * heights).sum()
+    unit = (_ratio(sides[1], sides[1].sum()) * heights).sum()
     fitted = torch.stack([unit, scale, (part * (heights - scale * rows.scores)).sum() - unit])
     for _ in range(STEPS):
         signed = side * (fitted[1] * rows.scores + fitted[2])
@@ -282,7 +284,7 @@ def _of_sigmoid(rows: _Compared, factor: float | None) -> Tensor:
     return side * (side * (fitted[1] * rows.scores + fitted[2])).sigmoid() * rows.part
 
 
-def _of_hinge(rows: _Compared, *, sure: bool) -> tuple[Tensor, Tensor]:
+def _hinge_error(rows: _SomeQueries, *, sure: bool) -> tuple[Tensor, Tensor]:
     """Difference of the shares from whole numbers of violations, (), and the unit, (): the smallest weight; 1 for none.
 
     A negative violates no more positives than there are, and push equals pull for every query.
@@ -301,11 +303,11 @@ def _of_hinge(rows: _Compared, *, sure: bool) -> tuple[Tensor, Tensor]:
     uneven = (rows.weights.sum(dim=1).abs() / push.sum(dim=1).clamp(min=unit)).amax()
     fits = (whole <= rows.number).all() & ((rows.weights >= 0) | (rows.positive > 0)).all()
     if not sure:
-        fits &= rows.pushed.any() & _parted(rows, whole.clamp(max=share.shape[1]).nan_to_num().long())
+        fits &= rows.pushed.any() & _one_margin_fits(rows, whole.clamp(max=share.shape[1]).nan_to_num().long())
     return torch.where(fits, torch.maximum(error, uneven), torch.inf), unit
 
 
-def _parted(rows: _Compared, violated: Tensor) -> Tensor:
+def _one_margin_fits(rows: _SomeQueries, violated: Tensor) -> Tensor:
     """Whether one margin makes these numbers of violated positives, (q, C): of all negatives, or of the hardest, ()."""
     positives = rows.scores.masked_fill(rows.positive == 0, torch.inf).sort(dim=1).values
     ends = torch.cat([torch.full_like(positives[:, :1], -torch.inf), positives], dim=1)

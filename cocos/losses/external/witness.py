@@ -34,9 +34,6 @@ def weights(loss: Embedded, pairs: Pairs) -> Tensor:
         loss: bound.
         pairs: in float64, that `unfit` does not refuse.
 
-    Raises:
-        InputError: the pairs are refused, or the code does not take rows of other widths.
-
     Examples:
         >>> def mine(query, candidate):
         ...     scores = 5 * torch.cosine_similarity(query[:, None], candidate[None], dim=2)

@@ -62,12 +62,12 @@ class Wrapped(losses.StatesTraits):
 
     @cached_property
     def traits(self) -> losses.Traits:  # type: ignore[override]
-        """Those of the loss, with another name, and without those by which a reader would count it."""
-        head = _head(losses.name_of(self.loss))
+        """Traits of the loss, with another name, and without those by which a reader would count it."""
+        prefix = _prefix(losses.name_of(self.loss))
         return replace(
             losses.traits(self.loss),
             spelling=self.spelling,
-            given=self.own | {f"{head}{key}": value for key, value in losses.parameters(self.loss).items()},
+            given=self.own | {f"{prefix}{key}": value for key, value in losses.parameters(self.loss).items()},
             wrapped=self.loss,
             softmax_scale=None,
             source_scales=None,
@@ -107,43 +107,45 @@ class KeptNegatives(Wrapped):
 
     @cached_property
     def traits(self) -> losses.Traits:  # type: ignore[override]
-        """Those of the loss; the terms of a sum have the same choice each."""
+        """Traits of the loss; the terms of a sum have the same choice each."""
         own = super().traits
         terms = tuple((c, cast(losses.Loss, replace(self, loss=term))) for c, term in own.terms)
         return replace(own, terms=terms, draws=self.draws or own.draws)
 
     def negatives(self, pairs: Pairs) -> Tensor:
-        """Negatives that take part, (Q, C) bool."""
+        """Choose the negatives that take part, (Q, C) bool."""
         raise NotImplementedError
 
-    def kept(self, pairs: Pairs) -> Pairs:
-        """The same pairs, in which the negatives that were not chosen take no part."""
+    def reduced(self, pairs: Pairs) -> Pairs:
+        """Leave the negatives that were not chosen out of the pairs."""
         return pairs.with_negative(self.negatives(pairs))
 
     def bind(self, pairs: Pairs) -> Self:
-        """The same choice for a loss that has seen a batch."""
-        return replace(self, loss=self.loss.bind(self.kept(pairs))) if isinstance(self.loss, losses.Bindable) else self
+        """Settle the loss by a batch of its kept negatives."""
+        if not isinstance(self.loss, losses.Bindable):
+            return self
+        return replace(self, loss=self.loss.bind(self.reduced(pairs)))
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), for its positives and the chosen negatives."""
-        return self.loss(self.kept(pairs))
+        return self.loss(self.reduced(pairs))
 
     def weight(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ score, (Q, C): the weights of the loss for the kept pairs, 0 for other negatives."""
-        return weight_of(self.loss, self.kept(pairs))
+        return weight_of(self.loss, self.reduced(pairs))
 
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
         """The unit of weights that are known already: that of the loss for the kept pairs, broadcastable to (Q, C)."""
-        return unit_of(self.loss, weights, self.kept(pairs))
+        return unit_of(self.loss, weights, self.reduced(pairs))
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Natural size of one weight of the loss for the kept pairs, broadcastable to (Q, C)."""
-        return self.loss.unit(self.kept(pairs))
+        return self.loss.unit(self.reduced(pairs))
 
     def radial(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ norm of the query, (Q,), for the kept pairs; 0 where the loss reads no norms."""
-        kept, reads = self.kept(pairs), isinstance(self.loss, losses.ReadsNorms)
-        return self.loss.radial(kept) if reads else torch.zeros_like(kept.scores[:, 0])  # type: ignore[attr-defined]
+        reduced, reads = self.reduced(pairs), isinstance(self.loss, losses.ReadsNorms)
+        return self.loss.radial(reduced) if reads else torch.zeros_like(reduced.scores[:, 0])  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ class TopK(KeptNegatives):
     word: ClassVar[str] = "top_k"
 
     def negatives(self, pairs: Pairs) -> Tensor:
-        """The k hardest negatives of each query, (Q, C) bool."""
+        """Choose the k hardest negatives of each query, (Q, C) bool."""
         scores = pairs.scores.detach().masked_fill(~pairs.negative, -torch.inf)
         if self.k >= scores.shape[1]:
             return pairs.negative
@@ -193,7 +195,7 @@ class RandomK(KeptNegatives):
         return cast(losses.TrainingLoss, replace(self, step=step))
 
     def negatives(self, pairs: Pairs) -> Tensor:
-        """The k random negatives of each query, (Q, C) bool."""
+        """Choose k random negatives of each query, (Q, C) bool."""
         if self.k >= pairs.scores.shape[1]:
             return pairs.negative
         row, column = (torch.arange(number, device=pairs.scores.device) for number in pairs.scores.shape)
@@ -218,7 +220,7 @@ class SkipK(KeptNegatives):
     word: ClassVar[str] = "skip_k"
 
     def negatives(self, pairs: Pairs) -> Tensor:
-        """All negatives of each query but the k hardest, (Q, C) bool."""
+        """Choose all negatives of each query but the k hardest, (Q, C) bool."""
         return pairs.negative & ~TopK(self.loss, self.k).negatives(pairs)
 
 
@@ -239,22 +241,22 @@ class SemiHard(KeptNegatives):
     word: ClassVar[str] = "semi_hard"
 
     def negatives(self, pairs: Pairs) -> Tensor:
-        """The negatives between a positive less the margin and this positive, both excluded, (Q, C) bool."""
-        scores, kept = pairs.scores.detach(), torch.zeros_like(pairs.negative)
+        """Choose the negatives between a positive less the margin and this positive, both excluded, (Q, C) bool."""
+        scores, chosen = pairs.scores.detach(), torch.zeros_like(pairs.negative)
         reach = torch.inf if self.margin is None else self.margin
         for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
             positive = scores.gather(1, index)
-            kept |= filled & (scores < positive) & (scores > positive - reach)
-        return kept & pairs.negative
+            chosen |= filled & (scores < positive) & (scores > positive - reach)
+        return chosen & pairs.negative
 
 
 def _signed(number: int) -> int:
-    """The int64 with the lowest 64 bits of a whole number."""
+    """Return the int64 with the lowest 64 bits of a whole number."""
     return (number + 2**63) % 2**64 - 2**63
 
 
-def _shortened(pairs: Pairs, loss: losses.Loss, dim: int) -> Pairs:
-    """The pairs as the first dimensions of their rows score them; not checked, so that autograd follows the rows."""
+def _truncated_pairs(pairs: Pairs, loss: losses.Loss, dim: int) -> Pairs:
+    """Score pairs by the first dimensions of their rows; not checked, so that autograd follows the rows."""
     part = pairs.embeddings
     if part is None:
         raise InputError(
@@ -315,8 +317,8 @@ class Layers(Wrapped):
                 f"{self.spelling}: {losses.name_of(self.loss)} reads {reads}, so that it cannot read fewer dimensions"
             )
 
-    def of_each(self) -> list[tuple[float, int]]:
-        """Factor of each number of dimensions."""
+    def factors_and_dims(self) -> list[tuple[float, int]]:
+        """List each number of dimensions with its factor."""
         return list(zip(self.factors or (1.0,) * len(self.dims), self.dims, strict=True))
 
     @classmethod
@@ -331,7 +333,7 @@ class Layers(Wrapped):
 
     @cached_property
     def traits(self) -> losses.Traits:  # type: ignore[override]
-        """Those of the loss; it reads embeddings, and adds up several matrices of scores."""
+        """Traits of the loss; it reads embeddings, and adds up several matrices of scores."""
         of_loss = losses.traits(self.loss)
         return replace(
             super().traits,
@@ -346,27 +348,23 @@ class Layers(Wrapped):
         )
 
     def bind(self, pairs: Pairs) -> "Layers":
-        """The same for a loss that has seen a batch of all dimensions that it reads."""
+        """Settle the loss by a batch of all dimensions that it reads."""
         if not isinstance(self.loss, losses.Bindable):
             return self
-        return replace(self, loss=self.loss.bind(_shortened(pairs, self.loss, self.dims[-1])))
+        return replace(self, loss=self.loss.bind(_truncated_pairs(pairs, self.loss, self.dims[-1])))
 
-    def _each(self, pairs: Pairs) -> list[tuple[float, Pairs]]:
-        """Factor and pairs of each number of dimensions."""
-        return [(c, _shortened(pairs, self.loss, dim)) for c, dim in self.of_each()]
+    def _truncations(self, pairs: Pairs) -> list[tuple[float, Pairs]]:
+        """List the pairs of each number of dimensions with their factor."""
+        return [(c, _truncated_pairs(pairs, self.loss, dim)) for c, dim in self.factors_and_dims()]
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Sum of the losses of each query, (Q,)."""
-        return torch.stack([c * self.loss(cut) for c, cut in self._each(pairs)]).sum(dim=0)
+        return torch.stack([c * self.loss(cut) for c, cut in self._truncations(pairs)]).sum(dim=0)
 
     def shares(self, pairs: Pairs) -> Tensor:
-        """Signed share of each pair at each number of dimensions, (dims, Q, C): weight over unit.
-
-        Raises:
-            InputError: the unit of the loss is not known.
-        """
+        """Signed share of each pair at each number of dimensions, (dims, Q, C): weight over unit."""
         found = []
-        for _, cut in self._each(pairs):
+        for _, cut in self._truncations(pairs):
             weights = weight_of(self.loss, cut)
             unit = unit_of(self.loss, weights, cut)
             if unit.isnan().any():
@@ -396,18 +394,14 @@ class Matryoshka(Layers):
         """List the losses that are counted in its place, by a label for each."""
         name = losses.name_of(self.loss)
         made: dict[str, losses.Loss] = {
-            f"{name}, {dim} dimensions": Truncated(self.loss, (dim,), (c,)) for c, dim in self.of_each()
+            f"{name}, {dim} dimensions": Truncated(self.loss, (dim,), (c,)) for c, dim in self.factors_and_dims()
         }
         made[f"{name}, at any"] = AnyOfDims(self.loss, self.dims, self.factors)
         made[f"{name}, at all"] = AllOfDims(self.loss, self.dims, self.factors)
         return made
 
     def weight(self, pairs: Pairs) -> Tensor:
-        """Refuse: there are weights for each number of dimensions.
-
-        Raises:
-            InputError: always.
-        """
+        """Refuse: there are weights for each number of dimensions."""
         first = f'"{Truncated.word}({losses.name_of(self.loss)})" -p dims={self.dims[0]}'
         raise InputError(
             f"{self.spelling}: it has a matrix of scores for each of {len(self.dims)} numbers of dimensions, so no "
@@ -428,12 +422,12 @@ class Truncated(Layers):
 
     def weight(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ score of the first dimensions, (Q, C), times the factor."""
-        ((factor, cut),) = self._each(pairs)
+        ((factor, cut),) = self._truncations(pairs)
         return factor * weight_of(self.loss, cut)
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Natural size of one weight of the loss, times the factor, broadcastable to (Q, C)."""
-        ((factor, cut),) = self._each(pairs)
+        ((factor, cut),) = self._truncations(pairs)
         return factor * unit_of(self.loss, weight_of(self.loss, cut), cut)
 
 
@@ -588,13 +582,13 @@ LOSSES_OF_ONE_LOSS: dict[str, type[Wrapped]] = {
 }
 
 
-def _head(name: str) -> str:
-    """Words before each parameter of a loss; the parameters of a sum have the names of its terms already."""
+def _prefix(name: str) -> str:
+    """Write what stands before each parameter of a loss; those of a sum have the names of its terms already."""
     return "" if terms_of(name) else f"{name}."
 
 
 def parted(text: str) -> tuple[type[Wrapped], str] | None:
-    """The class and the text of the loss in it, of a spelling `WORD(LOSS)`; None for any other text."""
+    """Split a spelling `WORD(LOSS)` into its class and the text of the loss in it; None for any other text."""
     found = re.fullmatch(r"([a-z_-]+)\s*\((.*)\)", text.strip(), re.IGNORECASE)
     kind = LOSSES_OF_ONE_LOSS.get(found[1].lower().replace("-", "_")) if found else None
     if not (found and kind):
@@ -603,8 +597,8 @@ def parted(text: str) -> tuple[type[Wrapped], str] | None:
     return (kind, found[2].strip()) if min(depths, default=0) >= 0 else None
 
 
-def _parts(text: str) -> tuple[type[Wrapped], str]:
-    """The class and the canonical name of the loss in it."""
+def _class_and_inner(text: str) -> tuple[type[Wrapped], str]:
+    """Find the class of a spelling and the canonical name of the loss in it."""
     found = parted(text)
     if found is None:
         raise InputError(f"loss {text!r}: expected one of {', '.join(LOSSES_OF_ONE_LOSS)} with a loss in parentheses")
@@ -619,31 +613,27 @@ def _parts(text: str) -> tuple[type[Wrapped], str]:
 
 
 def canonical(text: str) -> str:
-    """The one spelling of the loss."""
-    kind, inner = _parts(text)
+    """Write the one spelling of the loss."""
+    kind, inner = _class_and_inner(text)
     return f"{kind.word}({inner})"
 
 
 def known(text: str) -> set[str] | None:
-    """Names of the parameters of the wrapper, and of the loss with its name before each; None: any."""
-    kind, inner = _parts(text)
+    """List the parameters of the wrapper, and those of the loss with its name before each; None: any."""
+    kind, inner = _class_and_inner(text)
     found = losses.known(inner)
-    return None if found is None else kind.own_names() | {f"{_head(inner)}{key}" for key in found}
+    return None if found is None else kind.own_names() | {f"{_prefix(inner)}{key}" for key in found}
 
 
 def qualified(text: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters as `known` names them.
-
-    Raises:
-        InputError: one is given twice, or is none of the loss.
-    """
-    kind, inner = _parts(text)
-    head, found = _head(inner), dict[str, Any]()
+    """Rename the parameters as `known` lists them."""
+    kind, inner = _class_and_inner(text)
+    prefix, found = _prefix(inner), dict[str, Any]()
     for key, value in parameters.items():
         own = key in kind.own_names()
-        settled = {key: value} if own else losses.qualified(inner, {key.removeprefix(head): value})
+        settled = {key: value} if own else losses.qualified(inner, {key.removeprefix(prefix): value})
         for name, number in settled.items():
-            place = name if own else f"{head}{name}"
+            place = name if own else f"{prefix}{name}"
             if place in found:
                 raise InputError(f"parameter {place} of {text} is given twice")
             found[place] = number
@@ -651,7 +641,7 @@ def qualified(text: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number(text: str, key: str, value: Any) -> int | float | None:
-    """A parameter of a choice, from a number or from text: a margin, or None for no margin; else a whole number."""
+    """Read a parameter of a choice from a number or from text: a margin, or None for no margin; else a whole number."""
     whole = key != "margin"
     if not whole and str(value).lower() == "none":
         return None
@@ -663,7 +653,7 @@ def _number(text: str, key: str, value: Any) -> int | float | None:
 
 
 def _numbers(text: str, key: str, value: Any, kind: type) -> tuple[Any, ...]:
-    """Numbers of dimensions or factors, from numbers or from text with commas."""
+    """Read numbers of dimensions or factors, from numbers or from text with commas."""
     given = value if isinstance(value, list | tuple) else str(value).strip("()[] ").split(",")
     try:
         return tuple(kind(str(each)) for each in given if str(each).strip())
@@ -673,13 +663,9 @@ def _numbers(text: str, key: str, value: Any, kind: type) -> tuple[Any, ...]:
 
 
 def load(text: str, parameters: dict[str, Any]) -> Wrapped:
-    """Build the loss: its own parameters are those of the word; others belong to the loss in it.
-
-    Raises:
-        InputError: a loss or a parameter that cannot be used, or no `k` or `dims`.
-    """
-    kind, inner = _parts(text)
-    given, head = qualified(text, parameters), _head(inner)
+    """Build the loss: its own parameters are those of the word; others belong to the loss in it."""
+    kind, inner = _class_and_inner(text)
+    given, prefix = qualified(text, parameters), _prefix(inner)
     own = {key: given.pop(key) for key in kind.own_names() & given.keys()}
     if "k" in kind.own_names() - own.keys():
         raise InputError(f"{text}: give k, the number of negatives that a query keeps or skips, like -p k=16")
@@ -692,4 +678,4 @@ def load(text: str, parameters: dict[str, Any]) -> Wrapped:
     else:
         own = {key: _number(text, key, value) for key, value in own.items()}
     make: Any = kind
-    return cast(Wrapped, make(losses.load(inner, {k.removeprefix(head): v for k, v in given.items()}), **own))
+    return cast(Wrapped, make(losses.load(inner, {k.removeprefix(prefix): v for k, v in given.items()}), **own))
