@@ -59,7 +59,7 @@ class Seen:
 
 
 def _tensor(name: str, value: Any) -> Tensor:
-    """Rows of one side without their graph, in float32 at least."""
+    """Check the rows of one side; return them without their graph, in float32 at least."""
     try:
         rows = torch.as_tensor(value).detach()
     except (TypeError, ValueError, RuntimeError):
@@ -71,7 +71,7 @@ def _tensor(name: str, value: Any) -> Tensor:
 
 
 def embeddings_of(query: Any, candidate: Any, groups: Any, negatives: Any = None) -> Embeddings | None:
-    """The batch as embeddings; None where a number is not finite.
+    """Make embeddings of a batch; None where a number is not finite.
 
     Args:
         query: (Q, D).
@@ -116,7 +116,7 @@ class Named:
     loss: losses.Loss
 
     def seen(self, embeddings: Embeddings) -> list[Seen]:
-        """Both directions of a batch; one of a labelled set."""
+        """Read both directions of a batch, or the one of a labelled set."""
         traits = losses.traits(self.loss)
         index = [torch.arange(len(side), device=side.device) for side in (embeddings.query, embeddings.candidate)]
         groups = embeddings.query_group, embeddings.candidate_group
@@ -140,7 +140,7 @@ class Named:
         return [self.of_pairs(name, pairs) for name, pairs in zip(names, (first, second), strict=True)]
 
     def of_pairs(self, direction: str, pairs: Pairs) -> Seen:
-        """One direction of a batch, from its pairs."""
+        """Read one direction of a batch from its pairs."""
         loss = weights.bound(self.loss, pairs)
         found, traits, part = weights.of(loss, pairs), losses.traits(loss), pairs.embeddings
         kind = "softmax" if traits.softmax_scale is not None else "hinge" if traits.hinge else None
@@ -189,7 +189,7 @@ class Call:
 
 
 def repeated(batch: Any, *, named: bool = False) -> Tensor | None:
-    """Rows of the inputs of a batch that equal an earlier one, of the side with most, (); None: there are no inputs.
+    """Count the rows of inputs that equal an earlier one, on the side with most, (); None: there are no inputs.
 
     Args:
         batch: what a network or a loss is called with: tensors in lists, tuples and mappings, in any depth.

@@ -89,7 +89,7 @@ def pieces_of(
     pairs: Sequence[tuple[PairScores, Sequence[Tensor]]],
     upstream: Tensor | None,
 ) -> list[Piece]:
-    """Every direction of every product of one backward pass, parts of a wider matrix joined.
+    """Make a piece of every direction of every product of one backward pass, parts of a wider matrix joined.
 
     Args:
         read: products, and their gradients.
@@ -107,7 +107,7 @@ def pieces_of(
 
 
 def _piece(product: Product, flow: Flow, upstream: Tensor | None) -> Piece:
-    """One direction of a product."""
+    """Make a piece of one direction of a product."""
     gradient, scores, weights = flow.gradient(), product.scores if product.sign > 0 else -product.scores, None
     if gradient is not None and upstream is not None:
         weights = gradient.to(torch.promote_types(gradient.dtype, torch.float32)) * (product.sign / upstream)
@@ -133,7 +133,7 @@ def _piece(product: Product, flow: Flow, upstream: Tensor | None) -> Piece:
 
 
 def _summed(found: list[Piece]) -> list[Piece]:
-    """The matrices, one of each set of products of the same rows: the derivative of their scores is the sum of all."""
+    """Add up products of the same rows: the derivative of their scores is the sum of all."""
     kept: list[Piece] = []
     for piece in found:
         same = (k for k, each in enumerate(kept) if each.order != piece.order and each.join is piece.join is None)
@@ -158,7 +158,7 @@ def _summed(found: list[Piece]) -> list[Piece]:
 
 
 def _factor_between(scores: Tensor, others: Tensor) -> float | None:
-    """The factor from scores to others of the same rows, which may have an offset; None where there is none."""
+    """Find the factor from scores to others of the same rows, which may have an offset; None where there is none."""
     if not scores.numel():
         return None
     one, two = (each.to(torch.promote_types(each.dtype, torch.float32)).flatten() for each in (scores, others))
@@ -172,7 +172,7 @@ def _factor_between(scores: Tensor, others: Tensor) -> float | None:
 
 
 def _with_pairs(found: list[Piece], pairs: PairScores, gradient: Tensor, upstream: Tensor) -> list[Piece]:
-    """The matrices, with the gradient of scores of pairs that were computed apart added to the same entries of them.
+    """Add the gradient of scores of pairs that were computed apart to the same entries of the matrices.
 
     The derivative of a score is that of every place where the loss reads it. Where a matrix has a pair in both orders,
     as one of two views of each sample, it is shared such that each query's weights sum to zero.
@@ -222,7 +222,7 @@ def _with_pairs(found: list[Piece], pairs: PairScores, gradient: Tensor, upstrea
 
 
 def _with_column(found: list[Piece], pairs: PairScores, values: Tensor, arrived: Tensor) -> list[Piece]:
-    """The matrices; one of the same queries in which nothing is pulled gets the pairs as its first column."""
+    """Put the pairs as a first column into a matrix of the same queries in which nothing is pulled."""
     if bool(arrived.sum() >= 0):
         return found
     for k, piece in enumerate(found):
@@ -247,7 +247,7 @@ def _with_column(found: list[Piece], pairs: PairScores, values: Tensor, arrived:
 
 
 def _found_in(rows: Tensor, of: Tensor) -> Tensor:
-    """Place of each row in a matrix, (n,), its own place first, up to lengths; -1: it is not there."""
+    """Find each row in a matrix, (n,), its own place first, up to lengths; -1: it is not there."""
     places = torch.arange(len(rows), device=rows.device)
     one, two = unit_rows(rows), unit_rows(of)
     enough = rounding(rows, of)
@@ -282,7 +282,7 @@ def _side_by_side(parts: list[Piece]) -> Piece:
 
 
 def _in_units_of(first: Piece, piece: Piece) -> Piece:
-    """The same with scores, and weights, that are multiplied by the same factor as those of another matrix."""
+    """Express scores and weights in the units of another matrix."""
     if first.factor is None or piece.factor is None or not piece.factor or first.factor == piece.factor:
         return piece
     times = piece.factor / first.factor
@@ -291,7 +291,7 @@ def _in_units_of(first: Piece, piece: Piece) -> Piece:
 
 
 def _masks(pieces: list[Piece], dim: int) -> Tensor | None:
-    """The masks of pairs that are computed apart as one; None where there are none."""
+    """Join the masks of pairs that are computed apart; None where there are none."""
     if all(each.paired is None for each in pieces):
         return None
     none = (torch.zeros_like(each.scores, dtype=torch.bool) for each in pieces)
@@ -300,7 +300,7 @@ def _masks(pieces: list[Piece], dim: int) -> Tensor | None:
 
 
 def unit_rows(rows: Tensor) -> Tensor:
-    """Rows of length 1 in at least float32; a row of zeros stays."""
+    """Normalise rows in at least float32; a row of zeros stays."""
     rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
     return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
 
@@ -335,7 +335,7 @@ def _first_unit_rows(rows: Tensor) -> Tensor:
 
 
 def first_unit_rows(rows: Tensor) -> Tensor:
-    """The first rows, by which a matrix is known, with length 1, (n, D)."""
+    """Normalise the first rows, by which a matrix is known, (n, D)."""
     found: Tensor = _remember(_first_unit_rows, rows)
     return found
 
@@ -447,7 +447,7 @@ def one_per_row(columns: Tensor, shape: torch.Size) -> Tensor:
 
 
 def _of_target(target: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
-    """Masks of the positives and the negatives of a target; those of the last call of its shape, if it had the same.
+    """Make the masks of positives and negatives of a target, or take those of the last call with the same one.
 
     Nobody changes a mask, so that what is known of one stays true.
     """
@@ -464,7 +464,7 @@ def _of_target(target: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
 
 
 def _by_labels(labels: Sequence[Tensor], shape: torch.Size, of_classes: bool) -> Iterator[Tensor]:
-    """Masks that whole numbers among the arguments of a loss may mean."""
+    """Yield the masks that whole numbers among the arguments of a loss may mean."""
     queries, candidates = shape
     for k, each in enumerate(labels):
         if len(each) == queries and of_classes:
@@ -480,7 +480,7 @@ def _by_labels(labels: Sequence[Tensor], shape: torch.Size, of_classes: bool) ->
 
 
 def _by_order(shape: torch.Size, same: bool, offsets: Sequence[int], device: torch.device) -> Iterator[Tensor]:
-    """Masks without labels: the diagonal, from the rows of this process on; two views of each sample."""
+    """Yield masks without labels: the diagonal, from the rows of this process on; two views of each sample."""
     queries, candidates = shape
     rows = torch.arange(queries, device=device)
     if same and queries % 2 == 0:
@@ -569,7 +569,7 @@ def _normalised(rows: Tensor) -> Tensor:
 
 
 def matches_of(query: Tensor, candidate: Tensor, target: Tensor | None, given: Sequence[Tensor]) -> Tensor | None:
-    """Positives of candidates that a loss assembled from several arguments, such as positives and hard negatives.
+    """Find the positives of candidates that a loss assembled from several arguments, as with hard negatives.
 
     Row i of one argument belongs to row i of every other. A target is right where its column is row i of some
     argument. Elsewhere the positive of query i is row i of the argument to which most of the other targets point, or of
@@ -605,7 +605,7 @@ def matches_of(query: Tensor, candidate: Tensor, target: Tensor | None, given: S
 
 
 def sources_of(piece: Piece, positive: Tensor) -> Tensor | None:
-    """Place of each candidate in `cocos.sources.SOURCES`, (Q, C) int8; None where all are of the batch, or unknown.
+    """Number sources as in `cocos.sources.SOURCES`, (Q, C) int8; None where all are of the batch, or unknown.
 
     A block of columns is known by its rows: queries against themselves, candidates against the queries, candidates
     against themselves. Among the candidates, columns that are the positive of no query are hard negatives, and own ones
@@ -638,7 +638,7 @@ def sources_of(piece: Piece, positive: Tensor) -> Tensor | None:
 
 
 def _hard(positive: Tensor, scores: Tensor) -> Tensor | None:
-    """Sources of the candidates of one block; None where their order says nothing of whose they are."""
+    """Find the sources of the candidates of one block; None where their order does not show whose they are."""
     queries, number = positive.shape
     found = torch.full_like(positive, IN_BATCH, dtype=torch.int8)
     each, rest = number // queries - 1, number - queries
@@ -663,7 +663,7 @@ def _hard(positive: Tensor, scores: Tensor) -> Tensor | None:
 
 
 def of(found: Sequence[Piece], call: Call) -> tuple[list[list[Seen]], float]:
-    """The directions of a call for each width, the largest first, and the part of its pairs without a gradient."""
+    """List the directions of a call for each width, the largest first, and the part of its pairs without a gradient."""
     if not all(each.of_classes for each in found):
         found = [each for each in found if not each.of_classes]
     widths = sorted({each.query.shape[1] for each in found}, reverse=True)
@@ -715,7 +715,7 @@ def _with_shared_pull(first: Piece, second: Piece) -> tuple[Piece, Piece]:
 
 
 def _scale(piece: Piece) -> tuple[float | None, float | None]:
-    """The factors from a cosine to what the loss reads, and to a score; None where they are not one number."""
+    """Find the factors from a cosine to what the loss reads, and to a score; None where they are not one number."""
     if piece.factor is None or not piece.candidate.shape[1]:
         return None, None
     query, candidate = piece.parts[0]
@@ -729,7 +729,7 @@ def _scale(piece: Piece) -> tuple[float | None, float | None]:
 
 
 def _self_pairs(piece: Piece, weights: Tensor, rank: int) -> tuple[Tensor | None, int | None]:
-    """Entries of a row with itself, (Q, C), None without any, and the place of the queries among their only candidates.
+    """Mark the entries of a row with itself, (Q, C), or None; and find the queries among their only candidates.
 
     Equal rows of two sides are pairs, if the pull of the loss or the target of its cross-entropy is on them.
     """
@@ -749,7 +749,7 @@ def _self_pairs(piece: Piece, weights: Tensor, rank: int) -> tuple[Tensor | None
 
 
 def _of_this_process(piece: Piece, call: Call) -> Tensor | None:
-    """Candidates of this process, (C,) bool; None where all are its own, or none is known."""
+    """Mark the candidates of this process, (C,) bool; None where all are its own, or none is known."""
     found = torch.zeros(piece.scores.shape[1], dtype=torch.bool, device=piece.scores.device)
     computed = [each for each in call.local or () if len(each) == len(piece.query)]
     local = [each for each in (*call.given, *computed, piece.query) if 1 < len(each) < len(found)]

@@ -94,20 +94,20 @@ def gathered(node: Node) -> bool:
 
 
 def _axes(node: Node) -> set[int]:
-    """The axes of a matrix along which a node reduces, 0 and 1."""
+    """List the axes of a matrix along which a node reduces, 0 and 1."""
     dims = getattr(node, "_saved_dim", ())
     dims = dims if isinstance(dims, tuple | list) else (dims,)
     return {(int(each) - 2**64 if each >= 2**63 else int(each)) % 2 for each in dims}
 
 
 def transposes(node: Node) -> bool:
-    """Whether a node turns a matrix; a turned view that was changed in place shows by its strides."""
+    """Whether a node transposes a matrix; a transposed view that was changed in place shows by its strides."""
     strides: tuple[int, ...] = getattr(node, "_saved_stride", ()) if node.name() == "AsStridedBackward0" else ()
     return node.name() in TRANSPOSING or (len(strides) == 2 and strides[0] < strides[1])
 
 
 def _number(node: Node) -> float | None:
-    """The one number by which a node multiplies or divides."""
+    """Find the one number by which a node multiplies or divides."""
     for name in ("_saved_other", "_saved_self"):
         value = getattr(node, name, None)
         if isinstance(value, Tensor) and value.numel() == 1:
@@ -156,7 +156,7 @@ class Graph:
         return node in self.uses
 
     def above(self, node: Node) -> set[Node]:
-        """Every node between this one and the loss."""
+        """List every node between this one and the loss."""
         found, waiting = {node}, [node]
         while waiting:
             users = {user for user, _ in self.uses.get(waiting.pop(), ())} - found
@@ -165,7 +165,7 @@ class Graph:
         return found - {node}
 
     def kind(self, node: Node) -> str | None:
-        """What makes the loss of the scores of a product."""
+        """Name the kind of function that makes the loss of the scores of a product."""
         names = {each.name() for each in self.above(node)}
         if {"ExpBackward0", "LogBackward0"} <= names:
             return "softmax"
@@ -196,7 +196,7 @@ class Graph:
         return frozenset().union(*(self._reads(user, known) for user, _ in self.uses.get(node, ())))
 
     def _subtracted_along(self, node: Node) -> frozenset[str]:
-        """The axis along which one number of the scores per row, or per column, is subtracted from a matrix."""
+        """Find the axis along which one number of the scores per row, or per column, is subtracted from a matrix."""
         if not node.name().startswith(("Sub", "Add", "Rsub")):
             return frozenset()
         rows, columns = shape_of(node) if len(shape_of(node)) == 2 else (0, 0)
@@ -213,7 +213,7 @@ class Graph:
         return frozenset()
 
     def branch(self, node: Node) -> tuple[Node, bool]:
-        """The last matrix from which both axes of a product are read, and whether it is turned."""
+        """Find the last matrix from which both axes of a product are read, and whether it is transposed."""
         transposed = False
         while len(edges := self.uses.get(node, [])) == 1:
             user = edges[0][0]
@@ -223,7 +223,7 @@ class Graph:
         return node, transposed
 
     def target(self, node: Node, transposed: bool) -> Tensor | None:
-        """Columns of the positives, (Q,), where a cross-entropy reads the matrix of a node, turned as often as said."""
+        """Find the columns of the positives, (Q,), where a cross-entropy reads the matrix of a node, transposed or not."""
         while True:
             transposed ^= transposes(node)
             users = [user for user, _ in self.uses.get(node, ())]
@@ -343,7 +343,7 @@ class PairScores:
 
 
 def without_gradient(rows: Tensor, columns: Tensor) -> str:
-    """The side of a comparison that needs no gradient while the other one does; no word where there is none."""
+    """Name the side of a comparison that needs no gradient while the other one does; "" where there is none."""
     first, second = _needs_no_gradient(rows), _needs_no_gradient(columns)
     return "" if first == second else "rows" if first else "columns"
 
@@ -357,7 +357,7 @@ def _needs_no_gradient(operand: Tensor) -> bool:
 
 
 def _leaves(operand: Tensor, ends: Collection[Any] = (), *, numbers: bool = False) -> tuple[set[Tensor], bool]:
-    """The tensors with a gradient behind an operand, up to nodes or to one of several numbers; whether they are all."""
+    """List the tensors with a gradient behind an operand, up to nodes or to one of several numbers; tell if they are all."""
     waiting: list[Any] = [operand.grad_fn] if operand.grad_fn is not None else []
     known, leaves = set(waiting), {operand} if operand.requires_grad and operand.grad_fn is None else set()
     while waiting and len(known) < NEAR:
@@ -376,7 +376,7 @@ def _leaves(operand: Tensor, ends: Collection[Any] = (), *, numbers: bool = Fals
 
 
 def _class_side(rows: Tensor, columns: Tensor, ends: set[Any]) -> str:
-    """The side that is a parameter, turned or normalised, and depends on no argument of the loss: see `Product`."""
+    """Name the side that is a parameter, turned or normalised, and depends on no argument of the loss: see `Product`."""
     found = []
     for operand in (rows, columns):
         leaves, whole = _leaves(operand, ends)
@@ -562,7 +562,7 @@ class Products:
             self.pair_scores.append(PairScores(out.grad_fn, rows.detach(), columns.detach(), values))
 
     def join(self, node: Any, parts: list[Product]) -> Product | None:
-        """The wider matrix that products enter beside something else, like the score of each row's own positive."""
+        """Make the wider matrix that products enter beside something else, like the score of each row's own positive."""
         values = next((values for each, values in self.concatenated if each is node), None)
         if values is None or len({len(each.rows) for each in parts}) > 1 or len(parts[0].rows) != len(values):
             return None
@@ -612,7 +612,7 @@ class Products:
 
 
 def _broadcast_sides(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Rows and columns of operands (Q, 1, D) and (1, C, D), or (C, D), in either order."""
+    """Find rows and columns in operands (Q, 1, D) and (1, C, D), or (C, D), in either order."""
 
     def rows(operand: Tensor) -> Tensor | None:
         return operand[:, 0] if operand.ndim == 3 and operand.shape[1] == 1 else None
@@ -627,7 +627,7 @@ def _broadcast_sides(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor] | N
 
 
 def _equation(args: tuple[Any, ...]) -> tuple[str, tuple[Tensor, ...]]:
-    """The equation of a call of `einsum`, its letters a, b, c, ... in their order, and its operands."""
+    """Read the equation of a call of `einsum`, its letters a, b, c, ... in their order, and its operands."""
     equation, operands = args[0], args[1:]
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
         operands = tuple(operands[0])
@@ -643,7 +643,7 @@ def _equation(args: tuple[Any, ...]) -> tuple[str, tuple[Tensor, ...]]:
 
 
 def _einsum(args: tuple[Any, ...]) -> tuple[Tensor, Tensor, int] | None:
-    """Rows and columns of an equation like `nd,md->nm`."""
+    """Find rows and columns in an equation like `nd,md->nm`."""
     equation, operands = _equation(args)
     given, _, asked = equation.partition("->")
     labels = given.split(",")
@@ -693,7 +693,7 @@ def given_scores(tensors: Sequence[Tensor], roots: Sequence[Node]) -> list[Produ
 
 
 def _operands(node: Node, shape: torch.Size) -> tuple[Tensor, Tensor] | None:
-    """Rows and columns of the product that scores come from; None where it is not near, or has not saved them."""
+    """Find rows and columns of the product that scores come from; None where it is not near, or has not saved them."""
     transposed = False
     for _ in range(NEAR_PRODUCT):
         if node.name() == "MmBackward0":
@@ -732,7 +732,7 @@ class Flow:
         return found.T if self.transposed else found
 
     def _part(self, whole: Tensor) -> Tensor:
-        """What this direction has of the gradient, in the axes of the product.
+        """Select this direction's part of the gradient, in the axes of the product.
 
         Scores that both directions read, like those of the positives, are shared such that each query's weights sum
         to zero: a softmax and a hinge read differences.
@@ -756,7 +756,7 @@ class Flow:
         return mine * stretch  # of the branch to the scores
 
     def _sum(self, axis: str) -> Tensor | None:
-        """Sum of the gradients that were read along an axis; None where there is none."""
+        """Add the gradients that were read along an axis; None where there is none."""
         found = self.arrived.get(axis)
         return sum(found[1:], found[0].to(torch.promote_types(found[0].dtype, torch.float32))) if found else None
 

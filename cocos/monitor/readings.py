@@ -81,7 +81,7 @@ class _Stack:
 
 
 def _grouped(seen: Sequence[Seen]) -> list[list[Seen]]:
-    """The directions, those together that are small, of one shape, and read alike."""
+    """Group small directions of one shape that are read alike."""
     found: dict[Any, list[Seen]] = {}
     for k, each in enumerate(seen):
         alone = each.scores.numel() > CACHED_SCORES or each.sources is not None
@@ -142,7 +142,7 @@ def of(
 def of_batches(
     loss: Any, made: Iterable[Sequence[tuple[str, Pairs]]], eps: float = 0.0, seed: int = 0
 ) -> dict[str, Any]:
-    """The record of several batches of a loss at rest: the mean of each number, and one equilibrium over all.
+    """Make one record of several batches of a loss at rest: the mean of each number, and one equilibrium.
 
     Args:
         loss: of the shelf, or like one.
@@ -167,18 +167,18 @@ def of_batches(
 
 
 def _averaged(found: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, float]:
-    """Mean of each number over the records that have it."""
+    """Average each number over the records that have it."""
     held = {name: [each[name] for each in found if name in each] for name in names}
     return {name: float(np.mean(values)) for name, values in held.items() if values}
 
 
 def _factor(seen: Seen) -> float | None:
-    """From a score to what the loss reads."""
+    """Find the factor from a score to what the loss reads."""
     return seen.scale / seen.stretch if seen.scale and seen.stretch else None
 
 
 def _with_units(seen: Sequence[Seen]) -> list[Seen]:
-    """The same with the unit that the weights of each have on this batch, where they have one."""
+    """Add the unit that the weights of each direction have on this batch, where they have one."""
     unknown = [each for each in seen if each.unit is None and each.origin == "backward pass"]
     made = {each: each for each in seen}
     for group in _grouped(unknown):
@@ -194,7 +194,7 @@ def _with_units(seen: Sequence[Seen]) -> list[Seen]:
 
 
 def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
-    """The same, with a unit where it is the usual loss, a softmax with one positive of each query; others take longer.
+    """Add the unit of the usual loss, a softmax with one positive of each query; others take longer.
 
     It is the first of the closed forms of `cocos.units.found`, in the precision of the scores.
     """
@@ -228,7 +228,7 @@ def warm() -> None:
 def _transferred(
     seen: Sequence[Seen], eps: float, generator: torch.Generator, ranked: bool
 ) -> tuple[dict[str, float], list[dict[str, float]], bool]:
-    """Numbers of a record, and of its directions, in one transfer, and whether every score, weight and loss is finite.
+    """Read a record and its directions in one transfer; tell whether every score, weight and loss is finite.
 
     Numbers that are not finite are left out.
     """
@@ -255,7 +255,7 @@ def _transferred(
 
 
 def _to_host(values: Sequence[Tensor]) -> list[list[float]]:
-    """The numbers of each on the host, in one transfer from a device."""
+    """Copy numbers to the host in one transfer."""
     if values[0].device.type == "cpu":
         return [value.tolist() if value.ndim else [value.item()] for value in values]
     one = torch.zeros((1,), dtype=torch.float64, device=values[0].device)  # whose dtype all get: that of whole numbers
@@ -264,7 +264,7 @@ def _to_host(values: Sequence[Tensor]) -> list[list[float]]:
 
 
 def _finite(numbers: dict[str, float]) -> dict[str, float]:
-    """The numbers that are finite, whole ones as such."""
+    """Keep the numbers that are finite, whole ones as integers."""
     finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
     return {name: int(value) if value == int(value) and abs(value) < 2**53 else value for name, value in finite.items()}
 
@@ -279,7 +279,7 @@ class _FirstPositives:
 
 
 def _first_positives(positive: Tensor) -> _FirstPositives:
-    """The first positives of a mask, (Q, C); of one that stays as in the last call they are known."""
+    """Find the first positives of a mask, (Q, C); those of the mask of the last call are known."""
     if (found := _FIRST_POSITIVES.get(positive)) is None:
         known, places = positive.view(torch.uint8).max(dim=1)
         square = len(positive) == positive.shape[1] and positive.device.type == "cpu"
@@ -290,7 +290,7 @@ def _first_positives(positive: Tensor) -> _FirstPositives:
 
 
 def _ranks(seen: Seen) -> Numbers:
-    """How many of a query's negatives score above its first positive, as a part of them; ties count half, () each."""
+    """Measure which part of a query's negatives scores above its first positive; ties count half, () each."""
     first = _first_positives(seen.positive)
     above = (seen.scores - seen.scores.gather(1, first.places[:, None])).sign_()
     negative = _as_factors(seen.negative, above)
@@ -303,7 +303,7 @@ def _ranks(seen: Seen) -> Numbers:
 
 
 def _without_further_columns(seen: Seen) -> Seen:
-    """The same with the candidates alone, without the columns of further directions."""
+    """Cut off the columns of further directions."""
     candidates = len(seen.candidate)  # type: ignore[arg-type]
     if seen.sources is not None:
         candidates = min(candidates, int((seen.sources[0] <= OTHERS_HARD).sum()))
@@ -314,7 +314,7 @@ def _without_further_columns(seen: Seen) -> Seen:
 
 
 def _zero_outside_masks(seen: Seen) -> Seen:
-    """The same, with 0 where a pair is in neither mask."""
+    """Set scores and weights to 0 where a pair is in neither mask."""
     part = seen.positive | seen.negative
     scores, weights = torch.where(part, seen.scores, 0), torch.where(part, seen.weights, 0)
     return replace(seen, scores=scores, weights=weights)
@@ -326,12 +326,12 @@ def _precise(values: Tensor) -> Tensor:
 
 
 def _as_factors(mask: Tensor, values: Tensor) -> Tensor:
-    """A mask as factors, 0 or 1, in the dtype of the values."""
+    """Make a mask factors, 0 or 1, in the dtype of the values."""
     return mask.view(torch.uint8).to(values.dtype)
 
 
 def _sum_of_each(values: Tensor) -> Tensor:
-    """Sum of each direction, (N,)."""
+    """Add up each direction, (N,)."""
     return values.flatten(start_dim=1).sum(dim=1)
 
 
@@ -356,7 +356,7 @@ def _sums(stack: _Stack, eps: float) -> Numbers:
 
 
 def _means(seen: Seen, sums: dict[str, float]) -> dict[str, float]:
-    """Statistics of one direction: means over its queries, as `cocos count` has them."""
+    """Average one direction over its queries, as `cocos count` does."""
     sums |= {"unpushed": len(seen.scores) - sums["some"]}
     over = {"all": len(seen.scores), "pushed": sums["some"] or math.nan}
     found = {
@@ -372,7 +372,7 @@ def _means(seen: Seen, sums: dict[str, float]) -> dict[str, float]:
 
 
 def _by_source(seen: Seen) -> Numbers:
-    """Part of the push, pulled negatives and negatives of each source that has any, () each."""
+    """Measure the part of the push, pulled negatives and negatives of each source that has any, () each."""
     weights, found = _precise(seen.weights), Numbers()
     push, queries = (weights * _as_factors(seen.negative, weights)).relu(), len(weights)
     present = torch.bincount(seen.sources[seen.negative].long(), minlength=len(SOURCE_KEYS)).tolist()  # type: ignore[index]
@@ -430,7 +430,7 @@ def _of_rows(stack: _Stack, rows: slice, eps: float) -> tuple[Numbers, Tensor]:
 
 
 def _count_of_each(factors: Tensor) -> Tensor:
-    """Sum of factors 0 or 1 of each direction, (N,), exact."""
+    """Count the factors of 1 of each direction, (N,), exactly."""
     exact = torch.float64 if factors[0].numel() > EXACT_SUMS else factors.dtype
     return factors.flatten(start_dim=1).sum(dim=1, dtype=exact)
 
@@ -500,7 +500,7 @@ def _agreement(query: Tensor, positive: Tensor) -> Tensor:
 
 
 def _copies(rows: Tensor) -> Tensor:
-    """Part of some unit rows that have a copy among them but for noise, ()."""
+    """Measure which part of some unit rows has a copy among them but for noise, ()."""
     cosines = rows[:RELATED_ROWS] @ rows.T
     cosines.fill_diagonal_(-torch.inf)
     nearest = cosines.topk(min(MOST_COPIES + 1, len(rows) - 1), dim=1).values
@@ -510,7 +510,7 @@ def _copies(rows: Tensor) -> Tensor:
 
 
 def _of_candidates(some: Tensor, number: int) -> tuple[Numbers, tuple[Tensor, Tensor]]:
-    """Similarity of a sample of `number` unit rows; their largest cosine, and the least cosine of one with itself."""
+    """Measure the similarity of a sample of `number` unit rows; return its largest cosine, and the least of a row with itself."""
     rows = len(some)
     if rows < 2:
         return {}, (some.new_full((), -torch.inf), some.new_ones(()))

@@ -27,13 +27,13 @@ UNIT_ROWS = 1e-2
 
 
 def inner(module: nn.Module) -> nn.Module:
-    """The module that `torch.compile` wrapped; any other one as it is."""
+    """Unwrap a module that `torch.compile` wrapped; any other one stays as it is."""
     found = getattr(module, "_orig_mod", module)
     return found if isinstance(found, nn.Module) else module
 
 
 def recogniser(module: nn.Module) -> Recogniser | None:
-    """What finds, from the arguments of a call, how the call is read by its closed form; None for unknown modules.
+    """Make a function that reads a call by its arguments and its closed form; None for unknown modules.
 
     A call for which it returns None is one that only the backward pass tells.
 
@@ -135,7 +135,7 @@ def _clip(module: Any, given: dict[str, Any]) -> Reading | None:
 
 
 def _of_pml(twin: losses.Loss, normalised: bool, module: Any, given: dict[str, Any]) -> Reading | None:
-    """A loss of pytorch-metric-learning that has a twin on the shelf, of one labelled batch or of two."""
+    """Read a loss of pytorch-metric-learning that has a twin on the shelf, of one labelled batch or of two."""
     query, labels = given.get("embeddings"), given.get("labels")
     other, others = given.get("ref_emb"), given.get("ref_labels")
     if given.get("indices_tuple") is not None or labels is None or (other is None) != (others is None):

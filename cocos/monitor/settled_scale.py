@@ -55,7 +55,7 @@ class _Sample:
 
 
 def of(seen: Sequence[Seen], generator: torch.Generator, near: Place | None = None) -> dict[str, float]:
-    """The slope at the scale and bias of a record, the scale and bias where both slopes are 0; {} for other losses.
+    """Find the slope at the scale and bias of a record, and the scale and bias without one; {} for other losses.
 
     A loss is read as NT-Xent or SigLIP if its weights are those of this closed form, up to a factor.
 
@@ -78,7 +78,7 @@ def of(seen: Sequence[Seen], generator: torch.Generator, near: Place | None = No
 
 
 def _sample(group: Sequence[Seen], generator: torch.Generator) -> _Sample:
-    """Some queries of a direction, or all of several."""
+    """Draw queries of a direction, or take all of several."""
     seen, (queries, candidates) = group[0], group[0].scores.shape
     number = min(queries, max(LEAST_SAMPLE, SETTLED_SCORES // candidates))
     parts = [[each.scores, each.positive, each.negative, each.weights] for each in group]
@@ -209,7 +209,7 @@ def _alike(closed: Tensor, weights: Tensor) -> bool:
 
 
 def _bias(sample: _Sample, scale: float) -> float | None:
-    """The bias of a sigmoid whose push is to its pull as that of the weights."""
+    """Find the bias of a sigmoid whose ratio of push to pull is that of the weights."""
     push, pull = float(sample.weights.clamp(min=0).sum()), float((-sample.weights).clamp(min=0).sum())
     if not (push > 0 and pull > 0):
         return None
@@ -226,7 +226,7 @@ Bend = Callable[[Place], tuple[list[float], list[list[float]]]]
 
 
 def _least(bend: Bend, start: Place, bent: tuple[list[float], list[list[float]]] | None = None) -> Place | None:
-    """The minimum of a convex function that has one, by Newton's method; None beyond the reach of scales.
+    """Find the minimum of a convex function that has one, by Newton's method; None beyond the reach of scales.
 
     A step is shortened until the slope along it has not turned by much, which suffices for a convex function. `bend`
     has gradient and curvature at a place, `bent` those at the start, where they are known.
@@ -254,7 +254,7 @@ def _least(bend: Bend, start: Place, bent: tuple[list[float], list[list[float]]]
 
 
 def _newton(slope: list[float], curvature: list[list[float]]) -> list[float]:
-    """The step of Newton's method, with so much curvature added that rounding makes none of it 0."""
+    """Make a step of Newton's method, with enough curvature added that rounding makes none of it 0."""
     tiny = torch.finfo(torch.float64)
     if len(slope) == 1:
         return [-slope[0] / max(curvature[0][0], tiny.tiny)]

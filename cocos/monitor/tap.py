@@ -103,7 +103,7 @@ class _Backward:
     upstream: list[Tensor] = field(default_factory=list)
 
     def pieces(self) -> list[directions.Piece]:
-        """The matrices that were read, with ∂ this tensor / ∂ scores."""
+        """Make pieces of the matrices that were read, with ∂ this tensor / ∂ scores."""
         precise = [each.to(torch.promote_types(each.dtype, torch.float32)) for each in self.upstream]
         means = [each.mean() if each.numel() > 1 else each.reshape(()) for each in precise]
         arrived = None if not means else means[0] if len(means) == 1 else torch.stack(means).mean()
@@ -197,7 +197,7 @@ class _Look(TorchFunctionMode):
 
 
 def _reached(roots: list[Any], products: Sequence[Product], ends: Sequence[Any]) -> tuple[Graph, list[Product]]:
-    """The graph between a loss and products, or its arguments, and the products on which it depends."""
+    """Walk the graph between a loss and products, or its arguments; find the products on which it depends."""
     nodes = {node for each in products for node in (each.node, each.base) if node is not None}
     graph = Graph(roots, nodes, ends)
     return graph, [each for each in products if {each.node, each.base} & graph.reached]
@@ -225,7 +225,7 @@ def _tensors(value: Any) -> list[Tensor]:
 
 
 def _losses(output: Any) -> list[Tensor]:
-    """The losses among what a module returned."""
+    """Find the losses among what a module returned."""
     if isinstance(output, Mapping) and isinstance(output.get("loss"), Tensor):
         output = output["loss"]
     found = [each for each in _tensors(output) if each.requires_grad and each.is_floating_point()]
