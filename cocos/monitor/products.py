@@ -196,7 +196,7 @@ class Graph:
         return frozenset().union(*(self._reads(user, known) for user, _ in self.uses.get(node, ())))
 
     def _subtracted_along(self, node: Node) -> frozenset[str]:
-        """Find the axis along which one number of the scores per row, or per column, is subtracted from a matrix."""
+        """Find the axis along which one number of the scores per row, or column, is subtracted from a matrix."""
         if not node.name().startswith(("Sub", "Add", "Rsub")):
             return frozenset()
         rows, columns = shape_of(node) if len(shape_of(node)) == 2 else (0, 0)
@@ -223,7 +223,7 @@ class Graph:
         return node, transposed
 
     def target(self, node: Node, transposed: bool) -> Tensor | None:
-        """Find the columns of the positives, (Q,), where a cross-entropy reads the matrix of a node, transposed or not."""
+        """Find the columns of the positives, (Q,), of a cross-entropy of the matrix of a node, transposed or not."""
         while True:
             transposed ^= transposes(node)
             users = [user for user, _ in self.uses.get(node, ())]
@@ -343,7 +343,7 @@ class PairScores:
 
 
 def without_gradient(rows: Tensor, columns: Tensor) -> str:
-    """Name the side of a comparison that needs no gradient while the other one does; "" where there is none."""
+    """Name the side of a comparison without a gradient while the other one has one; "" if there is none."""
     first, second = _needs_no_gradient(rows), _needs_no_gradient(columns)
     return "" if first == second else "rows" if first else "columns"
 
@@ -357,7 +357,7 @@ def _needs_no_gradient(operand: Tensor) -> bool:
 
 
 def _leaves(operand: Tensor, ends: Collection[Any] = (), *, numbers: bool = False) -> tuple[set[Tensor], bool]:
-    """List the tensors with a gradient behind an operand, up to nodes or to one of several numbers; tell if they are all."""
+    """List tensors with a gradient behind an operand, up to nodes or one of several numbers; tell if they are all."""
     waiting: list[Any] = [operand.grad_fn] if operand.grad_fn is not None else []
     known, leaves = set(waiting), {operand} if operand.requires_grad and operand.grad_fn is None else set()
     while waiting and len(known) < NEAR:
@@ -376,7 +376,7 @@ def _leaves(operand: Tensor, ends: Collection[Any] = (), *, numbers: bool = Fals
 
 
 def _class_side(rows: Tensor, columns: Tensor, ends: set[Any]) -> str:
-    """Name the side that is a parameter, turned or normalised, and depends on no argument of the loss: see `Product`."""
+    """Name the side that is a parameter, turned or normalised, and no function of the arguments: see `Product`."""
     found = []
     for operand in (rows, columns):
         leaves, whole = _leaves(operand, ends)
@@ -562,7 +562,7 @@ class Products:
             self.pair_scores.append(PairScores(out.grad_fn, rows.detach(), columns.detach(), values))
 
     def join(self, node: Any, parts: list[Product]) -> Product | None:
-        """Make the wider matrix that products enter beside something else, like the score of each row's own positive."""
+        """Make the wider matrix that products enter beside something else, like the score of each own positive."""
         values = next((values for each, values in self.concatenated if each is node), None)
         if values is None or len({len(each.rows) for each in parts}) > 1 or len(parts[0].rows) != len(values):
             return None

@@ -510,7 +510,7 @@ def _copies(rows: Tensor) -> Tensor:
 
 
 def _of_candidates(some: Tensor, number: int) -> tuple[Numbers, tuple[Tensor, Tensor]]:
-    """Measure the similarity of a sample of `number` unit rows; return its largest cosine, and the least of a row with itself."""
+    """Measure how similar a sample of `number` unit rows is, with its largest cosine, and the least of a row itself."""
     rows = len(some)
     if rows < 2:
         return {}, (some.new_full((), -torch.inf), some.new_ones(()))
