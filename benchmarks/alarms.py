@@ -88,12 +88,13 @@ def thresholds() -> dict[str, dict[str, float]]:
 
 
 def shelf_lines() -> list[str]:
-    """The table of all detectors, as Markdown."""
-    rows = ["| detector | fires when | try | thresholds |", "| --- | --- | --- | --- |"]
+    """A section for each detector, as Markdown."""
+    lines = []
     for row in detectors.table():
-        thresholds = "<br>".join(f"`{name}={value:g}`" for name, value in row["thresholds"].items()) or "none"
-        rows.append(f"| `{row['name']}` | {row['fires_when']} | {row['try']} | {thresholds} |")
-    return rows
+        thresholds = ", ".join(f"`{name}={value:g}`" for name, value in row["thresholds"].items()) or "none"
+        lines += [f"### `{row['name']}`", "", f"**Fires when** {row['fires_when']}", "", f"**Try** {row['try']}", ""]
+        lines += [f"**Thresholds:** {thresholds}", ""]
+    return lines[:-1]
 
 
 def alarm_lines(found: Mapping[str, Any]) -> list[str]:

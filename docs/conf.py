@@ -18,6 +18,7 @@ version = release = cocos.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "mathml", "shelf"]
 exclude_patterns = ["_build", "_ext"]
+source_suffix = {".rst": "restructuredtext", ".md": "markdown", ".myst": "markdown"}  # .myst: generated
 default_role = "code"
 nitpicky = True
 # Types of other packages, whose documentation is not at hand, and of inner files.
@@ -36,6 +37,8 @@ html_theme = "furo"
 html_title = f"cocos {version}"
 html_static_path = ["_static"]
 html_css_files = ["cocos.css"]
+html_favicon = "_static/favicon.svg"
+html_search_scorer = "_static/scorer.js"
 html_copy_source = False
 html_math_renderer = "mathml"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

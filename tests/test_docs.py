@@ -75,6 +75,9 @@ def files(tmp_path_factory):
         (folder / "runs" / run).mkdir()
         for step in (2, 10):
             np.savez(folder / "runs" / run / f"step_{step}.npz", **two_sides(step + (run == "test"), images=20))
+    for run in ("collapsing", "healthy"):  # docs/case.md
+        (folder / "runs" / run).mkdir()
+        np.savez(folder / "runs" / run / "step_300.npz", **two_sides(run == "healthy", images=20))
     np.savez(folder / "more.npz", candidate=rng.normal(size=(9, 8)))
     test_image_lists.birds(folder / "CUB_200_2011")
     test_image_lists.cars(folder / "cars196")
@@ -200,10 +203,72 @@ def test_the_drawing_shows_rooms_that_are_there(monkeypatch):
         assert (ROOT / "cocos" / (name if name.endswith("/") else f"{name}.py")).exists(), name
 
 
+def printed(name):
+    """What a notebook has printed, in its kept outputs, with single spaces."""
+    cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text("utf-8"))["cells"]
+    lines = [line for cell in cells for each in cell.get("outputs", []) for line in each.get("text", [])]
+    return " ".join("".join(lines).split())
+
+
+def test_the_case_quotes_what_its_notebook_printed():
+    """Each line of its quotations, and each number with two decimals in its prose."""
+    page, kept = ROOT / "docs" / "case.md", printed("collapse")
+    quoted = [" ".join(line.split()) for text in blocks(page, "text") for line in text.splitlines()]
+    assert len(quoted) > 8
+    for line in quoted:
+        assert line in kept, line
+    for number in re.findall(r"\b\d+\.\d\d\b", BLOCK.sub("", page.read_text("utf-8"))):
+        assert number in kept, number
+
+
+@pytest.fixture
+def extensions(monkeypatch):
+    """Modules of docs/_ext by their names."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    return importlib.import_module
+
+
+def test_each_picture_has_its_file_its_page_and_a_command_that_exists(extensions):
+    """`python docs/_ext/pictures.py NAME` draws it again."""
+    pictures = extensions("pictures").PICTURES
+    assert {path.stem for path in (ROOT / "docs" / "pictures").glob("*.png")} == pictures.keys()
+    kinds = {path.stem for path in (ROOT / "cocos" / "plots").glob("*.py")} - {"__init__", "labels", "wording"}
+    assert kinds <= pictures.keys()
+    for name, picture in pictures.items():
+        program, *words = shlex.split(picture.command)
+        assert program == "cocos"
+        get_command(app).get_command(None, words[0]).make_context(words[0], [*words[1:], "--out", f"{name}.png"])
+        text = (ROOT / "docs" / "howto" / f"{picture.page}.md").read_text("utf-8")
+        assert f"![{picture.alt}](../pictures/{name}.png)" in text, f"howto/{picture.page}.md shows {name}.png"
+        assert (ROOT / "docs" / "pictures" / f"{name}.png").stat().st_size < 120_000
+
+
+def test_a_page_of_a_notebook_has_its_prose_code_and_outputs(extensions, tmp_path):
+    text = extensions("stories").story(ROOT / "notebooks" / "distributed.ipynb", tmp_path)
+    assert text.startswith("# Two devices train worse than one")
+    assert "```console\n$ cocos verify --same-as mnrl gathered.py:loss\n```" in text
+    assert "verdict: misaligned targets" in text and "import cocos" in text
+    (picture,) = re.findall(r"!\[Both losses fall;.*\]\((.*)\)", text)
+    assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_losses_are_titled_by_the_names_that_people_search_for(extensions):
+    pages = extensions("pages")
+    assert pages.loss_title("ntxent") == "NT-Xent (InfoNCE, SimCLR, in-batch softmax)"
+    assert pages.aliases("triplet_sh")["semi-hard"] == "by the slides"
+
+
+def test_every_figure_is_in_the_gallery_with_its_claim(extensions):
+    found = extensions("thumbnails").figures(ROOT)
+    assert {name for name, *_ in found} == {path.stem for path in (ROOT / "figures").glob("*.png")}
+    assert all(alt and claim and not claim.startswith("-") for _, alt, claim, _ in found)
+
+
 def test_pages_of_losses_and_of_public_names_are_made(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
     pages = importlib.import_module("pages")
     text = pages.loss_page("normalized_softmax", tmp_path)
+    assert text.startswith("Normalized softmax (") and ".. index:: single: ! NormFace\n" in text
     assert "``--loss normalized_softmax``" in text and (tmp_path / "normalized_softmax.svg").exists()
     assert "NTXent" in text or "SampledSoftmax" in text
     pages.api_pages(tmp_path / "api")

@@ -5,10 +5,11 @@ from pathlib import Path
 from analysis.known_bugs.bugs import BUGS, said
 
 PAGE = Path(__file__).parents[2] / "docs" / "library_bugs.md"
-HEAD = """# Bugs of libraries, and the sentence that each gets
+HEAD = """# Known library bugs and how cocos names them
 
 {number} bugs of public libraries and repositories, each re-created from its thread as a small function, in code of our
-own, and compared with the loss that was meant. The verdict names the fault, and the right twin of each is *the same*.
+own, and compared with the loss that was meant. The verdict names the fault; the
+corrected version of each is reported as *the same*.
 Such code trains, its loss falls, and nothing in a log tells it from a slow run. Most of these bugs have been repaired
 in their libraries.
 
@@ -29,7 +30,7 @@ def text() -> str:
     for name, bug in BUGS.items():
         parts.append(
             f"## {name}\n\n{bug.fault} ([{bug.library}]({bug.thread}))\n\n"
-            f"- verdict: *{said(bug)}*\n- right twin: *{said(bug, cured=True)}*\n"
+            f"- verdict: *{said(bug)}*\n- corrected: *{said(bug, cured=True)}*\n"
         )
     return "\n".join(parts)
 

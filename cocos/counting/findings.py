@@ -302,8 +302,8 @@ KINDS = {
     "undecided": Kind(
         "note",
         "shares too near eps to decide",
-        "{name}: {number} candidates of {queries} queries are too near eps to decide, so the sum of their counts is "
-        "uncertain by that number",
+        "{name}: {number} candidates of {queries} queries are too near eps to decide, so the sum of their counts may "
+        "be off by that many",
         "count in float64",
         "below",
         "directions.{name}.uncertain",

@@ -177,5 +177,5 @@ def check_pairs(loss: Loss, measure: str, *, teacher: bool = True, graded: bool 
     if further:
         raise InputError(
             f"loss {name_of(loss)}: it also reads {' and '.join(further)}, for which {measure} has no place; "
-            "cocos count can count it"
+            "use `cocos count` instead"
         )

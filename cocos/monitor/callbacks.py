@@ -48,7 +48,7 @@ class Due:
         return now
 
     def missed(self, kind: str, remedy: str) -> str | None:
-        """Say that a training has ended without a call of the loss.
+        """Warn that the loss was never called.
 
         Args:
             kind: class of the module.

@@ -15,19 +15,40 @@ from cocos.reports import cards, saving
 
 POINTS = 161  # scores along each curve of a loss's picture
 COLUMNS = 92  # characters of a line of help
+# The calls that one needs first, at the head of the API.
+BEGIN = """.. list-table::
+   :class: card
+
+   * - ``cocos.open(path).embed()``
+     - embeddings of a file or of a checkpoint
+   * - ``cocos.Embeddings(query, candidate)``
+     - of two arrays whose row i matches row i; with groups where several rows match
+   * - ``cocos.Embeddings.labelled(embeddings, labels)``
+     - of a labelled set
+   * - ``cocos.Scores(matrix, positive)``
+     - scores without vectors
+   * - ``cocos.measures.count(embeddings, loss)``
+     - contributing negatives: a labelled Dataset; each question is a function of :doc:`cocos.measures <measures>`
+   * - ``cocos.Monitor(loss)``
+     - the same numbers while a model trains
+   * - ``cocos.losses.load(name)``
+     - a loss with its closed form
+   * - ``cocos.report(...)``
+     - one page to show
+"""
 QUOTED = re.compile(r"(:\w+:)?(`+).*?\2", re.DOTALL)
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     """Write a page only where it has changed, so that the next build reads the others from its cache."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or path.read_text("utf-8") != text:
         path.write_text(text, "utf-8")
 
 
-def _only(folder: Path, names: Iterable[str]) -> None:
+def only(folder: Path, names: Iterable[str], suffix: str = ".rst") -> None:
     """Remove pages of an earlier build whose subject is gone."""
-    for old in set(folder.glob("*.rst")) - {folder / f"{name}.rst" for name in (*names, "index")}:
+    for old in set(folder.glob(f"*{suffix}")) - {folder / f"{name}{suffix}" for name in (*names, "index")}:
         old.unlink()
 
 
@@ -51,6 +72,26 @@ def _entries(card: str) -> dict[str, str]:
     return found
 
 
+def aliases(name: str) -> dict[str, str]:
+    """Other names of a loss, and what stands in parentheses behind each."""
+    listed = cards.entry(name)["also_called"]
+    kept: list[str] = []
+    bare = re.sub(r"\s*\(([^)]*)\)", lambda found: f" \0{kept.append(found[1]) or len(kept) - 1}\0", listed)
+    found = {}
+    for each in bare.split(". ")[0].rstrip(". ").split(","):
+        words, _, place = each.strip().partition(" \0")
+        if words:
+            found[words] = kept[int(place.strip("\0 "))] if place else ""
+    return found
+
+
+def loss_title(name: str) -> str:
+    """The name that people use, and up to three others: these are what one searches for."""
+    known = re.split(r"[:.,](?:\s|$)", inspect.getdoc(sys.modules[type(losses.load(name)).__module__]))[0]
+    others = [each for each, when in aliases(name).items() if "=" not in when and each.lower() != known.lower()]
+    return known + (f" ({', '.join(others[:3])})" if others else "")
+
+
 def loss_page(name: str, pictures: Path) -> str:
     """The page of one loss: its card as a table, its docstring, its weight drawn, its equals."""
     loss, about = losses.load(name), cards.entry(name)
@@ -63,7 +104,10 @@ def loss_page(name: str, pictures: Path) -> str:
         "parameters": ", ".join(f"``{key}={value}``" for key, value in about["parameters"].items()) or "none",
         **{key: said[key] for key in ("family", "score", "gradient", "couples")},
     }
-    text = _title(name) + ".. list-table::\n   :class: card\n   :stub-columns: 1\n\n"
+    text = _title(loss_title(name))
+    sought = dict.fromkeys((name, cls.__name__, *aliases(name)))
+    text += "".join(f".. index:: single: ! {each}\n" for each in sought) + "\n"
+    text += ".. list-table::\n   :class: card\n   :stub-columns: 1\n\n"
     text += "".join(f"   * - {key}\n     - {escaped(value)}\n" for key, value in rows.items())
     text += f"\n.. autoclass:: {cls.__module__}.{cls.__name__}\n\n"
     text += _title("Weight against score", "-")
@@ -89,8 +133,8 @@ def losses_pages(folder: Path, pictures: Path) -> None:
         about = cards.entry(name)
         families.setdefault(about["family"], []).append(about)
         page = loss_page(name, pictures)
-        _write(folder / f"{name}.rst", page)
-    _only(folder, losses.names())
+        write(folder / f"{name}.rst", page)
+    only(folder, losses.names())
     text = _title("Losses") + (
         f"All {len(losses.names())} losses of the shelf. Each is one file with its formula, its source and a closed "
         "form of its gradient, which the tests compare with autograd. The examples assume ``import cocos, torch``.\n\n"
@@ -98,10 +142,10 @@ def losses_pages(folder: Path, pictures: Path) -> None:
     for family in sorted(families):
         text += _title(family[:1].upper() + family[1:], "-") + ".. list-table::\n   :widths: 25 75\n\n"
         for about in families[family]:
-            text += f"   * - :doc:`{about['name']}`\n     - {escaped(about['summary'])}\n"
+            text += f"   * - :doc:`{loss_title(about['name'])} <{about['name']}>`\n     - {escaped(about['summary'])}\n"
         text += "\n"
-    text += ".. toctree::\n   :hidden:\n\n" + "".join(f"   {name}\n" for name in losses.names())
-    _write(folder / "index.rst", text)
+    text += ".. toctree::\n   :hidden:\n\n" + "".join(f"   {name} <{name}>\n" for name in losses.names())
+    write(folder / "index.rst", text)
 
 
 def _help(*command: str) -> str:
@@ -119,7 +163,7 @@ def commands_page(page: Path) -> None:
     for name, shown in (("cocos", top), *((name, _help(name)) for name in names)):
         text += _title(name, "-") + ".. code-block:: text\n\n"
         text += "".join(f"   {line}".rstrip() + "\n" for line in shown.strip().splitlines()) + "\n"
-    _write(page, text)
+    write(page, text)
 
 
 def _documented(module: str, name: str) -> str:
@@ -128,22 +172,29 @@ def _documented(module: str, name: str) -> str:
     if not callable(found) or (module != "cocos" and found is getattr(cocos, name, None)):
         return ""
     kind = "class" if inspect.isclass(found) else "function"
-    members = "   :members:\n" if kind == "class" and not issubclass(found, Exception) else ""
-    return f".. auto{kind}:: {module}.{name}\n{members}\n"
+    if kind == "function" or issubclass(found, Exception):
+        return f".. auto{kind}:: {module}.{name}\n\n"
+    made = [each for each, value in vars(found).items() if isinstance(value, classmethod) and each[0] != "_"]
+    first = "".join(f".. automethod:: {module}.{name}.{each}\n\n" for each in made)
+    rest = f"   :exclude-members: {', '.join(made)}\n" if made else ""
+    return f"{first}.. autoclass:: {module}.{name}\n   :members:\n{rest}\n"
 
 
 def api_pages(folder: Path) -> None:
     """The public names: one page for those of `cocos` itself, one for each of its modules."""
     public = [name for name in dir(cocos) if name != "__version__"]
+    public.sort(key=lambda name: (inspect.isclass(getattr(cocos, name)), name))  # functions that make things first
     modules = [name for name in public if inspect.ismodule(getattr(cocos, name))]
     text = _title("API") + (
         "The names of ``cocos`` itself. Each of its modules has a page of its own. The examples assume "
         "``import cocos, torch``.\n\n"
     )
-    text += ".. toctree::\n   :maxdepth: 1\n\n" + "".join(f"   {name}\n" for name in modules) + "\n"
+    text += _title("Begin here", "-") + BEGIN + "\n"
+    text += _title("Modules", "-") + ".. toctree::\n   :maxdepth: 1\n\n" + "".join(f"   {name}\n" for name in modules)
+    text += "\n" + _title("Functions and classes", "-")
     text += "".join(_documented("cocos", name) for name in public if name not in modules)
-    _write(folder / "index.rst", text)
-    _only(folder, modules)
+    write(folder / "index.rst", text)
+    only(folder, modules)
     for name in modules:
         module = importlib.import_module(f"cocos.{name}")
         text = _title(f"cocos.{name}") + f".. module:: cocos.{name}\n\n"
@@ -151,7 +202,7 @@ def api_pages(folder: Path) -> None:
         if name == "measures":  # the options that most of them share are documented once
             text += ".. autoclass:: cocos.sampling.Sampling\n\n"
             text += ".. autoclass:: cocos.sampling.Queries\n\n"
-        _write(
+        write(
             folder / f"{name}.rst",
             text + "".join(_documented(f"cocos.{name}", each) for each in getattr(module, "__all__", ())),
         )

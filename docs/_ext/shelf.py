@@ -8,9 +8,24 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pages
+import stories
+import thumbnails
 from sphinx.application import Sphinx
 
 NAMED = re.compile(r"^(Counts|Net|Source|Also called|Family): ")
+# A link of a page to a notebook, which GitHub shows and for which the site has a page.
+NOTEBOOK = re.compile(r"\]\((?:\.\./)+notebooks/(\w+)\.ipynb\)")
+# A heading that is one name in code: the index, which the search asks first, has the name.
+NAME_HEADING = re.compile(r"^(#{2,4} `(\w+)`)$", re.MULTILINE)
+# What the theme leaves to be desired: headings without a level, regions that scroll and cannot be reached by keys.
+REPAIRS = (
+    ('<p class="caption" role="heading">', '<p class="caption" role="heading" aria-level="2">'),
+    ('<aside class="sidebar-drawer">', '<aside class="sidebar-drawer" aria-label="Pages">'),
+    ('<aside class="toc-drawer', '<aside aria-label="On this page" class="toc-drawer'),
+    ("<pre>", '<pre tabindex="0">'),
+    ('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'),
+    ('<div class="math notranslate', '<div tabindex="0" class="math notranslate'),
+)
 
 
 def prepare(_app, _what, _name, _object, _options, lines: list[str]) -> None:
@@ -31,6 +46,24 @@ def prepare(_app, _what, _name, _object, _options, lines: list[str]) -> None:
     lines[:] = found
 
 
+def read(_app: Sphinx, _name: str, content: list[str]) -> None:
+    """Lead links to notebooks to their pages, and put headings that are names into the index."""
+    content[0] = NOTEBOOK.sub(r"](/notebooks/\1.myst)", content[0])
+    content[0] = NAME_HEADING.sub("```{index} single: ! \\2\n```\n\n\\1", content[0])
+
+
+def repair(app: Sphinx, failure: Exception | None) -> None:
+    """Make the pages that were written reachable by keys and by screen readers; twice is once."""
+    if failure is not None or app.builder.format != "html":
+        return
+    for page in Path(app.outdir).rglob("*.html"):
+        before = text = page.read_text("utf-8")
+        for old, new in REPAIRS:
+            text = text.replace(old, new)
+        if text != before:
+            page.write_text(text, "utf-8")
+
+
 def generate(app: Sphinx) -> None:
     """Write the generated pages and pictures into the source folder, where Sphinx finds them."""
     mpl.use("Agg")
@@ -40,10 +73,14 @@ def generate(app: Sphinx) -> None:
     pages.losses_pages(here / "losses", pictures)
     pages.commands_page(here / "commands.rst")
     pages.api_pages(here / "api")
+    stories.stories(here.parent / "notebooks", here / "notebooks")
+    thumbnails.gallery(here.parent, here / "gallery")
 
 
 def setup(app: Sphinx) -> dict:
     """Connect the pages to the start of a build, and the docstrings to autodoc."""
     app.connect("builder-inited", generate)
+    app.connect("source-read", read)
     app.connect("autodoc-process-docstring", prepare, priority=400)  # before napoleon, at 500
+    app.connect("build-finished", repair)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

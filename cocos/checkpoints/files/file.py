@@ -29,7 +29,7 @@ MAX_HELD = 2**26  # bytes of a file that is read once and kept, so that the byte
 
 
 class Stream(io.BufferedReader):
-    """A file without a number: torch then neither maps it nor takes it for a tar archive."""
+    """A stream without a file descriptor: torch then neither maps it nor takes it for a tar archive."""
 
     def fileno(self) -> int:
         """Refuse."""

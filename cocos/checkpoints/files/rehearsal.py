@@ -74,7 +74,7 @@ class Storage:
 
 @dataclass(slots=True)
 class Thing:
-    """Any other object: the function that made it, and how many of its items are costly as keys."""
+    """Any other object: the function that made it, and how many of its items have hashes that could collide."""
 
     kind: str
     odd: int = 0

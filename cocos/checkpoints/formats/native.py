@@ -81,7 +81,7 @@ def _training(path: Path, name: str, arguments: dict, data) -> shelf.Source:
 def write(
     path, model: nn.Module, *, encoder: tuple[str, dict], loss: tuple[str, dict], data: tuple[str, dict], training: dict
 ) -> Path:
-    """Write a checkpoint that cocos can use without being told anything more.
+    """Write a self-contained checkpoint.
 
     Args:
         path: of the file; written under a temporary name first.

@@ -105,7 +105,7 @@ class Sides:
             if getattr(self.annotations, name) is None:
                 raise InputError(f"{self.name}: it reads {name} beside the embeddings, which are missing here")
         if negatives is None and self.needed:
-            raise InputError(f"{self.name}: it needs hard negatives, and there are none")
+            raise InputError(f"{self.name}: hard negatives are required")
         if negatives is not None and not self.columns:
             raise InputError(
                 f"{self.name}: it takes no hard negatives; give its function a parameter {NEGATIVES[0]!r}, (Q, K, D)"
