@@ -9,6 +9,7 @@ import pkgutil
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -273,3 +274,21 @@ def test_pages_of_losses_and_of_public_names_are_made(monkeypatch, tmp_path):
     assert "NTXent" in text or "SampledSoftmax" in text
     pages.api_pages(tmp_path / "api")
     assert "autofunction:: cocos.measures.count" in (tmp_path / "api" / "measures.rst").read_text("utf-8")
+
+
+def test_a_page_is_repaired_for_keys_and_readers_once(extensions, tmp_path):
+    shelf, app = extensions("shelf"), SimpleNamespace(outdir=tmp_path, builder=SimpleNamespace(format="html"))
+    page = tmp_path / "page.html"
+    page.write_text('<p class="caption" role="heading">A</p><div class="highlight"><pre>x</pre></div>')
+    shelf.repair(app, None)
+    first = page.read_text()
+    assert 'role="heading" aria-level="2"' in first and '<pre tabindex="0">' in first
+    shelf.repair(app, None)
+    assert page.read_text() == first
+
+
+def test_a_link_to_a_notebook_leads_to_its_page(extensions):
+    text = ["See [it](../../notebooks/recall.ipynb).\n\n### `collapse`\n"]
+    extensions("shelf").read(None, "howto/any", text)
+    assert "[it](/notebooks/recall.myst)" in text[0]
+    assert "```{index} single: ! collapse\n```\n\n### `collapse`" in text[0]

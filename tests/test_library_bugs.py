@@ -21,14 +21,14 @@ def written():
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_the_fault_is_named_and_its_right_twin_is_the_same(name, written):
+def test_the_fault_is_named_and_the_corrected_version_is_the_same(name, written):
     bug = BUGS[name]
     verdict = said(bug)
     assert bug.names in verdict and bug.names != "the same"
     assert said(bug, cured=True) == "the same"
     section = written.partition(f"## {name}\n")[2].partition("\n## ")[0]
     assert bug.fault in section and f"({bug.thread})" in section and bug.library in section
-    assert f"verdict: *{verdict}*" in section and "right twin: *the same*" in section
+    assert f"verdict: *{verdict}*" in section and "corrected: *the same*" in section
 
 
 def test_the_page_has_all_of_them_and_no_other(written):

@@ -92,7 +92,7 @@ PICTURES = {
     ),
     "replay": Picture(
         "cocos plot replay embeddings.npz --loss ntxent --width two",
-        "A point with its interval for each changed setting: the paired change of the effective number.",
+        "A point with its interval for each changed setting: the paired change of the contributing negatives.",
         "replay",
     ),
     "retrievals": Picture(

@@ -17,6 +17,9 @@ NAMED = re.compile(r"^(Counts|Net|Source|Also called|Family): ")
 NOTEBOOK = re.compile(r"\]\((?:\.\./)+notebooks/(\w+)\.ipynb\)")
 # A heading that is one name in code: the index, which the search asks first, has the name.
 NAME_HEADING = re.compile(r"^(#{2,4} `(\w+)`)$", re.MULTILINE)
+# Words with their definitions, as Markdown has them, and what begins a definition.
+WORDS = re.compile(r"(?:^[^\s#:].*\n: .+\n(?:  .+\n)*\n?)+", re.MULTILINE)
+DEFINED = re.compile(r"^: ", re.MULTILINE)
 # What the theme leaves to be desired: headings without a level, regions that scroll and cannot be reached by keys.
 REPAIRS = (
     ('<p class="caption" role="heading">', '<p class="caption" role="heading" aria-level="2">'),
@@ -46,8 +49,10 @@ def prepare(_app, _what, _name, _object, _options, lines: list[str]) -> None:
     lines[:] = found
 
 
-def read(_app: Sphinx, _name: str, content: list[str]) -> None:
-    """Lead links to notebooks to their pages, and put headings that are names into the index."""
+def read(_app: Sphinx, name: str, content: list[str]) -> None:
+    """Lead links to notebooks to their pages, put headings that are names and the words of the glossary into the index."""
+    if name == "glossary":
+        content[0] = WORDS.sub(lambda found: f":::{{glossary}}\n{DEFINED.sub('  ', found[0])}:::\n", content[0])
     content[0] = NOTEBOOK.sub(r"](/notebooks/\1.myst)", content[0])
     content[0] = NAME_HEADING.sub("```{index} single: ! \\2\n```\n\n\\1", content[0])
 
@@ -70,9 +75,13 @@ def generate(app: Sphinx) -> None:
     here = Path(app.srcdir)
     pictures = here / "_static" / "losses"
     pictures.mkdir(parents=True, exist_ok=True)
-    pages.losses_pages(here / "losses", pictures)
-    pages.commands_page(here / "commands.rst")
-    pages.api_pages(here / "api")
+    sources = [*(here.parent / "cocos").rglob("*.py"), *(here / "_ext").glob("*.py")]
+    newest, made = max(path.stat().st_mtime for path in sources), here / "losses" / "index.rst"
+    if not made.exists() or made.stat().st_mtime < newest:  # computes the equals of every loss: half of a build
+        pages.commands_page(here / "commands.rst")
+        pages.api_pages(here / "api")
+        pages.losses_pages(here / "losses", pictures)
+        made.touch()
     stories.stories(here.parent / "notebooks", here / "notebooks")
     thumbnails.gallery(here.parent, here / "gallery")
 
