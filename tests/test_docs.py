@@ -269,7 +269,7 @@ def test_pages_of_losses_and_of_public_names_are_made(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
     pages = importlib.import_module("pages")
     text = pages.loss_page("normalized_softmax", tmp_path)
-    assert text.startswith("Normalized softmax (") and ".. index:: single: ! NormFace\n" in text
+    assert text.startswith("Normalized softmax (") and ".. index:: ! NormFace\n" in text
     assert "``--loss normalized_softmax``" in text and (tmp_path / "normalized_softmax.svg").exists()
     assert "NTXent" in text or "SampledSoftmax" in text
     pages.api_pages(tmp_path / "api")
@@ -291,4 +291,4 @@ def test_a_link_to_a_notebook_leads_to_its_page(extensions):
     text = ["See [it](../../notebooks/recall.ipynb).\n\n### `collapse`\n"]
     extensions("shelf").read(None, "howto/any", text)
     assert "[it](/notebooks/recall.myst)" in text[0]
-    assert "```{index} single: ! collapse\n```\n\n### `collapse`" in text[0]
+    assert "```{index} ! collapse\n```\n\n### `collapse`" in text[0]

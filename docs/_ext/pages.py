@@ -106,7 +106,7 @@ def loss_page(name: str, pictures: Path) -> str:
     }
     text = _title(loss_title(name))
     sought = dict.fromkeys((name, cls.__name__, *aliases(name)))
-    text += "".join(f".. index:: single: ! {each}\n" for each in sought) + "\n"
+    text += "".join(f".. index:: ! {each}\n" for each in sought) + "\n"
     text += ".. list-table::\n   :class: card\n   :stub-columns: 1\n\n"
     text += "".join(f"   * - {key}\n     - {escaped(value)}\n" for key, value in rows.items())
     text += f"\n.. autoclass:: {cls.__module__}.{cls.__name__}\n\n"

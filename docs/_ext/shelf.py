@@ -54,7 +54,7 @@ def read(_app: Sphinx, name: str, content: list[str]) -> None:
     if name == "glossary":
         content[0] = WORDS.sub(lambda found: f":::{{glossary}}\n{DEFINED.sub('  ', found[0])}:::\n", content[0])
     content[0] = NOTEBOOK.sub(r"](/notebooks/\1.myst)", content[0])
-    content[0] = NAME_HEADING.sub("```{index} single: ! \\2\n```\n\n\\1", content[0])
+    content[0] = NAME_HEADING.sub("```{index} ! \\2\n```\n\n\\1", content[0])
 
 
 def repair(app: Sphinx, failure: Exception | None) -> None:

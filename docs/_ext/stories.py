@@ -36,7 +36,7 @@ def story(path: Path, folder: Path) -> str:
     for number, cell in enumerate(notebook["cells"]):
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            text += source + "\n\n"
+            text += source.replace("](../docs/", "](/") + "\n\n"
             if not number:
                 text += f"{{download}}`Notebook <../../notebooks/{path.name}>`, with these outputs.\n\n"
             continue

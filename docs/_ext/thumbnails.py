@@ -55,5 +55,5 @@ def gallery(root: Path, folder: Path) -> None:
         write(folder / f"{name}.myst", page)
     only(folder, [name for name, *_ in every], ".myst")
     write(folder / "plots.inc", plots + ":::::\n")
-    names = "\n".join(f"gallery/{name}" for name, *_ in every)
+    names = "\n".join(f"{name.replace('_', ' ')} <gallery/{name}>" for name, *_ in every)
     write(folder / "figures.inc", drawn + f":::::\n\n```{{toctree}}\n:hidden:\n\n{names}\n```\n")

@@ -1,7 +1,14 @@
-// How results of the search are ordered: the defaults of Sphinx, with pages that mention everything at the end.
+// How results of the search are ordered: the defaults of Sphinx; pages that teach come first, and pages that mention
+// everything, or whose titles are whole sentences, last.
+const OFFSETS = [
+  [/^(howto\/|faq$|glossary$|concepts$|start$)/, 2],
+  [/^notebooks\//, -1],
+  [/^gallery\//, -8],
+  [/^(changelog|commands|contributing|architecture|preregistration|genindex|papers)$/, -12],
+];
 var Scorer = {
   score: ([docname, title, anchor, descr, score]) =>
-    score - (/^(changelog|commands|contributing|architecture|preregistration|genindex|papers)$/.test(docname) ? 12 : 0),
+    OFFSETS.reduce((sum, [pages, offset]) => sum + (pages.test(docname) ? offset : 0), score),
   objNameMatch: 11,
   objPartialMatch: 6,
   objPrio: { 0: 15, 1: 5, 2: -5 },
