@@ -50,7 +50,7 @@ def prepare(_app, _what, _name, _object, _options, lines: list[str]) -> None:
 
 
 def read(_app: Sphinx, name: str, content: list[str]) -> None:
-    """Lead links to notebooks to their pages, put headings that are names and the words of the glossary into the index."""
+    """Lead links to notebooks to their pages; index headings that are names, and the words of the glossary."""
     if name == "glossary":
         content[0] = WORDS.sub(lambda found: f":::{{glossary}}\n{DEFINED.sub('  ', found[0])}:::\n", content[0])
     content[0] = NOTEBOOK.sub(r"](/notebooks/\1.myst)", content[0])
