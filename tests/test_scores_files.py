@@ -1,6 +1,7 @@
 """Scores from files: matrices, long tables, preference pairs, TREC runs; a stranger's file gets one sentence."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -194,6 +195,23 @@ def test_bad_arrays_and_runs_get_one_sentence(tmp_path):
         cocos.open(run)
     with pytest.raises(InputError, match="none of its queries is judged"):
         cocos.open(run, data=judgements(tmp_path, {"other": {"d1": 1}}))
+    for name, arrays, why in (
+        ("d", {"positive": np.eye(3, 4)[:2]}, r"positive: shape \(2, 4\), expected \(3, 4\)"),
+        ("e", {"positive": np.eye(3, 4), "logq": -np.ones(3)}, r"logq: shape \(3,\), expected \(4,\), one for each"),
+        (
+            "f",
+            {"positive": np.eye(3, 4), "logq": np.array([-1, -1, 0.2, -1])},
+            "logq: 0.2 of candidate 2, expected the",
+        ),
+        ("g", {"positive": np.eye(3, 4) * [[1], [0], [1]]}, "query without any positive: row 1"),
+        ("h", {"positive": np.eye(3, 4), "grade": np.zeros((3, 3))}, r"grade: shape \(3, 3\), expected \(3, 4\)"),
+    ):
+        np.savez(tmp_path / f"{name}.npz", scores=np.zeros((3, 4)), **arrays)
+        done = CliRunner().invoke(app, ["count", str(tmp_path / f"{name}.npz"), "--loss", "ntxent"])
+        assert done.exit_code == 2 and re.search(why, done.stderr) and len(done.stderr.strip().splitlines()) == 1
+    (tmp_path / "short.jsonl").write_text('{"chosen": 1, "rejected": 2}\n{"chosen": 1}\n')
+    with pytest.raises(InputError, match="line 2: rejected 'None', expected a finite number"):
+        cocos.open(tmp_path / "short.jsonl")
     (tmp_path / "judged.txt").write_text("q0 0 d1 one\n")
     with pytest.raises(InputError, match="grade 'one', expected a number"):
         cocos.open(run, data=tmp_path / "judged.txt")
@@ -253,6 +271,13 @@ def test_two_runs_are_compared_query_by_query(tmp_path):
     data = cocos.measures.diff(cocos.open(first), cocos.open(second))
     ranks = [rankings.metrics(cocos.open(each).embed())["MRR"] for each in (first, second)]
     listed = ranks[0] > 0
+    every = [rankings.metrics(cocos.open(each).embed()) for each in (first, second)]
+    for metric in ("nDCG@10", "recall@5", "MAP"):  # a query without a listed positive has 0, and is compared too
+        found = data["difference"].sel(direction="q2c", metric=metric).item()
+        assert found == pytest.approx(100 * (every[1][metric] - every[0][metric]).mean()) and (found != 0) == (
+            metric != "recall@5"
+        )
+        assert data["pairs"].sel(direction="q2c", metric=metric) == 3
     mean = data["difference"].sel(direction="q2c", metric="MRR").item()
     assert mean == pytest.approx(100 * (ranks[1] - ranks[0])[listed].mean())
     done = call("diff", first, second, "--json")

@@ -34,10 +34,13 @@ from cocos.results.summaries import shortest
 
 # Statistics of the spread of the push, which a query without any push does not have.
 OF_PUSHED = statistics.names("pushed")
+# Metrics of rankings that are judged, of `cocos.engine.rankings`.
+JUDGED = (*(f"{kind}@{k}" for kind in ("nDCG", "recall") for k in retrieval.RECALLS), "MAP")
 # Values of queries: long name and units, in the order in which they are listed.
 COMPARED = {
     **{f"R@{k}": (f"queries with a positive among the first {k}", "%") for k in retrieval.RECALLS},
     "MRR": ("reciprocal rank of the best positive", "%"),
+    **{name: retrieval.label(name) for name in JUDGED},
     "contributing": statistics.BY_NAME["contributing"].about,
     "idle": (statistics.BATCH_NUMBERS["idle"].label, "%"),
     **{
