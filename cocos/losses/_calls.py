@@ -12,7 +12,7 @@ from cocos.embeddings.scores import Pairs
 Class = TypeVar("Class", bound=type)
 
 
-def gathered(
+def pairs_of_tensors(
     scores: Any,
     positive: Tensor | None = None,
     negative: Tensor | None = None,
@@ -28,7 +28,7 @@ def gathered(
     """Make the Pairs of a call `loss(scores, positive, negative)`; see `cocos.Pairs` for the arguments.
 
     Examples:
-        >>> gathered(torch.tensor([[0.8, 0.7]]), torch.tensor([[True, False]]))
+        >>> pairs_of_tensors(torch.tensor([[0.8, 0.7]]), torch.tensor([[True, False]]))
         Pairs(scores=(1, 2), float32 on cpu, 1 positive, 1 negative)
     """
     if positive is None:
@@ -36,18 +36,18 @@ def gathered(
             "positive: missing; a loss is called with Pairs, or with (scores, positive, negative), where positive is "
             "torch.eye(len(scores), dtype=torch.bool, device=scores.device) if query i matches candidate i alone"
         )
-    beside = candidate_group, query_norm, candidate_norm, embeddings, teacher, source, logq
-    return Pairs(scores, positive, cast(Tensor, negative), *beside)
+    fields = candidate_group, query_norm, candidate_norm, embeddings, teacher, source, logq
+    return Pairs(scores, positive, cast(Tensor, negative), *fields)
 
 
-def _calling(plain: Callable[[Any, Pairs], Tensor]) -> Callable[..., Tensor]:
+def _taking_tensors(plain: Callable[[Any, Pairs], Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(plain)
     def call(self: Any, pairs: Any = None, *tensors: Tensor | None, **named: Tensor | None) -> Tensor:
         if isinstance(pairs, Pairs):
             if tensors or named:
                 raise InputError("loss(pairs): masks and norms are part of the Pairs, and nothing is given beside them")
             return plain(self, pairs)
-        return plain(self, gathered(named.pop("scores", None) if pairs is None else pairs, *tensors, **named))
+        return plain(self, pairs_of_tensors(named.pop("scores", None) if pairs is None else pairs, *tensors, **named))
 
     call.takes_tensors = True  # type: ignore[attr-defined]
     return call
@@ -67,5 +67,5 @@ def takes_tensors(cls: Class) -> Class:
     """
     plain: Any = cls.__call__
     if not getattr(plain, "takes_tensors", False):
-        cls.__call__ = _calling(plain)  # type: ignore[method-assign]
+        cls.__call__ = _taking_tensors(plain)  # type: ignore[method-assign]
     return cls

@@ -78,7 +78,7 @@ def shape_of(node: Node) -> tuple[int, ...]:
     return shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
 
 
-def gathered(node: Node) -> bool:
+def received(node: Node) -> bool:
     """Whether rows of other processes were received shortly before."""
     waiting, known = [node], {node}
     while waiting and len(known) < NEAR_NODES:

@@ -21,10 +21,10 @@ from cocos.monitor.products import (
     PairScores,
     Product,
     Products,
-    gathered,
     given_scores,
     hook_flows,
     hook_pair_scores,
+    received,
 )
 
 __all__ = ["Hook", "Tap", "Tapped"]
@@ -138,7 +138,7 @@ class _Look(TorchFunctionMode):
         """Keep a matrix that this process computed by itself, where there are several processes."""
         local = self.current.local
         if local is not None and isinstance(out, Tensor) and out.ndim == 2 and out.requires_grad:
-            if out.is_floating_point() and not gathered(out.grad_fn):
+            if out.is_floating_point() and not received(out.grad_fn):
                 self.current.local = [*local[-MOST_LOCAL:], out.detach()]
 
     @contextmanager

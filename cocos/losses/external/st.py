@@ -371,9 +371,9 @@ class OfSentences(Library):
         if wanted not in {"cosine", "euclidean"}:
             raise InputError(f"{self.prefix}:{name}: distance_metric {wanted!r}, expected cosine or euclidean")
         made = {key: float(given[key]) for key in ("margin",) if key in given}
-        functions = self.found("BatchHardTripletLossDistanceFunction")
+        functions = self.imported("BatchHardTripletLossDistanceFunction")
         made["distance_metric"] = getattr(functions, f"{wanted}_distance")
-        loss = self.found(name)(RowsAsTheyAre(), **made)
+        loss = self.imported(name)(RowsAsTheyAre(), **made)
         twin, margin = LOSSES_OF_LABELS[name], made.get("margin", 5.0)
         labelled = Labelled(loss, wanted == "cosine", of_triplets=twin is not None)
         hard = name.startswith("BatchHard")  # a mean over the queries, of one triplet each, whose weight is 1 at most

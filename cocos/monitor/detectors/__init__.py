@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Protocol, cast
 from cocos.base import docstrings, ranges
 from cocos.base.errors import InputError, nearest
 from cocos.monitor.detectors._history import (
-    ASIDE,
     BEGINS,
-    BLIND,
     LOOKBACK,
+    NOT_APPLICABLE,
     SILENCED,
+    UNSEEN_NUMBERS,
     Alarm,
     Record,
     name_of,
@@ -241,7 +241,7 @@ def summary(watched: Mapping[str, str | None]) -> str:
         if reason is not None:
             kind, _, why = str(reason).partition(": ")
             groups.setdefault(kind, {}).setdefault(why, []).append(name)
-    starts = (BEGINS, BLIND, ASIDE, SILENCED)
+    starts = (BEGINS, UNSEEN_NUMBERS, NOT_APPLICABLE, SILENCED)
     kinds = [(k, len(kind), kind) for kind in groups for k, start in enumerate(starts) if kind.startswith(start)]
     for *_, kind in sorted(kinds):
         named = "; ".join(", ".join(those) + (f": {why}" if why else "") for why, those in groups[kind].items())

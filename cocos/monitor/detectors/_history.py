@@ -34,7 +34,7 @@ ABSENT = {
     "lost": "its loss is read by a closed form",
 }
 # Beginnings of the reasons why a detector does not watch: it will, its numbers are absent, its fault cannot be here.
-BEGINS, BLIND, ASIDE, SILENCED = "begins", "cannot see this loss", "does not apply", "is off"
+BEGINS, UNSEEN_NUMBERS, NOT_APPLICABLE, SILENCED = "begins", "cannot see this loss", "does not apply", "is off"
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Watcher:
         words |= {"since": since, "step": step(history[-1])} | self.words(history)
         return alarm(self, history, value, limit, self.SAYS.format(**words))
 
-    def aside(self, history: Sequence[Record]) -> str | None:
+    def not_applicable(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""
         return None
 
@@ -137,9 +137,9 @@ class Watcher:
         lacking = [key for key in self.READS if not any(_holds(each, name) for name in key.split("|") for each in some)]
         if lacking:
             words = dict.fromkeys(ABSENT.get(key, f"no {key.partition('|')[0].replace('_', ' ')}") for key in lacking)
-            return f"{BLIND}: {', '.join(words)}"
-        why = self.aside(history)
-        return self.begins(history) if why is None else f"{ASIDE}: {why}"
+            return f"{UNSEEN_NUMBERS}: {', '.join(words)}"
+        why = self.not_applicable(history)
+        return self.begins(history) if why is None else f"{NOT_APPLICABLE}: {why}"
 
     def begins(self, history: Sequence[Record]) -> str | None:
         """When it begins, in words; None where it has begun."""

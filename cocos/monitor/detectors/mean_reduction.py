@@ -40,7 +40,7 @@ class MeanReduction(Watcher):
         "queries (below {limit:g}) {since}; take a sum in place of a mean, or raise the learning rate accordingly"
     )
 
-    def aside(self, history: Sequence[Record]) -> str | None:
+    def not_applicable(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""
         kind = history[-1].get("kind")
         return None if self.limit(history[-1]) else f"its threshold for a {kind or 'loss of an unknown kind'} is 0"

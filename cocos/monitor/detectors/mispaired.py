@@ -74,7 +74,7 @@ class Mispaired(Watcher):
     records: Count = 5
     warmup: Steps = 25
 
-    def aside(self, history: Sequence[Record]) -> str | None:
+    def not_applicable(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""
         others = [negatives(name, each) for name, each in directions(history[-1])][:1]
         few = others and others[0] is not None and others[0] < self.negatives
@@ -94,7 +94,7 @@ class Mispaired(Watcher):
         now, least = history[-1], self.least_records(history)
         if not warm(history, self.warmup) or len(history) < least or number(now, "outranked") is None:
             return None
-        if self.aside(history) is not None or (number(now, "similarity") or 0) > SAME_CANDIDATES:
+        if self.not_applicable(history) is not None or (number(now, "similarity") or 0) > SAME_CANDIDATES:
             return None
         labelled = next((name for name, _ in directions(now)), "") in LABELLED
         value = unrelated(history, least)

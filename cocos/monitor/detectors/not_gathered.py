@@ -35,7 +35,7 @@ class NotGathered(Watcher):
         "at step {step}; gather the embeddings before the loss to use the negatives of all"
     )
 
-    def aside(self, history: Sequence[Record]) -> str | None:
+    def not_applicable(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""
         return "one process trains" if (number(history[-1], "world") or 1) < self.processes else None
 

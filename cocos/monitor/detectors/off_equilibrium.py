@@ -64,7 +64,7 @@ class OffEquilibrium(Watcher):
     records: Count = 5
     warmup: Steps = 500
 
-    def aside(self, history: Sequence[Record]) -> str | None:
+    def not_applicable(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""
         known = [value for each in (history[0], *history[-LOOKBACK:]) if (value := _scale(each))]
         fixed = bool(known) and max(known) <= (1 + CHANGED_SCALE) * min(known)

@@ -52,7 +52,7 @@ class OneSource(Watcher):
         "{times:.2g} times that of as many random negatives; {remedy}"
     )
 
-    def aside(self, history: Sequence[Record]) -> str | None:
+    def not_applicable(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""
         return None if any(True for _ in _dominant(history[-1])) else "the negatives have one source"
 

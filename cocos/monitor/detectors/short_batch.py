@@ -30,7 +30,7 @@ class ShortBatch(Watcher):
 
     part: Part = 0.5
 
-    def aside(self, history: Sequence[Record]) -> str | None:
+    def not_applicable(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""
         return "each checkpoint is measured on the same batches" if of_checkpoints(history) else None
 

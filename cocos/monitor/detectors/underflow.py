@@ -39,7 +39,7 @@ class Underflow(Watcher):
         "use GradScaler, compute the loss in float32, or train in bfloat16"
     )
 
-    def aside(self, history: Sequence[Record]) -> str | None:
+    def not_applicable(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""
         kind = history[-1].get("dtype")
         return None if kind == "float16" else f"the scores are {kind}, not float16" if kind else "no dtype is known"

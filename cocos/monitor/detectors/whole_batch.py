@@ -51,7 +51,7 @@ class WholeBatch(Watcher):
         "far negatives weigh alike; use {cure}, and look whether the loss falls"
     )
 
-    def aside(self, history: Sequence[Record]) -> str | None:
+    def not_applicable(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""
         known = [negatives(name, each) for name, each in directions(history[-1])]
         few = all(each is not None and each < self.negatives for each in known)
