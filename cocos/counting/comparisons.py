@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["DIFFERENCE_LABELS", "Difference", "differences", "holm", "paired"]
+__all__ = ["DIFFERENCE_LABELS", "Difference", "adjusted", "differences", "holm", "paired"]
 
 # Of a mean of paired differences of queries: long name and units.
 DIFFERENCE_LABELS = {
@@ -181,3 +181,10 @@ def holm(p: Sequence[float]) -> list[float]:
         running = max(running, min(1.0, (len(p) - rank) * p[place]))
         adjusted[place] = running
     return adjusted
+
+
+def adjusted(p: np.ndarray) -> np.ndarray:
+    """P-values adjusted by `holm` for the number of tests, in the shape of `p`; NaN, which is no test, stays."""
+    made, tested = p.copy(), np.isfinite(p)
+    made[tested] = holm(p[tested].tolist())
+    return made

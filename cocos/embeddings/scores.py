@@ -197,7 +197,7 @@ class Pairs:
         """The same pairs of the first queries, with all of their candidates; not checked again."""
         if len(self.scores) <= number:
             return self
-        part = self._part(slice(number), slice(None))
+        part = self.part(slice(number), slice(None))
         if self.embeddings is None:
             return part
         sizes = (number, len(self.embeddings.candidate))
@@ -208,18 +208,22 @@ class Pairs:
         """The candidates of the batch alone, without the columns of further directions; not checked again."""
         if self.embeddings is None or len(self.embeddings.candidate) == self.scores.shape[1]:
             return self
-        return self._part(slice(None), slice(len(self.embeddings.candidate)))
+        return self.part(slice(None), slice(len(self.embeddings.candidate)))
 
-    def _part(self, queries: slice, candidates: slice) -> "Pairs":
-        """Some queries and some candidates, in all fields but the embeddings."""
+    def part(self, queries: slice | Tensor, candidates: slice | Tensor) -> "Pairs":
+        """Some queries and some candidates, by slices or in the order of their places; the embeddings stay whole."""
+        every = slice(None)
         places = dict.fromkeys(PAIR_MATRICES, (queries, candidates)) | {
-            "query_norm": (queries,),
-            "candidate_group": (candidates,),
-            "candidate_norm": (candidates,),
-            "logq": (queries, candidates)[-self.logq.ndim :] if self.logq is not None else (),
+            "query_norm": (queries, None),
+            "candidate_group": (candidates, None),
+            "candidate_norm": (candidates, None),
+            "logq": (candidates, None) if self.logq is not None and self.logq.ndim == 1 else (queries, candidates),
         }
-        given = {name: getattr(self, name) for name in places}
-        return self.unchecked(**{name: each[places[name]] for name, each in given.items() if each is not None})
+        made = {}
+        for name, (first, second) in places.items():
+            if (each := getattr(self, name)) is not None:
+                made[name] = each[first] if second is None else each[first][every, second]
+        return self.unchecked(**made)
 
     def with_scores(self, scores: Tensor, query_norm: Tensor | None = None) -> "Pairs":
         """The same pairs with other scores (and query norms), of the same shape; not checked, for torch.func."""

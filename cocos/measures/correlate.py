@@ -14,7 +14,7 @@ import xarray as xr
 from cocos import results
 from cocos.base import ranges
 from cocos.base.errors import InputError, nearest
-from cocos.counting import statistics
+from cocos.counting.comparisons import adjusted
 from cocos.results import correlation, records, several
 from cocos.results.correlation import Permutations, Resamples, Seed
 from cocos.results.summaries import chosen, entries, plain
@@ -336,9 +336,8 @@ def _of_levels(asked: Sequence[NumberOfRuns], found: Sequence[Mapping], holm: bo
             cells = [["\n".join(map(": ".join, each)) for each in row] for row in cells]
         made[name] = (("x", "level"), np.array(cells), *about)
     p = np.array([levels["settings"].p for levels in found])
-    if holm:
-        p[np.isfinite(p)] = statistics.holm(p[np.isfinite(p)].tolist())
-    made["p_holm"] = ("x", p, "p-value between settings" + ", adjusted for the number of x (Holm)" * holm, "1")
+    label = "p-value between settings" + ", adjusted for the number of x (Holm)" * holm
+    made["p_holm"] = ("x", adjusted(p) if holm else p, label, "1")
     return made
 
 

@@ -15,7 +15,7 @@ from cocos.base.ranges import Level, whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import AnnotatedRows, Items
 from cocos.counting import findings, statistics
-from cocos.counting.comparisons import DIFFERENCE_LABELS, differences
+from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scored import Scores
@@ -392,8 +392,7 @@ def _variables(
     for place, entry in entries:
         for name, value in entry.items():
             found[name][place] = value
-    tested = np.isfinite(found["p"])
-    found["p_holm"][tested] = statistics.holm(found["p"][tested].tolist())
+    found["p_holm"] = adjusted(found["p"])
     dims = ("direction", "metric", "version")
     return {name: (dims[: each.ndim], each, *labels[name]) for name, each in found.items()}
 

@@ -10,8 +10,7 @@ from cocos import losses, results
 from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import Level, Share
 from cocos.checkpoints import Checkpoint
-from cocos.counting import statistics
-from cocos.counting.comparisons import DIFFERENCE_LABELS, differences
+from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scored import Scores
 from cocos.engine import settings
@@ -200,8 +199,7 @@ def _compared(
                 found["mean"][s, v, m] = np.nanmean(own[name]) if np.isfinite(own[name]).any() else np.nan
                 for key, value in differences(one[name], other[name], one["group"], level).items():
                     found[key][s, v, m] = value
-    tested = np.isfinite(found["p"])
-    found["p_holm"][tested] = statistics.holm(found["p"][tested].tolist())
+    found["p_holm"] = adjusted(found["p"])
     doubts = [int(data["uncertain"].sum()) if "uncertain" in data else 0 for data in counts]
     if any(doubts):
         worst = int(np.argmax(doubts))

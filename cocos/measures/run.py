@@ -607,10 +607,8 @@ def history_of(data: xr.Dataset) -> list[dict[str, Any]]:
         names = [name for name in records.STEP_METRICS if name != "alarm" and name in one]
         record |= _finite({name: float(one[name]) for name in names})
         record["directions"] = {
-            str(side): _finite({
-                name: float(one[name].sel(direction=side)) for name in records.DIRECTION_METRICS if name in one
-            })
-            for side in one["direction"].values
+            side: _finite({name: float(each[name]) for name in records.DIRECTION_METRICS if name in each})
+            for side, each in results.sides(one).items()
         }
         found.append(record)
     return sorted(found, key=lambda each: each["step"])
@@ -672,15 +670,14 @@ def document(data: xr.Dataset) -> dict[str, Any]:
         str(name): each for name, each in data.data_vars.items()
         if each.dims in {(place,), (place, "direction")} and each.dtype.kind in "fiu"
     }  # fmt: skip
-    sides = [str(name) for name in data["direction"].values]
     made = {"cocos": data.attrs["cocos"], "loss": results.about_loss(data.attrs), "eps": float(data.attrs["eps"])}
     made["steps"] = [int(step) for step in data[place].values]
     if "file" in data:
         made["files"] = [str(name) for name in data["file"].values]
     made["values"] = {name: _list(each) for name, each in curves.items() if "direction" not in each.dims}
     made["directions"] = {
-        side: {name: _list(each.sel(direction=side)) for name, each in curves.items() if "direction" in each.dims}
-        for side in sides
+        side: {name: _list(one[name]) for name, each in curves.items() if "direction" in each.dims}
+        for side, one in results.sides(data).items()
     }
     made |= {"alarms": episodes(data), "watching": json.loads(data.attrs.get("watching", "{}"))}
     return made | {"left_out": json.loads(data.attrs.get("left_out", "[]"))}

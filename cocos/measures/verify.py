@@ -200,15 +200,9 @@ def hardest(metric: str) -> Pairs:
 
 def cast(pairs: Pairs, dtype: torch.dtype) -> Pairs:
     """Round pairs to another dtype."""
-    part = pairs.embeddings
-    return replace(
-        pairs,
-        scores=pairs.scores.to(dtype),
-        teacher=None if pairs.teacher is None else pairs.teacher.to(dtype),
-        query_norm=None if pairs.query_norm is None else pairs.query_norm.to(dtype),
-        candidate_norm=None if pairs.candidate_norm is None else pairs.candidate_norm.to(dtype),
-        embeddings=None if part is None else part.to(dtype=dtype),
-    )
+    numbers = {name: getattr(pairs, name) for name in ("scores", "teacher", "query_norm", "candidate_norm", "logq")}
+    rounded = {name: each.to(dtype) for name, each in numbers.items() if each is not None}
+    return replace(pairs, **rounded, embeddings=pairs.embeddings and pairs.embeddings.to(dtype=dtype))
 
 
 def moved(pairs: Pairs, metric: str, query: Tensor, candidate: Tensor) -> Pairs:
@@ -244,22 +238,8 @@ def permuted(pairs: Pairs, seed: int = 5, *, together: bool = False) -> tuple[Pa
     wide = part is not None and len(part.candidate) < len(columns)  # columns of further directions
     if (part is not None and part.shared and not wide) or (together and len(rows) == len(columns)):
         columns = rows
-    return (
-        replace(
-            pairs,
-            scores=pairs.scores[rows][:, columns],
-            positive=pairs.positive[rows][:, columns],
-            negative=pairs.negative[rows][:, columns],
-            teacher=None if pairs.teacher is None else pairs.teacher[rows][:, columns],
-            source=None if pairs.source is None else pairs.source[rows][:, columns],
-            candidate_group=None if pairs.candidate_group is None else pairs.candidate_group[columns],
-            query_norm=None if pairs.query_norm is None else pairs.query_norm[rows],
-            candidate_norm=None if pairs.candidate_norm is None else pairs.candidate_norm[columns],
-            embeddings=None if part is None or wide else part.rows(rows, columns),
-        ),
-        rows,
-        columns,
-    )
+    own = None if part is None or wide else part.rows(rows, columns)
+    return pairs.part(rows, columns).unchecked(embeddings=own), rows, columns
 
 
 def directional(loss, pairs: Pairs, weight: Tensor | None) -> float:
