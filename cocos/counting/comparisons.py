@@ -138,7 +138,7 @@ def differences(one: np.ndarray, other: np.ndarray, group: np.ndarray, level: fl
         found |= {"base": float(one.mean()), "difference": float((other - one).mean())}
     if found["groups"] < 2 or np.ptp(other - one) == 0:
         return found
-    test = paired(other, one, level, groups=group)
+    test = paired(torch.from_numpy(other), torch.from_numpy(one), level, groups=torch.from_numpy(group))
     return found | {"low": test.low, "high": test.high, "p": test.p}
 
 

@@ -261,11 +261,11 @@ class Counting:
         for done, places in enumerate(groups.values()):
             some, shown = [runs[place] for place in places], within(report, done, len(groups))
             if not some[0].visited:
-                counted = self._held(some, shown)
+                counted = self._in_memory(some, shown)
             elif _by_source(some[0]):
-                counted = self._columned(some, shown)
+                counted = self._by_columns(some, shown)
             else:
-                counted = self._visited(some, shown)
+                counted = self._in_passes(some, shown)
             found.update(zip(places, counted, strict=True))
         for place, run in enumerate(runs):
             run.embeddings.unchanged()
@@ -333,7 +333,7 @@ class Counting:
         for own in parts:
             yield {name: torch.cat([part[name] for part in own]) for name in own[0]}
 
-    def _held(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
+    def _in_memory(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
         """Count batch by batch with the scores of each in memory; every process takes some of the batches."""
         first, sides = runs[0], runs[0].sides
         share: Sequence[tuple[int, Batch]] = processes.mine(tuple(enumerate(first.plan.batches)))
@@ -355,7 +355,7 @@ class Counting:
             for own in collected
         ]
 
-    def _visited(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
+    def _in_passes(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
         """Count stack by stack in passes that store no score matrix; all processes share the parts of each stack."""
         first, names = runs[0], [name for name, _, _ in runs[0].sides]
         others: list = []
@@ -372,7 +372,7 @@ class Counting:
                     own.add(name, pushes_all | part, index)
         return [own.sorted(first.visited_order) for own in found]
 
-    def _columned(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
+    def _by_columns(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
         """Count candidates by their source, stack by stack and direction by direction; no score matrix is stored."""
         (run,) = runs
         reader, directions = ColumnsReader(run.loss, self.eps), losses.traits(run.loss).directions
