@@ -6,6 +6,7 @@ What differs is a finding, by a form of `OUTCOMES`, which has the sentences; the
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -526,34 +527,48 @@ class Compared:
     """Two gradients of one batch.
 
     Args:
-        first: of A.
+        a: the loss A, and how it is computed.
+        b: the loss B.
+        batch: its rows.
+        first: gradient of A.
         second: of B.
-        layout: of the rows.
-        tolerance: largest difference of gradients that are the same, in parts of the largest number.
-        exchanged: gradients of A with queries and candidates exchanged, in the order of A's rows, or None.
+        exchanged: gradient of A with queries and candidates exchanged, in the order of A's rows, or None.
         returned: likewise of B.
-        unit_rows: whether all rows have length 1.
-        counts: numbers that a factor may be: value, kind of `GUESSES`, and what it says.
-        cosines: of all rows as their pairs were scored, (R, R).
-        scale: factor of A's scores in a softmax, where it is known.
         narrow: whether one of them computes in a dtype that is narrower than float64.
-        groups: (N,) groups of the pairs, where queries have several positives, or None.
-        beyond: whether the cosines fill their range, whatever those of the data do.
+        tolerance: largest difference of gradients that are the same, in parts of the largest number.
     """
 
+    a: Way
+    b: Way
+    batch: PairRows
     first: PairGradients
     second: PairGradients
-    layout: RowKinds
-    tolerance: float
     exchanged: PairGradients | None
     returned: PairGradients | None
-    unit_rows: bool
-    counts: tuple[tuple[float, str, Any], ...]
-    cosines: Tensor
-    scale: float | None
     narrow: bool
-    groups: Tensor | None = None
-    beyond: bool = False
+    tolerance: float
+
+    @cached_property
+    def layout(self) -> RowKinds:
+        """Kinds of the rows, and of their pairs."""
+        return RowKinds(self.batch.number, self.batch.hard, self.batch.query.device)
+
+    @cached_property
+    def cosines(self) -> Tensor:
+        """Cosines of all rows as their pairs were scored, (R, R)."""
+        return (1 - OWN_COORDINATE**2) * cosine(self.batch.matrix, self.batch.matrix)
+
+    @property
+    def counts(self) -> Iterator[tuple[float, str, Any]]:
+        """Numbers that a factor may be: value, kind of `GUESSES`, and what it says."""
+        for one in (self.a, self.b):
+            if one.way in {"ranks", "accumulate"}:
+                yield float(one.number), one.way, one.number
+            for name in SCALING_PARAMETERS:
+                if isinstance(value := one.scaling.get(name), int | float) and 0 < value < math.inf:
+                    yield float(value), "parameter", name
+        number = self.batch.number
+        yield from ((float(number), "queries", number), (float(number**2), "pairs", ""))
 
     @property
     def room(self) -> float:
@@ -626,11 +641,11 @@ class Compared:
 
 def answer(both: Compared) -> Finding:
     """Ask the questions in their order; the first that applies has the answer."""
-    if both.groups is not None or both.beyond:
+    if both.batch.beside.groups is not None or both.batch.beyond:
         found = _unusable(both) or _scaled(both) or _along_rows(both)
         if found is not None and (found.severity == "ok" or found.kind == "idle"):
             return found
-        return _several(both, found) if both.groups is not None else _beyond(both, found)
+        return _several(both, found) if both.batch.beside.groups is not None else _beyond(both, found)
     answers = (question(both) for question in QUESTIONS)
     more = (question(both, *both.pairs) for question in PAIR_QUESTIONS if both.pairs is not None)
     found = next(filter(None, answers), None) or next(filter(None, more), None)
@@ -639,8 +654,9 @@ def answer(both: Compared) -> Finding:
 
 def _several(both: Compared, found: Finding | None) -> Finding:
     """A difference that only queries with several positives have."""
-    assert both.groups is not None
-    positives = (both.groups[:, None] == both.groups[None, :]).sum(dim=1)
+    groups = both.batch.beside.groups
+    assert groups is not None
+    positives = (groups[:, None] == groups[None, :]).sum(dim=1)
     if both.pairs is not None and found is None:
         mixed = both.layout.rows(0), both.layout.rows(1)  # how queries and candidates reach each other
         a, b = (each[mixed[0], mixed[1]] for each in both.pairs)
@@ -708,8 +724,9 @@ def _along_rows(both: Compared) -> Finding | None:
         return None
     same = both.factor(pairs.ratio) is None
     inner = outcome("same") if same else outcome("factor", pairs.ratio, {"guess": both.guesses(pairs.ratio)})
-    form = "unit vectors" if both.unit_rows else "one normalises"
-    return outcome(form, pairs.ratio, {"inner": inner}, same=same and both.unit_rows)
+    unit_rows = bool(((both.batch.matrix.norm(dim=1) - 1).abs() <= UNIT_LENGTH).all())
+    form = "unit vectors" if unit_rows else "one normalises"
+    return outcome(form, pairs.ratio, {"inner": inner}, same=same and unit_rows)
 
 
 def _rounding(both: Compared) -> Finding | None:
@@ -775,7 +792,7 @@ def _own_positive(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
     """
     total, rows, columns = both.layout.number, both.layout.rows(0), both.layout.rows(1)
     a, b = a[rows, columns], b[rows, columns]
-    scale = both.scale or _steepness(both, a)
+    scale = both.a.scale or _steepness(both, a)
     if scale is None:
         return None
     own = torch.eye(total, dtype=torch.bool, device=a.device)
@@ -888,7 +905,7 @@ def _another_temperature(both: Compared, a: Tensor, b: Tensor) -> Finding | None
     slope.
     """
     rows = both.layout.rows(0)
-    a, b, kind, known = a[rows], b[rows], both.layout.kind[rows], both.scale
+    a, b, kind, known = a[rows], b[rows], both.layout.kind[rows], both.a.scale
     seen = SEEN_NARROW if both.narrow else SEEN_WEIGHT
     least = seen * float(a.max()), seen * float(b.max())
     used = (kind == PAIR_KINDS.index("in-batch")) & (a > least[0]) & (b > least[1])
@@ -1108,31 +1125,8 @@ def _compared(a: Way, b: Way, rows: PairRows, rounded: torch.dtype | None, toler
         for place, each in enumerate((a, b)):
             found = gradients(each.spelling, each, other, rounded)
             turned[place] = PairGradients(found.value, found.rows[order.to(found.rows.device)], None)
-    counts: list[tuple[float, str, Any]] = []
-    for one in (a, b):
-        counts += [(float(one.number), one.way, one.number)] if one.way in {"ranks", "accumulate"} else []
-        scales = ((name, one.scaling.get(name)) for name in SCALING_PARAMETERS)
-        counts += [
-            (float(value), "parameter", name)
-            for name, value in scales
-            if isinstance(value, int | float) and 0 < value < math.inf
-        ]
-    counts += [(float(rows.number), "queries", rows.number), (float(rows.number**2), "pairs", "")]
-    return Compared(
-        gradients(a.spelling, a, rows, rounded),
-        gradients(b.spelling, b, rows, rounded),
-        RowKinds(rows.number, rows.hard, rows.query.device),
-        tolerance,
-        turned[0],
-        turned[1],
-        bool(((rows.matrix.norm(dim=1) - 1).abs() <= UNIT_LENGTH).all()),
-        tuple(counts),
-        (1 - OWN_COORDINATE**2) * cosine(rows.matrix, rows.matrix),
-        a.scale,
-        rounded is not None,
-        rows.beside.groups,
-        rows.beyond,
-    )
+    first, second = (gradients(each.spelling, each, rows, rounded) for each in (a, b))
+    return Compared(a, b, rows, first, second, *turned, narrow=rounded is not None, tolerance=tolerance)
 
 
 def _dataset(both: Compared, attrs: dict) -> xr.Dataset:
