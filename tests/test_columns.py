@@ -149,9 +149,9 @@ def test_a_statistic_by_source_is_a_sum_over_its_columns():
                   source=torch.tensor([[0, 0, 1, 2]], dtype=torch.int8))  # fmt: skip
     given = torch.tensor([[-3.0, 2.0, 4.0, -0.5]])
     found = statistics.by_source(given, torch.ones(()), pairs, 0.01)
-    assert found["source_push"][0].tolist() == [2, 4, 0, 0, 0, 0]
-    assert found["source_contributing"][0].tolist() == [1, 1, 1, 0, 0, 0]
-    assert found["source_pulled"][0].tolist() == [0, 0, 1, 0, 0, 0]
+    assert found["source_push"][0].tolist() == [2, 4, 0, 0, 0, 0, 0]
+    assert found["source_contributing"][0].tolist() == [1, 1, 1, 0, 0, 0, 0]
+    assert found["source_pulled"][0].tolist() == [0, 0, 1, 0, 0, 0, 0]
     every = statistics.per_query(given, torch.ones(()), pairs)
     assert every["pulled_negatives"].tolist() == [1] and every["pushed_positives"].tolist() == [0]
     assert every["effective"].item() == pytest.approx(math.exp(-math.log(1 / 3) / 3 - 2 * math.log(2 / 3) / 3))

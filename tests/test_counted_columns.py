@@ -157,9 +157,9 @@ def test_the_sources_of_one_query_by_hand():
     given = Embeddings(query, candidate, torch.arange(2), torch.arange(4), directions=("q2c",), negatives=negatives)
     found = read(given, batches(given, (2,)), losses.load("mnrl", {"scale": 2.0}), 0.01)
     whole = math.exp(2) + 1 + 2 * math.e
-    expected = [2 / whole, 2 * math.e / whole, 2 * math.e / whole, 0, 0, 0]
+    expected = [2 / whole, 2 * math.e / whole, 2 * math.e / whole, 0, 0, 0, 0]
     torch.testing.assert_close(found["source_push"][0], torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=0)
-    assert found["source_contributing"][0].tolist() == [1, 1, 1, 0, 0, 0]
+    assert found["source_contributing"][0].tolist() == [1, 1, 1, 0, 0, 0, 0]
     part = [1 / (1 + 2 * math.e), math.e / (1 + 2 * math.e), math.e / (1 + 2 * math.e)]
     assert float(found["effective"][0]) == pytest.approx(math.exp(-sum(p * math.log(p) for p in part)), rel=1e-6)
 

@@ -13,12 +13,13 @@ from cocos.base import annotations, html
 from cocos.base.annotations import EACH_ITS_OWN_POSITIVE, READ_AS_LABELLED, Groups, Pictures, numbered
 from cocos.base.errors import InputError
 from cocos.base.matrices import Mapped, files_of, joint, matrix, norms_and_projections, refuse_open_rows, variances
-from cocos.embeddings import marks, teachers
+from cocos.embeddings import marks, queued, teachers
 
 __all__ = ["UNGIVEN", "Embeddings"]
 
 logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
+NO_QUEUE_GROUPS = "the rows of the queue have no groups, so that each of them is a negative of every query"
 PROXY_DIRECTIONS = (("s2p",), ("p2s",))  # directions of samples and class proxies, which may be the same rows
 UNGIVEN: Any = None  # default of fields that the constructor fills in: typed so that readers see tensors
 
@@ -48,6 +49,11 @@ class Embeddings:
         marks: on pairs of a query and a candidate, by their names, like look-alikes: see `cocos.marks.of`.
         teacher: scores of a teacher or guide, (Q, C) or (Q, 1 + K), or rows of both sides: see `cocos.teachers.of`.
         grades: (n,) of row i of the queries and row i of the candidates, for losses of graded pairs (CoSENT).
+        queue: rows of earlier steps that are candidates of every batch (MoCo, cross-batch memory): (rows (K, D), age
+            (K,)[, group (K,)]), the age in steps, 0 for rows of this step. They become the last candidates, with groups
+            of their own unless these are given, and ask for nothing; the field is then the age of every candidate,
+            (C,), -1 outside of the queue. Of a labelled set they are samples, and groups are their classes.
+        query_queue: the same of the queries where the candidates ask.
 
     Matrices are never copied, and checked once, in one pass that also takes the norms of their rows. Sides that are the
     same rows with the same groups are read as a labelled set, with a note: every query would be its own positive.
@@ -82,19 +88,29 @@ class Embeddings:
     marks: Mapping[str, Any] | None = None
     teacher: Any = None
     grades: Tensor | None = None
+    queue: Any = None
+    query_queue: Any = None
 
     def __post_init__(self) -> None:
         self._set(mapped=tuple(dict.fromkeys((*self.mapped, *files_of(self.query, self.candidate)))))
         query, candidate = matrix("query", self.query), matrix("candidate", self.candidate)
         joint(query, candidate)
         self._set(grades=annotations.grades(self.grades, len(query), len(candidate)))
-        groups = annotations.both_groups(self.query_group, self.candidate_group, len(query), len(candidate))
+        queues = [queued.of(self.query_queue, query, "query_queue"), queued.of(self.queue, candidate, "queue")]
+        sides = (self.query_group, len(query)), (self.candidate_group, len(candidate))
+        known = any(own is not None and own.grouped for own in queues)
+        given = [queued.longer(*side, own, known=known) for side, own in zip(sides, queues, strict=True)]
+        sizes = [len(side) + (own.grouped if own else 0) for side, own in zip((query, candidate), queues, strict=True)]
+        groups = annotations.both_groups(*given, *sizes)
         directions = annotations.directions(self.directions)
         if self.shared and len(query) != (other := len(candidate)):
             raise InputError(f"shared: {len(query)} query rows and {other} candidate rows are not the same set")
         if self.candidate_variance is not None:
             self._set(candidate_variance=variances(self.candidate_variance, candidate, len(directions)))
+        queued_groups = groups[0][len(query) :], groups[1][len(candidate) :]
+        groups = groups[0][: len(query)], groups[1][: len(candidate)]
         candidate, groups = self._with_hard_vectors(query, candidate, groups)
+        query, candidate, groups = self._with_queues((query, candidate), queues, groups, queued_groups)
         self._set(query=query, candidate=candidate)
         self._check_rows()
         query_group, candidate_group = (ids.to(query.device) for ids in groups)
@@ -117,6 +133,58 @@ class Embeddings:
             self._set(names=annotations.longer("names", self.names, more))
             self._set(negatives=index, pictures=annotations.longer("pictures", self.pictures, more))
         return longer, groups
+
+    def _with_queues(
+        self,
+        sides: tuple[Tensor, Tensor],
+        queues: Sequence[queued.Queue | None],
+        groups: tuple[Tensor, Tensor],
+        given: tuple[Tensor, Tensor],
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
+        """Put rows of queues behind those of their side, in groups of their own or as they are given."""
+        ages: list[Tensor | None] = [None, None]
+        rows, ids, same = list(sides), list(groups), self.shared
+        for k, own in enumerate(queues):
+            if own is None:
+                continue
+            new = max(int(each.max()) for each in ids) + 1 + torch.arange(len(own.rows), device=ids[k].device)
+            group = given[k] if len(given[k]) else new
+            if own.group is None:
+                self._set(notes=(*self.notes, NO_QUEUE_GROUPS))
+            for side in (0, 1) if same else (k,):
+                ages[side] = torch.cat([torch.full((len(sides[side]),), -1), own.age]).to(own.rows.device)
+                ids[side] = torch.cat([ids[side], group.to(ids[side])])
+            rows[k] = torch.cat([rows[k], own.rows])
+            rows[1 - k] = rows[k] if same else rows[1 - k]
+            if not same and k == 1:
+                for name in ("names", "pictures"):
+                    self._set(**{name: annotations.longer(name, getattr(self, name), len(own.rows))})
+        self._set(query_queue=ages[0], queue=ages[1])
+        return rows[0], rows[1], (ids[0], ids[1])
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether a side has rows of a queue."""
+        return self.queue is not None or self.query_queue is not None
+
+    def without_queue(self) -> "Embeddings":
+        """The same set without the rows of queues, which stand last on their side."""
+        if not self.is_queued:
+            return self
+        sizes = [
+            len(side) if age is None else int((age < 0).sum())
+            for side, age in ((self.query, self.query_queue), (self.candidate, self.queue))
+        ]
+        names = ("query", "query_group"), ("candidate", "candidate_group")
+        cut: dict[str, Any] = {
+            each: getattr(self, each)[:size] for own, size in zip(names, sizes, strict=True) for each in own
+        }
+        if self.shared:
+            cut["candidate"] = cut["query"]
+        for name in ("names", "pictures"):
+            if (pair := getattr(self, name)) is not None:
+                cut[name] = tuple(each and each[:size] for each, size in zip(pair, sizes, strict=True))
+        return self.unchecked(**cut, queue=None, query_queue=None, marks={}, teacher=None, _kept={})
 
     def _check_rows(self) -> None:
         """Refuse rows with NaN or infinity."""
@@ -231,6 +299,7 @@ class Embeddings:
         pictures: Any = None,
         notes: tuple[str, ...] = (),
         marks: Mapping[str, Any] | None = None,
+        queue: Any = None,
     ) -> "Embeddings":
         """Make a labelled set: the positives of a sample are the others of its class, or the proxy of its class.
 
@@ -244,6 +313,7 @@ class Embeddings:
             pictures: likewise, as in the class.
             notes: as in the class.
             marks: as in the class; a labelled set has its samples on both sides.
+            queue: as in the class, with classes; only without proxies.
 
         Returns:
             Embeddings with the one direction `s2p` (sample to proxy) or `s2s` (sample to sample).
@@ -259,7 +329,12 @@ class Embeddings:
         if proxies is None:
             if proxy_variance is not None:
                 raise InputError("proxy_variance is given and proxies are not: a variance belongs to a proxy")
+            if queue is not None and len(queue) != 3:
+                raise InputError("queue: rows of a labelled set have classes: give queue_group")
+            beside["queue"] = queue
             return cls(embeddings, embeddings, labels, labels, directions=("s2s",), shared=True, **beside)
+        if queue is not None:
+            raise InputError("queue: proxies are candidates of every batch already; leave one of them out")
         mapped += files_of(proxies)
         proxies = matrix("proxies", proxies)
         if proxy_labels is None:
@@ -297,9 +372,8 @@ class Embeddings:
     @property
     def _names_of_annotations(self) -> list[str]:
         """Names of the annotations that rows have."""
-        given = [
-            name for name in ("names", "pictures", "negatives", "teacher", "grades") if getattr(self, name) is not None
-        ]
+        every = ("names", "pictures", "negatives", "teacher", "grades", "queue")
+        given = [name for name in every if getattr(self, name) is not None]
         return given + (["marks"] if self.marks else [])
 
     @property
@@ -328,6 +402,8 @@ class Embeddings:
             pictures=self.pictures and self.pictures[::-1],
             negatives=self.candidate_negatives,
             candidate_negatives=self.negatives,
+            queue=self.query_queue,
+            query_queue=self.queue,
             marks={name: mark.flip() for name, mark in (self.marks or {}).items()},
             teacher=self.teacher and self.teacher.flip(),
         )
@@ -358,7 +434,7 @@ class Embeddings:
             return self
         candidate = query if self.candidate is self.query else self.candidate.to(device, dtype)
         values = {"query": query, "candidate": candidate, "mapped": (), "_kept": {}}
-        for name in ("query_group", "candidate_group", "negatives", "candidate_negatives"):
+        for name in ("query_group", "candidate_group", "negatives", "candidate_negatives", "queue", "query_queue"):
             given = getattr(self, name)
             values[name] = None if given is None else given.to(query.device)
         if self.candidate_variance is not None:
@@ -382,6 +458,6 @@ class Embeddings:
             candidate_variance=None if variance is None else variance[candidate_index],
             teacher=self.teacher and self.teacher.rows(query_index, candidate_index),
             grades=None if self.grades is None else self.grades[query_index],
-            **dict.fromkeys(("names", "pictures", "negatives", "candidate_negatives")),
+            **dict.fromkeys(("names", "pictures", "negatives", "candidate_negatives", "queue", "query_queue")),
             **{"notes": (), "mapped": (), "marks": {}, "_kept": {}},
         )

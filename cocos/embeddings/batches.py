@@ -263,6 +263,10 @@ def plan(
         [(3, 2), (3, 3)]
     """
     check(sample, batch_size, batches, per_group, seed, copies)
+    if embeddings.is_queued:
+        options = {"sample": sample, "batch_size": batch_size, "batches": batches, "per_group": per_group, "seed": seed}
+        made = plan(embeddings.without_queue(), **options, copies=copies, matched=matched, hard=hard)
+        return replace(made, batches=tuple(_with_queues(batch, embeddings) for batch in made.batches))
     hard, copies = not matched if hard is None else hard, "keep" if matched else copies
     everything = batch_size == WHOLE_SET
     batch_size = UNLIMITED if isinstance(batch_size, str) else batch_size
@@ -404,6 +408,23 @@ def _with_candidates(batch: Batch, extra: Tensor, beside: Tensor) -> Batch:
     """Add rows as further candidates, and those that the flipped batch has in their place."""
     together = torch.cat([batch.candidate_index, extra])
     return replace(batch, candidate_index=together, extra=len(extra), beside=beside if len(beside) else None)
+
+
+def _with_queues(batch: Batch, embeddings: Embeddings) -> Batch:
+    """Add the rows of queues as further candidates of both directions, which ask for nothing."""
+    index = batch.query_index
+    candidate, query = (
+        index[:0] if age is None else (age >= 0).nonzero().flatten().to(index)
+        for age in (embeddings.queue, embeddings.query_queue)
+    )
+
+    def longer(one: Batch, mine: Tensor, others: Tensor) -> Batch:
+        beside = torch.cat([index[:0] if one.beside is None else one.beside, others])
+        asked = torch.cat([one.candidate_index, mine])
+        return replace(one, candidate_index=asked, extra=one.extra + len(mine), beside=beside if len(beside) else None)
+
+    turned = batch.turned and longer(batch.turned, query, candidate)
+    return replace(longer(batch, candidate, query), turned=turned)
 
 
 def _missing_negatives(negatives: Tensor | None, asking: Tensor, there: Tensor) -> Tensor:

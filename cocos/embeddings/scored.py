@@ -193,8 +193,8 @@ class Scores:
 
     # What a run asks of its source: a query is the row of its scores.
     directions = (DIRECTION,)
-    shared = proxies = False
-    negatives = candidate_negatives = candidate_variance = grades = pictures = None
+    shared = proxies = is_queued = False
+    negatives = candidate_negatives = candidate_variance = grades = pictures = queue = None
     mapped = ()
     metric = "given"  # name of the scores
 

@@ -58,10 +58,11 @@ TABLE = (
     NegativeSource("query-query", "query", "query", "other queries"),
     NegativeSource("candidate-query", "candidate", "query", "other queries of the positive"),
     NegativeSource("candidate-candidate", "candidate", "candidate", "candidates near the positive"),
+    NegativeSource("queue", "query", "candidate", "rows of a queue, of earlier steps"),
 )
 SOURCES = tuple(each.name for each in TABLE)
 # Places of the sources in the table.
-IN_BATCH, OWN_HARD, OTHERS_HARD, QUERY_QUERY, CANDIDATE_QUERY, CANDIDATE_CANDIDATE = range(len(TABLE))
+IN_BATCH, OWN_HARD, OTHERS_HARD, QUERY_QUERY, CANDIDATE_QUERY, CANDIDATE_CANDIDATE, QUEUE = range(len(TABLE))
 DIRECTIONS = tuple(dict.fromkeys(each.direction for each in TABLE))
 # Places of the sources whose columns the positive of a query asks for.
 OF_THE_POSITIVE = tuple(place for place, each in enumerate(TABLE) if each.asking == "candidate")
@@ -112,7 +113,7 @@ def of_candidates(embeddings: Embeddings, batch: Batch, query_index: Tensor) -> 
     """Source of each candidate of a batch for some of its queries, (q, c) int8: a place in `SOURCES`.
 
     A candidate is own hard for a query that names it. Otherwise it is in-batch if it was drawn as the partner of
-    some query, and others' hard if it was drawn as a hard negative only.
+    some query, and others' hard if it was drawn as a hard negative only. Rows of a queue are in every batch.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3)[:2], torch.eye(3), [0, 1], [0, 1, 2], negatives=[[2], [-1]])
@@ -126,7 +127,28 @@ def of_candidates(embeddings: Embeddings, batch: Batch, query_index: Tensor) -> 
     if embeddings.negatives is not None:
         for named in embeddings.negatives[query_index].unbind(dim=1):
             found[named[:, None] == index] = OWN_HARD
+    if embeddings.queue is not None:
+        found[:, embeddings.queue[index] >= 0] = QUEUE
     return found
+
+
+def steps(ages: Tensor) -> Tensor:
+    """Smallest number of steps of each kind of age that occurs, ascending: 0, 1, 2, 3, and then powers of 2.
+
+    Args:
+        ages: steps since rows were computed, below 0 for rows of no queue.
+
+    Examples:
+        >>> cocos.sources.steps(torch.tensor([-1, 1, 3, 5, 6, 300]))
+        tensor([  1,   3,   4, 256])
+    """
+    return floors(ages[ages >= 0]).unique()
+
+
+def floors(ages: Tensor) -> Tensor:
+    """Smallest number of steps of the kind of each age: itself up to 3, then the power of 2 below it."""
+    exact = ages.clamp(min=1).double().log2().floor().exp2().to(ages)
+    return torch.where(ages <= 3, ages, exact)
 
 
 def others(

@@ -131,7 +131,7 @@ class Tokens:
 
     # What a run asks of its source; candidates ask for nothing, for the score of late interaction has one direction.
     directions = (DIRECTION,)
-    shared = proxies = False
+    shared = proxies = is_queued = False
     candidate_negatives = candidate_variance = grades = pictures = teacher = queue = None
     mapped = ()
 

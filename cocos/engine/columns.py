@@ -72,7 +72,8 @@ def fits(embeddings: Embeddings, batches: Sequence[Batch], metric: str, directio
     """Whether there are views of all columns: of two sets of rows, and positives that are no hard negatives' rows."""
     metrics = SYMMETRIC if len(directions) > 1 else stack.PRODUCT_METRICS
     matched = all(batch.paired or not batch.extra for batch in batches)
-    return matched and metric in metrics and not embeddings.shared and not embeddings.proxies
+    plain = not (embeddings.shared or embeddings.proxies or embeddings.is_queued)
+    return matched and metric in metrics and plain
 
 
 @dataclass(frozen=True, eq=False)

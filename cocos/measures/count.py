@@ -16,8 +16,16 @@ from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.counting import averages, conventions, findings, marked, statistics, verdicts, weights
 from cocos.counting.marked import MarkedBatch
-from cocos.counting.statistics import BATCH_NUMBERS, MARKED_LABELS, MARKED_PARTS, OF_SOURCES, SOURCE_STATISTICS
+from cocos.counting.statistics import (
+    AGE_STATISTICS,
+    BATCH_NUMBERS,
+    MARKED_LABELS,
+    MARKED_PARTS,
+    OF_SOURCES,
+    SOURCE_STATISTICS,
+)
 from cocos.embeddings import Embeddings
+from cocos.embeddings import sources as negative_sources
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
@@ -128,6 +136,7 @@ def count(
     for run, found in zip(runs, counted, strict=True):
         pairs, repeated = alike[id(run.plan.batches)]
         beside = {"repeated": repeated, "zero_when_idle": not standard, "sizes": found.sizes, "marks": labels}
+        beside["steps"] = _steps(run).tolist() if run.embeddings.is_queued else ()
         counts.append(averages.of_records(found.records, pairs, **beside))
         if metrics:
             how = run.loss.metric, run.dtype
@@ -283,7 +292,7 @@ class Counting:
         return *seen, run.visited, blocks
 
     def _of_block(
-        self, run: Run, pairs: Pairs, second: bool, masks: Sequence, frequent: Tensor | None
+        self, run: Run, pairs: Pairs, second: bool, masks: Sequence, frequent: Tensor | None, ages: Tensor | None
     ) -> dict[str, Tensor]:
         """Statistics of the queries of some pairs, (queries, ...).
 
@@ -293,6 +302,7 @@ class Counting:
             second: whether the batch is turned.
             masks: of the marked negatives.
             frequent: (queries, C) bool, the most frequent candidates; None: not known.
+            ages: steps since each candidate of the batch was computed, -1 outside of a queue; None: there is none.
         """
         found, standard = run.weighed(pairs)
         whole = losses.traits(run.loss).hinge is not None  # whole numbers are above eps or not
@@ -314,10 +324,18 @@ class Counting:
             part |= statistics.by_source(found, unit, pairs, self.eps)
         if frequent is not None:
             part |= _of_the_frequent(run.loss, found, pairs, frequent)
+        if ages is not None:
+            part |= statistics.by_age(found, pairs, ages, _steps(run))
         return part | (marked.of_block(statistics.push_of_negatives(found, pairs), masks) if masks else {})
 
     def _of_batch(
-        self, runs: Sequence[Run], blocks: Iterable[Pairs], second: bool, marked: MarkedBatch | None, query: Tensor
+        self,
+        runs: Sequence[Run],
+        blocks: Iterable[Pairs],
+        second: bool,
+        marked: MarkedBatch | None,
+        query: Tensor,
+        ages: Tensor | None,
     ) -> Iterator[dict[str, Tensor]]:
         """Yield the statistics of every query of one batch, (Q,), for each run, from the blocks of its pairs."""
         embeddings = runs[0].embeddings
@@ -329,7 +347,7 @@ class Counting:
             frequent = embeddings.frequent_places(rows) if isinstance(embeddings, Scores) else None
             start += len(pairs.scores)
             for run, own in zip(runs, parts, strict=True):
-                own.append(self._of_block(run, pairs, second, masks, frequent))
+                own.append(self._of_block(run, pairs, second, masks, frequent, ages))
         for own in parts:
             yield {name: torch.cat([part[name] for part in own]) for name in own[0]}
 
@@ -344,7 +362,7 @@ class Counting:
                 for (name, side, _), (second, blocks) in zip(sides, seen, strict=True):
                     own = batch.flip() if second else batch
                     marked = MarkedBatch.of(side, own, first.seed, self.begin + number)
-                    every = self._of_batch(runs, blocks, second, marked, own.query_index)
+                    every = self._of_batch(runs, blocks, second, marked, own.query_index, _ages(side, own))
                     for record, found in zip(records, every, strict=True):
                         record[name].append(found | {"query_index": own.query_index})
             if report:
@@ -386,11 +404,25 @@ class Counting:
         return [found.sorted(run.visited_order)]
 
 
+def _steps(run: Run) -> Tensor:
+    """Kinds of age of the rows of the queues of both sides, by their smallest numbers of steps."""
+    ages = [each.cpu() for each in (run.embeddings.queue, run.embeddings.query_queue) if each is not None]
+    return negative_sources.steps(torch.cat(ages))
+
+
+def _ages(side: Embeddings | Scores | Tokens, batch: Batch) -> Tensor | None:
+    """Ages of the candidates of a batch, -1 outside of a queue; None where no side has any."""
+    if not side.is_queued:
+        return None
+    index = batch.candidate_index
+    return torch.full_like(index, -1) if side.queue is None else side.queue[index]
+
+
 def _by_source(run: Run) -> bool:
     """Whether candidates come from more than one source, in some direction."""
     own, embeddings = losses.traits(run.loss), run.embeddings
     named = embeddings.negatives is not None or embeddings.candidate_negatives is not None
-    return named or len(own.directions) > 1
+    return named or len(own.directions) > 1 or embeddings.is_queued
 
 
 def _of_the_frequent(loss: losses.Loss, found: Tensor, pairs: Pairs, frequent: Tensor) -> dict[str, Tensor]:
@@ -483,7 +515,29 @@ def _entries(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
     made["batches_without_active_queries"] = int((one["idle"] == one["queries"]).sum()) if known else None
     made |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain", "repeated") if key in one}
     made |= {"marks": _of_marks(one, full, standard)} if "mark" in one.dims else {}
+    made |= {"ages": _of_ages(one)} if "age" in one.dims else {}
     return made | ({"sources": _of_sources(one, full, standard)} if "source" in one.dims else {})
+
+
+def _of_ages(one: xr.Dataset) -> list[dict]:
+    """Parts of the negatives and of the push of one direction on rows of a queue, by age: plain data, ascending.
+
+    `since` are the parts on rows of the queue that are at least as old.
+    """
+    values = [one[name].transpose("age", "batch", "query").values for name in AGE_STATISTICS]
+    sums = [np.nansum(each, axis=(1, 2)) for each in values]
+    whole = float(one["negatives"].sum()), float(one["source_push"].sum())
+    parts = [averages.ratio(own, np.full(own.shape, total)) for own, total in zip(sums, whole, strict=True)]
+    since = [np.cumsum(each[::-1])[::-1] for each in parts]
+    return [
+        {
+            "steps": int(step),
+            "negatives": float(parts[0][k]),
+            "push": float(parts[1][k]),
+            "since": {"negatives": float(since[0][k]), "push": float(since[1][k])},
+        }
+        for k, step in enumerate(one["age"].values.tolist())
+    ]
 
 
 def _of_marks(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:

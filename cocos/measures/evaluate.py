@@ -377,6 +377,7 @@ def evaluate(
                 "scores: distractors, ensembles, folds and metrics need vectors, and there are scores alone"
             )
         return _of_scores(embeddings, ks, origin(checkpoint, split)[0])
+    embeddings = embeddings.without_queue()
     if ensemble:
         where = str(embeddings.query.device)
         others = [embedded(each, split_of(each, split), where, progress) for each in ensemble]

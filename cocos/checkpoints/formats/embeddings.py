@@ -39,9 +39,15 @@ NAME_ARRAYS, PICTURE_ARRAYS = ("query_name", "candidate_name"), ("query_image", 
 MARK_ARRAYS, SOURCE_ARRAYS = ("query_mark", "candidate_mark"), ("query_source", "candidate_source")
 TEXT_ARRAYS = (*NAME_ARRAYS, *PICTURE_ARRAYS, *MARK_ARRAYS, *SOURCE_ARRAYS)
 GUIDE_ARRAYS = ("guide_query", "guide_candidate")
+# Rows of a queue, and what is known of them, for each side that they are candidates of.
+QUEUE_ARRAYS = {name: (name, f"{name}_age", f"{name}_group") for name in ("queue", "query_queue")}
 OF_ANY = ("marked", "mark_name", *TEXT_ARRAYS, "provenance")
-TWO_SIDED_ARRAYS = (*TWO_SIDED, *GROUP_ARRAYS, "directions", "negatives", "teacher", *GUIDE_ARRAYS, "grades", *OF_ANY)
-LABELLED_ARRAYS = ("embeddings", *LABEL_ARRAYS, "proxies", "proxy_variance", *OF_ANY)
+QUEUES = tuple(name for names in QUEUE_ARRAYS.values() for name in names)
+TWO_SIDED_ARRAYS = (
+    *(*TWO_SIDED, *GROUP_ARRAYS, "directions", "negatives", "teacher", *GUIDE_ARRAYS, "grades"),
+    *(*QUEUES, *OF_ANY),
+)
+LABELLED_ARRAYS = ("embeddings", *LABEL_ARRAYS, "proxies", "proxy_variance", *QUEUE_ARRAYS["queue"], *OF_ANY)
 # Name of a mark in a file that gives it none.
 DEFAULT_MARK = "look-alike"
 # Name of the mark whose kinds are the sources of candidates.
@@ -224,7 +230,8 @@ def _names(file: File, value) -> tuple[str, ...]:
 
 def tensor(file: File, name: str, value):
     """Convert an array to a tensor; keep the text of ids, names and paths, and mapped arrays, unchanged."""
-    if name in (*GROUP_ARRAYS, *LABEL_ARRAYS, *TEXT_ARRAYS) and annotations.texts(value) is not None:
+    ids = (*GROUP_ARRAYS, *LABEL_ARRAYS, *(each[2] for each in QUEUE_ARRAYS.values()))
+    if name in (*ids, *TEXT_ARRAYS) and annotations.texts(value) is not None:
         return value
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
@@ -272,7 +279,7 @@ def _embeddings(file: File, tensors: dict, more: dict, folder: Path) -> Embeddin
     labelled = "embeddings" in tensors
     pairs = (*TWO_SIDED, *GROUP_ARRAYS, "negatives", "teacher", "grades")
     given = {name: tensors.get(name) for name in ((*LABEL_ARRAYS, "proxies", "proxy_variance") if labelled else pairs)}
-    given |= more
+    given |= more | _queues(file, tensors)
     if (guide := _pair(tensors, GUIDE_ARRAYS)) is not None:
         if given["teacher"] is not None:
             raise InputError(f"{file.path}: teacher and guide_query, guide_candidate are given; keep one of them")
@@ -284,6 +291,20 @@ def _embeddings(file: File, tensors: dict, more: dict, folder: Path) -> Embeddin
         return Embeddings.labelled(tensors["embeddings"], **given) if labelled else Embeddings(**given)
     except InputError as error:
         raise type(error)(f"{file.path}: {error}") from None
+
+
+def _queues(file: File, tensors: dict) -> dict[str, tuple]:
+    """Rows of queues, their ages, and their groups where they have any."""
+    made = {}
+    for name, (rows, age, group) in QUEUE_ARRAYS.items():
+        if rows not in tensors:
+            if wrong := next((each for each in (age, group) if each in tensors), None):
+                raise InputError(f"{file.path}: {wrong} without {rows}; give the rows of the queue too")
+            continue
+        if age not in tensors:
+            raise InputError(f"{file.path}: {rows} without {age}; give how many steps ago each row was computed")
+        made[name] = (tensors[rows], tensors[age], *([tensors[group]] if group in tensors else []))
+    return made
 
 
 def read(file: File, data=None) -> Checkpoint:
