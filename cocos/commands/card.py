@@ -3,13 +3,10 @@
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
-
-from typer import Argument, Option
 
 from cocos.base.errors import InputError
 from cocos.commands._answer import Answer, answer, checked, progress
-from cocos.commands._options import Device, Opening, Split
+from cocos.commands._options import SHARED, Opening, argument, option
 from cocos.commands._program import command
 
 CardFormat = StrEnum("CardFormat", ["text", "markdown", "latex"])
@@ -19,29 +16,26 @@ CARD_PLACE = 300  # after the other commands of its section
 @command(
     "Look at a file",
     CARD_PLACE,
+    first="data loss batch_size format badge out",
     epilog="Example: cocos card all-MiniLM-L6-v2 --data captions.jsonl --data pairs.jsonl --badge card.svg",
-)
-def card(
-    model: Annotated[
-        list[Path],
-        Argument(
-            help="A checkpoint or folder of an encoder, with --data; or files of its embeddings, one a set.",
+    options={
+        "model": argument(
+            list[Path],
+            "A checkpoint or folder of an encoder, with --data; or files of its embeddings, one a set.",
             metavar="MODEL...",
-            show_default=False,
         ),
-    ],
-    data: Annotated[list[str] | None, Option(help="Training data of a set; repeatable.")] = None,
-    loss: Annotated[
-        str | None, Option(help="A softmax over scale * score. [as the checkpoint records, or ntxent at 0.05]")
-    ] = None,
-    batch_size: Annotated[list[int] | None, Option(help="Pairs in a batch; repeatable. [32, 128, 512]")] = None,
-    split: Split = "train",
-    seed: Annotated[int, Option(help="Seed for drawing batches.")] = 0,
-    device: Device = "auto",
-    format: Annotated[CardFormat, Option(help="Output: text, markdown or latex.")] = CardFormat.text,
-    badge: Annotated[Path | None, Option(help="Write a badge to this file (.svg).")] = None,
-    out: Annotated[Path | None, Option(help="Write the Dataset to this file (.nc).")] = None,
-) -> Answer:
+        "data": option(list[str] | None, "Training data of a set; repeatable."),
+        "loss": option(str | None, "A softmax over scale * score. [as the checkpoint records, or ntxent at 0.05]"),
+        "batch_size": option(list[int] | None, "Pairs in a batch; repeatable. [32, 128, 512]"),
+        "split": SHARED["split"],
+        "seed": SHARED["seed"],
+        "device": SHARED["device"],
+        "format": option(CardFormat, "Output: text, markdown or latex.", CardFormat.text),
+        "badge": option(Path | None, "Write a badge to this file (.svg)."),
+        "out": SHARED["out"],
+    },
+)
+def card(model, data, loss, batch_size, split, seed, device, format, badge, out) -> Answer:
     """Describe how an encoder was taught: temperature, effective negatives, suspects and hubs on several sets."""
     from cocos import measures
     from cocos.base import writing

@@ -136,7 +136,7 @@ def _of_set(
     report = where["progress"]
     settled = temperature(held, loss, fitting, seed=seed, progress=report)
     found: dict[str, Any] = {each: np.full(len(sizes), np.nan) for each in BATCH_LABELS if each != "state"}
-    found["state"] = np.array([""] * len(sizes), dtype=object)
+    found["state"] = [""] * len(sizes)
     for place, size in enumerate(sizes):
         if size in settled["batch_size"].values:
             for each in BATCH_LABELS:
