@@ -6,14 +6,14 @@ from cocos.base import reading
 
 __all__ = ["read"]
 
-NAME = "README.md"
+CARD_FILE = "README.md"
 # Bytes of the file that are read, and of a list the entries that are kept.
-MOST_BYTES, MOST_ENTRIES = 2**20, 50
+MOST_BYTES, MOST_LISTED = 2**20, 50
 # Keys of the header that say where a model comes from, and beginnings of tags that name a loss or a number of rows.
-KEYS = ("license", "language", "library_name", "base_model", "model_name", "datasets")
-TAGS = {"loss:": "loss", "dataset_size:": "training rows"}
+CARD_KEYS = ("license", "language", "library_name", "base_model", "model_name", "datasets")
+CARD_TAGS = {"loss:": "loss", "dataset_size:": "training rows"}
 # Words of the text below the header that tell how a model was trained, if it says nothing in the header.
-WORDS = ("contrastive", "distill", "triplet", "matryoshka", "cross entropy", "masked language")
+TRAINING_WORDS = ("contrastive", "distill", "triplet", "matryoshka", "cross entropy", "masked language")
 CHARACTERS = 200  # of a value that is kept
 
 
@@ -31,21 +31,21 @@ def read(path: Path | str) -> dict[str, str]:
         {'license': 'mit', 'loss': 'CoSENTLoss'}
     """
     folder = Path(path) if Path(path).is_dir() else Path(path).parent
-    card = folder / NAME
+    card = folder / CARD_FILE
     if not card.is_file():
         return {}
     with reading.stream(card) as stream:
         text = stream.read(MOST_BYTES).decode("utf-8", "replace")
     head, body = _parts(text)
     said, listed = {}, _entries(head)
-    for key in KEYS:
+    for key in CARD_KEYS:
         if values := listed.get(key):
             said[key] = _short(", ".join(values))
     for tag in listed.get("tags", ()):
-        for start, name in TAGS.items():
+        for start, name in CARD_TAGS.items():
             if tag.startswith(start):
                 said[name] = _short(tag.removeprefix(start))
-    if "loss" not in said and (found := [word for word in WORDS if word in body.lower()]):
+    if "loss" not in said and (found := [word for word in TRAINING_WORDS if word in body.lower()]):
         said["words on the training"] = ", ".join(found)
     return said
 
@@ -68,7 +68,7 @@ def _entries(lines: list[str]) -> dict[str, list[str]]:
         if line[:1] not in {" ", "-", "#", ""} and colon:
             key = name.strip()
             found[key] = [value.strip().strip("\"'")] if value.strip() else []
-        elif key is not None and line.lstrip().startswith("- ") and len(found[key]) < MOST_ENTRIES:
+        elif key is not None and line.lstrip().startswith("- ") and len(found[key]) < MOST_LISTED:
             found[key].append(line.lstrip()[2:].strip().strip("\"'"))
     return {name: values for name, values in found.items() if values}
 

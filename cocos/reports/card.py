@@ -24,7 +24,7 @@ SET_ROWS = (
 # Batch size that the badge speaks of, where it is there.
 BADGE_BATCH = "128"
 # Height of the badge, width of a character of its font, and room around a text, in pixels.
-HEIGHT, CHARACTER, ROOM = 20, 6.6, 10
+HEIGHT, CHARACTER, MARGIN_PIXELS = 20, 6.6, 10
 NAME_COLOUR, VALUE_COLOUR = "#555", "#2b6ca3"
 
 
@@ -146,7 +146,7 @@ def badge(data: xr.Dataset) -> str:
     said += [f"{_range(effective, '.2g')} effective of {size}"] if effective else []
     said += [f"{_range(pushed, '.2g')} % on suspects"] if pushed else []
     name, value = "cocos", ", ".join(said)
-    left, right = (round(len(part) * CHARACTER + 2 * ROOM) for part in (name, value))
+    left, right = (round(len(part) * CHARACTER + 2 * MARGIN_PIXELS) for part in (name, value))
     words = escape(f"{_title(data)}: {value}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="{HEIGHT}" role="img" '
