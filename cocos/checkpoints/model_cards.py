@@ -8,7 +8,7 @@ __all__ = ["read"]
 
 CARD_FILE = "README.md"
 # Bytes of the file that are read, and of a list the entries that are kept.
-MOST_BYTES, MOST_LISTED = 2**20, 50
+CARD_BYTES, CARD_ENTRIES = 2**20, 50
 # Keys of the header that say where a model comes from, and beginnings of tags that name a loss or a number of rows.
 CARD_KEYS = ("license", "language", "library_name", "base_model", "model_name", "datasets")
 CARD_TAGS = {"loss:": "loss", "dataset_size:": "training rows"}
@@ -35,7 +35,7 @@ def read(path: Path | str) -> dict[str, str]:
     if not card.is_file():
         return {}
     with reading.stream(card) as stream:
-        text = stream.read(MOST_BYTES).decode("utf-8", "replace")
+        text = stream.read(CARD_BYTES).decode("utf-8", "replace")
     head, body = _parts(text)
     said, listed = {}, _entries(head)
     for key in CARD_KEYS:
@@ -68,7 +68,7 @@ def _entries(lines: list[str]) -> dict[str, list[str]]:
         if line[:1] not in {" ", "-", "#", ""} and colon:
             key = name.strip()
             found[key] = [value.strip().strip("\"'")] if value.strip() else []
-        elif key is not None and line.lstrip().startswith("- ") and len(found[key]) < MOST_LISTED:
+        elif key is not None and line.lstrip().startswith("- ") and len(found[key]) < CARD_ENTRIES:
             found[key].append(line.lstrip()[2:].strip().strip("\"'"))
     return {name: values for name, values in found.items() if values}
 
