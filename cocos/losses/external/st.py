@@ -192,7 +192,7 @@ def _apart(enum: str) -> dict[str, Any]:
     """Fields of an adapter of a loss of pairwise distances, whose functions are in an enum of the library."""
 
     def functions() -> dict[str, Any]:
-        found = vars(library.found(enum))
+        found = vars(library.imported(enum))
         return {name: found[name] for name in DISTANCES_OF[enum]}
 
     def arguments(given: dict[str, Any]) -> dict[str, Any]:
