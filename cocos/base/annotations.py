@@ -267,6 +267,20 @@ def grades(values: Any, queries: int, candidates: int) -> Tensor | None:
     return found
 
 
+def logq(name: str, values: Any, number: int, side: str) -> Tensor | None:
+    """Check the logs of the probabilities with which the rows of a side are sampled, (number,), at most 0."""
+    if values is None:
+        return None
+    found = _tensor(name, values, f"numbers, one for each row of {side}").double()
+    if found.shape != (number,):
+        raise InputError(f"{name}: shape {tuple(found.shape)}, expected ({number},), one for each row of {side}")
+    if (wrong := (~(found.isfinite() & (found <= 0))).nonzero()).numel():
+        place = int(wrong[0, 0])
+        value = f"{float(found[place]):g} of row {place}"
+        raise InputError(f"{name}: {value}, expected the log of a probability, finite and at most 0")
+    return found
+
+
 def negatives(name: str, values: Any, asks: Tensor, asked: Tensor, sides: tuple[str, str]) -> Tensor | None:
     """Check own hard negatives: rows of the other side, (Q, K), -1 for none."""
     if values is None:

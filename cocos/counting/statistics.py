@@ -10,6 +10,7 @@ they are at least 1, except the last.
 show these. A statistic that a loss computes itself is counted, averaged, saved and shown once it has a row there.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -40,6 +41,7 @@ __all__ = [
     "hardest_share",
     "holm",
     "how_spread",
+    "most_frequent",
     "n90",
     "names",
     "paired",
@@ -648,6 +650,24 @@ def how_spread(
     """
     found = {"effective": effective, "participation": participation, "hardest_share": heaviest}
     return {name: values for name, values in found.items() if values is not None}
+
+
+def most_frequent(logq: Tensor, part: float = 0.01) -> Tensor:
+    """Choose the candidates that are sampled most often, a part of all, at least one, (candidates,) bool.
+
+    Of equal ones the first are taken, so that their number is that.
+
+    Args:
+        logq: (candidates,) log of the probability with which each is sampled.
+        part: of all candidates.
+
+    Examples:
+        >>> cocos.statistics.most_frequent(torch.tensor([-3.0, -1.0, -2.0]))
+        tensor([False,  True, False])
+    """
+    number = math.ceil(len(logq) * part)
+    first = logq.sort(descending=True, stable=True).indices[:number]
+    return torch.zeros_like(logq, dtype=torch.bool).index_fill(0, first, True)
 
 
 def as_many(mask: Tensor, negative: Tensor, generator: torch.Generator) -> Tensor:

@@ -54,6 +54,8 @@ class Embeddings:
             of their own unless these are given, and ask for nothing; the field is then the age of every candidate,
             (C,), -1 outside of the queue. Of a labelled set they are samples, and groups are their classes.
         query_queue: the same of the queries where the candidates ask.
+        logq: (C,) log of the probability with which each candidate is sampled, at most 0, for losses that correct it.
+        query_logq: (Q,) the same of the queries, where the candidates ask.
 
     Matrices are never copied, and checked once, in one pass that also takes the norms of their rows. Sides that are the
     same rows with the same groups are read as a labelled set, with a note: every query would be its own positive.
@@ -90,6 +92,8 @@ class Embeddings:
     grades: Tensor | None = None
     queue: Any = None
     query_queue: Any = None
+    logq: Tensor | None = None
+    query_logq: Tensor | None = None
 
     def __post_init__(self) -> None:
         self._set(mapped=tuple(dict.fromkeys((*self.mapped, *files_of(self.query, self.candidate)))))
@@ -111,6 +115,8 @@ class Embeddings:
         groups = groups[0][: len(query)], groups[1][: len(candidate)]
         candidate, groups = self._with_hard_vectors(query, candidate, groups)
         query, candidate, groups = self._with_queues((query, candidate), queues, groups, queued_groups)
+        self._set(logq=annotations.logq("logq", self.logq, len(candidate), "candidate"))
+        self._set(query_logq=annotations.logq("query_logq", self.query_logq, len(query), "query"))
         self._set(query=query, candidate=candidate)
         self._check_rows()
         query_group, candidate_group = (ids.to(query.device) for ids in groups)
@@ -175,9 +181,12 @@ class Embeddings:
             len(side) if age is None else int((age < 0).sum())
             for side, age in ((self.query, self.query_queue), (self.candidate, self.queue))
         ]
-        names = ("query", "query_group"), ("candidate", "candidate_group")
+        names = ("query", "query_group", "query_logq"), ("candidate", "candidate_group", "logq")
         cut: dict[str, Any] = {
-            each: getattr(self, each)[:size] for own, size in zip(names, sizes, strict=True) for each in own
+            each: values[:size]
+            for own, size in zip(names, sizes, strict=True)
+            for each in own
+            if (values := getattr(self, each)) is not None
         }
         if self.shared:
             cut["candidate"] = cut["query"]
@@ -404,6 +413,8 @@ class Embeddings:
             candidate_negatives=self.negatives,
             queue=self.query_queue,
             query_queue=self.queue,
+            logq=self.query_logq,
+            query_logq=self.logq,
             marks={name: mark.flip() for name, mark in (self.marks or {}).items()},
             teacher=self.teacher and self.teacher.flip(),
         )
@@ -440,7 +451,8 @@ class Embeddings:
         if self.candidate_variance is not None:
             values["candidate_variance"] = self.candidate_variance.to(query)
         values["teacher"] = self.teacher and self.teacher.to(query)
-        values["grades"] = None if self.grades is None else self.grades.to(query.device)
+        for name in ("grades", "logq", "query_logq"):
+            values[name] = None if getattr(self, name) is None else getattr(self, name).to(query.device)
         other = self.unchecked(**values)
         if torch.finfo(query.dtype).max < torch.finfo(self.query.dtype).max:
             other._check_rows()
@@ -458,6 +470,8 @@ class Embeddings:
             candidate_variance=None if variance is None else variance[candidate_index],
             teacher=self.teacher and self.teacher.rows(query_index, candidate_index),
             grades=None if self.grades is None else self.grades[query_index],
+            logq=None if self.logq is None else self.logq[candidate_index],
+            query_logq=None if self.query_logq is None else self.query_logq[query_index],
             **dict.fromkeys(("names", "pictures", "negatives", "candidate_negatives", "queue", "query_queue")),
             **{"notes": (), "mapped": (), "marks": {}, "_kept": {}},
         )

@@ -1,6 +1,5 @@
 """Scores of anybody's: a ranker, a reward model, a recommender, a benchmark. No vectors are known."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -21,8 +20,6 @@ __all__ = ["DIRECTION", "Scores"]
 
 # Queries alone ask: a score is nobody's but theirs.
 DIRECTION = "q2c"
-# Part of the candidates of a recommender that are its most frequent ones, of which a count tells the push.
-FREQUENT = 0.01
 NO_BATCHES = "each row is a query as it stands, with its own candidates: no batches are drawn from scores"
 
 
@@ -263,27 +260,6 @@ class Scores:
     def of_batch(self, batch: Batch, block: slice, same_group: str) -> Pairs:
         """Make the input of a loss of some queries of a batch, each with its own candidates."""
         return self.pairs(batch.query_index[block])
-
-    @cached_property
-    def frequent(self) -> Tensor | None:
-        """The most frequent 1 % of the candidates, at least one, (candidates,) bool; None without logq.
-
-        Of equal ones the first are taken, so that their number is that.
-        """
-        if self.logq is None:
-            return None
-        number = math.ceil(len(self.logq) * FREQUENT)
-        first = self.logq.sort(descending=True, stable=True).indices[:number]
-        return torch.zeros_like(self.logq, dtype=torch.bool).index_fill(0, first, True)
-
-    def frequent_places(self, query_index: Tensor) -> Tensor | None:
-        """Places of the lists of some queries that are the most frequent candidates, (q, C) bool; None without logq."""
-        if self.frequent is None:
-            return None
-        if self.candidate_index is None:
-            return self.frequent.expand(len(query_index), -1)
-        index = self.candidate_index[query_index]
-        return self.frequent[index.clamp(min=0)] & (index >= 0)
 
     def pairs(self, query_index: Tensor) -> Pairs:
         """Make the input of a loss of some queries.

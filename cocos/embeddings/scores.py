@@ -181,17 +181,19 @@ class Pairs:
 
         Raises:
             TypeError: the pairs have no embeddings, which contain the groups of the queries.
-            InputError: they have a logq, which says how candidates are sampled, and nothing of queries.
+            InputError: they have a logq that their embeddings do not have: it says nothing of queries.
         """
         if self.embeddings is None:
             raise TypeError("pairs.embeddings is None: give the rows that were scored, as cocos.scores.pairs does")
-        if self.logq is not None:
+        if self.logq is not None and self.embeddings.logq is None:
             raise InputError("logq: it says how candidates are sampled; leave it out of pairs whose candidates ask")
         turned = self.embeddings.flip()
         norms = {"query_norm": self.candidate_norm, "candidate_norm": self.query_norm}
         matrices = {name: getattr(self, name) for name in PAIR_MATRICES}
         exchanged = {name: None if each is None else each.T.contiguous() for name, each in matrices.items()}
-        return self.unchecked(embeddings=turned, candidate_group=turned.candidate_group, **norms, **exchanged)
+        logq = None if turned.logq is None else turned.logq.to(self.scores.dtype)
+        beside = norms | {"candidate_group": turned.candidate_group, "logq": logq}
+        return self.unchecked(embeddings=turned, **beside, **exchanged)
 
     def first(self, number: int) -> "Pairs":
         """The same pairs of the first queries, with all of their candidates; not checked again."""
@@ -360,6 +362,7 @@ def pairs(
         embeddings=part,
         teacher=teacher and teacher.scores("query", query_index, "candidate", batch.candidate_index),
         source=sources.of_candidates(embeddings, batch, query_index) if sourced else None,
+        logq=None if part.logq is None else part.logq.to(part.query.dtype),
     )
     if len(directions) == 1:
         return found
@@ -400,6 +403,8 @@ def _with_columns(pairs: Pairs, blocks: Sequence[sources.Block]) -> Pairs:
     }
     if pairs.teacher is not None:
         made["teacher"] = torch.cat([pairs.teacher, *(each.teacher for each in blocks if each.teacher is not None)], 1)
+    if pairs.logq is not None:  # columns of further directions are no samples of a catalogue
+        made["logq"] = torch.cat([pairs.logq, *(pairs.logq.new_zeros(each.positive.shape[1]) for each in blocks)])
     groups, norms = [each.group for each in blocks], [length(each.rows) for each in blocks]
     return replace(
         pairs,

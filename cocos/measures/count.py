@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -322,7 +322,7 @@ class Counting:
             part = conventions.as_published(run.loss, pairs, share, part, second=second, eps=self.eps)
         if _by_source(run):
             part |= statistics.by_source(found, unit, pairs, self.eps)
-        if frequent is not None:
+        if frequent is not None and frequent.shape == pairs.scores.shape:  # without columns of further directions
             part |= _of_the_frequent(run.loss, found, pairs, frequent)
         if ages is not None:
             part |= statistics.by_age(found, pairs, ages, _steps(run))
@@ -334,17 +334,15 @@ class Counting:
         blocks: Iterable[Pairs],
         second: bool,
         marked: MarkedBatch | None,
-        query: Tensor,
+        often: Callable[[slice], Tensor] | None,
         ages: Tensor | None,
     ) -> Iterator[dict[str, Tensor]]:
-        """Yield the statistics of every query of one batch, (Q,), for each run, from the blocks of its pairs."""
-        embeddings = runs[0].embeddings
+        """Yield the statistics of every query of one batch for each run, from the blocks of its pairs."""
         parts: list[list[dict[str, Tensor]]] = [[] for _ in runs]
         start = 0
         for pairs in blocks:
             masks = list(marked.masks(pairs, start)) if marked else []
-            rows = query[start : start + len(pairs.scores)]
-            frequent = embeddings.frequent_places(rows) if isinstance(embeddings, Scores) else None
+            frequent = often and often(slice(start, start + len(pairs.scores)))
             start += len(pairs.scores)
             for run, own in zip(runs, parts, strict=True):
                 own.append(self._of_block(run, pairs, second, masks, frequent, ages))
@@ -362,12 +360,14 @@ class Counting:
                 for (name, side, _), (second, blocks) in zip(sides, seen, strict=True):
                     own = batch.flip() if second else batch
                     marked = MarkedBatch.of(side, own, first.seed, self.begin + number)
-                    every = self._of_batch(runs, blocks, second, marked, own.query_index, _ages(side, own))
+                    every = self._of_batch(runs, blocks, second, marked, _often(side, own), _ages(side, own))
                     for record, found in zip(records, every, strict=True):
                         record[name].append(found | {"query_index": own.query_index})
             if report:
                 report(done + 1, len(share))
         collected = [{name: processes.collect(parts) for name, parts in own.items()} for own in records]
+        for counted in collected:
+            _filled(part for parts in counted.values() for part in parts)
         return [
             QueryRecords(own, {name: [len(each["push"]) for each in parts] for name, parts in own.items()})
             for own in collected
@@ -423,6 +423,35 @@ def _by_source(run: Run) -> bool:
     own, embeddings = losses.traits(run.loss), run.embeddings
     named = embeddings.negatives is not None or embeddings.candidate_negatives is not None
     return named or len(own.directions) > 1 or embeddings.is_queued
+
+
+def _filled(parts: Iterable[dict[str, Tensor]]) -> None:
+    """Give all batches the statistics that one has, NaN where they are not known: one side alone may have a logq."""
+    every = list(parts)
+    for name in dict.fromkeys(name for part in every for name in part):
+        for part in every:
+            if name not in part:
+                part[name] = torch.full_like(part["push"], torch.nan)
+
+
+def _often(side: Any, batch: Batch) -> Callable[[slice], Tensor] | None:
+    """Which places of some queries of a batch are the most frequent candidates, (q, C) bool; None where none is known.
+
+    Args:
+        side: embeddings, seen from the side that asks, or scores.
+        batch: likewise.
+    """
+    if (logq := getattr(side, "logq", None)) is None:
+        return None
+    popular, lists = statistics.most_frequent(logq), getattr(side, "candidate_index", None)
+    if lists is None:
+        return lambda some: popular[batch.candidate_index].expand(len(batch.query_index[some]), -1)
+
+    def places(some: slice) -> Tensor:
+        index = lists[batch.query_index[some]]
+        return popular[index.clamp(min=0)] & (index >= 0)
+
+    return places
 
 
 def _of_the_frequent(loss: losses.Loss, found: Tensor, pairs: Pairs, frequent: Tensor) -> dict[str, Tensor]:

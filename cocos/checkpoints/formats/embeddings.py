@@ -38,13 +38,13 @@ LABEL_ARRAYS = ("labels", "proxy_labels")
 NAME_ARRAYS, PICTURE_ARRAYS = ("query_name", "candidate_name"), ("query_image", "candidate_image")
 MARK_ARRAYS, SOURCE_ARRAYS = ("query_mark", "candidate_mark"), ("query_source", "candidate_source")
 TEXT_ARRAYS = (*NAME_ARRAYS, *PICTURE_ARRAYS, *MARK_ARRAYS, *SOURCE_ARRAYS)
-GUIDE_ARRAYS = ("guide_query", "guide_candidate")
+GUIDE_ARRAYS, LOGQ_ARRAYS = ("guide_query", "guide_candidate"), ("logq", "query_logq")
 # Rows of a queue, and what is known of them, for each side that they are candidates of.
 QUEUE_ARRAYS = {name: (name, f"{name}_age", f"{name}_group") for name in ("queue", "query_queue")}
 OF_ANY = ("marked", "mark_name", *TEXT_ARRAYS, "provenance")
 QUEUES = tuple(name for names in QUEUE_ARRAYS.values() for name in names)
 TWO_SIDED_ARRAYS = (
-    *(*TWO_SIDED, *GROUP_ARRAYS, "directions", "negatives", "teacher", *GUIDE_ARRAYS, "grades"),
+    *(*TWO_SIDED, *GROUP_ARRAYS, "directions", "negatives", "teacher", *GUIDE_ARRAYS, "grades", *LOGQ_ARRAYS),
     *(*QUEUES, *OF_ANY),
 )
 LABELLED_ARRAYS = ("embeddings", *LABEL_ARRAYS, "proxies", "proxy_variance", *QUEUE_ARRAYS["queue"], *OF_ANY)
@@ -277,7 +277,7 @@ def _embeddings(file: File, tensors: dict, more: dict, folder: Path) -> Embeddin
     """Make embeddings of the arrays of a file."""
     shown = tensors | {name: _paths(file, name, tensors[name], folder) for name in PICTURE_ARRAYS if name in tensors}
     labelled = "embeddings" in tensors
-    pairs = (*TWO_SIDED, *GROUP_ARRAYS, "negatives", "teacher", "grades")
+    pairs = (*TWO_SIDED, *GROUP_ARRAYS, "negatives", "teacher", "grades", *LOGQ_ARRAYS)
     given = {name: tensors.get(name) for name in ((*LABEL_ARRAYS, "proxies", "proxy_variance") if labelled else pairs)}
     given |= more | _queues(file, tensors)
     if (guide := _pair(tensors, GUIDE_ARRAYS)) is not None:
