@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -16,6 +17,7 @@ from cocos.base.errors import InputError, nearest
 from cocos.base.matrices import Mapped
 from cocos.checkpoints import encoders
 from cocos.checkpoints.data import Items, Source
+from cocos.checkpoints.files import File, Folder
 from cocos.embeddings import Embeddings
 
 
@@ -40,6 +42,19 @@ def one_sentence(path: Path, what: str, then: str = "write or copy it again") ->
     except Exception as error:
         reason = " ".join(str(error).split())[:120]
         raise InputError(f"{path} {what} ({type(error).__name__}: {reason}); {then}") from error
+
+
+def holding(
+    path: Path, what: str, found: Callable[[], Embeddings], splits: tuple[str, ...] = ("train",)
+) -> Callable[..., Embeddings]:
+    """Make the embedder of a file that holds its rows, which `found` returns; it knows no other splits."""
+
+    def embedder(split: str, device: str, progress: Any = None) -> Embeddings:
+        if split not in splits:
+            raise InputError(f"split {split!r}: {path} holds {what} and has no splits")
+        return found().to(encoders.device_of(device))
+
+    return embedder
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +115,11 @@ class Checkpoint:
     def __post_init__(self):
         if self.training is not None and not self.splits:
             object.__setattr__(self, "splits", self.training.splits)
+
+    @classmethod
+    def of(cls, file: File | Folder, format: str, contents: dict, **more: Any) -> "Checkpoint":
+        """Make the checkpoint of a file or folder, with its path and hash; `more` are other fields."""
+        return cls(file.path, file.sha256, format, contents, **more)
 
     def __repr__(self):
         splits = f", splits={'/'.join(self.splits)}" if self.splits else ""

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from cocos.base.errors import InputError
 from cocos.checkpoints import inventory
-from cocos.checkpoints.checkpoint import Checkpoint
-from cocos.checkpoints.encoders import device_of
+from cocos.checkpoints.checkpoint import Checkpoint, holding
 from cocos.checkpoints.files import File
 from cocos.embeddings import Embeddings
 
@@ -94,20 +93,17 @@ def checkpoint(
         about["not used"] = ", ".join(one.beside)
     about["loss to begin with"] = trained_with or inventory.FIRST_LOSSES[one.what]
 
-    def embedder(split, device, progress):
-        if split != "train":
-            raise InputError(f"split {split!r}: {file.path} holds {one.what} and has no splits")
+    def found() -> Embeddings:
         labels = torch.arange(len(one.vectors)) if one.labels is None else one.labels
-        vectors = one.vectors.contiguous().to(device_of(device))
+        vectors = one.vectors.contiguous()
         return Embeddings.labelled(vectors, labels, vectors, labels)
 
     recorded, loss, _ = inventory.recorded(file)
-    return Checkpoint(
-        path=file.path,
-        sha256=file.sha256,
-        format=format,
-        contents=about,
-        embedder=embedder,
+    return Checkpoint.of(
+        file,
+        format,
+        about,
+        embedder=holding(file.path, one.what, found),
         recorded=recorded,
         trained_with=loss or trained_with,
         begin_with=inventory.FIRST_LOSSES[one.what],

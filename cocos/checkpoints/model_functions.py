@@ -89,11 +89,10 @@ class Model:
                 return shelf.AnnotatedRows(found) if found.names or found.pictures else None
 
             beside |= {"embedder": embedder, "rows": rows}
-        return Checkpoint(
-            path=file.path,
-            sha256=file.sha256,
-            format="own",
-            contents={"kind": file.kind, "keys": ", ".join(map(str, keys[:12])), "model": str(self.function)},
+        return Checkpoint.of(
+            file,
+            "own",
+            {"kind": file.kind, "keys": ", ".join(map(str, keys[:12])), "model": str(self.function)},
             **beside,
         )
 

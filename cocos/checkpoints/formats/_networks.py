@@ -205,11 +205,10 @@ def checkpoint(
     if found.rest:
         more_of_them = f" and {len(found.rest) - MAX_SHOWN} more" if len(found.rest) > MAX_SHOWN else ""
         about["not used"] = ", ".join(list(found.rest)[:MAX_SHOWN]) + more_of_them
-    return Checkpoint(
-        path=file.path,
-        sha256=file.sha256,
-        format=format,
-        contents=about,
+    return Checkpoint.of(
+        file,
+        format,
+        about,
         encoder=lambda: frozen(found),
         settings=" ".join([found.encoder, str(found.arguments), *depends]),
         **{"recorded": recorded, "trained_with": loss, "notes": tuple(notes)} | more,

@@ -17,8 +17,8 @@ from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
 from cocos.base.untrusted import parsed
 from cocos.checkpoints import Checkpoint, inventory
+from cocos.checkpoints.checkpoint import holding
 from cocos.checkpoints.data import AnnotatedRows
-from cocos.checkpoints.encoders import device_of
 from cocos.checkpoints.files import File, plain
 from cocos.checkpoints.files.operations import most_unpacked
 from cocos.embeddings import Embeddings
@@ -344,17 +344,11 @@ def read(file: File, data=None) -> Checkpoint:
     if found.notes:
         contents["read as"] = "; ".join(found.notes)
 
-    def refuse(split: str) -> None:
-        if split != "train":
-            raise InputError(f"split {split!r}: {file.path} holds embeddings and has no splits")
-
-    def embedder(split, device, progress):
-        refuse(split)
-        return found.to(device_of(device))
+    embedder = holding(file.path, "embeddings", lambda: found)
 
     def rows(split: str) -> AnnotatedRows | None:
-        refuse(split)
-        return AnnotatedRows(found, folder) if found.names or found.pictures else None
+        own = embedder(split, "cpu")
+        return AnnotatedRows(own, folder) if own.names or own.pictures else None
 
     if found.mapped:
         file.refuse_change()  # the file that was mapped must be the one that was opened

@@ -188,11 +188,10 @@ def _text(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
 
     training = training_of(file)
     notes = (*training.notes, "its folder does not say how tokens are pooled: their mean is taken, and not normalised")
-    return Checkpoint(
-        path=file.path,
-        sha256=file.sha256,
-        format="huggingface",
-        contents={
+    return Checkpoint.of(
+        file,
+        "huggingface",
+        {
             "text tower": f"{config['model_type']}, tokens of {token_width(config)} numbers, {numbers} numbers",
             "pooling": "mean, assumed",
             "longest text": f"{longest} tokens" if longest else "no limit",
@@ -257,11 +256,10 @@ def _paired(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
         return filled(lambda: encoders.build("paired", arguments), "model", config, state)
 
     scale, bias = scale_and_bias(state, file.path)
-    return Checkpoint(
-        path=file.path,
-        sha256=file.sha256,
-        format="huggingface",
-        contents={
+    return Checkpoint.of(
+        file,
+        "huggingface",
+        {
             "image tower": f"{config['model_type']}, {_numbers(state, 'vision_model.')} numbers",
             "text tower": f"{config['model_type']}, {_numbers(state, 'text_model.')} numbers",
             "longest text": f"{longest} tokens",

@@ -53,11 +53,10 @@ def read(file: File, data=None) -> Checkpoint:
     name, parameters = record["loss"]["name"], record["loss"]["parameters"]
     losses.load(losses.module_name(name), parameters)  # of the shelf: a file never names code
 
-    return Checkpoint(
-        path=file.path,
-        sha256=file.sha256,
-        format="native",
-        contents={key: value for key, value in record.items() if key != "schema"}
+    return Checkpoint.of(
+        file,
+        "native",
+        {key: value for key, value in record.items() if key != "schema"}
         | {"parameters": sum(p.numel() for p in model.parameters())},
         encoder=lambda: model,
         settings="",

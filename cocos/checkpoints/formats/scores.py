@@ -19,7 +19,7 @@ from cocos.base.errors import InputError, nearest
 from cocos.base.matrices import npy_header
 from cocos.base.untrusted import parsed
 from cocos.checkpoints import Checkpoint, tables
-from cocos.checkpoints.encoders import device_of
+from cocos.checkpoints.checkpoint import holding
 from cocos.checkpoints.files import File
 from cocos.checkpoints.files.operations import most_unpacked
 from cocos.checkpoints.formats import embeddings
@@ -133,11 +133,6 @@ def read(file: File, data=None) -> Checkpoint:
         except InputError as error:
             raise error if str(file.path) in str(error) else type(error)(f"{file.path}: {error}") from None
 
-    def embedder(split, device, progress):
-        if split not in {"train", "test"} or (split == "test" and not judged):
-            raise InputError(f"split {split!r}: {file.path} holds scores and has no splits")
-        return found.to(device_of(device))
-
     preferences = found.names is None and found.scores.shape[1] == 2 and found.candidate_index is not None
     first = "dpo" if found.reference is not None else "bradley_terry"
     contents = {
@@ -145,12 +140,11 @@ def read(file: File, data=None) -> Checkpoint:
         "longest list": found.scores.shape[1],
         "kind": "TREC run" if run else "scores",
     }
-    return Checkpoint(
-        path=file.path,
-        sha256=file.sha256,
-        format="scores",
-        contents=contents,
-        embedder=embedder,
+    return Checkpoint.of(
+        file,
+        "scores",
+        contents,
+        embedder=holding(file.path, "scores", lambda: found, ("train", "test") if judged else ("train",)),
         rows=lambda _: found.names and ListedNames(*found.names),
         begin_with=first if preferences else "logq_softmax" if found.logq is not None else "ntxent",
     )

@@ -54,11 +54,10 @@ def read(file: Folder, data=None) -> Checkpoint:
         **training.more,
     }
     unknown = "the folder records no loss; pairs are trained at temperature 0.05 by default: -p temperature=0.05"
-    return Checkpoint(
-        path=file.path,
-        sha256=file.sha256,
-        format="sentence_transformers",
-        contents=contents,
+    return Checkpoint.of(
+        file,
+        "sentence_transformers",
+        contents,
         encoder=encoder,
         settings="",
         **training.loss,

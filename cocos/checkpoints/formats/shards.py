@@ -22,7 +22,7 @@ from cocos.base import reading, tensor_files
 from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
 from cocos.checkpoints import Checkpoint, inventory, tables
-from cocos.checkpoints.encoders import device_of
+from cocos.checkpoints.checkpoint import holding
 from cocos.checkpoints.files import File, Folder
 from cocos.checkpoints.formats import embeddings as single
 from cocos.embeddings import Embeddings
@@ -307,9 +307,7 @@ def read(file: Folder, data=None) -> Checkpoint:
     files = {each.file for shards in held.values() for each in shards}
     contents |= {"rows": f"{max(rows.values()):,}", "bytes": f"{sum(map(file.size, files)):,} in {len(files)} files"}
 
-    def embedder(split, device, progress):
-        if split != "train":
-            raise InputError(f"split {split!r}: {file.path} holds embeddings and has no splits")
+    def found() -> Embeddings:
         made = {}
         for name, shards in held.items():
             if name in MATRICES.values():
@@ -318,14 +316,13 @@ def read(file: Folder, data=None) -> Checkpoint:
             elif name not in SCALES.values():
                 made[name] = _ids(file, shards)
         made |= {"directions": ("i2t", "t2i")} if clip else {}
-        found = Embeddings.labelled(**made) if labelled else Embeddings(**made)
-        return found.to(device_of(device))
+        return Embeddings.labelled(**made) if labelled else Embeddings(**made)
 
     return Checkpoint(
         path=file.path,
         sha256="",
         format="shards",
         contents=contents,
-        embedder=embedder,
+        embedder=holding(file.path, "embeddings", found),
         notes=(f"{file.path}: sha256 is not taken: a set of shards is opened by its headers",),
     )

@@ -161,11 +161,10 @@ def read(file: Folder, data=None) -> Checkpoint:
         raise InputError(f"{file.path / 'config.json'}: seq_length {longest!r}, expected a whole number above 0")
     unit = bool(config.get("normalize"))
     encoder, contents = table(file, known_alone=True, longest=longest, unit=unit)
-    return Checkpoint(
-        path=file.path,
-        sha256=file.sha256,
-        format="static_table",
-        contents=contents | {"vectors of texts": "of length 1" if unit else "not normalised", "config": config},
+    return Checkpoint.of(
+        file,
+        "static_table",
+        contents | {"vectors of texts": "of length 1" if unit else "not normalised", "config": config},
         encoder=encoder,
         settings="",
         notes=(f"{file.path} records no loss: NT-Xent is counted unless another is named",),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint, tables
-from cocos.checkpoints.encoders import device_of
+from cocos.checkpoints.checkpoint import holding
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import embeddings
 from cocos.checkpoints.formats.scores import ListedNames
@@ -56,20 +56,14 @@ def read(file: File, data=None) -> Checkpoint:
     except InputError as error:
         raise error if str(file.path) in str(error) else type(error)(f"{file.path}: {error}") from None
 
-    def embedder(split, device, progress):
-        if split != "train":
-            raise InputError(f"split {split!r}: {file.path} holds tokens and has no splits")
-        return found.to(device_of(device))
-
     contents = {
         f"{side} rows": f"{len(own)}, {int(own.min())} to {int(own.max())} tokens" for side, own in _sides(found)
     }
-    return Checkpoint(
-        path=file.path,
-        sha256=file.sha256,
-        format="tokens",
-        contents=contents | {"dimensions": found.query_tokens.shape[1], "scoring": found.scoring},
-        embedder=embedder,
+    return Checkpoint.of(
+        file,
+        "tokens",
+        contents | {"dimensions": found.query_tokens.shape[1], "scoring": found.scoring},
+        embedder=holding(file.path, "tokens", lambda: found),
         rows=lambda _: found.names and ListedNames(*found.names),
         begin_with="ntxent",
     )

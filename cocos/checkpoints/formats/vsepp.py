@@ -467,11 +467,10 @@ def checkpoint(file: File, data, *, format: str, image_tower: str, build: Callab
             model = build(training, vocabulary)
         return encoders.freeze(model, encoders.completed(state, model))
 
-    return Checkpoint(
-        path=file.path,
-        sha256=file.sha256,
-        format=format,
-        contents={
+    return Checkpoint.of(
+        file,
+        format,
+        {
             **training.progress,
             "training loss": training.in_words(),
             "scores": training.scores(),
