@@ -73,11 +73,11 @@ class Storage:
 
 
 @dataclass(slots=True)
-class Thing:
-    """Any other object: the function that made it, and how many of its items have hashes that could collide."""
+class StandIn:
+    """Any other object: the function that made it, and the number of its items whose hashes could collide."""
 
     kind: str
-    odd: int = 0
+    costly_items: int = 0
 
 
 def _is_number(value) -> bool:
@@ -90,7 +90,7 @@ def _numbers(value) -> bool:
 
 def _costly(key) -> bool:
     """Whether a file can choose the hash of a key."""
-    return isinstance(key, TupleItems | Thing | Storage) or _is_number(key) and abs(key) >= 2**60
+    return isinstance(key, TupleItems | StandIn | Storage) or _is_number(key) and abs(key) >= 2**60
 
 
 class _Rehearsal:
@@ -136,16 +136,16 @@ class _Rehearsal:
             arguments = stack.pop()
             if isinstance(arguments, tuple) and _numbers(arguments) and not self.inert(stack[-1]):
                 raise TooMuch(f"a new {stack[-1]} of a given size")
-            stack[-1] = Thing(str(stack[-1]))
+            stack[-1] = StandIn(str(stack[-1]))
         elif code == b"b":
             self.build(stack.pop())
         elif code in {b"a", b"e"}:
             items = [stack.pop()] if code == b"a" else self.above_mark()
-            self.stack[-1].odd += sum(map(_costly, items))
+            self.stack[-1].costly_items += sum(map(_costly, items))
         elif code in {b"s", b"u"}:
             items = [stack.pop(-2), stack.pop()] if code == b"s" else self.above_mark()
             self.keys(sum(map(_costly, items[::2])))
-            if not isinstance(self.stack[-1], Thing):
+            if not isinstance(self.stack[-1], StandIn):
                 raise ValueError("items of no dictionary")
         elif code not in {b"\x80", b"."}:
             raise UnsafeOperation(f"Unsupported operand {code[0]}")
@@ -190,15 +190,15 @@ class _Rehearsal:
         elif function in {"builtins.set", "collections.Counter", "collections.OrderedDict"}:
             if any(isinstance(item, int | tuple) for item in arguments):
                 raise TooMuch(f"a {function} of a number or tuple")
-            self.keys(sum(item.odd for item in arguments if isinstance(item, Thing)))
+            self.keys(sum(item.costly_items for item in arguments if isinstance(item, StandIn)))
         elif function not in TAKES_NUMBERS and _numbers(arguments) and not self.inert(function):
             raise TooMuch(f"{function} of a given size")
-        return Thing("tensor" if function in TENSOR_BUILDERS else str(function))
+        return StandIn("tensor" if function in TENSOR_BUILDERS else str(function))
 
     def build(self, state) -> None:
         """Give a state to the top of the stack; that of a tensor says which view of which storage it is."""
         target = self.stack[-1]
-        if isinstance(state, tuple) and not (isinstance(target, Thing) and self.inert(target.kind)):
+        if isinstance(state, tuple) and not (isinstance(target, StandIn) and self.inert(target.kind)):
             self.view(*state)
 
     def view(self, storage, offset, size, stride, dtype=None) -> None:
@@ -228,9 +228,9 @@ PUSHING = {
     b"\x88": lambda raw: True,
     b"\x89": lambda raw: False,
     b")": lambda raw: TupleItems(),
-    b"]": lambda raw: Thing("list"),
-    b"}": lambda raw: Thing("dict"),
-    b"\x8f": lambda raw: Thing("set"),
+    b"]": lambda raw: StandIn("list"),
+    b"}": lambda raw: StandIn("dict"),
+    b"\x8f": lambda raw: StandIn("set"),
     b"J": lambda raw: int.from_bytes(raw, "little", signed=True),
     b"K": lambda raw: raw[0],
     b"M": lambda raw: int.from_bytes(raw, "little"),
