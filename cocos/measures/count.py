@@ -135,15 +135,16 @@ def count(
     counts, seen = [], {}
     for run, found in zip(runs, counted, strict=True):
         pairs, repeated = alike[id(run.plan.batches)]
-        beside = {"repeated": repeated, "zero_when_idle": not standard, "sizes": found.sizes, "marks": labels}
-        beside["steps"] = _steps(run).tolist() if run.embeddings.is_queued else ()
-        counts.append(averages.of_records(found.records, pairs, **beside))
+        ranks = {}
         if metrics:
             how = run.loss.metric, run.dtype
             key = *how, id(run.embeddings)
             ranked = found.others or seen.get(key) or retrieval.ranked(run.embeddings, *how, progress)
             seen.setdefault(key, ranked)
-            counts[-1] |= retrieval.variables(run.embeddings.directions, *ranked)
+            ranks = retrieval.variables(run.embeddings.directions, *ranked)
+        beside = {"repeated": repeated, "zero_when_idle": not standard, "sizes": found.sizes, "marks": labels}
+        beside["steps"] = _steps(run).tolist() if run.embeddings.is_queued else ()
+        counts.append(averages.of_records(found.records, pairs, **beside) | ranks)
     known = [not np.isnan(each["idle"][1]).any() for each in counts]
     attrs = [_attrs(*each, convention) | own for each in zip(runs, known, reports(whole), strict=True)]
     if part is not None:
