@@ -70,8 +70,8 @@ def _files(folder: Folder) -> dict[str, list[tuple[int, str, int | None]]]:
     for name in folder.names:
         # train/query_3-of-8.npy has the path `train/query_` and the stem `query`.
         before, _, kind = name.rpartition(".")
-        head, _, announced = before.rpartition("-of-")
-        if not _is_number(announced):
+        head, sign, announced = before.rpartition("-of-")
+        if not sign or not _is_number(announced):
             head, announced = before, ""
         path = head.rstrip(DIGITS)
         if not _is_number(number := head[len(path) :]):
