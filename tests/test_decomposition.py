@@ -613,7 +613,7 @@ def test_the_command_says_what_the_measure_found(file, tmp_path):
     text = call(file, *options).stdout
     for key, (label, _) in GRADIENT_LABELS.items():
         assert (label in text) == (key in expected), key
-    assert "q2c: " in text and " of pull and push cancels; the normalisation takes " in text
+    assert "q2c: " in text and " pull and push cancel by " in text and "; the normalisation takes " in text
     assert call(file, "--loss", "n_pair", "--batch-size", 16).stdout.count("normalisation") == 0
 
 

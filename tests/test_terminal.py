@@ -124,7 +124,7 @@ def test_columns_of_numbers_that_are_too_many_stand_below_one_another():
 
 def test_every_table_of_a_loss_begins_with_a_sentence(folder):
     assert " negatives contribute (" in call("count", folder / "e.npz").stdout.splitlines()[0]
-    assert "of pull and push cancels" in call("decompose", folder / "e.npz").stdout.splitlines()[0]
+    assert "pull and push cancel by" in call("decompose", folder / "e.npz").stdout.splitlines()[0]
     rows = call("count", folder / "e.npz").stdout.splitlines()
     assert any(row.startswith("* contributing negatives per query") for row in rows)
 

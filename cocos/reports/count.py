@@ -281,7 +281,7 @@ def _health(found: dict) -> list[str]:
         if each["cancellation"] is None:
             parts = ["nothing pulls or pushes the embeddings"]
         else:
-            parts = [f"{100 * each['cancellation']:.1f} % of pull and push cancels"]
+            parts = [f"pull and push cancel by {100 * each['cancellation']:.1f} %"]
             parts += [f"{100 * each['reaching']:.1f} % reaches the embeddings"]
         if each["tied"] is not None:
             parts.append(f"{100 * each['tied']:.1f} % of the queries tie with a negative")

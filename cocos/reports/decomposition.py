@@ -49,7 +49,7 @@ def _of_proxies(forced: xr.Dataset) -> list[str]:
         return []
     if not bool((forced["pull_norm"] + forced["push_norm"] > 0).any()):
         return [f"{ON_PROXIES}: no proxy has a gradient."]
-    text = f"{ON_PROXIES}: {_percent(forced['cancellation'])} of the pull by own samples and the push by others cancels"
+    text = f"{ON_PROXIES}: the pull by own samples and the push by others cancel by {_percent(forced['cancellation'])}"
     if "radial_fraction" in forced:
         text += f"; the part along the proxy, which the normalisation removes, is {_percent(forced['radial_fraction'])}"
     return [f"{text}."]
@@ -72,7 +72,7 @@ def _reading(name: str, one: xr.Dataset) -> str:
     still = 100 * (1 - float(moved.sum() / one["queries"].sum()))
     if not moved.any():
         return f"{name}: no query has a gradient."
-    text = f"{name}: {_percent(one['cancellation'])} of pull and push cancels"
+    text = f"{name}: pull and push cancel by {_percent(one['cancellation'])}"
     if "radial_fraction" in one:
         left = np.sqrt(1 - one["radial_fraction"] ** 2)
         text += f"; the normalisation takes {_percent(1 - left)} off the length of the rest"
