@@ -1,7 +1,8 @@
 // How results of the search are ordered: the defaults of Sphinx; pages that teach come first, and pages that mention
 // everything, or whose titles are whole sentences, last.
 const OFFSETS = [
-  [/^(howto\/|faq$|glossary$|concepts$|start$)/, 2],
+  [/^glossary$/, 3],
+  [/^(howto\/|faq$|concepts$|start$)/, 2],
   [/^notebooks\//, -1],
   [/^gallery\//, -8],
   [/^(changelog|commands|contributing|architecture|preregistration|genindex|papers)$/, -12],
