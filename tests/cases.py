@@ -1,4 +1,6 @@
-"""The losses of the shelf with other parameters than their defaults, and parameters that they refuse."""
+"""Losses of the shelf with other parameters than their defaults, parameters that are refused, and one of each kind."""
+
+from cocos import losses
 
 # Loss and parameters; each has every property that test_losses.py looks for.
 VARIANTS = (
@@ -95,3 +97,27 @@ REFUSED = (
     ("euclidean_softmax", {"f2": "-1"}, "f2 must be t, t^2, sqrt, t^1.5 or a finite number above 0, got -1"),
     ("euclidean_softmax", {"f2": "nan"}, "f2 must be t, t^2, sqrt, t^1.5 or a finite number above 0, got nan"),
 )
+
+
+def one_of_each_kind():
+    """The first loss of each metric, coupling, gradient, balance, norm and number of directions, as the shelf has them.
+
+    For what is a matter of a measure and not of a loss: tests/test_losses.py looks at every loss.
+    """
+    found = {}
+    for name in losses.names():
+        loss = losses.load(name)
+        traits = losses.traits(loss)
+        kind = (
+            loss.metric,
+            loss.couples,
+            loss.gradient,
+            traits.balanced,
+            hasattr(loss, "radial"),
+            len(traits.directions),
+        )
+        found.setdefault(kind, name)
+    return list(found.values())
+
+
+KINDS = one_of_each_kind()

@@ -15,6 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import cases
 import cocos
 import taught
 from cocos import Embeddings, InputError, Pairs, losses, measures, plots, results
@@ -418,8 +419,8 @@ def test_the_measure_is_what_the_functions_say_of_each_batch():
             assert (cells["contributing_force"] <= cells["contributing"]).values[: len(weights)].all()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_loss_is_taken_apart_in_blocks_or_at_once(name, monkeypatch):
+@pytest.mark.parametrize("name", cases.KINDS)
+def test_every_kind_of_loss_is_taken_apart_in_blocks_or_at_once(name, monkeypatch):
     for plain in (planted(), labelled()):
         embeddings = taught.embeddings(plain, name)
         if len(losses.traits(losses.load(name)).directions) > 1:  # the forces of other queries are not taken apart

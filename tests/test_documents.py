@@ -73,7 +73,7 @@ NEEDED = {"contributors": "--set row=0", "sources": "--loss mnrl -p directions=q
 def shape(value):
     """Keys and types of a document; entries of a list, and the values of a dict that are alike, are told once."""
     if isinstance(value, dict):
-        found = {name: "dict" if name in FREE else shape(each) for name, each in value.items()}
+        found = {name: "dict" if name in FREE else shape(each) for name, each in sorted(value.items())}
         alike = {json.dumps(each) for each in found.values()}
         return {", ".join(found): next(iter(found.values()))} if len(found) > 1 and len(alike) == 1 else found
     if isinstance(value, list):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import cases
 import cocos
 import taught
 from cocos import Embeddings, losses, measures, plots, results
@@ -209,8 +210,8 @@ def test_proxies_and_neural_collapse():
     assert "all 10 proxies are one point" in data.attrs["notes"]
 
 
-@pytest.mark.parametrize("name", losses.names())
-def test_every_loss_has_a_line_of_health(name):
+@pytest.mark.parametrize("name", cases.KINDS)
+def test_every_kind_of_loss_has_a_line_of_health(name):
     for rows, collapsed in ((noise(16, 6), False), (torch.ones(16, 6), True)):
         set_ = Embeddings.labelled(rows, torch.arange(16) % 4, noise(4, 6))
         data = measures.count(taught.embeddings(set_, name), name, batch_size=8)

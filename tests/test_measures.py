@@ -16,6 +16,7 @@ import pytest
 import torch
 import xarray as xr
 
+import cases
 import cocos
 import oracles
 import taught
@@ -86,7 +87,7 @@ def test_one_batch_of_everything_is_the_whole_matrix(embeddings):
     np.testing.assert_array_equal(data["contributing"].sel(direction="q2c", batch=0).values[:40], expected[order])
 
 
-@pytest.mark.parametrize("name", losses.names())
+@pytest.mark.parametrize("name", cases.KINDS)
 def test_blocks_of_queries_change_nothing(embeddings, monkeypatch, name):
     embeddings = taught.embeddings(embeddings, name)
     whole = measures.count(embeddings, name, batch_size=64)
@@ -231,7 +232,7 @@ def test_conventions_differ_where_they_are_said_to(embeddings):
     assert measures.count(embeddings, "ntxent", convention="ecir2022").attrs["same_group"] == "negative"
 
 
-@pytest.mark.parametrize("name", losses.names())
+@pytest.mark.parametrize("name", cases.KINDS)
 def test_labelled_sets_and_proxies_have_one_direction(name):
     generator = torch.Generator().manual_seed(0)
     samples, labels = torch.randn(60, 5, generator=generator), torch.arange(60) % 6
