@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,7 @@ def test_no_line_is_wider_than_the_terminal(arguments, folder, monkeypatch, tmp_
     assert done.exit_code == 0, done.output
     assert done.stdout.strip()
     assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+    assert not re.search(r"\bnan\b", done.stdout)
 
 
 def test_columns_is_the_width(folder, monkeypatch):
