@@ -54,8 +54,8 @@ LINES = (
     *("solve e.npz --effective 3", "table 1", "temperature e.npz --batch-size 8", "verify ntxent"),
     *("verify --same-as ntxent supcon e.npz", "whatif e.npz"),
 )
-# Keys whose values have keys by the data: the numbers of a finding.
-FREE = ("numbers",)
+# Keys of what depends on the data or the machine: the numbers of a finding, the files of the cache.
+FREE = ("numbers", "entries")
 # A model of texts.
 MODEL = """
 import torch
