@@ -18,7 +18,7 @@ from torch import Tensor
 from cocos.base.errors import InputError, Unfit, rows
 from cocos.embeddings import Embeddings
 
-__all__ = ["COPY_RULES", "SAMPLINGS", "Batch", "Plan", "alone", "check", "matches", "plan"]
+__all__ = ["COPY_RULES", "SAMPLINGS", "Batch", "Plan", "alone", "check", "matches", "plan", "with_queues"]
 
 logger = logging.getLogger(__name__)
 SAMPLINGS = ("pairs", "groups")
@@ -266,7 +266,7 @@ def plan(
     if embeddings.is_queued:
         options = {"sample": sample, "batch_size": batch_size, "batches": batches, "per_group": per_group, "seed": seed}
         made = plan(embeddings.without_queue(), **options, copies=copies, matched=matched, hard=hard)
-        return replace(made, batches=tuple(_with_queues(batch, embeddings) for batch in made.batches))
+        return replace(made, batches=tuple(with_queues(batch, embeddings) for batch in made.batches))
     hard, copies = not matched if hard is None else hard, "keep" if matched else copies
     everything = batch_size == WHOLE_SET
     batch_size = UNLIMITED if isinstance(batch_size, str) else batch_size
@@ -410,8 +410,15 @@ def _with_candidates(batch: Batch, extra: Tensor, beside: Tensor) -> Batch:
     return replace(batch, candidate_index=together, extra=len(extra), beside=beside if len(beside) else None)
 
 
-def _with_queues(batch: Batch, embeddings: Embeddings) -> Batch:
-    """Add the rows of queues as further candidates of both directions, which ask for nothing."""
+def with_queues(batch: Batch, embeddings: Embeddings) -> Batch:
+    """Add the rows of queues as further candidates of both directions, which ask for nothing.
+
+    Examples:
+        >>> embeddings = cocos.Embeddings(torch.eye(3)[:2], 2 * torch.eye(3)[:2], queue=(torch.eye(3), [1, 1, 2]))
+        >>> batch = cocos.batches.Batch(torch.tensor([0, 1]), torch.tensor([0, 1]), paired=True)
+        >>> cocos.batches.with_queues(batch, embeddings).sizes
+        (2, 5)
+    """
     index = batch.query_index
     candidate, query = (
         index[:0] if age is None else (age >= 0).nonzero().flatten().to(index)

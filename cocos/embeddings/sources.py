@@ -58,7 +58,7 @@ TABLE = (
     NegativeSource("query-query", "query", "query", "other queries"),
     NegativeSource("candidate-query", "candidate", "query", "other queries of the positive"),
     NegativeSource("candidate-candidate", "candidate", "candidate", "candidates near the positive"),
-    NegativeSource("queue", "query", "candidate", "rows of a queue, of earlier steps"),
+    NegativeSource("queue", "query", "candidate", "rows of a queue"),
 )
 SOURCES = tuple(each.name for each in TABLE)
 # Places of the sources in the table.

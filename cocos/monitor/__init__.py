@@ -19,7 +19,7 @@ import xarray as xr
 
 from cocos import losses, results
 from cocos.base.errors import InputError
-from cocos.monitor import calls, readings, tap
+from cocos.monitor import calls, queues, readings, tap
 from cocos.monitor import detectors as shelf
 from cocos.monitor.callbacks import Unreached
 from cocos.monitor.calls import Named, Seen, embeddings_of
@@ -48,6 +48,7 @@ MOST_WARNINGS = 20
 FUNCTIONS = {
     "log": "of (dict, step), like wandb.log",
     "groups": "that returns the ids of the rows of a batch",
+    "ages": "that returns how many steps ago each row of the queue was computed",
     "due": "that returns whether the next call is recorded",
 }
 # Largest step that a store can hold.
@@ -100,6 +101,7 @@ class _Turn(NamedTuple):
 
     step: int
     number: int
+    ages: Any = None  # of the rows of a queue, before the call
 
 
 class Monitor:
@@ -125,6 +127,9 @@ class Monitor:
         detectors: by name: False for off, or thresholds; None: all of `cocos.detectors`.
         groups: called for the groups of the rows of the next batch, where a module is not given them; None: row i
             matches row i.
+        ages: called before each batch of a module for how many steps ago each row of its queue was computed, (K,):
+            these are the last K candidates. None: a queue with a pointer (`queue`, `bank` or `embedding_memory`, and
+            `queue_ptr`, `bank_ptr` or `queue_idx`) in the module tells its ages by itself.
         due: called once for each call, whether it is recorded; None: as `every` says. Trainers, which count updates of
             the weights, give it.
 
@@ -164,8 +169,9 @@ class Monitor:
         detectors: Mapping[str, Mapping[str, Any] | bool] | None = None,
         groups: Callable[[], Any] | None = None,
         due: Callable[[], bool] | None = None,
+        ages: Callable[[], Any] | None = None,
     ):
-        check(every, eps, budget, log=log, groups=groups, due=due)
+        check(every, eps, budget, log=log, groups=groups, due=due, ages=ages)
         self.records: list[dict[str, Any]] = []
         self.step: int | None = None
         self.inputs: Any = None
@@ -173,7 +179,7 @@ class Monitor:
         self._every, self._eps, self._budget = int(every), float(eps), budget
         self._log = caller(log) if log is not None else None
         self._detectors = shelf.chosen(detectors)
-        self._due = due
+        self._due, self._ages = due, ages
         self._generator = torch.Generator().manual_seed(SEED)
         self._calls = 0
         self._began: float | None = None
@@ -204,6 +210,7 @@ class Monitor:
 
     def _attach(self, module: torch.nn.Module, groups: Callable[[], Any] | None) -> None:
         """Read the calls of a module: by their arguments where the module is recognised and no groups are given."""
+        self._ages = self._ages or queues.pointed(module)
         self._module, self._recogniser = module, recogniser(module) if groups is None else None
         if self._recogniser is not None:
             self._hooks.append(module.register_forward_pre_hook(Hook(self._enter), with_kwargs=True))
@@ -274,7 +281,14 @@ class Monitor:
         return results.of_history(records.History(self._header, tuple(self.records)))
 
     def __call__(
-        self, query: Any, candidate: Any = None, groups: Any = None, step: int | None = None, *, negatives: Any = None
+        self,
+        query: Any,
+        candidate: Any = None,
+        groups: Any = None,
+        step: int | None = None,
+        *,
+        negatives: Any = None,
+        queue: Any = None,
     ) -> None:
         """Read a batch, where the loss was given by its name.
 
@@ -287,6 +301,8 @@ class Monitor:
             groups: (Q,) ids for both sides, or a tuple of both; None: row i matches row i.
             step: of the record; None: the number of the call, from 0.
             negatives: own hard negatives of the queries, (Q, K, D); None: there are none.
+            queue: rows of earlier steps that are candidates too, (rows (K, D), steps ago (K,)[, groups (K,)]); None:
+                there are none.
 
         Raises:
             InputError: embeddings, groups or a step that cannot be used.
@@ -301,7 +317,7 @@ class Monitor:
         if (call := self._begin()) is None:
             return
         with self._measured(call, raising=not self.records), torch.no_grad():
-            embeddings = embeddings_of(query, candidate, groups, negatives)
+            embeddings = embeddings_of(query, candidate, groups, negatives, queue)
             seen = self._named.seen(embeddings) if embeddings is not None else None
             self._record(call, [seen] if seen else [])
 
@@ -310,6 +326,7 @@ class Monitor:
         now = time.perf_counter()
         if self._closed or not first():
             return None
+        ages = self._ages() if self._ages is not None else None
         if self._began is None:
             self._began = now
         number, self._calls = self._calls, self._calls + 1
@@ -318,7 +335,7 @@ class Monitor:
         if not self._affordable(now - self._began, number) or (self._due is not None and not self._due()):
             return None
         step = number if self.step is None else int(self.step)
-        return _Turn(step if abs(step) <= MOST_STEPS else number, number)
+        return _Turn(step if abs(step) <= MOST_STEPS else number, number, ages)
 
     def _affordable(self, passed: float, calls: int) -> bool:
         """Whether one more reading stays within the budget, given the seconds and calls since the first call.
@@ -409,6 +426,7 @@ class Monitor:
         repeated = calls.repeated(inputs) if repeated is None else repeated
         run |= {} if repeated is None else {"repeated_inputs": int(repeated)}
         run |= self._unreached.numbers() if self._unreached is not None else {}
+        by_width = [[queues.aged(each, call.ages) for each in seen] for seen in by_width]
         ranked = self._ranked is None or call.number - self._ranked >= RANK_CALLS
         self._ranked = call.number if ranked else self._ranked
         with torch.inference_mode():  # an operation takes less time than without gradients alone

@@ -1,7 +1,7 @@
 """One call of a loss: its directions with scores and weights, and the rows of its inputs that repeat."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.counting import weights
 from cocos.embeddings import Embeddings, scores
-from cocos.embeddings.batches import Batch
+from cocos.embeddings.batches import Batch, with_queues
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.similarities import SYMMETRIC
 
@@ -44,6 +44,7 @@ class Seen:
     stretch: float | None = None  # factor from a cosine to a score, where `scale` is known
     bias: float | None = None  # offset of what a sigmoid reads
     sources: Tensor | None = None  # (Q, C) int8, place of each candidate in `SOURCES`; None: all are of the batch
+    ages: Tensor | None = None  # (C,) steps since a row of a queue was computed, -1 outside; None: there is no queue
     kind: str | None = None  # `softmax`, `sigmoid` or `hinge`, from the functions that the loss called
     local: Tensor | None = None  # (C,) bool, candidates of this process; None: nothing was gathered
     value: Tensor | None = None  # the loss that was returned, ()
@@ -70,7 +71,9 @@ def _tensor(name: str, value: Any) -> Tensor:
     return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
 
-def embeddings_of(query: Any, candidate: Any, groups: Any, negatives: Any = None) -> Embeddings | None:
+def embeddings_of(
+    query: Any, candidate: Any, groups: Any, negatives: Any = None, queue: Any = None
+) -> Embeddings | None:
     """Make embeddings of a batch; None where a number is not finite.
 
     Args:
@@ -79,6 +82,7 @@ def embeddings_of(query: Any, candidate: Any, groups: Any, negatives: Any = None
         groups: (Q,) ids for both sides, or a tuple of the ids of the queries and of the candidates; None: row i
             matches row i.
         negatives: own hard negatives, (Q, K, D); None: there are none.
+        queue: rows of earlier steps, (rows (K, D), age (K,)[, group (K,)]); None: there are none.
     """
     shared = candidate is None or candidate is query
     rows = _tensor("query", query)
@@ -105,8 +109,8 @@ def embeddings_of(query: Any, candidate: Any, groups: Any, negatives: Any = None
     if hard is not None and not hard.isfinite().all():
         return None
     if shared and hard is None:
-        return Embeddings.labelled(rows, sides[0])
-    return Embeddings(rows, others, *sides, negatives=hard)
+        return Embeddings.labelled(rows, sides[0], queue=queue)
+    return Embeddings(rows, others, *sides, negatives=hard, queue=queue)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,15 +121,16 @@ class Named:
 
     def seen(self, embeddings: Embeddings) -> list[Seen]:
         """Read both directions of a batch, or the one of a labelled set."""
-        traits = losses.traits(self.loss)
-        index = [torch.arange(len(side), device=side.device) for side in (embeddings.query, embeddings.candidate)]
-        groups = embeddings.query_group, embeddings.candidate_group
+        traits, drawn = losses.traits(self.loss), embeddings.without_queue()
+        index = [torch.arange(len(side), device=side.device) for side in (drawn.query, drawn.candidate)]
+        groups = drawn.query_group, drawn.candidate_group
         extra = 0
         if embeddings.negatives is not None:  # vectors stand behind the candidates, in groups of their own
             extra = int((~torch.isin(groups[1], groups[0])).sum())
         by_rows = traits.matching != "labels" and self.loss.sample == "pairs" and not embeddings.shared
         paired = by_rows and not embeddings.proxies and torch.equal(groups[0], groups[1][: len(groups[1]) - extra])
         batch = Batch(index[0], index[1], paired=paired, extra=extra)
+        batch = with_queues(batch, embeddings) if embeddings.is_queued else batch
         same_group = "negative" if traits.matching == "rows" else "ignore"
 
         def of(side: Embeddings, rows: Batch) -> Pairs:
@@ -133,6 +138,12 @@ class Named:
             return scores.pairs(side, rows, metric=self.loss.metric, **options)
 
         first, names = of(embeddings, batch), embeddings.directions
+        if embeddings.queue is not None:
+            ages = embeddings.queue[batch.candidate_index]
+            aged = replace(self.of_pairs(names[0], first), ages=ages)
+            if len(names) == 1:
+                return [aged]
+            return [aged, self.of_pairs(names[1], of(embeddings.flip(), batch.flip()))]
         if len(names) == 1:
             return [self.of_pairs(names[0], first)]
         square = self.loss.metric in SYMMETRIC and batch.square and len(traits.directions) == 1
