@@ -101,7 +101,7 @@ def test_a_readme_says_what_the_model_was_trained_with(tmp_path):
         "training rows": "1200",
     }  # fmt: skip
     readme.write_text("# Title\nTrained by Distillation.\n---\nlicense: none\n")
-    assert model_cards.read(tmp_path) == {"words on the training": "distill"}
+    assert model_cards.read(tmp_path) == {"words in its text": "distill"}
     readme.write_bytes(b"---\nlicense: \x1b[31m" + b"x" * 1000)
     said = model_cards.read(tmp_path)
     assert all(each.isprintable() and len(each) <= 200 for each in said.values())

@@ -218,6 +218,20 @@ def test_temperature_says_the_span_of_the_scores_and_what_known_temperatures_mak
     )
 
 
+def test_a_replay_says_what_a_larger_batch_brings(tmp_path):
+    """Does a cached batch of 12 bring more negatives than one of 6? As colpali's issue 416 asks of 192 and 128."""
+    options = ("--loss", "ntxent", "-p", "temperature=0.5", "--batch-size", 6, "--what", "batch-size=12", "--json")
+    call("replay", write(tmp_path), *options)
+    data = cocos.measures.replay(made(24, 24), losses.load("ntxent", temperature=0.5), "batch_size=12", batch_size=6)
+    counted = [
+        cocos.measures.count(made(24, 24), losses.load("ntxent", temperature=0.5), batch_size=n) for n in (6, 12)
+    ]
+    expected = [float(each["contributing"].mean()) for each in counted]
+    found = data["mean"].sel(direction="q2c", metric="contributing").values
+    np.testing.assert_allclose(found, expected)
+    assert expected[1] > expected[0]
+
+
 def test_the_table_of_a_query_names_its_tokens():
     data = cocos.measures.contributors(made(7, 7), losses.load("ntxent", temperature=0.3), row=2, batch_size="all")
     place = int(data["token_push"].values.argmax())

@@ -13,7 +13,7 @@ CARD_BYTES, CARD_ENTRIES = 2**20, 50
 CARD_KEYS = ("license", "language", "library_name", "base_model", "model_name", "datasets")
 CARD_TAGS = {"loss:": "loss", "dataset_size:": "training rows"}
 # Words of the text below the header that tell how a model was trained, if it says nothing in the header.
-TRAINING_WORDS = ("contrastive", "distill", "triplet", "matryoshka", "cross entropy", "masked language")
+TRAINING_WORDS = ("contrastive", "distill", "matryoshka", "cross entropy", "masked language")
 CHARACTERS = 200  # of a value that is kept
 
 
@@ -46,7 +46,7 @@ def read(path: Path | str) -> dict[str, str]:
             if tag.startswith(start):
                 said[name] = _short(tag.removeprefix(start))
     if "loss" not in said and (found := [word for word in TRAINING_WORDS if word in body.lower()]):
-        said["words on the training"] = ", ".join(found)
+        said["words in its text"] = ", ".join(found)
     return said
 
 
