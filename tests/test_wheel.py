@@ -1,6 +1,7 @@
 """The wheel holds what cocos needs, and runs from its file alone."""
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -9,6 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from cocos.engine.kernel import build, levels
 
 ROOT = Path(__file__).parent.parent
 BESIDE = {
@@ -28,6 +31,19 @@ BESIDE = {
 }  # suffixes of files of the package
 
 
+COMPILER = sys.platform == "linux" and shutil.which(build.compiler()[0])
+# Prints which code reads the tiles, and what it counts.
+COUNT = """
+import hashlib, torch, cocos
+from cocos.engine import fused
+rows, noise = torch.randn(2, 900, 64, generator=torch.Generator().manual_seed(0))
+embeddings, found = cocos.Embeddings(rows, rows + 2 * noise), hashlib.sha256()
+for loss in ("ntxent", "triplet", "siglip", "ce_softmax"):
+    found.update(cocos.measures.count(embeddings, loss, batch_size=900)["contributing"].values.tobytes())
+print(fused.kernel_name(), found.hexdigest())
+"""
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
@@ -41,15 +57,18 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel):
     held = set(zipfile.ZipFile(wheel).namelist())
     files = [p for p in (ROOT / "cocos").rglob("*") if p.is_file() and "__pycache__" not in p.parts]
     assert {p.suffix for p in files} <= BESIDE
-    assert {p.relative_to(ROOT).as_posix() for p in files} == {name for name in held if name.startswith("cocos/")}
+    kernels = {f"cocos/engine/kernel/{level.file}" for level in levels.of_machine()} if COMPILER else set()
+    own = {p.relative_to(ROOT).as_posix() for p in files}
+    assert own | kernels == {name for name in held if name.startswith("cocos/")}
     assert any(name.endswith("/licenses/LICENSE") for name in held)
     licences = {p.name for p in (ROOT / "cocos" / "example" / "LICENSES").iterdir()}
     assert licences <= {Path(name).name for name in held if "/licenses/cocos/example/" in name}
 
 
-def test_the_installed_wheel_counts_in_an_empty_folder(wheel, tmp_path):
-    """In an environment with the dependencies of this one, but without its cocos."""
-    fresh, empty = tmp_path / "fresh", tmp_path / "empty"
+@pytest.fixture(scope="module")
+def fresh(wheel, tmp_path_factory):
+    """An environment with the dependencies of this one, and the wheel in place of its cocos."""
+    fresh = tmp_path_factory.mktemp("environment") / "fresh"
     venv.create(fresh, symlinks=True)
     site = next(fresh.glob("lib/python*/site-packages"))
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"), "utf-8")
@@ -66,6 +85,11 @@ def test_the_installed_wheel_counts_in_an_empty_folder(wheel, tmp_path):
         str(wheel),
     ]
     subprocess.run(install, check=True, capture_output=True, timeout=120)
+    return fresh
+
+
+def test_the_installed_wheel_counts_in_an_empty_folder(fresh, tmp_path):
+    empty = tmp_path / "empty"
     empty.mkdir()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     where = [str(fresh / "bin" / "python"), "-c", "import cocos; print(cocos.__file__)"]
@@ -75,3 +99,24 @@ def test_the_installed_wheel_counts_in_an_empty_folder(wheel, tmp_path):
     done = subprocess.run(demo, cwd=empty, env=environment, capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (empty / "cocos-demo").iterdir()} == {"count.nc", "count.png"}
+
+
+@pytest.mark.skipif(not COMPILER, reason="the wheel has a kernel where it is built with a C compiler, on Linux")
+def test_the_wheel_needs_no_compiler(fresh, tmp_path):
+    """Its kernel serves where there is no compiler; every level that this processor has counts as PyTorch does."""
+    there = frozenset(build.instructions())
+    names = [level.name for level in levels.of_machine() if level.needs <= there]
+    alone = os.environ | {"CC": str(tmp_path / "none"), "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    alone.pop("PYTHONPATH", None)
+    found = {}
+    for asked in ("", *names, "plain"):
+        done = subprocess.run(
+            [str(fresh / "bin" / "python"), "-c", COUNT], cwd=tmp_path, env=alone | {"COCOS_KERNEL": asked},
+            capture_output=True, text=True, check=True, timeout=120,
+        )  # fmt: skip
+        found[asked] = done.stdout.rsplit(maxsplit=1)
+    assert {name: each[0] for name, each in found.items()} == dict.fromkeys(found, "compiled C") | {
+        "plain": "plain torch"
+    } | ({} if names else {"": "plain torch"})
+    assert len({each[1] for each in found.values()}) == 1
+    assert not list(tmp_path.rglob("*.so"))

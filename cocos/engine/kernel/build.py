@@ -1,8 +1,8 @@
-"""Compile the kernel once for this processor, with whatever compiler is present, and cache it for the user.
+"""Find the kernel: that of the wheel, or one that is compiled once for this processor and cached for the user.
 
-Loading a library executes it. It is therefore loaded only if nobody but this user can have written it (owner, mode, no
-link), if its bytes are those that the compiler wrote (its name contains their hash), and if a separate process could
-load it first.
+Loading a library executes it. That of the wheel is as trusted as the Python files beside it. A compiled one is loaded
+only if nobody but this user can have written it (owner, mode, no link), if its bytes are those that the compiler wrote
+(its name contains their hash), and if a separate process could load it first.
 """
 
 import ctypes
@@ -11,7 +11,6 @@ import hashlib
 import logging
 import os
 import platform
-import shlex
 import shutil
 import signal
 import subprocess
@@ -23,19 +22,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from cocos.base import reading
+from cocos.engine.kernel import levels
+from cocos.engine.kernel.levels import COMPILER_FLAGS, compiler
 
 KERNEL_FOLDER = Path(__file__).parent
 KERNEL_SOURCE = KERNEL_FOLDER / "kernel.c"
-# Flags of GCC and Clang; none reorders floating-point operations.
-COMPILER_FLAGS = (
-    "-O3",
-    "-ffp-contract=fast",
-    "-fno-math-errno",
-    "-fno-strict-aliasing",
-    "-Wno-psabi",
-    "-shared",
-    "-fPIC",
-)
 # Flags for this processor, by the name of its architecture.
 PROCESSOR_FLAGS = {
     "x86_64": ("-march=native", "-mprefer-vector-width=512"),
@@ -78,23 +69,18 @@ def folder() -> Path:
     return base / "cocos"
 
 
-def compiler() -> list[str]:
-    """Return the command of the C compiler: CC, or the first of cc, gcc and clang that there is.
-
-    Raises:
-        ValueError: CC has an unclosed quote.
-    """
-    usual = next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")
-    return shlex.split(os.environ.get("CC", "")) or [usual]
-
-
-def _processor() -> str:
-    """Describe the processor as far as `-march=native` depends on it: several machines may share a home folder."""
+def _processor() -> list[str]:
+    """Lines that tell apart the processors of machines with one home folder, as far as the kernel depends on them."""
     try:
         about = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
     except OSError:
-        return platform.processor()
-    return "".join(line for line in about if line.startswith(("model name", "flags", "Features", "CPU part")))
+        return [platform.processor()]
+    return [line for line in about if line.startswith(("model name", "flags", "Features", "CPU part"))]
+
+
+def instructions() -> list[str]:
+    """Names of the instruction sets of the processor, as Linux lists them."""
+    return next((line.partition(":")[2].split() for line in _processor() if line.startswith("flags")), [])
 
 
 def _make_private(folder: Path) -> None:
@@ -167,7 +153,7 @@ def _compiled() -> Path:
     command = [found[0] or words[0], *words[1:], *COMPILER_FLAGS, *PROCESSOR_FLAGS.get(platform.machine(), ())]
     tools = [(name, about.st_size, about.st_mtime_ns) for name in found if name for about in (os.stat(name),)]
     sources = [path.read_bytes() for path in sorted(KERNEL_FOLDER.glob("*.[ch]"))]
-    key = _hash(b"\0".join([*sources, repr((command, tools)).encode(), _processor().encode()]))[:16]
+    key = _hash(b"\0".join([*sources, repr((command, tools)).encode(), "".join(_processor()).encode()]))[:16]
     cache = folder()
     _make_private(cache)
     if (path := _intact_library(cache, key)) is not None:
@@ -186,12 +172,14 @@ def _compiled() -> Path:
 
 @functools.cache
 def _open_library() -> tuple[ctypes.CDLL | None, str]:
-    if os.environ.get("COCOS_KERNEL", "").lower() in OFF:
+    asked = os.environ.get("COCOS_KERNEL", "").lower()
+    if asked in OFF:
         return None, f"COCOS_KERNEL={os.environ['COCOS_KERNEL']} asks for none"
     if sys.platform == "win32":
         return None, "none is built on Windows"
+    only = asked if asked in {level.name for level in levels.LEVELS} else ""
     try:
-        return ctypes.CDLL(str(_compiled())), ""
+        return ctypes.CDLL(str(levels.shipped(KERNEL_FOLDER, instructions(), only) or _compiled())), ""
     except (OSError, RuntimeError, ValueError, _NotBuilt) as error:  # ValueError: an unclosed quote in CC
         if not getattr(error, "said", False):
             LOG.warning("note: there is no compiled kernel, PyTorch reads the tiles: %s", error)
@@ -199,7 +187,7 @@ def _open_library() -> tuple[ctypes.CDLL | None, str]:
 
 
 def library() -> ctypes.CDLL | None:
-    """Return the compiled kernel; None without a C compiler, on Windows, or if COCOS_KERNEL=plain.
+    """Return the compiled kernel; None on Windows, if COCOS_KERNEL=plain, or in a checkout without a C compiler.
 
     The reason for a failed build is logged once, by the logger `cocos`.
     """
