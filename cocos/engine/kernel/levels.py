@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["COMPILER_FLAGS", "LEVELS", "Level", "compiler", "of_machine", "shipped"]
+__all__ = ["COMPILER_FLAGS", "PROCESSOR_LEVELS", "Level", "compiler", "of_machine", "shipped"]
 
 # Flags of GCC and Clang; none reorders floating-point operations.
 COMPILER_FLAGS = (
@@ -50,7 +50,7 @@ AVX512 = AVX2 | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())
 # The best one first. Below AVX2 the tiles are read by PyTorch, whose own code is faster than the kernel in SSE2: 1.2
 # against 12 s for 6,400 x 6,400 scores of 512 dimensions on a Xeon. Source of the x86-64 levels: System V psABI,
 # "Micro-Architecture Levels"; Linux spells LZCNT `abm`.
-LEVELS = (
+PROCESSOR_LEVELS = (
     Level("x86-64-v4", X86, ("-march=x86-64-v4", "-mprefer-vector-width=512"), AVX512),
     Level("x86-64-v3", X86, ("-march=x86-64-v3",), AVX2),
     Level("armv8-a", ARM, ("-march=armv8-a",)),
@@ -75,7 +75,7 @@ def of_machine(machine: str | None = None) -> list[Level]:
         >>> [level.name for level in levels.of_machine("x86_64")]
         ['x86-64-v4', 'x86-64-v3']
     """
-    return [level for level in LEVELS if (machine or platform.machine()) in level.machines]
+    return [level for level in PROCESSOR_LEVELS if (machine or platform.machine()) in level.machines]
 
 
 def shipped(folder: Path, instructions: Iterable[str], only: str = "") -> Path | None:
