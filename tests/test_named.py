@@ -436,9 +436,132 @@ def contributing(data):
     return one["contributing"].values.ravel()[one["query_index"].values.ravel().argsort()].tolist()
 
 
-@pytest.fixture
-def sentences():
-    return pytest.importorskip("sentence_transformers.sentence_transformer.losses")
+# The losses of sentence-transformers that are run as they are, in a few lines each, for where it is not installed.
+SENTENCES = """
+from enum import Enum
+
+import torch
+from torch import nn
+from torch.nn.functional import cosine_similarity, relu
+
+
+def cosine(x, y):
+    return nn.functional.normalize(x, dim=1) @ nn.functional.normalize(y, dim=1).T
+
+
+class TripletDistanceMetric(Enum):
+    COSINE = lambda x, y: 1 - (nn.functional.normalize(x, dim=1) * nn.functional.normalize(y, dim=1)).sum(dim=1)
+    EUCLIDEAN = lambda x, y: -(-torch.linalg.vector_norm(x - y, dim=1))  # as minus a similarity
+
+
+class SiameseDistanceMetric(Enum):
+    EUCLIDEAN = lambda x, y: nn.functional.pairwise_distance(x, y)
+    COSINE_DISTANCE = lambda x, y: 1 - cosine_similarity(x, y)
+
+
+class TripletLoss(nn.Module):
+    def __init__(self, model, distance_metric=TripletDistanceMetric.EUCLIDEAN, triplet_margin=5):
+        super().__init__()
+        self.distance_metric, self.triplet_margin = distance_metric, triplet_margin
+
+    def compute_loss_from_embeddings(self, embeddings, labels):
+        anchor, positive, negative = embeddings
+        near, far = self.distance_metric(anchor, positive), self.distance_metric(anchor, negative)
+        return relu(near - far + self.triplet_margin).mean()
+
+
+class ContrastiveLoss(nn.Module):
+    def __init__(self, model, distance_metric=SiameseDistanceMetric.COSINE_DISTANCE, margin=0.5, size_average=True):
+        super().__init__()
+        self.distance_metric, self.margin, self.size_average = distance_metric, margin, size_average
+
+    def compute_loss_from_embeddings(self, embeddings, labels):
+        distance = self.distance_metric(*embeddings)
+        each = (labels * distance.square() + (1 - labels) * relu(self.margin - distance).square()) / 2
+        return each.mean() if self.size_average else each.sum()
+
+
+class MegaBatchMarginLoss(nn.Module):
+    def __init__(self, model, positive_margin=0.8, negative_margin=0.3, use_mini_batched_version=True):
+        super().__init__()
+        self.positive_margin, self.negative_margin = positive_margin, negative_margin
+
+    def calculate_loss(self, parts):
+        scores = cosine(torch.cat(parts[0]), torch.cat(parts[1]))
+        hardest = scores.masked_fill(torch.eye(len(scores), dtype=torch.bool), -torch.inf).amax(dim=1)
+        return (relu(self.positive_margin - scores.diagonal()) + relu(hardest - self.negative_margin)).mean()
+
+
+class BatchHardTripletLossDistanceFunction:
+    @staticmethod
+    def cosine_distance(rows):
+        return 1 - cosine(rows, rows)
+
+    @staticmethod
+    def euclidean_distance(rows):
+        inner = rows @ rows.T
+        squared = (inner.diagonal()[:, None] - 2 * inner + inner.diagonal()[None, :]).clamp(min=0)
+        same = squared == 0
+        return torch.where(same, 0, torch.where(same, 1, squared).sqrt())
+
+
+class OfLabels(nn.Module):
+    def __init__(self, model, distance_metric=BatchHardTripletLossDistanceFunction.euclidean_distance, margin=5):
+        super().__init__()
+        self.distance_metric, self.margin, self.triplet_margin = distance_metric, margin, margin
+
+    def compute_loss_from_embeddings(self, embeddings, labels):
+        distance, same = self.distance_metric(embeddings[0]), labels[:, None] == labels[None, :]
+        return self.of_distances(distance, same & ~torch.eye(len(labels), dtype=torch.bool), ~same)
+
+
+class BatchAllTripletLoss(OfLabels):
+    def of_distances(self, distance, positive, negative):
+        query, place = positive.nonzero(as_tuple=True)
+        missing = relu(distance[query, place, None] - distance[query] + self.margin) * negative[query]
+        return missing.sum() / (missing > 0).sum()
+
+
+class BatchHardTripletLoss(OfLabels):
+    def of_distances(self, distance, positive, negative):
+        near = distance.masked_fill(~positive, -torch.inf).amax(dim=1)
+        return relu(near - distance.masked_fill(~negative, torch.inf).amin(dim=1) + self.margin).mean()
+
+
+class BatchHardSoftMarginTripletLoss(BatchHardTripletLoss):
+    def __init__(self, model, distance_metric=BatchHardTripletLossDistanceFunction.euclidean_distance):
+        super().__init__(model, distance_metric)
+
+    def of_distances(self, distance, positive, negative):
+        near = distance.masked_fill(~positive, -torch.inf).amax(dim=1)
+        return torch.log1p((near - distance.masked_fill(~negative, torch.inf).amin(dim=1)).exp()).mean()
+
+
+class BatchSemiHardTripletLoss(OfLabels):
+    def of_distances(self, distance, positive, negative):
+        query, place = positive.nonzero(as_tuple=True)
+        own, others = distance[query, place], distance[query].masked_fill(~negative[query], torch.inf)
+        beyond = others.masked_fill(others <= own[:, None], torch.inf).amin(dim=1)
+        far = distance[query].masked_fill(~negative[query], -torch.inf).amax(dim=1)
+        return relu(own - torch.where(beyond.isfinite(), beyond, far) + self.margin).mean()
+"""
+
+
+@pytest.fixture(params=("installed", "pretended"))
+def sentences(request, monkeypatch, tmp_path):
+    """The losses of the library, or a few lines in their place."""
+    if request.param == "installed":
+        yield pytest.importorskip("sentence_transformers.sentence_transformer.losses")
+        return
+    if importlib.util.find_spec("sentence_transformers"):
+        pytest.skip("the library itself is installed")
+    (tmp_path / "sentence_transformers").mkdir()
+    (tmp_path / "sentence_transformers" / "__init__.py").write_text("")
+    (tmp_path / "sentence_transformers" / "losses.py").write_text(SENTENCES)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("sentence_transformers.losses")
+    for name in ("sentence_transformers", "sentence_transformers.losses"):
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize(
