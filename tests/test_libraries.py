@@ -843,6 +843,8 @@ def rows_for(own):
     return triples(72, own) if own else sides(72)
 
 
+@pytest.mark.filterwarnings("ignore:The MultipleNegativesSymmetricRankingLoss is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The CachedMultipleNegativesSymmetricRankingLoss is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "given", "own"), REAL)
 def test_parity_with_the_installed_library(name, given, own, dtype):
