@@ -1201,8 +1201,9 @@ def test_a_loss_of_the_library_is_weighed_or_refused_with_a_sentence(name):
             assert outcome in str(error), error
             continue
         assert loss.traits.weights == outcome
-        weight = loss.weight(pairs)
-        assert weight.isfinite().all() and weight.abs().max() > 0 and (loss.unit(pairs) > 0).all()
+        weight, unit = loss.weight(pairs), loss.unit(pairs)
+        assert weight.isfinite().all() and weight.abs().max() > 0
+        assert unit.isnan().all() if loss.traits.unit_from == "unknown" else (unit > 0).all()
         assert (weight[~(pairs.positive | pairs.negative)] == 0).all()
 
 
