@@ -130,6 +130,7 @@ def count(
         runs = [run]
     progress = sampling["progress"]
     counted = Counting(eps, convention, n90, metrics, begin).of_runs(runs, progress and progress("counting"))
+    steps = _steps(runs[0]).tolist() if runs[0].embeddings.is_queued else ()
     alike = {id(run.plan.batches): (run.same_group_pairs(), run.repeated()) for run in runs}
     labels = [label for mark in runs[0].embeddings.marks.values() for label in mark.labels]
     counts, seen = [], {}
@@ -142,9 +143,8 @@ def count(
             ranked = found.others or seen.get(key) or retrieval.ranked(run.embeddings, *how, progress)
             seen.setdefault(key, ranked)
             ranks = retrieval.variables(run.embeddings.directions, *ranked)
-        beside = {"repeated": repeated, "zero_when_idle": not standard, "sizes": found.sizes, "marks": labels}
-        beside["steps"] = _steps(run).tolist() if run.embeddings.is_queued else ()
-        counts.append(averages.of_records(found.records, pairs, **beside) | ranks)
+        beside = {"repeated": repeated, "sizes": found.sizes, "marks": labels, "steps": steps}
+        counts.append(averages.of_records(found.records, pairs, zero_when_idle=not standard, **beside) | ranks)
     known = [not np.isnan(each["idle"][1]).any() for each in counts]
     attrs = [_attrs(*each, convention) | own for each in zip(runs, known, reports(whole), strict=True)]
     if part is not None:
