@@ -20,7 +20,7 @@ from cocos import losses, measures
 from cocos.commands import app
 from cocos.plots.wording import middle, plain
 from cocos.reports import plot_kinds, saving
-from test_plot import FAST, TWINS
+from test_plot import TWINS
 
 # A formula that is none, a line break, an escape sequence, a change of the direction of writing, another formula.
 HOSTILE = "$\\frac{$\n\u202e\x1b[31m$y^{$ " + "x" * 300
@@ -28,6 +28,22 @@ HOSTILE = "$\\frac{$\n\u202e\x1b[31m$y^{$ " + "x" * 300
 SIDES = (r"$\frac{$ " + "x" * 40, r"$b^{$")
 DRAWN_ALIKE = {"loss", "loss_repr", "checkpoint_path", "title", "long_name", "y"}
 MOST = 300  # characters of a line of text in a figure
+# Options with which a kind is small.
+FAST = {
+    **{kind: ["--batch-size", 12, "--batches", 1] for kind in ("count", "decomposition", "eps_curve", "lorenz")},
+    **{kind: ["--batch-size", 12] for kind in ("gradients", "replay")},
+    "temperature_curve": ["--batch-size", 12, "--batches", 1, "--set", "values=0.05,0.1,0.2"],
+    "sources": ["--batch-size", 12, "--loss", "mnrl", "--param", "directions=query-candidate,query-query"],
+    "contributors": ["--batch-size", 12, "--set", "top=4", "--direction", "q2c"],
+    "audit": ["--batch-size", 12, "--set", "neighbours=2"],
+    "weight_map": ["--batch-size", 8, "--direction", "c2q"],
+    "retrievals": ["--queries", 2, "--set", "k=2", "--direction", "c2q"],
+    "thresholds": ["--queries", 10, "--set", "precisions=0.1,0.5"],
+    "precision_recall": ["--queries", 10, "--direction", "q2c"],
+    "score_distribution": ["--queries", 10, "--set", "bins=8", "--set", "ks=1,3", "--direction", "q2c"],
+    "weight_curve": ["--loss", "triplet", "--set", "points=31"],
+    "score_landscape": ["--loss", "triplet", "--set", "points=9"],
+}
 
 
 @pytest.fixture(scope="module")
