@@ -5,8 +5,10 @@ import html
 import io
 import json
 import re
+import shlex
 import shutil
-from urllib.parse import parse_qs
+from pathlib import Path
+from urllib.parse import parse_qs, unquote
 
 import numpy as np
 import pytest
@@ -138,7 +140,7 @@ def test_a_comparison_without_a_change_of_rank_says_what_changed():
     moved = cocos.Embeddings(one.query + 3, one.candidate + 3)
     page_of_both = cocos.report(one, moved, batch_size=32)
     assert re.match(r"q2c \w+: [+-]\d", page_of_both.verdict)
-    assert cocos.report(one, rows(noise=0.01), batch_size=32).verdict == "No change between the two is resolved"
+    assert cocos.report(one, rows(noise=0.01), batch_size=32).verdict == "No change between the two is resolved."
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -259,6 +261,92 @@ def test_a_set_too_large_to_be_compared_leaves_that_to_commands(monkeypatch):
     assert any("96 queries with all 96 candidates" in line for line in made.said("unseen"))
     (audited,) = (data for key, data in made.results if key == "suspects")
     assert audited["rule"].values[:-1].tolist() == ["group"]
+
+
+def test_another_temperature_and_batch_size_are_those_of_the_measure(tmp_path):
+    made = rows()
+    loss = cocos.losses.load("ntxent", {"temperature": 0.05})
+    shown = next(each for each in cocos.report(made, loss=loss, batch_size=32).sections if each.key == "what-if")
+    (detail,), (drawn,) = shown.details, shown.pictures
+    for side, table in zip(made.directions, detail.tables, strict=True):
+        values = [float(row[0].split()[0]) for row in table.rows]
+        assert values[0] == pytest.approx(0.005) and values[-1] == pytest.approx(0.5)
+        assert [row[0] for row in table.rows if "as it is" in row[0]] == ["0.05 (as it is)"]
+        for place, size in enumerate((32, 16, 64)):
+            assert table.columns[1 + 2 * place].startswith(f"batches of {size}")
+            one = measures.temperature_curve(made, loss, [0.05, 0.5], batch_size=size).sel(direction=side)
+            for row, at in ((table.rows[5], 0), (table.rows[10], 1)):
+                effective, idle = map(float, row[1 + 2 * place : 3 + 2 * place])
+                assert effective == pytest.approx(float(one["effective"][at]), rel=6e-3)
+                assert idle == pytest.approx(100 * float(one["idle_fraction"][at]), abs=0.06)
+    picture = unquote(drawn.source)
+    assert picture.count("temperature (embeddings frozen)") == 2 and picture.count("0.05 as it is") == 2
+    assert "effective number of negatives" in picture and "idle queries (%)" in picture
+    assert page.FROZEN_SAYS in shown.says and "effective negatives at temperature 0.05" in drawn.alt
+    changes = [row[0].strip() for row in shown.tables[0].rows]
+    assert changes[1:6] == ["as it is", "temperature 0.025", "temperature 0.1", "batch size 16", "batch size 64"]
+
+
+def test_each_command_of_the_page_prints_what_its_section_shows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, noise in (("one", 0.4), ("two", 1.5)):
+        np.savez(f"{name}.npz", query=rows().query.numpy(), candidate=rows(noise=noise).candidate.numpy())
+    runner = CliRunner()
+    for files, least in ((["one.npz"], 6), (["one.npz", "two.npz"], 3)):
+        asked = [*files, "--loss", "ntxent", "-p", "temperature=0.05", "--batch-size", "32", "--out", "page.html", "-q"]
+        done = runner.invoke(app, ["report", *asked])
+        assert done.exit_code == 0, done.output
+        commands = re.findall(r'<p class="command"><code>(.*?)</code>', Path("page.html").read_text("utf-8"))
+        assert len(commands) >= least
+        for command in map(html.unescape, commands):
+            done = runner.invoke(app, [*shlex.split(command)[1:], "-q"])
+            assert done.exit_code == 0, (command, done.output)
+            assert "temperature=0.05" in command or command.startswith("cocos evaluate")
+
+
+def test_two_results_of_one_kind_are_compared_and_findings_name_theirs():
+    several = [cocos.losses.load("ntxent", {"temperature": temperature}) for temperature in (0.1, 20.0)]
+    counted = [measures.count(rows(number=200, noise=0.8), each, batch_size=64) for each in several]
+    made = cocos.report(*counted, files=[Path("one.nc"), Path("two.nc")])
+    assert [page._kind_of(data) for _, data in made.results] == ["diff", "count", "count"]
+    assert made.title == "one.nc (A) and two.nc (B)"
+    asking = [each.sentence for each, _ in made.found()]
+    assert asking and all(each.startswith("two.nc: ") for each in asking)
+    (shown,) = (data for _, data in made.results if page._kind_of(data) == "diff")
+    assert shown.identical(measures.diff(*counted, names=("one.nc", "two.nc")))
+
+
+@pytest.mark.parametrize("kind", ["lorenz", "replay", "eps_curve", "temperature_curve"])
+def test_a_result_in_which_nothing_is_looked_for_is_shown_as_it_is(kind):
+    made = cocos.report(getattr(measures, kind)(rows(), batch_size=32))
+    assert made.verdict == "These results are shown as they are: cocos looks for nothing in them."
+    (section,) = made.sections
+    assert section.key == f"{kind}-0" and section.pictures and (section.tables or section.details)
+
+
+LABELS = torch.arange(96) % 8
+
+
+@pytest.mark.parametrize(
+    ("made", "loss", "absent"),
+    [
+        (cocos.Embeddings.labelled(torch.eye(12)[LABELS] + 0.5 * rows().query, LABELS), "triplet", set()),
+        (cocos.Embeddings(torch.eye(12)[LABELS] + 0.5 * rows().query, torch.eye(12)[:8], LABELS, torch.arange(8)),
+         "proxy_anchor", set()),
+        (rows(), "smoothap", set()),
+    ],
+    ids=["labelled", "proxies", "a loss of ranks"],
+)  # fmt: skip
+def test_other_kinds_of_embeddings_have_all_sections(made, loss, absent):
+    shown = {each.key for each in cocos.report(made, loss=loss, batch_size=32).sections}
+    assert {"how-many", "how-unequal", "what-if", "suspects", "queries", "retrieval"} - shown == absent
+
+
+def test_a_finding_on_a_filter_that_nobody_asked_for_is_a_remark():
+    made = rows(noise=3.0)
+    shown = cocos.report(made, batch_size=32)
+    assert any("`percent`" in each for each in shown.said("found"))
+    assert not any("`percent`" in each.sentence for each, _ in shown.found())
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -524,6 +612,18 @@ def test_a_script_in_a_text_stays_text_in_the_browser(opened, hostile):
     assert HOSTILE in tab.locator(".drawer .negatives .name").first.inner_text()
     assert HOSTILE in tab.locator("[data-pair]").first.inner_text()
     assert tab.locator("img[src='x']").count() == 0 and tab.locator("script").count() == 3
+
+
+def test_results_of_strangers_stay_text_in_the_browser(opened):
+    """Names of directions, the loss, notes and provenance of a result may say anything."""
+    counted = measures.count(rows(), batch_size=32)
+    hurt = {name: HOSTILE for name in ("title", "loss_repr", "sample", "checkpoint_path", "checkpoint_sha256", "notes")}
+    counted = counted.assign_attrs(hurt).assign_coords(direction=[f"{HOSTILE}{k}" for k in range(2)])
+    states = [measures.run([rows(noise=noise) for noise in (0.2, 0.5)], batch_size=32).assign_attrs(title=HOSTILE)]
+    for made in (cocos.report(counted), cocos.report(*states), cocos.report(counted, files=[Path(f"{HOSTILE[-20:]}")])):
+        tab = opened(made)
+        assert tab.title() == made.title and tab.locator("img[src='x']").count() == 0
+        assert HOSTILE in tab.inner_text("body") or "onerror" in tab.inner_text("body")
 
 
 def test_answers_stay_in_the_browser_and_leave_as_the_list_that_audit_reads(opened, hostile, hostile_file):

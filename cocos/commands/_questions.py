@@ -499,7 +499,8 @@ def report(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
             return frozen, loss
 
         sources, found = zip(*map(opened_source, given.files), strict=True)
-        made = page.report(*sources, loss=list(found), start=start, typed=complete, **own)
+        files = given.files if all(each is None for each in found) else []
+        made = page.report(*sources, loss=list(found), start=start, typed=complete, files=files, **own)
     return Answer(text=lambda: made.verdict, document=made.document, notes=made.missing, wrote=(made.save(given.out),))
 
 

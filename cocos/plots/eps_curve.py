@@ -6,6 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
 
 from cocos import results
 from cocos.plots.labels import STYLES, beside, curves, drawn, empty, palette, series
@@ -65,7 +66,9 @@ def eps_curve(
         xlabel=f"eps: smallest share that contributes\n{drawn(several)}",
         ylabel="contributing negatives per query",
     )
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    for axis in (ax.xaxis, ax.yaxis):  # formulae of powers and small ticks take longer than the rest of the figure
+        axis.set_major_formatter(lambda value, _: f"{value:g}".replace("e-0", "e-"))
+        axis.set_minor_locator(NullLocator())
     if not most:
         empty(ax, "no negative contributes at any eps")
     left = beside(ax, named, left=True)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
 
 from cocos import results
 from cocos.base.errors import InputError, nearest
@@ -12,7 +13,7 @@ from cocos.plots.labels import below, curves, palette, series, titled
 from cocos.plots.wording import listed, number, percent, plain
 
 # Variables of each choice of `show`.
-SHOWN = {"negatives": ("effective", "contributing_all"), "idle": ("idle_fraction",)}
+SHOWN = {"negatives": ("effective", "contributing_all"), "effective": ("effective",), "idle": ("idle_fraction",)}
 # Width of the first line and of the others, in points.
 LINE_WIDTHS = (2.2, 1.4)
 # Meaning of many idle queries at the end of small and of large temperatures.
@@ -35,7 +36,8 @@ def temperature_curve(
     Args:
         dataset: of `cocos.measures.temperature_curve`, or several.
         names: of several; None: their losses.
-        show: `negatives`, the effective and the contributing ones; or `idle`, the queries without any of the latter.
+        show: `negatives`, the effective and the contributing ones; `effective` alone; or `idle`, the queries without
+            any that contributes.
         ax: where to draw; None is the current Axes.
 
     Examples:
@@ -55,17 +57,20 @@ def temperature_curve(
     lines = curves(several, SHOWN[show])
     for place, ((name, one), colour) in enumerate(zip(lines, palette(len(lines)), strict=True)):
         for key, style in zip(SHOWN[show], ("-", "--"), strict=False):
-            label = ", ".join(filter(None, (name, said[key]))) or "queries"
+            label = ", ".join(filter(None, (name, said[key] if show == "negatives" or not name else ""))) or "queries"
             ax.plot(one["value"], 100 * one[key] if show == "idle" else one[key], color=colour, linestyle=style,
                     linewidth=LINE_WIDTHS[place > 0], marker=" os^Dv"[place % 6], markevery=4, markersize=4,
                     markerfacecolor="white", label=label)  # fmt: skip
     ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.xaxis.set_minor_locator(NullLocator())
     ax.margins(y=0.12)
     for own in dict.fromkeys(each.attrs["own"] for each in several.values()):
         ax.axvline(own, color="0.4", linewidth=0.8)
-        ax.annotate(f"{own:g}", (own, 1), xycoords=("data", "axes fraction"), xytext=(3, -10),
+        ax.annotate(f"{own:g} as it is", (own, 1), xycoords=("data", "axes fraction"), xytext=(3, -10),
                     textcoords="offset points", fontsize="small", color="0.3")  # fmt: skip
-    ax.set(xlabel=plain(parameter), ylabel="idle queries (%)" if show == "idle" else "negatives per query")
+    named = {"idle": "idle queries (%)", "effective": "effective number of negatives"}
+    ax.set(xlabel=f"{plain(parameter)} (embeddings frozen)", ylabel=named.get(show, "negatives per query"))
     titled(ax, title(list(several.values()), list(several), show))
     ax.set_ylim(0, 112 if show == "idle" else None)
     if show == "idle":

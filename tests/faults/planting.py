@@ -19,7 +19,7 @@ from pathlib import Path
 __all__ = ["HERE", "Fault", "Found", "Unfit", "copied", "load", "place", "preload", "tried"]
 
 HERE = Path(__file__).parent
-SOURCES = (".py", ".c", ".h")
+SOURCES = (".py", ".c", ".h", ".js", ".html", ".css")
 SAID = ".faults.txt"  # file of a copy for what pytest says
 HEAVY = (  # imported once, before processes are forked that run tests
     *("h5netcdf", "matplotlib.pyplot", "numpy", "pandas", "PIL.Image", "pytest", "rich.console"),

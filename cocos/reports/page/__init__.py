@@ -13,8 +13,10 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from importlib import resources
+from itertools import chain
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,15 +26,16 @@ import numpy as np
 import xarray as xr
 
 import cocos
-from cocos import losses, measures, plots, reports
+from cocos import losses, measures, plots, reports, results
 from cocos.base import signatures, writing
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.training_sets import AnnotatedRows
-from cocos.counting import verdicts
+from cocos.counting import sharpness, verdicts
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
-from cocos.reports import audit, diff, findings, plot_kinds, saving, terminal
+from cocos.engine import settings
+from cocos.reports import audit, diff, findings, layout, plot_kinds, saving, terminal
 from cocos.reports.layout import Step, Table
 from cocos.reports.page import queries
 
@@ -49,7 +52,17 @@ KINDS_OF_RESULTS: Mapping[str, Callable[[xr.Dataset], bool]] = {
     "audit": lambda data: "suspicion" in data.dims,
     "count": lambda data: "convention" in data.attrs and "contributing" in data,
     "evaluate": lambda data: "ties" in data.attrs,
+    "replay": lambda data: "variant" in data.dims and "frozen" in data.attrs,
+    "lorenz": lambda data: "k" in data.dims and "held" in data,
+    "eps_curve": lambda data: "eps" in data.dims and "contributing_all" in data,
+    "temperature_curve": lambda data: "parameter" in data.attrs and "contributing_all" in data,
 }
+# Kinds of two results that are compared, and the title of the comparison.
+COMPARED, CHANGED = {"count", "evaluate", "run"}, "What changed?"
+# Settings of a result that the command has which made it.
+FROM_FILES = {"count": ("loss", "eps", "batch_size", "seed"), "audit": ("loss", "batch_size", "seed"), "evaluate": ()}
+# Title of a page of two.
+BOTH = "{} (A) and {} (B)"
 # Words of the line of a run on its detectors, which the findings that are absent or unseen say one by one.
 WATCHED = "detectors were watching"
 # Words before the sentence of a finding of another state.
@@ -73,8 +86,26 @@ LEFT_TO_COMMANDS = (
     "retrieval, and suspects by rules other than `group` (all {queries:,} queries with all {candidates:,} candidates: "
     "cocos evaluate FILE and cocos audit FILE take their time for it)"
 )
+# Words that the page uses, and what they mean.
+WORDS = {
+    "push, pull": "the parts of a query's gradient that move it away from its negatives, and towards its positives",
+    "contribute": "a negative contributes if its share of the gradient is above eps; a query without one is idle",
+    "effective number": "the negatives over which the push is spread, as if evenly",
+    "i2t, q2c, ...": "a direction: who asks stands before the 2, and who is ranked behind it",
+    "suspected": "a negative that a rule takes for a positive without a label; read the pair to know",
+    "stop, look": "the numbers say little until this is repaired; something asks for a change",
+}
+# Findings that are remarks here: on a filter that nobody asked for.
+REMARKS = {"below zero"}
+# Parts and times of the temperature as it is at which the page says what another would do, and of the batch size.
+OTHER_SHARPNESS, OTHER_SIZES = tuple(10.0 ** (k / 5) for k in range(-5, 6)), (0.5, 2.0)
 # Suspected pairs that stand open; the others unfold.
 OPEN_SUSPECTS = 10
+# What the pictures of other settings do not say.
+FROZEN_SAYS = (
+    "Embeddings frozen: this is the gradient that another setting would have at this checkpoint, not what training "
+    "with it would give."
+)
 # Suspected pairs and queries that the page lists; all of them are written by the commands beside them.
 MOST_SUSPECTS, LISTED_QUERIES, LISTED_CANDIDATES = 50, 12, 10
 
@@ -169,8 +200,16 @@ class Page:
     queries: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self):
-        every = [(each, key) for key, data in self.results for each in findings.of(data)]
-        every = [(_named(each), key) for each, key in every]
+        kinds = [_kind_of(data) for _, data in self.results]
+        titles = {each.key: each.title for each in self.sections}
+        several = [
+            titles[key] if kinds.count(kind) > 1 else "" for (key, _), kind in zip(self.results, kinds, strict=True)
+        ]
+        every = [
+            (_named(each, of), key)
+            for of, (key, data) in zip(several, self.results, strict=True)
+            for each in findings.of(data)
+        ]
         # One that two results have is shown once, where it was first found.
         self._findings = list({(each.kind, each.sentence): (each, key) for each, key in reversed(every)}.values())[::-1]
 
@@ -210,22 +249,30 @@ class Page:
         found = self.grouped()
         if compared := self._compared():
             return _capital(compared)
+        if not found and not (absent := len(self.said("absent"))):
+            return "These results are shown as they are: cocos looks for nothing in them."
         if not found:
-            return f"None of the {len(self.said('absent'))} things that cocos looked for was found."
+            return f"None of the {absent} things that cocos looked for was found."
         more = len(found) - 1
         also = f" {more} more finding{'' if more == 1 else 's'} below." if more else ""
         return f"{_capital(found[0][0][0].sentence)}.{also}".replace("..", ".")
 
+    @property
+    def advice(self) -> str:
+        """What to try first; empty where the verdict says it, or where there is nothing to change."""
+        found = [] if self._compared() else self.grouped()
+        return _capital(found[0][0][0].cure) if found else ""
+
     def _compared(self) -> str:
         """What changed, where the page is a comparison and nothing else: the sentence of it, or the first change."""
         kinds = [_kind_of(data) for _, data in self.results]
-        if "diff" not in kinds or not {"diff", "count"}.issuperset(kinds):
+        if "diff" not in kinds or not {"diff", "count", "evaluate"}.issuperset(kinds):
             return ""
         key, data = self.results[kinds.index("diff")]
         if "step" not in data.dims and np.isfinite(data["low"].sel(metric=data.attrs["by"])).any():
             return next(each.says[0] for each in self.sections if each.key == key)
         changed = (each.sentence for each, _ in self._findings if each.kind == "changed" and each.state == "found")
-        return next(changed, "no change between the two is resolved")
+        return next(changed, "no change between the two is resolved.")
 
     def save(self, path: Path | str) -> Path:
         """Write the page whole or not at all.
@@ -261,7 +308,11 @@ class Page:
         any_data = self.curve or self.queries or suspects
         data = _embedded({"curve": self.curve, "key": key}) if any_data else ""
         return template.render(
-            **{name: getattr(self, name) for name in ("title", "about", "sections", "severity", "verdict", "curve")},
+            **{
+                name: getattr(self, name)
+                for name in ("title", "about", "sections", "severity", "verdict", "advice", "curve")
+            },
+            words=WORDS,
             findings=self.grouped(),
             remarks=self.said("found"),
             absent=self.said("absent"),
@@ -319,7 +370,7 @@ def _drawn(draw: Callable[[Path], object], kind: str) -> Picture:
 
 def _asks(each: Finding) -> bool:
     """Whether a finding asks for something; a change that is resolved may be the one that was wanted."""
-    return each.state == "found" and each.severity in ASKING and each.kind != "changed"
+    return each.state == "found" and each.severity in ASKING and each.kind not in {"changed", *REMARKS}
 
 
 def _finds_less(compared: xr.Dataset) -> bool:
@@ -353,12 +404,15 @@ def _apart(each: Finding) -> Finding:
     return replace(each, sentence=said, cure="" if twice else each.cure)
 
 
-def _named(each: Finding) -> Finding:
-    """A finding of one loss among several, which names it."""
-    if not each.loss:
+def _named(each: Finding, result: str) -> Finding:
+    """A finding of one loss or one result among several, which names it."""
+    if each.state != "found":
+        return replace(each, sentence=f"{each.sentence} ({each.loss})") if each.loss else each
+    if not (result or each.loss):
         return each
-    found = each.state == "found"
-    return replace(each, sentence=f"{each.loss}: {each.sentence}" if found else f"{each.sentence} ({each.loss})")
+    warned = each.sentence.startswith(("CAUTION: ", "WARNING: "))
+    said = each.sentence.partition(": ")[2] if warned else each.sentence
+    return replace(each, sentence=": ".join(filter(None, (result, each.loss, said))))
 
 
 def _part(each: Finding) -> float:
@@ -424,21 +478,24 @@ class _Work:
             self.missing.append(f"queries ({error})")
             return None
 
-    def large(self) -> dict[str, int]:
-        """Numbers of queries and candidates of a set that is too large to compare all of them; empty for others."""
-        made = (
-            self.source.embed(self.options.get("split", "train"))
-            if isinstance(self.source, Checkpoint)
-            else self.source
-        )
-        sizes = {"queries": len(made.query), "candidates": len(made.candidate)}
-        return sizes if sizes["queries"] * sizes["candidates"] > MOST_SCORED else {}
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Numbers of queries and candidates."""
+        frozen = isinstance(self.source, Checkpoint)
+        made = self.source.embed(self.options.get("split", "train")) if frozen else self.source
+        return {"queries": len(made.query), "candidates": len(made.candidate)}
 
-    def command(self, name: str, **options: Any) -> str:
+    @property
+    def large(self) -> dict[str, int]:
+        """The same of a set that is too large to compare all of them; empty for others."""
+        return self.sizes if self.sizes["queries"] * self.sizes["candidates"] > MOST_SCORED else {}
+
+    def command(self, name: str, *first: str, **options: Any) -> str:
         """The line that prints the same numbers; empty for embeddings in memory."""
         path = self.source.path if isinstance(self.source, Checkpoint) else None
-        step = Step(name, (str(path),), options, lead="") if path is not None else ""
-        return str(self.typed(step)) if step else ""
+        if path is None:
+            return ""
+        return _line(self.typed(Step(name, (*first, str(path)), options, lead="")))
 
     def section(self, key: str, title: str, kind: str, command: str, **own: Any) -> list[PageSection]:
         """The section of a measure with its table and its picture; none where it does not apply."""
@@ -447,7 +504,8 @@ class _Work:
             return []
         drawn = [picture(kind, [data])] if kind in plot_kinds.every() else []
         shown = reports.table(kind, data)
-        return [_answered(key, title, shown.head[:1], drawn, shown, command)]
+        says = [f"{each.alt}." for each in drawn] or shown.head[:1]
+        return [_answered(key, title, says, drawn, shown, command)]
 
 
 def _answered(
@@ -498,7 +556,7 @@ def of_model(
     curve = work.tried("eps_curve", eps=None)
     items = frozen.items(split) if frozen else _annotated(source)
     single = work.queries(items)
-    large = work.large()
+    large = work.large
     if large:
         work.missing.append(LEFT_TO_COMMANDS.format(**large))
     few = {"batches": FEW_BATCHES} if large and options.get("batches") is None else {}
@@ -510,15 +568,17 @@ def of_model(
     sections = [
         PageSection("how-many", "How many negatives?", says, pictures, [replace(shown, head=(), notes=())],
                 command=work.command("count")),
-        *work.section("how-unequal", "How unequal?", "lorenz", work.command("plot", kind="lorenz", **few), **few),
-        *work.section("what-if", "What if?", "replay", work.command("replay", **few), **few),
+        *work.section("how-unequal", "How unequal?", "lorenz", work.command("plot", "lorenz", **few), **few),
+        *_what_if(work, counted, **few),
         *_suspects(work, audited, items),
         *_queries(work, single),
         *(() if large else work.section("retrieval", "What does it find?", "evaluate", work.command("evaluate"))),
     ]  # fmt: skip
     results = [("how-many", counted), *([("suspects", audited)] if audited is not None else [])]
     name = frozen.path.name if frozen else "Embeddings"
-    about = [*(text for text in reports.table("count", counted).notes if "eps =" in text)]
+    about = [f"{work.sizes['queries']:,} queries, {work.sizes['candidates']:,} candidates"]
+    about += [str(counted.attrs[key]) for key in ("loss_repr",)] + [f"eps = {float(counted.attrs['eps']):g}"]
+    about += [f"{counted.sizes['batch']:,} batches of {counted.attrs['batch_size']} {counted.attrs['sample']}"]
     slider = None if curve is None else _slider(curve, counted)
     about += [f"the count is of all batches, and the other sections are of {FEW_BATCHES} of them"] if few else []
     about += [f"one by one: {said}"] if single and (said := queries.header(single)) else []
@@ -530,6 +590,7 @@ def report(
     loss: Any = None,
     start: Callable[[str], Any] | None = None,
     typed: Callable[[Step], Step | str] = lambda step: step,
+    files: Sequence[Path] = (),
     **options: Any,
 ) -> Page:
     """Make one page of embeddings or a checkpoint, of results, or of two models.
@@ -541,6 +602,7 @@ def report(
             `ntxent`.
         start: progress, name of the work -> callback.
         typed: adds the options that were typed to a command of the page.
+        files: of results, which give them their names and commands.
         **options: of the measures, such as those of `cocos.sampling.Sampling`.
 
     Raises:
@@ -558,8 +620,17 @@ def report(
         raise InputError(f"report: {given}, expected a model, two models, or results alone")
     if made:
         kinds = [_kind_of(each) for each in made]
-        names = [_title(each, kind) for each, kind in zip(made, kinds, strict=True)]
-        return of_results(dict(zip(plots.wording.numbered(names), made, strict=True)), kinds)
+        names = [each.name for each in files] or [_title(*each) for each in zip(made, kinds, strict=True)]
+        several = dict(zip(plots.wording.numbered(names), made, strict=True))
+        compared, why = _between(several, kinds)
+        commands = dict(
+            zip(several, (_command(*each, typed) for each in zip(files, made, kinds, strict=False)), strict=False)
+        )
+        if compared and files:
+            commands[CHANGED] = _line(typed(Step("diff", tuple(map(str, files)), lead="")))
+        shown = of_results(compared | several, ["diff"] * len(compared) + kinds, commands)
+        shown.missing.extend(why)
+        return replace(shown, title=BOTH.format(*several)) if compared else shown
     chosen = loss if isinstance(loss, list) else [loss] * len(sources)
     if len(sources) == 1:
         return of_model(sources[0], chosen[0], start=start, typed=typed, **options)
@@ -570,9 +641,40 @@ def report(
     compared = measures.diff(
         *held, tuple(each.loss for each in works), **works[0].known("diff") | {"names": tuple(names)}
     )
-    title = f"{names[0]} (A) and {names[1]} (B)"
-    shown = {"What changed?": compared} | {name: work.asked("count") for name, work in zip(names, works, strict=True)}
-    return replace(of_results(shown, ["diff", "count", "count"]), title=title)
+    shown = {CHANGED: compared} | {name: work.asked("count") for name, work in zip(names, works, strict=True)}
+    commands = {name: work.command("count") for name, work in zip(names, works, strict=True)}
+    if all(isinstance(each, Checkpoint) for each in held):
+        commands[CHANGED] = _line(typed(Step("diff", tuple(str(each.path) for each in held), lead="")))
+    return replace(of_results(shown, ["diff", "count", "count"], commands), title=BOTH.format(*names))
+
+
+def _line(step: Step | str) -> str:
+    """A command as it is typed; none where a name in it cannot be printed."""
+    return said if (said := str(step)).isprintable() else ""
+
+
+def _command(file: Path, data: xr.Dataset, kind: str, typed: Callable[[Step], Step | str]) -> str:
+    """The command that prints a run, or that made a result of a file; empty for others."""
+    if kind == "run" and (file.is_dir() or file.suffix == ".jsonl"):
+        return _line(typed(Step("run", (str(file),), lead="")))
+    path = str(data.attrs.get("checkpoint_path", ""))
+    if kind not in FROM_FILES or not path or "\n" in path or "\n" in str(data.attrs.get("loss", "")):
+        return ""
+    options = {name: data.attrs[name] for name in FROM_FILES[kind] if name in data.attrs}
+    if "loss" in options:
+        options["param"] = layout.given(results.about(data.attrs)["loss"]["parameters"])
+    return _line(Step(kind, (path,), options, carry=False, lead=""))
+
+
+def _between(several: Mapping[str, xr.Dataset], kinds: Sequence[str]) -> tuple[dict[str, xr.Dataset], list[str]]:
+    """The comparison of two results of one kind, by its title, or why they have none; of others neither."""
+    if len(several) != MOST_MODELS or len(set(kinds)) > 1 or not COMPARED.issuperset(kinds):
+        return {}, []
+    (first, one), (second, other) = several.items()
+    try:
+        return {CHANGED: measures.diff(one, other, names=(first, second))}, []
+    except InputError as error:
+        return {}, [f"what changed ({error})"]
 
 
 def _title(data: xr.Dataset, kind: str) -> str:
@@ -604,12 +706,15 @@ def _kind_of(data: xr.Dataset) -> str:
     )
 
 
-def of_results(several: Mapping[str, xr.Dataset], kinds: Sequence[str]) -> Page:
+def of_results(
+    several: Mapping[str, xr.Dataset], kinds: Sequence[str], commands: Mapping[str, str] | None = None
+) -> Page:
     """The page of results, such as runs and a comparison: a section for each.
 
     Args:
         several: title -> Dataset.
         kinds: the measure of each.
+        commands: title -> the line that prints the same numbers.
     """
     sections, kept = [], []
     for place, ((title, data), kind) in enumerate(zip(several.items(), kinds, strict=True)):
@@ -617,7 +722,7 @@ def of_results(several: Mapping[str, xr.Dataset], kinds: Sequence[str]) -> Page:
         drawn = [_curves(data)] if kind == "run" else [picture(kind, [data])] if kind in plot_kinds.every() else []
         told = {each.sentence for each in findings.of(data)}
         says = [line for line in shown.head if line not in told and WATCHED not in line]
-        sections.append(_answered(key, title, says, drawn, shown))
+        sections.append(_answered(key, title, says, drawn, shown, (commands or {}).get(title, "")))
         if kind == "diff" and (moved := diff.tables(data)[1:]):
             sections.append(_moved(f"moved-{place}", moved))
         kept.append((key, data))
@@ -645,6 +750,82 @@ def _slider(curve: xr.Dataset, counted: xr.Dataset) -> dict[str, Any]:
     return {"eps": eps.tolist(), "directions": sides, "start": start}
 
 
+def _what_if(work: _Work, counted: xr.Dataset, **few: Any) -> list[PageSection]:
+    """Another temperature and batch size: effective numbers and idle queries, and the paired changes of half and twice.
+
+    Mining rules and other losses are left to the command, unless the loss has no temperature.
+    """
+    size = counted.attrs["batch_size"]
+    rows = int(counted["query_index"].max()) + 1
+    others = [int(part * size) for part in OTHER_SIZES] if isinstance(size, Integral) else []
+    sizes = [size, *(each for each in others if 4 <= each <= rows)]
+    curves = _other_sharpness(work, sizes, **few)
+    what = None
+    if curves:
+        asked, _ = settings.usual(work.loss, None)
+        name = sharpness.parameter_of(work.loss)
+        what = [f"{name}={','.join(f'{one:.6g}' for one in asked[name])}"]
+        what += [f"batch_size={','.join(map(str, sizes[1:]))}"] if sizes[1:] else []
+    data = work.tried("replay", what=what, **few)
+    if data is None and not curves:
+        return []
+    shown = reports.table("replay", data) if data is not None else Table((), ())
+    says = (FROZEN_SAYS, *shown.head[: counted.sizes["direction"]])
+    drawn = [_pictured(partial(_draw_other_sharpness, curves), "what if")] if curves else [picture("replay", [data])]
+    details = [Detail("Every temperature and batch size", _tables_of_sharpness(curves))] if curves else []
+    command = work.command("replay", **({"what": what} if what else {}), **few)
+    return [PageSection("what-if", "What if?", says, drawn, [replace(shown, head=())], details, command=command)]
+
+
+def _other_sharpness(work: _Work, sizes: Sequence[int | str], **few: Any) -> dict[str, xr.Dataset]:
+    """The curve of each batch size over the temperature or scale, the one as it is first; none of other losses."""
+    own = next((getattr(work.loss, name) for name in ("temperature", "scale") if hasattr(work.loss, name)), None)
+    values = None if own is None else [part * float(own) for part in OTHER_SHARPNESS]
+    found = {}
+    for size in sizes:
+        data = work.tried("temperature_curve", values=values, batch_size=size, **few)
+        if data is None:
+            break
+        found[f"batches of {size}" + (f" ({settings.AS_IT_IS})" if size == sizes[0] else "")] = data
+    return found
+
+
+def _draw_other_sharpness(curves: Mapping[str, xr.Dataset], path: Path, width: float) -> object:
+    """Effective numbers and idle queries of the first direction against the temperature, a line for each batch size."""
+    first, panels = next(iter(curves.values())), []
+    parameter, own, side = first.attrs["parameter"], first.attrs["own"], str(first["direction"].values[0])
+    some = [each.sel(direction=[side]) for each in curves.values()]
+    for show, key, said in (
+        ("effective", "effective", lambda value: f"{value:.3g} effective negatives"),
+        ("idle", "idle_fraction", lambda value: f"{100 * value:.3g} % of the queries idle"),
+    ):
+        at = said(float(some[0][key][0].sel(value=own, method="nearest")))
+        panels.append(partial(_curve_panel, some, [*curves], show, f"{side}: {at} at {parameter} {own:g}"))
+    columns = 2 if width > PHONE_INCHES else 1
+    size = (4.0 * columns, 3.4 * -(-len(panels) // columns))
+    return saving.save_panels(panels, path, size=size, width=width, columns=columns)
+
+
+def _curve_panel(some: Sequence[xr.Dataset], names: Sequence[str], show: str, title: str, ax: Any) -> None:
+    plots.temperature_curve(some, names=names, show=show, ax=ax)
+    ax.set_title(title, fontsize="medium")
+
+
+def _tables_of_sharpness(curves: Mapping[str, xr.Dataset]) -> list[Table]:
+    """Numbers of the curves, a table for each direction."""
+    first, made = next(iter(curves.values())), []
+    columns = tuple(f"{name}: {what}" for name in curves for what in ("effective", "idle %"))
+    for side in first["direction"].values:
+        some, rows = [each.sel(direction=side) for each in curves.values()], []
+        for place, value in enumerate(first["value"].values):
+            mark = f" ({settings.AS_IT_IS})" if np.isclose(value, first.attrs["own"]) else ""
+            at = [each.isel(value=place) for each in some]
+            cells = ((f"{float(one['effective']):.3g}", f"{100 * float(one['idle_fraction']):.1f}") for one in at)
+            rows.append((f"{value:.3g}{mark}", *chain.from_iterable(cells)))
+        made.append(Table((f"{side}, {first.attrs['parameter']}", *columns), tuple(rows)))
+    return made
+
+
 def _said(text: Callable[[int], str] | None, row: int) -> str:
     return "" if text is None else terminal.bounded(terminal.clean(" ".join(text(row).split())), LONGEST_TEXT)
 
@@ -658,7 +839,7 @@ def _suspects(work: _Work, data: xr.Dataset | None, items: Any) -> list[PageSect
     for entry in audit.to_read(data, MOST_SUSPECTS):
         query, candidate = int(entry["query"]), int(entry["candidate"])
         said = _said(texts[0], query), _said(texts[1], candidate)
-        push, score = f"{entry['push']:.3g}", f"{entry['score']:.3f}"
+        push, score = f"{100 * entry['part']:.3g} %", f"{entry['score']:.3f}"
         some.append(Suspect(query, candidate, *said, push, score, ", ".join(entry["rules"])))
     shown = reports.table("audit", data)
     section = _answered("suspects", "False negatives?", shown.head[:2], [picture("audit", [data])], shown)
