@@ -588,6 +588,15 @@ def test_the_keyboard_alone_brushes_opens_walks_and_closes(opened, example):
     assert tab.url.endswith("#")
 
 
+def test_j_and_k_walk_in_the_order_of_the_table(opened, plain):
+    tab = opened(plain)
+    names = listed(tab)
+    tab.locator(".list .name").nth(2).click()
+    for key, place in (("j", 3), ("k", 2), ("k", 1)):
+        tab.keyboard.press(key)
+        assert tab.inner_text(".drawer h3") == names[place]
+
+
 def test_reload_and_a_link_to_a_section_keep_the_view(opened, example):
     side = example.queries["directions"][1]
     row = side["queries"][3]["row"]
@@ -690,7 +699,9 @@ def test_a_phone_has_pictures_whose_texts_can_be_read(opened, example):
 
 def test_without_scripts_every_picture_and_number_is_there(opened, example):
     tab = opened(example, java_script_enabled=False)
-    assert tab.locator("figure img").count() == sum(len(each.pictures) for each in example.sections)
+    pictures = tab.locator("figure img").all()
+    assert len(pictures) == sum(len(each.pictures) for each in example.sections)
+    assert all(each.is_visible() for each in pictures)
     assert tab.locator(".slider").is_hidden() and tab.locator("#explorer").is_hidden()
     assert "contribute" in tab.inner_text("#how-many")
     assert tab.locator("#queries details").count() == page.LISTED_QUERIES
