@@ -275,7 +275,7 @@ def test_another_temperature_and_batch_size_are_those_of_the_measure(tmp_path):
         for place, size in enumerate((32, 16, 64)):
             assert table.columns[1 + 2 * place].startswith(f"batches of {size}")
             one = measures.temperature_curve(made, loss, [0.05, 0.5], batch_size=size).sel(direction=side)
-            for row, at in ((table.rows[5], 0), (table.rows[10], 1)):
+            for row, at in ((table.rows[3], 0), (table.rows[6], 1)):
                 effective, idle = map(float, row[1 + 2 * place : 3 + 2 * place])
                 assert effective == pytest.approx(float(one["effective"][at]), rel=6e-3)
                 assert idle == pytest.approx(100 * float(one["idle_fraction"][at]), abs=0.06)

@@ -473,3 +473,15 @@ def test_the_mean_of_a_count_is_marked_on_the_bar_that_holds_it(temperature):
     for place, mean in zip(places, means, strict=True):
         bar = next(k for k, upper in enumerate(uppers) if mean <= upper + 0.5)
         assert bar - 0.5 <= place <= bar + 0.5
+
+
+def test_the_style_and_the_colours_are_those_of_seaborn():
+    import matplotlib
+    import seaborn as sns
+
+    from cocos.plots.labels import COLOURS
+    from cocos.reports import saving
+
+    mine, theirs = ({**matplotlib.rcParamsDefault, **each} for each in (saving.STYLE, sns.axes_style("ticks")))
+    assert {name for name in mine if mine[name] != theirs[name]} == {*saving.FONTS, "image.cmap"}
+    assert [*COLOURS] == [each for each in sns.color_palette("colorblind", 10).as_hex() if each != "#ece133"]

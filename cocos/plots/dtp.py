@@ -4,13 +4,12 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 
 from cocos.base.errors import InputError
-from cocos.plots.labels import STYLES, series
+from cocos.plots.labels import STYLES, palette, series
 from cocos.plots.wording import plain
 
 # Height of a line of text, in points.
@@ -50,7 +49,7 @@ def dtp(
     """
     ax = ax or plt.gca()
     runs, first = _runs(dataset, names)
-    colours, ends, alphas, marked = sns.color_palette("colorblind", len(runs)), {}, {}, []
+    colours, ends, alphas, marked = palette(len(runs)), {}, {}, []
     reached = [step for one in runs.values() for step in one["step"].values[[0, -1]]]
     for k, ((name, one), colour) in enumerate(zip(runs.items(), colours, strict=True)):
         steps = one["step"].values
@@ -89,7 +88,7 @@ def dtp(
     )
     halo = [withStroke(linewidth=2, foreground="white")]
     _name(ax, 0, marks, xytext=3, above=2, xycoords=("axes fraction", "data"), path_effects=halo)
-    sns.despine(ax=ax)
+    ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 

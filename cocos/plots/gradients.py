@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 
@@ -65,6 +64,8 @@ def labels(names: Sequence[str]) -> list[str]:
 
 def _matrix(one: xr.Dataset, names: list[str], ax: Axes) -> None:
     """Draw a cell for each pair: the mean cosine, and below it the queries with one below 0."""
+    import seaborn as sns  # for its map of colours alone; it takes as long to import as a picture to draw
+
     cosine, opposed = one["cosine"].values, one["opposed"].values
     ax.imshow(cosine, cmap=sns.color_palette("vlag_r", as_cmap=True), vmin=-1, vmax=1)
     for a, b in np.ndindex(cosine.shape):

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import seaborn as sns
 import xarray as xr
+from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -21,6 +21,8 @@ from cocos.base.errors import InputError
 from cocos.plots.wording import names_of, numbered, plain, wrapped
 from cocos.results.several import each as taken
 
+# `colorblind` of seaborn, which takes as long to import as a picture to draw, without the yellow that is hard to see.
+COLOURS = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494", "#56b4e9")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 # Identifier of a legend that a figure may move below all of its axes.
 BELOW = "legend below the axes"
@@ -116,8 +118,7 @@ def whole(axis: Axis, ticks: Sequence[float]) -> None:
 
 def palette(number: int) -> list:
     """Colours that colour-blind readers can tell apart, (number,); without the yellow that is hard to see on white."""
-    colours = [each for k, each in enumerate(sns.color_palette("colorblind", 10)) if k != 8]
-    return [colours[k % len(colours)] for k in range(number)]
+    return [to_rgb(COLOURS[k % len(COLOURS)]) for k in range(number)]
 
 
 def dark(colour) -> tuple[float, float, float]:
@@ -180,7 +181,7 @@ def spread(places: Sequence[float], gap: float | Sequence[float]) -> np.ndarray:
 
 def colours(levels: Sequence[float], extend: str) -> dict:
     """Colours between levels, as arguments of `contourf`; `extend` as there."""
-    colours = sns.color_palette("cividis", as_cmap=True)
+    colours = colormaps["cividis"]
     return {"cmap": colours, "norm": BoundaryNorm(levels, colours.N, extend=extend), "extend": extend}
 
 

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 
 from cocos import results
 from cocos.base.errors import InputError, nearest
 from cocos.counting.statistics import Difference
-from cocos.plots.labels import SIDE_LENGTH, single, titled
+from cocos.plots.labels import SIDE_LENGTH, palette, single, titled
 from cocos.plots.wording import number, plain
 
 # Grey level of a difference that is not resolved.
@@ -89,7 +88,7 @@ def forest(
     Each pair of `points` is a small dot on one side of the bar, a published difference (NaN: none) an open diamond on
     the other side. `upright` puts the names, which are `at` these places, on the x axis; `offset` is in the same units.
     """
-    blue, orange = sns.color_palette("colorblind")[0], sns.color_palette("colorblind")[1]
+    blue, orange = palette(2)
 
     def put(values, places, *args, **style):
         ax.plot(*((places, values) if upright else (values, places)), *args, **style)

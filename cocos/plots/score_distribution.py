@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -89,6 +88,8 @@ def score_distribution(
     beside.set_ylim(-most * zero / (1 - zero), most)
     beside.set_yticks([tick for tick in beside.get_yticks() if 0 <= tick <= most / 2])
     below(ax, lines=3, handles=handles, ncols=3)
+    import seaborn as sns  # takes as long to import as a picture to draw
+
     sns.despine(ax=ax)
     sns.despine(ax=beside, left=True, right=False)
     return ax
@@ -126,7 +127,7 @@ def _alone(
 ) -> tuple[list, float, float]:
     """Draw queries, percentiles, neighbours and positives; return handles, and the ends of the axis of negatives."""
     score = one["bin"].values
-    blue, orange, green = sns.color_palette("colorblind", 3)
+    blue, orange, green = palette(3)
     lines = one["negatives"].dropna("query", how="all").transpose("query", "bin").values
     beside.stairs(one["positives"], edges, fill=True, facecolor=(*orange, 0.25), edgecolor=(*orange, 0.9), hatch="///",
                   linewidth=0.8, label="positives")  # fmt: skip

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, LogNorm
@@ -55,8 +54,7 @@ def weight_map(
     ax.imshow(np.where(negative & ~above, 1.0, np.nan), cmap=ListedColormap([NOT_ABOVE_GREY]), **look)
     shared, most = most is not None, most or _most(dataset) or 1.0
     norm = LogNorm(max(min(eps, most / 1.001), most * 10.0**-SHARE_DECADES), most, clip=True)
-    cmap = sns.color_palette("cividis", as_cmap=True)
-    image = ax.imshow(np.where(above, share, np.nan), cmap=cmap, norm=norm, **look)
+    image = ax.imshow(np.where(above, share, np.nan), cmap="cividis", norm=norm, **look)
     if last and (shared or np.unique(share[above].round(9)).size > 1):
         bar = ax.figure.colorbar(image, cax=ax.inset_axes([1.22, 0.1, 0.04, 0.8]), extend="min")
         bar.set_label(f"share of a negative, above eps = {eps:g}")
@@ -93,7 +91,7 @@ def _margins(dataset: xr.Dataset, ax: Axes) -> None:
     for each, axis in ((right, "y"), (top, "x")):
         each.tick_params(axis=axis, which="both", length=0, labelleft=False, labelbottom=axis == "y")
         each.tick_params(labelsize="x-small")
-        sns.despine(ax=each, left=axis == "y", bottom=axis == "x")
+        each.spines[["top", "right", "left" if axis == "y" else "bottom"]].set_visible(False)
     idle = int((counts == 0).sum())
     if idle and dataset.attrs["order"] == "hardness":
         right.text(0.3, (len(counts) - idle + len(counts)) / 2, f"{idle} idle", rotation=90, va="center", ha="left",

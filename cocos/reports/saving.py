@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import matplotlib
-import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.category import StrCategoryLocator
@@ -56,7 +55,14 @@ PRINTED = {
 }
 # Text stays text: a PDF embeds whole fonts (publishers refuse Type 3), an SVG names them.
 FONTS = {"font.family": "DejaVu Sans", "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "cocos"}
-STYLE = sns.axes_style("ticks") | FONTS
+# The style `ticks` of seaborn, as far as it is not that of matplotlib.
+TICKS = {
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), ".15"),
+    **{"axes.axisbelow": True, "grid.color": ".8", "lines.solid_capstyle": "round"},
+    **{"patch.edgecolor": "w", "patch.force_edgecolor": True},
+    "font.sans-serif": ["Arial", "DejaVu Sans", "Liberation Sans", "Bitstream Vera Sans", "sans-serif"],
+}
+STYLE = TICKS | FONTS
 
 
 def writable(path: Path, *more: str) -> Path:

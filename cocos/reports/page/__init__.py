@@ -98,7 +98,7 @@ WORDS = {
 # Findings that are remarks here: on a filter that nobody asked for.
 REMARKS = {"below zero"}
 # Parts and times of the temperature as it is at which the page says what another would do, and of the batch size.
-OTHER_SHARPNESS, OTHER_SIZES = tuple(10.0 ** (k / 5) for k in range(-5, 6)), (0.5, 2.0)
+OTHER_SHARPNESS, OTHER_SIZES = tuple(10.0 ** (k / 3) for k in range(-3, 4)), (0.5, 2.0)
 # Suspected pairs that stand open; the others unfold.
 OPEN_SUSPECTS = 10
 # What the pictures of other settings do not say.
