@@ -58,11 +58,11 @@ KINDS_OF_RESULTS: Mapping[str, Callable[[xr.Dataset], bool]] = {
     "temperature_curve": lambda data: "parameter" in data.attrs and "contributing_all" in data,
 }
 # Kinds of two results that are compared, and the title of the comparison.
-COMPARED, CHANGED = {"count", "evaluate", "run"}, "What changed?"
+PAIRED_KINDS, WHAT_CHANGED = {"count", "evaluate", "run"}, "What changed?"
 # Settings of a result that the command has which made it.
 FROM_FILES = {"count": ("loss", "eps", "batch_size", "seed"), "audit": ("loss", "batch_size", "seed"), "evaluate": ()}
 # Title of a page of two.
-BOTH = "{} (A) and {} (B)"
+PAGE_OF_TWO = "{} (A) and {} (B)"
 # Words of the line of a run on its detectors, which the findings that are absent or unseen say one by one.
 WATCHED = "detectors were watching"
 # Words before the sentence of a finding of another state.
@@ -627,10 +627,10 @@ def report(
             zip(several, (_command(*each, typed) for each in zip(files, made, kinds, strict=False)), strict=False)
         )
         if compared and files:
-            commands[CHANGED] = _line(typed(Step("diff", tuple(map(str, files)), lead="")))
+            commands[WHAT_CHANGED] = _line(typed(Step("diff", tuple(map(str, files)), lead="")))
         shown = of_results(compared | several, ["diff"] * len(compared) + kinds, commands)
         shown.missing.extend(why)
-        return replace(shown, title=BOTH.format(*several)) if compared else shown
+        return replace(shown, title=PAGE_OF_TWO.format(*several)) if compared else shown
     chosen = loss if isinstance(loss, list) else [loss] * len(sources)
     if len(sources) == 1:
         return of_model(sources[0], chosen[0], start=start, typed=typed, **options)
@@ -641,11 +641,11 @@ def report(
     compared = measures.diff(
         *held, tuple(each.loss for each in works), **works[0].known("diff") | {"names": tuple(names)}
     )
-    shown = {CHANGED: compared} | {name: work.asked("count") for name, work in zip(names, works, strict=True)}
+    shown = {WHAT_CHANGED: compared} | {name: work.asked("count") for name, work in zip(names, works, strict=True)}
     commands = {name: work.command("count") for name, work in zip(names, works, strict=True)}
     if all(isinstance(each, Checkpoint) for each in held):
-        commands[CHANGED] = _line(typed(Step("diff", tuple(str(each.path) for each in held), lead="")))
-    return replace(of_results(shown, ["diff", "count", "count"], commands), title=BOTH.format(*names))
+        commands[WHAT_CHANGED] = _line(typed(Step("diff", tuple(str(each.path) for each in held), lead="")))
+    return replace(of_results(shown, ["diff", "count", "count"], commands), title=PAGE_OF_TWO.format(*names))
 
 
 def _line(step: Step | str) -> str:
@@ -668,11 +668,11 @@ def _command(file: Path, data: xr.Dataset, kind: str, typed: Callable[[Step], St
 
 def _between(several: Mapping[str, xr.Dataset], kinds: Sequence[str]) -> tuple[dict[str, xr.Dataset], list[str]]:
     """The comparison of two results of one kind, by its title, or why they have none; of others neither."""
-    if len(several) != MOST_MODELS or len(set(kinds)) > 1 or not COMPARED.issuperset(kinds):
+    if len(several) != MOST_MODELS or len(set(kinds)) > 1 or not PAIRED_KINDS.issuperset(kinds):
         return {}, []
     (first, one), (second, other) = several.items()
     try:
-        return {CHANGED: measures.diff(one, other, names=(first, second))}, []
+        return {WHAT_CHANGED: measures.diff(one, other, names=(first, second))}, []
     except InputError as error:
         return {}, [f"what changed ({error})"]
 
