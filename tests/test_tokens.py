@@ -290,3 +290,16 @@ def test_parquet_of_something_else_is_refused(tmp_path):
 def test_a_loss_of_distances_needs_rows():
     with pytest.raises(InputError, match="euclidean"):
         cocos.measures.count(made(7, 7), "triplet_euclidean", batch_size=4)
+
+
+def test_scores_are_those_of_pylate():
+    """PyLate sets padding to 0, so that it wins over a best cosine below 0 in a document that is not the longest."""
+    scoring = pytest.importorskip("pylate.scores")
+    found = made()
+    sides = [found.padded(side, torch.arange(n)) for side, n in (("query", 5), ("candidate", 7))]
+    (query, there), (candidate, here) = ((torch.nn.functional.normalize(own, dim=2), mask) for own, mask in sides)
+    theirs = scoring.colbert_scores(query, candidate, queries_mask=there, documents_mask=here)
+    best = torch.einsum("qtd,cud->qctu", query, candidate).masked_fill(~here[None, :, None], -torch.inf).amax(dim=3)
+    below = torch.where(there[:, None] & ~here.all(dim=1)[None, :, None], (-best).clamp(min=0), 0).sum(dim=2)
+    assert (below > 0).any() and (below == 0).any()
+    torch.testing.assert_close(found.scores(torch.arange(5), torch.arange(7)) + below, theirs)

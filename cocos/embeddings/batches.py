@@ -264,8 +264,17 @@ def plan(
     """
     check(sample, batch_size, batches, per_group, seed, copies)
     if embeddings.is_queued:
-        options = {"sample": sample, "batch_size": batch_size, "batches": batches, "per_group": per_group, "seed": seed}
-        made = plan(embeddings.without_queue(), **options, copies=copies, matched=matched, hard=hard)
+        made = plan(
+            embeddings.without_queue(),
+            sample=sample,
+            batch_size=batch_size,
+            batches=batches,
+            per_group=per_group,
+            seed=seed,
+            copies=copies,
+            matched=matched,
+            hard=hard,
+        )
         return replace(made, batches=tuple(with_queues(batch, embeddings) for batch in made.batches))
     hard, copies = not matched if hard is None else hard, "keep" if matched else copies
     everything = batch_size == WHOLE_SET

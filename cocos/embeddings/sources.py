@@ -7,6 +7,7 @@ arXiv:2308.03281). Each of these directions is a block of columns beside the can
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -109,7 +110,7 @@ def check(directions: Sequence[str]) -> None:
         raise InputError(f"directions: {given}; give {DIRECTIONS[0]} first, which has the positive, and each once")
 
 
-def of_candidates(embeddings: Embeddings, batch: Batch, query_index: Tensor) -> Tensor:
+def of_candidates(embeddings: Any, batch: Batch, query_index: Tensor) -> Tensor:
     """Source of each candidate of a batch for some of its queries, (q, c) int8: a place in `SOURCES`.
 
     A candidate is own hard for a query that names it. Otherwise it is in-batch if it was drawn as the partner of

@@ -380,7 +380,7 @@ def evaluate(
     embeddings = embeddings.without_queue()
     if ensemble:
         where = str(embeddings.query.device)
-        others = [embedded(each, split_of(each, split), where, progress) for each in ensemble]
+        others = [embedded(each, split_of(each, split), where, progress).without_queue() for each in ensemble]
         embeddings = concatenated([embeddings, *others], metric)
     if embeddings.proxies and not torch.isin(embeddings.query_group, embeddings.candidate_group).any():
         chosen.append("no sample has a proxy of its class: samples are ranked among samples, and not among proxies")
@@ -395,7 +395,7 @@ def evaluate(
     opened, among = [embeddings], among_samples(embeddings)
     if distractors is not None:
         where = str(embeddings.query.device)
-        more = embedded(distractors, split_of(distractors, None), where, progress)
+        more = embedded(distractors, split_of(distractors, None), where, progress).without_queue()
         opened.append(more)
         embeddings = _with_distractors(embeddings, more, metric)
     for each in opened:

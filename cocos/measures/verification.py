@@ -219,7 +219,7 @@ def verification(
     metric, trained_with, chosen = ranked_by(checkpoint, loss, metric)
     if metric not in SYMMETRIC_METRICS:
         raise InputError(f"metric: {metric}, as of the loss, differs from either end; choose one with --metric")
-    embeddings = embedded(embeddings, split_of(embeddings, split), device, progress)
+    embeddings = embedded(embeddings, split_of(embeddings, split), device, progress).without_queue()
     if samples := among_samples(embeddings):
         chosen.append("the samples are compared with each other, and not with the class proxies")
         embeddings = samples
