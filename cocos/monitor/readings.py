@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -374,12 +374,12 @@ def _means(seen: Seen, sums: dict[str, float]) -> dict[str, float]:
 
 
 def _by_age(seen: Seen) -> Numbers:
-    """Part of the push on rows of a queue at least as old as each number of steps, and its mean age, () each."""
-    weights, ages = _precise(seen.weights), seen.ages
-    push = (weights * _as_factors(seen.negative, weights)).relu().sum(dim=0)[: len(ages)]  # type: ignore[arg-type]
+    """Measure the part of the push on rows of a queue at least as old as each number of steps, and its mean age, () each."""
+    weights, ages = _precise(seen.weights), cast(Tensor, seen.ages)
+    push = (weights * _as_factors(seen.negative, weights)).relu().sum(dim=0)[: len(ages)]
     total = push.sum()
     old = {f"push_since_{step}": torch.where(ages >= step, push, 0).sum() / total for step in AGE_STEPS}
-    return old | {"push_age": (push * ages.clamp(min=0)).sum() / total}  # type: ignore[union-attr]
+    return old | {"push_age": (push * ages.clamp(min=0)).sum() / total}
 
 
 def _by_source(seen: Seen) -> Numbers:
