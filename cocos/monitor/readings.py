@@ -374,7 +374,7 @@ def _means(seen: Seen, sums: dict[str, float]) -> dict[str, float]:
 
 
 def _by_age(seen: Seen) -> Numbers:
-    """Measure the part of the push on rows of a queue as old as each number of steps, and its mean age, () each."""
+    """Measure the part of the push on a queue at least as old as each number of steps, and its mean age, () each."""
     weights, ages = _precise(seen.weights), cast(Tensor, seen.ages)
     push = (weights * _as_factors(seen.negative, weights)).relu().sum(dim=0)[: len(ages)]
     total = push.sum()
