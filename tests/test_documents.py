@@ -20,7 +20,13 @@ from cocos.reports import plot_kinds
 FILE = Path(__file__).with_name("documents.json")
 # Of every command, lines that end with a document; the embeddings lie in the current folder.
 LINES = (
-    *("audit e.npz", "audit e.npz --plan", "cache", "correlate a.nc b.nc c.nc d.nc --permutations 100 --resamples 100"),
+    *(
+        "audit e.npz",
+        "audit e.npz --plan",
+        "cache",
+        "card e.npz --batch-size 8",
+        "correlate a.nc b.nc c.nc d.nc --permutations 100 --resamples 100",
+    ),
     *("count e.npz", "count e.npz --loss smoothap --n90 --metrics", "count e.npz --loss ntxent --loss triplet"),
     *("count set.npz --loss triplet_euclidean", "decompose e.npz", "demo", "detectors", "diff a.nc b.nc"),
     *(
