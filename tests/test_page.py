@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, unquote
 
@@ -83,6 +84,16 @@ def test_the_findings_are_those_of_the_measures(example):
         (each.severity for each in asking), key=page.ASKING.index
     )
     assert example.verdict.lower().startswith(asking[0].sentence.lower())
+
+
+def test_the_gravest_finding_stands_first_and_then_the_one_of_the_largest_part(example):
+    asking = [each for each, _ in example.found()]
+    some = [replace(asking[0], severity=severity, part=part) for severity, part in (("look", 0.1), ("look", 0.5))]
+    some.insert(1, replace(asking[0], severity="stop", part=0.2))
+    made = page.Page("of findings")
+    made._findings = [(each, "") for each in some]
+    assert [(each.severity, each.part) for each, _ in made.found()] == [("stop", 0.2), ("look", 0.5), ("look", 0.1)]
+    assert made.severity == "stop"
 
 
 def test_the_slider_has_the_counts_of_five_thresholds(example):
