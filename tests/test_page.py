@@ -722,10 +722,10 @@ def test_the_printed_page_has_all_sections_and_nothing_to_click(opened, example)
     tab = opened(example, "#query=5")
     tab.evaluate(
         "addEventListener('beforeprint', () => {"
-        " window.closed = document.querySelectorAll('details:not([open])').length; })"
+        " window.leftClosed = document.querySelectorAll('details:not([open])').length; })"
     )
     assert tab.pdf().startswith(b"%PDF")
-    assert tab.evaluate("window.closed") == 0 and tab.locator("details[open]").count() == 0
+    assert tab.evaluate("window.leftClosed") == 0 and tab.locator("details[open]").count() == 0
     tab.emulate_media(media="print")
     titles = [each.title for each in example.sections]
     assert set(titles) <= {each for each in tab.locator("h2").all_inner_texts() if each}
