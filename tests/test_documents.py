@@ -39,6 +39,7 @@ LINES = (
         "evaluate e.npz",
         "evaluate set.npz --verification --resamples 20",
         "figures line --analysis analysis --out figures",
+        "figures line --analysis analysis --out figures --check",
         "gradients e.npz",
         "inspect e.npz",
     ),

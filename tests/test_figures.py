@@ -1,7 +1,9 @@
 """Every figure from one call: what is kept, the same bytes twice, and what the files say of themselves."""
 
 import ast
+import dataclasses
 import hashlib
+import json
 import re
 import sys
 import types
@@ -18,7 +20,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import InputError
 from cocos.commands import app, demo
-from cocos.reports import figures, saving
+from cocos.reports import figures, inputs, saving
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = '''"""A line: it rises."""
@@ -170,7 +172,7 @@ def test_what_has_changed_is_computed_anew(place, change):
 def test_a_figure_made_again_from_a_checkout_leaves_its_files_as_they_are(place):
     """Where other code makes the same data, nothing in the repository changes."""
     figures.run([], **place)
-    (place["folder"] / figures.KEYS).unlink()  # a checkout has none
+    (place["folder"] / figures.NOTES).unlink()
     data = place["folder"] / "line.nc"
     with h5py.File(data, "a") as held:
         held.attrs["inputs_sha256"] = "of other code"  # as files of earlier versions have it
@@ -181,22 +183,125 @@ def test_a_figure_made_again_from_a_checkout_leaves_its_files_as_they_are(place)
     (place["analysis"] / "slope.txt").write_text("3")
     figures.run([], **place)
     assert digests(place["folder"], ".nc")["line.nc"] != before["line.nc"]
-    (place["folder"] / figures.KEYS).write_text("[1")
+    (place["folder"] / figures.NOTES).write_text("[1")
     assert figures.run([], **place)[0].computed
+
+
+HOUSE = {
+    "__init__.py": """TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cocos.rooms.pairs import Pairs
+""",
+    "rooms/__init__.py": "",
+    "rooms/pairs.py": "import cocos.rooms.far\n",
+    "rooms/far.py": "FAR = 1\n",
+    "rooms/near.py": """def near(loss="by_default"):
+    from cocos import losses
+    from cocos.plots import count
+""",
+    "rooms/unread.py": "UNREAD = 1\n",
+    "losses/__init__.py": "import pkgutil\nnames = pkgutil.iter_modules(__path__)\n",
+    "losses/named.py": "NAMED = 1\n",
+    "losses/by_default.py": "DEFAULT = 1\n",
+    "losses/in_the_input.py": "INPUT = 1\n",
+    "losses/of_a_constant.py": "CONSTANT = 1\n",
+    "losses/unnamed.py": "UNNAMED = 1\n",
+    "plots/__init__.py": "def drawn():\n    pass\nLOSSES = ('of_a_constant',)\n",
+    "plots/count.py": "COUNT = 1\n",
+}
+READS = """
+    if not slope:
+        from cocos import Pairs, plots, rooms
+        rooms.near("named")
+    with INPUTS"""
+
+
+@pytest.fixture
+def house(place, monkeypatch, tmp_path):
+    """A small package, and the script of one figure that reads some of it."""
+    package = tmp_path / "house" / "cocos"
+    for name, text in HOUSE.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    (place["analysis"] / "line.py").write_text(
+        SCRIPT.replace("    with INPUTS", READS, 1).replace(".read_text()", ".read_text().split()[0]")
+    )
+    (place["analysis"] / "slope.txt").write_text("2 xin_the_inputx")
+    monkeypatch.setattr(inputs, "PACKAGE", package)
+    inputs._public.cache_clear()
+    yield package
+    inputs._public.cache_clear()
+
+
+def stale(place):
+    (found,) = figures.check([], **place)
+    return found.why
 
 
 @pytest.mark.usefixtures("one_format")
-def test_the_package_is_an_input_but_its_plots_are_not(place, monkeypatch, tmp_path):
-    copy = tmp_path / "house"
-    for name in ("scores.py", "plots/count.py"):
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        (copy / name).write_text("1")
-    monkeypatch.setattr(figures, "PACKAGE", copy)
+def test_a_figure_hangs_on_the_modules_that_its_data_import_and_on_no_other(place, house):
     figures.run([], **place)
-    (copy / "plots/count.py").write_text("2")
-    assert not figures.run([], **place)[0].computed
-    (copy / "scores.py").write_text("2")
-    assert figures.run([], **place)[0].computed
+    assert not stale(place)
+    for name, text in HOUSE.items():
+        path, read = house / name, not (name == "plots/count.py" or "un" in Path(name).stem[:2])
+        path.write_text(text + "\n# a comment\n")
+        assert not stale(place), name
+        path.write_text(text + "\nMORE = 1\n")
+        assert stale(place) == (f"changed: cocos/{name}" if read else ""), name
+        path.write_text(text)
+    assert not stale(place) and calls(place) == 1
+
+
+@pytest.mark.usefixtures("one_format")
+def test_a_check_says_what_is_stale_and_why_and_computes_nothing(place):
+    arguments = ["figures", "--check", "--analysis", str(place["analysis"]), "--out", str(place["folder"])]
+
+    def told(*more):
+        before = digests(place["folder"], ".nc", ".png", ".md", ".json")
+        done = CliRunner().invoke(app, [*arguments, *more])
+        assert digests(place["folder"], ".nc", ".png", ".md", ".json") == before
+        return done.exit_code, " ".join(done.stdout.split()), done.stderr
+
+    code, text, note = told()
+    assert code == 1 and "line line.nc is not there unknown" in text and "1 of unknown time" in note
+    figures.run([], **place)
+    assert told() == (0, "all 1 figures are fresh", "")
+    (noted,) = figures._notes(place["folder"]).values()
+    figures._note(place["folder"], "line", dataclasses.replace(noted, seconds=7.0))
+    (place["analysis"] / "slope.txt").write_text("3")
+    code, text, note = told()
+    assert code == 1 and "line changed: analysis/slope.txt 7 s" in text
+    assert "1 of 1 figures are stale; cocos figures takes 7 s\n" in note
+    code, text, _ = told("--json")
+    assert json.loads(text) == [{"name": "line", "stale": "changed: analysis/slope.txt", "seconds": 7.0}] and code == 1
+    (place["analysis"] / "slope.txt").write_text("2")
+    (place["folder"] / "line.png").unlink()
+    assert "line line.png is not there 7 s" in told()[1]
+    figures.run([], **place)
+    with h5py.File(place["folder"] / "line.nc", "a") as held:
+        held["line/y"][0] = 5.0
+    assert "line.nc is not the file that was computed" in told()[1] and calls(place) == 1
+    code, _, said = told("--fresh")
+    assert code == 2 and "give one of them" in said
+
+
+@pytest.mark.usefixtures("one_format")
+def test_the_last_digit_of_a_machine_changes_no_file(place):
+    """Numbers are kept as another machine finds them too; those that differ by more are written."""
+    figures.run([], **place)
+    with h5py.File(place["folder"] / "line.nc", "a") as held:
+        held["line/y"][1] = np.nextafter(2, 3)  # a file of before numbers were rounded
+    before = digests(place["folder"], ".nc", ".png")
+    for factor, kept in (("(1 + 4e-16)", True), ("(1 + 1e-9)", False)):
+        (place["analysis"] / "line.py").write_text(SCRIPT.replace("slope *", f"{factor} * slope *"))
+        assert figures.run([], **place)[0].computed
+        assert (digests(place["folder"], ".nc")["line.nc"] == before["line.nc"]) == kept
+    for value in (1 / 3, -2 / 3e9, 5e300, np.nan):
+        first, second = figures._digits(np.array([value, np.nextafter(value, 1)]))
+        assert np.array_equal(first, second, equal_nan=True)
+        np.testing.assert_allclose(first, value, rtol=1e-11)
+    np.testing.assert_array_equal(figures._digits(np.array([0.0, -np.inf])), [0.0, -np.inf])
+    assert figures._digits(np.float32([0.1234567]))[0] == np.float32(0.123457)
 
 
 @pytest.mark.usefixtures("one_format")
@@ -295,7 +400,7 @@ def test_text_stays_text_and_fonts_are_no_drawings(place):
 
 def test_what_can_be_made_again_is_not_in_git():
     ignored = (ROOT / ".gitignore").read_text().splitlines()
-    assert {"figures/*.svg", "figures/*.pdf", f"figures/{figures.KEYS}"} <= set(ignored)
+    assert {"figures/*.svg", "figures/*.pdf"} <= set(ignored) and f"figures/{figures.NOTES}" not in ignored
 
 
 @pytest.mark.parametrize("name", figures.names(ROOT / "analysis"))

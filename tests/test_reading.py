@@ -42,6 +42,7 @@ OWN = {
     "base/signatures.py",
     "measures/paper_table.py",
     "reports/figures.py",
+    "reports/inputs.py",
     "reports/page/__init__.py",
 }
 

@@ -6,14 +6,14 @@ import importlib.util
 import io
 import json
 import sys
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-import torch
 import xarray as xr
 from matplotlib.figure import Figure
 
@@ -21,17 +21,18 @@ import cocos
 from cocos.base import writing
 from cocos.base.errors import InputError, nearest
 from cocos.engine.sampling import Progress
-from cocos.reports import captions
+from cocos.reports import captions, inputs
 from cocos.reports.layout import Table
 from cocos.reports.saving import finish, save, styled
 
-PACKAGE = Path(cocos.__file__).parent
-# Files and folders of the package that draw, write or parse: the data of a figure do not depend on them.
-NOT_DATA = ("plots", "reports", "commands", "summaries.py", "__main__.py", "example")
 # Files of a figure; those of .svg and .pdf are not in the repository.
 FIGURE_FILES = ("svg", "pdf", "png")
-# File, beside the figures and not in the repository, with the hash of the inputs of each and that of its data.
-KEYS = ".inputs.json"
+# File, beside the figures, with what the data of each were computed from, and how long it took.
+NOTES = "inputs.json"
+# Significant digits that two machines agree on.
+SIGNIFICANT = {np.dtype(np.float64): 12, np.dtype(np.float32): 6}
+# Changed inputs that the reason of a stale figure names.
+NAMED = 2
 PACKED_FIGURE_DATA = {"zlib": True, "complevel": 6, "shuffle": True, "fletcher32": True}
 
 
@@ -42,6 +43,15 @@ class Drawn:
     name: str
     files: tuple[Path, ...]
     computed: bool
+
+
+@dataclass(frozen=True)
+class Checked:
+    """State of one figure: why its data are stale, empty if they are not; seconds of the last computation, or None."""
+
+    name: str
+    why: str
+    seconds: float | None
 
 
 def names(analysis: Path) -> list[str]:
@@ -86,48 +96,6 @@ def _loaded(path: Path) -> tuple[ModuleType, list[Path]]:
     return module, imported
 
 
-def _computing(source: str) -> str:
-    """Extract the part of a script that its data depend on: `data`, `INPUTS`, and every name that they reach.
-
-    A change of a caption or a label therefore trains no network again.
-    """
-    rest, found = [], {}
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            continue  # the docstring
-        bound = {node.name} if isinstance(node, ast.FunctionDef | ast.ClassDef) else set()
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            bound = {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.Assign):
-            bound = {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
-        if not bound:
-            rest.append(node)
-        for name in bound:
-            found.setdefault(name, []).append(node)
-    reached, waiting = list(rest), ["data", "INPUTS", *(each.id for node in rest for each in _names(node))]
-    while waiting:
-        for node in found.pop(waiting.pop(), []):
-            reached.append(node)
-            waiting += [each.id for each in _names(node)]
-    return "\n".join(ast.unparse(node) for node in sorted(dict.fromkeys(reached), key=lambda node: node.lineno))
-
-
-def _names(node: ast.AST) -> list[ast.Name]:
-    return [each for each in ast.walk(node) if isinstance(each, ast.Name)]
-
-
-def _key(path: Path, module: ModuleType, imported: Sequence[Path] = ()) -> str:
-    """Hash of everything the data depend on: script, its imports, input files, package, versions of the libraries."""
-    digest = hashlib.sha256("\n".join([cocos.__version__, torch.__version__, np.__version__]).encode())
-    digest.update(_computing(path.read_text("utf-8")).encode())
-    sources = [each for each in sorted(PACKAGE.rglob("*.py")) if each.relative_to(PACKAGE).parts[0] not in NOT_DATA]
-    for each in (*imported, *sources, *sorted(map(Path, getattr(module, "INPUTS", ())))):
-        if not each.is_file():
-            raise InputError(f"{path.name}: its input {each} is not there")
-        digest.update(each.read_bytes())
-    return digest.hexdigest()
-
-
 def _kept(file: Path | io.BytesIO, version: str | None = None) -> dict[str, xr.Dataset] | None:
     """Load the data of an earlier run; None if there are none, or not of the given version of cocos."""
     if isinstance(file, Path) and not file.is_file():
@@ -141,22 +109,82 @@ def _kept(file: Path | io.BytesIO, version: str | None = None) -> dict[str, xr.D
         return None
 
 
-def _keys(folder: Path) -> dict[str, list[str]]:
-    """Hashes of the inputs and of the data of the figures that were computed here; none where they cannot be read."""
+@dataclass(frozen=True)
+class Noted:
+    """What is kept of the last computation of a figure.
+
+    Args:
+        data: hash of the file of its data.
+        seconds: time that the computation took; None if it is not known.
+        inputs: name -> hash of what the data depend on.
+    """
+
+    data: str
+    seconds: float | None
+    inputs: dict[str, str]
+
+
+def _notes(folder: Path) -> dict[str, Noted]:
+    """Notes of the figures of a folder; none where they cannot be read."""
     try:
-        found = json.loads((folder / KEYS).read_text("utf-8"))
-    except (OSError, ValueError):
+        return {name: Noted(**held) for name, held in json.loads((folder / NOTES).read_text("utf-8")).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
         return {}
-    return found if isinstance(found, dict) else {}
+
+
+def _note(folder: Path, name: str, noted: Noted) -> None:
+    """Write the note of a figure beside the others, a line for each."""
+    held = dict(sorted((_notes(folder) | {name: noted}).items()))
+    lines = ",\n".join(f"{json.dumps(each)}: {json.dumps(asdict(one))}" for each, one in held.items())
+    writing.write(folder / NOTES, f"{{\n{lines}\n}}\n".encode(), "inputs of the figures")
 
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
+def _rounded(part: xr.Dataset) -> xr.Dataset:
+    """The Dataset with as many digits as two machines agree on."""
+    return part.assign({name: each.copy(data=_digits(each.values)) for name, each in part.variables.items()})
+
+
+def _digits(values: np.ndarray) -> np.ndarray:
+    if values.dtype not in SIGNIFICANT:
+        return values
+    shown = [float(f"{value:.{SIGNIFICANT[values.dtype] - 1}e}") for value in values.ravel().tolist()]
+    return np.array(shown, dtype=values.dtype).reshape(values.shape)
+
+
+def _alike(one: object, other: object) -> bool:
+    """Whether two arrays or attributes are equal, but for the last digits of their numbers."""
+    first, second = np.asarray(one), np.asarray(other)
+    if first.dtype != second.dtype or first.shape != second.shape:
+        return False
+    if first.dtype.kind != "f":
+        return bool((first == second).all())
+    digits = SIGNIFICANT.get(first.dtype, min(SIGNIFICANT.values()))
+    largest = np.abs(first, where=np.isfinite(first), out=np.zeros_like(first)).max(initial=0)
+    return np.allclose(first, second, rtol=10.0 ** (1 - digits), atol=10.0 ** (-digits) * largest, equal_nan=True)
+
+
+def _same(one: xr.Dataset, other: xr.Dataset) -> bool:
+    """Whether two Datasets hold the same, but for the last digits of their numbers."""
+    if one.attrs.keys() != other.attrs.keys() or one.variables.keys() != other.variables.keys():
+        return False
+    if one.coords.keys() != other.coords.keys() or not all(_alike(one.attrs[k], other.attrs[k]) for k in one.attrs):
+        return False
+    return all(
+        each.dims == other[name].dims
+        and each.attrs.keys() == other[name].attrs.keys()
+        and all(_alike(each.attrs[key], other[name].attrs[key]) for key in each.attrs)
+        and _alike(each.values, other[name].values)
+        for name, each in one.variables.items()
+    )
+
+
 def _save(parts: dict[str, xr.Dataset], path: Path) -> None:
-    """Write the data; a file that holds the same already is left as it is."""
-    tree = xr.DataTree.from_dict({f"/{name}": part for name, part in parts.items()})
+    """Write the data with as many digits as two machines agree on; a file that holds the same is left as it is."""
+    tree = xr.DataTree.from_dict({f"/{name}": _rounded(part) for name, part in parts.items()})
     tree.attrs = {"cocos": cocos.__version__}
     packed = {
         f"/{name}": {each: PACKED_FIGURE_DATA for each in part.data_vars if part[each].ndim > 1}
@@ -164,7 +192,7 @@ def _save(parts: dict[str, xr.Dataset], path: Path) -> None:
     }
     made, before = tree.to_netcdf(engine="h5netcdf", encoding=packed), _kept(path, cocos.__version__)
     now = _kept(io.BytesIO(made)) or {}
-    if before is None or before.keys() != now.keys() or not all(now[name].identical(before[name]) for name in now):
+    if before is None or before.keys() != now.keys() or not all(_same(now[name], before[name]) for name in now):
         writing.write(path, made, "data of a figure")
 
 
@@ -212,28 +240,23 @@ def run(
 
     Without names, all of them. `fresh` computes all data again.
     """
-    there = names(analysis)
-    for name in wanted:
-        if name not in there:
-            raise InputError(nearest("figure", name, there))
-    if not folder.is_dir():
-        raise InputError(f"figures: there is no folder {folder}")
+    chosen, made = _chosen(wanted, analysis, folder), []
     writing.writable(folder, "figures")
-    made, chosen = [], [name for name in there if name in wanted] if wanted else there
     report = progress("figures") if progress else None
     for done, name in enumerate(chosen):
         path = analysis / f"{name}.py"
         (module, imported), data = _loaded(path), folder / f"{name}.nc"
-        key = _key(path, module, imported)
+        now = inputs.of(path, module)
         for each in (data, *(data.with_suffix(f".{suffix}") for suffix in FIGURE_FILES)):
             writing.apart(each, path, *imported, *getattr(module, "INPUTS", ()))
-        known = not fresh and _keys(folder).get(name) == [key, _sha256(data)]
+        known = not fresh and not _why(now, _notes(folder).get(name), data)
         parts = _kept(data) if known else None
         computed = parts is None
         if computed:
+            begun = time.monotonic()
             _save(module.data(progress), data)
-            parts, keys = _kept(data), _keys(folder) | {name: [key, _sha256(data)]}
-            writing.write(folder / KEYS, json.dumps(keys, indent=1).encode(), "hashes of the inputs of figures")
+            parts = _kept(data)
+            _note(folder, name, Noted(_sha256(data), round(time.monotonic() - begun, 1), now))
         made.append(Drawn(name, (data, *_draw(module, parts, name, folder)), computed))
         if report:
             report(done + 1, len(chosen))
@@ -242,7 +265,66 @@ def run(
     return made
 
 
+def _chosen(wanted: Sequence[str], analysis: Path, folder: Path) -> list[str]:
+    """The scripts that were asked for, all without names."""
+    there = names(analysis)
+    for name in wanted:
+        if name not in there:
+            raise InputError(nearest("figure", name, there))
+    if not folder.is_dir():
+        raise InputError(f"figures: there is no folder {folder}")
+    return [name for name in there if name in wanted] if wanted else there
+
+
+def _why(now: dict[str, str], noted: Noted | None, data: Path) -> str:
+    """The reason why the data of a figure are stale; empty if they are not."""
+    if not data.is_file():
+        return f"{data.name} is not there"
+    if noted is None:
+        return "nothing is noted of its last computation"
+    if noted.data != _sha256(data):
+        return f"{data.name} is not the file that was computed"
+    differing = inputs.changed(now, noted.inputs)
+    more = f" and {len(differing) - NAMED} more" if len(differing) > NAMED else ""
+    return f"changed: {', '.join(differing[:NAMED])}{more}" if differing else ""
+
+
+def check(wanted: Sequence[str], *, analysis: Path = Path("analysis"), folder: Path = Path("figures")) -> list[Checked]:
+    """Find the figures whose data are stale, why, and how long they took at the last time; computes nothing."""
+    found, notes = [], _notes(folder)
+    for name in _chosen(wanted, analysis, folder):
+        path = analysis / f"{name}.py"
+        module, _ = _loaded(path)
+        why = _why(inputs.of(path, module), notes.get(name), folder / f"{name}.nc")
+        if not why and not (folder / f"{name}.png").is_file():
+            why = f"{name}.png is not there"
+        found.append(Checked(name, why, notes[name].seconds if name in notes else None))
+    return found
+
+
 def table(made: Sequence[Drawn]) -> Table:
     """List the figures, whether their data were computed anew, and the number of their files."""
     rows = tuple((each.name, "computed" if each.computed else "kept", str(len(each.files))) for each in made)
     return Table(("figure", "data", "files"), rows)
+
+
+def checked_table(found: list[Checked]) -> Table:
+    """List the stale figures, why, and how long each takes."""
+    rows = tuple((each.name, each.why, _seconds(each.seconds)) for each in found if each.why)
+    return Table(("figure", "stale because", "time"), rows)
+
+
+def summary(found: list[Checked]) -> str:
+    """Say how many figures are stale, and how long all of them take."""
+    stale = [each for each in found if each.why]
+    if not stale:
+        return f"all {len(found)} figures are fresh"
+    known = [each.seconds for each in stale if each.seconds is not None]
+    unknown = f" and {len(stale) - len(known)} of unknown time" if len(known) < len(stale) else ""
+    return f"{len(stale)} of {len(found)} figures are stale; cocos figures takes {_seconds(sum(known))}{unknown}"
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min"
