@@ -327,6 +327,14 @@ def test_two_results_of_one_kind_are_compared_and_findings_name_theirs():
     assert shown.identical(measures.diff(*counted, names=("one.nc", "two.nc")))
 
 
+def test_the_name_of_a_file_keeps_its_letters_in_the_verdict():
+    states = [rows(noise=0.2, number=60), rows(noise=0.2, number=60)]
+    states[1] = cocos.Embeddings(states[1].query + 30, states[1].candidate + 30)
+    runs = [measures.run(each, steps=[0, 10], batch_size=32) for each in (states[:1] * 2, states)]
+    made = cocos.report(*runs, files=[Path("first"), Path("second")])
+    assert made.verdict.startswith("second: ") and made.verdict[8:].strip()
+
+
 @pytest.mark.parametrize("kind", ["lorenz", "replay", "eps_curve", "temperature_curve"])
 def test_a_result_in_which_nothing_is_looked_for_is_shown_as_it_is(kind):
     made = cocos.report(getattr(measures, kind)(rows(), batch_size=32))

@@ -255,7 +255,8 @@ class Page:
             return f"None of the {absent} things that cocos looked for was found."
         more = len(found) - 1
         also = f" {more} more finding{'' if more == 1 else 's'} below." if more else ""
-        return f"{_capital(found[0][0][0].sentence)}.{also}".replace("..", ".")
+        said = _capital(found[0][0][0].sentence, [each.title for each in self.sections])
+        return f"{said}.{also}".replace("..", ".")
 
     @property
     def advice(self) -> str:
@@ -434,9 +435,10 @@ def writable(path: Path) -> Path:
     return path
 
 
-def _capital(text: str) -> str:
-    """A sentence with a capital; the name of a direction, such as i2t, stays as it is."""
-    return text if re.match(r"\w+2\w+\b", text) else text[:1].upper() + text[1:]
+def _capital(text: str, names: Sequence[str] = ()) -> str:
+    """A sentence with a capital; the name of a direction, such as i2t, or of a file stays as it is."""
+    named = re.match(r"\w+2\w+\b", text) or text.startswith(tuple(f"{name}: " for name in names))
+    return text if named else text[:1].upper() + text[1:]
 
 
 @dataclass(frozen=True)
