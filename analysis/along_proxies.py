@@ -2,6 +2,7 @@
 
 import numpy as np
 import seaborn as sns
+from matplotlib.lines import Line2D
 
 from cocos import plots
 from cocos.plots.landscape import bar
@@ -14,6 +15,14 @@ WINDOW, HEIGHTS = (-2, 7.5), (0.02, 200)
 LINE_STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (10, 3)))
 ENDS = ("kept at a distance", "drawn onto the proxy", "anywhere behind", "driven away")
 COLOURS = dict(zip(ENDS, ("black", *(sns.color_palette("colorblind")[k] for k in (0, 7, 1))), strict=True))
+
+HOLLOW = {"linestyle": "", "markerfacecolor": "white", "markeredgecolor": "black", "markersize": 7}
+SYMBOLS = {
+    "own proxy": HOLLOW | {"marker": "*", "markersize": 10},
+    "other proxy": HOLLOW | {"marker": "s"},
+    "minimum found": HOLLOW | {"marker": "o", "markerfacecolor": "none", "markeredgewidth": 1.6},
+    "minimum predicted": HOLLOW | {"marker": "x", "markeredgewidth": 1.6},
+}
 
 
 def kept(part, whole):
@@ -63,12 +72,10 @@ def draw(parts, labels, whole, figure):
     maps = above.subplots(1, len(whole), sharex=True, sharey=True)
     for name, ax in zip(whole, maps, strict=True):
         plots.landscape(parts[name], legend=False, common=True, ax=ax)
-        ax.set(
-            title=labels[name],
-            xlabel="" if ax is not maps[0] else "distance",
-            ylabel="distance" if ax is maps[0] else "",
-        )
+        ax.set(title=labels[name], xlabel="coordinates", ylabel="")
     bar(above, list(maps), shrink=0.9)
+    above.legend(handles=[Line2D([], [], label=label, **style) for label, style in SYMBOLS.items()], frameon=False,
+                 loc="outside lower center", ncols=len(SYMBOLS))  # fmt: skip
     ax = below.subplots()
     seen = dict.fromkeys(ENDS, 0)
     for end in ENDS:
@@ -86,5 +93,6 @@ def draw(parts, labels, whole, figure):
     ax.axvline(0, color="0.6", linewidth=0.8)
     ax.set(xlim=WINDOW, ylim=HEIGHTS, yscale="log", ylabel="loss relative to that on the own proxy",
            xlabel="distance behind the own proxy (the other one is on the left)")  # fmt: skip
-    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, title="circle: minimum found")
+    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, title="circle: minimum found",
+              handlelength=3.6)  # fmt: skip
     sns.despine(ax=ax)

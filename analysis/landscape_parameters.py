@@ -1,8 +1,7 @@
-"""The landscape of the warp under other parameters: α alone determines where behind its proxy an embedding rests.
+"""The landscape of the warp under other parameters: where behind its proxy an embedding comes to rest, if it does.
 
-One parameter at a time differs from those of Fig. 3d. Above, three landscapes (star: the own proxy, square: the other
-one, circle: the minimum found, cross: the one predicted; the length of an arrow is logarithmic in that of the gradient,
-full from 1 on). Below, the loss along the line of the proxies for all settings.
+One parameter at a time differs from those of Fig. 3d. Above, three landscapes (the length of an arrow is logarithmic in
+that of the gradient, full from 1 on). Below, the loss along the line of the proxies for all settings.
 """
 
 import along_proxies
@@ -16,7 +15,7 @@ PUBLISHED = (
 )
 DIFFERS = "compared with the derivations of the paper, not with a figure of it"
 WHOLE = ("published", "k1_high", "k2_low")
-SIZE = (11.4, 7.4)
+SIZE, PRINTED = (7.0, 5.6), True
 CHANGES = {
     "published": ("Fig. 3d: α = 3", {}),
     "alpha_1": ("α = 1", {"alpha": 1.0}),
@@ -46,15 +45,21 @@ def title(parts):
     """The claim."""
     base = parts["published"].attrs["behind"]
     same = [parts[name].attrs["behind"] for name in ("k1_low", "k2_high", "scale", "k2_near")]
-    return holds(
+    alone = holds(
         max(abs(one - base) for one in same) < 1e-3,
-        "α alone determines how far behind its proxy an embedding comes to rest",
+        "α alone determines how far behind its proxy an embedding rests",
     )
+    onto = holds(parts["k1_high"].attrs["behind"] < 1e-3, "it rests on the proxy if k1 lies above it")
+    away = holds(parts["k2_low"].attrs["found_as"].startswith("none"), "runs away if k2 lies below it")
+    return f"If the slope of f2 lies between k1 and k2, {alone}; {onto}, and {away}"
 
 
 def alt(parts):
     """One sentence."""
-    return f"Landscapes of the warped softmax under {len(parts)} settings."
+    return (
+        f"Landscapes of the warped softmax: maps of {len(WHOLE)} settings, and the loss along the line of the proxies "
+        f"for {len(parts)}, with the minimum of each."
+    )
 
 
 def agrees(parts):
@@ -79,4 +84,5 @@ def agrees(parts):
 def draw(parts, figure):
     """Draw maps of three settings, and the line of the proxies for all."""
     along_proxies.draw(parts, {name: label for name, (label, _) in CHANGES.items()}, WHOLE, figure)
-    figure.suptitle(title(parts))
+    between = "α decides the distance only while k1 < 1 < k2 (1: slope of f2)"
+    figure.suptitle(f"{between}; else it is drawn onto its proxy or driven away")

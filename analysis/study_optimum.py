@@ -1,16 +1,17 @@
 """Recall against the effective number of negatives: settings of the losses, and the same number held by intervention.
 
-Above, a mark is a setting, mean over its seeds; the parabola has one optimum for all losses and one height for each
-(band: 95 % interval of the optimum). Triplet SH has one negative always and takes no part in the fit. Below, NT-Xent
-with the temperature solved at every third step so that the effective number stays at k, as far as a temperature can do
-that: differences from the k that is best on validation items, paired by seed.
+Above, a mark is a setting, mean over its seeds; the best of each loss, chosen on the test items that are shown, has a
+ring. The parabola is one for all losses but for its height (band: 95 % interval of its apex), and single settings lie
+far from it: its apex is no best setting. Triplet SH always has exactly one negative and takes no part in the fit.
+Below, NT-Xent with the temperature solved at every third step so that the effective number stays at k, as far as a
+temperature can do that: differences from the k that is best on validation items, paired by seed. Where k is not
+reached, the mark stands at the number at the end.
 """
-
-import textwrap
 
 import numpy as np
 import seaborn as sns
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from analysis.study.findings import chosen
 from study_tables import (
@@ -34,7 +35,7 @@ from study_tables import (
 PUBLISHED = "none; Bleeker & de Rijke 2022 suggest that lower counts go with higher scores, between four losses"
 DIFFERS = "nothing published to compare with"
 INPUTS = inputs("grid", "interventions")
-SIZE = (10.4, 7.6)
+SIZE, PRINTED = (7.0, 6.0), True
 ROUNDING = 1e-6  # of means of equal logarithms
 REACHED = 0.1  # a number is reached if the effective number at the end differs by less than this part of it
 TICKS = (1, 2, 4, 8, 16, 32, 64, 127)
@@ -93,30 +94,53 @@ def _inside(part):
     return part.attrs["optimum_low"] <= part.attrs["best"] <= part.attrs["optimum_high"]
 
 
+def _best(part):
+    """The best setting of each loss that takes part in the fit: loss -> its effective number and its rsum."""
+    found = {}
+    for loss in LOSSES:
+        own = part.isel(config=np.flatnonzero(part["family"].values == loss))
+        if np.ptp(np.log(own["effective"].values)) > ROUNDING:
+            one = own.isel(config=int(np.argmax(own["rsum"].values)))
+            found[loss] = float(one["effective"]), float(one["rsum"])
+    return found
+
+
+def _distances(part):
+    """Distances of the settings from the common parabola, in points."""
+    fit, away = part.attrs, []
+    for loss in _best(part):
+        own = part.isel(config=np.flatnonzero(part["family"].values == loss))
+        number = np.log(own["effective"].values)
+        left = own["rsum"].values - fit["slope"] * number - fit["curvature"] * number**2
+        away += (left - left.mean()).tolist()
+    return np.abs(away)
+
+
 def title(parts):
     """The claim."""
-    told = ", ".join(f"{_optimum(parts[name])} ({name})" for name in SETS)
-    if not any(_bent(parts[name]) for name in SETS):
-        return f"An optimal effective number of negatives is {told}"
+    ends = {name: [at for at, _ in _best(parts[name]).values()] for name in SETS}
+    told = ", ".join(f"{min(at):.0f} to {max(at):.0f} ({name})" for name, at in ends.items())
     held = ", ".join(f"{parts[name].attrs['best']} ({name})" for name in SETS)
-    return f"Recall is highest at an effective number of negatives of {told}; of the numbers held, at {held}"
+    return f"Effective number of the best setting of each loss: {told}; best number held: {held}"
 
 
 def alt(parts):
     """One sentence."""
     return (
-        "Test recall against the effective number of negatives with fitted parabolas and their optimum, and "
-        "differences of recall between effective numbers that were held, for captions and emoji."
+        "Test recall against the effective number of negatives, the best setting of each loss, a parabola common to "
+        "them, and differences of recall between effective numbers that were held, for captions and emoji."
     )
 
 
 def _fitted(part):
     """The parabola in words."""
     fit, (blocks, line, bent) = part.attrs, part.attrs["r2"]
+    best = ", ".join(f"{LOSSES[loss]} {at:.1f} ({score:.1f})" for loss, (at, score) in _best(part).items())
     return (
-        f"curvature {fit['curvature']:+.2f} [{fit['low']:+.2f}, {fit['high']:+.2f}] points per squared log, optimum "
-        f"{_optimum(part)}, n = {fit['number']} settings; part of the variance explained by losses {blocks:.2f}, with "
-        f"a line {line:.2f}, with the parabola {bent:.2f}"
+        f"best settings, effective number (rsum): {best}; common parabola: curvature {fit['curvature']:+.2f} "
+        f"[{fit['low']:+.2f}, {fit['high']:+.2f}] points per squared log, apex {_optimum(part)}, settings up to "
+        f"{_distances(part).max():.0f} points from it, n = {fit['number']} settings; part of the variance explained by "
+        f"losses {blocks:.2f}, with a line {line:.2f}, with the parabola {bent:.2f}"
     )
 
 
@@ -130,14 +154,14 @@ def _held(parts, name):
     missed = ", ".join(f"{k} (ends at {at:.1f})" for k, at in _missed(part).items())
     side = "inside" if _inside(parts[name]) else "outside"
     return (
-        f"{name}: best on validation items {parts[name].attrs['best']}, {side} the interval of the optimum; test rsum "
+        f"{name}: best on validation items {parts[name].attrs['best']}, {side} the interval of the apex; test rsum "
         f"less its own, n = {number} paired seeds, resolved {clear or 'none'}; not resolvable {open_ or 'none'}; "
         f"not reached {missed or 'none'}"
     )
 
 
 def agrees(parts):
-    """Curvature and optimum of both data sets, and the numbers that were held."""
+    """Best settings, curvature and apex of both data sets, and the numbers that were held."""
     fits = "; ".join(f"{name}: {_fitted(parts[name])}" for name in SETS)
     return f"{fits}. Held, {'; '.join(_held(parts, name) for name in SETS)}."
 
@@ -148,42 +172,59 @@ def draw(parts, figure):
     for name, above, below in zip(SETS, *axes, strict=True):
         part, held = parts[name], parts[f"{name}_held"]
         _draw_settings(part, above, shades)
-        names = keys(held)
-        forest_of(held, names, below, at=[np.log2(float(k)) for k in names], upright=True, offset=0.22)
-        below.plot(np.log2(part.attrs["best"]), 0, "*", color="black", markersize=11, zorder=5)
-        for k, at in _missed(held).items():
-            end = np.log2(float(k)), difference(held, k).low
-            below.annotate(f"ends\nat {at:.0f}", end, xytext=(-4, 0), textcoords="offset points", ha="right",
-                           fontsize="small")  # fmt: skip
-        said = f"optimum {_optimum(part)}" if _bent(part) else _optimum(part)
-        above.set_title(f"{name}, settings of the losses: {said}", fontsize="medium")
-        below.set_title(f"{name}, effective number held at k: best k {part.attrs['best']} (star)", fontsize="medium")
-        above.set_ylabel("test rsum (points of 600)")
-        below.set(xlabel="effective number of negatives", ylabel="rsum less that of the best k", xlim=(-0.3, 7.3))
+        names, missed = keys(held), _missed(held)
+        forest_of(held, names, below, at=[np.log2(missed.get(k, float(k))) for k in names], upright=True, offset=0.22)
+        below.plot(np.log2(part.attrs["best"]), 0, "*", color="black", markersize=9, zorder=5)
+        for k, side in zip(sorted(missed, key=missed.get), ("right", "left"), strict=False):
+            end, away = (np.log2(missed[k]), difference(held, k).low), -4 if side == "right" else 10
+            below.annotate(f"k = {k}", end, xytext=(away, 0), textcoords="offset points", ha=side)
+        above.set_title(f"{name}: settings of the losses")
+        below.set_title(f"{name}: number held at k, best k = {part.attrs['best']} (star)")
+        below.set(xlabel="effective number of negatives (log axis)", xlim=(-0.3, 7.3))
+        below.margins(y=0.1)
         for ax in (above, below):
             if _bent(part):
                 ends = (np.log2(part.attrs[key]) for key in OPTIMUM[1:])
-                ax.axvspan(*ends, color="0.88", zorder=0, linewidth=0)
+                ax.axvspan(*ends, color="0.9", zorder=0, linewidth=0)
             ax.set_xticks([np.log2(each) for each in TICKS], [str(each) for each in TICKS])
             ax.tick_params(labelbottom=True)
             sns.despine(ax=ax)
-    handles = [Line2D([], [], color=shades[loss], marker=MARKERS[loss], linestyle="-", markeredgewidth=0, label=label)
-               for loss, label in LOSSES.items()]  # fmt: skip
-    figure.legend(handles=[*handles, *resolution_entries()], loc="outside lower center", ncols=4, frameon=False)
-    figure.suptitle(textwrap.fill(title(parts), 92))
+    axes[0][0].set_ylabel("test rsum (points of 600)")
+    axes[1][0].set_ylabel("rsum less that of the best k")
+    fitted = {loss for name in SETS for loss in _best(parts[name])}
+    handles = [
+        Line2D([], [], color=shades[loss], marker=MARKERS[loss], linestyle="-" if loss in fitted else "",
+               markerfacecolor=shades[loss] if loss in fitted else "none", label=label)
+        for loss, label in LOSSES.items()
+    ]  # fmt: skip
+    handles += [
+        Line2D([], [], marker="o", color="none", markeredgecolor="black", markersize=9, label="best of its loss"),
+        Patch(color="0.9", label="95 % interval of the apex of the common parabola"),
+        *(each for each in resolution_entries() if _shown(parts, each.get_label())),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
+    figure.suptitle(title(parts))
+
+
+def _shown(parts, label):
+    """Whether an entry of the legend has a mark in the figure."""
+    held = [difference(parts[f"{name}_held"], k) for name in SETS for k in keys(parts[f"{name}_held"])]
+    return label != "not resolvable" or not all(one.resolved for one in held)
 
 
 def _draw_settings(part, ax, shades):
     """Draw a mark for each setting, and the parabola at the height of each loss that takes part in the fit."""
-    fit, family = part.attrs, part["family"].values
+    fit, family, best = part.attrs, part["family"].values, _best(part)
     for loss in LOSSES:
         own = part.isel(config=np.flatnonzero(family == loss))
         number, score = np.log(own["effective"].values), own["rsum"].values
-        fitted = bool(np.ptp(number) > ROUNDING)
+        fitted = loss in best
         face, edge, wide = (shades[loss], "white", 0.5) if fitted else ("none", shades[loss], 1.2)
-        ax.plot(number / np.log(2), score, MARKERS[loss], color=face, markersize=6, markeredgecolor=edge,
+        ax.plot(number / np.log(2), score, MARKERS[loss], color=face, markersize=5, markeredgecolor=edge,
                 markeredgewidth=wide)  # fmt: skip
         if fitted:
+            at, top = best[loss]
+            ax.plot(np.log2(at), top, "o", color="none", markersize=9, markeredgecolor="black", zorder=6)
             height = float((score - fit["slope"] * number - fit["curvature"] * number**2).mean())
             line = np.linspace(number.min(), number.max(), 60)
             curve = height + fit["slope"] * line + fit["curvature"] * line**2

@@ -31,6 +31,8 @@ FIGURE_FILES = ("svg", "pdf", "png")
 NOTES = "inputs.json"
 # Significant digits that two machines agree on.
 SIGNIFICANT = {np.dtype(np.float64): 12, np.dtype(np.float32): 6}
+# Largest difference of sums of a few numbers about 1 whose order differs: residuals of such a size are equal.
+RESIDUAL = 1e-14
 # Changed inputs that the reason of a stale figure names.
 NAMED = 2
 PACKED_FIGURE_DATA = {"zlib": True, "complevel": 6, "shuffle": True, "fletcher32": True}
@@ -164,7 +166,8 @@ def _alike(one: object, other: object) -> bool:
         return bool((first == second).all())
     digits = SIGNIFICANT.get(first.dtype, min(SIGNIFICANT.values()))
     largest = np.abs(first, where=np.isfinite(first), out=np.zeros_like(first)).max(initial=0)
-    return np.allclose(first, second, rtol=10.0 ** (1 - digits), atol=10.0 ** (-digits) * largest, equal_nan=True)
+    floor = max(RESIDUAL, 10.0 ** (-digits) * largest)
+    return np.allclose(first, second, rtol=10.0 ** (1 - digits), atol=floor, equal_nan=True)
 
 
 def _same(one: xr.Dataset, other: xr.Dataset) -> bool:
@@ -203,7 +206,7 @@ def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: P
         values = dict.fromkeys(str(part.attrs[key]) for part in parts.values() if key in part.attrs)
         about += [f"{what}: {', '.join(values)}"] if values else []
     told, files = captions.write(module, parts), []
-    with styled():
+    with styled(printed=getattr(module, "PRINTED", False)):
         figure = Figure(figsize=getattr(module, "SIZE", (6.4, 4.4)), layout="constrained")
         module.draw(parts, figure)
         finish(figure)
