@@ -43,7 +43,7 @@ def data():
     embeddings = Embeddings(centre, centre[group] + 0.8 * noise, torch.arange(24), group)
     end = torch.tensor([-8.0, 0.0], dtype=torch.float64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["cocos.measures.landscape"], "descended", lambda *given: (end, "a minimum"))
+        patch.setattr(sys.modules["cocos.measures.landscape"], "descended", lambda *given: (end, "a minimum", True))
         warp = measures.landscape("warp", points=41)
     return {
         "eps_curve": measures.eps_curve(embeddings, "ntxent", batch_size=16),

@@ -37,7 +37,7 @@ def call(*arguments):
 @pytest.fixture
 def still(monkeypatch):
     """No descent, where only the picture is looked at."""
-    monkeypatch.setattr(sys.modules["cocos.measures.landscape"], "descended", lambda *given: (None, "not looked for"))
+    monkeypatch.setattr(sys.modules["cocos.measures.landscape"], "descended", lambda *given: (None, "not looked for", True))
 
 
 @pytest.fixture

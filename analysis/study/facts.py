@@ -159,8 +159,8 @@ def _warp() -> dict[str, Any]:
 def _accuracy() -> list[dict[str, Any]]:
     """R@1 of the warp less t at settings that a search chose, on seeds that chose nothing; the claim comes first."""
     runs, made = results.open(RESULTS / "proxies.nc"), []
-    for compared in runs.attrs["compared"].split("; "):
-        arms, both = compared.split(" minus "), []
+    for arms in json.loads(runs.attrs["comparisons"]):
+        both = []
         for name in arms:
             own = runs.isel(run=np.flatnonzero((runs["config"].values == name) & (runs["table"].values == "ablations")))
             both.append(own.sortby("seed"))

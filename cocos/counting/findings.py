@@ -31,6 +31,7 @@ class Kind:
         cure: what to try; a sentence with `{cure}` has it too.
         place: of `PLACES`.
         key: where the JSON document of the result has its numbers.
+        warns: word of warning before the sentence.
     """
 
     severity: str
@@ -39,6 +40,22 @@ class Kind:
     cure: str = ""
     place: str = "note"
     key: str = ""
+    warns: str = ""
+
+    @property
+    def warning(self) -> str:
+        """What stands before the sentence."""
+        return f"{self.warns}: " if self.warns else ""
+
+    @property
+    def ends_in_cure(self) -> bool:
+        """Whether the sentence has the cure in a part of its own, which can be left out."""
+        return CURE_APART in self.sentence
+
+    @property
+    def tells_cure(self) -> bool:
+        """Whether the sentence has the cure."""
+        return "{cure}" in self.sentence or "{Cure}" in self.sentence
 
 
 @dataclass(frozen=True)
@@ -60,6 +77,7 @@ class Finding:
         of: directions, or names of results, that it is about; none: the whole result.
         loss: label of the loss, where a result has several.
         state: `found`; `absent`, looked for and not found; or `unseen`, it could not be looked for.
+        looks: what was looked for, where it is not found; its plain data have it in the sentence alone.
     """
 
     kind: str
@@ -77,6 +95,17 @@ class Finding:
     of: tuple[str, ...] = ()
     loss: str = ""
     state: str = "found"
+    looks: str = ""
+
+    @property
+    def row(self) -> Kind:
+        """Its row of `KINDS`; of a detector, or a fault of `cocos verify`, one that says nothing."""
+        return KINDS.get(self.kind, Kind(self.severity))
+
+    @property
+    def unwarned(self) -> str:
+        """The sentence without the word of warning before it, which its severity says as well."""
+        return self.sentence.removeprefix(self.row.warning)
 
     def document(self) -> dict[str, Any]:
         """As plain data.
@@ -85,56 +114,63 @@ class Finding:
             >>> cocos.counting.findings.made("turned", width=3, rows=40).document()["severity"]
             'look'
         """
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "looks"}
 
 
+# Where a sentence has its cure in a part of its own.
+CURE_APART = "; {cure}"
 # Causes and cures that several sentences share.
 LOST_COUNT = "a count of weights says nothing here of the gradient that reaches the encoder"
 LEFT_OUT = "{file} is left out: {reason}"
-NORMS = "CAUTION: the embeddings have norms {low:.3g} to {high:.3g}"
+NORMS = "the embeddings have norms {low:.3g} to {high:.3g}"
 KINDS = {
     # Of the embeddings: made by `cocos.counting.health`.
     "collapsed": Kind(
         "stop",
         "a side of the embeddings that is one point",
-        "WARNING: the embeddings have collapsed: {sides} are one point up to rounding, so no score tells them apart; "
+        "the embeddings have collapsed: {sides} are one point up to rounding, so no score tells them apart; "
         + LOST_COUNT,
         "look where it came about, with cocos run and the earlier checkpoints",
         "first",
         "health.collapsed",
+        "WARNING",
     ),
     "mispaired": Kind(
         "stop",
         "positives that score no higher than chance",
-        "CAUTION: positives score no higher than chance: {above:.0f} % of the negatives score above them (50 % is "
+        "positives score no higher than chance: {above:.0f} % of the negatives score above them (50 % is "
         "chance), R@1 of {queries} queries {nearest:.1f} %, alignment {alignment:.2f}; either the model has learned "
         "nothing, or rows do not match those of the other side: {cure}",
         "look at their order or groups",
         "first",
         "health.at_chance",
+        "CAUTION",
     ),
     "alike": Kind(
         "stop",
         "candidates that all point almost in one direction",
-        "CAUTION: the embeddings have nearly collapsed: random pairs of candidates have a mean cosine of "
+        "the embeddings have nearly collapsed: random pairs of candidates have a mean cosine of "
         "{similarity:.3g} (above {limit:g}), so that they are hard to tell apart and no temperature helps; {cure}",
         "look since when, with cocos run and the earlier checkpoints, and lower the learning rate or warm it up there; "
         "if it was so before any training, look at a batch as the network gets it",
         "first",
         "health.alike",
+        "CAUTION",
     ),
     "turned": Kind(
         "look",
         "arrays whose columns have length 1, and whose rows do not",
-        "CAUTION: the columns have length 1 and the rows do not: rows are items, so the arrays are turned if these are "
+        "the columns have length 1 and the rows do not: rows are items, so the arrays are turned if these are "
         "{width} items of {rows} numbers; {cure}",
         "transpose them",
         "first",
+        warns="CAUTION",
     ),
     "divided norms": Kind(
         "look",
         sentence=NORMS + "; {library} divides them by their norms before {loss}, and so they are here",
         place="first",
+        warns="CAUTION",
     ),
     "raw norms": Kind(
         "look",
@@ -142,6 +178,7 @@ KINDS = {
         "vectors, {cure}, since these counts are of other scores{adapted}",
         cure="divide them by their norms first",
         place="first",
+        warns="CAUTION",
     ),
     "norms of distances": Kind(
         "note",
@@ -182,7 +219,7 @@ KINDS = {
         "look",
         "many light negatives in place of contributing ones",
         "Thin: most queries have no negative above {percent}, yet hold {idle_pull} of the pull: many light negatives "
-        "share the push, as if {effective}. Report the effective number, or a smaller eps.",
+        "share the push, as if {effective}. {Cure}.",
         "report the effective number, or a smaller eps",
         "above",
         "verdicts",
@@ -463,7 +500,7 @@ def made(
     row = KINDS[kind]
     said = numbers | dict(words or {})
     cure = row.cure.format(**said)
-    sentence = row.sentence.format(**said, cure=cure)
+    sentence = row.warning + row.sentence.format(**said, cure=cure, Cure=cure[:1].upper() + cure[1:])
     key = row.key.format(**said)
     limit, place = numbers.get("limit"), row.place
     return Finding(kind, sentence, row.severity, numbers, limit, part=part, cure=cure, place=place, key=key, of=of)

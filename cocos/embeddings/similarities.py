@@ -143,13 +143,14 @@ NORMALISED_SIDES = {
 SYMMETRIC = ("cosine", "dot", "euclidean", "squared_chord", "squared_euclidean")
 
 
-def check(embeddings: Embeddings, metric: str, file: Path | None = None) -> None:
+def check(embeddings: Embeddings, metric: str, file: Path | None = None, *, what: str = "") -> None:
     """Refuse embeddings for which the metric is not defined.
 
     Args:
         embeddings: the whole set.
         metric: one of `METRICS`.
         file: their file, named in the message.
+        what: rows that are no side of a set of embeddings, named in place of the side.
 
     Raises:
         InputError: an unknown metric, or zero vectors where the metric has directions only (the rows are named).
@@ -161,5 +162,5 @@ def check(embeddings: Embeddings, metric: str, file: Path | None = None) -> None
         open_ = (norms == 0).nonzero().flatten()  # squares of tiny entries are 0 too
         zero = open_[(matrix[open_] == 0).all(dim=1)].tolist() if len(open_) else []
         if zero:
-            where = f"{file}: {side}" if file else side
+            where = f"{file}: {what or side}" if file else what or side
             raise InputError(f"{where}: zero vector in {rows(zero)}; its cosine similarity is not defined, remove it")

@@ -72,8 +72,8 @@ SHORTEST_RADIUS = 1e-8
 SEARCHED, BISECTIONS = 512, 60
 # Line searches along circle and ray, and the smallest force that is one, in parts of the largest.
 SEARCHES, LEAST_FORCE = 40, 1e-11
-# Largest distance, in units of that between the proxies, of ends that are one; first words where they still move.
-SAME_PLACE, NOT_CONVERGED = 1e-4, "not converged"
+# Largest distance, in units of that between the proxies, of ends that are one.
+SAME_PLACE = 1e-4
 # Extrema that are examined; cells and times that each is magnified.
 EXTREMA, ZOOM, ZOOMS = 40, 6, 8
 # Relative difference of two slopes that are equal.
@@ -340,8 +340,8 @@ def landscape(
     warped = isinstance(chosen, CurveSoftmax) and (chosen.f1.height or chosen.f2.height)
     reach = FARTHEST * max(size, alpha if warped else 0.0)
     falling = (_odds if isinstance(chosen, CurveSoftmax) else _value)(chosen, plane, corners)
-    found, state = descended(functools.partial(_force, falling), places, size, reach)
-    about["converged"] = int(not state.startswith(NOT_CONVERGED))
+    found, state, settled = descended(functools.partial(_force, falling), places, size, reach)
+    about["converged"] = int(settled)
     predicted, why = None, None
     if isinstance(chosen, CurveSoftmax):
         about |= {"f1": chosen.f1.name, "f2": chosen.f2.name, "scale": chosen.scale}
@@ -475,8 +475,10 @@ def _odds(chosen: CurveSoftmax, plane: _Plane, corners: Tensor) -> Callable[[Ten
 
 def descended(
     force: Callable[[Tensor], Tensor], places: Tensor, size: float, reach: float
-) -> tuple[Tensor | None, str]:
-    """Where a descent ends that only knows the force: from several places, with ever shorter steps.
+) -> tuple[Tensor | None, str, bool]:
+    """Where a descent ends that only knows the force, in words, and whether its ends no longer move.
+
+    It starts from several places, with ever shorter steps.
 
     A step follows the mean force on a small circle, so that it slides along a kink and does not stop there. Where the
     ends still differ, line searches go on from them.
@@ -497,19 +499,19 @@ def descended(
         radius = torch.where(straight & (radius >= size / 20), 2 * radius, (radius / 2).clamp(min=least))
         far = (at - places[0]).norm(dim=1) > reach
     if bool(far.all()):
-        return None, "none: it runs away"
+        return None, "none: it runs away", True
     moved = 0.0
     if not _coincide(at, size):
         at = at.clone()
         at[~far], moved = _line_searched(force, at[~far], places[0], reach, size, weak)
     if _coincide(at, size):
-        return at.mean(dim=0), "a minimum"
+        return at.mean(dim=0), "a minimum", True
     away = (at - places[0]).norm(dim=1)
     away = torch.where(away > SHORTEST_RADIUS * size, away, 0)
     ends = " to ".join(dict.fromkeys(f"{float(end):.4g}" for end in (away.min(), away.max())))
     if moved > SAME_PLACE * size:
-        return None, f"{NOT_CONVERGED}: the ends are {ends} from the own proxy and still move"
-    return None, f"no single one: the ends lie {ends} from the own proxy"
+        return None, f"not converged: the ends are {ends} from the own proxy and still move", False
+    return None, f"no single one: the ends lie {ends} from the own proxy", True
 
 
 def _coincide(at: Tensor, size: float) -> bool:

@@ -645,13 +645,13 @@ def _notes(table: PaperTable, rows: list[_Row], bold: bool, more: Sequence[str])
 
 
 def _of_runs(runs: Sequence[xr.Dataset], rows: list[_Row], table: PaperTable) -> list[str]:
-    """Notes that tables of runs have for this table, and the paired differences that they name as `A minus B`."""
+    """Notes that tables of runs have for this table, and the paired differences of the runs that they compare."""
     found = []
-    for line in (line for data in runs if "run" in data.dims for line in str(data.attrs.get("notes", "")).splitlines()):
-        name, sign, note = line.partition(": ")
-        found += [note] if name == table.name else [] if sign and name in PAPER_TABLES else [line]
-    for said in (each for data in runs for each in str(data.attrs.get("compared", "")).split("; ")):
-        first, _, second = said.partition(" minus ")
+    for data in (data for data in runs if "run" in data.dims):
+        own = json.loads(data.attrs.get("table_notes", "{}"))
+        of_tables = {f"{name}: {note}" for name, some in own.items() for note in some}
+        found += [*(line for line in results.lines(data.attrs) if line not in of_tables), *own.get(table.name, ())]
+    for first, second in (pair for data in runs for pair in json.loads(data.attrs.get("comparisons", "[]"))):
         pair = [row.cells for label in (first, second) for row in rows if row.source == OUR_ROWS and row.label == label]
         for column in table.columns if len(pair) == 2 else ():
             if column.ranked and all(column.key in cells for cells in pair):

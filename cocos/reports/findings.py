@@ -102,9 +102,9 @@ def _absent(found: Iterable[Finding], looked: Iterable[str], unseen: Mapping[str
 def _missing(kind: str, looks: str, why: str | None) -> Finding:
     """Make the finding of a kind that is absent, or could not be looked for."""
     if why is None:
-        return Finding(kind, f"not found: {looks}", "ok", state="absent")
+        return Finding(kind, f"not found: {looks}", "ok", state="absent", looks=looks)
     numbers = {"looks": looks, "why": why}
-    return Finding(kind, f"could not be looked for: {looks} ({why})", "ok", numbers, state="unseen")
+    return Finding(kind, f"could not be looked for: {looks} ({why})", "ok", numbers, state="unseen", looks=looks)
 
 
 def _unpaired(data: xr.Dataset) -> dict[str, str]:

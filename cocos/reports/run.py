@@ -127,9 +127,14 @@ def _sentences(data: xr.Dataset) -> Iterator[str]:
     """Yield the checkpoints that were left out, and the sentences of the detectors."""
     found = [each for each in of_run(data) if each.place == "above" and each.state == "found"]
     yield from (each.sentence for each in found)
-    watched = shelf.summary(json.loads(data.attrs.get("watching", "{}")))
-    fires = any(each.key == "alarms" for each in found)
-    yield watched if fires else f"no detector fires: {watched}"
+    yield watched(data)
+
+
+def watched(data: xr.Dataset) -> str:
+    """Say how many detectors were watching a run, and that none fires where none does."""
+    said = shelf.summary(json.loads(data.attrs.get("watching", "{}")))
+    fires = any(each.key == "alarms" and each.state == "found" for each in of_run(data))
+    return said if fires else f"no detector fires: {said}"
 
 
 def following(data: xr.Dataset, given: Sequence[Path], *, kept: bool = False) -> tuple[Step, ...]:

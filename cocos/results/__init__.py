@@ -23,7 +23,7 @@ from cocos.base.matrices import Mapped
 from cocos.base.untrusted import parsed
 from cocos.counting import averages, findings
 from cocos.losses.external import units
-from cocos.results import records
+from cocos.results import older, records
 from cocos.results.rows import concat, row
 
 __all__ = ["concat", "open", "row", "save"]
@@ -40,24 +40,6 @@ KINDS_OF_WEIGHTS = {
 }
 # Compressed, with a checksum over each chunk: a damaged file is noticed where it is read.
 NETCDF_ENCODING = {"zlib": True, "complevel": 4, "fletcher32": True}
-# First letters of numbers that were parts of the push, under the names of shares, where the unit was unknown.
-FILLED_BY_PUSH = (
-    "contributing",
-    "idle",
-    "weight_",
-    "pulled_",
-    "pushed_",
-    "source_contributing",
-    "source_pulled",
-    "share",
-)
-# How the lines on embeddings began in results of version 0.1, and their kinds of findings.
-FIRST_WORDS = {
-    "WARNING: ": "collapsed",
-    "CAUTION: positives": "mispaired",
-    "CAUTION: the columns": "turned",
-    "CAUTION: the embeddings": "raw norms",
-}
 # Numbers of a direction that every Dataset of a training run has, NaN where they are unknown.
 ALWAYS_RECORDED = ("relative", "unpushed", "contributing", "idle", "queries")
 # Bytes of the largest result that is read.
@@ -107,6 +89,11 @@ def _are_entries(*texts: str) -> Callable[[Any], bool]:
     return _is_document(lambda value: isinstance(value, list) and all(map(one, value)))
 
 
+def _are_texts(value: Any) -> bool:
+    """Whether a value is a list of texts."""
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
 def _is_health(value: Any) -> bool:
     """Whether a value says how the sides of embeddings are."""
     sides = value.get("sides", {}) if isinstance(value, dict) else None
@@ -135,6 +122,10 @@ RIGHT: dict[str, Callable[[Any], bool]] = (
         "findings": _is_document(findings.right),
         "alarms": _are_entries("detector", "sentence"),
         "left_out": _are_entries("file", "reason"),
+        "table_notes": _is_document(lambda value: isinstance(value, dict) and all(map(_are_texts, value.values()))),
+        "comparisons": _is_document(
+            lambda value: isinstance(value, list) and all(_are_texts(each) and len(each) == 2 for each in value)
+        ),
         "watching": _is_document(
             lambda value: isinstance(value, dict) and all(each is None or _is_text(each) for each in value.values())
         ),
@@ -417,25 +408,6 @@ def _finite(value) -> float:
     return float(value) if _is_number(value) or isinstance(value, bool) else math.nan
 
 
-def _with_todays_numbers(data: xr.Dataset) -> xr.Dataset:
-    """Put NaN for numbers by the unit that an older version filled with parts of the push.
-
-    Findings, which version 0.1 kept as lines of text alone, are found by how these began.
-    """
-    if "findings" not in data.attrs and (notes := data.attrs.get("notes", "")):
-        known = (
-            (line, kind) for line in notes.splitlines() for start, kind in FIRST_WORDS.items() if line.startswith(start)
-        )
-        older = [findings.Finding(kind, line, findings.KINDS[kind].severity) for line, kind in known]
-        data = data.assign_attrs(findings=findings.attributes(older)["findings"])
-    if data.attrs.get("share") != "push":
-        return data
-    gone = [name for name in data.data_vars if str(name).startswith(FILLED_BY_PUSH)]
-    made = data.assign({name: data[name].astype(np.float64).where(False) for name in gone})
-    made.attrs = data.attrs | {"share": "unknown", "unit": "unknown"}
-    return made
-
-
 def open(path: Path) -> xr.Dataset:
     """Read a Dataset that `save` wrote, or the store of a `cocos.Monitor` (.jsonl), into memory.
 
@@ -462,7 +434,7 @@ def open(path: Path) -> xr.Dataset:
     except Exception as error:  # h5py, h5netcdf and xarray each have their own for each kind of damage
         reason = str(error).partition("\n")[0][:120] or type(error).__name__
         raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from error
-    return _with_todays_numbers(sound(path, found))
+    return older.as_today(sound(path, found))
 
 
 def _image(path: Path) -> bytes:

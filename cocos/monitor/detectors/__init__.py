@@ -17,12 +17,11 @@ from typing import Any, ClassVar, Protocol, cast
 from cocos.base import docstrings, ranges
 from cocos.base.errors import InputError, nearest
 from cocos.monitor.detectors._history import (
-    BEGINS,
     LOOKBACK,
-    NOT_APPLICABLE,
+    PLURALS,
     SILENCED,
-    UNSEEN_NUMBERS,
     Alarm,
+    Reason,
     Record,
     name_of,
     number,
@@ -222,7 +221,7 @@ def watching(histories: Iterable[Sequence[Record]], detectors: Iterable[Detector
     several, made = list(histories) or [[]], {name_of(each): each for each in detectors}
     found: dict[str, str | None] = {}
     for name in names():
-        reasons = [made[name].watches(each) for each in several] if name in made else [SILENCED]
+        reasons = [made[name].watches(each) for each in several] if name in made else [Reason(SILENCED)]
         found[name] = None if None in reasons else reasons[0]
     return found
 
@@ -236,18 +235,17 @@ def summary(watched: Mapping[str, str | None]) -> str:
     """
     number = sum(reason is None for reason in watched.values())
     parts = [f"{number} of {len(watched)} detectors {'was' if number == 1 else 'were'} watching"]
-    groups: dict[str, dict[str, list[str]]] = {}
-    for name, reason in watched.items():
-        if reason is not None:
-            kind, _, why = str(reason).partition(": ")
-            groups.setdefault(kind, {}).setdefault(why, []).append(name)
-    starts = (BEGINS, UNSEEN_NUMBERS, NOT_APPLICABLE, SILENCED)
-    kinds = [(k, len(kind), kind) for kind in groups for k, start in enumerate(starts) if kind.startswith(start)]
-    for *_, kind in sorted(kinds):
-        named = "; ".join(", ".join(those) + (f": {why}" if why else "") for why, those in groups[kind].items())
-        number, (verb, rest) = sum(map(len, groups[kind].values())), kind.split(" ", 1)
-        verb = verb if number == 1 else {"begins": "begin", "does": "do", "is": "are"}.get(verb, verb)
-        parts.append(f"{number} {verb} {rest} ({named})")
+    groups: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for name, text in watched.items():
+        if text is not None and (reason := Reason.kept(text)) is not None:
+            groups.setdefault((reason.kind, reason.when), {}).setdefault(reason.why, []).append(name)
+    order = list(PLURALS)
+    for kind, when in sorted(groups, key=lambda each: (order.index(each[0]), len(each[1]), each[1])):
+        those = groups[kind, when]
+        named = "; ".join(", ".join(names) + (f": {why}" if why else "") for why, names in those.items())
+        number = sum(map(len, those.values()))
+        said = kind if number == 1 else PLURALS[kind]
+        parts.append(f"{number} {said}{when and ' '}{when} ({named})")
     return "; ".join(parts)
 
 

@@ -33,8 +33,52 @@ ABSENT = {
     "reduction": "no closed form of its pull",
     "lost": "its loss is read by a closed form",
 }
-# Beginnings of the reasons why a detector does not watch: it will, its numbers are absent, its fault cannot be here.
+# Kinds of reasons why a detector does not watch, in the order in which they are told, and what several detectors do:
+# it will later, its numbers are absent, its fault cannot be here, or nobody wants it.
 BEGINS, UNSEEN_NUMBERS, NOT_APPLICABLE, SILENCED = "begins", "cannot see this loss", "does not apply", "is off"
+PLURALS = {
+    BEGINS: "begin",
+    UNSEEN_NUMBERS: "cannot see this loss",
+    NOT_APPLICABLE: "do not apply",
+    SILENCED: "are off",
+}
+
+
+class Reason(str):
+    """Why a detector does not watch, as a text that knows its parts.
+
+    Args:
+        kind: of `PLURALS`.
+        when: with what it begins; empty for another kind.
+        why: further words; empty for none.
+
+    Examples:
+        >>> from cocos.monitor.detectors._history import Reason
+        >>> reason = Reason("does not apply", why="one process trains")
+        >>> str(reason), reason.why
+        ('does not apply: one process trains', 'one process trains')
+    """
+
+    __slots__ = ("kind", "when", "why")
+
+    kind: str
+    when: str
+    why: str
+
+    def __new__(cls, kind: str, when: str = "", why: str = "") -> "Reason":
+        """Join the parts."""
+        made = super().__new__(cls, f"{kind}{when and ' '}{when}{why and ': '}{why}")
+        made.kind, made.when, made.why = kind, when, why
+        return made
+
+    @classmethod
+    def kept(cls, text: str) -> "Reason | None":
+        """That of a text that a result has kept, or a detector of others has made; None: of no known kind."""
+        if isinstance(text, cls):
+            return text
+        said, _, why = text.partition(": ")
+        kind = next((kind for kind in PLURALS if said.startswith(kind)), None)
+        return None if kind is None else cls(kind, said.removeprefix(kind).strip(), why)
 
 
 @dataclass(frozen=True)
@@ -129,27 +173,27 @@ class Watcher:
         """How many records it needs."""
         return 1 if of_checkpoints(history) else int(getattr(self, "records", 1))
 
-    def watches(self, history: Sequence[Record]) -> str | None:
+    def watches(self, history: Sequence[Record]) -> Reason | None:
         """None where it would fire at the last record if its fault were there; else why it cannot, in words."""
         if not history:
-            return f"{BEGINS} with record {self.least_records(history)}"
+            return Reason(BEGINS, f"with record {self.least_records(history)}")
         some = [*history[-LOOKBACK:], history[0]]
         lacking = [key for key in self.READS if not any(_holds(each, name) for name in key.split("|") for each in some)]
         if lacking:
             words = dict.fromkeys(ABSENT.get(key, f"no {key.partition('|')[0].replace('_', ' ')}") for key in lacking)
-            return f"{UNSEEN_NUMBERS}: {', '.join(words)}"
+            return Reason(UNSEEN_NUMBERS, why=", ".join(words))
         why = self.not_applicable(history)
-        return self.begins(history) if why is None else f"{NOT_APPLICABLE}: {why}"
+        return self.begins(history) if why is None else Reason(NOT_APPLICABLE, why=why)
 
-    def begins(self, history: Sequence[Record]) -> str | None:
+    def begins(self, history: Sequence[Record]) -> Reason | None:
         """When it begins, in words; None where it has begun."""
         steps, least = float(getattr(self, "warmup", 0)), self.least_records(history)
         if of_checkpoints(history):
             least = max(least, 2 if steps else 1)
-            return f"{BEGINS} with checkpoint {least}" if len(history) < least else None
+            return Reason(BEGINS, f"with checkpoint {least}") if len(history) < least else None
         if not warm(history, steps):
-            return f"{BEGINS} at step {step(history[0]) + steps:g}"
-        return f"{BEGINS} with record {least}" if len(history) < least else None
+            return Reason(BEGINS, f"at step {step(history[0]) + steps:g}")
+        return Reason(BEGINS, f"with record {least}") if len(history) < least else None
 
 
 def _holds(record: Record, key: str) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.monitor.detectors._history import Count, Part, Record, Watcher, number
+from cocos.monitor.detectors._history import Count, Part, Reason, Record, Watcher, number
 
 __all__ = ["Detached"]
 
@@ -38,13 +38,16 @@ class Detached(Watcher):
         "call requires_grad_(False)"
     )
 
-    def watches(self, history: Sequence[Record]) -> str | None:
+    def watches(self, history: Sequence[Record]) -> Reason | None:
         """None where it would fire at the last record if its fault were there; else why it cannot, in words."""
         why = super().watches(history)
         side = next((each["no_gradient"] for each in history[-1:] if each.get("no_gradient")), None)
         if side is None or why is None or number(history[-1], "unreached") is not None:
             return why
-        return f"{why}, and no gradient reaches the {side}: right for a frozen or a momentum encoder alone"
+        more, right = f", and no gradient reaches the {side}", "right for a frozen or a momentum encoder alone"
+        if why.why:
+            return Reason(why.kind, why.when, f"{why.why}{more}: {right}")
+        return Reason(why.kind, why.when + more, right)
 
     def words(self, history: Sequence[Record]) -> dict[str, object]:
         """The modules."""

@@ -8,6 +8,7 @@ from cocos.monitor.detectors._history import (
     Alarm,
     AtLeast0,
     Part,
+    Reason,
     Record,
     Steps,
     Watcher,
@@ -62,7 +63,7 @@ class Scale(Watcher):
     steps: Steps = 1000
     warmup: Steps = 20
 
-    def begins(self, history: Sequence[Record]) -> str | None:
+    def begins(self, history: Sequence[Record]) -> Reason | None:
         """When it begins, in words; a scale that has changed is judged at once."""
         return None if _learned(history) else super().begins(history)
 

@@ -26,16 +26,17 @@ import numpy as np
 import xarray as xr
 
 import cocos
-from cocos import losses, measures, plots, reports, results
+from cocos import measures, plots, reports, results
 from cocos.base import signatures, writing
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.training_sets import AnnotatedRows
 from cocos.counting import sharpness, verdicts
-from cocos.counting.findings import Finding
+from cocos.counting.findings import CURE_APART, Finding
 from cocos.embeddings import Embeddings
 from cocos.engine import settings
-from cocos.reports import audit, diff, findings, layout, plot_kinds, saving, terminal
+from cocos.engine.prepared import loss_for
+from cocos.reports import audit, diff, findings, layout, plot_kinds, run, saving, terminal
 from cocos.reports.layout import Step, Table
 from cocos.reports.page import queries
 
@@ -63,10 +64,6 @@ PAIRED_KINDS, WHAT_CHANGED = {"count", "evaluate", "run"}, "What changed?"
 FROM_FILES = {"count": ("loss", "eps", "batch_size", "seed"), "audit": ("loss", "batch_size", "seed"), "evaluate": ()}
 # Title of a page of two.
 PAGE_OF_TWO = "{} (A) and {} (B)"
-# Words of the line of a run on its detectors, which the findings that are absent or unseen say one by one.
-WATCHED = "detectors were watching"
-# Words before the sentence of a finding of another state.
-PREFIXES = {"absent": "not found: ", "unseen": "could not be looked for: "}
 # Attributes of a result that say where its numbers come from, and their names on the page.
 PROVENANCE = {
     **{"checkpoint_path": "file", "checkpoint_sha256": "sha256", "checkpoint_format": "format", "split": "split"},
@@ -233,7 +230,7 @@ class Page:
         some = [each for each in some if each.kind != "changed"]  # the table of the comparison has them
         if state == "unseen":
             return [*_by_reason(some), *self.missing]
-        return list(dict.fromkeys(each.sentence.removeprefix(PREFIXES.get(state, "")) for each in some))
+        return list(dict.fromkeys(each.looks or each.sentence for each in some))
 
     @property
     def severity(self) -> str:
@@ -398,22 +395,21 @@ def _by_reason(unseen: Sequence[Finding]) -> list[str]:
 
 def _apart(each: Finding) -> Finding:
     """A finding with its advice beside its sentence, or in it, but not in both; what it warns of is its severity."""
-    said = each.sentence.removeprefix("CAUTION: ").removeprefix("WARNING: ")
-    if each.cure and f"; {each.cure}" in said:
-        return replace(each, sentence=said.replace(f"; {each.cure}", ""))
-    twice = each.key == "alarms" or each.cure.lower() in said.lower()
+    said = each.unwarned
+    if each.cure and each.row.ends_in_cure:
+        return replace(each, sentence=said.replace(CURE_APART.format(cure=each.cure), ""))
+    twice = each.key == "alarms" or each.row.tells_cure
     return replace(each, sentence=said, cure="" if twice else each.cure)
 
 
 def _named(each: Finding, result: str) -> Finding:
     """A finding of one loss or one result among several, which names it."""
     if each.state != "found":
-        return replace(each, sentence=f"{each.sentence} ({each.loss})") if each.loss else each
+        of = f" ({each.loss})" if each.loss else ""
+        return replace(each, sentence=each.sentence + of, looks=each.looks and each.looks + of)
     if not (result or each.loss):
         return each
-    warned = each.sentence.startswith(("CAUTION: ", "WARNING: "))
-    said = each.sentence.partition(": ")[2] if warned else each.sentence
-    return replace(each, sentence=": ".join(filter(None, (result, each.loss, said))))
+    return replace(each, sentence=": ".join(filter(None, (result, each.loss, each.unwarned))))
 
 
 def _part(each: Finding) -> float:
@@ -550,7 +546,7 @@ def of_model(
         ('How many negatives?', '<!doctype html>')
     """
     frozen = source if isinstance(source, Checkpoint) else None
-    loss = _loss(source, loss)
+    loss = loss_for(loss, source)
     source = plot_kinds.once(frozen) if frozen else source
     given = options | {"split": split} if frozen else options
     work = _Work(source, loss, given, start, typed, [])
@@ -566,7 +562,7 @@ def of_model(
     pictures = [picture("count", [counted]), *([picture("eps_curve", [curve])] if curve is not None else [])]
     shown = reports.table("count", counted)
     told = {each.sentence for each in findings.of(counted)}
-    says = [line for line in shown.head if ("contribute" in line or "negatives" in line) and line not in told][:2]
+    says = [line for line in shown.head if line not in told][:2]
     sections = [
         PageSection("how-many", "How many negatives?", says, pictures, [replace(shown, head=(), notes=())],
                 command=work.command("count")),
@@ -639,7 +635,9 @@ def report(
     names = [each.path.name if isinstance(each, Checkpoint) else "embeddings" for each in sources]
     names = plots.wording.numbered(names)
     held = [plot_kinds.once(each) if isinstance(each, Checkpoint) else each for each in sources]
-    works = [_Work(each, _loss(each, one), options, start, typed, []) for each, one in zip(held, chosen, strict=True)]
+    works = [
+        _Work(each, loss_for(one, each), options, start, typed, []) for each, one in zip(held, chosen, strict=True)
+    ]
     compared = measures.diff(
         *held, tuple(each.loss for each in works), **works[0].known("diff") | {"names": tuple(names)}
     )
@@ -691,12 +689,6 @@ def _annotated(embeddings: Embeddings) -> AnnotatedRows | None:
     return AnnotatedRows(embeddings) if embeddings.names or embeddings.pictures else None
 
 
-def _loss(source: Checkpoint | Embeddings, loss: Any) -> Any:
-    if loss is not None and not isinstance(loss, str):
-        return loss
-    return source.loss(loss)[0] if isinstance(source, Checkpoint) else losses.load(loss or "ntxent")
-
-
 def _kind_of(data: xr.Dataset) -> str:
     """The measure that made a result, by what it alone has."""
     for kind, has in KINDS_OF_RESULTS.items():
@@ -723,7 +715,8 @@ def of_results(
         key, shown = f"{kind}-{place}", reports.table(kind, data)
         drawn = [_curves(data)] if kind == "run" else [picture(kind, [data])] if kind in plot_kinds.every() else []
         told = {each.sentence for each in findings.of(data)}
-        says = [line for line in shown.head if line not in told and WATCHED not in line]
+        told |= {run.watched(data)} if kind == "run" else set()  # those absent or unseen say it one by one
+        says = [line for line in shown.head if line not in told]
         sections.append(_answered(key, title, says, drawn, shown, (commands or {}).get(title, "")))
         if kind == "diff" and (moved := diff.tables(data)[1:]):
             sections.append(_moved(f"moved-{place}", moved))
