@@ -37,7 +37,8 @@ def call(*arguments):
 @pytest.fixture
 def still(monkeypatch):
     """No descent, where only the picture is looked at."""
-    monkeypatch.setattr(sys.modules["cocos.measures.landscape"], "descended", lambda *given: (None, "not looked for", True))
+    found = None, "not looked for", True
+    monkeypatch.setattr(sys.modules["cocos.measures.landscape"], "descended", lambda *given: found)
 
 
 @pytest.fixture

@@ -87,3 +87,101 @@ def test_a_constant_that_is_a_number_says_its_unit():
                     silent.append(f"{room}:{node.lineno}")
     assert not silent
     assert numbers > 80
+
+
+# Rooms that decide by what a finding is, words that stand for a sentence there, and what takes a text apart.
+DECIDING = ("measures", "reports", "monitor", "results")
+SENTENCES = {
+    "notes",
+    "note",
+    "sentence",
+    "sentences",
+    "reason",
+    "reasons",
+    "remark",
+    "remarks",
+    "said",
+    "line",
+    "error",
+}
+TAKES_APART = {"startswith", "endswith", "partition", "rpartition", "removeprefix", "removesuffix", "replace"}
+TAKES_APART |= {"split", "rsplit", "find", "index"}
+# Where a sentence is read all the same: file and function, and why.
+READ = {
+    ("measures/run.py", "run"): "an error of a reader names its file; whether several are of one kind",
+    ("measures/run.py", "_shared_remarks"): "a note of a reader names its file; one that all have is said once",
+    ("measures/verify.py", "_questioned"): "first line of an error of anybody's code",
+    ("measures/verification.py", "_lines_of_file"): "lines of a file",
+    ("monitor/__init__.py", "_warn"): "an error of anybody's code, told once whatever the numbers in it",
+    ("monitor/detectors/_history.py", "kept"): "a reason that a result has kept, or a detector of others has made",
+    ("reports/page/__init__.py", "_apart"): "takes the cure off, where the row of the kind says that it stands there",
+    ("reports/page/queries.py", "show"): "a row without a name is described by the reader of the data",
+    ("results/__init__.py", "open"): "first line of an error of h5py, h5netcdf or xarray",
+    ("results/older.py", "_findings"): "results of version 0.1",
+    ("results/older.py", "_of_tables"): "results of version 0.1",
+    ("results/records.py", "_begins"): "bytes of a file",
+    ("results/records.py", "_complete"): "bytes of a file",
+}
+# Where an expression has the name of its text.
+NAMED_BY = {ast.Name: "id", ast.Attribute: "attr", ast.Constant: "value"}
+
+
+def worded(node):
+    """The name by which an expression has its text: that of a variable, an attribute or an entry."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return worded(node.args[0] if node.func.attr == "get" and node.args else node.func.value)
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "str" and node.args:
+        return worded(node.args[0])
+    if isinstance(node, ast.Subscript):
+        return worded(node.slice)
+    return str(getattr(node, NAMED_BY.get(type(node), ""), ""))
+
+
+def reads_a_sentence(node):
+    """Whether an expression takes a sentence apart, or looks for words in it."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if ast.unparse(node.func.value) == "re":
+            return any(worded(each) in SENTENCES for each in node.args)
+        return node.func.attr in TAKES_APART and worded(node.func.value) in SENTENCES
+    if isinstance(node, ast.Compare):
+        looked = any(isinstance(each, ast.In | ast.NotIn) for each in node.ops)
+        words = isinstance(node.left, ast.JoinedStr) or isinstance(getattr(node.left, "value", None), str)
+        return looked and words and any(worded(each) in SENTENCES for each in node.comparators)
+    return False
+
+
+def reading(path):
+    """Functions of a file that read a sentence, the innermost ones."""
+    owner = {}
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):  # outer functions come first
+        if isinstance(node, ast.FunctionDef):
+            owner |= dict.fromkeys(ast.walk(node), node.name)
+        if reads_a_sentence(node):
+            yield owner.get(node, "")
+
+
+def test_nothing_decides_by_reading_a_sentence():
+    """A finding has a kind, a reason its parts: what is read all the same is listed, with why, and nothing else is."""
+    found = {
+        (str(path.relative_to(ROOT / "cocos")), name)
+        for room in DECIDING
+        for path in sorted((ROOT / "cocos" / room).rglob("*.py"))
+        for name in reading(path)
+    }
+    assert found == READ.keys()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'each.sentence.startswith("Sharp")',
+        'str(data.attrs.get("notes", "")).partition(": ")',
+        '"detectors" in line',
+        'f"{name}: " in each["reason"]',
+        're.search("no value", note)',
+        'str(error).removeprefix("query: ")',
+    ],
+)
+def test_what_reads_a_sentence_is_known(said):
+    assert any(map(reads_a_sentence, ast.walk(ast.parse(said))))
+    assert not any(map(reads_a_sentence, ast.walk(ast.parse('line in told and "notes" in data.attrs'))))

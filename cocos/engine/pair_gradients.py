@@ -16,6 +16,7 @@ from cocos.embeddings.sources import SOURCES
 from cocos.embeddings.teachers import Teacher
 from cocos.losses.external.guard import DETACHED, guarded, seeded
 from cocos.losses.external.sides import Annotations
+from cocos.losses.external.witness import lifted
 
 # Length of the coordinate of its own that a row gets, in parts of its norm: a power of two, exact in bfloat16.
 OWN_COORDINATE = 2.0**-8
@@ -181,10 +182,9 @@ def gradients(name: str, call: Call, rows: PairRows, rounded: torch.dtype | None
     matrix = rows.matrix
     value, plain = _gradient(name, call, read(matrix))
     norms: Tensor = matrix.norm(dim=1, keepdim=True)
-    own = OWN_COORDINATE * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device) * norms
-    lifted = torch.cat([(1 - OWN_COORDINATE**2) ** 0.5 * matrix, own], dim=1)
+    apart = lifted((1 - OWN_COORDINATE**2) ** 0.5 * matrix, OWN_COORDINATE * norms[:, 0])
     try:
-        _, found = _gradient(name, call, read(lifted))
+        _, found = _gradient(name, call, read(apart))
     except InputError:  # it has parameters of the width of the embeddings
         return PairGradients(value, plain, None)
     pairs = found[:, matrix.shape[1] :] * norms.double() / OWN_COORDINATE

@@ -25,10 +25,11 @@ PRINTED_DIRECTIONS = ("i2t", "t2i")
 # Chance that a column, or a row of a table across settings, has a bold value although none is better.
 BOLD_CHANCE = 0.05
 # Note on what bold is; a text without fonts has a mark in its place.
-BOLD_NOTE = (
-    "bold: above all other runs of its column (of its row, where settings are columns) by paired differences of the "
+OF_BOLD = (
+    ": above all other runs of its column (of its row, where settings are columns) by paired differences of the "
     f"seeds, each below {BOLD_CHANCE:g} after Holm's correction"
 )
+BOLD_NOTE = f"bold{OF_BOLD}"
 # Sources of a row.
 OUR_ROWS, PUBLISHED_ROWS = "runs", "published"
 # Coordinates of a table of runs that tell settings apart where `config` leaves them out.

@@ -12,7 +12,7 @@ import xarray as xr
 
 from cocos import results
 from cocos.base import writing
-from cocos.measures.paper_table import BOLD_NOTE
+from cocos.measures.paper_table import BOLD_NOTE, OF_BOLD
 from cocos.reports import terminal
 from cocos.reports.latex import escaped
 from cocos.reports.layout import Table
@@ -63,7 +63,8 @@ def table(data: xr.Dataset) -> Table:
     about, rows, footnotes = _written(data, shown)
     columns = (*about, *(f"{group} {name}".strip() for group, name in _groups(data)))
     notes = [f"[{letter}] {text}" for letter, text in footnotes.items()]
-    notes += ["*" + note.removeprefix("bold") if note == BOLD_NOTE else note for note in results.lines(data.attrs)]
+    starred = {BOLD_NOTE: f"*{OF_BOLD}"}
+    notes += [starred.get(note, note) for note in results.lines(data.attrs)]
     return Table(columns, tuple(map(tuple, rows)), (_title(data),), tuple(notes))
 
 

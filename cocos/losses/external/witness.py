@@ -16,6 +16,11 @@ from cocos.losses.external.embedded import Embedded
 TAG = 1e-4
 
 
+def lifted(rows: Tensor, own: Tensor) -> Tensor:
+    """Rows with a coordinate of its own for each, (N, D + N): `own`, (N,), in which every other row is 0."""
+    return torch.cat([rows, own.diag()], dim=1)
+
+
 def unfit(loss: Embedded, pairs: Pairs) -> str | None:
     """Why the weights of a loss cannot be found by added dimensions; None: they can."""
     if not loss.traits.of_its_metric:
@@ -50,7 +55,7 @@ def weights(loss: Embedded, pairs: Pairs) -> Tensor:
     query, candidate = part.query.detach(), part.candidate.detach()
     added = torch.zeros(len(candidate), len(query), dtype=query.dtype, device=query.device).requires_grad_()
     with torch.enable_grad():
-        rows = torch.cat([query, (TAG * length(query)).diag()], dim=1), torch.cat([candidate, added], dim=1)
+        rows = lifted(query, TAG * length(query)), torch.cat([candidate, added], dim=1)
         scores = METRICS[loss.metric](*rows)
         values = loss(pairs.unchecked(scores=scores, embeddings=part.with_rows(*rows))).sum(), scores.sum()
         found, slopes = (torch.autograd.grad(value, added, retain_graph=True)[0].T for value in values)
