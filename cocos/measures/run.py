@@ -333,11 +333,11 @@ def _shared_remarks(remarks: Sequence[tuple[str, list[str]]]) -> list[str]:
     """Notes on the checkpoints, (file, its notes), once where all have the same."""
     number: dict[str, list[str]] = {}
     for file, lines in remarks:
-        for line in dict.fromkeys(line.replace(file, "each checkpoint") if file else line for line in lines):
-            number.setdefault(line, []).append(file)
+        for note in dict.fromkeys(note.replace(file, "each checkpoint") if file else note for note in lines):
+            number.setdefault(note, []).append(file)
     return [
-        line if len(those) == len(remarks) else line.replace("each checkpoint", those[0])
-        for line, those in number.items()
+        note if len(those) == len(remarks) else note.replace("each checkpoint", those[0])
+        for note, those in number.items()
     ]
 
 
