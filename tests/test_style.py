@@ -101,7 +101,6 @@ SENTENCES = {
     "remark",
     "remarks",
     "said",
-    "line",
     "error",
 }
 TAKES_APART = {"startswith", "endswith", "partition", "rpartition", "removeprefix", "removesuffix", "replace"}
@@ -111,7 +110,6 @@ READ = {
     ("measures/run.py", "run"): "an error of a reader names its file; whether several are of one kind",
     ("measures/run.py", "_shared_remarks"): "a note of a reader names its file; one that all have is said once",
     ("measures/verify.py", "_questioned"): "first line of an error of anybody's code",
-    ("measures/verification.py", "_lines_of_file"): "lines of a file",
     ("monitor/__init__.py", "_warn"): "an error of anybody's code, told once whatever the numbers in it",
     ("monitor/detectors/_history.py", "kept"): "a reason that a result has kept, or a detector of others has made",
     ("reports/page/__init__.py", "_apart"): "takes the cure off, where the row of the kind says that it stands there",
@@ -119,8 +117,6 @@ READ = {
     ("results/__init__.py", "open"): "first line of an error of h5py, h5netcdf or xarray",
     ("results/older.py", "_findings"): "results of version 0.1",
     ("results/older.py", "_of_tables"): "results of version 0.1",
-    ("results/records.py", "_begins"): "bytes of a file",
-    ("results/records.py", "_complete"): "bytes of a file",
 }
 # Where an expression has the name of its text.
 NAMED_BY = {ast.Name: "id", ast.Attribute: "attr", ast.Constant: "value"}
@@ -146,7 +142,7 @@ def reads_a_sentence(node):
     if isinstance(node, ast.Compare):
         looked = any(isinstance(each, ast.In | ast.NotIn) for each in node.ops)
         words = isinstance(node.left, ast.JoinedStr) or isinstance(getattr(node.left, "value", None), str)
-        return looked and words and any(worded(each) in SENTENCES for each in node.comparators)
+        return looked and words and any(worded(each) in SENTENCES | {"line"} for each in node.comparators)
     return False
 
 

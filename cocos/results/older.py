@@ -57,9 +57,9 @@ def _findings(data: xr.Dataset) -> dict[str, Any]:
     if "findings" in data.attrs or not (notes := data.attrs.get("notes", "")):
         return {}
     known = [
-        (line, kind) for line in notes.splitlines() for start, kind in FIRST_WORDS.items() if line.startswith(start)
+        (note, kind) for note in notes.splitlines() for start, kind in FIRST_WORDS.items() if note.startswith(start)
     ]
-    made = [findings.Finding(kind, line, findings.KINDS[kind].severity) for line, kind in known]
+    made = [findings.Finding(kind, note, findings.KINDS[kind].severity) for note, kind in known]
     return {"findings": findings.attributes(made)["findings"]}
 
 
@@ -69,9 +69,9 @@ def _of_tables(data: xr.Dataset) -> dict[str, Any]:
     if "table_notes" not in data.attrs and "table" in data.variables and "run" in data.dims:
         own: dict[str, list[str]] = {}
         tables = set(map(str, data["table"].values.ravel().tolist()))
-        for name, _, note in (line.partition(": ") for line in data.attrs.get("notes", "").splitlines()):
-            if note and name in tables:
-                own.setdefault(name, []).append(note)
+        for name, _, said in (note.partition(": ") for note in data.attrs.get("notes", "").splitlines()):
+            if said and name in tables:
+                own.setdefault(name, []).append(said)
         made |= {"table_notes": json.dumps(own)} if own else {}
     if "comparisons" not in data.attrs and data.attrs.get("compared"):
         pairs = [each.split(" minus ") for each in str(data.attrs["compared"]).split("; ")]
