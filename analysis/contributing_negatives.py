@@ -47,10 +47,9 @@ def agrees(parts):
     told = []
     for name, part in parts.items():
         way = ", ".join(f"{float(idle):.0f} % ({idle['direction'].item()})" for idle in _idle(part))
-        size, drawn = part.sizes["batch"], int(part["contributing"].notnull().sum(("batch", "query")).max())
-        told.append(
-            f"{name} {way}; at most {drawn:,} queries per direction in {size} batches of {part.attrs['sample']}"
-        )
+        drawn = part["contributing"].notnull().sum(("batch", "query"))
+        number = ", ".join(f"{int(one):,} ({one['direction'].item()})" for one in drawn)
+        told.append(f"{name} {way}; n = {number} queries in {part.sizes['batch']} batches of {part.attrs['sample']}")
     hard = float(parts["triplet_sh"]["contributing"].max())
     return (
         f"Without a contributing negative at eps = {parts['ntxent'].attrs['eps']:g}: {'. '.join(told)}. "

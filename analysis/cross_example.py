@@ -175,7 +175,13 @@ def title(parts):
     gain = _gain(parts, "ce_softmax", "pr_auc")
     better = "One threshold serves all queries better after cross-example softmax"
     words = better if gain.low > 0 else "One threshold for all queries, cross-example minus sampled softmax"
-    return f"{words}: PR-AUC {gain.said('points')}"
+    found = {
+        f"{RUNS[name][0]}, {who}": _gain(parts, name, "recall", direction=way)
+        for name in SHORT
+        for way, who in (("t2i", "captions"), ("i2t", "images"))
+    }
+    clear = "; ".join(f"{label} {one.short()}" for label, one in found.items() if one.low > 0)
+    return f"{words}: PR-AUC {gain.said('points')}. R@1 rises, resolved, only with: {clear or 'none'}"
 
 
 def alt(parts):
@@ -189,7 +195,7 @@ def alt(parts):
 def agrees(parts):
     """PR-AUC, R@1 both ways and the spread, against sampled softmax."""
     test, val, told = parts["test"], parts["val"]["pr_auc"], []
-    for name in ("ce_softmax", "ce_nm"):
+    for name in ("ce_softmax", "ce_nm", "ntxent"):
         rows = [f"PR-AUC {_gain(parts, name, 'pr_auc').short()}"]
         for way, who in (("t2i", "captions"), ("i2t", "images")):
             rows.append(f"R@1 of {who} {_gain(parts, name, 'recall', direction=way).short()}")

@@ -58,7 +58,10 @@ def agrees(parts):
     ways = ", ".join(f"{name}: {part.attrs['sample']}" for name, part in parts.items())
     count = max(part.attrs["batches"] for part in parts.values())
     soft = ", ".join(f"{_at(parts['ntxent'], eps):.0f} at {eps:g}" for eps in (*MARKS, EPS[0]))
-    ranked = ", ".join(f"{_at(parts['smoothap'], eps):.2f} at {eps:g}" for eps in MARKS)
+    ranked = "; ".join(
+        f"{side} " + ", ".join(f"{_at(parts['smoothap'].sel(direction=[side]), eps):.2f} at {eps:g}" for eps in MARKS)
+        for side in parts["smoothap"]["direction"].values
+    )
     return (
         f"NT-Xent: {soft}. "
         + holds(flat, "The triplet losses do not depend on eps: any violation counts.")

@@ -13,7 +13,7 @@ DIFFERS = (
 )
 FUNCTIONS = ("t", "t^2", "sqrt", "t^1.5", "0.97", "0.5", "1.1", "2", "warp")
 WHOLE = ("t", "t^2", "sqrt", "warp")  # Fig. 3a-d
-SIZE = (11.4, 7.4)
+SIZE, PRINTED = (7.0, 5.6), True
 
 
 def data(progress):

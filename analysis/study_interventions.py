@@ -79,11 +79,18 @@ def title(parts):
     if not one.resolved:
         return f"Hard minus random negatives at the same number is {one.said('points of rsum')}"
     more = "more" if one.mean > 0 else "less"
-    second = f"{other.short()} on the emoji" if other.resolved else f"not resolvable on the emoji: {other.short()}"
+    second = f"{other.short()} (emoji)" if other.resolved else f"not resolvable on the emoji: {other.short()}"
+    alone = ", ".join(f"{_alone(parts, name).short()} ({name})" for name in SETS)
     return (
         f"At the same number of negatives the hardest are worth {abs(one.mean):.1f} points of rsum {more} than "
-        f"random ones {_bounds(one)} on the captions; {second}"
+        f"random ones {_bounds(one)} (captions), {second}; the hardest alone against all of them, NT-Xent: {alone}"
     )
+
+
+def _alone(parts, name, loss="ntxent"):
+    """Only the hardest negative less all negatives, test rsum, paired by seed."""
+    recall = parts[f"{name}_recall"]["rsum"].sel(loss=loss, arm="hard").dropna("seed")
+    return paired(*(recall.sel(k=k).values for k in (KEPT[0], EVERY)))
 
 
 def _bounds(one):
@@ -110,7 +117,11 @@ def agrees(parts):
     for name in SETS:
         mean = difference(parts[f"{name}_differences"], "mean")
         rows = "; ".join(_listed(parts, name, loss) for loss in parts[f"{name}_recall"]["loss"].values.tolist())
-        told.append(f"{name}: mean {mean.said('points')}; {rows}")
+        alone = ", ".join(
+            f"{LOSSES[loss]} {_alone(parts, name, loss).said('points')}"
+            for loss in parts[f"{name}_recall"]["loss"].values.tolist()
+        )
+        told.append(f"{name}: mean {mean.said('points')}; {rows}; only the hardest less all negatives: {alone}")
     tests = parts["tests"].attrs
     return (
         f"Hard minus random, test rsum, of {tests['candidates']} negatives. {'. '.join(told)}. p of the mean of the "

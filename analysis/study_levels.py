@@ -1,8 +1,10 @@
 """Contributing negatives and recall at five levels: one table of runs has several correlations.
 
 Each panel shows the runs of the captions at another level: checkpoints of a run, seeds of a setting, settings of a
-loss, losses, and all points together. The last panel has the rank correlations of both data sets with their 95 %
-intervals.
+loss, losses, and all points together. Between settings of a loss the points form an arch rather than a line, which a
+rank correlation says badly (see study_optimum). The last panel has the rank correlations of both data sets with their
+95 % intervals; blue also asks for the exact permutation test, which is why a bar may lie off zero and be grey: between
+losses the interval of five points is too short.
 """
 
 import textwrap

@@ -12,6 +12,7 @@ import seaborn as sns
 from matplotlib.lines import Line2D
 
 from cocos.plots.replay import UNRESOLVED_GREY
+from cocos.reports.captions import holds
 from study_tables import SETS, findings, inputs, keys, numbers, resolved, row
 
 PUBLISHED = "none; Bleeker & de Rijke 2022 count each model by its own loss"
@@ -80,7 +81,7 @@ def title(parts):
     )
     return (
         f"Correlation with final recall over all settings: own count {_said(row(end, 'contributing alone'))}, "
-        f"{COUNTS[best]} {_said(row(end, f'{best} alone'))}; early, {told}"
+        f"{COUNTS[best]} {_said(row(end, f'{best} alone'))}; early, over the same settings, {told}"
     )
 
 
@@ -103,10 +104,13 @@ def agrees(parts):
             told.append(f"{name}, {word} (step {part.attrs['step']}, n = {number} settings): {', '.join(rows)}")
     early = parts["captions_early"]
     away = ", ".join(f"{COUNTS[name]} {_said(row(early, f'{name} beyond'), 'mean')}" for name in COUNTS)
+    apart = holds(
+        "rsum_val within" not in keys(early), "Within a loss nothing is compared: validation rsum has no row there."
+    )
     return (
         f"Spearman's ρ with final test rsum over the settings of all losses. {'. '.join(told)}. Captions, early: size "
-        f"of the correlation less that of validation rsum, paired bootstrap: {away}. Exploratory, not adjusted for "
-        "the number of rows."
+        f"of the correlation less that of validation rsum, paired bootstrap: {away}. {apart} Exploratory, not adjusted "
+        "for the number of rows."
     )
 
 

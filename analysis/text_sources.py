@@ -40,10 +40,12 @@ def data(progress):
 
 
 def _largest(part):
-    """The source with the most push at the first scale, and its part."""
-    one = part["mean"].isel(scale=0)
-    place = int(np.argmax(one.values))
-    return str(one["source"].values[place]), float(one.values[place])
+    """The sources with the most push at the first scale that their seeds do not tell apart, and the largest part."""
+    one = part.isel(scale=0)
+    mean, spread = one["mean"].values, one["over_seeds"].values
+    place = int(np.argmax(mean))
+    level = mean[place] - mean <= np.hypot(spread, spread[place])
+    return " or ".join(str(source) for source in one["source"].values[level]), float(mean[place])
 
 
 def title(parts):

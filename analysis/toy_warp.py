@@ -115,8 +115,9 @@ def title(parts):
         f"{_range(ends['seen'].sel(run=run))} for α = {float(ends['alpha'].sel(run=run)):g}"
         for run in ratio["run"].values
     ]
-    short = float(ratio[-1].max()) < 1
-    words = f"The warp puts images near distance α from their proxies{', at the largest α nearer' if short else ''}"
+    near = [f"{float(ends['alpha'].sel(run=one['run'].item())):g}" for one in ratio if float(one.max()) < 1]
+    closer = f", nearer at α = {' and '.join(near)}" if near else ""
+    words = f"The warp puts images near distance α from their proxies{closer}"
     return f"{words}: mean distance {', '.join(told)}"
 
 

@@ -5,6 +5,7 @@ The query has one positive at three quarters of the range of scores (dotted) and
 """
 
 import numpy as np
+import seaborn as sns
 from matplotlib.ticker import MaxNLocator
 
 from cocos import measures, plots
@@ -25,7 +26,7 @@ LOSSES = (
 )
 # Largest weight that is drawn, in units of each loss.
 LARGEST_WEIGHT = 1.6
-SIZE = (12.4, 10.4)
+SIZE, PRINTED = (7.0, 6.2), True
 
 
 def data(progress):
@@ -63,11 +64,15 @@ def agrees(parts):
 
 def draw(parts, figure):
     """Draw one panel per loss, all with one axis of weights, in units of each loss; larger weights are cut."""
+    orange = sns.color_palette("colorblind")[1]
     for part, ax in zip(parts.values(), figure.subplots(3, 3, sharey=True).flat, strict=True):
         plots.weight_curve(part, ax=ax)
         ax.set(title=part.attrs["loss"], ylim=(-LARGEST_WEIGHT, LARGEST_WEIGHT))
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.set_xlabel(f"score ({part.attrs['metric'].replace('_', ' ')})")
+        least = min(float(part[each].min()) for each in ("negative", "positive")) / part.attrs["weight_unit"]
+        if least < -LARGEST_WEIGHT:
+            ax.annotate(f"▼ to {least:.3g}", (0.03, 0.08), xycoords="axes fraction", color=orange)
         if ax.get_subplotspec().colspan.start:
             ax.set_ylabel("")
     figure.suptitle(title(parts))
