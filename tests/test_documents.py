@@ -178,7 +178,7 @@ def wrong(line, folder):
     """The line with a file that is not there in the place of each, and with outputs that cannot be written."""
     words = line.split()
     for k, word in enumerate(words):
-        if (folder / word).is_file():
+        if (folder / word).is_file() and words[k - 1] not in {"--out", "--badge"}:
             yield [*words[:k], f"gone{Path(word).suffix}", *words[k + 1 :]]
     if (
         "--out" in {name for each in GROUP.get_command(None, words[0]).params for name in each.opts}

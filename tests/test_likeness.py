@@ -54,7 +54,7 @@ def test_spelling_is_made_alike_in_any_script():
 
 def test_names_that_were_cut_are_those_that_encode_writes():
     assert likeness.CUT_CHARACTERS == encoded.MAX_NAME
-    assert likeness.cut([encoded._short("x" * 301), encoded._short("x" * 300), "x…"]) == 1
+    assert likeness.cut([f"{'x' * (encoded.MAX_NAME - 1)}…", "x" * encoded.MAX_NAME, "x…"]) == 1
 
 
 def test_no_texts_have_no_pairs():

@@ -192,7 +192,7 @@ def test_the_temperatures_are_drawn(embeddings):
     plots.temperature_curve(data, show="idle", ax=right)
     for line, (_, one) in zip(right.lines, labels.sides(data, ["idle_fraction"]), strict=False):
         np.testing.assert_allclose(line.get_ydata(), 100 * one["idle_fraction"])
-    assert left.get_xlabel() == "temperature"
+    assert left.get_xlabel() == "temperature (embeddings frozen)"
     with pytest.raises(InputError, match="unknown show 'idles': did you mean 'idle'"):
         plots.temperature_curve(data, show="idles", ax=right)
     other = measures.temperature_curve(embeddings, losses.load("sampled_softmax"), (1, 5), batch_size=24)

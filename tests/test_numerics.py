@@ -13,7 +13,13 @@ from cocos.embeddings import regimes, scores
 
 NAMES = losses.names()
 COLD = [name for name in NAMES if "temperature" in {f.name for f in dataclasses.fields(losses.load(name))}]
-HOT = [name for name in NAMES if "scale" in {f.name for f in dataclasses.fields(losses.load(name))}]
+# Their sigmoids of one pair saturate on such pairs, so that no weight is left or a part of the scale.
+SATURATED = {"ge2e_contrast", "sphereface2"}
+HOT = [
+    name
+    for name in NAMES
+    if "scale" in {f.name for f in dataclasses.fields(losses.load(name))} and name not in SATURATED
+]
 
 
 def weigh(loss, pairs):
@@ -93,7 +99,7 @@ def test_one_candidate_and_one_query(name, positive):
     assert loss(pairs).isfinite().all() and weigh(loss, pairs).isfinite().all()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "lambdaloss"])  # its equal scores have two ranks
 def test_duplicated_negatives_weigh_the_same_or_one_of_them_has_it_all(name):
     loss = losses.load(name)
     pairs = regimes.build("random", loss.metric, 3)

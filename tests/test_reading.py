@@ -131,6 +131,7 @@ def test_every_reader_opens_files_through_reading():
 # Arguments of each command that it needs, of files that are good; "plan" reads pairs, "run" and "table" results.
 NEEDED = {
     "audit": ["two.npz"],
+    "card": ["two.npz"],
     "correlate": ["count.nc", "count.nc", "count.nc"],
     "count": ["two.npz"],
     "decompose": ["two.npz"],
@@ -171,7 +172,7 @@ SUFFIXES = {
     **dict.fromkeys(("recipe",), ("toml",)),
 }
 # Parameters that are paths of what is written, or folders of it.
-WRITTEN = ("out", "figure", "analysis")
+WRITTEN = ("out", "figure", "analysis", "badge")
 
 
 def commands():

@@ -154,7 +154,7 @@ def write(folder, kind="npz", **changed):
 
         save_file({name: value for name, value in arrays.items() if isinstance(value, np.ndarray)}, path)
     else:
-        import pyarrow as pa
+        pa = pytest.importorskip("pyarrow")
         import pyarrow.parquet as pq
 
         def lists(side):
@@ -276,7 +276,7 @@ def test_tokens_without_a_cosine_are_refused(value, said):
 
 
 def test_parquet_of_something_else_is_refused(tmp_path):
-    import pyarrow as pa
+    pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
     for columns, said in (

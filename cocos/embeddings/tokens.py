@@ -69,9 +69,10 @@ class Tokens:
         >>> tokens = cocos.Tokens(query, documents, candidate_lengths=[2, 2], query_group=[0], candidate_group=[0, 1])
         >>> tokens.scores(torch.tensor([0]), torch.tensor([0, 1]))
         tensor([[2., 1.]])
+        >>> tokens = cocos.Tokens(query.repeat(2, 1, 1), documents, candidate_lengths=[2, 2])
         >>> data = cocos.measures.count(tokens, cocos.losses.load("ntxent", temperature=1), batch_size="all")
-        >>> data["contributing"].item()
-        1.0
+        >>> data["contributing"].values.tolist()
+        [[[1.0, 1.0]]]
     """
 
     query_tokens: Tensor

@@ -85,7 +85,7 @@ def card(
     Examples:
         >>> rows = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
         >>> data = cocos.measures.card({"pairs": cocos.Embeddings(rows, rows + 0.1)}, batch_sizes=[32])
-        >>> data["state"].item(), round(float(data["R@1"]))
+        >>> data["state"].item(), round(data["R@1"].item())
         ('grows', 100)
     """
     if not sets:

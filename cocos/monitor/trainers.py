@@ -19,6 +19,7 @@ from transformers import (
 )
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from cocos.base import reading
 from cocos.base.errors import InputError
 from cocos.monitor import Monitor, callbacks
 from cocos.monitor.hold import Hold
@@ -160,7 +161,8 @@ class Watched(TrainerCallback):
             self.hold.lasts(state.max_steps * args.gradient_accumulation_steps)
             saved = self._saved(args, state)  # of the checkpoint that this training resumes, where it has one
             if state.global_step > 0 and saved.is_file():
-                self.hold.set_extra_state(json.loads(saved.read_text("utf-8")))
+                with reading.stream(saved) as stream:
+                    self.hold.set_extra_state(json.load(stream))
 
     @staticmethod
     def _saved(args: TrainingArguments, state: TrainerState) -> Path:

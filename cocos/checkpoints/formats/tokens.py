@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cocos.base import reading
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint, tables
 from cocos.checkpoints.checkpoint import holding
@@ -102,7 +103,7 @@ def _lists(file: File, names: tuple[str, ...]) -> dict[str, Any]:
         } | {each: np.array(table.column(each).filter(there).to_pylist()) for each in beside}
 
     try:
-        table = parquet.ParquetFile(path).read(list(names))
+        table = parquet.ParquetFile(reading.regular(path)).read(list(names))
         made = [side_of(table, side, name) for side, name in zip(SIDES, MATRICES, strict=True)]
     except (arrow.ArrowException, OSError, ValueError, NotImplementedError) as error:
         if isinstance(error, InputError):
