@@ -5,14 +5,16 @@ the gradient, full from 1 on.
 """
 
 import numpy as np
+from matplotlib.lines import Line2D
 
+import along_proxies
 from cocos import measures, plots
 from cocos.plots.landscape import bar
 
 PUBLISHED = "DeMoor & Prevost 2024, Fig. 5 (landscapes of several classes)"
 DIFFERS = ""
 EQ_5 = "log(1 + Σ (exp(binary) - 1))"
-SIZE = (9.4, 4.6)
+SIZE, PRINTED = (7.0, 3.7), True
 
 
 def data(progress):
@@ -54,8 +56,9 @@ def draw(parts, figure):
     panels = figure.subplots(1, len(parts))
     for part, ax in zip(parts.values(), panels, strict=True):
         plots.landscape(part, common=True, legend=False, ax=ax)
-        ax.set(
-            title=f"{part.attrs['proxies']} classes", xlabel="distance", ylabel="distance" if ax is panels[0] else ""
-        )
+        ax.set(title=f"{part.attrs['proxies']} classes", xlabel="coordinates", ylabel="")
     bar(figure, list(panels), shrink=0.9)
+    found = {label: style for label, style in along_proxies.SYMBOLS.items() if label != "minimum predicted"}
+    figure.legend(handles=[Line2D([], [], label=label, **style) for label, style in found.items()], frameon=False,
+                  loc="outside lower center", ncols=len(found))  # fmt: skip
     figure.suptitle(title(parts))

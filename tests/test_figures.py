@@ -301,7 +301,7 @@ def test_the_last_digit_of_a_machine_changes_no_file(place):
         assert np.array_equal(first, second, equal_nan=True)
         np.testing.assert_allclose(first, value, rtol=1e-11)
     np.testing.assert_array_equal(figures._digits(np.array([0.0, -np.inf])), [0.0, -np.inf])
-    assert figures._digits(np.float32([0.1234567]))[0] == np.float32(0.123457)
+    assert figures._digits(np.float32([0.12345678]))[0] == np.float32(0.1234568)
 
 
 @pytest.mark.usefixtures("one_format")

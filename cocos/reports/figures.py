@@ -32,7 +32,7 @@ NOTES = "inputs.json"
 # Relative difference of numbers that are equal: embeddings are in single precision, which machines sum in other orders.
 ALIKE_WITHIN = 1e-6
 # Significant digits that are written.
-SIGNIFICANT = {np.dtype(np.float64): 12, np.dtype(np.float32): 6}
+SIGNIFICANT = {np.dtype(np.float64): 12, np.dtype(np.float32): 7}
 # Largest difference of sums of a few numbers about 1 whose order differs: residuals of such a size are equal.
 RESIDUAL = 1e-14
 # Changed inputs that the reason of a stale figure names.
