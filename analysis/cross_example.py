@@ -87,7 +87,8 @@ def _trained(encoder, split, loss, both, seed):
     torch.manual_seed(seed)
     towers = encoders.build(*encoder)
     frame = Embeddings(*(torch.zeros(len(each), 1) for each in split.groups), *split.groups)
-    plans = [batches.plan(frame, batch_size=BATCH, seed=EPOCHS * seed + epoch).batches for epoch in range(EPOCHS)]
+    options = {"batch_size": BATCH, "copies": "keep"}  # a row of the matrix for every pair
+    plans = [batches.plan(frame, **options, seed=EPOCHS * seed + epoch).batches for epoch in range(EPOCHS)]
     schedule = [batch for plan in plans for batch in plan]
     layers = (towers.image[-1], towers.bag, towers.caption)
     steps = torch.optim.AdamW([p for layer in layers for p in layer.parameters()], lr=RATE, weight_decay=DECAY)
