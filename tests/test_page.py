@@ -471,6 +471,10 @@ def test_the_slider_shows_its_counts_and_stays_in_the_address(opened, example):
     assert tab.inner_text("#eps-counts") == shown
 
 
+def test_the_slider_names_the_directions_in_their_order(opened, plain):
+    assert opened(plain).inner_text("#eps-counts").split(". ")[1].startswith("q2c: ")
+
+
 def test_a_rectangle_on_the_map_selects_its_rows(opened, plain):
     side = plain.queries["directions"][0]
     tab = opened(plain)

@@ -742,7 +742,7 @@ def _slider(curve: xr.Dataset, counted: xr.Dataset) -> dict[str, Any]:
         for name in curve["direction"].values
     }
     start = int(np.abs(np.log(eps) - np.log(max(float(counted.attrs["eps"]), float(eps[0])))).argmin())
-    return {"eps": eps.tolist(), "directions": sides, "start": start}
+    return {"eps": eps.tolist(), "directions": sides, "order": list(sides), "start": start}
 
 
 def _what_if(work: _Work, counted: xr.Dataset, **few: Any) -> list[PageSection]:

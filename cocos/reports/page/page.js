@@ -56,16 +56,18 @@ addEventListener("afterprint", () => closed.splice(0).forEach((each) => (each.op
 // The counts at each eps are those of the file: nothing is interpolated.
 const slider = document.getElementById("eps");
 if (slider && data.curve) {
-  const { eps: steps, directions } = data.curve;
+  const { eps: steps, directions, order } = data.curve;
   const told = document.getElementById("eps-counts");
   const show = () => {
     const place = Number(slider.value);
     slider.setAttribute("aria-valuetext", steps[place].toPrecision(3));
-    const sides = Object.entries(directions).map(
-      ([name, side]) =>
+    const sides = order.map((name) => {
+      const side = directions[name];
+      return (
         `${name}: ${side.contributing[place].toFixed(2)} contribute, ` +
-        `${(100 * side.idle[place]).toFixed(1)} % of the queries have none`,
-    );
+        `${(100 * side.idle[place]).toFixed(1)} % of the queries have none`
+      );
+    });
     told.textContent = `eps = ${steps[place].toPrecision(3)}. ${sides.join("; ")}`;
   };
   const asked = Number(state.get("eps"));
