@@ -70,7 +70,7 @@ def title(parts):
     """The claim."""
     (recall, *train), (_, *test) = _at(parts, "train"), _at(parts, "test")
     worse = test[1] < test[0] and all(each[1] < each[2] for each in (train, test))
-    most = "Precision hangs on what is averaged" if worse else "Precision differs with what is averaged"
+    most = "Precision depends on the averaging" if worse else "Precision differs with the averaging"
     return (
         f"{most}: at a recall of {recall:.0f} %, the mean over queries is {train[2]:.0f} % and {test[2]:.0f} % (train, "
         f"test), but their pairs counted together {train[1]:.0f} % and {test[1]:.1f} %, against {train[0]:.0f} % and "
