@@ -1,6 +1,6 @@
 """The landscape of the warp under other parameters: where behind its proxy an embedding comes to rest, if it does.
 
-One parameter at a time differs from those of Fig. 3d. Above, three landscapes (the length of an arrow is logarithmic in
+One parameter at a time is changed from Fig. 3d. Above, three landscapes (the length of an arrow is logarithmic in
 that of the gradient, full from 1 on). Below, the loss along the line of the proxies for all settings.
 """
 

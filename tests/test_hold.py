@@ -244,6 +244,17 @@ def test_evaluation_is_not_counted_and_a_closed_hold_leaves_the_loss_alone():
     hold.close()
     train(module, hold, steps=2)
     assert module.temperature == 0.07 and not module._forward_pre_hooks and not module._forward_hooks
+    shelf = cocos.Hold("ntxent", effective=9, after=0, every=1)
+    shelf.close()
+    train("ntxent", shelf, steps=2)
+    assert shelf.history == [] and shelf.value == 0.1
+
+
+def test_a_loss_that_is_refused_is_left_as_it_was():
+    module = Contrast(*FORMS[0][:3])
+    with pytest.raises(InputError, match="only a hinge"):
+        cocos.Hold(module, idle=0.5)
+    assert not module._forward_pre_hooks and not module._forward_hooks
 
 
 def test_a_monitor_beside_it_sees_the_number_that_is_held():

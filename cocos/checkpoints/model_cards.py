@@ -60,7 +60,7 @@ def _parts(text: str) -> tuple[list[str], str]:
 
 
 def _entries(lines: list[str]) -> dict[str, list[str]]:
-    """Keys of the first level, and their value or the entries of their list; what is nested is left out."""
+    """Keys of the first level with their value, or the entries of their list; deeper levels are ignored."""
     found: dict[str, list[str]] = {}
     key = None
     for line in lines:

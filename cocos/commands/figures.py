@@ -17,7 +17,9 @@ from cocos.commands._program import command
         "analysis": option(Path, "Folder of the scripts.", Path("analysis")),
         "out": option(Path, "Folder of the figures.", Path("figures")),
         "fresh": option(bool, "Compute all data again.", False, "--fresh"),
-        "check": option(bool, "Say what is stale, why, and how long it takes; make nothing.", False, "--check"),
+        "check": option(
+            bool, "List the stale figures, why each is stale and its time; make nothing.", False, "--check"
+        ),
     },
 )
 def figures(names, analysis, out, fresh, check) -> Answer:

@@ -216,7 +216,7 @@ def of_records(
     Returns:
         Per query, dims (direction, batch, query): `contributing` and its kin, NaN where a batch has fewer queries than
         the largest one. Per batch, dims (direction, batch): the entries of the published tables. With the dimension
-        `mark`, `source` or `age` in front, those of marked candidates, of each source, and of rows of a queue by age.
+        `mark`, `source` or `age` in front, the numbers of marked candidates, of each source, and of a queue by age.
     """
     found = known(arrays(records, sizes))
     kinds, sources, ages = (

@@ -147,7 +147,7 @@ class Embeddings:
         groups: tuple[Tensor, Tensor],
         given: tuple[Tensor, Tensor],
     ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-        """Put rows of queues behind those of their side, in groups of their own or as they are given."""
+        """Append the rows of queues to their side, in the groups that are given or in new ones."""
         ages: list[Tensor | None] = [None, None]
         rows, ids, same = list(sides), list(groups), self.shared
         for k, own in enumerate(queues):

@@ -212,19 +212,21 @@ class Hold(nn.Module):
         self._reader: _Listener | None = None
         self._knob: _Knob | None = None
         self._hooks: list[Any] = []
+        self._closed = False
         module = isinstance(loss, nn.Module)
         self.loss: Any = loss if module else losses.load(loss) if isinstance(loss, str) else losses.of(loss)
         if module:
             self._knob = _knob(loss, parameter)
             self.parameter = self._knob.path
             hinge = self._knob.form == "margin"
-            self._hooks.append(loss.register_forward_pre_hook(Hook(self._begin), with_kwargs=True))
-            self._reader = _Listener(loss, self._of_module, self._due)
         else:
             self.parameter = sharpness.parameter_of(self.loss, parameter)
             hinge = bool(losses.traits(self.loss).hinge)
         if idle is not None and not hinge:
             raise InputError(f"idle: {idle:g}, but only a hinge with a margin leaves queries without a push")
+        if module:
+            self._hooks.append(loss.register_forward_pre_hook(Hook(self._begin), with_kwargs=True))
+            self._reader = _Listener(loss, self._of_module, self._due)
 
     @property
     def value(self) -> float:
@@ -233,6 +235,7 @@ class Hold(nn.Module):
 
     def close(self) -> None:
         """Leave the loss as it is now; a second time nothing happens."""
+        self._closed = True
         for each in self._hooks:
             each.remove()
         self._hooks.clear()
@@ -245,7 +248,7 @@ class Hold(nn.Module):
         Raises:
             InputError: `steps` is needed and was not given.
         """
-        if self._reader is None and torch.is_grad_enabled() and self.training:
+        if self._reader is None and not self._closed and torch.is_grad_enabled() and self.training:
             self._count()
             if self._due():
                 pairs = args[0] if args and isinstance(args[0], Pairs) else Pairs(*args, **kwargs)

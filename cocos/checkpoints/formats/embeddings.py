@@ -39,7 +39,7 @@ NAME_ARRAYS, PICTURE_ARRAYS = ("query_name", "candidate_name"), ("query_image", 
 MARK_ARRAYS, SOURCE_ARRAYS = ("query_mark", "candidate_mark"), ("query_source", "candidate_source")
 TEXT_ARRAYS = (*NAME_ARRAYS, *PICTURE_ARRAYS, *MARK_ARRAYS, *SOURCE_ARRAYS)
 GUIDE_ARRAYS, LOGQ_ARRAYS = ("guide_query", "guide_candidate"), ("logq", "query_logq")
-# Rows of a queue, and what is known of them, for each side that they are candidates of.
+# Arrays of a queue, for each side whose candidates its rows are: vectors, ages and groups.
 QUEUE_ARRAYS = {name: (name, f"{name}_age", f"{name}_group") for name in ("queue", "query_queue")}
 OF_ANY = ("marked", "mark_name", *TEXT_ARRAYS, "provenance")
 QUEUES = tuple(name for names in QUEUE_ARRAYS.values() for name in names)
