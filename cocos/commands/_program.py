@@ -225,7 +225,7 @@ def command(
 ) -> Callable[..., Command]:
     """Make a command of a function that returns an `Answer`, or None where another process speaks; see `Command`.
 
-    The function takes its options by name; `source` stands for the options that open files. All have `--seed`,
+    The function takes its options by name; `source` stands for the options that open files. Commands have `--seed`,
     `--json` and `--quiet` too. For `about` see `made`.
     """
 
