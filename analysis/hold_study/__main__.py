@@ -1,0 +1,63 @@
+"""Run the second study in the root of the repository: `python -m analysis.hold_study --help`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from typer import Argument, Option, Typer
+
+# One thread of the linear algebra, so that runs repeat to the last digit; fixed before NumPy is imported.
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+app = Typer(add_completion=False, help="The second study: is it worth holding the number of negatives?")
+say = Console(stderr=True, highlight=False).print
+
+
+def _known(part: str) -> str:
+    """The name of a part, or an end with exit code 2."""
+    from analysis.hold_study import plan
+
+    if part not in plan.PARTS:
+        print(f"part {part!r} is unknown, expected one of {', '.join(plan.PARTS)}", file=sys.stderr)
+        raise SystemExit(2)
+    return part
+
+
+@app.command()
+def run(
+    parts: Annotated[list[str] | None, Argument(help="Parts of the plan; all unless named.")] = None,
+    work: Annotated[Path, Option(help="Folder in which each row is kept as soon as it is there.")] = Path("hold-work"),
+    workers: Annotated[int, Option(help="Processes, one thread each.", min=1)] = 2,
+):
+    """Run the trainings that are not done yet, and write the results."""
+    from analysis.hold_study import plan, runner
+
+    for part in [_known(part) for part in parts or plan.PARTS]:
+        say(str(runner.run(part, work, workers, say)))
+
+
+@app.command()
+def again(
+    part: Annotated[str, Argument(help="Part of the plan.")],
+    number: Annotated[int, Option("--run", help="Number of the stack in the part.", min=0)] = 0,
+):
+    """Train one stack once more, and compare every number to the last digit (exit code 1: one differs)."""
+    from analysis.hold_study import runner
+    from cocos.base.errors import InputError
+
+    try:
+        differing, numbers, config = runner.again(_known(part), number)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None
+    for line in differing[:10]:
+        print(line)
+    same = f"{numbers - len(differing)} of {numbers} numbers are the same to the last digit"
+    print(f"{part} run {number} ({config}): {same}")
+    raise SystemExit(1 if differing else 0)
+
+
+if __name__ == "__main__":
+    app()
