@@ -14,6 +14,7 @@ import cocos
 from cocos import measures
 from cocos.base.errors import InputError
 from cocos.checkpoints.formats import shards
+from cocos.checkpoints.shard_rows import ShardRows
 from cocos.commands import app
 
 ROWS, WIDTH = 60, 8
@@ -175,13 +176,16 @@ def test_a_shard_that_is_missing_or_odd_is_named_in_one_sentence(tmp_path, damag
 
 def test_inspect_reads_headers_alone(tmp_path, monkeypatch):
     folder = write(tmp_path / "set", sides(), [7, 30], "npy")
-    monkeypatch.setattr(shards, "_values", None)
+    monkeypatch.setattr(shards, "values", None)
+    monkeypatch.setattr(ShardRows, "read", None)
     done = CliRunner().invoke(app, ["inspect", str(folder), "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["format"] == "shards"
     assert "(60, 8) float16 in 3 shards" in found["contents"]["query"]
     assert found["contents"]["rows"] == "60"
+    assert found["contents"]["layout"] == "npy"
+    assert found["contents"]["bytes"] == f"{sum(each.stat().st_size for each in folder.iterdir()):,} in 12 files"
 
 
 def test_checkpoints_of_a_training_are_no_shards(tmp_path):

@@ -23,6 +23,7 @@ from cocos import measures, results
 from cocos.base import processes
 from cocos.base.errors import InputError
 from cocos.base.processes import World
+from cocos.checkpoints.shard_rows import ShardRows
 from cocos.commands import app, main
 from cocos.embeddings import sources
 from cocos.engine import prepared
@@ -50,6 +51,26 @@ def sides():
     group = np.repeat(np.arange(50), 5)
     caption = image[group] + 0.8 * generator.normal(size=(250, 8)).astype(np.float32)
     return {"query": image, "candidate": caption, "query_group": np.arange(50), "candidate_group": group}
+
+
+def large():
+    """Two sides of 3,000 rows that are drawn in windows."""
+    generator = np.random.default_rng(8)
+    query = generator.normal(size=(3000, 6)).astype(np.float16)
+    return {"query": query, "candidate": (query + generator.normal(size=query.shape) / 2).astype(np.float16)}
+
+
+def counted_set():
+    """The count of these rows, and the rows that this process has read of one side."""
+    seen, read = [], ShardRows.read
+
+    def noted(self, index):
+        seen.append(index)
+        return read(self, index)
+
+    with patch.object(ShardRows, "read", noted):
+        found = measures.count(cocos.open("set"), "ntxent", batch_size=20, window=100)
+    return found, len(torch.cat(seen).unique())
 
 
 def runs():
@@ -89,6 +110,10 @@ def folder(tmp_path_factory):
     """A file of embeddings, and losses that fail in one of two processes."""
     folder = tmp_path_factory.mktemp("shards")
     np.savez(folder / "a.npz", **sides())
+    (folder / "set").mkdir()
+    for name, rows in large().items():
+        for number, some in enumerate(np.array_split(rows, 5)):
+            np.save(folder / "set" / f"{name}_{number}.npy", some)
     (folder / "mine.py").write_text(LOSSES)
     return folder
 
@@ -136,6 +161,16 @@ def in_one_of_several():
     assert processes.world() == World(0, 1) and processes.gather("me") == ["me"]
 
 
+def one_of_fourteen():
+    """What each of more processes than a matrix has parts does."""
+    processes.join("cpu")
+    found, read = counted_set()
+    every = processes.gather(read)
+    if processes.first():
+        Path("fourteen.pickle").write_bytes(pickle.dumps((found, every)))
+    processes.close()
+
+
 def command(*arguments):
     """The command as a process of its own has it."""
 
@@ -148,6 +183,7 @@ def command(*arguments):
 
 WORK = {  # how many processes do what
     "three": (3, in_one_of_several),
+    "fourteen": (14, one_of_fourteen),
     "unknown": (2, command("--loss", "ntxnt", "--json")),
     "killed": (2, command("--loss", "mine.py:is_killed", "--batch-size", "32")),
     "raises": (2, command("--loss", "mine.py:raises", "--batch-size", "32")),
@@ -191,7 +227,7 @@ def fork_all():
         found[name] = [
             (code, *(Path(f"{each}{k}").read_text("utf-8") for each in ("out", "err"))) for k, code in enumerate(codes)
         ]
-        for path in Path().glob("[oe][ur][tr][0-9]"):
+        for path in Path().glob("[oe][ur][tr][0-9]*"):
             path.unlink()
     print(json.dumps(found))
 
@@ -211,6 +247,16 @@ def test_three_processes_count_what_one_counts(alone, folder, forked):
         xr.testing.assert_identical(found[name], expected)
         batches.append(expected.sizes["batch"])
     assert min(batches) == 1 and max(batches) > 6 and {size % 3 for size in batches} == {0, 1, 2}
+
+
+def test_fourteen_processes_share_the_shards_of_a_set(alone, folder, forked):
+    assert forked["fourteen"] == [[0, "", ""]] * 14
+    found, read = pickle.loads((folder / "fourteen.pickle").read_bytes())
+    alone.chdir(folder)
+    expected, whole = counted_set()
+    xr.testing.assert_identical(found, expected)
+    assert whole == 3000
+    assert max(read) <= 100 + 3 * 100 < sum(read)  # the first window, and three of the thirty
 
 
 def test_the_command_prints_and_writes_once(alone, folder):

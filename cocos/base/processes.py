@@ -13,7 +13,8 @@ import io
 import os
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -130,6 +131,16 @@ def join(device: str | None = None) -> World:
         ) from None
     _seats.append(here)
     return here
+
+
+@contextmanager
+def apart() -> Generator[None]:
+    """Work alone for a while: what is counted within is not shared with the other processes."""
+    _seats.append(World(0, 1))
+    try:
+        yield
+    finally:
+        _seats.pop()
 
 
 def close() -> None:

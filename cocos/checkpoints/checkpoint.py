@@ -19,6 +19,7 @@ from cocos.checkpoints import encoders
 from cocos.checkpoints.data import Items, Source
 from cocos.checkpoints.files import File, Folder
 from cocos.embeddings import Embeddings
+from cocos.embeddings.stored import Stored
 
 
 @contextmanager
@@ -84,6 +85,7 @@ class Checkpoint:
         settings: what the vectors depend on beside the bytes of the file, for the cache; None: the built encoder says
             it (`identity`).
         recorder: words for where `recorded` was found.
+        stored: gives the rows where they are, for a set that memory need not hold; None: there is no such way.
 
     Examples:
         >>> from importlib import resources
@@ -111,6 +113,7 @@ class Checkpoint:
     proxy_labels: Tensor | None = None
     settings: str | None = None
     recorder: str = "the checkpoint"
+    stored: Callable[[], Stored | None] | None = None
 
     def __post_init__(self):
         if self.training is not None and not self.splits:

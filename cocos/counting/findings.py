@@ -457,6 +457,22 @@ KINDS = {
         "note", sentence="no interval, for none of the {number} queries has a value in both (n = 0): {values}"
     ),
     "one group alone": Kind("note", sentence="no interval, for n = {number}, of one group: {values}"),
+    # Of a count that may end early: made by `cocos.results.pieces`.
+    "known": Kind(
+        "note",
+        sentence="ended after {number} of {batches} batches: the {level:g} % interval of the mean over batches is "
+        "{width:.3g} wide (at most {limit:g} was asked for)",
+        place="below",
+        key="until",
+    ),
+    "not known yet": Kind(
+        "look",
+        sentence="all {batches} batches are counted, and the {level:g} % interval of the mean over batches is still "
+        "{width:.3g} wide (at most {limit:g} was asked for); {cure}",
+        cure="give more --batches",
+        place="below",
+        key="until",
+    ),
     "equal": Kind("note", sentence="no interval, for all n = {number} differences are {away:g}: {values}"),
     "changed": Kind(
         "look",
@@ -512,6 +528,14 @@ def attributes(found: Iterable[Finding | str]) -> dict[str, str]:
     kept = [{name: getattr(each, name) for name in KEPT_FIELDS} for each in every if isinstance(each, Finding)]
     notes = (each.sentence if isinstance(each, Finding) else each for each in every)
     return {"notes": "\n".join(notes), "findings": json.dumps(kept, default=str)}
+
+
+def added(attrs: Mapping[str, Any], more: Finding) -> dict[str, Any]:
+    """Attributes of a Dataset with one more finding after the others."""
+    own = attributes([more])
+    notes = "\n".join(filter(None, [attrs.get("notes", ""), own["notes"]]))
+    kept = json.dumps([*parsed(attrs.get("findings", "[]")), *parsed(own["findings"])], default=str)
+    return {**attrs, "notes": notes, "findings": kept}
 
 
 def noted(attrs: Mapping[str, Any]) -> list[Finding]:

@@ -2,23 +2,37 @@
 
 A batch is row numbers of queries and candidates that are seen together. It is drawn by pairs, every row of the larger
 side once in a pass; by groups, queries with their candidates; by classes, in a labelled set; or as samples against all
-class proxies. Own hard negatives are added to it.
+class proxies. Own hard negatives are added to it. Rows of a large set are shuffled in windows (`windows.py`).
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count, islice, pairwise
 from numbers import Integral
+from typing import overload
 
 import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError, Unfit, rows
 from cocos.embeddings import Embeddings
+from cocos.embeddings.windows import Windows
 
-__all__ = ["COPY_RULES", "SAMPLINGS", "Batch", "Plan", "alone", "check", "matches", "plan", "with_queues"]
+__all__ = [
+    "COPY_RULES",
+    "SAMPLINGS",
+    "Batch",
+    "MatchedRows",
+    "Plan",
+    "alone",
+    "check",
+    "matches",
+    "plan",
+    "window_of",
+    "with_queues",
+]
 
 logger = logging.getLogger(__name__)
 SAMPLINGS = ("pairs", "groups")
@@ -164,12 +178,77 @@ class Plan:
         (2, 2)
     """
 
-    batches: tuple[Batch, ...]
+    batches: Sequence[Batch]
     sample: str
     batch_size: int
     notes: tuple[str, ...] = field(default=())
     undrawn: tuple[str, ...] = field(default=())
     copies: str = "keep"
+
+
+@dataclass(frozen=True, eq=False)
+class MatchedRows(Sequence[Batch]):
+    """Batches of a set in which row i of one side matches row i of the other: each is made when it is asked for.
+
+    Args:
+        windows: the order of the rows.
+        size: pairs in a batch.
+        number: of batches.
+
+    Examples:
+        >>> from cocos.embeddings.windows import Windows
+        >>> batches = cocos.batches.MatchedRows(Windows(10, 4, seed=0), size=4, number=5)
+        >>> [batch.sizes[0] for batch in batches], batches[3].query_index.equal(batches[0].query_index)
+        ([4, 4, 2, 4, 4], False)
+    """
+
+    windows: Windows
+    size: int
+    number: int
+
+    @property
+    def in_pass(self) -> int:
+        """Batches of one pass; a single row that is left over makes none, since it has no negative."""
+        return self.windows.number // self.size + (self.windows.number % self.size > 1)
+
+    def __len__(self) -> int:
+        return self.number
+
+    @overload
+    def __getitem__(self, place: int) -> Batch: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Batch, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Batch | tuple[Batch, ...]:
+        if isinstance(place, slice):
+            return tuple(self[each] for each in range(*place.indices(self.number)))
+        place = range(self.number)[place]
+        turn, at = divmod(place, self.in_pass)
+        index = self.windows.rows(turn, at * self.size, min((at + 1) * self.size, self.windows.number))
+        return Batch(index, index, paired=True)
+
+    def window(self, place: int) -> tuple[int, int]:
+        """The pass of a batch, and its window there, in which the first of its rows stands."""
+        turn, at = divmod(place, self.in_pass)
+        return turn, int(torch.searchsorted(self.windows.edges(turn), at * self.size, right=True)) - 1
+
+
+def window_of(window: int | str | None) -> int | None:
+    """Rows of a window of draws; None for one as large as any set.
+
+    Raises:
+        InputError: it is no whole number of at least 2, or `all`.
+
+    Examples:
+        >>> cocos.batches.window_of(8), cocos.batches.window_of("all")
+        (8, None)
+    """
+    if window is None or window == WHOLE_SET:
+        return None
+    if not isinstance(window, Integral) or isinstance(window, bool) or not 2 <= window <= UNLIMITED:
+        raise InputError(f"window: {window!r}, expected a whole number of at least 2, or {WHOLE_SET}")
+    return int(window)
 
 
 def check(
@@ -219,6 +298,7 @@ def plan(
     copies: str = "once",
     matched: bool = False,
     hard: bool | None = None,
+    window: int | str | None = None,
 ) -> Plan:
     """Draw the batches of a run. Only row numbers are drawn: the embeddings stay where they are.
 
@@ -243,6 +323,8 @@ def plan(
         matched: row i of the queries must stand beside row i of the candidates, for losses that read nothing else, so
             that copies are kept.
         hard: hard negatives are drawn with the queries that name them; None: unless rows are matched.
+        window: rows that are permuted together, where there are more (see `windows.py`); None or `all`: all of them.
+            Classes of a labelled set are drawn from the whole set.
 
     Raises:
         InputError: an option out of range, or a query without any positive.
@@ -263,6 +345,7 @@ def plan(
         [(3, 2), (3, 3)]
     """
     check(sample, batch_size, batches, per_group, seed, copies)
+    held = window_of(window)
     if embeddings.is_queued:
         made = plan(
             embeddings.without_queue(),
@@ -274,6 +357,7 @@ def plan(
             copies=copies,
             matched=matched,
             hard=hard,
+            window=window,
         )
         return replace(made, batches=tuple(with_queues(batch, embeddings) for batch in made.batches))
     hard, copies = not matched if hard is None else hard, "keep" if matched else copies
@@ -290,8 +374,12 @@ def plan(
         notes.append(f"batch size {batch_size} is above the {whole} {unit} there are: all of them make one batch")
     size = min(batch_size, whole)
     generator = torch.Generator().manual_seed(seed)
-    one_pass = partial(_one_pass, embeddings, pairing, size, whole, per_group, generator, hard=hard)
-    first = list(one_pass())
+    shuffled = len(embeddings.query) if pairing is None or pairing.turned else len(embeddings.candidate)
+    windows = None if held is None or held >= shuffled or embeddings.shared else Windows(shuffled, held, seed)
+    if windows:
+        notes.append(windows.sentence)
+    one_pass = partial(_one_pass, embeddings, pairing, size, whole, per_group, generator, windows, hard=hard)
+    first = list(one_pass(0))
     if not first:
         raise InputError(
             f"batch size: {batch_size}: no batch holds two groups, so no query has a negative; take a larger one"
@@ -300,7 +388,7 @@ def plan(
         undrawn.append(f"{orphans} candidates have no query and are not drawn")
     if rest := whole - sum(number for _, number in first):
         undrawn.append(f"not drawn in a pass, for want of a negative in their batch: {rest} {unit}")
-    more = chain(first, (made for _ in count() for made in one_pass()))
+    more = chain(first, (made for turn in count(1) for made in one_pass(turn)))
     drawn = tuple(batch for batch, _ in islice(more, len(first) if batches is None else batches))
     if covered := _coverage(embeddings, drawn, matched=not hard):
         sentence, complete = covered
@@ -354,11 +442,17 @@ def _one_pass(
     whole: int,
     per_group: int | None,
     generator: torch.Generator,
+    windows: Windows | None,
+    turn: int,
     *,
     hard: bool,
 ) -> Iterator[tuple[Batch, int]]:
     """Draw a pass: batches in which a query has a negative, each with the rows that count towards its size."""
     made: Iterator[Batch] = iter(())
+
+    def shuffled(number: int) -> Tensor:
+        return torch.randperm(number, generator=generator) if windows is None else windows.rows(turn, 0, number)
+
     if embeddings.shared and size == whole:
         index = torch.randperm(whole, generator=generator)
         made = iter([Batch(index, index, paired=False)])
@@ -367,16 +461,16 @@ def _one_pass(
         per_class = per_group or max(2, min(SAMPLES_PER_CLASS, size // 2), filling)
         made = _batches_of_classes(embeddings, size, per_class, generator)
     elif embeddings.proxies:
-        made = _against_proxies(embeddings, size, generator)
+        made = _against_proxies(embeddings, size, shuffled)
     elif pairing is None:
-        made = _batches_of_queries(embeddings, size, per_group, generator)
+        made = _batches_of_queries(embeddings, size, per_group, generator, shuffled)
     sized = ((batch, len(batch.query_index)) for batch in made)
     candidate_group = embeddings.candidate_group.cpu()
     named = [
         each.cpu() if hard and each is not None else None
         for each in (embeddings.negatives, embeddings.candidate_negatives)
     ]
-    for batch, number in sized if pairing is None else _pairs(embeddings, pairing, size, generator):
+    for batch, number in sized if pairing is None else _pairs(embeddings, pairing, size, generator, shuffled):
         full = batch if all(each is None for each in named) else _with_negatives(batch, *named)
         if embeddings.proxies or _has_negatives(full, candidate_group):
             yield full, number
@@ -526,7 +620,9 @@ class Pairing:
             rows_of, places = rows_of[::-1], places[::-1]
         return cls(turned, rows_of[1], rows_of[0], places[1], places[0], paired, groups.single)
 
-    def drawn(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def drawn(
+        self, number: int, generator: torch.Generator, shuffled: Callable[[int], Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Draw one pass: the larger side in random order, a partner for each row, and the rows left over with partners.
 
         The rows of a group take turns: each of the smaller side is drawn before one of them is drawn again.
@@ -534,12 +630,13 @@ class Pairing:
         Args:
             number: rows of the larger side, with and without a partner.
             generator: of the draw.
+            shuffled: gives that many row numbers in random order.
 
         Returns:
             Rows of the larger side (L,) and their partners (L,); the rows left over, of groups with more rows on the
             smaller side, and the place in (L,) of the partner of each.
         """
-        at = torch.randperm(number, generator=generator)
+        at = shuffled(number)
         if len(self.large) < number:
             at = torch.full((number,), -1).index_copy_(0, self.large, torch.arange(len(self.large)))[at]
             at = at[at >= 0]
@@ -609,7 +706,11 @@ def _queries_are_larger(embeddings: Embeddings, queries: int, candidates: int) -
 
 
 def _pairs(
-    embeddings: Embeddings, pairing: Pairing, size: int, generator: torch.Generator
+    embeddings: Embeddings,
+    pairing: Pairing,
+    size: int,
+    generator: torch.Generator,
+    shuffled: Callable[[int], Tensor],
 ) -> Iterator[tuple[Batch, int]]:
     """Yield the batches of one pass, each with its number of rows of the larger side.
 
@@ -617,7 +718,7 @@ def _pairs(
     once, for all of its partners, unless `pairing` keeps the copies.
     """
     number = len(embeddings.query if pairing.turned else embeddings.candidate)
-    large, small, more, beside = pairing.drawn(number, generator)
+    large, small, more, beside = pairing.drawn(number, generator, shuffled)
     numbered = torch.arange(len(large)) // size
     batches = int(numbered[-1]) + 1
     left_over, distinct = [more] * batches, [True] * batches
@@ -637,12 +738,16 @@ def _pairs(
 
 
 def _batches_of_queries(
-    embeddings: Embeddings, size: int, per_group: int | None, generator: torch.Generator
+    embeddings: Embeddings,
+    size: int,
+    per_group: int | None,
+    generator: torch.Generator,
+    shuffled: Callable[[int], Tensor],
 ) -> Iterator[Batch]:
     """Yield the batches of one pass: every query once, each with `per_group` (None: all) of its candidates."""
     groups = embeddings.groups
     members, ends = groups.candidate.argsort(stable=True), groups.candidates.cumsum(0)
-    order = torch.randperm(len(groups.query), generator=generator)
+    order = shuffled(len(groups.query))
     order = order[groups.candidates[groups.query[order]] > 0]
     for query_index in order.split(size):
         asked = torch.tensor(list(dict.fromkeys(groups.query[query_index].tolist())))
@@ -701,8 +806,8 @@ def _members(group: Tensor) -> dict[int, Tensor]:
     return dict(zip(ids.tolist(), order.split(sizes.tolist()), strict=True))
 
 
-def _against_proxies(embeddings: Embeddings, size: int, generator: torch.Generator) -> Iterator[Batch]:
+def _against_proxies(embeddings: Embeddings, size: int, shuffled: Callable[[int], Tensor]) -> Iterator[Batch]:
     """Yield the batches of one pass over samples: all class proxies are candidates of every batch."""
     everything = torch.arange(len(embeddings.candidate))
-    for query_index in torch.randperm(len(embeddings.query), generator=generator).split(size):
+    for query_index in shuffled(len(embeddings.query)).split(size):
         yield Batch(query_index, everything, paired=False)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from numbers import Integral
 from typing import Any, Unpack
 
@@ -186,6 +187,16 @@ class Run:
             mine = slice(int(ends[ends <= mine.start].max()), int(ends[ends >= mine.stop].min()))
         return replace(self, plan=replace(self.plan, batches=self.plan.batches[mine])), mine.start
 
+    def pieces(self, mine: slice) -> list[slice]:
+        """Cut some batches where `part` can begin: behind those that are visited together."""
+        sizes = [max(batch.sizes) for batch in self.plan.batches]
+        if self.visited and self.visited_order != list(range(len(sizes))):
+            return [mine]
+        stacks = self.stacks() if self.visited else ()
+        ends = np.cumsum([len(stack) for stack in stacks]) if self.visited else together(sizes, STACK_ROWS)
+        edges = [mine.start, *(int(end) for end in ends if mine.start < end < mine.stop), mine.stop]
+        return [slice(*both) for both in pairwise(edges)]
+
     def views(self, stack: list[Batch], *, each_way: bool = False) -> Iterator[tuple[Callable, list[str], list]]:
         """Views of the scores of some batches: one for both directions, or one `each_way`, as with own hard negatives.
 
@@ -278,6 +289,17 @@ class Run:
             else:
                 found[name] = _copies([(each.flip() if second else each).partners for each in self.plan.batches])
         return found
+
+
+def together(sizes: Sequence[int], most: int) -> list[int]:
+    """Where groups of neighbouring batches end that have at most so many rows together, or are one batch."""
+    ends, rows = [], 0
+    for place, size in enumerate(sizes):
+        if rows and rows + size > most:
+            ends.append(place)
+            rows = 0
+        rows += size
+    return [*ends, len(sizes)]
 
 
 def _kind(batch: Batch) -> tuple[bool, bool, bool]:
@@ -391,6 +413,7 @@ def prepare_all(
     whole: bool = False,
     marks: bool = False,
     scored: bool = False,
+    window: int | str | None = None,
     **sampling: Unpack[Sampling],
 ) -> list[Run]:
     """Check everything that can be checked, then encode, then draw the batches: once for all losses, where they agree.
@@ -405,17 +428,22 @@ def prepare_all(
         marks: whether the measure reads marks, and the sources of candidates: scores of embeddings that have marks are
             not visited then; those of candidates of several sources are, where `columns.serves` says so.
         scored: whether the measure needs no vectors, so that it takes scores as well.
-        **sampling: see `cocos.sampling.Sampling`. A dtype of None is float32 for scores that are visited, whose counts
-            float64 decides, and float64 elsewhere.
+        window: rows that are permuted together where batches are drawn: see `cocos.batches.plan`.
+        **sampling: see `cocos.sampling.Sampling`; `batches` may be a `Plan`. A dtype of None is float32 for scores that
+            are visited, whose counts float64 decides, and float64 elsewhere.
 
     Raises:
         InputError: an option or an embedding that cannot be used.
         Unfit: a query without any positive, or no negative for any query.
     """
     options = DEFAULTS | sampling
-    drawn = options["batches"] is None or isinstance(options["batches"], Integral)
-    if not drawn and not (given := tuple(options["batches"])):
+    asked = options["batches"]
+    drawn = asked is None or isinstance(asked, Integral)
+    given = () if drawn else tuple(asked.batches if isinstance(asked, Plan) else asked)
+    if not drawn and not given:
         raise InputError("batches: none were given")
+    if window is not None and not drawn:
+        raise InputError("window: the batches are given, and a window is for drawing them")
     refuse_options(options, eps, drawn)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     several = [loss_for(loss, embeddings) if isinstance(loss, str) else loss for loss in several]
@@ -426,8 +454,9 @@ def prepare_all(
     if isinstance(embeddings, SCORED):
         return _of_scores(embeddings, several, checkpoint, options, eps, memory, whole=whole)
     if not drawn:
-        options["batches"] = tuple(batch.to(embeddings.query.device) for batch in given)
-    planned = functools.cache(functools.partial(_planned, embeddings, checkpoint, options))
+        moved = tuple(batch.to(embeddings.query.device) for batch in given)
+        options["batches"] = replace(asked, batches=moved) if isinstance(asked, Plan) else moved
+    planned = functools.cache(functools.partial(_planned, embeddings, checkpoint, options, window=window))
     held, made = functools.cache(embeddings.to), []
     for given_loss in several:
         loss = losses.of(given_loss)
@@ -535,13 +564,23 @@ def _needs_vectors(loss: losses.Loss, given: Scores | Tokens) -> str:
 
 
 def _planned(
-    embeddings: Embeddings, checkpoint: Checkpoint | None, options: Sampling, sample: str, matched: bool, hard: bool
+    embeddings: Embeddings,
+    checkpoint: Checkpoint | None,
+    options: Sampling,
+    sample: str,
+    matched: bool,
+    hard: bool,
+    window: int | str | None = None,
 ) -> Plan:
     """Draw the batches for a loss, or check those that are given; `sample` is how the loss is trained.
 
-    `matched` and `hard` are options of `cocos.batches.plan`.
+    `matched`, `hard` and `window` are options of `cocos.batches.plan`.
     """
     count = options["batches"]
+    if isinstance(count, Plan):
+        for batch in count.batches:
+            batches.matches(embeddings, batch)
+        return count
     if isinstance(count, tuple):
         for batch in count:
             batches.matches(embeddings, batch)
@@ -550,10 +589,17 @@ def _planned(
     drawn = {name: options[name] for name in ("batch_size", "per_group", "seed")} | {"copies": copies(options)}
     try:
         return batches.plan(
-            embeddings, sample=sample, batches=count, matched=matched, hard=hard or not matched, **drawn
+            embeddings, sample=sample, batches=count, matched=matched, hard=hard or not matched, window=window, **drawn
         )
     except Unfit as error:
         raise Unfit(f"{checkpoint.path}: {error}" if checkpoint else str(error)) from None
+
+
+def planned(ids: Embeddings, loss: losses.Loss, options: Sampling, window: int | str | None) -> Plan:
+    """Draw the batches that a loss is counted on from the groups of a set, whose vectors are not read."""
+    matching = losses.traits(loss).matching
+    rows = matching in {"rows", "columns"}
+    return _planned(ids, None, options, loss.sample, rows, matching == "columns", window)
 
 
 def _refuse_too_large(loss, largest: int, memory: int | None, *, whole: bool) -> None:

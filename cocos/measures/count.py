@@ -1,9 +1,11 @@
 """How many negatives contribute to the gradient of each query?"""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Unpack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Unpack
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor
 from cocos import losses, results
 from cocos.base import processes
 from cocos.base.errors import InputError
+from cocos.base.ranges import Positive, whole
 from cocos.checkpoints import Checkpoint
 from cocos.counting import averages, conventions, findings, marked, statistics, verdicts, weights
 from cocos.counting.marked import MarkedBatch
@@ -25,11 +28,13 @@ from cocos.counting.statistics import (
     SOURCE_STATISTICS,
 )
 from cocos.embeddings import Embeddings
+from cocos.embeddings import batches as batch_plans
 from cocos.embeddings import sources as negative_sources
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import SOURCES
+from cocos.embeddings.stored import Stored
 from cocos.embeddings.tokens import SCORED, Tokens
 from cocos.engine import devices, fused, readers, retrieval
 from cocos.engine.columns import columns
@@ -37,9 +42,10 @@ from cocos.engine.prepared import OUT_OF_RANGE, Run, passes, prepare_all, thread
 from cocos.engine.readers.columns import ColumnsReader
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
-from cocos.engine.sampling import Sampling, sampled, within
+from cocos.engine.sampling import Progress, Sampling, sampled, within
+from cocos.engine.stored_batches import drawn
 from cocos.measures.health import reports
-from cocos.results import parts, several
+from cocos.results import parts, pieces, several
 
 # Relative difference of a share and eps that rounding can turn.
 EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
@@ -58,6 +64,10 @@ def count(
     metrics: bool = False,
     n90: bool = False,
     part: str | None = None,
+    window: int | str | None = None,
+    until: Positive | None = None,
+    keep: Path | None = None,
+    queries: Annotated[int, whole(1)] | None = None,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Count the negatives that contribute to each query's gradient, in training batches, in every direction.
@@ -82,6 +92,11 @@ def count(
             in float64 unless `dtype` says otherwise, however large a batch is. So they are where the embeddings have
             marks, whose parts of the negatives and of the push are counted then.
         part: count one part of the batches, `i/n` with i from 1 to n, like 2/5; `cocos join` puts the parts together.
+        window: rows that are permuted together, or `all`. None: all, but 262,144 or four batches of a set in shards
+            that is larger.
+        until: end when the 95 % interval of the mean, over batches, is that wide or narrower, in all directions.
+        keep: folder that keeps the pieces counted so far; the same count goes on from there after it was killed.
+        queries: count so many queries of each direction, drawn by the seed, against all candidates, and no batches.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
@@ -113,46 +128,134 @@ def count(
     # The published batches keep rows of one group as negatives of each other.
     sampling["same_group"] = sampling["same_group"] or ("ignore" if standard else "negative")
     sampling["copies"] = conventions.copies(convention, sampling["copies"])
-    keep = {"visits": standard and not n90, "whole": not standard, "marks": True, "scored": True}
-    runs = prepare_all(embeddings, asked, eps=eps, **keep, **sampling)
+    options = {"eps": eps, "visits": standard and not n90, "whole": not standard, "marks": True, "scored": True}
+    how = Counting(eps, convention, n90, metrics)
+    pieced = {"part": part, "until": until, "keep": keep, "queries": queries}
+    for name, value in pieced.items():
+        if value is not None and len(asked) > 1:
+            raise InputError(f"{name} {value}: {len(asked)} losses are counted from one pass; give one loss")
+        if value is not None and name != "part" and metrics:
+            raise InputError(f"{name} {value}: metrics are of the whole set; ask cocos evaluate for them")
+    if part is not None and until is not None:
+        raise InputError(f"until {until:g}: part {part} does not know the others; count in one run, or give --batches")
+    if queries is not None:
+        return _against_all(embeddings, asked[0], how, options, pieced | {"window": window}, sampling)
+    stored = _on_disk(embeddings, sampling["batch_size"], window)
+    if stored is not None:
+        refused = {"several losses": len(asked) > 1, "metrics": metrics, "n90": False}
+        if names := [name for name, wrong in refused.items() if wrong]:
+            raise InputError(f"{stored.name} is read batch by batch, which does not go with {names[0]}")
+        return _of_stored(stored, embeddings, asked[0], how, options, pieced | {"window": window}, sampling)
+    runs = prepare_all(embeddings, asked, window=window, **options, **sampling)
     _check(runs, convention)
     if metrics and isinstance(runs[0].embeddings, SCORED):
         raise InputError("metrics: cocos.measures.evaluate has those of scores")
-    names = [] if single else several.labels(loss, [repr(run.loss) for run in runs])
-    own, whole, begin = {}, runs, 0
+    health = reports(runs)
+    if not single:
+        counts, attrs = how.labelled(runs, health, sampling["progress"])
+        names = several.labels(loss, [repr(run.loss) for run in runs])
+        return several.stacked(_same_sources(counts), attrs, names, f"Contributing negatives, {len(runs)} losses")
+    (run,), progress = runs, sampling["progress"]
+    if part is until is keep is None:
+        return how.dataset(run, health, progress)
+    every = len(run.plan.batches)
+    mine = slice(0, every) if part is None else parts.batches_of(part, every)
+
+    def count_piece(piece: slice) -> xr.Dataset:
+        own, begin = run.part(piece)
+        made = replace(how, begin=begin).dataset(own, health, progress if until is keep is None else None)
+        return made.isel(batch=slice(piece.start - begin, piece.stop - begin))
+
+    report = progress and progress("counting")
+    if until is keep is None:
+        made = count_piece(mine)
+    else:
+        kept = keep and pieces.KeptPieces(Path(keep), _identity(run.embeddings, [run.provenance(title=""), how.key]))
+        made = pieces.counted(run.pieces(mine), count_piece, kept=kept, until=until, report=report)
+    return made if part is None else made.assign_attrs(part=part, batches=every)
+
+
+def _on_disk(embeddings: Any, batch_size: int | str, window: int | str | None) -> Stored | None:
+    """The set of a checkpoint whose rows are read batch by batch: one that is not held, or is drawn in windows."""
+    found = embeddings.stored() if isinstance(embeddings, Checkpoint) and embeddings.stored else None
+    if found is None or isinstance(batch_size, str) or batch_size >= found.number:
+        return None
+    held = found.window(window, batch_size)
+    return found if not found.held or (isinstance(held, int) and held < found.number) else None
+
+
+def _identity(embeddings: Any, about: Sequence[Any]) -> str:
+    """All that the numbers of a count depend on, in one short text."""
+    made = hashlib.sha256(repr(about).encode())
+    if isinstance(embeddings, Embeddings):
+        for each in (embeddings.query_group, embeddings.candidate_group, *embeddings.norms, *embeddings.projections):
+            made.update(each.cpu().numpy().tobytes())
+    return made.hexdigest()
+
+
+def _of_stored(
+    stored: Stored,
+    checkpoint: Checkpoint,
+    loss: Any,
+    how: "Counting",
+    options: dict[str, Any],
+    pieced: dict[str, Any],
+    sampling: Sampling,
+) -> xr.Dataset:
+    """Count a set on a disk, stack by stack, each from its rows alone."""
+    part, until, keep = (pieced[name] for name in ("part", "until", "keep"))
+    loss = losses.of(checkpoint.loss(loss)[0] if isinstance(loss, str) else loss)
+    batches = drawn(stored, loss, sampling, pieced["window"])
+    every = len(batches.plan.batches)
+    mine = slice(0, every) if part is None else parts.batches_of(part, every)
+    if sampling["split"] != "train":
+        raise InputError(f"split {sampling['split']!r}: {stored.name} holds embeddings and has no splits")
+    given = sampling | {"progress": None}
+
+    def prepared_of(found: Embeddings, plan: batch_plans.Plan) -> Run:
+        (run,) = prepare_all(found, [loss], **options, **given | {"batches": plan})
+        return replace(run, checkpoint=checkpoint)
+
+    with processes.apart():
+        first, plan, _ = next(batches.read(slice(0, batches.stacks[0])))
+        run = prepared_of(first, plan)
+        health = reports([run])
+        given["dtype"] = run.dtype  # what the first rows allow is that of all
+        about = run.provenance(title="", health=json.dumps(health))
+    del first, plan, run
+
+    def count_piece(piece: slice) -> xr.Dataset:
+        begin, found = piece.start, []
+        for embeddings, plan, rows in batches.read(piece):
+            made = replace(how, begin=begin).dataset(prepared_of(embeddings, plan), health, None)
+            begin += len(plan.batches)
+            found.append(_numbered(made, rows, stored))
+        return parts.concatenated(found)
+
+    cut = batches.pieces(mine)
+    kept = keep and pieces.KeptPieces(Path(keep), _identity(None, [stored.identity, about, how.key, every]))
+    report = sampling["progress"] and sampling["progress"]("counting")
+    made = pieces.counted(cut, count_piece, kept=kept, until=until, apart=True, report=report)
     if part is not None:
-        if len(runs) > 1:
-            raise InputError(f"part {part}: {len(runs)} losses are counted from one pass; give one loss")
-        every = len(runs[0].plan.batches)
-        own = {"part": part, "batches": every}
-        mine = parts.batches_of(part, every)
-        run, begin = runs[0].part(mine)
-        runs = [run]
-    progress = sampling["progress"]
-    counted = Counting(eps, convention, n90, metrics, begin).of_runs(runs, progress and progress("counting"))
-    steps = _steps(runs[0]).tolist() if runs[0].embeddings.is_queued else ()
-    alike = {id(run.plan.batches): (run.same_group_pairs(), run.repeated()) for run in runs}
-    labels = [label for mark in runs[0].embeddings.marks.values() for label in mark.labels]
-    counts, seen = [], {}
-    for run, found in zip(runs, counted, strict=True):
-        pairs, repeated = alike[id(run.plan.batches)]
-        ranks = {}
-        if metrics:
-            how = run.loss.metric, run.dtype
-            key = *how, id(run.embeddings)
-            ranked = found.others or seen.get(key) or retrieval.ranked(run.embeddings, *how, progress)
-            seen.setdefault(key, ranked)
-            ranks = retrieval.variables(run.embeddings.directions, *ranked)
-        beside = {"repeated": repeated, "sizes": found.sizes, "marks": labels, "steps": steps}
-        counts.append(averages.of_records(found.records, pairs, zero_when_idle=not standard, **beside) | ranks)
-    known = [not np.isnan(each["idle"][1]).any() for each in counts]
-    attrs = [_attrs(*each, convention) | own for each in zip(runs, known, reports(whole), strict=True)]
-    if part is not None:
-        made = results.labelled(counts[0], attrs[0])
-        return made.isel(batch=slice(mine.start - begin, mine.stop - begin))
-    if single:
-        return results.labelled(counts[0], attrs[0])
-    return several.stacked(_same_sources(counts), attrs, names, f"Contributing negatives, {len(runs)} losses")
+        made = made.isel(batch=slice(mine.start - cut[0].start, mine.stop - cut[0].start))
+        made = parts.concatenated([made]).assign_attrs(part=part, batches=every)
+    return made
+
+
+def _numbered(data: xr.Dataset, rows: Sequence[Tensor], stored: Stored) -> xr.Dataset:
+    """Give the queries of a stack their row numbers, and those of their groups, in the whole set."""
+    own = data["query_index"].values
+    index, group = (np.full(own.shape, np.nan) for _ in range(2))
+    for k, row in zip(range(len(own)), rows, strict=False):
+        there = ~np.isnan(own[k])
+        found = row[torch.from_numpy(own[k][there]).long()]
+        index[k][there], group[k][there] = found.numpy(), stored.group(k, found).numpy()
+    changed = {"query_index": index, "query_group": group}
+    return data.assign({name: (data[name].dims, values, data[name].attrs) for name, values in changed.items()})
+
+
+def _against_all(embeddings, loss, how, options, pieced, sampling):
+    raise InputError("queries")
 
 
 def _check(runs: Sequence[Run], convention: str) -> None:
@@ -256,6 +359,41 @@ class Counting:
     n90: bool
     metrics: bool
     begin: int = 0
+
+    @property
+    def key(self) -> tuple:
+        """What is counted, in the identity of a kept piece."""
+        return self.eps, self.convention, self.n90
+
+    def dataset(self, run: Run, health: list[dict], progress: Progress | None) -> xr.Dataset:
+        """Count the batches of one loss."""
+        counts, attrs = self.labelled([run], health, progress)
+        return results.labelled(counts[0], attrs[0])
+
+    def labelled(
+        self, runs: Sequence[Run], health: list[dict], progress: Progress | None
+    ) -> tuple[list[dict[str, tuple]], list[dict]]:
+        """Count the batches of several losses: variables and attributes of each."""
+        counted = self.of_runs(runs, progress and progress("counting"))
+        steps = _steps(runs[0]).tolist() if runs[0].embeddings.is_queued else ()
+        alike = {id(run.plan.batches): (run.same_group_pairs(), run.repeated()) for run in runs}
+        labels = [label for mark in runs[0].embeddings.marks.values() for label in mark.labels]
+        counts: list[dict[str, tuple]] = []
+        seen: dict[tuple, Any] = {}
+        for run, found in zip(runs, counted, strict=True):
+            pairs, repeated = alike[id(run.plan.batches)]
+            ranks = {}
+            if self.metrics:
+                how = run.loss.metric, run.dtype
+                key = *how, id(run.embeddings)
+                ranked = found.others or seen.get(key) or retrieval.ranked(run.embeddings, *how, progress)
+                seen.setdefault(key, ranked)
+                ranks = retrieval.variables(run.embeddings.directions, *ranked)
+            beside = {"repeated": repeated, "sizes": found.sizes, "marks": labels, "steps": steps}
+            idle = self.convention != "standard"
+            counts.append(averages.of_records(found.records, pairs, zero_when_idle=idle, **beside) | ranks)
+        known = [not np.isnan(each["idle"][1]).any() for each in counts]
+        return counts, [_attrs(*each, self.convention) for each in zip(runs, known, health, strict=True)]
 
     def published(self, run: Run) -> bool:
         """Whether a published counter is repeated, which reads whole batches."""
@@ -516,6 +654,7 @@ def document(data: xr.Dataset) -> dict:
         "share": attrs.get("share", "unit"),
         "convention": attrs["convention"],
         **averages.drawn(data, full),
+        **pieces.until_document(attrs, list(directions)),
         "same_group_pairs": int(data["same_group_pairs"].sum()),
         "not_drawn": results.lines(attrs, "undrawn"),
         "batches_without_active_queries": int(without.any("direction").sum()) if known else None,

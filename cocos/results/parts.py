@@ -14,7 +14,7 @@ from cocos.base.errors import InputError, rows
 from cocos.counting import averages
 from cocos.counting.statistics import BY_NAME
 
-__all__ = ["batches_of", "join"]
+__all__ = ["batches_of", "concatenated", "join"]
 
 MOST_PARTS = 100_000  # parts of a count
 # Attributes that parts of one count may differ in: the place of a file, the number of a part, what its batches showed.
@@ -87,7 +87,7 @@ def join(parts: Sequence[xr.Dataset], names: Sequence[str] = ()) -> xr.Dataset:
                 f"{held[place][0]} has {part.sizes['batch']} batches, expected {wanted.stop - wanted.start} of part "
                 f"{place}/{every}; count it again"
             )
-    return _concatenated(ordered)
+    return concatenated(ordered)
 
 
 def _difference(one: xr.Dataset, other: xr.Dataset) -> str:
@@ -107,7 +107,7 @@ def _difference(one: xr.Dataset, other: xr.Dataset) -> str:
     return ""
 
 
-def _concatenated(parts: Sequence[xr.Dataset]) -> xr.Dataset:
+def concatenated(parts: Sequence[xr.Dataset]) -> xr.Dataset:
     """Put the batches of parts behind each other; NaN follows the last query of a batch that has fewer."""
     widest = max(part.sizes["query"] for part in parts)
     unknown = [part for part in parts if part.attrs.get("share") == "unknown"]

@@ -1,16 +1,16 @@
 """A folder of shards that are one set: numbered .npy of each side, or numbered .npz, .safetensors or parquet.
 
-Names and headers alone are read until the rows are asked for. Then rows of large sets go, shard by shard, into one
-file without a name in the temporary folder, which is mapped and goes with the process: memory stays that of one shard.
+Names and headers alone are read here. A count then reads the rows of its batches (`embeddings/stored.py`). What needs
+all rows has them in memory or, of a large set, in one file without a name in the temporary folder, which is mapped and
+goes with the process.
 """
 
-import math
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base import reading, tensor_files
+from cocos.base import reading
 from cocos.base.errors import InputError
-from cocos.base.matrices import npy_header
-from cocos.checkpoints import Checkpoint, inventory, tables
+from cocos.checkpoints import Checkpoint, shard_rows
 from cocos.checkpoints.checkpoint import holding
 from cocos.checkpoints.files import File, Folder
 from cocos.checkpoints.formats import embeddings as single
+from cocos.checkpoints.shard_rows import FLOATS, Shard, ShardRows, native, values
 from cocos.embeddings import Embeddings
+from cocos.embeddings.stored import Stored
 
 # Names of the arrays of shards, as columns of parquet and before the number of a .npy, and what they are here.
 MATRICES = {
@@ -33,30 +34,23 @@ MATRICES = {
     **{"img_emb": "query", "text_emb": "candidate", "embedding": "embeddings"},
 }
 GROUPS = {**{name: name for name in (*single.GROUP_ARRAYS, *single.LABEL_ARRAYS)}, "label": "labels"}
+# Texts of the rows, as `Embeddings.names` has them.
+NAMES = {name: name for name in single.NAME_ARRAYS} | {"query_text": "query_name", "candidate_text": "candidate_name"}
+NAMES |= {"text": "row_name", "name": "row_name"}  # of a labelled set
+LOGQ = {name: name for name in single.LOGQ_ARRAYS}
 SCALES = {name: f"{name}_scale" for name in ("embeddings", "query", "candidate", "proxies")}  # of rows of int8
-SHARD_ARRAYS = MATRICES | GROUPS | {name: name for name in SCALES.values()}
+VECTORS = GROUPS | NAMES | LOGQ | {name: name for name in SCALES.values()}
+SHARD_ARRAYS = MATRICES | VECTORS
 DIGITS = "0123456789"
 # More digits than a number of a shard has.
 LONGEST_NUMBER = 12
 # Words before the number of a checkpoint of a training, of which each is a set by itself.
 NO_SHARD = re.compile(r"(step|iter|iteration|epoch|checkpoint|ckpt|model|seed|run)s?$", re.IGNORECASE)
-KINDS = ("npz", "safetensors", "parquet")
+KINDS = tuple(kind for kind in shard_rows.KINDS if kind != "npy")
 # `cocos inspect` takes no sha256: it would read everything.
 UNREAD = True
-# Bytes of the rows of one side from which on they are mapped and not held in memory.
+# Bytes of the rows of one side from which on they are not held in memory.
 MIN_MAPPED = 2**30
-ROWS_AT_ONCE = 2**16  # rows of a parquet file that are read at once
-FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
-
-
-@dataclass(frozen=True)
-class Shard:
-    """An array of one file: its name there, rows and width, and dtype."""
-
-    file: str
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
 
 
 def recognises(file: File | Folder) -> bool:
@@ -118,58 +112,9 @@ def _whole(folder: Folder, name: str, files: list[tuple[int, str, int | None]]) 
 
 
 def _headers(folder: Folder, name: str) -> list[Shard]:
-    """The arrays of a file by its header alone."""
+    """The arrays of a file of the folder by its header alone."""
     folder.size(name)  # refuses a link out of the folder
-    path, kind = folder.path / name, name.rpartition(".")[2]
-    try:
-        return HEADERS[kind](path, name)
-    except InputError:
-        raise
-    except Exception as error:  # numpy, zipfile and pyarrow each have their own for a damaged file
-        reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{path} is a damaged shard ({reason}); write or copy it again") from None
-
-
-def _of_npy(path: Path, name: str) -> list[Shard]:
-    with reading.stream(path) as stream:
-        shape, fortran, dtype = npy_header(stream)
-        held = os.fstat(stream.fileno()).st_size - stream.tell()
-    if dtype.hasobject or fortran:
-        odd = "Python objects, which only a pickle can load" if dtype.hasobject else "columns before rows"
-        raise InputError(f"{path} holds {odd}; save numbers, rows first: numpy.save(FILE, array)")
-    if held != (said := math.prod(shape) * dtype.itemsize):
-        raise ValueError(f"{held} bytes of numbers, of which its header describes {said}")
-    return [Shard(name, "", shape, str(dtype))]
-
-
-def _of_npz(path: Path, name: str) -> list[Shard]:
-    return [Shard(name, each.name, each.shape, each.dtype) for each in inventory.tensors(File(path))]
-
-
-def _of_safetensors(path: Path, name: str) -> list[Shard]:
-    with reading.stream(path) as stream:
-        places = tensor_files.header(stream, os.fstat(stream.fileno()).st_size).places
-    return [Shard(name, each, shape, str(dtype).removeprefix("torch.")) for each, (dtype, shape, *_) in places.items()]
-
-
-def _columns(path: Path, name: str) -> list[Shard]:
-    """The columns of a parquet file that have names of arrays; vectors are lists of a fixed size."""
-    parquet, arrow = tables.pyarrow(str(path), "pyarrow.parquet"), tables.pyarrow(str(path))
-    file, found = parquet.ParquetFile(reading.regular(path)), []
-    for field in file.schema_arrow:
-        rows = file.metadata.num_rows
-        if arrow.types.is_fixed_size_list(field.type):
-            kind = str(field.type.value_type).replace("halffloat", "float16").replace("double", "float64")
-            kind = "float32" if kind == "float" else kind
-            found.append(Shard(name, field.name, (rows, field.type.list_size), kind))
-        elif field.name in MATRICES:
-            raise InputError(f"{path}, {field.name}: {field.type}, expected a fixed-size list of floats")
-        elif field.name in GROUPS:
-            found.append(Shard(name, field.name, (rows,), str(field.type)))
-    return found
-
-
-HEADERS = {"npy": _of_npy, "npz": _of_npz, "safetensors": _of_safetensors, "parquet": _columns}
+    return shard_rows.headers(folder.path / name, list(VECTORS), list(MATRICES))
 
 
 def _inventory(folder: Folder) -> dict[str, list[Shard]]:
@@ -180,86 +125,46 @@ def _inventory(folder: Folder) -> dict[str, list[Shard]]:
             every = _headers(folder, file)
             held = {name if name in SHARD_ARRAYS else each.name: each for each in every}
             known = {SHARD_ARRAYS[each]: shard for each, shard in held.items() if each in SHARD_ARRAYS}
-            before = {role for role in found if found[role][0].file.endswith(file.rpartition(".")[2])}
+            before = {role for role in found if found[role][0].kind == file.rpartition(".")[2]}
             if name not in SHARD_ARRAYS and found and known.keys() != before:
                 lacking = ", ".join(sorted(known.keys() ^ before))
                 raise InputError(f"{folder.path / file}: {lacking} is not in all shards; write it again like the first")
             for role, shard in known.items():
                 found.setdefault(role, []).append(shard)
-    for role, shards in found.items():
-        for each in shards:
-            first, wanted = shards[0], 2 if role in MATRICES.values() else 1
-            if len(each.shape) != wanted or each.shape[1:] != first.shape[1:] or each.dtype != first.dtype:
-                raise InputError(
-                    f"{folder.path / each.file}: {role} is {each.dtype} {each.shape}, and {first.dtype} {first.shape} "
-                    f"in {first.file}; expected {'(rows, width)' if wanted == 2 else '(rows,)'} of one dtype and width"
-                )
     return found
 
 
-def _values(folder: Folder, shard: Shard) -> Iterator[Any]:
-    """The values of a shard, as tensors of some rows; of text, and of numbers of parquet, arrays."""
-    folder.size(shard.file)  # refuses a link out of the folder
-    path, kind = folder.path / shard.file, shard.file.rpartition(".")[2]
-    if [each for each in _headers(folder, shard.file) if each.name == shard.name] != [shard]:
-        raise InputError(f"{path} changed while it was read; wait until it is written, and try again")
-    if kind == "parquet":
-        yield from _of_parquet(path, shard)
-    elif kind == "npy":
-        with reading.stream(path) as stream:
-            shape, _, dtype = npy_header(stream)
-            raw = bytearray(math.prod(shape) * dtype.itemsize)
-            tensor_files.fill(stream, torch.frombuffer(raw, dtype=torch.uint8)) if raw else None
-        yield _native(np.frombuffer(raw, dtype).reshape(shape))
-    else:
-        value = single.arrays_of(File(path), [shard.name])[shard.name]
-        yield _native(value) if isinstance(value, np.ndarray) else value
+def _refuse_odd(held: dict[str, list[Shard]]) -> None:
+    """Refuse a shard of another width or dtype than the first of its array."""
+    for role, shards in held.items():
+        first, matrix = shards[0], role in MATRICES.values()
+        for each in shards:
+            fits = len(each.shape) == (2 if matrix else 1) and each.shape[1:] == first.shape[1:]
+            text = not matrix and each.dtype.startswith(("<U", "|S", "<S")) and first.dtype[:2] == each.dtype[:2]
+            if not fits or (each.dtype != first.dtype and not text):
+                raise InputError(
+                    f"{each.path}: {role} is {each.dtype} {each.shape}, and {first.dtype} {first.shape} "
+                    f"in {first.path.name}; expected {'(rows, width)' if matrix else '(rows,)'} of one dtype and width"
+                )
 
 
-def _native(values: np.ndarray) -> Any:
-    """An array as a tensor, in the byte order of the machine; text stays as it is."""
-    if values.dtype.kind not in "fiub":
-        return values
-    return torch.from_numpy(np.array(values, dtype=values.dtype.newbyteorder("="), copy=None))
-
-
-def _of_parquet(path: Path, shard: Shard) -> Iterator[Any]:
-    parquet = tables.pyarrow(str(path), "pyarrow.parquet")
-    file = parquet.ParquetFile(reading.regular(path))
-    for some in file.iter_batches(ROWS_AT_ONCE, columns=[shard.name]):
-        column = some.column(0)
-        values = column.flatten() if len(shard.shape) == 2 else column
-        if column.null_count or values.null_count or len(values) != len(column) * math.prod(shard.shape[1:]):
-            raise InputError(f"{path}, {shard.name}: a value is missing; write every row whole")
-        found = np.asarray(values.to_numpy(zero_copy_only=False))
-        found = np.array(values.to_pylist() if found.dtype == object else found)
-        yield _native(found.reshape(-1, *shard.shape[1:]))
-
-
-def _joined(folder: Folder, role: str, shards: list[Shard], scale: Tensor | None) -> Tensor:
+def _joined(path: Path, role: str, rows: ShardRows) -> Tensor:
     """The rows of all shards in one matrix, mapped where it is large."""
-    rows, width = sum(each.shape[0] for each in shards), shards[0].shape[1]
-    dtype = FLOATS.get(shards[0].dtype, torch.float32)
-    size = rows * width * dtype.itemsize
-    made = torch.empty(rows, width, dtype=dtype) if size < MIN_MAPPED else _mapped(folder, role, rows, width, dtype)
-    at = 0
-    for shard in shards:
-        for some in _values(folder, shard):
-            into = made[at : at + len(some)]
-            if scale is not None:
-                torch.mul(some.float(), scale if len(scale) == 1 else scale[at : at + len(some), None], out=into)
-            else:
-                into.copy_(some)
-            at += len(some)
+    (number, width), dtype = rows.shape, rows.dtype
+    size = number * width * dtype.itemsize
+    made = torch.empty(number, width, dtype=dtype) if size < MIN_MAPPED else _mapped(path, role, number, width, dtype)
+    for start in range(0, number, step := max(1, MIN_MAPPED // (16 * width))):
+        index = torch.arange(start, min(start + step, number))
+        made[start : start + step] = rows.read(index)
     return made
 
 
-def _mapped(folder: Folder, role: str, rows: int, width: int, dtype: torch.dtype) -> Tensor:
+def _mapped(path: Path, role: str, rows: int, width: int, dtype: torch.dtype) -> Tensor:
     """An empty matrix in a file without a name in the temporary folder, which goes with the process."""
     size, place = rows * width * dtype.itemsize, tempfile.gettempdir()
     if (free := shutil.disk_usage(place).free) < size:
         raise InputError(
-            f"{folder.path}: {role} has {size:,} bytes, of which {place} has room for {free:,}; "
+            f"{path}: {role} has {size:,} bytes, of which {place} has room for {free:,}; "
             "set TMPDIR to a folder of a larger disk"
         )
     with tempfile.TemporaryFile(dir=place) as file:
@@ -268,61 +173,115 @@ def _mapped(folder: Folder, role: str, rows: int, width: int, dtype: torch.dtype
     return torch.from_numpy(held).view(dtype).reshape(rows, width)
 
 
-def _ids(folder: Folder, shards: list[Shard]) -> Any:
-    """Groups, labels or scales of all shards."""
-    every = [np.asarray(some) for shard in shards for some in _values(folder, shard)]
-    values = np.concatenate(every)
-    return values if values.dtype.kind in "US" else _native(values)
+def _ids(shards: Sequence[Shard]) -> Any:
+    """Groups, labels, names or scales of all shards."""
+    found = np.concatenate([np.asarray(some) for shard in shards for some in values(shard)])
+    return found if found.dtype.kind in "USO" else native(found)
 
 
 def read(file: Folder, data=None) -> Checkpoint:
-    """Read the headers of shards; their rows when they are encoded."""
+    """Read the headers of shards; their rows when they are counted or encoded."""
     if data is not None:
         raise InputError(f"data {data}: {file.path} holds embeddings already and needs no data")
     held = _inventory(file)
+    clip = any(each.path.name.startswith("img_emb") for each in held.get("query", ()))
+    return of_arrays(file.path, held, ("i2t", "t2i") if clip else ("q2c", "c2q"), "shards")
+
+
+def of_arrays(path: Path, held: dict[str, list[Shard]], directions: tuple[str, ...], kind: str) -> Checkpoint:
+    """The set whose arrays are these shards.
+
+    Args:
+        path: of the folder or file that names them.
+        held: shards of each array, by its name in `SHARD_ARRAYS`, in the order of their rows.
+        directions: of two sides.
+        kind: name of the format.
+    """
+    _refuse_odd(held)
     labelled = "embeddings" in held
     for name in ("embeddings", "labels") if labelled else single.TWO_SIDED:
         if name not in held:
-            raise InputError(f"{file.path} has shards of {', '.join(sorted(held))}, and none of {name}; add them")
+            raise InputError(f"{path} has shards of {', '.join(sorted(held))}, and none of {name}; add them")
     for name, scale in SCALES.items():
         whole = name in held and held[name][0].dtype == "int8"
         if name in held and not whole and held[name][0].dtype not in FLOATS:
-            raise InputError(f"{file.path}: {name} is {held[name][0].dtype}, expected floats, or int8 with {scale}")
+            raise InputError(f"{path}: {name} is {held[name][0].dtype}, expected floats, or int8 with {scale}")
         if whole and scale not in held:
-            raise InputError(f"{file.path}: {name} is int8 without {scale}; a row is its int8 times its scale")
-    rows = {name: sum(each.shape[0] for each in shards) for name, shards in held.items()}
-    if not labelled and "query_group" not in held and rows["query"] != rows["candidate"]:
+            raise InputError(f"{path}: {name} is int8 without {scale}; a row is its int8 times its scale")
+    numbers = {name: sum(each.shape[0] for each in shards) for name, shards in held.items()}
+    _refuse_lengths(path, held, numbers)
+    contents = {
+        name: f"({', '.join(map(str, (numbers[name], *shards[0].shape[1:])))}) {shards[0].dtype} in {len(shards)} "
+        f"shards, {shards[0].path.name} to {shards[-1].path.name}"
+        for name, shards in held.items()
+    }
+    states = {each.path: os.stat(reading.regular(each.path)) for shards in held.values() for each in shards}
+    whole = sum(each.st_size for each in states.values())
+    layout = " and ".join(sorted({each.kind for shards in held.values() for each in shards}))
+    contents |= {"rows": f"{max(numbers.values()):,}", "bytes": f"{whole:,} in {len(states)} files", "layout": layout}
+    rows = {
+        name: ShardRows(tuple(shards), partial(_ids, held[SCALES[name]]) if shards[0].dtype == "int8" else None)
+        for name, shards in held.items()
+        if name in MATRICES.values()
+    }
+
+    def ids(names: Sequence[str]) -> dict[str, Any]:
+        return {name: _ids(held[name]) for name in names if name in held}
+
+    def found() -> Embeddings:
+        made: dict[str, Any] = {name: _joined(path, name, each) for name, each in rows.items()}
+        made |= ids([*GROUPS.values(), *LOGQ]) | {"names": _names(held, labelled and "proxies" not in held)}
+        return Embeddings.labelled(**made) if labelled else Embeddings(**made, directions=directions)
+
+    def stored() -> Stored | None:
+        if "proxies" in held:
+            return None
+        own = [name for name in (*(("labels",) if labelled else single.GROUP_ARRAYS), *LOGQ) if name in held]
+        sides = ("embeddings",) if labelled else single.TWO_SIDED
+        size = max(rows[name].shape[0] * rows[name].shape[1] * rows[name].dtype.itemsize for name in sides)
+        times = [(each.name, about.st_size, about.st_mtime_ns) for each, about in sorted(states.items())]
+        return Stored(
+            name=str(path),
+            query=rows[sides[0]],
+            candidate=None if labelled else rows["candidate"],
+            ids=partial(ids, own) if own else None,
+            directions=("s2s",) if labelled else directions,
+            identity=repr(times),
+            held=size < MIN_MAPPED,
+        )
+
+    return Checkpoint(
+        path=path,
+        sha256="",
+        format=kind,
+        contents=contents,
+        embedder=holding(path, "embeddings", found),
+        stored=stored,
+        notes=(f"{path}: sha256 is not taken: a set of shards is opened by its headers",),
+    )
+
+
+def _refuse_lengths(path: Path, held: dict[str, list[Shard]], numbers: dict[str, int]) -> None:
+    """Refuse arrays that do not have a value for each row, and sides without groups that are not equally long."""
+    owner = {"labels": "embeddings", "row_name": "embeddings", "proxy_labels": "proxies", "logq": "candidate"}
+    for name in held.keys() & {*VECTORS.values()}:
+        side = owner.get(name, name.rpartition("_")[0])
+        own = {numbers.get(side), 1} if name in SCALES.values() else {numbers.get(side)}
+        if side in numbers and numbers[name] not in own:
+            raise InputError(f"{path}: {name} has {numbers[name]:,} rows and {side} {numbers[side]:,}; give one a row")
+    if "query" in held and "query_group" not in held and numbers["query"] != numbers["candidate"]:
         for one, other in zip(held["query"], held["candidate"], strict=False):
             if one.shape[0] != other.shape[0]:
                 raise InputError(
-                    f"{file.path}: {one.file} has {one.shape[0]:,} rows and {other.file} {other.shape[0]:,}; without "
-                    "groups row i of the queries matches row i of the candidates"
+                    f"{path}: {one.path.name} has {one.shape[0]:,} rows and {other.path.name} {other.shape[0]:,}; "
+                    "without groups row i of the queries matches row i of the candidates"
                 )
-    clip = any(each.file.rpartition("/")[2].startswith("img_emb") for each in held.get("query", ()))
-    contents = {
-        name: f"({', '.join(map(str, (rows[name], *shards[0].shape[1:])))}) {shards[0].dtype} in {len(shards)} shards, "
-        f"{shards[0].file} to {shards[-1].file}"
-        for name, shards in held.items()
-    }
-    files = {each.file for shards in held.values() for each in shards}
-    contents |= {"rows": f"{max(rows.values()):,}", "bytes": f"{sum(map(file.size, files)):,} in {len(files)} files"}
 
-    def found() -> Embeddings:
-        made = {}
-        for name, shards in held.items():
-            if name in MATRICES.values():
-                int8 = shards[0].dtype == "int8"
-                made[name] = _joined(file, name, shards, _ids(file, held[SCALES[name]]).float() if int8 else None)
-            elif name not in SCALES.values():
-                made[name] = _ids(file, shards)
-        made |= {"directions": ("i2t", "t2i")} if clip else {}
-        return Embeddings.labelled(**made) if labelled else Embeddings(**made)
 
-    return Checkpoint(
-        path=file.path,
-        sha256="",
-        format="shards",
-        contents=contents,
-        embedder=holding(file.path, "embeddings", found),
-        notes=(f"{file.path}: sha256 is not taken: a set of shards is opened by its headers",),
-    )
+def _names(held: dict[str, list[Shard]], single_side: bool) -> Any:
+    """Texts of the rows, where there are any."""
+    names = ("row_name",) if "embeddings" in held else single.NAME_ARRAYS
+    found = [held.get(name) and [str(each) for each in _ids(held[name])] for name in names]
+    if "embeddings" in held:
+        return found[0] if single_side else found[0] and (found[0], None)
+    return tuple(found) if any(found) else None

@@ -1,0 +1,373 @@
+"""A set on a disk is read for its batches alone; pieces outlive a kill, and a count ends when it is known."""
+
+import json
+import os
+import signal
+import sys
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import children
+import cocos
+from cocos import measures, results
+from cocos.base.errors import InputError
+from cocos.checkpoints import shard_rows
+from cocos.checkpoints.formats import shards
+from cocos.checkpoints.shard_rows import ShardRows
+from cocos.commands import app
+from cocos.embeddings.batches import MatchedRows
+from cocos.embeddings.windows import Windows
+from cocos.results import parts, pieces
+
+ROWS, WIDTH = 500, 8
+# What two sets differ in that have the same rows.
+OF_A_FILE = ("checkpoint_path", "checkpoint_format", "checkpoint_sha256", "notes", "health")
+
+
+def sides(dtype=np.float16):
+    """Two sides, row i of which belong together."""
+    generator = np.random.default_rng(4)
+    query = generator.normal(size=(ROWS, WIDTH)).astype(dtype)
+    return {"query": query, "candidate": (query + generator.normal(size=query.shape) / 2).astype(dtype)}
+
+
+def write(folder, arrays, cuts, kind="npy"):
+    """Write arrays as shards, cut at some rows."""
+    folder.mkdir()
+    rows = len(next(iter(arrays.values())))
+    for number, (start, stop) in enumerate(pairwise([0, *sorted(cuts), rows])):
+        part = {name: values[start:stop] for name, values in arrays.items()}
+        if kind == "npy":
+            for name, values in part.items():
+                np.save(folder / f"{name}_{number}.npy", values)
+        elif kind == "safetensors":
+            tensors = {name: torch.as_tensor(values).clone() for name, values in part.items()}
+            safetensors.torch.save_file(tensors, folder / f"{number:04d}.safetensors")
+        elif kind == "parquet":
+            arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+            columns = {
+                name: arrow.FixedSizeListArray.from_arrays(arrow.array(values.reshape(-1)), values.shape[1])
+                for name, values in part.items()
+            }
+            parquet.write_table(arrow.table(columns), folder / f"{number:04d}.parquet", row_group_size=23)
+        else:
+            {"npz": np.savez, "packed": np.savez_compressed}[kind](folder / f"{number:04d}.npz", **part)
+    return folder
+
+
+def single(folder, arrays):
+    np.savez(folder / "one.npz", **arrays)
+    return cocos.open(folder / "one.npz")
+
+
+def counted(checkpoint, **options):
+    return measures.count(checkpoint, **{"batch_size": 16, "seed": 3} | options)
+
+
+def alike(one, other):
+    """Whether two results have the same bits, wherever their rows came from."""
+    drop = [{name: value for name, value in each.attrs.items() if name not in OF_A_FILE} for each in (one, other)]
+    return one.drop_attrs().identical(other.drop_attrs()) and str(drop[0]) == str(drop[1])
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "packed", "safetensors", "parquet"])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    cuts=st.sets(st.integers(1, ROWS - 1), min_size=1, max_size=9),
+    index=st.sets(st.integers(0, ROWS - 1), min_size=1, max_size=80),
+    gap=st.sampled_from([0, 40, 2**16]),
+)
+def test_rows_are_read_by_their_numbers_from_every_kind_of_shard(tmp_path_factory, kind, cuts, index, gap):
+    folder, arrays = tmp_path_factory.mktemp("rows"), sides()
+    stored = cocos.open(write(folder / "set", arrays, cuts, kind)).stored()
+    rows = torch.tensor(sorted(index))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shard_rows, "SHORT_GAP", gap)
+        assert torch.equal(stored.candidate.read(rows), torch.as_tensor(arrays["candidate"])[rows])
+
+
+def test_big_endian_and_int8_rows_are_read_as_they_are_meant(tmp_path):
+    arrays = {name: values.astype(">f4") for name, values in sides().items()}
+    rows = torch.tensor([3, 4, 5, 90, 499])
+    found = cocos.open(write(tmp_path / "set", arrays, [77])).stored().query.read(rows)
+    assert torch.equal(found, torch.as_tensor(arrays["query"].astype("<f4"))[rows])
+    whole = {name: np.clip(20 * values, -127, 127).astype(np.int8) for name, values in sides().items()}
+    scale = {f"{name}_scale": np.linspace(0.01, 0.1, ROWS, dtype=np.float32) for name in whole}
+    found = cocos.open(write(tmp_path / "int8", whole | scale, [77])).stored().query.read(rows)
+    assert torch.equal(found, torch.as_tensor(whole["query"][rows] * scale["query_scale"][rows, None]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    number=st.integers(2, 300),
+    window=st.integers(2, 90),
+    size=st.integers(2, 70),
+    seed=st.integers(0, 2**63 - 1),
+    begin=st.integers(0, 30),
+)
+def test_windows_are_a_shuffle_whose_parts_can_be_asked_for(number, window, size, seed, begin):
+    windows = Windows(number, window, seed)
+    for turn in (0, 1):
+        rows = windows.rows(turn, 0, number)
+        assert sorted(rows.tolist()) == list(range(number))
+        edges = windows.edges(turn).tolist()
+        assert (edges[0], edges[-1]) == (0, number)
+        for start, stop in pairwise(edges):
+            runs = (rows[start:stop] // windows.run).unique()
+            assert stop - start <= len(runs) * windows.run < window + windows.run
+        start = min(begin, number - 1)
+        assert torch.equal(windows.rows(turn, start, number), rows[start:])
+    every = MatchedRows(windows, size, 7)
+    assert len(every) == 7
+    assert torch.equal(every[-1].query_index, every[4:][-1].query_index)
+
+
+def test_the_rows_of_windows_are_drawn_evenly():
+    """Of 200 seeds, each pair of rows shares a batch about as often as chance has it within runs of one row."""
+    first = torch.stack([Windows(60, 20, seed).rows(0, 0, 10) for seed in range(400)])
+    often = torch.bincount(first.flatten(), minlength=60)
+    assert 30 < often.min() < often.max() < 110  # 400 * 10 / 60 = 67, deviation 7.5
+
+
+@pytest.mark.parametrize("loss", ["ntxent", "triplet", "multi_similarity"])
+def test_the_cut_into_shards_and_the_disk_change_no_bit(tmp_path, loss):
+    arrays, options = sides(), {"loss": loss, "window": 64}
+    held = counted(single(tmp_path, arrays), **options)
+    every = [
+        write(tmp_path / "two", arrays, [123]),
+        write(tmp_path / "many", arrays, range(9, ROWS, 9), "safetensors"),
+        write(tmp_path / "groups", arrays, [33, 99], "parquet"),
+    ]
+    for folder in every:
+        assert alike(counted(cocos.open(folder), **options), held)
+    assert "rows are drawn in windows of 64: runs of 1 " in held.attrs["notes"]
+
+
+def test_a_set_smaller_than_the_window_is_drawn_as_a_single_file(tmp_path, monkeypatch):
+    arrays = sides()
+    held, folder = single(tmp_path, arrays), write(tmp_path / "set", arrays, [60, 400])
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)  # on the disk, since it is large
+    for options in ({}, {"window": ROWS}, {"window": "all"}, {"batches": 40}):
+        found = counted(cocos.open(folder), **options)
+        assert found.drop_attrs().identical(counted(held, batches=options.get("batches")).drop_attrs())
+        assert "windows" not in found.attrs["notes"]
+
+
+def groups():
+    generator = np.random.default_rng(6)
+    query = generator.normal(size=(120, WIDTH)).astype(np.float32)
+    group = np.repeat(np.arange(120), 3)
+    candidate = (query[group] + generator.normal(size=(360, WIDTH)) / 2).astype(np.float32)
+    return {"query": query, "candidate": candidate, "query_group": 5 * np.arange(120), "candidate_group": 5 * group}
+
+
+def write_sides(folder, arrays, shards_of=4):
+    """Write arrays whose sides are not equally long."""
+    folder.mkdir()
+    for name, values in arrays.items():
+        for number, some in enumerate(np.array_split(values, shards_of)):
+            np.save(folder / f"{name}_{number}.npy", some)
+    return folder
+
+
+@pytest.mark.parametrize("options", [{"loss": "ntxent"}, {"loss": "smoothap", "sample": "groups"}, {"window": 50}])
+def test_groups_on_a_disk_are_those_in_memory(tmp_path, monkeypatch, options):
+    arrays = groups()
+    held, folder = single(tmp_path, arrays), write_sides(tmp_path / "set", arrays)
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
+    expected, found = (counted(each, **options) for each in (held, cocos.open(folder)))
+    for name in ("query_index", "query_group", "contributing", "relative"):
+        assert np.array_equal(found[name], expected[name], equal_nan=True), name
+    for name in set(found.data_vars) - {"pull"}:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-12, atol=1e-12)
+
+
+def test_labelled_rows_and_logq_on_a_disk_are_those_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
+    generator = np.random.default_rng(7)
+    labelled = {"embeddings": sides(np.float32)["query"], "labels": np.arange(ROWS) % 60}
+    logq = sides(np.float32) | {"logq": np.log(generator.uniform(0.001, 0.1, ROWS)).astype(np.float32)}
+    for name, arrays, loss in (("a", labelled, "multi_similarity"), ("b", logq, "logq_softmax")):
+        (tmp_path / name).mkdir()
+        held, folder = single(tmp_path / name, arrays), write(tmp_path / name / "set", arrays, [60, 400])
+        expected, found = (counted(each, loss=loss, batch_size=40) for each in (held, cocos.open(folder)))
+        assert found["contributing"].equals(expected["contributing"])
+        assert found["query_index"].equals(expected["query_index"])
+    assert "frequent_push" in found
+
+
+def spoiled(arrays, row, value):
+    arrays["candidate"][row] = value
+    return arrays
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda a: spoiled(a, 207, np.nan), "candidate_1.npy: row 207 of candidate has NaN or infinity"),
+        (lambda a: spoiled(a, 207, 0), "candidate_1.npy: row 207 of candidate has zeros alone"),
+    ],
+)
+def test_a_row_that_cannot_be_scored_is_named_with_its_file(tmp_path, change, said):
+    folder = write(tmp_path / "set", change(sides()), [123, 300])
+    done = CliRunner().invoke(app, ["count", str(folder), "--window", "64", "--batch-size", "16"])
+    assert done.exit_code == 2
+    assert said in done.stderr.splitlines()[-1]
+
+
+def test_a_shard_that_shrinks_after_it_was_opened_is_named(tmp_path):
+    folder = write(tmp_path / "set", sides(), [123, 300])
+    opened = cocos.open(folder)
+    file = folder / "query_2.npy"
+    file.write_bytes(file.read_bytes()[:-400])
+    with pytest.raises(InputError, match=r"query_2\.npy"):
+        counted(opened, window=64)
+
+
+@pytest.mark.parametrize("options", [{"window": 64}, {"window": 64, "batches": 45}, {"batches": 9}])
+def test_parts_on_a_disk_are_the_count_and_read_what_is_theirs(tmp_path, monkeypatch, options):
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
+    monkeypatch.setattr("cocos.engine.stored_batches.COUNTED_TOGETHER", 32)
+    folder, seen, read = write(tmp_path / "set", sides(), [123, 300]), [], ShardRows.read
+    monkeypatch.setattr(ShardRows, "read", lambda self, index: seen.append(index) or read(self, index))
+    whole = counted(cocos.open(folder), **options)
+    made, number = [], []
+    for k in range(1, 6):
+        seen.clear()
+        made.append(counted(cocos.open(folder), part=f"{k}/5", **options))
+        number.append(len(torch.cat(seen).unique()))
+    joined = parts.join(made)
+    assert joined.identical(whole)
+    first = 32  # rows of the first stack, which says how healthy the set is
+    assert max(number) <= first + 16 * (2 + -(-whole.sizes["batch"] // 5) + 2)
+
+
+def test_a_count_that_ends_when_it_is_known_is_the_beginning_of_the_whole(tmp_path):
+    arrays = sides()
+    for source, options in (
+        (single(tmp_path, arrays), {}),
+        (cocos.open(write(tmp_path / "set", arrays, [123])), {"window": 64}),
+    ):
+        whole, short = (counted(source, until=each, **options) for each in (None, 0.8))
+        number = short.sizes["batch"]
+        assert 10 <= number < whole.sizes["batch"]
+        assert short.drop_attrs().identical(counted(source, batches=number, **options).drop_attrs())
+        for name in ("contributing", "query_index", "effective_per_query"):
+            assert np.array_equal(short[name], whole[name][:, :number], equal_nan=True)
+        means = whole["contributing"].mean("query").values
+
+        def width(number, means=means):
+            return max(high - low for low, high in (pieces.interval(each[:number]) for each in means))
+
+        assert width(number) <= 0.8
+        assert number == 10 or width(number - 1) > 0.8
+        told = measures.document("count", short)["until"]
+        assert (told["width"], told["level"], told["reached"]) == (0.8, 0.95, True)
+        assert told["intervals"]["q2c"] == pytest.approx(pieces.interval(means[0][:number]))
+        assert f"ended after {number} of {whole.sizes['batch']} batches: the 95 % interval" in short.attrs["notes"]
+        never = counted(source, until=1e-3, **options)
+        assert never.drop_attrs().identical(whole.drop_attrs())
+        assert not measures.document("count", never)["until"]["reached"]
+        assert "is still" in never.attrs["notes"]
+
+
+def test_intervals_that_end_a_count_hold_the_mean_nearly_as_often_as_they_say():
+    """Stopping at the first narrow interval costs little: of 1,000 counts of normal batch means at least 92 %."""
+    generator, held = np.random.default_rng(1), 0
+    for _ in range(1000):
+        means = 3 + generator.normal(size=400)
+        data = results.labelled(
+            {
+                "contributing": (("direction", "batch", "query"), means[None, :, None]),
+                "queries": (("direction", "batch"), np.ones((1, 400))),
+                "direction": ("direction", ["q2c"]),
+            },
+            {"batch_size": 1},
+        )
+        number = pieces.known_at([data], 0.8)
+        low, high = pieces.interval(means[:number])
+        held += low <= 3 <= high
+    assert 920 <= held < 980
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--until", ".5", "--part", "1/2"], "part 1/2 does not know the others"),
+        (["--until", "0"], "until: 0.0, expected"),
+        (["--window", "1"], "window: 1, expected a whole number of at least 2, or all"),
+        (["--window", "some"], "window: 'some', expected"),
+        (["--until", ".5", "--metrics"], "metrics are of the whole set"),
+        (["--until", ".5", "--loss", "ntxent", "--loss", "triplet"], "2 losses are counted from one pass"),
+        (["--window", "64", "--metrics"], "read batch by batch, which does not go with metrics"),
+        (["--window", "64", "--loss", "cosent"], "cosent reads grades"),
+    ],
+)
+def test_what_does_not_go_together_is_one_sentence(tmp_path, given, said):
+    folder = write(tmp_path / "set", sides(), [123])
+    done = CliRunner().invoke(app, ["count", str(folder), "--batch-size", "16", *given])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr and done.stderr.count("\n") == 1
+
+
+def killed(folder, kept, out, wait, *options):
+    """Run a part, and kill it after some seconds; whether it was killed."""
+    command = [sys.executable, "-m", "cocos", "count", folder, "--batch-size", "16", "--window", "64", "--keep", kept]
+    with children.started(*command, "--out", out, *options) as process:
+        while process.poll() is None:
+            if kept.is_dir() and len(list(kept.glob("*.nc"))) >= wait:
+                process.send_signal(signal.SIGKILL)
+            time.sleep(0.01)
+    return process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="signals of POSIX")
+def test_a_part_that_is_killed_goes_on_with_the_same_bits(tmp_path):
+    folder = write(tmp_path / "set", sides(), [123, 300])
+    expected = counted(cocos.open(folder), window=64, seed=0)
+    made, kills = [], 0
+    for k in (1, 2):
+        kept, out = tmp_path / f"kept{k}", tmp_path / f"part{k}.nc"
+        kills += killed(folder, kept, out, 1, "--part", f"{k}/2")
+        kept_before = {each.name: each.stat().st_mtime_ns for each in kept.glob("*.nc")}
+        assert not killed(folder, kept, out, 99, "--part", f"{k}/2")
+        assert {name: (kept / name).stat().st_mtime_ns for name in kept_before} == kept_before
+        made.append(results.open(out))
+    assert kills
+    joined = parts.join(made)
+    assert joined.drop_attrs().identical(expected.drop_attrs())
+
+
+def test_pieces_of_another_count_are_refused_and_damaged_ones_counted_again(tmp_path):
+    for source, options in (
+        (single(tmp_path, sides()), {}),
+        (cocos.open(write(tmp_path / "set", sides(), [123])), {"window": 64}),
+    ):
+        kept = tmp_path / f"kept{len(options)}"
+        whole = counted(source, keep=kept, **options)
+        file = sorted(kept.glob("*.nc"))[0]
+        file.write_bytes(file.read_bytes()[:-100])
+        assert counted(source, keep=kept, **options).identical(whole)
+        assert whole.identical(counted(source, **options))
+        for more in ({"seed": 4}, {"eps": 0.1}, {"loss": "triplet"}):
+            with pytest.raises(InputError, match="kept for another count"):
+                counted(source, keep=kept, **options | more)
+
+
+def test_the_command_ends_when_it_is_known(tmp_path):
+    folder = write(tmp_path / "set", sides(), [123])
+    options = ["count", str(folder), "--batch-size", "16", "--window", "64", "--until", ".8", "--json"]
+    done = CliRunner().invoke(app, options)
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["batches"] < 32
+    assert told["until"]["reached"]
+    assert "ended after" in CliRunner().invoke(app, options[:-1]).stdout
