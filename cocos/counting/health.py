@@ -28,7 +28,7 @@ FELT_QUERIES = 64  # queries of the first batch whose pull and push are summed
 FELT_CANDIDATES = 4096  # candidates of the first batch that take part in the sums
 LEAST_PAIRED = 20  # fewest queries whose mean rank is compared with chance
 RESOLVED_DEVIATIONS = 2.0  # standard deviations within which a mean rank counts as chance
-SPLIT_ROWS = 2**14  # rows whose squares are added up at once
+SPLIT_COLUMNS = 16  # columns whose lengths are computed at once
 OUTLIERS = 0.01  # largest part of the rows of a collapsed side that may lie elsewhere
 # Largest distance from one point, relative to the length of a row, that a forward pass in float32 may leave. Cosines of
 # such rows differ from 1 by less than 1e-8 and are exactly 1 in float32; differences of rows keep more digits.
@@ -268,10 +268,10 @@ def _is_transposed(rows: Tensor) -> bool:
     """Whether the columns have length 1, and the rows do not."""
     if len(rows) < 2 or rows.shape[1] < 2:
         return False
-    columns = torch.stack([part.double().square().sum(dim=0) for part in rows.split(SPLIT_ROWS)]).sum(dim=0).sqrt()
-    if not bool(((columns - 1).abs() <= UNIT_NORM_TOLERANCE).all()):
+    if not ((length(rows[:SPREAD_ROWS].double()) - 1).abs() > UNIT_NORM_TOLERANCE).any():
         return False
-    return bool(((length(rows[:SPREAD_ROWS].double()) - 1).abs() > UNIT_NORM_TOLERANCE).any())
+    columns = (length(part.T.double()) for part in rows.split(SPLIT_COLUMNS, dim=1))  # the first few tell, as a rule
+    return all(bool(((each - 1).abs() <= UNIT_NORM_TOLERANCE).all()) for each in columns)
 
 
 def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -> dict[str, float | int | bool]:

@@ -50,7 +50,7 @@ BOUNDED_SHARES = {"probability": "a probability", "unknown": "a part of the push
 # Largest norm for which products of rows, and their squares, stay within the range of float32.
 SINGLE_NORM = 1e15
 # Rows of a batch on which a loss of others is compared with one of the shelf.
-CHECKED_ROWS = 64
+CHECKED_ROWS = 32
 # Float64 arrays of the size of the scores that weighing a whole batch takes.
 WEIGHING_ARRAYS = 10
 
@@ -167,13 +167,13 @@ class Run:
     def stacks(self) -> Iterator[list[Batch]]:
         """The batches in `visited_order`, as many together as are visited at once; all of one kind."""
         stack, rows = [], 0
-        for batch in map(self.plan.batches.__getitem__, self.visited_order):
+        for batch in (self.seen(self.plan.batches[place]) for place in self.visited_order):
             size = max(batch.sizes)
             alike = not stack or _kind(batch) == _kind(stack[0])
             if stack and (rows + size > STACK_ROWS or not alike):
                 yield stack
                 stack, rows = [], 0
-            stack.append(self.seen(batch))
+            stack.append(batch)
             rows += size
         yield stack
 
@@ -469,10 +469,11 @@ def prepare_all(
         plan = planned(loss.sample, whole or rows, not whole and matching == "columns")
         if visits and isinstance(loss, losses.Recognised) and loss.recognised:
             few = options | {"batch_size": CHECKED_ROWS, "batches": 1}
-            own = held(dtype=SCORE_TYPES[options["dtype"] or "float64"])
-            own = own.single(own.directions[0]) if traits.one_way(own) else own
             with contextlib.suppress(InputError):  # it is read, or refused, as it stands
                 small = _planned(embeddings, checkpoint, few, plan.sample, rows, matching == "columns")
+                own, only = batches.alone(embeddings, small.batches[0])
+                own = own.single(own.directions[0]) if traits.one_way(own) else own
+                small = replace(small, batches=(only,))
                 loss = loss.by_closed_form(Run(own, loss, small, same_group, checkpoint, "float64").first())
                 traits = losses.traits(loss)
         reads = visits if callable(visits) else readers.has
@@ -496,7 +497,7 @@ def prepare_all(
         single = visited and (loss.metric == "cosine" or all(float(each.max()) < SINGLE_NORM for each in own.norms))
         dtype = dtype or ("float32" if single else "float64")
         run = Run(own, loss, plan, same_group, checkpoint, dtype, visited, options["seed"], options["split"], eps)
-        if isinstance(run.loss, losses.Bindable):  # the code of others, which must see the first batch
+        if isinstance(run.loss, losses.Bindable) and not losses.traits(run.loss).bound:  # it must see the first batch
             run = replace(run, loss=run.loss.bind(run.first()))
         if not whole:
             _refuse_unreachable(run.loss, eps)

@@ -232,6 +232,7 @@ class Foreign(losses.StatesTraits):
         note = f"its weights are of {bound.weights_of}, by the closed form of {own.unit_from}, the same loss"
         traits = replace(
             own,
+            couples=own.twin.couples,
             gradient=losses.traits(own.twin).gradient,
             notes=tuple(note if each == bound.weights_note else each for each in own.notes),
             counted_as=own.twin if bound.read_by_twin(pairs) else None,
