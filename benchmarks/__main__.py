@@ -25,8 +25,14 @@ RETURNED = {"MALLOC_MMAP_THRESHOLD_": "262144"}
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def child(*arguments: str, threads: int = 1, patience: float | None = None) -> dict | int:
+def child(*arguments: str, threads: int = 1, patience: float | None = None, kernel: str = "") -> dict | int:
     """Run `benchmarks.child` in a fresh process and return the JSON document that it prints.
+
+    Args:
+        *arguments: of the child.
+        threads: of PyTorch.
+        patience: seconds that it may take; None: any number.
+        kernel: value of COCOS_KERNEL; empty: as in the environment.
 
     Raises:
         RuntimeError: it failed, was killed for lack of memory, or exceeded `patience` seconds.
@@ -35,7 +41,10 @@ def child(*arguments: str, threads: int = 1, patience: float | None = None) -> d
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.child", *arguments],
             cwd=Path(__file__).parent.parent,
-            env=os.environ | dict.fromkeys(THREADS, str(threads)) | (RETURNED if arguments[0] == "memory" else {}),
+            env=os.environ
+            | dict.fromkeys(THREADS, str(threads))
+            | (RETURNED if arguments[0] == "memory" else {})
+            | ({"COCOS_KERNEL": kernel} if kernel else {}),
             capture_output=True,
             text=True,
             check=False,
@@ -60,9 +69,9 @@ def _weighed(case: Case, tier: str) -> list[str]:
 
 def run(case: Case, tier: str) -> dict[str, dict]:
     """Measure time and memory of every row of a case, each in fresh processes."""
-    on_cpu, begun = case.device == "cpu", time.monotonic()
+    on_cpu, begun, kernel = case.device == "cpu", time.monotonic(), case.kernel
     try:
-        found = child("times", case.name, "cpu" if on_cpu else "events", "0") if case.rounds else {}
+        found = child("times", case.name, "cpu" if on_cpu else "events", "0", kernel=kernel) if case.rounds else {}
     except RuntimeError as error:
         return {row.name: {"refused": str(error)} for row in case.rows}
     if any(bar.what == "speed" for row in case.rows for bar in row.bars):
@@ -73,7 +82,9 @@ def run(case: Case, tier: str) -> dict[str, dict]:
     if found and on_cpu and tier != "quick" and case.tier != "goals":
         try:  # on a busy machine, small tensors on two threads can take arbitrarily long
             patience = 30 + 2 * (time.monotonic() - begun)
-            for name, row in child("times", case.name, "wall", str(WALL_ROUNDS), threads=2, patience=patience).items():
+            for name, row in child(
+                "times", case.name, "wall", str(WALL_ROUNDS), threads=2, patience=patience, kernel=kernel
+            ).items():
                 found[name]["wall"] = row
         except RuntimeError as error:
             print(f"{case.name}, two threads: {error}", file=sys.stderr)
@@ -81,7 +92,7 @@ def run(case: Case, tier: str) -> dict[str, dict]:
         row = found.setdefault(name, {})
         if "refused" not in row:
             try:
-                row["bytes"] = child("memory", case.name, name)
+                row["bytes"] = child("memory", case.name, name, kernel=kernel)
             except RuntimeError as error:
                 row["bytes"] = None
                 print(f"{case.name}, {name}: {error}", file=sys.stderr)

@@ -80,6 +80,7 @@ class Case:
         series: cases of one series give exponents of growth.
         rounds: number of interleaved rounds; 0: only memory is measured.
         device: where it runs.
+        kernel: value of COCOS_KERNEL, like `plain`; empty: as in the environment.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Case:
     series: str = ""
     rounds: int = 5
     device: str = "cpu"
+    kernel: str = ""
 
 
 BARE = Row(FLOOR, "bare")

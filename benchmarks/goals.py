@@ -46,8 +46,28 @@ def _curves(size: int, number: int, *limits: float) -> Case:
     return Case(f"goals-curves-{size}", Inputs(size, WIDTH, batches=number), (BARE, *rows), "goals", rounds=3)
 
 
-def _large(name: str, kind: str, limit: float) -> Case:
-    rows = [Row(f"{r.name}, measures.count", "count", (r,), (Bar(limit),)) for r in (NTXENT, TRIPLET, SIGLIP)]
+def _libraries(size: int, number: int, limit: float) -> Case:
+    """Losses of pytorch-metric-learning beside those of the shelf that equal them, on batches of pairs."""
+    rows = [BARE]
+    for reading in (NTXENT, Reading("supcon")):
+        own = f"{reading.name}, measures.count"
+        rows += [
+            Row(own, "count", (reading,)),
+            Row(f"{reading.name}, of PML", "library", (reading,), (Bar(limit, own),)),
+        ]
+    return Case(f"goals-libraries-{size}", Inputs(size, WIDTH, batches=number), tuple(rows), "goals")
+
+
+def _plain(size: int, number: int, limit: float) -> Case:
+    """Batches of pairs, counted without a compiled kernel."""
+    rows = [Row(f"{r.name}, measures.count", "count", (r,), (Bar(limit),)) for r in (NTXENT, TRIPLET)]
+    inputs = Inputs(size, WIDTH, batches=number)
+    return Case(f"goals-plain-{size}", inputs, (BARE, *rows), "goals", rounds=3, kernel="plain")
+
+
+def _large(name: str, kind: str, limit: float, *readings: Reading) -> Case:
+    several = readings or (NTXENT, TRIPLET, SIGLIP)
+    rows = [Row(f"{r.name}, measures.count", "count", (r,), (Bar(limit),)) for r in several]
     return Case(f"goals-{name}", Inputs(8192, WIDTH, kind), (BARE, *rows), "goals")
 
 
@@ -96,6 +116,12 @@ GOALS = (
     _batches(2048, 8, 1.3),
     _large("8192", "pairs", 1.10),
     _large("clusters", "clusters", 1.20),
+    _large("ce", "pairs", 1.25, Reading("ce_softmax")),
+    _large("copies", "copies", 1.25, Reading("ntxent", {"temperature": 0.05})),
+    _libraries(128, 200, 1.2),
+    _libraries(8192, 1, 1.2),
+    _plain(128, 200, 6.0),
+    _plain(8192, 1, 1.5),
     _curves(128, 100, 14.0, 14.0, 22.0, 45.0),
     _curves(512, 16, 8.0, 9.0, 12.0, 20.0),
     *_threads(),

@@ -31,8 +31,9 @@ class Inputs:
         width: d.
         kind: `pairs`, candidates are noisy copies of their query; `faint`, very noisy ones; `deep`, noisier still;
             `clusters`, rows of 64 points, in turn, with a noise of 0.1; `classes`, 64 rows of a class, of which one is
-            the positive; `ascending`, scores rise along rows and columns; `collapsed`, all rows are nearly equal;
-            `proxies`, of norm 3, one a class, in one direction.
+            the positive; `copies`, such rows with candidates that are nearly their queries; `ascending`, scores rise
+            along rows and columns; `collapsed`, all rows are nearly equal; `proxies`, of norm 3, one a class, in one
+            direction.
         per_query: number of matching candidates of each query.
         others: number of further candidates, which match no query.
         hard: number of own hard negatives of each query, which are noisier copies of it; the queries alone ask then.
@@ -129,6 +130,12 @@ def _classes(rows: int, width: int, _: int, generator: Generator) -> tuple[Tenso
     return _near(centre, 0.5, generator), _near(centre, 0.5, generator)
 
 
+def _copies(rows: int, width: int, _: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    centre = _unit(-(-rows // CLASS), width, generator).repeat_interleave(CLASS, dim=0)[:rows]
+    query = _near(centre, 0.5, generator)
+    return query, _near(query, 0.05, generator)
+
+
 def _ascending(rows: int, width: int, _: int, generator: Generator) -> tuple[Tensor, Tensor]:
     axis = _unit(1, width, generator)
 
@@ -155,6 +162,7 @@ KINDS = {
     "deep": _deep,
     "clusters": _clusters,
     "classes": _classes,
+    "copies": _copies,
     "ascending": _ascending,
     "collapsed": _collapsed,
     "proxies": _proxies,

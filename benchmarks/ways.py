@@ -77,15 +77,19 @@ def autograd(query: Tensor, candidate: Tensor, loss) -> Tensor:
     return matrix.grad
 
 
-def _pml(part: Embeddings, reading: Reading) -> Callable[[], None]:
-    """Forward and backward of pytorch-metric-learning's loss, in both directions."""
+def _of_library(reading: Reading):
+    """The loss of pytorch-metric-learning that equals one of the shelf."""
     import pytorch_metric_learning.losses as pml
 
+    loss = loss_of(reading)
     if reading.name == "triplet":
-        loss = pml.TripletMarginLoss(margin=loss_of(reading).margin)
-    else:
-        cls = {"ntxent": pml.NTXentLoss, "supcon": pml.SupConLoss}[reading.name]
-        loss = cls(temperature=loss_of(reading).temperature)
+        return pml.TripletMarginLoss(margin=loss.margin)
+    return {"ntxent": pml.NTXentLoss, "supcon": pml.SupConLoss}[reading.name](temperature=loss.temperature)
+
+
+def _pml(part: Embeddings, reading: Reading) -> Callable[[], None]:
+    """Forward and backward of pytorch-metric-learning's loss, in both directions."""
+    loss = _of_library(reading)
 
     def run() -> None:
         query, candidate = part.query.clone().requires_grad_(), part.candidate.clone().requires_grad_()
@@ -139,6 +143,9 @@ def prepare(
             return lambda: counted(embeddings, batches, reading)
         loss = loss_of(reading)
         return lambda: [measures.count(embeddings, loss, reading.eps, batch_size=size)]
+    if row.way == "library":
+        (reading,) = row.readings
+        return lambda: [measures.count(embeddings, _of_library(reading), reading.eps, batch_size=size, sample="pairs")]
     if row.way in CURVES:
         (reading,) = row.readings
         measure, loss = getattr(measures, row.way), loss_of(reading)
