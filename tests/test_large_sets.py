@@ -25,6 +25,7 @@ from cocos.checkpoints.shard_rows import ShardRows
 from cocos.commands import app
 from cocos.embeddings.batches import MatchedRows
 from cocos.embeddings.windows import Windows
+from cocos.engine import streamed
 from cocos.results import parts, pieces
 
 ROWS, WIDTH = 500, 8
@@ -371,3 +372,87 @@ def test_the_command_ends_when_it_is_known(tmp_path):
     assert told["batches"] < 32
     assert told["until"]["reached"]
     assert "ended after" in CliRunner().invoke(app, options[:-1]).stdout
+
+
+SETS = {
+    "pairs": (sides, lambda folder, arrays: write(folder, arrays, [123, 300])),
+    "groups": (groups, write_sides),
+    "labelled": (
+        lambda: {"embeddings": sides(np.float32)["query"], "labels": np.arange(ROWS) % 60},
+        lambda folder, arrays: write(folder, arrays, [123, 300]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("loss", ["ntxent", "supcon", "arcface", "triplet", "triplet_sh"])
+@pytest.mark.parametrize("queries", [30, ROWS])
+def test_queries_against_everything_on_a_disk_are_those_in_memory(tmp_path, monkeypatch, name, loss, queries):
+    made, writes = SETS[name]
+    arrays = made()
+    held, folder = single(tmp_path, arrays), writes(tmp_path / "set", arrays)
+    certified = measures.count(held, loss, queries=queries)
+    exact = measures.count(held, loss, queries=queries, dtype="float64")
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
+    monkeypatch.setattr(streamed, "SECTION", 150)
+    monkeypatch.setattr(streamed, "NUMBERS_AT_ONCE", 37 * WIDTH)
+    monkeypatch.setattr(streamed, "MOST_LISTED_CANDIDATES", 100)
+    found = measures.count(cocos.open(folder), loss, queries=queries)
+    for each in (
+        "contributing",
+        "relative",
+        "uncertain",
+        "relative_uncertain",
+        "negatives",
+        "query_index",
+        "query_group",
+    ):
+        assert np.array_equal(found[each], certified[each], equal_nan=True), each
+    assert set(found.data_vars) == set(exact.data_vars)
+    for each in exact.data_vars:
+        np.testing.assert_allclose(found[each], exact[each], rtol=1e-10, atol=1e-10, err_msg=each)
+    every = [found.sizes["query"] if queries == ROWS else queries] * found.sizes["direction"]
+    assert int(found["queries"].max()) == every[0]
+    assert "are counted against all candidates" in found.attrs["notes"]
+
+
+def test_ties_with_eps_and_with_a_margin_are_told_on_a_disk_as_in_memory(tmp_path, monkeypatch):
+    """Equal rows: each of three negatives has exactly a quarter of the probability, and violates the margin by 0."""
+    rows = np.tile(np.eye(4, WIDTH, dtype=np.float32), (10, 1))
+    arrays = {"query": rows, "candidate": rows * 2, "query_group": np.arange(40), "candidate_group": np.arange(40)}
+    held, folder = single(tmp_path, arrays), write_sides(tmp_path / "set", arrays)
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
+    for loss, parameters in (("ntxent", {"temperature": 1000.0}), ("triplet", {"margin": 0.0})):
+        asked = cocos.losses.load(loss, parameters)
+        one, other = (measures.count(each, asked, eps=1 / 40, queries=12) for each in (held, cocos.open(folder)))
+        for name in ("contributing", "uncertain"):
+            assert np.array_equal(one[name], other[name]), (loss, name)
+    assert int(other["uncertain"].min()) == 9  # of the same row, whose score is that of the positive
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--queries", "0"], "queries: 0, expected a whole number of at least 1"),
+        (["--queries", "9", "--batches", "3"], "there are no batches, so batches does not go with it"),
+        (["--queries", "9", "--until", "1"], "so until does not go with it"),
+        (["--queries", "9", "--part", "1/2"], "so part does not go with it"),
+        (["--queries", "9", "--loss", "ce_softmax"], "ce_softmax is not counted against candidates on a disk"),
+        (["--queries", "9", "--eps", "0"], "with 0 every negative is kept"),
+    ],
+)
+def test_queries_that_cannot_be_asked_are_refused_in_one_sentence(tmp_path, monkeypatch, given, said):
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
+    done = CliRunner().invoke(app, ["count", str(write(tmp_path / "set", sides(), [123])), *given])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_few_queries_of_many_rows_are_drawn_evenly_and_without_all_their_numbers(monkeypatch):
+    monkeypatch.setattr(streamed, "MOST_SHUFFLED", 10)
+    for number, queries in ((12, 11), (10**12, 50), (30, 7)):
+        rows = streamed.drawn_queries(number, queries, 0)
+        assert len(rows.unique()) == queries and torch.equal(rows, rows.sort().values)
+        assert 0 <= int(rows[0]) and int(rows[-1]) < number
+    often = torch.bincount(torch.cat([streamed.drawn_queries(20, 5, seed) for seed in range(400)]))
+    assert 70 < often.min() <= often.max() < 135  # 400 * 5 / 20 = 100, deviation 8.7

@@ -27,7 +27,7 @@ from cocos.counting.statistics import (
     OF_SOURCES,
     SOURCE_STATISTICS,
 )
-from cocos.embeddings import Embeddings
+from cocos.embeddings import Embeddings, scores
 from cocos.embeddings import batches as batch_plans
 from cocos.embeddings import sources as negative_sources
 from cocos.embeddings.batches import Batch
@@ -36,9 +36,9 @@ from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import SOURCES
 from cocos.embeddings.stored import Stored
 from cocos.embeddings.tokens import SCORED, Tokens
-from cocos.engine import devices, fused, readers, retrieval
+from cocos.engine import devices, fused, readers, retrieval, streamed
 from cocos.engine.columns import columns
-from cocos.engine.prepared import OUT_OF_RANGE, Run, passes, prepare_all, threads
+from cocos.engine.prepared import OUT_OF_RANGE, Run, embedded, passes, prepare_all, threads
 from cocos.engine.readers.columns import ColumnsReader
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
@@ -49,6 +49,8 @@ from cocos.results import parts, pieces, several
 
 # Relative difference of a share and eps that rounding can turn.
 EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
+# Queries of a set on a disk of which its health is told, with their positives.
+LOOKED_AT = 2**12
 # Largest count of each bin: 0 alone, then in even steps of the logarithm; the second where the first is too fine.
 LADDERS = ((0, 1, 2, 5, 10, 20, 50, 100, 200), (0, 1, *(f * 10**n for n in range(9) for f in (3, 10))))
 
@@ -254,8 +256,56 @@ def _numbered(data: xr.Dataset, rows: Sequence[Tensor], stored: Stored) -> xr.Da
     return data.assign({name: (data[name].dims, values, data[name].attrs) for name, values in changed.items()})
 
 
-def _against_all(embeddings, loss, how, options, pieced, sampling):
-    raise InputError("queries")
+def _against_all(
+    embeddings: Any, loss: Any, how: "Counting", options: dict[str, Any], pieced: dict[str, Any], sampling: Sampling
+) -> xr.Dataset:
+    """Count some queries of each direction against all candidates."""
+    number, seed, progress = pieced.pop("queries"), sampling["seed"], sampling["progress"]
+    beside = pieced | {"batches": sampling["batches"], "n90": how.n90 or None, "per_group": sampling["per_group"]}
+    if wrong := next((name for name, value in beside.items() if value is not None), None):
+        raise InputError(f"queries {number}: there are no batches, so {wrong} does not go with it")
+    if how.convention != "standard":
+        raise InputError(f"queries {number}: the convention {how.convention} is of batches")
+    stored = embeddings.stored() if isinstance(embeddings, Checkpoint) and embeddings.stored else None
+    if stored is None or stored.held:
+        checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
+        held = embedded(embeddings, sampling["split"], sampling["device"], progress)
+        sizes = [len(held.query), len(held.candidate)]
+        rows = [streamed.drawn_queries(each, number, seed) for each in sizes]
+        batch = _every_candidate(rows, sizes)
+        plan = batch_plans.Plan((batch,), "groups", max(map(len, rows)), (_of_all(rows, sizes),))
+        (run,) = prepare_all(held, [loss], **options, **sampling | {"batches": plan})
+        return how.dataset(replace(run, checkpoint=checkpoint), reports([run]), progress)
+    loss = losses.of(embeddings.loss(loss)[0] if isinstance(loss, str) else loss)
+    streamed.refuse_unstreamed(loss, how.eps)
+    sizes, records, asked = [each.shape[0] for each in stored.sides], {}, []
+    names = stored.directions[:1] if losses.traits(loss).matching == "columns" else stored.directions
+    for side, name in enumerate(names):
+        index = streamed.drawn_queries(sizes[side], number, seed)
+        asking = streamed.Asking.of(stored, side, index, loss.metric)
+        found = streamed.against_all(asking, loss, how.eps, progress and progress(f"counting {name}"))
+        records[name] = [found | {"query_index": index, "query_group": asking.group}]
+        asked.append(asking)
+    rows = [each.index for each in asked]
+    plan = batch_plans.Plan((asked[0].beside(LOOKED_AT),), "groups", max(map(len, rows)), (_of_all(rows, sizes),))
+    seen, (batch,), _ = stored.take(plan.batches, positive=bool(scores.NORMALISED_SIDES.get(loss.metric)))
+    (run,) = prepare_all(seen, [loss], **options, **sampling | {"batches": replace(plan, batches=(batch,))})
+    (health,), run = reports([run]), replace(run, checkpoint=embeddings, dtype="float64")
+    counts = averages.of_records(records, [0], zero_when_idle=False, repeated={name: [0] for name in records})
+    return results.labelled(counts, _attrs(run, not np.isnan(counts["idle"][1]).any(), health, "standard"))
+
+
+def _every_candidate(rows: Sequence[Tensor], sizes: Sequence[int]) -> Batch:
+    """Some queries of both sides, each against the whole other side."""
+    every = [torch.arange(size) for size in sizes]
+    turned = Batch(rows[1], every[0], paired=False)
+    return Batch(rows[0], every[1], paired=False, turned=turned)
+
+
+def _of_all(rows: Sequence[Tensor], sizes: Sequence[int]) -> str:
+    """What a user should know of these queries."""
+    asking = " and ".join(f"{len(each):,} of {size:,}" for each, size in zip(rows, sizes, strict=False))
+    return f"no batches are drawn: queries ({asking}) are counted against all candidates"
 
 
 def _check(runs: Sequence[Run], convention: str) -> None:
