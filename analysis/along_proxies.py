@@ -12,7 +12,7 @@ __all__ = ["behind", "draw", "kept"]
 POINTS = 121
 # Axes of the line: distance behind the own proxy, and loss relative to that on the proxy.
 WINDOW, HEIGHTS = (-2, 7.5), (0.02, 200)
-LINE_STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (10, 3)))
+LINE_STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (9, 4)))
 ENDS = ("kept at a distance", "drawn onto the proxy", "anywhere behind", "driven away")
 COLOURS = dict(zip(ENDS, ("black", *(sns.color_palette("colorblind")[k] for k in (0, 7, 1))), strict=True))
 
@@ -76,7 +76,7 @@ def draw(parts, labels, whole, figure):
     bar(above, list(maps), shrink=0.9)
     above.legend(handles=[Line2D([], [], label=label, **style) for label, style in SYMBOLS.items()], frameon=False,
                  loc="outside lower center", ncols=len(SYMBOLS))  # fmt: skip
-    ax = below.subplots()
+    ax, handles = below.subplots(), []
     seen = dict.fromkeys(ENDS, 0)
     for end in ENDS:
         for name, part in parts.items():
@@ -84,15 +84,16 @@ def draw(parts, labels, whole, figure):
                 continue
             away, level = _along(part)
             colour, style = COLOURS[end], LINE_STYLES[seen[end] % len(LINE_STYLES)]
+            if not seen[end]:
+                handles.append(Line2D([], [], linestyle="", label=f"{end}:"))
             seen[end] += 1
-            label = f"{end}: {labels[name]}"
-            ax.plot(away, 10.0**level, color=colour, linestyle=style, linewidth=1.9, label=label)
+            handles += ax.plot(away, 10.0**level, color=colour, linestyle=style, linewidth=1.6, label=labels[name])
             if np.isfinite(rest := behind(part)):
                 ax.plot(rest, 10.0 ** np.interp(rest, away, level), "o", markersize=10, color="none",
                         markeredgecolor=colour, markeredgewidth=1.8, zorder=5)  # fmt: skip
     ax.axvline(0, color="0.6", linewidth=0.8)
     ax.set(xlim=WINDOW, ylim=HEIGHTS, yscale="log", ylabel="loss relative to that on the own proxy",
            xlabel="distance behind the own proxy (the other one is on the left)")  # fmt: skip
-    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, title="circle: minimum found",
-              handlelength=3.6)  # fmt: skip
+    ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, handlelength=4.4,
+              title="circle: minimum found", title_fontsize="small")  # fmt: skip
     sns.despine(ax=ax)

@@ -3,8 +3,6 @@
 Each query is in a batch of 128 pairs; its fourteen largest shares are shown with their captions or images.
 """
 
-from matplotlib.ticker import FixedLocator
-
 from cocos import measures, plots
 from cocos.checkpoints.data import emoji_captions
 from cocos.commands import demo
@@ -13,7 +11,7 @@ from cocos.reports.captions import holds
 PUBLISHED = "none; requested by users"
 DIFFERS = "nothing published to compare with"
 INPUTS = tuple((demo.checkpoint().path,))
-SIZE = (9.6, 11.4)
+SIZE, PRINTED = (7.0, 6.8), True
 ROWS = {"i2t": 58, "t2i": 11090}
 # Captions per image in the data.
 CAPTIONS = 5
@@ -84,17 +82,3 @@ def draw(parts, figure):
         query=items.candidate.items[ROWS["t2i"]],
         ax=below,
     )
-    for ax in (above, below):
-        _mark_the_cut(ax)
-
-
-def _mark_the_cut(ax):
-    """Leave the axis to the push, and mark the end of the pull that is cut."""
-    most = ax.get_xlim()[1]
-    ax.xaxis.set_major_locator(FixedLocator([at for at in ax.get_xticks() if 0 <= at <= most]))
-    ax.set_xlabel("part of the push (%); the pull, to the left, is cut at //")
-    for bar in ax.patches:
-        if bar.get_width() < 0:
-            at = bar.get_x() + bar.get_width() / 4, bar.get_y() + bar.get_height() / 2
-            ax.annotate("//", at, ha="center", va="center", fontweight="bold", color="black",
-                        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})  # fmt: skip

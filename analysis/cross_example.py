@@ -2,8 +2,8 @@
 
 A caption tower and the last layer of an image tower are trained on the training split of the embedded example, whose
 other layers are frozen: once with each loss, from the same start and with the same batches, at the scale λ that is best
-on the validation split. Left, precision and recall of one threshold on the test split; middle, differences from sampled
-softmax with 95 % intervals; right, scores of the first, tenth and hundredth negative of a caption.
+on the validation split. Left, precision and recall of one threshold on the test split, and below it the scores of the
+first, tenth and hundredth negative of a caption; right, differences from sampled softmax with 95 % intervals.
 """
 
 import numpy as np
@@ -19,7 +19,8 @@ from cocos.checkpoints.encoders.small_towers import pieces
 from cocos.commands import demo
 from cocos.counting.statistics import paired
 from cocos.embeddings import batches, scores
-from cocos.plots.replay import forest
+from cocos.plots.labels import tiny_points
+from cocos.plots.replay import UNRESOLVED_GREY, forest
 
 PUBLISHED = (
     "Veit & Wilber 2020, arXiv:2011.08824, Fig. 4 (left: precision and recall; right: lines of 1,000 queries, their "
@@ -36,7 +37,7 @@ TABLE_1 = {  # PR-AUC and R@1 in percent, Veit & Wilber 2020, Table 1
 }
 EXAMPLE = demo.checkpoint().path.parent
 INPUTS = (demo.checkpoint().path, EXAMPLE / "images.webp", EXAMPLE / "captions.jsonl.gz")
-SIZE = (12.4, 5.2)
+SIZE, PRINTED = (7.0, 5.4), True
 RUNS = {  # name: (label, loss, whether both sides ask, line)
     "sampled_softmax": ("sampled softmax", "sampled_softmax", False, ":"),
     "ntxent": ("sampled softmax both ways", "sampled_softmax", True, "-."),
@@ -182,7 +183,8 @@ def title(parts):
         for way, who in (("t2i", "captions"), ("i2t", "images"))
     }
     clear = "; ".join(f"{label} {one.short()}" for label, one in found.items() if one.low > 0)
-    return f"{words}: PR-AUC {gain.said('points')}. R@1 rises, resolved, only with: {clear or 'none'}"
+    rises = f"a gain in R@1 is resolved only for {clear}" if clear else "no gain in R@1 is resolved"
+    return f"{words}: PR-AUC {gain.said('points')}; {rises}"
 
 
 def alt(parts):
@@ -225,7 +227,8 @@ def agrees(parts):
 
 def draw(parts, figure):
     """Draw precision and recall, differences from sampled softmax, and scores of the k-th neighbours."""
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1, 1))
+    places = figure.add_gridspec(2, 2, width_ratios=(1, 1.1), height_ratios=(1, 1.25))
+    left, middle, right = (figure.add_subplot(place) for place in (places[0, 0], places[:, 1], places[1, 0]))
     test, colours = parts["test"], dict(zip(RUNS, sns.color_palette("colorblind"), strict=False))
     for name, (label, _, _, line) in RUNS.items():
         seeds = test["precision"].sel(loss=name).transpose("run", "level")
@@ -235,16 +238,20 @@ def draw(parts, figure):
         )
         left.plot(seeds["level"], seeds.mean("run"), color=colours[name], linestyle=line, linewidth=1.8, label=label)
     left.set(xlabel="recall", ylabel="precision", xlim=(0, 0.4), ylim=(0, 0.8))
-    left.set_title("one threshold, test split:\nmean and range of the seeds", fontsize="medium")
+    left.set_title("one threshold: mean and range of the seeds")
     _differences(parts, middle)
     _neighbours(test, colours, right)
     for ax in (left, middle, right):
         sns.despine(ax=ax, left=ax is not left)
     entries = [Line2D([], [], color=colours[name], linestyle=line, linewidth=2, label=label)
                for name, (label, _, _, line) in RUNS.items()]  # fmt: skip
-    entries.append(Line2D([], [], linestyle="", marker="D", color="none", label="Table 1",
-                          markeredgecolor=sns.color_palette("colorblind")[1]))  # fmt: skip
-    figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), frameon=False, fontsize="small")
+    blue, orange = sns.color_palette("colorblind", 2)
+    entries += [
+        Line2D([], [], color=blue, marker="o", markersize=5, linewidth=2.4, label="difference and 95 % interval"),
+        Line2D([], [], color=UNRESOLVED_GREY, marker="o", markersize=5, linewidth=2.4, label="it contains 0"),
+        Line2D([], [], linestyle="", marker="D", color="none", label="difference in Table 1", markeredgecolor=orange),
+    ]
+    figure.legend(handles=entries, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
     figure.suptitle(title(parts))
 
 
@@ -274,9 +281,9 @@ def _differences(parts, ax):
             fontsize="small",
             va="center",
         )
-    ax.set(ylim=(at[-1] + 0.6, -1.2), xlabel="difference from sampled softmax (points)")
+    ax.set(ylim=(at[-1] + 0.6, -1.2), xlabel="difference (points)")
     ax.tick_params(axis="y", length=0)
-    ax.set_title("paired by seed; grey: not resolved", fontsize="medium")
+    ax.set_title("minus sampled softmax, paired by seed")
 
 
 def _neighbours(test, colours, ax):
@@ -288,12 +295,15 @@ def _neighbours(test, colours, ax):
             low, middle, high = (seeds.sel(percentile=each).values for each in (5, 50, 95))
             y = 5 * row + place
             ax.plot(
-                (low.mean(), high.mean()), (y, y), color=colours[name], linewidth=5, alpha=0.55, solid_capstyle="butt"
+                (low.mean(), high.mean()), (y, y), color=colours[name], linewidth=4, alpha=0.55, solid_capstyle="butt"
             )
-            ax.plot(middle.mean(), y, "|", color="black", markersize=9, markeredgewidth=1.6)
+            ax.plot(middle.mean(), y, "|", color="black", markersize=6, markeredgewidth=1.4)
             for ends in (low, high):
                 ax.plot(ends, np.full(len(ends), y), "o", color="black", markersize=2.2, markeredgewidth=0)
         above = {"xycoords": ("axes fraction", "data"), "fontweight": "bold", "fontsize": "small", "va": "center"}
         ax.annotate(f"neighbour {k}", (0, 5 * row - 0.9), **above)
-    ax.set(yticks=[], ylim=(5 * band.sizes["k"] - 1, -1.5), xlabel="score of the neighbour of a caption")
-    ax.set_title("5th to 95th percentile of the captions;\ndots: ends of each seed", fontsize="medium")
+    every = [5 * row + place for row in range(band.sizes["k"]) for place in range(len(names))]
+    ax.set_yticks(every, [SHORT.get(name, "sampled") for name in names] * band.sizes["k"], fontsize=tiny_points())
+    ax.tick_params(axis="y", length=0)
+    ax.set(ylim=(5 * band.sizes["k"] - 1, -1.5), xlabel="score (cosine); dots: a seed")
+    ax.set_title("neighbours of captions, 5th to 95th percentile")

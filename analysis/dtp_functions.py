@@ -1,6 +1,6 @@
-"""Distance to proxy at the end of training, and R@1, under the functions of the distance of Table III.
+"""Distance to proxy at the end of training under the functions of the distance of Table III.
 
-Small networks on Omniglot against the values of the table. Small marks are seeds, a large mark is their mean.
+Small networks on Omniglot beside the values of the table, which are of another data set and another network.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ DIFFERS = (
     "scale"
 )
 INPUTS = (omniglot.FILE,)
-SIZE = (10.4, 5.6)
+SIZE, PRINTED = (7.0, 4.0), True
 PLAIN = {
     "t": ("t", "t"),
     "t²": ("t^2", "t^2"),
@@ -53,14 +53,6 @@ SEEDS, EPOCHS, VIEWS = (0, 1, 2, 3, 4), 12, 5
 # Largest mean distance to proxy of a run that has not diverged; it exceeds every α of the table.
 DISTANCE_LIMIT = 60.0
 WARP_NAMES = [f"warp, α = {alpha:g}" for alpha in WARPS]
-PLACES = {  # of a name beside its point: -1 left, 1 right, and lines up
-    "AvgDTP": {"warp, α = 50": (-1, 0), "√t": (0, -1.4), "t^1.5": (1, 0.3)},
-    "R@1": {
-        **dict.fromkeys(("warp, α = 25", "t²", "2t", "warp, α = 50"), (-1, 0)),
-        **{"1.1t": (-1, 0.8), "t": (1, 0.8), "t^1.5": (-1, 0), "√t": (1, -0.6)},
-    },
-}
-ASIDE = {-1: "right", 0: "center", 1: "left"}
 COLUMNS = {"R@1": "%", "NMI": "%", "AvgDTP": "distance", "at_proxy": "%"}
 
 
@@ -143,7 +135,10 @@ def title(parts):
 
 def alt(parts):
     """One sentence."""
-    return f"Distance to proxy and R@1 of {len(PLAIN)} functions and {len(WARPS)} warps, ours against Table III."
+    return (
+        f"Distance to proxy at the end of training under {len(WARPS)} warps and {len(PLAIN)} functions of the "
+        "distance, ours beside Table III, with a line at α for each warp."
+    )
 
 
 def agrees(parts):
@@ -172,40 +167,42 @@ def agrees(parts):
 
 
 def draw(parts, figure):
-    """Draw our values against the table's: distance to proxy on the left, R@1 on the right."""
-    table, (every, ended, _) = parts["table"], _groups(parts)
-    colours = dict(zip(("plain", "warp", "diverged"), sns.color_palette("colorblind", 3), strict=True))
-    for ax, column in zip(figure.subplots(1, 2), ("AvgDTP", "R@1"), strict=True):
-        for name in every:
-            ours = table["ours"].sel(function=name, column=column).values
-            told = table["published"].sel(function=name, published_column=column).item()
-            kind = "diverged" if name not in ended else "warp" if name in WARP_NAMES else "plain"
-            mark = {"plain": "o", "warp": "s", "diverged": "^"}[kind]
-            ax.plot(
-                np.full(len(ours), told), ours, mark, color=colours[kind], markersize=4, alpha=0.5, markeredgewidth=0
-            )
-            ax.plot(told, ours.mean(), mark, color=colours[kind], markersize=8, markeredgecolor="white")
-            side, up = PLACES[column].get(name, (1, 0))
-            at = {"xytext": (9 * side, 9 * up), "textcoords": "offset points", "va": "center", "fontsize": "small"}
-            ax.annotate(name.removeprefix("warp, "), (told, ours.mean()), ha=ASIDE[side], **at)
-        ax.axline((20, 20), (40, 40), color="0.4", linestyle="--", linewidth=1, zorder=1)
-        sns.despine(ax=ax)
-    left, right = figure.axes
-    left.set(xscale="log", yscale="log", xlim=(1.5, 160), ylim=(1.5, 160), aspect="equal")
-    for axis in (left.xaxis, left.yaxis):
-        axis.set_major_locator(FixedLocator((2, 5, 10, 20, 50, 100)))
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_locator(NullLocator())
-    left.set(xlabel="AvgDTP, Table III (distance)", ylabel="AvgDTP, ours (distance)")
-    left.set_title(f"rank correlation without warps {_rank(parts, 'AvgDTP', _groups(parts)[2])[1]}", fontsize="medium")
-    right.set(xlim=(10, 76), ylim=(25, 76), xlabel="R@1, Table III (%)", ylabel="R@1, ours (%)")
-    right.set_title(f"rank correlation {_rank(parts, 'R@1', ended)[1]}, without the diverged", fontsize="medium")
+    """Draw a row for each function: distance to proxy of every seed and their mean, that of the table, and α."""
+    table, ax, (every, ended, plain) = parts["table"], figure.subplots(), _groups(parts)
+    blue, orange = sns.color_palette("colorblind", 2)
+    ours, told = table["ours"].sel(column="AvgDTP"), table["published"].sel(published_column="AvgDTP")
+    rows = [*WARP_NAMES, *sorted(plain, key=lambda name: -float(ours.sel(function=name).mean()))]
+    rows += [name for name in every if name not in ended]
+    for place, name in enumerate(rows):
+        seeds, mark = ours.sel(function=name).values, "o" if name in ended else "^"
+        ax.plot(seeds, np.full(len(seeds), place + 0.28), mark, color=blue, markersize=3, alpha=0.6, markeredgewidth=0)
+        ax.plot(seeds.mean(), place, mark, color=blue, markersize=7, markeredgecolor="white", zorder=4)
+        ax.plot(
+            told.sel(function=name), place, "D", color="none", markeredgecolor=orange, markeredgewidth=1.6, zorder=5
+        )
+        if name in WARP_NAMES:
+            alpha = list(WARPS)[WARP_NAMES.index(name)]
+            ax.plot([alpha] * 2, [place - 0.42, place + 0.42], color="black", linewidth=1.6, zorder=3)
+    before = float(ours.sel(function="untrained").mean())
+    ax.axvline(before, color="0.5", linestyle=":", linewidth=1)
+    ax.annotate(f"{before:.1f} before training", (before, -0.72), xytext=(3, 0), textcoords="offset points",
+                va="center", color="0.35", fontsize="small")  # fmt: skip
+    names = [name if name in ended else f"{name} (diverges)" for name in rows]
+    ax.set(xscale="log", xlim=(1.5, 160), ylim=(len(rows) - 0.4, -1.1), yticks=range(len(rows)), yticklabels=names)
+    ax.xaxis.set_major_locator(FixedLocator((2, 5, 10, 20, 50, 100)))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlabel("AvgDTP: mean distance to the own proxy (logarithmic axis)")
+    ax.tick_params(axis="y", length=0)
+    for edge in (len(WARPS), len(ended)):
+        ax.axhline(edge - 0.4, color="0.85", linewidth=0.8)
+    sns.despine(ax=ax, left=True)
     entries = [
-        Line2D([], [], linestyle="", marker="o", color=colours["plain"], label="function of eq. 8"),
-        Line2D([], [], linestyle="", marker="s", color=colours["warp"], label="warp"),
-        Line2D([], [], linestyle="", marker="^", color=colours["diverged"], label="diverged: last epoch before"),
-        Line2D([], [], linestyle="", marker="o", color="0.4", markersize=4, label="a seed"),
-        Line2D([], [], linestyle="--", color="0.4", label="ours = Table III"),
+        Line2D([], [], color="black", linewidth=1.6, label="α of the warp"),
+        Line2D([], [], linestyle="", marker="o", color=blue, label=f"ours, mean of {len(SEEDS)} seeds"),
+        Line2D([], [], linestyle="", marker="o", color=blue, markersize=3, label="a seed"),
+        Line2D([], [], linestyle="", marker="^", color=blue, label="the last epoch before it diverges"),
+        Line2D([], [], linestyle="", marker="D", color="none", markeredgecolor=orange, label="Table III"),
     ]
-    figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), frameon=False, fontsize="small")
+    figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), frameon=False, columnspacing=1.2)
     figure.suptitle(title(parts))

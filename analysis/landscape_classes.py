@@ -34,9 +34,9 @@ def title(parts):
     behind = [
         float(np.hypot(*(part["found"].values - [part["proxy_x"][0], part["proxy_y"][0]]))) for part in parts.values()
     ]
-    return (
-        f"With more classes the minimum stays behind the own proxy, {' and '.join(f'{one:.2f}' for one in behind)} away"
-    )
+    numbers = " and ".join(str(part.attrs["proxies"]) for part in parts.values())
+    told = " and ".join(dict.fromkeys(f"{one:.2f}" for one in behind))
+    return f"With {numbers} classes, too, the minimum lies {told} behind the own proxy, at α"
 
 
 def alt(parts):
@@ -56,7 +56,11 @@ def draw(parts, figure):
     panels = figure.subplots(1, len(parts))
     for part, ax in zip(parts.values(), panels, strict=True):
         plots.landscape(part, common=True, legend=False, ax=ax)
-        ax.set(title=f"{part.attrs['proxies']} classes", xlabel="coordinates", ylabel="")
+        ax.set(
+            title=f"{part.attrs['proxies']} classes",
+            xlabel="first coordinate",
+            ylabel="" if ax is panels[1] else "second coordinate",
+        )
     bar(figure, list(panels), shrink=0.9)
     found = {label: style for label, style in along_proxies.SYMBOLS.items() if label != "minimum predicted"}
     figure.legend(handles=[Line2D([], [], label=label, **style) for label, style in found.items()], frameon=False,

@@ -12,6 +12,7 @@ DIFFERS = (
     "the proxy and every point behind it"
 )
 FUNCTIONS = ("t", "t^2", "sqrt", "t^1.5", "0.97", "0.5", "1.1", "2", "warp")
+CALLED = {"t^2": "t²", "sqrt": "√t"}
 WHOLE = ("t", "t^2", "sqrt", "warp")  # Fig. 3a-d
 SIZE, PRINTED = (7.0, 5.6), True
 
@@ -28,7 +29,14 @@ def title(parts):
     behind = along_proxies.behind(warp)
     others = [part for name, part in parts.items() if name != "warp" and "gap" in part.attrs]
     on = all(along_proxies.behind(part) < 1e-3 for part in others)
-    return holds(on, f"Only the warp keeps an embedding at a distance from its proxy ({behind:.2f})")
+    alone = f"Of {len(parts)} functions only the warp keeps an embedding at a distance from its proxy: {behind:.2f}"
+    return holds(on, alone) + holds(f"alpha={behind:.3g}," in warp.attrs["f1"], ", its α")
+
+
+def _called(part):
+    """Name of a function as the paper writes it."""
+    name = part.attrs["f1"].partition("(")[0]
+    return CALLED.get(name, name)
 
 
 def alt(parts):
@@ -42,15 +50,13 @@ def agrees(parts):
     for part in parts.values():
         kind = "a minimum" if "gap" in part.attrs else part.attrs["found_as"].partition(":")[0]
         ends.setdefault(kind, []).append(part)
-    told = "; ".join(
-        f"{what}: {', '.join(part.attrs['f1'].partition('(')[0] for part in some)}" for what, some in ends.items()
-    )
+    told = "; ".join(f"{what}: {', '.join(map(_called, some))}" for what, some in ends.items())
     gap = max(part.attrs["gap"] for part in parts.values() if "gap" in part.attrs)
     return f"Gradient descent finds {told}. Minima are within {gap:.0e} of the predicted ones. Closed forms: no sample."
 
 
 def draw(parts, figure):
     """Draw maps of the functions of Fig. 3, and the line of the proxies for all."""
-    labels = {name: part.attrs["f1"].partition("(")[0] for name, part in parts.items()}
+    labels = {name: _called(part) for name, part in parts.items()}
     along_proxies.draw(parts, labels, WHOLE, figure)
     figure.suptitle(title(parts))

@@ -12,7 +12,7 @@ PUBLISHED = "none; Bleeker & de Rijke 2022 count contributing negatives at one t
 DIFFERS = "the paper has no such curve"
 TOPS = (10, 1)
 INPUTS = tuple((demo.checkpoint().path,))
-SIZE = (8.4, 5.2)
+SIZE, PRINTED = (7.0, 4.0), True
 
 
 def data(progress):

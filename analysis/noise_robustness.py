@@ -4,8 +4,6 @@ Left, the gain of the warp over plain softmax over distances, t, under each corr
 the cost to each loss of training labels that name another character. Bars are 95 % intervals over paired seeds.
 """
 
-import textwrap
-
 import numpy as np
 import seaborn as sns
 import torch
@@ -26,7 +24,7 @@ DIFFERS = (
     "warp, so this is not a test of the paper. Our cosine softmax is ProxyNCA++ on unit vectors"
 )
 INPUTS = (omniglot.FILE,)
-SIZE = (10.4, 5.2)
+SIZE, PRINTED = (7.0, 4.0), True
 LOSSES = {
     "√t": ("euclidean_softmax", {"f1": "sqrt", "f2": "sqrt"}),
     "t": ("euclidean_softmax", {}),
@@ -140,10 +138,9 @@ def title(parts):
     kinds = parts["noise"]["corruption"].values.tolist()
     worse = [kind for kind in kinds if _gain(parts, kind).high < 0]
     better = [kind for kind in kinds if _gain(parts, kind).low > 0]
-    open_ = len(kinds) - len(worse) - len(better)
+    rest = f"{len(kinds) - len(worse) - len(better)} of {len(kinds)} differences are not resolved"
     lower = f"under {', '.join(worse)}" if worse else "nowhere"
-    gains = f"above it under {', '.join(better)}" if better else "above it nowhere"
-    return f"The warp is below t {lower}, {gains}; {open_} of {len(kinds)} differences are not resolved"
+    return f"The warp is below plain softmax, t, {lower}, above it {', '.join(better) or 'nowhere'}; {rest}"
 
 
 def alt(parts):
@@ -185,7 +182,7 @@ def agrees(parts):
 
 def draw(parts, figure):
     """Draw the warp minus t by corruption on the left, and the cost of wrong labels by loss on the right."""
-    noise, (left, right) = parts["noise"], figure.subplots(1, 2, width_ratios=(1.5, 1))
+    noise, (left, right) = parts["noise"], figure.subplots(1, 2, width_ratios=(1.6, 1))
     kinds = noise["corruption"].values.tolist()
     every = noise["corrupted"].sel(loss="warp") - noise["corrupted"].sel(loss="t")
     forest(
@@ -199,13 +196,13 @@ def draw(parts, figure):
         ylim=(len(kinds) - 0.4, -0.6),
         yticks=range(len(kinds)),
         yticklabels=kinds,
-        title="warp minus t under corruption",
+        title="warp minus plain softmax, t, under corruption",
     )
     wrong = noise["mislabelled"]
     cost = wrong.isel(wrong=-1) - wrong.isel(wrong=0)
     forest([_lost(parts, loss) for loss in LOSSES], [cost.sel(loss=loss).values for loss in LOSSES],
            at=range(len(LOSSES)), ax=right)  # fmt: skip
-    part = f"{100 * float(noise['wrong'][-1]):.0f} % wrong training labels minus none"
+    part = f"{100 * float(noise['wrong'][-1]):.0f} % wrong labels minus none"
     right.set(ylim=(len(LOSSES) - 0.4, -0.6), yticks=range(len(LOSSES)), yticklabels=list(LOSSES), title=part)
     for ax in (left, right):
         ax.set_xlabel("difference of R@1 (points)")
@@ -218,4 +215,4 @@ def draw(parts, figure):
         Line2D([], [], color="none", markeredgecolor=sns.color_palette("colorblind")[1], marker="D", label="Table IV"),
     ]
     figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), frameon=False)
-    figure.suptitle(textwrap.fill(title(parts), 80))
+    figure.suptitle(title(parts))

@@ -17,7 +17,7 @@ DIFFERS = (
 )
 TENTH, NEAR = 10, 0.7
 INPUTS = (demo.checkpoint().path,)
-SIZE = (12.4, 5.6)
+SIZE, PRINTED = (7.0, 4.6), True
 
 
 def data(progress):
@@ -64,4 +64,6 @@ def draw(parts, figure):
     data = parts["train"]
     for name, ax in zip(data["direction"].values, figure.subplots(1, data.sizes["direction"]), strict=True):
         plots.score_distribution(data, direction=str(name), ax=ax)
+        ax.set_title(f"{name}: {data.sizes['query']} queries")
+    ax.set_ylabel("")
     figure.suptitle(title(parts))

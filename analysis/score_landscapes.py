@@ -9,7 +9,7 @@ from cocos.reports.captions import holds
 PUBLISHED = "none; requested by users. The ntxent panel has the weights of Bleeker & de Rijke 2022, eq. 6"
 DIFFERS = "nothing published to compare with"
 LOSSES = ("triplet", "ntxent", "circle", "contrastive_cosine")
-SIZE = (8.6, 7.8)
+SIZE, PRINTED = (7.0, 6.0), True
 
 
 def data(progress):
@@ -62,7 +62,7 @@ def draw(parts, figure):
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
     for (name, part), ax in zip(parts.items(), panels.flat, strict=True):
         plots.score_landscape(part, share=True, ax=ax)
-        ax.set_title(f"{name}, unit {part.attrs['unit']:g}", fontsize="medium", pad=17)
+        ax.set_title(f"{name}, unit {part.attrs['unit']:g}")
         ax.label_outer()
     bar(figure, list(panels.flat), "weight of the negative / unit of the loss", shrink=0.7)
     figure.suptitle(title(parts))

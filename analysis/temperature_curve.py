@@ -13,7 +13,7 @@ PUBLISHED = (
 )
 DIFFERS = "the embeddings are fixed: a model trained with another temperature would have other embeddings"
 INPUTS = tuple((demo.checkpoint().path,))
-SIZE = (10.4, 4.8)
+SIZE, PRINTED = (7.0, 3.6), True
 
 
 def data(progress):
@@ -65,4 +65,6 @@ def draw(parts, figure):
     left, right = figure.subplots(1, 2)
     plots.temperature_curve(parts["ntxent"], ax=left)
     plots.temperature_curve(parts["ntxent"], show="idle", ax=right)
+    left.set_title("negatives: effective number and count")
+    right.set_title("queries without a contributing negative")
     figure.suptitle(title(parts))

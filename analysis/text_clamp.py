@@ -18,7 +18,7 @@ from cocos.plots.labels import palette
 PUBLISHED = "none; Robinson et al. train images at a temperature of one half"
 DIFFERS = "nothing published to compare with"
 INPUTS = (RESULTS,)
-SIZE = (7.4, 4.8)
+SIZE, PRINTED = (7.0, 4.0), True
 # Style and name of the line of each β, in the order of `BETAS`.
 STYLES = (("-", "HCL"), ("--", "debiased"))
 MARKERS = "os^"
@@ -90,16 +90,20 @@ def draw(parts, figure):
             mean = one["mean"].values
             reach = np.stack([mean - one["low"].values, one["high"].values - mean])
             ax.errorbar(one["temperature"], mean, reach, color=colour, linestyle=style, marker=marker, markersize=5,
-                        markerfacecolor=face, linewidth=1.8, elinewidth=0.9)  # fmt: skip
+                        markerfacecolor=face, linewidth=1.4, elinewidth=0.9)  # fmt: skip
     ax.set_xscale("log")
     temperatures = next(iter(parts.values()))["temperature"].values
     ax.xaxis.set_major_locator(FixedLocator(temperatures))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.set(xlabel="temperature of HCL", ylabel="queries on the clamp, without any push (%)", ylim=(-3, 103))
+    ax.set(
+        xlabel="temperature of HCL (logarithmic axis; a mark: a computed one)",
+        ylabel="queries on the clamp, without any push (%)",
+        ylim=(-3, 103),
+    )
     handles = [Line2D([], [], color=colour, marker=marker, label=name)
                for name, colour, marker in zip(parts, palette(len(parts)), MARKERS, strict=True)]  # fmt: skip
     handles += [Line2D([], [], color="0.3", linestyle=style, label=word) for style, word in STYLES]
     ax.legend(handles=handles, frameon=False)
     sns.despine(ax=ax)
-    figure.suptitle(title(parts), fontsize="medium", wrap=True)
+    figure.suptitle(title(parts))

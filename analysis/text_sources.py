@@ -2,7 +2,7 @@
 
 One softmax over other candidates, other queries, what other queries score with the positive, and candidates compared
 with the positive; batches of pairs under several seeds. A bar is the part of the push of all queries, its line the
-deviation over full batches; the grey line is the part of the negatives.
+standard deviation over full batches; the dotted line is the part of the negatives.
 """
 
 import json
@@ -10,6 +10,7 @@ import json
 import numpy as np
 import seaborn as sns
 import xarray as xr
+from matplotlib.lines import Line2D
 
 from analysis.text_findings.compute import BATCH, RESULTS
 from cocos.plots.labels import palette
@@ -17,7 +18,7 @@ from cocos.plots.labels import palette
 PUBLISHED = "none; Li et al. 2023 (GTE) introduce the four directions"
 DIFFERS = "nothing published to compare with"
 INPUTS = (RESULTS,)
-SIZE = (9.6, 4.4)
+SIZE, PRINTED = (7.0, 3.6), True
 BAR_WIDTH = 0.38
 KEPT = ("mean", "over_seeds", "over_batches", "batches", "queries", "seeds")
 
@@ -50,10 +51,10 @@ def _largest(part):
 
 def title(parts):
     """The claim."""
-    told = ", ".join(f"{source} {value:.0f} % ({name})" for name, (source, value) in
+    told = ", ".join(f"{source} on {name} ({value:.0f} %)" for name, (source, value) in
                      ((name, _largest(part)) for name, part in parts.items()))  # fmt: skip
     scale = float(next(iter(parts.values()))["scale"][0])
-    return f"Source with the most push under four directions, scale {scale:g}: {told}"
+    return f"The largest source of push among four directions at scale {scale:g}: {told}"
 
 
 def alt(parts):
@@ -82,21 +83,25 @@ def agrees(parts):
 
 def draw(parts, figure):
     """Draw a panel for each set, two bars for each source."""
-    axes = figure.subplots(1, len(parts), sharey=True)
+    axes = figure.subplots(1, len(parts), sharex=True, sharey=True)
     for ax, (name, part) in zip(axes, parts.items(), strict=True):
         places, scales = np.arange(part.sizes["source"]), part["scale"].values
-        for k, (scale, colour) in enumerate(zip(scales, palette(len(scales)), strict=True)):
-            at = places + (k - 0.5) * BAR_WIDTH
+        for k, (scale, colour, hatch) in enumerate(zip(scales, palette(len(scales)), ("", "////"), strict=True)):
             one = part.sel(scale=scale)
-            ax.bar(at, one["mean"], BAR_WIDTH, yerr=one["over_batches"], color=colour, label=f"scale {scale:g}",
-                   error_kw={"elinewidth": 1, "ecolor": "0.2"})  # fmt: skip
+            mean, spread = one["mean"].values, one["over_batches"].values
+            ax.barh(places + (k - 0.5) * BAR_WIDTH, mean, BAR_WIDTH, color=colour, hatch=hatch, edgecolor="white",
+                    linewidth=0, xerr=[np.minimum(spread, mean), spread], label=f"scale {scale:g}",
+                    error_kw={"elinewidth": 1, "ecolor": "0.2"})  # fmt: skip
         for place, value in zip(places, part["negatives"].isel(scale=0).values, strict=True):
-            ax.plot([place - BAR_WIDTH, place + BAR_WIDTH], [value] * 2, color="0.4", linewidth=1.2, linestyle=":",
+            ax.plot([value] * 2, [place - BAR_WIDTH, place + BAR_WIDTH], color="black", linewidth=1.4, linestyle=":",
                     label="part of the negatives" if place == 0 else None)  # fmt: skip
-        ax.set_xticks(places, [str(source) for source in part["source"].values], rotation=25, ha="right")
-        ax.set_title(name, fontsize="medium")
+        ax.set_yticks(places, [str(source).replace("candidate-", "candidate-\n") for source in part["source"].values])
+        ax.set(title=name, xlabel="part of the push (%)", xlim=(0, None))
+        ax.tick_params(axis="y", length=0)
         sns.despine(ax=ax)
-    axes[0].set_ylabel("part of the push (%)")
+    axes[0].invert_yaxis()
     handles, names = axes[0].get_legend_handles_labels()
+    handles.append(Line2D([], [], color="0.2", linewidth=1))
+    names.append("standard deviation over batches")
     figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize="small")
-    figure.suptitle(title(parts), fontsize="medium", wrap=True)
+    figure.suptitle(title(parts))

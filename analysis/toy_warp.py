@@ -4,7 +4,6 @@ Left, held-out images of one seed on one scale, each connected to the proxy of i
 the training images to the proxies of their classes.
 """
 
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import seaborn as sns
 import torch
 import xarray as xr
 from matplotlib.collections import LineCollection
+from matplotlib.lines import Line2D
 
 from cocos import losses
 from cocos.counting.statistics import paired
@@ -24,7 +24,7 @@ DIFFERS = (
     "shown are held out. No number is compared"
 )
 INPUTS = (Path(__file__).parent / "data" / "fashion_mnist.npz",)
-SIZE = (11.4, 4.6)
+SIZE, PRINTED = (7.0, 3.7), True
 RUNS = {
     "t": ("euclidean_softmax", {}),
     "√t": ("euclidean_softmax", {"f1": "sqrt", "f2": "sqrt"}),
@@ -33,6 +33,7 @@ RUNS = {
     "warp, α = 6": ("warped_softmax", {"alpha": 6.0}),
 }
 SHOWN = ("t", "warp, α = 3")
+CLASSES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 NETWORK = {"hidden": 128, "width": 2, "batch": 100, "rate": 2e-3, "proxy_rate": 5e-2, "spread": 4.0}
 EPOCHS, SEEDS = 24, (0, 1, 2, 3, 4)
 
@@ -116,8 +117,8 @@ def title(parts):
         for run in ratio["run"].values
     ]
     near = [f"{float(ends['alpha'].sel(run=one['run'].item())):g}" for one in ratio if float(one.max()) < 1]
-    closer = f", nearer at α = {' and '.join(near)}" if near else ""
-    words = f"The warp puts images near distance α from their proxies{closer}"
+    closer = f", and nearer than α at α = {' and '.join(near)}" if near else ""
+    words = f"Under the warp images end near distance α from their proxies{closer}"
     return f"{words}: mean distance {', '.join(told)}"
 
 
@@ -158,7 +159,7 @@ def draw(parts, figure):
             ax.add_collection(LineCollection(spokes, color=colour, linewidth=0.4, alpha=0.35, rasterized=True))
             ax.plot(*mine.T, ".", color=colour, markersize=3.5, markeredgewidth=0, rasterized=True)
         for number, (at_x, at_y) in enumerate(proxy):
-            ax.plot(at_x, at_y, "o", markersize=11, color=colours[number], markeredgecolor="black")
+            ax.plot(at_x, at_y, "o", markersize=9, color=colours[number], markeredgecolor="black")
             ax.annotate(str(number), (at_x, at_y), ha="center", va="center", fontsize="small", fontweight="bold")
         ax.set(
             title=part.attrs["run"],
@@ -172,7 +173,13 @@ def draw(parts, figure):
     top = 1.12 * max(float(ends["seen"].max()), float(ends["alpha"].max()))
     right.plot((0, top), (0, top), color="0.4", linestyle="--", linewidth=1)
     right.annotate(
-        "distance = α", (0.6 * top, 0.6 * top), xytext=(-6, 8), textcoords="offset points", ha="right", color="0.4"
+        "distance = α",
+        (0.86 * top, 0.86 * top),
+        xytext=(-5, 4),
+        textcoords="offset points",
+        ha="right",
+        color="0.35",
+        fontsize="small",
     )
     for run in ends["run"].values:
         values = ends["seen"].sel(run=run).values
@@ -182,8 +189,14 @@ def draw(parts, figure):
     right.axvline(1.04 * top, color="0.8", linewidth=0.8)
     alphas = ends["alpha"].dropna("run").values
     right.set_xticks([*alphas, *(top * (1.12 + 0.14 * k) for k in range(2))], [*(f"{a:g}" for a in alphas), *names])
-    right.set(xlabel="α of the warp; no warp", ylabel="mean distance to proxy (training images)", xlim=(0, 1.34 * top),
+    right.set(xlabel="α of the warp; no warp", ylabel="mean distance to proxy\n(training images)", xlim=(0, 1.34 * top),
               ylim=(0, top), title=f"{ends.sizes['seed']} seeds, a dot each")  # fmt: skip
     for ax in (left, middle, right):
         sns.despine(ax=ax)
-    figure.suptitle(textwrap.fill(title(parts), 100))
+    entries = [
+        Line2D([], [], linestyle="", marker="o", color=colour, label=f"{number} {name}")
+        for number, (name, colour) in enumerate(zip(CLASSES, colours, strict=True))
+    ]
+    figure.legend(handles=entries, loc="outside lower center", ncols=5, frameon=False, fontsize="small",
+                  title="circle: proxy of a class; dots: its held-out images", title_fontsize="small")  # fmt: skip
+    figure.suptitle(title(parts))

@@ -21,7 +21,8 @@ LOSSES = {
     "sampled_softmax": "softmax",
     "ce_softmax": "cross-example softmax",
 }
-BATCH, SIZE = 24, (13.2, 11.8)
+BATCH = 24
+SIZE, PRINTED = (7.0, 6.6), True
 
 
 def data(progress):
@@ -83,9 +84,14 @@ def agrees(parts):
 
 
 def draw(parts, figure):
-    """Draw one panel per loss, on one scale."""
+    """Draw one panel per loss, on one scale and with one legend."""
     shared = max(float(part["share"].where(part["negative"], 0).max()) for part in parts.values())
+    entries = {}
     for ax, (name, part) in zip(figure.subplots(2, 2).flat, parts.items(), strict=True):
         plots.weight_map(part, most=shared, last=name in {"triplet", "ce_softmax"}, ax=ax)
-        ax.set_title(f"{LOSSES[name]}: {_weighed(part)} negatives have a weight", fontsize="medium", pad=44)
+        legend = ax.get_legend()
+        entries |= {text.get_text(): each for text, each in zip(legend.get_texts(), legend.legend_handles, strict=True)}
+        legend.remove()
+        ax.title.set_text(f"{LOSSES[name]}: {_weighed(part)} weighed negatives")
+    figure.legend(entries.values(), entries, loc="outside lower center", ncols=len(entries), frameon=False)
     figure.suptitle(title(parts))

@@ -86,6 +86,22 @@ def test_bins_of_counts_hold_all_of_them():
     for most in (0, 1, 7, 127, 201, 12_484, 3_000_000):
         upper = bins(most)
         assert upper[0] == 0 and upper[-1] >= most and (np.diff(upper) > 0).all() and len(upper) <= 16
+        np.testing.assert_allclose(np.diff(np.log(upper[1:])), np.log(upper[2]))  # so that a wide bin is no peak
+
+
+def test_what_hardly_any_query_has_is_one_bin():
+    """Of 1,000 queries 4 have 40 negatives and 3 have 60: less than half a percent beyond 16 in the first row only."""
+    counts = np.repeat([0, 3, 14, 40], [496, 250, 250, 4])
+    rare, more = (
+        xr.Dataset({"contributing": (("direction", "batch", "query"), values[None, None]),
+                    "negatives": (("direction", "batch", "query"), np.full((1, 1, 1000), 127.0))},
+                   coords={"direction": ["q2c"]}, attrs={"eps": 0.01, "sample": "pairs", "loss": "ntxent"})
+        for values in (counts, np.where(counts == 3, 60, counts))
+    )  # fmt: skip
+    for data, last in ((rare, "17+"), (more, "33–64"), ([rare, more], "33–64")):
+        ax = plots.count(data, names=["a", "b"][: 2 if isinstance(data, list) else 1], ax=plt.figure().subplots())
+        assert ax.get_xticklabels()[-1].get_text() == last
+        plt.close(ax.figure)
 
 
 def test_directions_that_agree_are_one():
@@ -235,8 +251,8 @@ def test_runs_share_the_plots_of_lengths_scores_and_cut_offs(files):
     ax = plots.score_distribution(data, names=["before", "after"], direction="c2q", ax=plt.figure().subplots())
     for line, each in zip(ax.lines, data, strict=True):
         np.testing.assert_array_equal(line.get_ydata(), each["band"].sel(direction="c2q", percentile=50))
-    beside = next(other for other in ax.figure.axes if other is not ax)
-    for patch, each in zip(beside.patches, data, strict=True):
+    (strip,) = ax.child_axes
+    for patch, each in zip(strip.patches, data, strict=True):
         np.testing.assert_array_equal(patch.get_data().values, each["positives"].sel(direction="c2q"))
     with pytest.raises(InputError, match=r"bins are of 0.02 in before and 0.2 in after: draw those with one metric"):
         plots.score_distribution([data[0], measures.score_distribution(second, bins=10)], names=["before", "after"])

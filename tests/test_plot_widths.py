@@ -1,8 +1,9 @@
-"""Every kind of plot in one column and as wide as it likes, with names of 80 characters: no text leaves the picture or
-meets another one, and the axes keep 40 % of the width.
+"""Every kind of plot in one column and as wide as it likes, with names of 80 characters, and every figure: no text
+leaves the picture, meets another one or is too small to print, and the axes keep 40 % of the width.
 """
 
 import itertools
+from pathlib import Path
 
 import matplotlib
 
@@ -13,13 +14,14 @@ import pytest
 import torch
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 from typer.testing import CliRunner
 
 import cocos
 from cocos import measures, plots, results
 from cocos.commands import app
-from cocos.reports import saving
+from cocos.reports import figures, saving
 
 LONG = "a_name_of_eighty_characters_as_folders_of_runs_and_their_settings_have_seed_1".ljust(80, "x")
 SENTENCE = "A caption of a photograph in which several people look at one more dog that runs through wet grass."
@@ -27,6 +29,8 @@ SENTENCE = "A caption of a photograph in which several people look at one more d
 WIDTHS = (3.3, None)
 # Smallest part of the width of its column that the axes of a panel keep.
 KEPT = 0.4
+# Smallest size of a text that is printed, in points, and the width of two columns, in inches.
+PRINTED_POINTS, TWO_COLUMNS = 6.0, 7.0
 # Pixels by which boxes of text may meet: the boxes of letters without descenders are higher than these.
 MEETING = 2.0
 
@@ -147,6 +151,8 @@ def faults(figure):
     wide, high = figure.bbox.width, figure.bbox.height
     texts = list(visible(figure, renderer))
     for text, box in texts:
+        if figure.get_figwidth() <= TWO_COLUMNS and text.get_fontsize() < PRINTED_POINTS:
+            yield f"{text.get_text()[:40]!r} is printed in {text.get_fontsize():.1f} points"
         out = max(-box.x0, box.x1 - wide, -box.y0, box.y1 - high)
         if out > MEETING:
             yield f"{text.get_text()[:60]!r} leaves the picture by {out:.0f} pixels"
@@ -191,3 +197,18 @@ def test_text_has_room(kind, files, tmp_path, monkeypatch):
 
 def test_every_kind_is_drawn():
     assert {name.partition(" of ")[0] for name in DRAWN} == set(measures.__all__) & set(plots.__all__)
+
+
+ROOT = Path(__file__).parent.parent
+# Figures of this repository, but those of studies, which their own pages show.
+FIGURES = [name for name in figures.names(ROOT / "analysis") if not name.startswith(("study_", "hold_"))]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_can_be_printed_in_two_columns(name):
+    script, _ = figures._loaded(ROOT / "analysis" / f"{name}.py")
+    with saving.styled(printed=script.PRINTED):
+        figure = Figure(figsize=script.SIZE, layout="constrained")
+        script.draw(figures._kept(ROOT / "figures" / f"{name}.nc"), figure)
+        saving.finish(figure)
+        assert figure.get_figwidth() == TWO_COLUMNS and not [*faults(figure)]

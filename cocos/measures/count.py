@@ -51,8 +51,8 @@ from cocos.results import parts, pieces, several
 EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
 # Queries of a set on a disk of which its health is told, with their positives.
 LOOKED_AT = 2**12
-# Largest count of each bin: 0 alone, then in even steps of the logarithm; the second where the first is too fine.
-LADDERS = ((0, 1, 2, 5, 10, 20, 50, 100, 200), (0, 1, *(f * 10**n for n in range(9) for f in (3, 10))))
+# Ratios of the largest counts of neighbouring bins, the finest first, and the largest number of bins above 1.
+BIN_RATIOS, MOST_STEPS = (2, 4, 10), 10
 
 
 @devices.threads(1)
@@ -805,8 +805,12 @@ def _metrics(data: xr.Dataset) -> dict:
 
 
 def bins(most: float) -> np.ndarray:
-    """Largest count of each bin of a histogram, from 0, which is a bin of its own, up to `most` or beyond."""
-    ladder = np.array(next((each for each in LADDERS if each[-1] >= most), LADDERS[-1]))
+    """Largest count of each bin of a histogram, from 0, which is a bin of its own, up to `most` or beyond.
+
+    Beyond 1 all bins are equally wide on a logarithmic axis, so that a wider one makes no peak.
+    """
+    ratio = next((each for each in BIN_RATIOS if each**MOST_STEPS >= most), BIN_RATIOS[-1])
+    ladder = np.array([0, *(ratio**step for step in range(MOST_STEPS + 1))])
     return ladder[: max(4, int(np.searchsorted(ladder, most)) + 1)]
 
 

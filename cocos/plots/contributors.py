@@ -12,15 +12,15 @@ from matplotlib.patches import Patch
 
 from cocos import results
 from cocos.measures.contributors import rest
-from cocos.plots.labels import SIDE_LENGTH, below, empty, palette, single
+from cocos.plots.labels import SIDE_LENGTH, below, empty, palette, single, tiny_points
 from cocos.plots.wording import percent, plain
 
 # Largest number of bars that can be read.
 MOST_BARS = 40
 # Characters of the longest label.
 CANDIDATE_LENGTH = 34
-# Height of a picture beside its bar, in points.
-PICTURE_POINTS = 15.0
+# Largest height of a picture beside its bar, in points, and as a part of the distance of the bars.
+PICTURE_POINTS, PICTURE_PART = 15.0, 0.7
 # Length at which a pull is cut and labelled with its number, as a fraction of the longest push.
 LONGEST_PULL = 0.45
 # Grey level of the bar of all other negatives.
@@ -92,6 +92,7 @@ def contributors(
         xlim=(low, 1.05 * longest),
     )
     ax.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
+    _leave_to_the_push(100 * part[weight < 0], longest, ax)
     if not weight.any():
         ax.set_xlim(-1, 1)
         empty(ax, "this query has no gradient here")
@@ -100,7 +101,7 @@ def contributors(
     _headed(dataset, query, image, ax)
     handles = [Patch(facecolor=c, hatch=h, edgecolor="white", label=s) for s, m, c, h in kinds if m.any()]
     if (~above & (weight != 0)).any():
-        pale = "does not contribute" if known else f"no {results.above(attrs)}"
+        pale = f"does not contribute: no {results.above(attrs)}" if known else f"no {results.above(attrs)}"
         handles.append(Patch(facecolor=BLUE, alpha=PALE, label=pale))
     below(ax, handles=handles, ncols=3)
     ax.spines[["top", "right", "left"]].set_visible(False)
@@ -109,19 +110,26 @@ def contributors(
 
 def _numbers(one: xr.Dataset, longest: float, others: float | None, ax: Axes) -> None:
     """Write the cumulative parts on the right of the bars, and the length of each pull that is cut."""
-    right = {"transform": ax.get_yaxis_transform(), "fontsize": "x-small", "color": "0.25"}
+    right = {"transform": ax.get_yaxis_transform(), "fontsize": tiny_points(), "color": "0.25"}
     rows = zip(100 * one["part"].values, one["weight"].values, 100 * one["held"].values, strict=True)
     for at, (length, mass, held) in enumerate(rows):
         pull = mass < 0
         if pull and length > LONGEST_PULL * longest:
-            ax.annotate(f"pull {length:.0f} %", (-LONGEST_PULL * longest, at), xytext=(2, 0), va="center", ha="left",
-                        textcoords="offset points", fontsize="x-small", color="black",
+            ax.annotate(f"pull {length:.0f} % //", (-LONGEST_PULL * longest, at), xytext=(2, 0), va="center", ha="left",
+                        textcoords="offset points", fontsize=tiny_points(), color="black",
                         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # fmt: skip
         text = f"{held:.0f} % of the pull" if pull else f"{held:.0f} %" if mass > 0 else ""
         ax.text(1.01, at, text, va="center", **right)
     if others is not None:
         ax.text(1.01, one.sizes["candidate"], f"{100 * others:.0f} % more", va="center", **right)
     ax.text(1.01, -0.9, "cumulative", **right)
+
+
+def _leave_to_the_push(pulls: np.ndarray, longest: float, ax: Axes) -> None:
+    """Leave the axis to the push where a pull is cut: a cut bar has no length that could be read."""
+    if (pulls > LONGEST_PULL * longest).any():
+        ax.set_xticks([at for at in ax.get_xticks() if 0 <= at <= ax.get_xlim()[1]])
+        ax.set_xlabel("part of the push (%); the pull, to the left, is cut at //")
 
 
 def _headed(dataset: xr.Dataset, query: str | None, image: np.ndarray | None, ax: Axes) -> None:
@@ -140,13 +148,15 @@ def _headed(dataset: xr.Dataset, query: str | None, image: np.ndarray | None, ax
 
 def _beside(ax: Axes, place: np.ndarray, rows: list[int], pictures: Callable[[int], np.ndarray | None]) -> None:
     """Draw the picture of each candidate between its name and its bar."""
-    ax.tick_params(axis="y", length=0, pad=PICTURE_POINTS + 8)
+    high = ax.get_position().height * ax.figure.get_size_inches()[1] * 72 / (1 + len(place))
+    points = min(PICTURE_POINTS, PICTURE_PART * high)
+    ax.tick_params(axis="y", length=0, pad=points + 8)
     for at, row in zip(place, rows, strict=True):
         image = pictures(row)
         if image is None:
             continue
-        box = OffsetImage(image, zoom=PICTURE_POINTS / image.shape[0], cmap="gray", resample=True)
-        left = (-PICTURE_POINTS / 2 - 5, 0)
+        box = OffsetImage(image, zoom=points / image.shape[0], cmap="gray", resample=True)
+        left = (-points / 2 - 5, 0)
         ax.add_artist(AnnotationBbox(box, (0, at), xycoords=("axes fraction", "data"), xybox=left,
                                      boxcoords="offset points", frameon=False, pad=0))  # fmt: skip
 
@@ -158,9 +168,11 @@ def _query(ax: Axes, query: str, image: np.ndarray | None) -> None:
     beside.set_title("the query", fontsize="small")
     if image is None:
         lines = textwrap.wrap(plain(query, QUERY_LINES * QUERY_CHARACTERS), QUERY_CHARACTERS)[:QUERY_LINES]
-        beside.text(0.5, 0.5, "\n".join(lines), transform=beside.transAxes, ha="center", va="center", fontsize="small")
+        beside.spines[:].set_visible(False)
+        beside.text(0.5, 0.98, "\n".join(lines), transform=beside.transAxes, ha="center", va="top", fontsize="small")
         return
     beside.imshow(image, cmap="gray" if image.ndim == 2 else None, interpolation="nearest")
+    beside.spines[:].set_visible(False)
 
 
 def title(dataset: xr.Dataset) -> str:

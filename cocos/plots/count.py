@@ -6,12 +6,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from cocos import results
 from cocos.counting import findings
 from cocos.measures.count import bins, histogram
-from cocos.plots.labels import below, palette, series
+from cocos.plots.labels import below, palette, series, tiny_points
 from cocos.plots.wording import between, number, percent, plain
 
 # Grey level of the bars of idle queries.
@@ -22,6 +23,10 @@ BAR_HEIGHT, ROW_HEIGHT = 0.42, 1.2
 HATCHES = ("", "//////")
 # Smallest part of the queries whose bar is labelled with its number.
 LABELLED_PART = 0.045
+# Part of the queries of a row that the last bin holds at most, if others are joined to it.
+JOINED_PART = 0.005
+# Mark of the mean of a row.
+MEAN = {"marker": "D", "markersize": 4.5, "color": "white", "markeredgecolor": "black", "linestyle": ""}
 
 
 def count(
@@ -29,8 +34,9 @@ def count(
 ) -> Axes:
     """Draw the distribution of contributing negatives per query, a row for each loss or file, all on one axis.
 
-    The bins grow logarithmically; idle queries are the grey bar at 0, labelled with their part. The first direction is
-    drawn upwards, the second downwards and hatched. A diamond marks the mean.
+    The bins are equally wide on a logarithmic axis; the last one holds all that is rare. Idle queries are the grey bar
+    at 0, labelled with their part. The first direction is drawn upwards, the second downwards and hatched. A diamond
+    marks the mean.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
@@ -41,6 +47,7 @@ def count(
     several = series(dataset, names)
     of = _drawn_of(several.values())
     upper = bins(max(float(each[of].max()) for each in several.values()))
+    upper, joined = _joined(upper, [histogram(each, upper, of)["part"] for each in several.values()])
     found = {name: histogram(each, upper, of) for name, each in several.items()}
     highest = max(float(each["part"].max()) for each in found.values())
     directions = list(dict.fromkeys(str(d) for each in found.values() for d in each["direction"].values))
@@ -53,14 +60,14 @@ def count(
                 height = (-1) ** d * BAR_HEIGHT / highest
                 _row(ax, part.sel(direction=name), upper, base, height, colours[d], HATCHES[d % 2])
     last, most = -ROW_HEIGHT * (len(found) - 1), max(float(each["negatives"].max()) for each in several.values())
-    ticks = _ticks(upper, most)
+    ticks = _ticks(upper, most, joined)
     narrow = 45 * ax.figure.get_size_inches()[0] / len(upper) < 6 * max(map(len, ticks[1:]))  # points, roughly
     slanted = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if narrow else {}
     ax.set_xticks(np.arange(len(upper)), ticks, **slanted)
     rows = []
     for name, each in several.items():
         held = [f"{float(one['negatives'].mean()):.0f}" for one in results.sides(each).values()]
-        rows.append(f"{name}\n{plain(each.attrs['sample'])}, of {' / '.join(dict.fromkeys(held))}")
+        rows.append(f"{name}, {plain(each.attrs['sample'])}\n{' / '.join(dict.fromkeys(held))} negatives")
     ax.set_yticks([-ROW_HEIGHT * row for row in range(len(found))], rows)
     ax.tick_params(axis="y", length=0)
     for tick, part in zip(ax.get_yticks(), found.values(), strict=True):
@@ -82,7 +89,8 @@ def count(
     for name, colour, hatch, way in zip(directions, colours, HATCHES, ("up", "down"), strict=False):
         said = f"% of {plain(name, 30)}" + (f" ({way})" if len(directions) > 1 else "")
         handles.append(Patch(facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0, label=said))
-    below(ax, handles=handles)
+    handles += [Patch(facecolor=IDLE_GREY, label="idle: none"), Line2D([], [], label="mean", **MEAN)]
+    below(ax, handles=handles, ncols=4)
     return ax
 
 
@@ -139,15 +147,23 @@ def _row(ax: Axes, part: xr.Dataset, upper, base: float, height: float, colour, 
         if not place or share >= LABELLED_PART:
             said = f"{100 * share:.0f}" if place else percent(part["idle_fraction"])
             ax.annotate(said, (place, base + value), xytext=(0, 2 if height > 0 else -2), textcoords="offset points",
-                        ha="center", va="bottom" if height > 0 else "top", fontsize="x-small" if place else "small",
+                        ha="center", va="bottom" if height > 0 else "top", fontsize=tiny_points() if place else "small",
                         color="0.45" if place else "0.1")  # fmt: skip
     edges = np.concatenate([[-0.5], upper + 0.5])  # of the counts; those of bar k are k - 0.5 and k + 0.5
     mean = np.interp(float(part["mean"]), edges, np.arange(len(edges)) - 0.5)
-    ax.plot(mean, base + 0.05 * np.sign(height), "D", markersize=4.5, color="white", markeredgecolor="black", zorder=4)
+    ax.plot(mean, base + 0.05 * np.sign(height), zorder=4, **MEAN)
 
 
-def _ticks(upper: np.ndarray, most: float) -> list[str]:
+def _joined(upper: np.ndarray, parts: Sequence[xr.DataArray]) -> tuple[np.ndarray, bool]:
+    """Join the last bins, if hardly any query of any row is in them; whether they are joined."""
+    from_here = np.max([part.values[:, ::-1].cumsum(axis=1)[:, ::-1].max(axis=0) for part in parts], axis=0)
+    last = max(3, int(np.flatnonzero(from_here > JOINED_PART)[-1]) + 1)
+    return (np.append(upper[:last], upper[-1]), True) if last + 1 < len(upper) else (upper, False)
+
+
+def _ticks(upper: np.ndarray, most: float, joined: bool) -> list[str]:
     """Name the counts in each bin."""
     lower = np.concatenate([[0], upper[:-1] + 1])
     upper = np.minimum(upper, np.maximum(lower, most)).astype(int)
-    return ["none"] + [f"{a}" if a == b else f"{a}–{b}" for a, b in zip(lower[1:], upper[1:], strict=True)]
+    names = ["none"] + [f"{a}" if a == b else f"{a}–{b}" for a, b in zip(lower[1:], upper[1:], strict=True)]
+    return [*names[:-1], f"{lower[-1]}+"] if joined else names

@@ -42,6 +42,8 @@ HANDLE = 8
 BESIDE_PART = 0.3
 # Width in characters of an inch of text, times the font size in points.
 CHARACTERS_PER_INCH = 108
+# Smallest size of a text, in points: what journals still print.
+SMALLEST_POINTS = 6.0
 # Distance between the middles of two lines of text, in units of the font size.
 LINE_SPACING = 1.25
 
@@ -250,3 +252,8 @@ def part_labels(ax: Axes) -> None:
 def small_points() -> float:
     """Size of small text in points."""
     return FontProperties(size="small").get_size_in_points()
+
+
+def tiny_points() -> float:
+    """Size of the smallest text in points."""
+    return max(SMALLEST_POINTS, FontProperties(size="x-small").get_size_in_points())

@@ -24,7 +24,7 @@ def lorenz(
 ) -> Axes:
     """Draw the part of the push on the k heaviest negatives against log k, a line for each loss or file.
 
-    Directions that agree within 2 % share a line.
+    Directions that agree within 2 % share a line. A stroke marks the last negative, where a line ends.
 
     Args:
         dataset: of `cocos.measures.lorenz`, or several.
@@ -47,11 +47,13 @@ def lorenz(
             ax.fill_between(one["k"], low, high, color=colour, alpha=0.13, linewidth=0)
         ax.plot(one["k"], 100 * one["held"], color=colour, linestyle=STYLES[place % len(STYLES)], linewidth=1.8,
                 gid=CURVE, label=name or "all directions")  # fmt: skip
+        last = one.dropna("k", subset=["held"]).isel(k=-1)
+        ax.plot(last["k"], 100 * last["held"], "|", color=colour, markersize=9, markeredgewidth=1.8)
     ax.set(xscale="log", xlim=(0.94, most * 1.06), ylim=(0, 103))
     ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 1000, 10_000, 100_000) if tick < 0.75 * most] + [most]
     whole(ax.xaxis, ticks)
     ax.set(
-        xlabel=f"heaviest negatives of a query\n{drawn(several)}",
+        xlabel=f"heaviest negatives of a query (logarithmic axis; a stroke: all of them)\n{drawn(several)}",
         ylabel="their part of the push (%)",
     )
     ax.grid(axis="y", color="0.92")
@@ -60,7 +62,7 @@ def lorenz(
     if len(lines) > 1:
         at = [float(one["held"].sel(k=min(3, most), method="nearest")) for _, one in lines]
         order = sorted(range(len(lines)), key=lambda k: -at[k])
-        handles = [ax.lines[k] for k in order]
+        handles = [[each for each in ax.lines if each.get_gid() == CURVE][k] for k in order]
         ax.legend(handles=handles, frameon=False, loc="lower right", fontsize="small")
     return ax
 

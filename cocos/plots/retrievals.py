@@ -6,11 +6,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 
 from cocos.base.errors import InputError
-from cocos.plots.labels import CHARACTERS_PER_INCH, LINE_SPACING, single
+from cocos.plots.labels import CHARACTERS_PER_INCH, LINE_SPACING, single, tiny_points
 from cocos.plots.wording import plain, wrapped
 
 # Colour and mark of positives; the green is dark enough for text.
@@ -26,8 +25,10 @@ CELL_INCHES = 1.08
 NARROWEST_ROW = 2.3
 # Largest sheet that a reader can look through.
 MOST_QUERIES, MOST_CANDIDATES, MOST_CELLS = 60, 40, 600
-# Characters per line and lines of a text in a cell.
-CELL_CHARACTERS, CELL_LINES = 14, 6
+# Characters per line and lines of a text in a cell, and the part of the width of the cell that it takes.
+CELL_CHARACTERS, CELL_LINES, CELL_TEXT = 14, 6, 0.95
+# Fewest characters of a word behind a hyphen.
+SHORTEST_END = 3
 # Why several Datasets cannot share the plot.
 ALONE = "its rows are pictures of what one model retrieves"
 
@@ -75,7 +76,7 @@ def retrievals(
                 _framed(show("candidate", row), x, y, positive, f"{TICK} {score}" if positive else score, ax)
                 _outlined(float(one["score"][place]), x, y, confident, ax)
         if not np.isfinite(rank):
-            ax.text(end + 0.5, y - 0.5, "no positive", ha="center", va="center", fontsize="x-small", color="0.3")
+            ax.text(end + 0.5, y - 0.5, "no positive", ha="center", va="center", fontsize=tiny_points(), color="0.3")
         elif not one["positive"].values.any():
             said = f"{TICK} {float(one['best_score']):.3f}\nrank {rank:,.0f}"
             _framed(show("candidate", int(one["best_candidate"])), end, y, True, said, ax)
@@ -98,7 +99,7 @@ def _framed(content: np.ndarray | str, x: float, y: float, positive: bool, below
     look = {"edgecolor": GREEN, "linewidth": 3.2} if positive else {"edgecolor": "0.45", "linestyle": "--"}
     name = "positive" if positive else "negative"
     ax.add_patch(Rectangle((x, y - 1), 1, 1, fill=False, label=name, zorder=3, **{"linewidth": 0.9} | look))
-    ax.text(x + 0.5, y - 1.06, below, ha="center", va="top", fontsize="x-small", color=GREEN if positive else "0.2")
+    ax.text(x + 0.5, y - 1.06, below, ha="center", va="top", fontsize=tiny_points(), color=GREEN if positive else "0.2")
 
 
 def _outlined(score: float, x: float, y: float, confident: float | None, ax: Axes) -> None:
@@ -145,11 +146,21 @@ def _cell(content: np.ndarray | str, x: float, y: float, ax: Axes) -> None:
         colours = {"cmap": "gray"} if np.ndim(content) == 2 else {}
         ax.imshow(content, extent=(x, x + 1, y - 1, y), interpolation="nearest", zorder=1, **colours)
         return
-    size = FontProperties(size="x-small").get_size_in_points()
-    most = max(6, min(CELL_CHARACTERS, int(CHARACTERS_PER_INCH * _inches(ax) / size)))
-    number = max(2, min(CELL_LINES, int(72 * _inches(ax) / (LINE_SPACING * size))))
+    size, inside = tiny_points(), CELL_TEXT * _inches(ax)
+    most = max(6, min(CELL_CHARACTERS, int(CHARACTERS_PER_INCH * inside / size)))
+    number = max(2, min(CELL_LINES, int(72 * inside / (LINE_SPACING * size))))
     content = "".join(c if c.isprintable() or c == "\n" else "?" for c in content)
-    lines = [line.replace("$", r"\$") for line in wrapped(content, most).splitlines()]
+    lines = [line.replace("$", r"\$") for line in wrapped(_hyphenated(content, most), most).splitlines()]
     if len(lines) > number:
         lines = [*lines[: number - 1], f"{lines[number - 1][: most - 2]} …"]
-    ax.text(x + 0.5, y - 0.5, "\n".join(lines), ha="center", va="center", fontsize="x-small", zorder=2)
+    ax.text(x + 0.5, y - 0.5, "\n".join(lines), ha="center", va="center", fontsize=size, linespacing=1.0, zorder=2)
+
+
+def _hyphenated(text: str, most: int) -> str:
+    """Divide the words that are longer than `most` characters by hyphens."""
+
+    def divided(word: str) -> str:
+        at = min(most - 1, len(word) - SHORTEST_END)
+        return word if len(word) <= most else f"{word[:at]}- {divided(word[at:])}"
+
+    return "\n".join(" ".join(map(divided, line.split())) for line in text.splitlines())

@@ -13,12 +13,14 @@ from matplotlib.patheffects import withStroke
 
 from cocos import results
 from cocos.base.errors import InputError
-from cocos.plots.labels import STYLES, below, logarithmic, palette, series
+from cocos.plots.labels import STYLES, below, logarithmic, palette, series, tiny_points
 from cocos.plots.wording import listed, plain
 
 # Smallest number of queries whose percentiles are drawn.
 FEWEST_QUERIES = 40
 SPREAD_MEANING = "spread of neighbour k: deviation of its score between queries, in units of that within a query"
+# Height of the strip of the positives, as a fraction of the axes.
+STRIP_HEIGHT = 0.16
 # Width of the text beside the bar of a neighbour, as a fraction of the axis.
 TEXT_WIDTH = 0.4
 # Line style and width of each percentile.
@@ -36,9 +38,8 @@ def score_distribution(
     """Draw the negatives of each query against their score, and the 5th, 50th and 95th percentile over the queries.
 
     With fewer than 40 queries there are no percentiles. Bars below the axis show the score of the k-th neighbour from
-    the 5th to the 95th percentile. The hatched area is the positives of all queries, with its own axis on the right.
-    Several files have a colour each: the median of their queries, a band from the 5th to the 95th percentile, and the
-    outline of their positives.
+    the 5th to the 95th percentile. The strip above has the positives of all queries. Several files have a colour each:
+    the median of their queries, a band from the 5th to the 95th percentile, and the outline of their positives.
 
     Args:
         dataset: of `cocos.measures.score_distribution`, or several.
@@ -64,34 +65,33 @@ def score_distribution(
     _comparable(several)
     reach = [_ends(each, edges) for each in every]
     lowest, highest = (min(low for low, _ in reach), max(high for _, high in reach)) if ends is None else ends
-    beside, low = ax.twinx(), 0.0
-    beside.set_ylabel(f"positive pairs of all queries ({'hatched' if single else 'dotted'})", color="0.3")
-    ax.set_zorder(beside.get_zorder() + 1)
-    ax.patch.set_visible(False)
+    strip, low = ax.inset_axes([0, 1 - STRIP_HEIGHT, 1, STRIP_HEIGHT], sharex=ax), 0.0
     if single:
-        handles, top, low = _alone(dataset.sel(direction=direction), edges, (lowest, highest), ax, beside)
+        handles, top, low = _alone(dataset.sel(direction=direction), edges, (lowest, highest), ax, strip)
     else:
-        handles, top = _overlaid(several, direction, edges, ax, beside)
+        handles, top = _overlaid(several, direction, edges, ax, strip)
     logarithmic(ax, top)
     spread = single and bool(np.isfinite(dataset["spread"].sel(direction=direction)).any())
     meant = f"\n{SPREAD_MEANING}" if spread else ""
     ax.set(
         xlabel=f"{plain(dataset.attrs['metric']).replace('_', ' ')} score{meant}",
-        ylabel=f"negatives of a query in a bin of {width:.2g}",
+        ylabel=f"negatives of a query in a bin of {width:.2g}\n(logarithmic, linear below 1)",
         xlim=(lowest, highest),
-        ylim=(low, 2 * top),
+        ylim=(low, top * (3 * top) ** STRIP_HEIGHT * 4),
     )
     ax.set_title(title(dataset, direction) if single else title_of(several, direction), fontsize="medium")
     ax.minorticks_off()
-    zero = ax.transAxes.inverted().transform(ax.transData.transform((0, 0)))[1]  # at one height on both axes
-    most = 2.5 * max(1.0, *(float(each["positives"].sel(direction=direction).max()) for each in every))
-    beside.set_ylim(-most * zero / (1 - zero), most)
-    beside.set_yticks([tick for tick in beside.get_yticks() if 0 <= tick <= most / 2])
+    most = max(1.0, *(float(each["positives"].sel(direction=direction).max()) for each in every))
+    strip.set(ylim=(0, 1.1 * most), yticks=[0, most])
+    strip.annotate("positive pairs", (0, 1), xycoords="axes fraction", xytext=(4, 0), textcoords="offset points",
+                   va="top", fontsize="small", color="0.3")  # fmt: skip
+    strip.tick_params(labelbottom=False, bottom=False, labelsize=tiny_points())
+    strip.patch.set_visible(False)
     below(ax, lines=3, handles=handles, ncols=3)
     import seaborn as sns  # takes as long to import as a picture to draw
 
     sns.despine(ax=ax)
-    sns.despine(ax=beside, left=True, right=False)
+    sns.despine(ax=strip)
     return ax
 
 
@@ -106,7 +106,7 @@ def _comparable(several: dict[str, xr.Dataset]) -> None:
 
 
 def _overlaid(
-    several: dict[str, xr.Dataset], direction: str, edges: np.ndarray, ax: Axes, beside: Axes
+    several: dict[str, xr.Dataset], direction: str, edges: np.ndarray, ax: Axes, strip: Axes
 ) -> tuple[list, float]:
     """Draw median, band and outline of the positives of each Dataset; return handles and the most negatives."""
     handles, top = [], 10.0
@@ -116,20 +116,20 @@ def _overlaid(
         ax.fill_between(one["bin"], low, high, step="mid", color=colour, alpha=0.15, linewidth=0)
         handles += ax.plot(one["bin"], middle, color=colour, linestyle=STYLES[place % len(STYLES)], linewidth=2,
                            label=f"{name}: median query")  # fmt: skip
-        beside.stairs(one["positives"], edges, color=colour, linestyle=":", linewidth=1.6, label=name)
+        strip.stairs(one["positives"], edges, color=colour, linestyle=":", linewidth=1.6, label=name)
         top = max(top, float(high.max()))
     handles += [Patch(color="0.85", label="5 % to 95 % of the queries")]
-    return [*handles, Line2D([], [], color="0.3", linestyle=":", label="positives, right axis")], top
+    return [*handles, Line2D([], [], color="0.3", linestyle=":", label="positives, above")], top
 
 
 def _alone(
-    one: xr.Dataset, edges: np.ndarray, ends: tuple[float, float], ax: Axes, beside: Axes
+    one: xr.Dataset, edges: np.ndarray, ends: tuple[float, float], ax: Axes, strip: Axes
 ) -> tuple[list, float, float]:
     """Draw queries, percentiles, neighbours and positives; return handles, and the ends of the axis of negatives."""
     score = one["bin"].values
     blue, orange, green = palette(3)
     lines = one["negatives"].dropna("query", how="all").transpose("query", "bin").values
-    beside.stairs(one["positives"], edges, fill=True, facecolor=(*orange, 0.25), edgecolor=(*orange, 0.9), hatch="///",
+    strip.stairs(one["positives"], edges, fill=True, facecolor=(*orange, 0.25), edgecolor=(*orange, 0.9), hatch="///",
                   linewidth=0.8, label="positives")  # fmt: skip
     thin = [np.column_stack([score, line]) for line in lines]
     ax.add_collection(LineCollection(thin, colors=[(*blue, min(0.5, 12 / len(thin)))], linewidths=0.6, rasterized=True))
@@ -141,7 +141,7 @@ def _alone(
                 label="median" if percentile == 50 else f"{percentile:g}th percentile")  # fmt: skip
     low = _neighbours(one, green, ends, ax)
     handles = [Line2D([], [], color=blue, linewidth=0.8, label="a query"), *ax.get_legend_handles_labels()[0]]
-    return [*handles, *beside.get_legend_handles_labels()[0]], max(10.0, float(np.nanmax(lines))), low
+    return [*handles, *strip.get_legend_handles_labels()[0]], max(10.0, float(np.nanmax(lines))), low
 
 
 def _ends(dataset: xr.Dataset, edges: np.ndarray) -> tuple[float, float]:
@@ -172,7 +172,7 @@ def _neighbours(one: xr.Dataset, colour, ends: tuple[float, float], ax: Axes) ->
         text = f"neighbour {k}, spread {spread:.2f}" if np.isfinite(spread) else f"neighbour {k}"
         at, ha, shift = (low, "right", -4) if low - ends[0] >= ends[1] - high else (high, "left", 4)
         ax.annotate(text, (at, place), xytext=(shift, 0), textcoords="offset points", ha=ha, va="center",
-                    fontsize="x-small", color="0.15")  # fmt: skip
+                    fontsize=tiny_points(), color="0.15")  # fmt: skip
         place -= 0.35
     ax.axhline(0, color="0.6", linewidth=0.6)
     return place

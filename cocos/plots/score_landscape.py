@@ -7,11 +7,12 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from cocos import results
-from cocos.plots.labels import colours, shared_bar, single
+from cocos.plots.labels import below, colours, shared_bar, single, tiny_points
 from cocos.plots.wording import plain
 
 # Levels of the scale of shares that panels have in common.
@@ -56,11 +57,9 @@ def score_landscape(dataset: xr.Dataset | Sequence[xr.Dataset], *, share: bool =
         levels = levels[(levels > float(height.min())) & (levels < float(height.max()))]
         lines = ax.contour(score, dataset["negative"], height, levels=levels, colors=DARK_GREY, linewidths=0.9)
         lines.set(path_effects=HALO)
-        for text in ax.clabel(lines, manual=_places(height.values, levels, score), fontsize="x-small", fmt="%g"):
+        for text in ax.clabel(lines, manual=_places(height.values, levels, score), fontsize=tiny_points(), fmt="%g"):
             text.set_bbox({"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.6})
     ax.plot(score[[0, -1]], score[[0, -1]], color=DARK_GREY, linestyle="--", linewidth=0.9, path_effects=HALO)
-    ax.annotate("dashed: equal scores", (1, 1), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points",
-                ha="right", fontsize="small", color="0.3")  # fmt: skip
     metric = plain(dataset.attrs["metric"]).replace("_", " ")
     ax.set(
         xlabel=f"score of the positive ({metric})",
@@ -69,7 +68,11 @@ def score_landscape(dataset: xr.Dataset | Sequence[xr.Dataset], *, share: bool =
         xlim=score[[0, -1]],
         ylim=score[[0, -1]],
     )
-    ax.set_title(plain(results.heading(dataset), 120), fontsize="medium", pad=17)
+    ax.set_title(plain(results.heading(dataset), 120), fontsize="medium")
+    below(ax, handles=[
+        Line2D([], [], color=DARK_GREY, linewidth=0.9, label="equal loss, with its value"),
+        Line2D([], [], color=DARK_GREY, linewidth=0.9, linestyle="--", label="equal scores"),
+    ])  # fmt: skip
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(5))
     return ax

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from cocos.plots.labels import SIDE_LENGTH, below, logarithmic, palette, series
+from cocos.plots.labels import SIDE_LENGTH, below, logarithmic, palette, series, tiny_points
 from cocos.plots.wording import between, listed, percent, plain
 
 # Bottom and height of the three strips, as fractions of the axes.
@@ -49,9 +49,14 @@ def thresholds(
     handles += _meanings(single)
     top = max(10.0, *(float(each["level_returned"].max()) for each in every))
     logarithmic(many, top)
-    many.set(ylabel="candidates\nper query", ylim=(-0.1, 8 * top))
-    idle.set(ylabel="queries with\n(%)", ylim=(-3, 103), yticks=[0, 50, 100])
-    whole.set(ylabel="all pairs\n(%)", ylim=(-3, 103), yticks=[0, 50, 100], xlabel="cut-off: cosine (L2 below it)")
+    many.set(ylabel="candidates per query\n(log, linear below 1)", ylim=(-0.1, 8 * top))
+    idle.set(ylabel="queries that\nget none (%)", ylim=(-3, 103), yticks=[0, 50, 100])
+    whole.set(
+        ylabel="precision and\nrecall (%)",
+        ylim=(-3, 103),
+        yticks=[0, 50, 100],
+        xlabel="cut-off: cosine (in parentheses: Euclidean distance)",
+    )
     for strip in strips:
         strip.minorticks_off()
         strip.spines[["top", "right"]].set_visible(False)
@@ -98,8 +103,8 @@ def _meanings(single: bool) -> list:
     """Legend entries of what is the same for all Datasets."""
     return [
         *([Patch(color="0.85", label="5 % to 95 % of the queries")] if single else []),
-        Line2D([], [], color="0.3", linewidth=1.8, label="nothing returned"),
-        Line2D([], [], color="0.3", linewidth=0.9, marker=".", label="no positive returned"),
+        Line2D([], [], color="0.3", linewidth=1.8, label="no candidate"),
+        Line2D([], [], color="0.3", linewidth=0.9, marker=".", label="no positive"),
         Line2D([], [], color="0.15", linestyle="-", label="precision, all pairs"),
         Line2D([], [], color="0.15", linestyle="--", label="recall, all pairs"),
     ]
@@ -114,7 +119,7 @@ def _named(dataset: xr.Dataset, ax: Axes) -> None:
         if str(chosen) != "given":
             ax.annotate(str(chosen), (cut, 1.0 if top else 0.0), xycoords=("data", "axes fraction"), rotation=90,
                         xytext=(-1, -2 if top else 2), textcoords="offset points", ha="right",
-                        va="top" if top else "bottom", fontsize="x-small", color="0.2")  # fmt: skip
+                        va="top" if top else "bottom", fontsize=tiny_points(), color="0.2")  # fmt: skip
 
 
 def title(dataset: xr.Dataset) -> str:

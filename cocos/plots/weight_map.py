@@ -10,13 +10,15 @@ from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.patches import Patch
 
 from cocos import results
-from cocos.plots.labels import below, single
+from cocos.plots.labels import below, single, tiny_points
 from cocos.plots.wording import plain
 
 # Decades of share, below the largest, that have colours of their own, if eps is not above them.
 SHARE_DECADES = 4
 # Grey level of negatives that do not contribute, colour of pairs that take no part, grey level of the margins.
 NOT_ABOVE_GREY, NO_PART_COLOUR, MARGIN_GREY = "0.88", "white", "0.35"
+# Upper end of the margin above the map, over its height; size of the mark of a positive, over that of its cell.
+TOP, CELL_PART = 0.12, 0.5
 COLUMN_ORDER = {"hardness": "the most pushed first", "batch": "in the order of the batch", "group": "by group"}
 ROW_ORDER = {"hardness": "most contributing first", "batch": "in the order of the batch", "group": "by group"}
 # Why several Datasets cannot share the plot.
@@ -58,7 +60,8 @@ def weight_map(
     if last and (shared or np.unique(share[above].round(9)).size > 1):
         bar = ax.figure.colorbar(image, cax=ax.inset_axes([1.22, 0.1, 0.04, 0.8]), extend="min")
         bar.set_label(f"share of a negative, above eps = {eps:g}")
-    size = max(1.0, min(9.0, 240 / max(queries, candidates)))
+    wide, high = 72 * ax.figure.get_size_inches() * ax.get_position().size  # in points
+    size = max(1.0, min(9.0, CELL_PART * min(high / queries, wide / candidates)))
     pulled = positive & (dataset["weight"].values < 0)
     for mask, marker, said in ((pulled, "o", "positive"), (positive & ~pulled, "s", "positive that is not pulled")):
         if mask.any():
@@ -74,28 +77,28 @@ def weight_map(
     if (~positive & ~negative).any():
         handles.append(Patch(facecolor=NO_PART_COLOUR, edgecolor="0.5", label="takes no part"))
     below(ax, handles=handles)
-    ax.set_title(title(dataset), fontsize="medium", pad=44)
+    ax.set_title(title(dataset), fontsize="medium", pad=TOP * high + 1.6 * tiny_points())
     return ax
 
 
 def _margins(dataset: xr.Dataset, ax: Axes) -> None:
     """Draw the contributing negatives of each query on the right, and the push that each candidate receives on top."""
-    right, top = ax.inset_axes([1.02, 0, 0.12, 1], sharey=ax), ax.inset_axes([0, 1.02, 1, 0.1], sharex=ax)
+    right, top = ax.inset_axes([1.02, 0, 0.12, 1], sharey=ax), ax.inset_axes([0, 1.02, 1, TOP - 0.02], sharex=ax)
     counts, received = dataset["contributing"].values, 100 * dataset["received"].values
     right.barh(np.arange(len(counts)), counts, height=1, color=MARGIN_GREY, linewidth=0)
     top.bar(np.arange(len(received)), received, width=1, color=MARGIN_GREY, linewidth=0)
     right.set(xticks=[0, int(counts.max(initial=0)) or 1])
-    right.set_title("above\neps", fontsize="x-small", pad=3)
+    right.set_title("above\neps", fontsize=tiny_points(), pad=3)
     top.set(yticks=[0, round(float(received.max(initial=0)), 1 if received.max(initial=0) < 10 else None) or 1])
-    top.set_ylabel("push\n(%)", fontsize="x-small", rotation=0, ha="right", va="center")
+    top.set_title("part of the push (%)", fontsize=tiny_points(), loc="left", pad=1)
     for each, axis in ((right, "y"), (top, "x")):
         each.tick_params(axis=axis, which="both", length=0, labelleft=False, labelbottom=axis == "y")
-        each.tick_params(labelsize="x-small")
+        each.tick_params(labelsize=tiny_points())
         each.spines[["top", "right", "left" if axis == "y" else "bottom"]].set_visible(False)
     idle = int((counts == 0).sum())
     if idle and dataset.attrs["order"] == "hardness":
         right.text(0.3, (len(counts) - idle + len(counts)) / 2, f"{idle} idle", rotation=90, va="center", ha="left",
-                   transform=right.get_yaxis_transform(), fontsize="x-small")  # fmt: skip
+                   transform=right.get_yaxis_transform(), fontsize=tiny_points())  # fmt: skip
 
 
 def title(dataset: xr.Dataset) -> str:

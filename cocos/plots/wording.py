@@ -13,6 +13,9 @@ from cocos.base.errors import printable
 NAME_LENGTH = 40
 # A dollar sign that is not escaped: a formula may begin or end there.
 DOLLAR = re.compile(r"(?<!\\)\$")
+# What stays on one line: a number with its percent sign, and an interval.
+TOGETHER = re.compile(r"\d %|\[[^][ ]{1,12}, [^][ ]{1,12}\]")
+HARD_SPACE = "\u00a0"
 # How matplotlib reads a dollar sign that is no formula.
 ESCAPED = r"\$"
 
@@ -49,8 +52,9 @@ def wrapped(text: str, most: int) -> str:
     lines = []
     for line in text.splitlines():
         words = " ".join(middle(word, most) for word in line.split())
+        words = TOGETHER.sub(lambda found: found[0].replace(" ", HARD_SPACE), words)
         lines += textwrap.wrap(words, most, break_on_hyphens=False, break_long_words=False) or [""]
-    return "\n".join(lines)
+    return "\n".join(lines).replace(HARD_SPACE, " ")
 
 
 def percent(part: float) -> str:

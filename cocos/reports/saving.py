@@ -29,8 +29,6 @@ SUFFIXES = (".png", ".pdf", ".svg")
 COLUMN_WIDTHS = {"one": 3.3, "two": 6.9}
 # Narrowest and widest figure, in inches.
 NARROWEST_FIGURE, WIDEST_FIGURE = 2.0, 40.0
-# Largest font of the title of a figure, in points.
-TITLE_POINTS = 12.0
 # Iterations of the layout until margins that depend on the axes have settled.
 LAYOUT_ROUNDS = 4
 # Narrowest panel beside another, in inches.
@@ -263,8 +261,9 @@ def _wrap_texts(figure: Figure) -> dict[Text, str]:
         for text, room in rooms.items():
             most = max(8, int(CHARACTERS_PER_INCH * room / text.get_fontsize()))
             text.set_text(wrapped(text.get_text(), most))
-    if above := figure.get_suptitle():
-        figure.suptitle(wrapped(above, int(CHARACTERS_PER_INCH * width / TITLE_POINTS)))
+    if said_above := figure.get_suptitle():
+        above = figure.suptitle(said_above)
+        above.set_text(wrapped(" ".join(said_above.split()), int(CHARACTERS_PER_INCH * width / above.get_fontsize())))
     _share_legend(figure)
     return said
 
