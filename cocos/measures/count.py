@@ -52,7 +52,7 @@ EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
 # Queries of a set on a disk of which its health is told, with their positives.
 LOOKED_AT = 2**12
 # Ratios of the largest counts of neighbouring bins, the finest first, and the largest number of bins above 1.
-BIN_RATIOS, MOST_STEPS = (2, 4, 10), 10
+BIN_RATIOS, BIN_STEPS = (2, 4, 10), 10
 
 
 @devices.threads(1)
@@ -809,8 +809,8 @@ def bins(most: float) -> np.ndarray:
 
     Beyond 1 all bins are equally wide on a logarithmic axis, so that a wider one makes no peak.
     """
-    ratio = next((each for each in BIN_RATIOS if each**MOST_STEPS >= most), BIN_RATIOS[-1])
-    ladder = np.array([0, *(ratio**step for step in range(MOST_STEPS + 1))])
+    ratio = next((each for each in BIN_RATIOS if each**BIN_STEPS >= most), BIN_RATIOS[-1])
+    ladder = np.array([0, *(ratio**step for step in range(BIN_STEPS + 1))])
     return ladder[: max(4, int(np.searchsorted(ladder, most)) + 1)]
 
 
