@@ -1,8 +1,10 @@
 """The controller of a loss in training: the number is what was asked for, and the training is that of a constant."""
 
 import copy
+import gc
 import math
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -205,6 +207,53 @@ def test_bounds_are_kept():
     hold = cocos.Hold(module, effective=25, after=0, every=1, bounds=(0.05, 0.1))
     train(module, hold, steps=2)
     assert module.temperature == 0.1 and [each["kind"] for each in hold.alarms] == ["unheld"]
+    (alarm,) = hold.alarms
+    reached = hold.history[-1]["effective"]
+    assert reached < 25 * 0.9 and f"gives {reached:.4g}" in alarm["sentence"]
+    again = cocos.Hold(Contrast(*FORMS[0][:3]), effective=reached, after=0, every=1)
+    train(again.loss, again, steps=1)
+    assert again.value == pytest.approx(0.1, rel=0.2)  # the number of another batch
+
+
+@pytest.mark.parametrize(("name", "value", "factor"), [form[:3] for form in FORMS])
+def test_the_number_at_a_bound_is_that_of_its_value(name, value, factor):
+    module = Contrast(name, value, factor)
+    soft = module.factor(value) > module.factor(value * 1.01)
+    ends = (0.9 * value, 0.95 * value) if soft else (1.05 * value, 1.1 * value)
+    hold = cocos.Hold(module, effective=31 if soft else 1, after=0, every=1, bounds=tuple(sorted(ends)))
+    scores, _ = train(module, hold, steps=1)
+    assert module.factor(hold.value) != module.factor(value)
+    wanted = effective(scores, 1 / float(module.factor(hold.value)))
+    assert hold.history[0]["effective"] == pytest.approx(wanted, rel=1e-3)
+
+
+def test_a_monitor_says_that_a_number_is_not_held():
+    module = Contrast(*FORMS[0][:3])
+    hold = cocos.Hold(module, effective=25, after=3, every=1, bounds=(0.05, 0.1))
+    with cocos.Monitor(module) as monitor:
+        train(module, hold, steps=10)
+    (alarm,) = (each for each in monitor.alarms if each["kind"] == "unheld")
+    assert alarm["first"] in {5, 6} and alarm["last"] == 9 and "target of 25" in alarm["sentence"]
+    missed = abs(hold.history[-1]["effective"] / 25 - 1)
+    assert alarm["value"] == pytest.approx(missed, rel=0.2) and missed > 0.1
+    assert monitor.watching()["unheld"] is None
+    met = cocos.Hold(Contrast(*FORMS[0][:3]), effective=9, after=0, every=1)
+    with cocos.Monitor(met.loss) as monitor:
+        train(met.loss, met, steps=6)
+    assert monitor.watching()["unheld"] is None and not monitor.alarms
+    assert monitor.records[-1]["held_target"] == 9 and monitor.records[-1]["held_missed"] < 0.01
+    met.close()
+    with cocos.Monitor(met.loss) as monitor:
+        train(met.loss, steps=4)
+    assert monitor.watching()["unheld"] == "does not apply: cocos.Hold sets nothing"
+
+
+def test_a_controller_is_not_kept_alive_by_its_numbers():
+    hold = cocos.Hold(Contrast(*FORMS[0][:3]), effective=9, after=0)
+    gone = weakref.ref(hold)
+    del hold
+    gc.collect()
+    assert gone() is None
 
 
 def test_the_usual_target_is_a_rule_of_the_batch():

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from cocos.base.errors import InputError, nearest
 from cocos.counting import sharpness, weights
 from cocos.embeddings.scores import Pairs
 from cocos.monitor import Monitor, brief
+from cocos.monitor.callbacks import HELD
 from cocos.monitor.calls import Seen
 from cocos.monitor.tap import Hook, world
 
@@ -97,18 +99,26 @@ class _Knob:
         else:
             setattr(self.owner, self.name, value)
 
-    def moved(self, softer: float, slope: float) -> float:
-        """The value at which a softmax is this many times as warm.
+    def way(self, slope: float) -> str:
+        """How the value sharpens the loss, see `FORMS`: by its size, which tells a scale from its logarithm.
 
         Args:
-            softer: ratio of the temperatures.
-            slope: of the logits over the scores now, which tells a scale from its logarithm, whatever its name.
+            slope: of the logits over the scores now.
         """
         value = self.read()
         ways = {"soft": 1 / value if value else 0.0, "sharp": value, "log": math.exp(min(value, MOST_LOG))}
         same = [form for form, made in ways.items() if abs(made / slope - 1) <= SAME_SLOPE]
-        form = self.form if self.form in same or not same else same[0]
-        return {"soft": value * softer, "sharp": value / softer, "log": value - math.log(softer)}[form]
+        return self.form if self.form in same or not same else same[0]
+
+    def moved(self, softer: float, way: str) -> float:
+        """The value at which a softmax is this many times as warm."""
+        value = self.read()
+        return {"soft": value * softer, "sharp": value / softer, "log": value - math.log(softer)}[way]
+
+    def softer(self, value: float, way: str) -> float:
+        """How many times as warm a softmax is at another value."""
+        now = self.read()
+        return {"soft": value / now, "sharp": now / value, "log": math.exp(now - value)}[way]
 
 
 def _form(name: str) -> str | None:
@@ -213,6 +223,7 @@ class Hold(nn.Module):
         self._knob: _Knob | None = None
         self._hooks: list[Any] = []
         self._closed = False
+        self._met: dict[str, float] = {}
         module = isinstance(loss, nn.Module)
         self.loss: Any = loss if module else losses.load(loss) if isinstance(loss, str) else losses.of(loss)
         if module:
@@ -227,6 +238,8 @@ class Hold(nn.Module):
         if module:
             self._hooks.append(loss.register_forward_pre_hook(Hook(self._begin), with_kwargs=True))
             self._reader = _Listener(loss, self._of_module, self._due)
+            HELD[loss] = WeakMethod(self._numbers)
+        HELD[self] = WeakMethod(self._numbers)
 
     @property
     def value(self) -> float:
@@ -236,11 +249,17 @@ class Hold(nn.Module):
     def close(self) -> None:
         """Leave the loss as it is now; a second time nothing happens."""
         self._closed = True
+        for each in (self, self.loss if self._knob is not None else self):
+            HELD.pop(each, None)
         for each in self._hooks:
             each.remove()
         self._hooks.clear()
         if self._reader is not None:
             self._reader.close()
+
+    def _numbers(self) -> dict[str, float]:
+        """The target and how far the last setting was from it, for the records of a monitor; nothing before it."""
+        return self._met
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The loss of a batch; arguments and result are those of the loss.
@@ -306,7 +325,7 @@ class Hold(nn.Module):
         try:
             twin, pairs = _twin(seen, self._knob)
         except InputError as error:
-            self._missed(str(error))
+            self._unsolved(error, seen[0].scores)
             return
         self._set(pairs, twin)
 
@@ -317,7 +336,7 @@ class Hold(nn.Module):
             value, before, found = _of_idle(still, loss, self._idle)
             number, target, name, bound = found, self._idle, "idle", "" if abs(found - self._idle) < 0.5 else "lower"
         else:
-            target, name = self._effective or usual(still[0].scores.shape[1]), "effective"
+            target, name = self._wanted(still[0].scores), "effective"
             key = sharpness.parameter_of(loss) if self._knob is not None else self.parameter
             own = float(losses.parameters(loss)[key]) or sharpness.ZERO_START
             ends = self._bounds if self._knob is None else None
@@ -325,18 +344,20 @@ class Hold(nn.Module):
             try:
                 solved = sharpness.solve(loss, still, target, parameter=key, bounds=ends)
             except InputError as error:
-                self._missed(str(error))
+                self._unsolved(error, still[0].scores)
                 return
             before, value, number = solved.tried[0][1], solved.value, solved.effective
             bound = solved.bound or ("" if abs(number / target - 1) <= 0.05 else "jump")
         if self._knob is None:
             self.loss = sharpness.changed(self.loss, self.parameter, value)
         else:
-            moved = value if self._knob.form == "margin" else self._knob.moved(*_warmed(loss, value))
-            if self._bounds is not None:
-                low, high = self._bounds
-                bound = "lower" if moved < low else "upper" if moved > high else bound
-                moved = min(max(moved, low), high)
+            softer, slope = (1.0, 1.0) if self._knob.form == "margin" else _warmed(loss, value)
+            way = "margin" if self._knob.form == "margin" else self._knob.way(slope)
+            moved = value if way == "margin" else self._knob.moved(softer, way)
+            low, high = self._bounds or (-math.inf, math.inf)
+            if not low <= moved <= high:
+                bound, moved = "lower" if moved < low else "upper", min(max(moved, low), high)
+                number = self._at_bound(still, loss, moved if way == "margin" else self._knob.softer(moved, way))
             self._knob.write(moved)
         self._value = self.value
         self.history.append({
@@ -346,6 +367,8 @@ class Hold(nn.Module):
             "before": before,
             "target": target,
         })
+        away = abs(number - target)
+        self._met = {"held_target": target, "held_missed": away if name == "idle" else away / target}
         if bound:
             self._missed(
                 f"{target:g} cannot be held on these scores: {self.parameter} {self.value:.4g} gives {number:.4g}"
@@ -356,6 +379,26 @@ class Hold(nn.Module):
                 self._log({f"cocos/hold/{key}": float(each) for key, each in of.items()}, self._calls - 1)
             except Exception as error:
                 self._missed(f"the function log failed ({type(error).__name__}: {brief(error)})")
+
+    def _wanted(self, scores: Tensor) -> float:
+        """The target for a batch with these scores, (Q, C)."""
+        return self._idle if self._idle is not None else self._effective or usual(scores.shape[1])
+
+    def _at_bound(self, pairs: Sequence[Pairs], loss: Any, moved: float) -> float:
+        """The number at another value of the loss of the shelf: a margin, or as a ratio of temperatures."""
+        if self._idle is not None:
+            return _of_idle(pairs, losses.load(losses.name_of(loss), margin=moved), self._idle)[1]
+        key = sharpness.parameter_of(loss)
+        own = float(losses.parameters(loss)[key])
+        value = moved if key == "margin" else own * moved if key == "temperature" else own / moved
+        ends = value / sharpness.REACH, value * sharpness.REACH
+        at = sharpness.changed(loss, key, value)
+        return sharpness.solve(at, pairs, self._wanted(pairs[0].scores), parameter=key, bounds=ends).tried[0][1]
+
+    def _unsolved(self, error: InputError, scores: Tensor) -> None:
+        """Note that no value was found."""
+        self._met = {"held_target": self._wanted(scores), "held_missed": 1.0}
+        self._missed(str(error))
 
     def _missed(self, reason: str) -> None:
         """Note an episode in which the number could not be held; the training goes on with the value as it is."""
