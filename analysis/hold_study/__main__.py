@@ -40,23 +40,45 @@ def run(
 
 @app.command()
 def again(
-    part: Annotated[str, Argument(help="Part of the plan.")],
-    number: Annotated[int, Option("--run", help="Number of the stack in the part.", min=0)] = 0,
+    parts: Annotated[list[str] | None, Argument(help="Parts of the plan; all unless named.")] = None,
+    numbers: Annotated[list[int] | None, Option("--run", help="Number of a stack in the part.", min=0)] = None,
 ):
-    """Train one stack once more, and compare every number to the last digit (exit code 1: one differs)."""
-    from analysis.hold_study import runner
+    """Train three stacks of each part, or those named, once more, and compare every number to the last digit.
+
+    Exit code 1: a number differs.
+    """
+    from analysis.hold_study import plan, runner
+    from cocos.base.errors import InputError
+
+    differs = False
+    for part in [_known(part) for part in parts or plan.PARTS]:
+        every = len(plan.stacks(part))
+        for number in numbers or (0, every // 2, every - 1):
+            try:
+                differing, compared, config = runner.again(part, number)
+            except (InputError, FileNotFoundError) as error:
+                print(error, file=sys.stderr)
+                raise SystemExit(2) from None
+            for line in differing[:10]:
+                print(line)
+            same = f"{compared - len(differing)} of {compared} numbers are the same to the last digit"
+            print(f"{part} run {number} ({config}): {same}")
+            differs |= bool(differing)
+    raise SystemExit(1 if differs else 0)
+
+
+@app.command()
+def page():
+    """Compute the numbers from the results, and fill docs/hold_study.md from its template and them."""
+    from analysis.hold_study import findings, page
     from cocos.base.errors import InputError
 
     try:
-        differing, numbers, config = runner.again(_known(part), number)
+        say(str(findings.write()))
+        say(str(page.write()))
     except InputError as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
-    for line in differing[:10]:
-        print(line)
-    same = f"{numbers - len(differing)} of {numbers} numbers are the same to the last digit"
-    print(f"{part} run {number} ({config}): {same}")
-    raise SystemExit(1 if differing else 0)
 
 
 if __name__ == "__main__":
