@@ -76,6 +76,14 @@ class StoredBatches:
         stop = min(end for end in self.stacks if end >= mine.stop)
         return [slice(*both) for both in pairwise([begin, *(end for end in cuts if begin < end < stop), stop])]
 
+    def first(self, most: int) -> tuple[Embeddings, Plan]:
+        """The first batch, or of pairs the first of them, with its rows."""
+        batch = self.plan.batches[0]
+        if batch.paired and batch.turned is None:
+            batch = replace(batch, query_index=batch.query_index[:most], candidate_index=batch.candidate_index[:most])
+        embeddings, own, _ = self.stored.take([batch], positive=self.positive)
+        return embeddings, replace(self.plan, batches=tuple(own))
+
     def read(self, piece: slice) -> Iterator[tuple[Embeddings, Plan, tuple[Tensor, ...]]]:
         """Yield the stacks of a piece: their rows, their batches, and the numbers of the rows of both sides."""
         some = self.plan.batches[piece]

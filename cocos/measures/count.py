@@ -49,7 +49,7 @@ from cocos.results import parts, pieces, several
 
 # Relative difference of a share and eps that rounding can turn.
 EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
-# Queries of a set on a disk of which its health is told, with their positives.
+# Queries of a set on a disk of which its health is told, with their positives: of the first batch, or that are asked.
 LOOKED_AT = 2**12
 # Ratios of the largest counts of neighbouring bins, the finest first, and the largest number of bins above 1.
 BIN_RATIOS, BIN_STEPS = (2, 4, 10), 10
@@ -219,12 +219,11 @@ def _of_stored(
         return replace(run, checkpoint=checkpoint)
 
     with processes.apart():
-        first, plan, _ = next(batches.read(slice(0, batches.stacks[0])))
-        run = prepared_of(first, plan)
+        run = prepared_of(*batches.first(LOOKED_AT))
         health = reports([run])
         given["dtype"] = run.dtype  # what the first rows allow is that of all
         about = run.provenance(title="", health=json.dumps(health))
-    del first, plan, run
+    del run
 
     def count_piece(piece: slice) -> xr.Dataset:
         begin, found = piece.start, []
