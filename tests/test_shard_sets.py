@@ -193,3 +193,88 @@ def test_checkpoints_of_a_training_are_no_shards(tmp_path):
         np.savez(tmp_path / f"step_{step}.npz", **sides())
     done = CliRunner().invoke(app, ["inspect", str(tmp_path), "--json"])
     assert json.loads(done.stdout)["format"] == "run"
+
+
+def listed(folder, text):
+    (folder / "set.toml").write_text(text)
+    return folder / "set.toml"
+
+
+MANIFEST = """
+directions = ["i2t", "t2i"]
+
+[arrays.query]
+files = ["images/*.npy"]
+rows = 60
+
+[arrays.candidate]
+files = ["texts/b.safetensors", "texts/a.safetensors"]
+name = "vector"
+
+[arrays.query_group]
+files = ["ids.npz"]
+name = "image"
+
+[arrays.candidate_group]
+files = ["ids.npz"]
+name = "text"
+
+[arrays.candidate_text]
+files = ["captions.npy"]
+"""
+
+
+def odd_names(folder):
+    """The sides in files whose names say nothing."""
+    arrays = sides()
+    for name in ("images", "texts"):
+        (folder / name).mkdir()
+    for number in range(12):
+        np.save(folder / "images" / f"x{number}.npy", arrays["query"][5 * number : 5 * number + 5])
+    for name, some in (("b", slice(0, 20)), ("a", slice(20, 60))):
+        tensors = {"vector": torch.as_tensor(arrays["candidate"][some]).clone(), "other": torch.ones(3)}
+        safetensors.torch.save_file(tensors, folder / "texts" / f"{name}.safetensors")
+    np.savez(folder / "ids.npz", image=arrays["query_group"], text=arrays["candidate_group"])
+    np.save(folder / "captions.npy", np.array([f"caption {k}" for k in range(ROWS)]))
+    return arrays
+
+
+def test_a_manifest_names_shards_whose_names_say_nothing(tmp_path):
+    arrays = odd_names(tmp_path)
+    opened = cocos.open(listed(tmp_path, MANIFEST))
+    found = opened.embed()
+    assert (opened.format, found.directions) == ("manifest", ("i2t", "t2i"))
+    for name in ("query", "candidate", "query_group", "candidate_group"):
+        assert torch.equal(getattr(found, name), torch.as_tensor(arrays[name]))
+    assert found.names[1][59] == "caption 59" and found.names[0] is None
+    one = cocos.Embeddings(
+        **{name: torch.as_tensor(values) for name, values in arrays.items()}, directions=("i2t", "t2i")
+    )
+    counted = [measures.count(each, batch_size=8).drop_attrs() for each in (found, one)]
+    assert counted[0].identical(counted[1])
+    done = CliRunner().invoke(app, ["inspect", str(tmp_path / "set.toml"), "--json"])
+    told = json.loads(done.stdout)
+    assert told["format"] == "manifest"
+    assert told["contents"]["layout"] == "npy and npz and safetensors"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("rows = 60", "rows = 61", "12 shards with 60 rows, expected 61"),
+        ("images/*.npy", "images/*.npz", "there is no file 'images/*.npz'"),
+        ('name = "vector"', 'name = "vectr"', "did you mean 'vector'?"),
+        ("arrays.query]", "arrays.qery]", "did you mean 'query'?"),
+        ("rows = 60", "row = 60", "did you mean 'rows'?"),
+        ('files = ["ids.npz"]', "files = 3", "expected a list of names or patterns"),
+        ("images/*.npy", "../*.npy", "there is no file"),
+        ("[arrays.candidate_text]", "[arrays.candidate_text", "no TOML file"),
+        ('"texts/a.safetensors"', '"texts/b.safetensors"', "is named twice"),
+        ('files = ["captions.npy"]', 'files = ["captions.npy", "ids.npz"]', "unknown array"),
+    ],
+)
+def test_a_manifest_that_is_wrong_is_one_sentence(tmp_path, old, new, said):
+    odd_names(tmp_path)
+    done = CliRunner().invoke(app, ["count", str(listed(tmp_path, MANIFEST.replace(old, new)))])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr and done.stderr.count("\n") == 1

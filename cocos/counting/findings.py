@@ -457,6 +457,12 @@ KINDS = {
         "note", sentence="no interval, for none of the {number} queries has a value in both (n = 0): {values}"
     ),
     "one group alone": Kind("note", sentence="no interval, for n = {number}, of one group: {values}"),
+    "by cells": Kind(
+        "note",
+        sentence="neighbours are looked for in {visited} of {cells} cells: of {exact_rows} rows that are scored "
+        "against everything, {cell_recall:.3g} of the nearest rows are found, {mutual}",
+        place="below",
+    ),
     # Of a count that may end early: made by `cocos.results.pieces`.
     "known": Kind(
         "note",

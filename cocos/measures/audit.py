@@ -1,6 +1,7 @@
 """Which negatives are suspected of being positives, and how much of the push do they receive?"""
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import engine, losses, results
+from cocos import losses, results
 from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import Fraction, whole
 from cocos.base.writing import text_of
@@ -27,7 +28,8 @@ from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OWN_HARD
 from cocos.embeddings.tokens import Tokens
-from cocos.engine import devices, readers
+from cocos.engine import cells as cells_of
+from cocos.engine import devices
 from cocos.engine.prepared import Run, loss_for, prepare
 from cocos.engine.sampling import Sampling, sampled, tracked
 from cocos.results import summaries
@@ -52,6 +54,10 @@ YES, NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 MOST_LISTED = 100
 # Mark on the candidates of a benchmark that nobody judged: likely positives where they stand at the top.
 UNJUDGED = "unjudged"
+# Attributes of an audit whose neighbours are looked for by cells.
+CELL_ATTRIBUTES = ("cells", "visited", "exact_rows", "cell_recall", "mutual_recall", "mutual_pairs")
+# Rows that are scored against all others where neighbours are looked for by cells.
+EXACT_ROWS = 1000
 # The rule of a pair that any rule suspects.
 ANY_RULE = "any rule"
 # Of every direction and rule: long name and units.
@@ -107,6 +113,8 @@ def audit(
     against: Sequence[str] | None = None,
     near: Fraction = 0.7,
     neighbours: Annotated[int, whole(1, 1000)] = 1,
+    cells: Annotated[int, whole(2, 10**6)] | None = None,
+    visited: Annotated[int, whole(1, 10**6)] = 8,
     labels: Path | str | Sequence | None = None,
     only: str | None = None,
     **sampling: Unpack[Sampling],
@@ -130,6 +138,9 @@ def audit(
             of the rows are among them; all are of those that are asked for.
         near: least similarity of nearly equal texts, 0 to 1: see `cocos.likeness.near`.
         neighbours: number of nearest rows in which each must be for the other. Positives are among these rows.
+        cells: look for neighbours by cells, of which there are so many, and not among all rows: for sets of which all
+            pairs are out of reach. Some are missed; the recall is measured on rows that are scored against everything.
+        visited: cells in which the neighbours of a row are looked for.
         labels: path of a list that `cocos audit --out` wrote with labels filled in, or rows of (query, candidate,
             label). Pairs with 1 are the rule `labelled` and known positives; those with 0 are no longer suspected.
         only: the one direction to look at; None: all.
@@ -142,7 +153,8 @@ def audit(
         `query_index`, `candidate_index`, as the first direction has them, `pair_push`, `pair_part`, `drawn`, `score`,
         `guide_score`, `own_hard`, and `suspected` (pair, suspicion). Of every filter and threshold (direction, filter):
         `filter_share`, `filter_push`, `filter_left`, `precision` and `recall` against known positives, by number and by
-        push, and `emptied`. Attributes: `near`, `neighbours`, `against`, `known`, the known positives that were drawn.
+        push, and `emptied`. Attributes: `near`, `neighbours`, `against`, `known`, the known positives that were drawn;
+        with `cells`, `cell_recall`, the part of the nearest rows that are found, and `mutual_recall`, of the pairs.
 
     Source: filters: GISTEmbed, arXiv:2402.16829; Qwen3 Embedding, arXiv:2506.05176; NV-Retriever, arXiv:2407.15831.
 
@@ -166,7 +178,10 @@ def audit(
     judged = _labelled(labels, run.embeddings)
     own = dict(run.embeddings.marks or {}) | judged
     denied = {DENIED: own.pop(DENIED)} if DENIED in judged else {}
-    marks = own | _marks(run.embeddings, chosen, run.loss.metric, near, neighbours)
+    by_cells = None if cells is None else ByCells(cells, visited, sampling["seed"], report)
+    if cells is not None and "neighbours" not in chosen:
+        raise InputError(f"cells {cells}: only the rule neighbours looks for them, and it is not among the rules")
+    marks = own | _marks(run.embeddings, chosen, run.loss.metric, near, neighbours, by_cells)
     if report:
         report(1, 1)
     labelled = [label for mark in own.values() for label in mark.labels]
@@ -191,11 +206,13 @@ def audit(
     texts = [text for side in run.embeddings.names or () for text in side or ()]
     cut = likeness.cut(texts) if {"text", "near"} & set(chosen) else 0
     compared_by = [findings.made("cut texts", number=cut, most=likeness.CUT_CHARACTERS)] if cut else []
+    compared_by += by_cells.found() if by_cells else []
     attrs = run.provenance(
         title=f"Suspected false negatives, {losses.name_of(run.loss)}",
         batches=len(run.plan.batches),
         near=float(near),
         neighbours=int(neighbours),
+        **(by_cells.recall if by_cells else {}),
         against=", ".join(known),
         asks=run.embeddings.directions[0],
         untried=json.dumps(untried),
@@ -261,7 +278,14 @@ def suspicions(names: Sequence[str] | None, embeddings: Embeddings) -> tuple[str
     return tuple(dict.fromkeys(names))
 
 
-def _marks(embeddings: Embeddings, rules: Sequence[str], metric: str, near: float, neighbours: int) -> dict[str, Mark]:
+def _marks(
+    embeddings: Embeddings,
+    rules: Sequence[str],
+    metric: str,
+    near: float,
+    neighbours: int,
+    by_cells: "ByCells | None",
+) -> dict[str, Mark]:
     """Marks of the rules that depend on rows alone: all but `guide`."""
     made, sizes = {}, (len(embeddings.query), len(embeddings.candidate))
     if "group" in rules:
@@ -272,7 +296,7 @@ def _marks(embeddings: Embeddings, rules: Sequence[str], metric: str, near: floa
             if name in rules and shared is not None:
                 made[name] = Mark(name, (name,), shared.there, shared.back)
     if "neighbours" in rules:
-        made["neighbours"] = of("neighbours", _mutual(embeddings, metric, neighbours), *sizes)
+        made["neighbours"] = of("neighbours", _mutual(embeddings, metric, neighbours, by_cells), *sizes)
     return made
 
 
@@ -357,15 +381,67 @@ def _close(keys: Tensor, near: Tensor, number: int) -> Tensor:
     return found[~within(found, keys)]
 
 
-def _mutual(embeddings: Embeddings, metric: str, number: int) -> Tensor:
+@dataclass
+class ByCells:
+    """How neighbours are looked for by cells, and what is missed.
+
+    Args:
+        cells: their number.
+        visited: cells in which the neighbours of a row are looked for.
+        seed: of the clustering, and of the rows that are scored exactly.
+        report: called with cells done, and in all.
+        recall: `cell_recall` and `mutual_recall`, measured on `exact_rows` rows, when all are found.
+    """
+
+    cells: int
+    visited: int
+    seed: int
+    report: Any
+    recall: dict[str, Any] = field(default_factory=dict)
+
+    def of(self, sides: Sequence[Embeddings], metric: str, number: int) -> list[Tensor]:
+        """The nearest rows of each row of both sides; those of some rows are looked for among all rows too."""
+        found = [
+            cells_of.nearest(side, metric, number, self.cells, self.visited, self.seed, self.report) for side in sides
+        ]
+        one, other = sides
+        rows = torch.randperm(len(one.query), generator=torch.Generator().manual_seed(self.seed))[:EXACT_ROWS]
+        rows = rows.sort().values
+        exact = cells_of.exactly(one, metric, number, rows)
+        there = exact >= 0
+        known = (exact[:, :, None] == found[0][rows][:, None]).any(dim=2) & there
+        back = exact[there].unique()
+        turned = torch.full((len(other.query), number), -1)
+        turned[back] = cells_of.exactly(other, metric, number, back)
+        mutual = (turned[exact.clamp(min=0)] == rows[:, None, None]).any(dim=2) & there
+        both = (found[1][exact.clamp(min=0)] == rows[:, None, None]).any(dim=2) & known
+        self.recall = {
+            "cells": self.cells,
+            "visited": self.visited,
+            "exact_rows": len(rows),
+            "cell_recall": float(known.sum() / there.sum()),
+            "mutual_recall": float((both & mutual).sum() / mutual.sum()) if bool(mutual.any()) else math.nan,
+            "mutual_pairs": int(mutual.sum()),
+        }
+        return found
+
+    def found(self) -> list[findings.Finding]:
+        """What a user should know of it."""
+        part = self.recall["mutual_recall"]
+        said = {"mutual": "none of them has a mutual neighbour" if math.isnan(part) else f"of mutual pairs {part:.3g}"}
+        return [findings.made("by cells", **self.recall, words=said)]
+
+
+def _mutual(embeddings: Embeddings, metric: str, number: int, by_cells: ByCells | None) -> Tensor:
     """Pairs of rows of different groups of which each is among the nearest of the other, positives included, (n, 2)."""
     nearest_of = []
     sizes = len(embeddings.query), len(embeddings.candidate)
-    for side in (embeddings.single(embeddings.directions[0]), embeddings.flip().single("back")):
-        index = [torch.arange(len(rows), device=rows.device) for rows in (side.query, side.candidate)]
-        seen = engine.view(side, Batch(*index, paired=False), metric=metric, product="float64")
-        (found,) = engine.run(seen, [readers.Neighbours(min(number, len(index[1])))])
-        nearest_of.append(found.candidate.cpu())
+    sides = embeddings.single(embeddings.directions[0]), embeddings.flip().single("back")
+    if by_cells:
+        nearest_of = by_cells.of(sides, metric, number)
+    for side in () if by_cells else sides:
+        index = torch.arange(len(side.query), device=side.query.device)
+        nearest_of.append(cells_of.exactly(side, metric, number, index).cpu())
     keys = []
     for asks, found in enumerate(nearest_of):
         row = torch.arange(len(found))[:, None].expand_as(found)[found >= 0]
@@ -647,6 +723,7 @@ def document(data: xr.Dataset) -> dict:
         listed.append(entry | {"rules": one["suspicion"].values[one["suspected"].values].tolist()})
     return summaries.about(data) | {
         **{name: attrs[name] for name in ("near", "neighbours", "known")},
+        **({"cells": {name: plain(attrs[name]) for name in CELL_ATTRIBUTES}} if "cells" in attrs else {}),
         "against": [name for name in attrs["against"].split(", ") if name],
         "directions": directions,
         "pairs": data.sizes["pair"],

@@ -1,0 +1,105 @@
+"""A manifest: a TOML file that names the shards of each array of one set, where their names do not.
+
+directions = ["i2t", "t2i"]
+
+[arrays.query]
+files = ["images/*.parquet"]
+name = "vector"
+rows = 2_000_000
+
+[arrays.candidate]
+files = ["texts/a.npy", "texts/b.npy"]
+"""
+
+import fnmatch
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from cocos.base import annotations
+from cocos.base.errors import InputError, nearest
+from cocos.checkpoints import Checkpoint, shard_rows
+from cocos.checkpoints.files import File, Folder
+from cocos.checkpoints.formats import shards
+from cocos.checkpoints.shard_rows import Shard
+
+MAX_MANIFEST = 2**24  # bytes
+FIELDS = ("files", "name", "rows")
+# `cocos inspect` takes no sha256 of the shards.
+UNREAD = True
+
+
+def recognises(file: File | Folder) -> bool:
+    """A TOML file with a table `arrays`."""
+    if not isinstance(file, File) or file.path.suffix != ".toml" or file.size > MAX_MANIFEST:
+        return False
+    return bool(re.search(rb"^\s*\[arrays[.\]]", file.path.read_bytes(), re.MULTILINE))
+
+
+def _table(file: File) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(file.path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{file.path} is no TOML file ({' '.join(str(error).split())[:120]})") from None
+    for name in found.keys() - {"arrays", "directions"}:
+        raise InputError(f"{file.path}: {nearest('field', name, ['arrays', 'directions'])}")
+    return found
+
+
+def _in_order(name: str) -> tuple[list[Any], str]:
+    """Names by the numbers in them, so that 10 stands after 2."""
+    return [int(each) if each.isdecimal() else each for each in re.split(r"(\d{1,18})", name)], name
+
+
+def _files(path: Path, folder: Folder, array: str, given: Any) -> list[str]:
+    """Files of an array: as they are listed, those of a pattern in the order of their numbers."""
+    if not isinstance(given, list) or not given or not all(isinstance(each, str) for each in given):
+        raise InputError(f"{path}, {array}: files are {str(given)[:60]!r}, expected a list of names or patterns")
+    found: list[str] = []
+    for each in given:
+        own = [each] if each in folder else sorted(fnmatch.filter(folder.names, each), key=_in_order)
+        if not own:
+            raise InputError(f"{path}, {array}: there is no file {each!r} in {folder.path}")
+        found += own
+    if twice := {each for each in found if found.count(each) > 1} if len(found) < 10**4 else set():
+        raise InputError(f"{path}, {array}: {min(twice)} is named twice")
+    return found
+
+
+def _shards(path: Path, folder: Folder, array: str, table: Any) -> list[Shard]:
+    """The shards of an array."""
+    if not isinstance(table, dict) or "files" not in table:
+        raise InputError(f"{path}, {array}: expected a table with files, and optionally name and rows")
+    for field in table.keys() - set(FIELDS):
+        raise InputError(f"{path}, {array}: {nearest('field', field, FIELDS)}")
+    wanted, found = table.get("name"), []
+    for file in _files(path, folder, array, table["files"]):
+        folder.size(file)  # refuses a link out of the folder
+        if file.rpartition(".")[2] not in shard_rows.KINDS:
+            raise InputError(f"{path}, {array}: {file}, expected one of {', '.join(shard_rows.KINDS)}")
+        every = shard_rows.headers(folder.path / file, [wanted or array], [wanted or array])
+        own = [each for each in every if each.name in ("", wanted or array)]
+        if not own and wanted is None and len(every) == 1:
+            own = every
+        if not own:
+            held = [each.name for each in every]
+            raise InputError(f"{folder.path / file}: {nearest('array', wanted or array, held)}; give its name")
+        found += own
+    number = sum(each.shape[0] for each in found if each.shape)
+    if table.get("rows", number) != number:
+        raise InputError(f"{path}, {array}: {len(found)} shards with {number:,} rows, expected {table['rows']}")
+    return found
+
+
+def read(file: File, data=None) -> Checkpoint:
+    """Read the manifest, and the headers of the shards that it names."""
+    if data is not None:
+        raise InputError(f"data {data}: {file.path} names embeddings already and needs no data")
+    table, folder, held = _table(file), Folder(file.path.resolve().parent), {}
+    for array, about in (table.get("arrays") or {}).items():
+        if array not in shards.SHARD_ARRAYS:
+            raise InputError(f"{file.path}: {nearest('array', array, shards.SHARD_ARRAYS)}")
+        held[shards.SHARD_ARRAYS[array]] = _shards(file.path, folder, array, about)
+    directions = annotations.directions(tuple(table.get("directions", ("q2c", "c2q"))))
+    return shards.of_arrays(file.path, held, directions, "manifest")
