@@ -25,7 +25,7 @@ from cocos.checkpoints.formats import shards
 from cocos.checkpoints.shard_rows import Shard
 
 MAX_MANIFEST = 2**24  # bytes
-FIELDS = ("files", "name", "rows")
+ARRAY_FIELDS = ("files", "name", "rows")
 # `cocos inspect` takes no sha256 of the shards.
 UNREAD = True
 
@@ -71,8 +71,8 @@ def _shards(path: Path, folder: Folder, array: str, table: Any) -> list[Shard]:
     """The shards of an array."""
     if not isinstance(table, dict) or "files" not in table:
         raise InputError(f"{path}, {array}: expected a table with files, and optionally name and rows")
-    for field in table.keys() - set(FIELDS):
-        raise InputError(f"{path}, {array}: {nearest('field', field, FIELDS)}")
+    for field in table.keys() - set(ARRAY_FIELDS):
+        raise InputError(f"{path}, {array}: {nearest('field', field, ARRAY_FIELDS)}")
     wanted, found = table.get("name"), []
     for file in _files(path, folder, array, table["files"]):
         folder.size(file)  # refuses a link out of the folder
