@@ -291,7 +291,8 @@ def test_another_temperature_and_batch_size_are_those_of_the_measure(tmp_path):
                 assert effective == pytest.approx(float(one["effective"][at]), rel=6e-3)
                 assert idle == pytest.approx(100 * float(one["idle_fraction"][at]), abs=0.06)
     picture = unquote(drawn.source)
-    assert picture.count("temperature (embeddings frozen)") == 2 and picture.count("0.05 as it is") == 2
+    assert picture.count("temperature (embeddings frozen)") == 4 and picture.count("0.05 as it is") == 4
+    assert all(picture.count(f"{side}: ") == 2 for side in made.directions)  # each with both panels
     assert "effective number of negatives" in picture and "idle queries (%)" in picture
     assert page.FROZEN_SAYS in shown.says and "effective negatives at temperature 0.05" in drawn.alt
     changes = [row[0].strip() for row in shown.tables[0].rows]
@@ -313,6 +314,15 @@ def test_each_command_of_the_page_prints_what_its_section_shows(tmp_path, monkey
             done = runner.invoke(app, [*shlex.split(command)[1:], "-q"])
             assert done.exit_code == 0, (command, done.output)
             assert "temperature=0.05" in command or command.startswith("cocos evaluate")
+        assert not re.search(r"\bFILE\b", Path("page.html").read_text("utf-8"))
+
+
+def test_advice_names_the_file_as_it_is_typed():
+    finding = findings.Finding("suspected", "some", cure="read them: cocos audit FILE --out suspects.csv")
+    path = page._typed_path({"checkpoint_path": "my runs/one.npz"})
+    assert page._of_file(finding, path).cure == "read them: cocos audit 'my runs/one.npz' --out suspects.csv"
+    assert page._of_file(finding, page._typed_path({})) == finding  # embeddings in memory
+    assert not page._typed_path({"checkpoint_path": "one.pt\ntwo.pt"})
 
 
 def test_two_results_of_one_kind_are_compared_and_findings_name_theirs():
@@ -325,6 +335,10 @@ def test_two_results_of_one_kind_are_compared_and_findings_name_theirs():
     assert asking and all(each.startswith("two.nc: ") for each in asking)
     (shown,) = (data for _, data in made.results if page._kind_of(data) == "diff")
     assert shown.identical(measures.diff(*counted, names=("one.nc", "two.nc")))
+    tables = [*made.sections[0].tables, *(each for detail in made.sections[0].details for each in detail.tables)]
+    rows_of = {row[0] for row in tables[0].rows}
+    assert {"q2c effective number of negatives", "q2c summed share of the negatives above eps"} <= rows_of
+    assert not any("_" in row for row in rows_of)
 
 
 def test_the_name_of_a_file_keeps_its_letters_in_the_verdict():
@@ -382,6 +396,10 @@ def test_findings_and_provenance_are_said_once(example):
     assert len(groups) <= len(example.found()) == sum(map(len, groups))
     assert text.count(groups[0][0][0].cure) <= 2 and text.count('class="where"') == len(groups)
     assert text.count('<th scope="row">sha256</th>') == 1
+    assert text.count(groups[0][0][0].sentence[4:]) == 1 and "</strong> the headline of this page</p>" in text
+    assert "threshold: 1 % of the push" in text and "threshold: 1 % of the rows" in text
+    (how_unequal,) = (each for each in example.sections if each.key == "how-unequal")
+    assert not how_unequal.says  # the title of its picture says it
     assert not re.search(r"\.\. ", text)
 
 

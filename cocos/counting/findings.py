@@ -32,6 +32,7 @@ class Kind:
         place: of `PLACES`.
         key: where the JSON document of the result has its numbers.
         warns: word of warning before the sentence.
+        limited: template of the limit, which says what is compared with it.
     """
 
     severity: str
@@ -41,6 +42,7 @@ class Kind:
     place: str = "note"
     key: str = ""
     warns: str = ""
+    limited: str = ""
 
     @property
     def warning(self) -> str:
@@ -156,6 +158,7 @@ KINDS = {
         "first",
         "health.alike",
         "CAUTION",
+        limited="a mean cosine of {limit:.3g}",
     ),
     "turned": Kind(
         "look",
@@ -209,20 +212,22 @@ KINDS = {
     "flat": Kind(
         "look",
         "a push that is spread over the whole batch",
-        "Flat: the push is spread as if over {effective} of {negatives} negatives, so hard ones weigh little more "
+        "Flat: the effective number of negatives is {effective} of {negatives}, so that hard ones weigh little more "
         "than easy ones.",
         "a smaller temperature or margin",
         "above",
         "verdicts",
+        limited="{percent} of the batch",
     ),
     "thin": Kind(
         "look",
         "many light negatives in place of contributing ones",
         "Thin: most queries have no negative above {percent}, yet hold {idle_pull} of the pull: many light negatives "
-        "share the push, as if {effective}. {Cure}.",
+        "share the push, {effective} in effect. {Cure}.",
         "report the effective number, or a smaller eps",
         "above",
         "verdicts",
+        limited="{percent} of the queries",
     ),
     "starved": Kind(
         "look",
@@ -231,29 +236,32 @@ KINDS = {
         "a larger temperature or margin, a larger batch, or harder negatives",
         "above",
         "verdicts",
+        limited="{percent} of the queries",
     ),
     "sharp": Kind(
         "look",
         "a push on one negative or two",
-        "Sharp: the push of a query is spread as if over {effective} negatives, so that a single false negative would "
-        "have most of it.",
+        "Sharp: the effective number of negatives is {effective}, so that a single false negative would have most of "
+        "the push.",
         "look for false negatives, or a larger temperature",
         "above",
         "verdicts",
+        limited="{limit:.3g} effective negatives",
     ),
     "wasteful": Kind(
         "look",
         "a push on a small part of the batch",
-        "Wasteful: the push of a query is spread as if over {effective} of {negatives} negatives; the others are "
-        "scored and hardly push.",
+        "Wasteful: the effective number of negatives is {effective} of {negatives}; the others are scored and hardly "
+        "push.",
         "a smaller batch, or a larger temperature or margin",
         "above",
         "verdicts",
+        limited="{percent} of the negatives",
     ),
     "fine": Kind(
         "ok",
-        sentence="Fine: the push of a query is spread as if over {effective} of {negatives} negatives, neither one "
-        "alone nor the whole batch.",
+        sentence="Fine: the effective number of negatives is {effective} of {negatives}, neither one negative nor the "
+        "whole batch.",
         place="above",
         key="verdicts",
     ),
@@ -385,6 +393,7 @@ KINDS = {
         "groups that say which rows match, or data without them",
         "below",
         "health.sides.{name}.near_duplicates",
+        limited="{percent} of the rows",
     ),
     "undrawn": Kind("note", "rows that are in no batch", "{text}", "", "below", "not_drawn"),
     "convention": Kind("note", "", "{text}", "", "below"),
@@ -413,6 +422,7 @@ KINDS = {
         "read and relabel them: cocos audit FILE --out suspects.csv writes all suspected pairs, the largest push first",
         "above",
         "directions.{name}.rules",
+        limited="{percent} of the push",
     ),
     "no rule": Kind(
         "look",
@@ -422,6 +432,7 @@ KINDS = {
         "leave it out with --rules, or look at what it reads",
         "above",
         "directions.{name}.rules",
+        limited="{percent} of the negatives",
     ),
     "kept copies": Kind(
         "note",

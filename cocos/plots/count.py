@@ -23,6 +23,8 @@ BAR_HEIGHT, ROW_HEIGHT = 0.42, 1.2
 HATCHES = ("", "//////")
 # Smallest part of the queries whose bar is labelled with its number.
 LABELLED_PART = 0.045
+# Narrowest figure that names its only row, in inches.
+NAMED_INCHES = 5.0
 # Part of the queries of a row that the last bin holds at most, if others are joined to it.
 JOINED_PART = 0.005
 # Mark of the mean of a row.
@@ -68,6 +70,8 @@ def count(
     for name, each in several.items():
         held = [f"{float(one['negatives'].mean()):.0f}" for one in results.sides(each).values()]
         rows.append(f"{name}, {plain(each.attrs['sample'])}\n{' / '.join(dict.fromkeys(held))} negatives")
+    if len(rows) == 1 and ax.figure.get_size_inches()[0] < NAMED_INCHES:
+        rows = [""]  # the title says it
     ax.set_yticks([-ROW_HEIGHT * row for row in range(len(found))], rows)
     ax.tick_params(axis="y", length=0)
     for tick, part in zip(ax.get_yticks(), found.values(), strict=True):
@@ -133,7 +137,7 @@ def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
 
 def size(datasets: Sequence[xr.Dataset]) -> tuple[float, float]:
     """Width and height of one panel in inches: a row for each Dataset."""
-    return 7.2, 1.7 + 1.05 * len(datasets)
+    return 7.2, 2.2 + 1.05 * len(datasets)
 
 
 def _row(ax: Axes, part: xr.Dataset, upper, base: float, height: float, colour, hatch: str) -> None:

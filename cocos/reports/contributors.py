@@ -68,7 +68,7 @@ def _notes(data: xr.Dataset) -> tuple[str, ...]:
     above += [f"{attrs['relative']} have more than {percent(attrs['eps'])} of the push"] if "relative" in attrs else []
     notes = [
         f"of {attrs['negatives']} negatives {', '.join(above)}; "
-        f"the push is spread as if over {attrs['effective']:.1f}; positives: {attrs['positives']}; "
+        f"effective negatives: {attrs['effective']:.1f}; positives: {attrs['positives']}; "
         f"push {attrs['push']:.4g}, pull {attrs['pull']:.4g}"
     ]
     if "token" in data.dims and attrs["push"] > 0:

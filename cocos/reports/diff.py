@@ -1,7 +1,9 @@
 """Tables of a comparison query by query: the values with their intervals, and the queries that changed most."""
 
 import itertools
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import xarray as xr
@@ -16,6 +18,8 @@ from cocos.results import records
 ROW_NAME = 36
 # Largest difference that rounding makes, in parts of the largest value.
 EQUAL_VALUES = 1e-6
+# Values that readers know by their short names.
+RANKED = re.compile(r"(R|nDCG|recall)@\d+|MRR|MAP")
 # Longest name of a result that heads a column.
 COLUMN_NAME = 6
 
@@ -61,6 +65,17 @@ def table(data: xr.Dataset) -> Table:
     notes = [f"equal in both: {', '.join(still)}"] if still and steps else []  # of queries, a note says it with n
     notes += [*results.lines(data.attrs), _steps_line(data) if steps else f"{said}. {_queries_line(data)}"]
     return Table(columns, tuple(rows), tuple(filter(None, head)), tuple(notes), least=("down", "up", "since"))
+
+
+def in_words(shown: Table, data: xr.Dataset) -> Table:
+    """The comparison with the values of its rows in words, and their units, where a table of a page has the room."""
+    known, rows = COMPARED | records.DIRECTION_METRICS | records.STEP_METRICS, []
+    for head, *cells in shown.rows:
+        side, space, metric = head.rpartition(" ")
+        said, unit = known.get(metric, (metric, ""))
+        words = metric if RANKED.fullmatch(metric) else said.partition(", ")[0]
+        rows.append((f"{side}{space}{words}{' (%)' if unit == '%' else ''}", *cells))
+    return replace(shown, rows=tuple(rows))
 
 
 def _counted(attrs: dict) -> str:

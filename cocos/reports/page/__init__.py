@@ -10,12 +10,13 @@ import hashlib
 import html
 import json
 import re
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import resources
-from itertools import chain
+from itertools import chain, product
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -81,13 +82,13 @@ MOST_SCORED, QUICK_RULES = 10**10, ("group",)
 FEW_BATCHES = 256
 LEFT_TO_COMMANDS = (
     "retrieval, and suspects by rules other than `group` (all {queries:,} queries with all {candidates:,} candidates: "
-    "cocos evaluate FILE and cocos audit FILE take their time for it)"
+    "cocos evaluate {file} and cocos audit {file} take their time for it)"
 )
 # Words that the page uses, and what they mean.
 WORDS = {
     "push, pull": "the parts of a query's gradient that move it away from its negatives, and towards its positives",
     "contribute": "a negative contributes if its share of the gradient is above eps; a query without one is idle",
-    "effective number": "the negatives over which the push is spread, as if evenly",
+    "effective number": "the number of negatives that would give the same spread if they shared the push evenly",
     "i2t, q2c, ...": "a direction: who asks stands before the 2, and who is ranked behind it",
     "suspected": "a negative that a rule takes for a positive without a label; read the pair to know",
     "stop, look": "the numbers say little until this is repaired; something asks for a change",
@@ -218,7 +219,8 @@ class Page:
     def grouped(self) -> list[list[tuple[Finding, str]]]:
         """The same, those of one kind together, such as of both directions: they have one advice and one section."""
         together: dict[object, list[tuple[Finding, str]]] = {}
-        for each, key in ((_apart(one), key) for one, key in self.found()):
+        files = {key: _typed_path(data.attrs) for key, data in self.results}
+        for each, key in ((_of_file(_apart(one), files.get(key, "")), key) for one, key in self.found()):
             together.setdefault((each.kind, each.cure, key), []).append((each, key))
         return list(together.values())
 
@@ -310,6 +312,7 @@ class Page:
                 name: getattr(self, name)
                 for name in ("title", "about", "sections", "severity", "verdict", "advice", "curve")
             },
+            headline=not self._compared(),
             words=WORDS,
             findings=self.grouped(),
             remarks=self.said("found"),
@@ -378,10 +381,23 @@ def _finds_less(compared: xr.Dataset) -> bool:
 
 
 def _compared_with(each: Finding) -> str:
-    """The interval and the threshold of a finding."""
+    """The interval of a finding, and what it was compared with; a detector says its own limit in its sentence."""
     interval = f"interval {each.interval[0]:.4g} to {each.interval[1]:.4g}" if each.interval else ""
-    limit = f"threshold {each.limit:.4g}" if each.limit is not None else ""
+    limit = ""
+    if each.limit is not None and each.row.limited:
+        limit = f"threshold: {each.row.limited.format(limit=each.limit, percent=f'{100 * each.limit:g} %')}"
     return ", ".join(filter(None, (interval, limit)))
+
+
+def _typed_path(attrs: Mapping[str, Any]) -> str:
+    """The file of a result as it is typed in a shell; empty where it is none, or several."""
+    path = str(attrs.get("checkpoint_path", ""))
+    return shlex.quote(path) if path and path.isprintable() else ""
+
+
+def _of_file(each: Finding, path: str) -> Finding:
+    """A finding whose advice names the file that it is about."""
+    return replace(each, cure=re.sub(r"\bFILE\b", lambda _: path, each.cure)) if path else each
 
 
 def _by_reason(unseen: Sequence[Finding]) -> list[str]:
@@ -502,7 +518,7 @@ class _Work:
             return []
         drawn = [picture(kind, [data])] if kind in plot_kinds.every() else []
         shown = reports.table(kind, data)
-        says = [f"{each.alt}." for each in drawn] or shown.head[:1]
+        says = () if drawn else shown.head[:1]  # the title of the picture says it
         return [_answered(key, title, says, drawn, shown, command)]
 
 
@@ -556,7 +572,9 @@ def of_model(
     single = work.queries(items)
     large = work.large
     if large:
-        work.missing.append(LEFT_TO_COMMANDS.format(**large))
+        work.missing.append(
+            LEFT_TO_COMMANDS.format(**large, file=_typed_path({"checkpoint_path": frozen.path}) if frozen else "FILE")
+        )
     few = {"batches": FEW_BATCHES} if large and options.get("batches") is None else {}
     audited = work.tried("audit", **few, **({"rules": QUICK_RULES} if large else {}))
     pictures = [picture("count", [counted]), *([picture("eps_curve", [curve])] if curve is not None else [])]
@@ -713,6 +731,7 @@ def of_results(
     sections, kept = [], []
     for place, ((title, data), kind) in enumerate(zip(several.items(), kinds, strict=True)):
         key, shown = f"{kind}-{place}", reports.table(kind, data)
+        shown = diff.in_words(shown, data) if kind == "diff" else shown
         drawn = [_curves(data)] if kind == "run" else [picture(kind, [data])] if kind in plot_kinds.every() else []
         told = {each.sentence for each in findings.of(data)}
         told |= {run.watched(data)} if kind == "run" else set()  # those absent or unseen say it one by one
@@ -786,14 +805,15 @@ def _other_sharpness(work: _Work, sizes: Sequence[int | str], **few: Any) -> dic
 
 
 def _draw_other_sharpness(curves: Mapping[str, xr.Dataset], path: Path, width: float) -> object:
-    """Effective numbers and idle queries of the first direction against the temperature, a line for each batch size."""
+    """Effective numbers and idle queries of each direction against the temperature, a line for each batch size."""
     first, panels = next(iter(curves.values())), []
-    parameter, own, side = first.attrs["parameter"], first.attrs["own"], str(first["direction"].values[0])
-    some = [each.sel(direction=[side]) for each in curves.values()]
-    for show, key, said in (
+    parameter, own = first.attrs["parameter"], first.attrs["own"]
+    shown = (
         ("effective", "effective", lambda value: f"{value:.3g} effective negatives"),
         ("idle", "idle_fraction", lambda value: f"{100 * value:.3g} % of the queries idle"),
-    ):
+    )
+    for side, (show, key, said) in product(map(str, first["direction"].values), shown):
+        some = [each.sel(direction=[side]) for each in curves.values()]
         at = said(float(some[0][key][0].sel(value=own, method="nearest")))
         panels.append(partial(_curve_panel, some, [*curves], show, f"{side}: {at} at {parameter} {own:g}"))
     columns = 2 if width > PHONE_INCHES else 1
@@ -837,7 +857,7 @@ def _suspects(work: _Work, data: xr.Dataset | None, items: Any) -> list[PageSect
         push, score = f"{100 * entry['part']:.3g} %", f"{entry['score']:.3f}"
         some.append(Suspect(query, candidate, *said, push, score, ", ".join(entry["rules"])))
     shown = reports.table("audit", data)
-    section = _answered("suspects", "False negatives?", shown.head[:2], [picture("audit", [data])], shown)
+    section = _answered("suspects", "False negatives?", (), [picture("audit", [data])], shown)  # findings say it
     return [replace(section, suspects=some, command=work.command("audit", out="suspects.csv"))]
 
 
