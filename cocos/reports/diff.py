@@ -72,8 +72,8 @@ def in_words(shown: Table, data: xr.Dataset) -> Table:
     known, rows = COMPARED | records.DIRECTION_METRICS | records.STEP_METRICS, []
     for head, *cells in shown.rows:
         side, space, metric = head.rpartition(" ")
-        said, unit = known.get(metric, (metric, ""))
-        words = metric if RANKED.fullmatch(metric) else said.partition(", ")[0]
+        long_name, unit = known.get(metric, (metric, ""))
+        words = metric if RANKED.fullmatch(metric) else long_name.partition(", ")[0]
         rows.append((f"{side}{space}{words}{' (%)' if unit == '%' else ''}", *cells))
     return replace(shown, rows=tuple(rows))
 
