@@ -16,11 +16,12 @@ from matplotlib import pyplot as plt
 from typer.testing import CliRunner
 
 import cocos
+from analysis.study import null_rates
 from cocos import InputError, measures, plots, results
 from cocos.commands import app
 from cocos.measures.correlate import ASSOCIATION_LABELS
 from cocos.reports import table as report
-from cocos.reports.correlate import tables
+from cocos.reports.correlate import REJECTED_SMOOTH, tables
 from cocos.results import correlation
 
 FEW = {"permutations": 500, "resamples": 300}
@@ -104,6 +105,51 @@ def files(counted, tmp_path, monkeypatch):
     shutil.copytree(counted, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return sorted(path.name for path in tmp_path.glob("*.nc"))
+
+
+def test_settings_on_a_grid_are_tested_against_smooth_curves(runs):
+    """The three families rise alike along their grid: exchanged settings call it a finding, smooth curves hardly."""
+    runs = runs.assign_coords(value=("run", np.tile(np.repeat(np.arange(8.0), 2), 3)))
+    data = measures.correlate(runs, ["contributing", "effective"], **FEW)
+    assert data.attrs["order"] == "value" and data["ordered_number"].values.tolist() == [24, 24]
+    columns, owners = correlation.means(
+        np.stack([runs["contributing"].values[:, -1], runs["rsum"].values[:, -1], runs["value"].values]),
+        runs["config"].values,
+        runs["family"].values,
+    )
+    alone = correlation.ordered(*columns, owners, permutations=FEW["permutations"])
+    assert data["ordered_p"].values[0] == alone.p > 0.05 > data["p_holm"].values[0]
+    assert data["ordered_p_holm"].values == pytest.approx(cocos.statistics.holm(data["ordered_p"].values))
+    text = report(tables(data)[0])
+    assert "no evidence that it goes with rsum" in text and "against smooth curves along value" in text
+    assert "    along value" in text and "13 to 33 % of" in " ".join(text.split())
+    document = measures.document("correlate", data)
+    assert document["order"] == "value" and document["x"]["contributing"]["ordered"]["p"] == alone.p
+    plain = measures.correlate(runs.drop_vars("value"), **FEW)
+    assert plain.attrs["order"] == "" and "ordered_p" not in plain
+    assert "name their coordinate with --order" in " ".join(report(tables(plain)[0]).split())
+    assert "ordered" not in measures.document("correlate", plain)["x"]["contributing"]
+
+
+def test_a_grid_is_a_coordinate_of_numbers_that_differ(runs):
+    other = runs.assign_coords(step_of=("run", np.tile(np.repeat(np.arange(8.0), 2), 3)), same=("run", np.ones(48)))
+    assert measures.correlate(other, "contributing", order="step_of", **FEW).attrs["order"] == "step_of"
+    for order, sentence in (
+        ("family", "coordinate of the runs with numbers"),
+        ("same", "it is the same for all runs of each family"),
+        ("seed", "has the values 0, 1; expected one"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            measures.correlate(other, "contributing", order=order, **FEW)
+
+
+def test_the_rates_of_the_report_are_those_of_the_simulations():
+    found = json.loads(null_rates.FILE.read_text("utf-8"))
+    smooth = [found["rates"][f"{length:g}"] for length in null_rates.LENGTHS]
+    assert REJECTED_SMOOTH == tuple(round(100 * kind([one["within"] for one in smooth])) for kind in (min, max))
+    assert found["simulations"] == 1000 and all(one["ordered"] < 0.07 for one in found["rates"].values())
+    again = null_rates.measured(simulations=20, drawn=99)["rates"]  # the simulation runs, and says the same roughly
+    assert again["3"]["within"] > again["3"]["ordered"] and again["points"]["within"] <= 0.3
 
 
 def test_the_levels_are_those_of_the_room(runs):

@@ -122,6 +122,9 @@ def test_everything_is_computed_from_a_folder(folder, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "results.json").read_text("utf-8")).keys() == found.keys()
     assert found["data"]["COCO"]["all_candidates"] == 120 and found["data"]["XQuAD"]["candidates"] == 20
     assert "group_push" not in found["filters"]["PubMedQA"] and found["filters"]["COCO"]["group_push"]["mean"] > 0
+    assert list(found["shared"]) == list(page.WORDS)
+    clamped = {name: one["clamped"]["mean"] for name, one in found["shared"].items()}
+    assert clamped["once"] == pytest.approx(clamped["ignored"], abs=15) and clamped["pushed"] != clamped["ignored"]
     assert set(found["filters"]["XQuAD"]["filters"]) == {"self 0", "self 0.1", "percent 0.95"}
 
 

@@ -170,6 +170,37 @@ def _equilibrium(embeddings: Embeddings) -> Found:
     return found
 
 
+# Treatments of a paragraph that several questions of a batch share: in the batch once, a positive of each; once
+# for each question, the copies neither positive nor negative; or the copies negatives, as in a plain softmax.
+TREATMENTS: dict[str, dict[str, Any]] = {
+    "once": {"copies": "once"},
+    "ignored": {"copies": "keep"},
+    "pushed": {"copies": "keep", "same_group": "negative"},
+}
+
+
+def _shared(embeddings: Embeddings) -> Found:
+    """Equilibrium temperatures and queries on the clamp of HCL, by the treatment of a shared candidate."""
+    found: Found = {}
+    sizes = sorted({EQUILIBRIUM_BATCHES[0], BATCH, EQUILIBRIUM_BATCHES[-1]})
+    loss = losses.load("hcl", {"temperature": PRIOR_TEMPERATURE})
+    for name, options in TREATMENTS.items():
+        entry = found[name] = {"temperature": {}}
+        for size in sizes:
+            every = [measures.temperature(embeddings, "ntxent", [size], seed=seed, **options) for seed in SEEDS]
+            entry["temperature"][str(size)] = _over_seeds([float(one["equilibrium_temperature"][0]) for one in every])
+        clamped = []
+        for seed in SEEDS:
+            one = measures.count(embeddings, loss, EPS, batch_size=CLAMP_BATCHES[-1], seed=seed, **options)
+            clamped.append(100 * float(np.nanmean(one.isel(direction=0)["clamped_per_query"].values)))
+        entry["clamped"] = _over_seeds(clamped)
+    return found
+
+
+def _over_seeds(values: Sequence[float]) -> Found:
+    return {"mean": float(np.mean(values)), "over_seeds": float(np.std(values, ddof=1)), "seeds": len(values)}
+
+
 # Quantities of a source, and the factor of their ratio: percent of the push and of the negatives, a number a query.
 SOURCED = {"push": 100, "negatives": 100, "contributing": 1}
 
@@ -238,6 +269,8 @@ def compute(folder: Path, say: Callable[[str], None] = print) -> Found:
         }
         found["clamp"][name], found["equilibrium"][name] = _clamp(one), _equilibrium(one)
         found["sources"][name], found["filters"][name] = _sources(one), _filters(more)
+        if len(one.candidate) < len(one.query):
+            found["shared"] = _shared(one)
     RESULTS.write_text(json.dumps(_rounded(found), indent=1) + "\n", "utf-8")
     return found
 

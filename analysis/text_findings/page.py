@@ -33,6 +33,7 @@ SETTINGS = {
     "clamp_batch": compute.CLAMP_BATCHES[-1],
     "filter_temperature": compute.FILTER_TEMPERATURE,
 }
+WORDS = {"once": "once in a batch", "ignored": "copies left out", "pushed": "copies pushed"}
 PAGE = Path(__file__).parent.parent.parent / "docs" / "findings.md"
 
 
@@ -136,6 +137,16 @@ def _equilibrium(found: Found) -> str:
     return markdown(["batch size", *every], rows)
 
 
+def _shared(found: Found) -> str:
+    """Temperatures and queries on the clamp, a row for each treatment of a shared paragraph."""
+    sizes = next(iter(found["shared"].values()))["temperature"]
+    rows = [
+        [WORDS[name], *(_written(one["temperature"][size], 4) for size in sizes), _written(one["clamped"])]
+        for name, one in found["shared"].items()
+    ]
+    return markdown(["a shared paragraph", *(f"batch size {size}" for size in sizes), "on the clamp, %"], rows)
+
+
 def _sources(found: Found) -> str:
     every, rows = found["sources"], []
     for scale in next(iter(every.values())):
@@ -161,6 +172,7 @@ TABLES = {
     "debiased": lambda found: _clamp(found, DEBIASED),
     "prior": _prior,
     "equilibrium": _equilibrium,
+    "shared": _shared,
     "sources": _sources,
     "filters": _filters,
 }

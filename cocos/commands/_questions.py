@@ -889,6 +889,7 @@ def _members(files: tuple[Path, Path], step: int | None) -> tuple[Path, ...]:
         "Number of the runs, like contributing; repeatable. [contributing, effective, idle, hardest_share]",
     ),
     where=option(list[str] | None, "Only runs with a value of a coordinate, like batch_size=128; repeatable."),
+    order=option(str | None, "Coordinate whose values are the grid of the settings, like value. [value, if there]"),
     baseline=option(list[str] | None, "Number that x is to surpass, like rsum_val; repeatable."),
     level="Level of the intervals.",
     seed="Seed for random orders and resamples.",

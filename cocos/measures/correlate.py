@@ -65,6 +65,17 @@ QUADRATIC_LABELS = {
     "number": ("settings", "settings"),
     "undefined": ("why there is no parabola", ""),
 }
+# Of every x, `ordered_` before the name: fields of `cocos.correlation.Ordered`, and its p-value adjusted by Holm.
+ORDERED_LABELS = {
+    "p": ("p-value between settings against smooth curves along the grid", "1"),
+    "p_holm": ("the same, adjusted for the number of x (Holm)", "1"),
+    "length": ("length scale of the curves", "steps of the grid"),
+    "noise": ("variance of the noise, in parts of that of the curves", "1"),
+    "number": ("settings", "settings"),
+    "undefined": ("why there is no test", ""),
+}
+# Coordinate along which the settings of a family are a grid, where a table of runs has it and none is named.
+DEFAULT_ORDER = "value"
 # Of every x and baseline, `beyond_` before the name: place in `cocos.correlation.Beyond`, long name and units.
 BEYOND_LABELS = {
     "partial": ("partial.rho", "rank correlation given the baseline", "1"),
@@ -91,6 +102,7 @@ def correlate(
     family: str = "family",
     config: str = "config",
     where: Sequence[str] = (),
+    order: str | None = None,
     baseline: Sequence[str] | str = (),
     holm: bool = True,
     permutations: Permutations = 10_000,
@@ -101,7 +113,9 @@ def correlate(
     """Correlate numbers of many runs with their recall, at every level side by side.
 
     The sign depends on what varies, so that no level stands for another: see `cocos.correlation.levels`. The finding is
-    the level `settings`, adjusted by Holm's method for the number of x; a pooled correlation is none. Beside it are a
+    the level `settings`, adjusted by Holm's method for the number of x; a pooled correlation is none. Its test exchanges
+    the settings of a family, as if each had been drawn by itself. Where they form a grid, such as the temperatures of a
+    loss, the finding is the test against smooth curves along it: see `cocos.correlation.ordered`. Beside it are a
     parabola over the settings, in the log of x where x is above 0, and what x says beyond a baseline.
 
     Args:
@@ -113,6 +127,7 @@ def correlate(
         family: coordinate within whose values settings are compared, like family or family,batch_size.
         config: coordinate that the seeds of a setting share. It differs between settings.
         where: only runs in which a coordinate has a value, like `batch_size=128`.
+        order: coordinate whose values are the grid of the settings of a family; None: `value`, where the runs have it.
         baseline: numbers that x is to surpass, such as `rsum_val`.
         holm: adjust p-values between settings for the number of x.
         permutations: number of random orders of a test.
@@ -151,6 +166,7 @@ def correlate(
         "family": _texts(table, family, "--family"),
         "config": _texts(table, config, "--config"),
     }
+    grid = _grid(table, order, **owners)
     drawing = {"resamples": resamples, "level": level, "seed": seed}
     tests = {"permutations": permutations} | drawing
     found = []
@@ -162,12 +178,14 @@ def correlate(
         reason = found[0]["pooled"].undefined
         raise InputError(f"no correlation of {', '.join(each.name for each in asked)} with {target.name}: {reason}")
     variables = _of_levels(asked, found, holm) | _parabolas(asked, target, owners, drawing)
+    variables |= _along_grid(asked, target, grid, owners, {"permutations": permutations, "seed": seed}, holm)
     variables |= _beyond(asked, bases, target, owners, tests) | _points(asked, target, table)
     variables |= {name: ("run", values) for name, values in owners.items()}
     variables |= {"seed": ("run", table["seed"].values)} if "seed" in table.coords else {}
     attrs = results.versions() | {
         "title": f"{target.name} of {table.sizes['run']} runs",
         **{"y": target.name, "y_label": target.label, "y_units": target.units},
+        "order": grid.name if grid else "",
         **{"family_name": family, "config_name": config, "baselines": "\n".join(each.name for each in bases)},
         **tests,
         "holm": int(holm),
@@ -357,6 +375,45 @@ def _parabolas(asked: Sequence[NumberOfRuns], y: NumberOfRuns, owners: dict, dra
     }
 
 
+def _grid(table: xr.Dataset, order: str | None, family: np.ndarray, config: np.ndarray) -> NumberOfRuns | None:
+    """Values of the coordinate that orders the settings; None where none is named and the settings have no `value`."""
+    name = order or DEFAULT_ORDER
+    there = [str(key) for key in table.coords if table[key].dims == ("run",) and table[key].dtype.kind in "fiu"]
+    if name not in there:
+        if order is None:
+            return None
+        raise InputError(f"--order: {nearest('coordinate of the runs with numbers', name, there)}")
+    values = table[name].values.astype(np.float64)
+    differ = any(len(np.unique(values[family == each])) > 1 for each in np.unique(family))
+    if not differ:
+        if order is None:
+            return None
+        raise InputError(f"--order {name}: it is the same for all runs of each family, expected the grid of a family")
+    for each in np.unique(config):
+        if len(found := np.unique(values[config == each])) > 1:
+            said = ", ".join(f"{one:g}" for one in found[:MOST_FILES])
+            raise InputError(f"--order {name}: the setting {each} has the values {said}; expected one for its seeds")
+    return NumberOfRuns(name, values, name, "")
+
+
+def _along_grid(
+    asked: Sequence[NumberOfRuns], y: NumberOfRuns, grid: NumberOfRuns | None, owners: dict, tests: dict, holm: bool
+) -> dict[str, tuple]:
+    """Variables over x of the tests against smooth curves; none without a grid."""
+    if grid is None:
+        return {}
+    ((places,), _), found = correlation.means(grid.values[None], owners["config"], owners["family"]), []
+    for x in asked:
+        (one, other), blocks = _at_settings((x, y), **owners)
+        found.append(vars(correlation.ordered(one, other, places, blocks, names=(x.name, y.name, grid.name), **tests)))
+    p = np.array([each["p"] for each in found])
+    adjusted_too = [each | {"p_holm": value} for each, value in zip(found, adjusted(p) if holm else p, strict=True)]
+    return {
+        f"ordered_{name}": ("x", np.array([each[name] for each in adjusted_too]), *about)
+        for name, about in ORDERED_LABELS.items()
+    }
+
+
 def _beyond(
     asked: Sequence[NumberOfRuns], bases: Sequence[NumberOfRuns], y: NumberOfRuns, owners: dict, tests: dict
 ) -> dict[str, tuple]:
@@ -401,6 +458,8 @@ def document(data: xr.Dataset) -> dict[str, Any]:
         for level, (varies, unit) in correlation.LEVELS.items():
             levels[level] |= {"varies": varies, "unit": unit, "without": levels[level]["without"].splitlines()}
         entry = {"label": str(one["x_label"].item()), "levels": levels, "p_holm": plain(one["p_holm"])}
+        if attrs["order"]:
+            entry["ordered"] = {key: plain(one[f"ordered_{key}"]) for key in ORDERED_LABELS}
         entry["quadratic"] = {key: plain(one[f"quadratic_{key}"]) for key in QUADRATIC_LABELS}
         if "baseline" in data.dims:
             entry["beyond"] = {
@@ -417,6 +476,7 @@ def document(data: xr.Dataset) -> dict[str, Any]:
         "families": {str(name): int((families == name).sum()) for name in dict.fromkeys(families)},
         **chosen(attrs, "permutations", "resamples", "level", "seed"),
         "holm": bool(attrs["holm"]),
+        "order": attrs["order"] or None,
         "notes": results.lines(attrs),
         "x": found,
     }

@@ -116,8 +116,9 @@ def title(data: xr.Dataset, x: str | None = None, show: str = "runs") -> str:
         if str(each["undefined"].item()):
             continue
         low, high = float(each["low"]), float(each["high"])
-        p = float(one["p_holm"]) if level == "settings" else float(each["p"])
+        grid = plain(data.attrs.get("order", ""), 20) if level == "settings" else ""
+        p = float(one["ordered_p_holm"] if grid else one["p_holm"] if level == "settings" else each["p"])
         told = f"{words}: {float(each['rho']):+.2f} [{low:+.2f}, {high:+.2f}]"
-        said.append(f"{told}, p = {p:.2g}, n = {int(each['number'])}")
+        said.append(f"{told}, p = {p:.2g}{f' along {grid}' if grid else ''}, n = {int(each['number'])}")
     start = f"{plain(str(one['x'].item()), 30)} and {plain(data.attrs['y'], 30)} {where}"
     return "\n".join([f"{start}, rank correlation", *said] if said else [f"{start}: no rank correlation is defined"])

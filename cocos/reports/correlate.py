@@ -14,6 +14,9 @@ from cocos.results.correlation import LEVELS
 MOST_BLOCKS_NAMED = 2
 # Smallest p-value that is written as a number.
 LEAST_P = 1e-4
+# Percent of simulated smooth curves, unrelated to the count, that the exchange of settings on a grid rejects at 5 %:
+# `analysis/study/results/null_rates.json`, length scales of 1 to 3 steps.
+REJECTED_SMOOTH = (13, 33)
 
 
 def tables(data: xr.Dataset) -> list[Table]:
@@ -29,6 +32,7 @@ def table(data: xr.Dataset) -> Table:
             one = data.sel(x=name, level=level)
             rows += [(str(name), "", "", "", "")] if level == next(iter(LEVELS)) else []
             rows.append(_cells(one, level, float(one["p_holm"])))
+            rows += [_along(data.sel(x=name))] if level == "settings" and data.attrs.get("order") else []
             for reason in _reasons(one, level):
                 reasons.setdefault(reason, []).append(str(name))
     head = [f"{data.attrs['y']} of {_counted(data)}", *(_sentence(data.sel(x=name)) for name in data["x"].values)]
@@ -54,6 +58,14 @@ def _cells(one: xr.Dataset, level: str, holm: float) -> tuple[str, ...]:
         return varies, "undefined", "", "", ""
     p = holm if level == "settings" and math.isfinite(holm) else float(one["p"])
     return varies, _signed(float(one["rho"])), _interval(float(one["low"]), float(one["high"])), _p(p), number
+
+
+def _along(one: xr.Dataset) -> tuple[str, ...]:
+    """Cells of the test against smooth curves along the grid of the settings."""
+    varies = f"    along {terminal.clean(one.attrs['order'])}"
+    if str(one["ordered_undefined"].item()):
+        return varies, "undefined", "", "", ""
+    return varies, "", "", _p(float(one["ordered_p_holm"])), f"{int(one['ordered_number'])}"
 
 
 def _signed(value: float) -> str:
@@ -90,10 +102,13 @@ def _sentence(one: xr.Dataset) -> str:
     reason = str(level["undefined"].item())
     if reason:
         return f"{name}: no correlation between the settings of a family is defined."
-    rho, p, number = float(level["rho"]), float(one["p_holm"]), int(level["number"])
-    said = f"{_signed(rho)} {_interval(float(level['low']), float(level['high']))}, p = {p:.2g}, n = {number} settings"
-    if p > 1 - float(one.attrs["level"]):
-        return f"{name}: whether it goes with {y} between the settings of a family cannot be resolved ({said})."
+    rho, number, grid = float(level["rho"]), int(level["number"]), one.attrs.get("order", "")
+    against = f" against smooth curves along {terminal.clean(grid)}" if grid else ""
+    p = float(one["ordered_p_holm"] if grid else one["p_holm"])
+    said = f"{_signed(rho)} {_interval(float(level['low']), float(level['high']))}, "
+    said += f"p = {p:.2g}{against}, n = {number} settings"
+    if not p <= 1 - float(one.attrs["level"]):
+        return f"{name}: no evidence that it goes with {y} between the settings of a family ({said})."
     return f"{name}: settings of a family with more of it have {'higher' if rho > 0 else 'lower'} {y} ({said})."
 
 
@@ -102,9 +117,23 @@ def _line(data: xr.Dataset) -> str:
     adjusted = f"; between settings adjusted for {tests} tests (Holm)" if tests > 1 else ""
     return (
         f"rho: rank correlation; n: settings, runs for their seeds; intervals: {data.attrs['resamples']:,} resamples "
-        f"of settings; p: two-sided, orders within each family or setting{adjusted}. The levels answer different "
-        "questions, and points that are pooled answer none."
+        f"of settings; p: two-sided, orders within each family or setting{adjusted}. {_assumption(data)} The levels "
+        "answer different questions, and points that are pooled answer none."
     )
+
+
+def _assumption(data: xr.Dataset) -> str:
+    """Say what the exchange of settings assumes, and how wrong it is on a grid."""
+    least, most = REJECTED_SMOOTH
+    said = (
+        "Exchanging settings assumes that each was drawn by itself; for those on a grid it takes smooth curves that "
+        f"ignore x for a finding in {least} to {most} % of simulations"
+    )
+    if grid := data.attrs.get("order"):
+        lengths = sorted({f"{float(each):g}" for each in data["ordered_length"] if math.isfinite(float(each))}, key=float)
+        steps = f" (length scale {', '.join(lengths)} steps)" if lengths else ""
+        return f"{said}: the row along {terminal.clean(grid)} is against such curves{steps}."
+    return f"{said}; name their coordinate with --order."
 
 
 def _curves(data: xr.Dataset) -> Table:
