@@ -1,8 +1,8 @@
 """How far a score would move with other test items: the best setting of each loss, trained again, item by item.
 
-All runs of the study are scored on the same test items, so that intervals over seeds say nothing about others. Each item
-adds its own hits to `rsum`: those of its query, and the mean of those of its candidates. The standard error is that of
-their mean over the items, with the pool of candidates as it is.
+All runs of the study are scored on the same test items, so that intervals over seeds say nothing about others. Each
+item adds its own hits to `rsum`: those of its query, and the mean of those of its candidates. The standard error is
+that of their mean over the items, with the pool of candidates as it is.
 """
 
 import itertools

@@ -113,10 +113,10 @@ def correlate(
     """Correlate numbers of many runs with their recall, at every level side by side.
 
     The sign depends on what varies, so that no level stands for another: see `cocos.correlation.levels`. The finding is
-    the level `settings`, adjusted by Holm's method for the number of x; a pooled correlation is none. Its test exchanges
-    the settings of a family, as if each had been drawn by itself. Where they form a grid, such as the temperatures of a
-    loss, the finding is the test against smooth curves along it: see `cocos.correlation.ordered`. Beside it are a
-    parabola over the settings, in the log of x where x is above 0, and what x says beyond a baseline.
+    the level `settings`, adjusted by Holm's method for the number of x; a pooled correlation is none. Its test
+    exchanges the settings of a family, as if each had been drawn by itself. Where they form a grid, such as the
+    temperatures of a loss, the finding is the test against smooth curves along it: see `cocos.correlation.ordered`.
+    Beside it are a parabola over the settings, in the log of x where x is above 0, and what x says beyond a baseline.
 
     Args:
         runs: a table of runs (`cocos.results.concat`), or files: results of count, evaluate and run, stores of a

@@ -16,7 +16,7 @@ MOST_BLOCKS_NAMED = 2
 LEAST_P = 1e-4
 # Percent of simulated smooth curves, unrelated to the count, that the exchange of settings on a grid rejects at 5 %:
 # `analysis/study/results/null_rates.json`, length scales of 1 to 3 steps.
-REJECTED_SMOOTH = (13, 33)
+REJECTED_SMOOTH = (14, 31)
 
 
 def tables(data: xr.Dataset) -> list[Table]:
@@ -130,7 +130,9 @@ def _assumption(data: xr.Dataset) -> str:
         f"ignore x for a finding in {least} to {most} % of simulations"
     )
     if grid := data.attrs.get("order"):
-        lengths = sorted({f"{float(each):g}" for each in data["ordered_length"] if math.isfinite(float(each))}, key=float)
+        lengths = sorted(
+            {f"{float(each):g}" for each in data["ordered_length"] if math.isfinite(float(each))}, key=float
+        )
         steps = f" (length scale {', '.join(lengths)} steps)" if lengths else ""
         return f"{said}: the row along {terminal.clean(grid)} is against such curves{steps}."
     return f"{said}; name their coordinate with --order."
