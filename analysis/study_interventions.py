@@ -1,10 +1,10 @@
-"""The k hardest negatives against k random ones: at the same number of negatives, which of them a loss sees.
+"""The k hardest candidates against k random ones: by the number kept, and by the number that contribute.
 
-Above, test recall by the number of negatives that are kept, means over the seeds with 95 % intervals; below, hard minus
-random, paired by seed. NT-Xent has temperature 0.05 and the triplet loss margin 0.2; means over two learning rates.
+Above, test recall by the number of candidates that are kept, means over the seeds with 95 % intervals. Below, the same
+runs by the number of negatives that contribute at the end of the training: of k random candidates few do, and most
+queries are idle. Where both arms have as many, at the rightmost random one, the difference is written, paired by seed.
+NT-Xent has temperature 0.05 and the triplet loss margin 0.2; means over two learning rates.
 """
-
-import textwrap
 
 import numpy as np
 import seaborn as sns
@@ -17,11 +17,12 @@ from cocos.counting.statistics import paired
 from study_tables import (
     LOSSES,
     SETS,
+    again,
     difference,
     findings,
-    forest_of,
     inputs,
-    resolution_entries,
+    numbers,
+    plain_ticks,
     rows_of,
     seeds_of,
     table,
@@ -31,14 +32,16 @@ from study_tables import (
 PUBLISHED = "none; Bleeker & de Rijke 2022 compare triplet with triplet SH, the hardest negative against all"
 DIFFERS = "nothing published to compare with"
 INPUTS = inputs("interventions")
-SIZE = (10.4, 6.6)
+SIZE, PRINTED = (7.0, 5.0), True
+MATCHED = str(KEPT[-1])  # random candidates, of which as many contribute as of some hard ones
 ARMS = ("hard", "random")
 PLACES = (*KEPT, EVERY)
+SHOWN = ("rsum", "contributing")
 
 
 def data(progress):
     """Read recall of every arm and seed, and the differences between hard and random negatives."""
-    parts, found = {}, findings()
+    parts, found, later = {}, findings(), again()
     for name in SETS:
         runs, rows = table(f"{name}_interventions"), {}
         for loss in TREATED:
@@ -49,22 +52,26 @@ def data(progress):
         rows["mean"] = found[name]["p3"], seeds_of(runs, *(every | {"arm": arm} for arm in ARMS))
         parts[f"{name}_differences"] = rows_of(rows)
         parts[f"{name}_recall"] = _recall(runs)
+        parts[f"{name}_equal"] = numbers({
+            loss: later[name]["equal"][loss]["contributing"][MATCHED] for loss in TREATED
+        })
     parts["tests"] = xr.Dataset(attrs={"p": found["tests"]["holm"]["p3"], "candidates": EVERY})
     return parts
 
 
 def _recall(runs):
-    """Test rsum of every loss, arm, number of negatives and seed, mean over the learning rates; all negatives once."""
+    """Test rsum and contributing negatives of every loss, arm, number of candidates and seed; all negatives once."""
     seeds = np.unique(runs["seed"].values)
-    made = np.full((len(TREATED), len(ARMS), len(PLACES), len(seeds)), np.nan)
+    found = {name: np.full((len(TREATED), len(ARMS), len(PLACES), len(seeds)), np.nan) for name in SHOWN}
     for i, loss in enumerate(TREATED):
         own = where(runs, family=loss)
         for j, arm in enumerate(ARMS):
             for n, k in enumerate(PLACES):
                 each = {"arm": "hard" if k == EVERY else arm, "k": k}
-                made[i, j, n] = differences(own, each, each)[0]
+                for name, made in found.items():
+                    made[i, j, n] = differences(own, each, each, name)[0]
     coords = {"loss": list(TREATED), "arm": list(ARMS), "k": list(PLACES), "seed": seeds}
-    return xr.Dataset({"rsum": (("loss", "arm", "k", "seed"), made)}, coords=coords)
+    return xr.Dataset({name: (tuple(coords), made) for name, made in found.items()}, coords=coords)
 
 
 def _rows(parts, name, loss):
@@ -76,15 +83,20 @@ def _rows(parts, name, loss):
 def title(parts):
     """The claim."""
     one, other = (difference(parts[f"{name}_differences"], "mean") for name in SETS)
-    if not one.resolved:
-        return f"Hard minus random negatives at the same number is {one.said('points of rsum')}"
-    more = "more" if one.mean > 0 else "less"
-    second = f"{other.short()} (emoji)" if other.resolved else f"not resolvable on the emoji: {other.short()}"
-    alone = ", ".join(f"{_alone(parts, name).short()} ({name})" for name in SETS)
-    return (
-        f"At the same number of negatives the hardest are worth {abs(one.mean):.1f} points of rsum {more} than "
-        f"random ones {_bounds(one)} (captions), {second}; the hardest alone against all of them, NT-Xent: {alone}"
+    equal = "; ".join(
+        f"{name} " + ", ".join(f"{_equal(parts, name, loss).short()} ({LOSSES[loss]})" for loss in TREATED)
+        for name in SETS
     )
+    beats = "beats" if one.resolved and one.mean > 0 else "against"
+    return (
+        f"Keeping the k hardest candidates {beats} keeping k random ones: {one.short()} points of rsum (captions), "
+        f"{other.short()} (emoji), mean over k. Where as many contribute: {equal}"
+    )
+
+
+def _equal(parts, name, loss):
+    """Hard less random where as many negatives contribute as of the most random candidates."""
+    return difference(parts[f"{name}_equal"], loss)
 
 
 def _alone(parts, name, loss="ntxent"):
@@ -93,16 +105,11 @@ def _alone(parts, name, loss="ntxent"):
     return paired(*(recall.sel(k=k).values for k in (KEPT[0], EVERY)))
 
 
-def _bounds(one):
-    low, high = sorted((abs(one.low), abs(one.high)))
-    return f"[{low:.1f}, {high:.1f}]"
-
-
 def alt(parts):
     """One sentence."""
     return (
-        "Test recall against the number of negatives kept, the hardest or random ones, for two losses and two data "
-        "sets, and the paired differences with their intervals."
+        "Test recall against the number of candidates kept, and against the number of negatives that contribute, for "
+        "the hardest and for random candidates, two losses and two data sets."
     )
 
 
@@ -121,7 +128,12 @@ def agrees(parts):
             f"{LOSSES[loss]} {_alone(parts, name, loss).said('points')}"
             for loss in parts[f"{name}_recall"]["loss"].values.tolist()
         )
-        told.append(f"{name}: mean {mean.said('points')}; {rows}; only the hardest less all negatives: {alone}")
+        equal = ", ".join(f"{LOSSES[loss]} {_equal(parts, name, loss).short()}" for loss in TREATED)
+        told.append(
+            f"{name}: mean {mean.said('points')}; {rows}; where as many contribute as of {MATCHED} random ones "
+            f"{equal}; "
+            f"only the hardest less all negatives: {alone}"
+        )
     tests = parts["tests"].attrs
     return (
         f"Hard minus random, test rsum, of {tests['candidates']} negatives. {'. '.join(told)}. p of the mean of the "
@@ -130,37 +142,44 @@ def agrees(parts):
 
 
 def draw(parts, figure):
-    """Draw recall by number of negatives above and hard minus random below, a column for each loss and data set."""
-    columns = [(name, loss) for name in SETS for loss in parts[f"{name}_recall"]["loss"].values.tolist()]
-    axes, palette = (
-        figure.subplots(2, len(columns), sharex=True, height_ratios=(1.1, 1)),
-        sns.color_palette("colorblind"),
-    )
+    """Draw recall by candidates kept above and by contributing negatives below, a column for each loss and data set."""
+    columns = [(name, loss) for name in SETS for loss in TREATED]
+    axes, palette = figure.subplots(2, len(columns)), sns.color_palette("colorblind")
     styles = {"hard": (palette[3], "o", "-"), "random": (palette[2], "s", "--")}
-    for ax in axes[1][1:]:
-        ax.sharey(axes[1][0])
     for (name, loss), above, below in zip(columns, *axes, strict=True):
-        recall = parts[f"{name}_recall"]["rsum"].sel(loss=loss)
+        below.sharey(above)
+        part = parts[f"{name}_recall"].sel(loss=loss)
         for arm, (colour, marker, line) in styles.items():
-            means = [paired(each, np.zeros(len(each))) for each in recall.sel(arm=arm).values]
-            low, high = ([abs(each.mean - end(each)) for each in means] for end in (lambda o: o.low, lambda o: o.high))
-            above.errorbar(range(len(means)), [each.mean for each in means], yerr=(low, high), color=colour,
-                           marker=marker, linestyle=line, markersize=5, linewidth=1.3, elinewidth=1.6)  # fmt: skip
-        rows = _rows(parts, name, loss)
-        forest_of(parts[f"{name}_differences"], [f"{loss} {k}" for k in rows], below, at=range(len(rows)), upright=True,
-                  offset=0.28)  # fmt: skip
-        ticks = [*map(str, rows), "all"]
+            own = part.sel(arm=arm).isel(k=slice(None, None if arm == "hard" else -1))
+            means = [_spread(each) for each in own["rsum"].values]
+            low, high = ([each.mean - each.low for each in means], [each.high - each.mean for each in means])
+            number = own["contributing"].mean("seed").values
+            for ax, x in ((above, range(len(means))), (below, number)):
+                ax.errorbar(x, [each.mean for each in means], yerr=(low, high), color=colour, marker=marker,
+                            linestyle=line, markersize=3.5, linewidth=1.0, elinewidth=1.1)  # fmt: skip
+            if arm == "random":
+                below.annotate(f"k = {KEPT[0]}", (number[0], means[0].mean), xytext=(5, -3), color=colour,
+                               textcoords="offset points")  # fmt: skip
+        ticks = [*map(str, PLACES[:-1]), "all"]
+        above.set_xticks(range(len(ticks)), ticks)
+        above.set(xlabel="candidates kept, k", title=f"{name}, {LOSSES[loss]}", xlim=(-0.5, len(ticks) - 0.5))
+        one = _equal(parts, name, loss)
+        below.set_xscale("log")
+        plain_ticks(below, (0.03, 0.1, 0.3, 1, 3))
+        below.set(xlabel="contributing negatives", xlim=(0.025, 5))
+        below.set_title(f"equal number: {one.mean:+.1f}\n[{one.low:+.1f}, {one.high:+.1f}]", loc="left")
         for ax in (above, below):
-            ax.set_xticks(range(len(ticks)), ticks)
-            ax.set_xlim(-0.5, len(ticks) - 0.5)
             sns.despine(ax=ax)
-        above.set_title(f"{name}, {LOSSES[loss]}", fontsize="medium")
-        below.set_xlabel("negatives kept, k")
-    axes[0][0].set_ylabel("test rsum (points of 600)")
-    axes[1][0].set_ylabel("hard minus random (points)")
+    for ax in (axes[0][0], axes[1][0]):
+        ax.set_ylabel("test rsum (points of 600)")
     entries = [
         Line2D([], [], color=colour, marker=marker, linestyle=line, label=f"the k {word}")
         for (colour, marker, line), word in zip(styles.values(), ("hardest", "random"), strict=True)
     ]
-    figure.legend(handles=[*entries, *resolution_entries()], loc="outside lower center", ncols=5, frameon=False)
-    figure.suptitle(textwrap.fill(title(parts), 92))
+    figure.legend(handles=entries, loc="outside lower center", ncols=2, frameon=False)
+    figure.suptitle(title(parts))
+
+
+def _spread(values):
+    """Mean over the seeds with its interval."""
+    return paired(values, np.zeros(len(values)))

@@ -1,9 +1,10 @@
 """Recall against the effective number of negatives: settings of the losses, and the same number held by intervention.
 
 Above, a mark is a setting, mean over its seeds; the best of each loss, chosen on the test items that are shown, has a
-ring. The parabola is one for all losses but for its height (band: 95 % interval of its apex), and single settings lie
-far from it: its apex is no best setting. Triplet SH always has exactly one negative and takes no part in the fit.
-Below, NT-Xent with the temperature solved at every third step so that the effective number stays at k, as far as a
+ring. The two lines meet at the top of the registered parabola and are the same for all losses but for their height.
+They ask whether recall rises before that number and falls behind it, and are dashed where that is undecided. One
+parabola for all losses is rejected by the data. Triplet SH always has exactly one negative and takes no part in the
+fit. Below, NT-Xent with the temperature solved at every third step so that the effective number stays at k, as far as a
 temperature can do that: differences from the k that is best on validation items, paired by seed. Where k is not
 reached, the mark stands at the number at the end.
 """
@@ -11,7 +12,6 @@ reached, the mark stands at the number at the end.
 import numpy as np
 import seaborn as sns
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from analysis.study.findings import chosen
 from study_tables import (
@@ -19,6 +19,7 @@ from study_tables import (
     LOSSES,
     MARKERS,
     SETS,
+    again,
     colours,
     difference,
     findings,
@@ -40,12 +41,14 @@ ROUNDING = 1e-6  # of means of equal logarithms
 REACHED = 0.1  # a number is reached if the effective number at the end differs by less than this part of it
 TICKS = (1, 2, 4, 8, 16, 32, 64, 127)
 OPTIMUM = ("optimum", "optimum_low", "optimum_high")
-FIT = ("curvature", "low", "high", "p", "slope", "bent_down")
+FIT = ("curvature", "low", "high", "p")
+SIDES = ("below", "above")
+ENDS = ("mean", "low", "high", "p")
 
 
 def data(progress):
     """Read the settings, the parabola, and the differences between effective numbers that were held."""
-    parts, found = {}, findings()
+    parts, found, later = {}, findings(), again()
     for name in SETS:
         mean = chosen(table(f"{name}_grid"), BATCH_SIZE).isel(step=-1)
         owner = dict(zip(mean["config"].values.tolist(), mean["family"].values.tolist(), strict=True))
@@ -56,7 +59,10 @@ def data(progress):
         known = {key: p2["fit"][key] for key in FIT} | {key: p2["number"][key] for key in OPTIMUM}
         parts[name].attrs = {key: np.nan if value is None else value for key, value in known.items()}
         parts[name].attrs |= {key: p2["fit"][key] for key in ("r2", "number")} | {"best": held["best"]}
-        parts[name].attrs |= {"inside": int(p2["fit"]["inside"])}
+        arch = later[name]["arch"]
+        parts[name].attrs |= {"inside": int(p2["fit"]["inside"]), "meet": later["apex"], "robust_p": arch["hc3"]["p"]}
+        parts[name].attrs |= {f"{side}_{key}": arch["two_lines"][side][key] for side in SIDES for key in ENDS}
+        parts[name].attrs |= {"cubic_p": arch["cubic"], "slopes_p": arch["slopes"]}
         own, best = where(table(f"{name}_interventions"), arm="held"), {"k": held["best"]}
         rows = {k: (one, seeds_of(own, {"k": int(k)}, best)) for k, one in held["best_minus"].items()}
         parts[f"{name}_held"] = rows_of({k: (_turned(one), seeds) for k, (one, seeds) in rows.items()})
@@ -76,16 +82,20 @@ def _turned(one):
     return one | {"mean": -one["mean"], "low": -one["high"], "high": -one["low"]}
 
 
-def _bent(part):
-    """Whether there is an optimum: the curvature lies below 0 with its interval, and the optimum among the numbers."""
-    return part.attrs["high"] < 0 and bool(part.attrs["inside"])
+def _slope(part, side):
+    """Slope of a line, in points per unit of the logarithm, with its interval."""
+    at, low, high = (part.attrs[f"{side}_{key}"] for key in ENDS[:3])
+    return f"{at:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def _arched(part):
+    """Whether recall rises up to where the lines meet, and falls behind it, each with its interval."""
+    return part.attrs["below_low"] > 0 and part.attrs["above_high"] < 0
 
 
 def _optimum(part):
     """The optimum with its interval, in words."""
     at, low, high = (part.attrs[key] for key in OPTIMUM)
-    if not _bent(part):
-        return f"not resolvable: curvature [{part.attrs['low']:+.1f}, {part.attrs['high']:+.1f}]"
     return f"{at:.0f} [{low:.0f}, {high:.0f}]"
 
 
@@ -105,41 +115,43 @@ def _best(part):
     return found
 
 
-def _distances(part):
-    """Distances of the settings from the common parabola, in points."""
-    fit, away = part.attrs, []
-    for loss in _best(part):
-        own = part.isel(config=np.flatnonzero(part["family"].values == loss))
-        number = np.log(own["effective"].values)
-        left = own["rsum"].values - fit["slope"] * number - fit["curvature"] * number**2
-        away += (left - left.mean()).tolist()
-    return np.abs(away)
-
-
 def title(parts):
     """The claim."""
+    first, second = (parts[name] for name in SETS)
+    meet = first.attrs["meet"]
     ends = {name: [at for at, _ in _best(parts[name]).values()] for name in SETS}
-    told = ", ".join(f"{min(at):.0f} to {max(at):.0f} ({name})" for name, at in ends.items())
-    held = ", ".join(f"{parts[name].attrs['best']} ({name})" for name in SETS)
-    return f"Effective number of the best setting of each loss: {told}; best number held: {held}"
+    best = ", ".join(f"{min(at):.0f} to {max(at):.0f} ({name})" for name, at in ends.items())
+    if not _arched(first):
+        return f"Slopes of recall up to an effective number of {meet} and beyond: {_slope(first, 'below')}, " + (
+            f"{_slope(first, 'above')} points"
+        )
+    told = "and so on emoji" if _arched(second) else "on emoji both slopes are undecided"
+    return (
+        f"Captions: recall rises by {_slope(first, 'below')} points per unit of the log up to an effective number of "
+        f"{meet} and falls by {_slope(first, 'above')} beyond; {told}. Best setting of each loss: {best}"
+    )
 
 
 def alt(parts):
     """One sentence."""
     return (
-        "Test recall against the effective number of negatives, the best setting of each loss, a parabola common to "
+        "Test recall against the effective number of negatives, the best setting of each loss, two lines common to "
         "them, and differences of recall between effective numbers that were held, for captions and emoji."
     )
 
 
 def _fitted(part):
-    """The parabola in words."""
+    """The two lines and the parabola in words."""
     fit, (blocks, line, bent) = part.attrs, part.attrs["r2"]
     best = ", ".join(f"{LOSSES[loss]} {at:.1f} ({score:.1f})" for loss, (at, score) in _best(part).items())
+    lines = ", ".join(f"{side} {_slope(part, side)} (p = {fit[f'{side}_p']:.2g})" for side in SIDES)
     return (
-        f"best settings, effective number (rsum): {best}; common parabola: curvature {fit['curvature']:+.2f} "
-        f"[{fit['low']:+.2f}, {fit['high']:+.2f}] points per squared log, apex {_optimum(part)}, settings up to "
-        f"{_distances(part).max():.0f} points from it, n = {fit['number']} settings; part of the variance explained by "
+        f"best settings, effective number (rsum): {best}; slopes {lines}, robust errors; common parabola: curvature "
+        f"{fit['curvature']:+.2f} [{fit['low']:+.2f}, {fit['high']:+.2f}] points per squared log, p = "
+        f"{fit['p']:.2g}, with "
+        f"robust errors {fit['robust_p']:.2g}, top {_optimum(part)}, n = {fit['number']} settings; against a cubic p = "
+        f"{fit['cubic_p']:.2g}, against a slope for each loss p = {fit['slopes_p']:.2g}; part of the variance "
+        "explained by "
         f"losses {blocks:.2f}, with a line {line:.2f}, with the parabola {bent:.2f}"
     )
 
@@ -154,14 +166,15 @@ def _held(parts, name):
     missed = ", ".join(f"{k} (ends at {at:.1f})" for k, at in _missed(part).items())
     side = "inside" if _inside(parts[name]) else "outside"
     return (
-        f"{name}: best on validation items {parts[name].attrs['best']}, {side} the interval of the apex; test rsum "
-        f"less its own, n = {number} paired seeds, resolved {clear or 'none'}; not resolvable {open_ or 'none'}; "
+        f"{name}: best on validation items {parts[name].attrs['best']}, {side} the interval of the parabola's "
+        "top; test rsum "
+        f"less its own, n = {number} paired seeds, interval without 0 {clear or 'none'}; undecided {open_ or 'none'}; "
         f"not reached {missed or 'none'}"
     )
 
 
 def agrees(parts):
-    """Best settings, curvature and apex of both data sets, and the numbers that were held."""
+    """Best settings, lines and parabola of both data sets, and the numbers that were held."""
     fits = "; ".join(f"{name}: {_fitted(parts[name])}" for name in SETS)
     return f"{fits}. Held, {'; '.join(_held(parts, name) for name in SETS)}."
 
@@ -183,9 +196,7 @@ def draw(parts, figure):
         below.set(xlabel="effective number of negatives (log axis)", xlim=(-0.3, 7.3))
         below.margins(y=0.1)
         for ax in (above, below):
-            if _bent(part):
-                ends = (np.log2(part.attrs[key]) for key in OPTIMUM[1:])
-                ax.axvspan(*ends, color="0.9", zorder=0, linewidth=0)
+            ax.axvline(np.log2(part.attrs["meet"]), color="0.8", linewidth=0.8, linestyle=":", zorder=0)
             ax.set_xticks([np.log2(each) for each in TICKS], [str(each) for each in TICKS])
             ax.tick_params(labelbottom=True)
             sns.despine(ax=ax)
@@ -199,7 +210,7 @@ def draw(parts, figure):
     ]  # fmt: skip
     handles += [
         Line2D([], [], marker="o", color="none", markeredgecolor="black", markersize=9, label="best of its loss"),
-        Patch(color="0.9", label="95 % interval of the apex of the common parabola"),
+        Line2D([], [], color="0.8", linewidth=0.8, linestyle=":", label="where the two lines meet"),
         *(each for each in resolution_entries() if _shown(parts, each.get_label())),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
@@ -209,11 +220,11 @@ def draw(parts, figure):
 def _shown(parts, label):
     """Whether an entry of the legend has a mark in the figure."""
     held = [difference(parts[f"{name}_held"], k) for name in SETS for k in keys(parts[f"{name}_held"])]
-    return label != "not resolvable" or not all(one.resolved for one in held)
+    return label != "the interval includes 0" or not all(one.resolved for one in held)
 
 
 def _draw_settings(part, ax, shades):
-    """Draw a mark for each setting, and the parabola at the height of each loss that takes part in the fit."""
+    """Draw a mark for each setting, and the two lines at the height of each loss that takes part in the fit."""
     fit, family, best = part.attrs, part["family"].values, _best(part)
     for loss in LOSSES:
         own = part.isel(config=np.flatnonzero(family == loss))
@@ -225,7 +236,13 @@ def _draw_settings(part, ax, shades):
         if fitted:
             at, top = best[loss]
             ax.plot(np.log2(at), top, "o", color="none", markersize=9, markeredgecolor="black", zorder=6)
-            height = float((score - fit["slope"] * number - fit["curvature"] * number**2).mean())
-            line = np.linspace(number.min(), number.max(), 60)
-            curve = height + fit["slope"] * line + fit["curvature"] * line**2
-            ax.plot(line / np.log(2), curve, color=shades[loss], linewidth=1.1, alpha=0.8)
+            lines = [fit[f"{side}_mean"] for side in SIDES]
+            meet = np.log(fit["meet"])
+
+            def common(at, lines=lines, meet=meet):
+                return lines[0] * np.minimum(at - meet, 0) + lines[1] * np.maximum(at - meet, 0)
+
+            height = float((score - common(number)).mean())
+            line = np.unique([number.min(), *np.clip([meet], number.min(), number.max()), number.max()])
+            ax.plot(line / np.log(2), height + common(line), color=shades[loss], linewidth=1.1, alpha=0.8,
+                    linestyle="-" if _arched(part) else "--")  # fmt: skip

@@ -74,7 +74,7 @@ def title(parts):
     part = parts["captions"]
     change = difference(part, "change")
     told = ", ".join(difference(part, rate).short() for rate in _rates(part))
-    word = "depends on the learning rate" if change.resolved else "by learning rate, no change can be resolved"
+    word = "depends on the learning rate" if change.resolved else "by learning rate: no change is decided"
     return f"Triplet SH minus triplet {word}: {told} points of rsum at {', '.join(_rates(part))} (captions)"
 
 

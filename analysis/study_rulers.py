@@ -5,8 +5,6 @@ loss (squares), with 95 % intervals: early in the training, and at its end. A ru
 the paper that counts the models of all losses.
 """
 
-import textwrap
-
 import numpy as np
 import seaborn as sns
 from matplotlib.lines import Line2D
@@ -18,7 +16,7 @@ from study_tables import SETS, findings, inputs, keys, numbers, resolved, row
 PUBLISHED = "none; Bleeker & de Rijke 2022 count each model by its own loss"
 DIFFERS = "nothing published to compare with"
 INPUTS = inputs()
-SIZE = (10.4, 6.6)
+SIZE, PRINTED = (7.0, 5.0), True
 WHEN = {"early": "early", "end": "at the end"}
 BASELINES = {"rsum_val": "validation rsum", "rsum_train": "training rsum", "loss": "training loss"}
 COUNTS = {
@@ -29,6 +27,20 @@ COUNTS = {
     "idle by triplet": "idle queries by triplet and by SH",  # the same: no negative is within the margin
     "idle by smoothap": "idle queries by SmoothAP",
     "share of positives by ntxent": "share of positives by NT-Xent",
+}
+
+
+SHORT = {  # names of the rows
+    "rsum_val": "val. rsum",
+    "rsum_train": "train. rsum",
+    "loss": "train. loss",
+    "contributing": "own count",
+    "effective": "own number",
+    "idle": "own idle",
+    "idle by ntxent": "idle, NT-Xent",
+    "idle by triplet": "idle, triplet",
+    "idle by smoothap": "idle, SmoothAP",
+    "share of positives by ntxent": "pull, NT-Xent",
 }
 
 
@@ -58,12 +70,12 @@ def _best(part):
 
 
 def _said(one, key="rho"):
-    """A number with its interval, or that it cannot be resolved."""
+    """A number with its interval, or that it is undecided."""
     if np.isnan(one[key]):
         return "undefined"
     interval = f"[{one['low']:+.2f}, {one['high']:+.2f}]"
     clear = resolved(one) if key == "rho" else one["low"] > 0 or one["high"] < 0
-    return f"{one[key]:+.2f} {interval}" if clear else f"not resolvable: {interval}"
+    return f"{one[key]:+.2f} {interval}" if clear else f"undecided {interval}"
 
 
 def _ahead(part):
@@ -76,12 +88,13 @@ def title(parts):
     end, early = parts["captions_end"], parts["captions_early"]
     best = _best(end)
     ahead = [COUNTS[name] for name in _ahead(early)]
-    told = (
-        f"better than validation rsum of that step: {', '.join(ahead)}" if ahead else "none better than validation rsum"
-    )
+    told = f"except {', '.join(ahead)}" if ahead else "none is better"
     return (
-        f"Correlation with final recall over all settings: own count {_said(row(end, 'contributing alone'))}, "
-        f"{COUNTS[best]} {_said(row(end, f'{best} alone'))}; early, over the same settings, {told}"
+        f"Validation recall early in training predicts final recall as well as any count ({told}), over all "
+        "settings; at "
+        f"the end: validation rsum {_said(row(end, 'rsum_val alone'))}, {COUNTS[best]} "
+        f"{_said(row(end, f'{best} alone'))}, "
+        f"own count {_said(row(end, 'contributing alone'))}"
     )
 
 
@@ -133,7 +146,7 @@ def draw(parts, figure):
                 ax.plot(one["rho"], at, marker, color=colour, markersize=5.5 if thick else 4, markeredgecolor="white",
                         markeredgewidth=0.8 if thick else 0)  # fmt: skip
         data, when = name.split("_")
-        ax.set(yticks=range(len(labels)), yticklabels=labels.values() if ax is axes[0] else [], xlim=(-1.05, 1.05),
+        ax.set(yticks=range(len(labels)), yticklabels=SHORT.values() if ax is axes[0] else [], xlim=(-1.05, 1.05),
                ylim=(len(labels) - 0.4, -0.6), xlabel="Spearman's ρ")  # fmt: skip
         ax.set_title(f"{data}, {WHEN[when]}\n(step {part.attrs['step']})", fontsize="medium")
         ax.tick_params(axis="y", length=0)
@@ -141,8 +154,8 @@ def draw(parts, figure):
     entries = [
         Line2D([], [], color=blue, marker="o", linewidth=2.4, label="settings of all losses"),
         Line2D([], [], color=blue, marker="s", markersize=4, linewidth=1.2, label="settings of one loss"),
-        Line2D([], [], color=UNRESOLVED_GREY, marker="o", linewidth=2.4, label="not resolvable"),
+        Line2D([], [], color=UNRESOLVED_GREY, marker="o", linewidth=2.4, label="the interval includes 0"),
         Line2D([], [], color="0.9", linewidth=8, label="baselines"),
     ]
     figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), frameon=False)
-    figure.suptitle(textwrap.fill(title(parts), 92))
+    figure.suptitle(title(parts))

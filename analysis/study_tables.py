@@ -35,7 +35,8 @@ KEPT = ("rho", "mean", "low", "high", "p", "number")
 def inputs(*parts: str) -> tuple[Path, ...]:
     """Files that a figure depends on: the findings, the code that computes them, and tables of runs."""
     tables = [STUDY / "results" / f"{name}_{part}.nc" for part in parts for name in SETS]
-    return (STUDY / "findings.py", STUDY / "plan.py", STUDY / "results" / "findings.json", *tables)
+    computed = [STUDY / "results" / name for name in ("findings.json", "reanalysis.json")]
+    return (STUDY / "findings.py", STUDY / "reanalysis.py", STUDY / "plan.py", *computed, *tables)
 
 
 def table(name: str) -> xr.Dataset:
@@ -46,6 +47,11 @@ def table(name: str) -> xr.Dataset:
 def findings() -> dict[str, Any]:
     """Every number of the study, as `python -m analysis.study findings` computes it."""
     return json.loads((STUDY / "results" / "findings.json").read_text("utf-8"))
+
+
+def again() -> dict[str, Any]:
+    """Numbers of the second edition, computed from the same results."""
+    return json.loads((STUDY / "results" / "reanalysis.json").read_text("utf-8"))
 
 
 def where(runs: xr.Dataset, **wanted: Any) -> xr.Dataset:
@@ -122,6 +128,6 @@ def resolution_entries() -> list[Line2D]:
     blue = sns.color_palette("colorblind")[0]
     return [
         Line2D([], [], color=blue, marker="o", linewidth=2.4, label="the 95 % interval excludes 0"),
-        Line2D([], [], color=UNRESOLVED_GREY, marker="o", linewidth=2.4, label="not resolvable"),
+        Line2D([], [], color=UNRESOLVED_GREY, marker="o", linewidth=2.4, label="the interval includes 0"),
         Line2D([], [], color="0.4", marker="o", markersize=3.2, linestyle="", label="a seed"),
     ]

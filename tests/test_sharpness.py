@@ -204,7 +204,7 @@ def test_the_command_prints_the_value_and_how_to_count_with_it(embeddings, tmp_p
 
 
 def test_without_a_number_an_eighth_of_the_negatives_is_solved_for(embeddings, tmp_path):
-    """The best number of docs/study.md, 16 of 127, is an eighth of them."""
+    """Recall turns at 16 of 127 in docs/study.md, an eighth of them."""
     data = cocos.measures.solve(embeddings, "ntxent", batch_size=33)
     assert data.attrs["target"] == 4 and data["effective_mean"].item() == pytest.approx(4, rel=1e-3)
     assert "an eighth of the negatives of a batch is taken, 4:" in data.attrs["notes"]

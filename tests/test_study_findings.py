@@ -130,4 +130,6 @@ def test_every_section_is_printed(found):
     for name in summary.SECTIONS:
         printed = summary.lines(found, name)
         assert printed and not any("nan" in line or "None" in line for line in printed), printed
-    assert sum("no finding" in line for line in summary.lines(found, "levels")) == len(summary.lines(found, "levels"))
+    assert sum("support no conclusion" in line for line in summary.lines(found, "levels")) == len(
+        summary.lines(found, "levels")
+    )

@@ -102,6 +102,19 @@ def findings(
         print(name, *summary.lines(found, name), sep="\n  ")
 
 
+@app.command(name="second")
+def second_edition(
+    trained: Annotated[
+        bool, Option(help="Train and simulate again too: errors over items, the other loop, rates.")
+    ] = False,
+):
+    """Compute the numbers of the second edition again: reanalysis.json, and with --trained those beside it."""
+    from analysis.study import by_the_table, items, null_rates, reanalysis
+
+    for each in (reanalysis, *((items, by_the_table, null_rates) if trained else ())):
+        say(str(each.write()))
+
+
 @app.command()
 def page():
     """Fill docs/study.md from its template and the numbers of the study."""

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 import cocos
-from analysis.study import findings, plan
+from analysis.study import by_the_table, details, findings, items, null_rates, plan, reanalysis
 from analysis.study.runner import RESULTS
 from analysis.study.tasks import CAPTIONS, SPLITS
 from cocos import results
@@ -20,10 +20,12 @@ from cocos.counting.statistics import Difference, paired
 from cocos.reports import figures
 from cocos.results.correlation import within
 
-__all__ = ["figure", "gathered"]
+__all__ = ["figure", "gathered", "kept"]
 
 ROOT = Path(__file__).parent.parent.parent
 EMOJI = Path(cocos.__file__).parent / "example" / "captions.jsonl.gz"
+PERCENT = 100.0  # of one candidate in as many items
+ENCODER_SCALE = 20  # of the softmax that all-MiniLM-L6-v2 was trained with, by its model card
 NEAR = 0.1  # a distance or a number is near another one if it differs by less than this part of it
 RIVALS = ("triplet", "ntxent", "smoothap", "ce_softmax")  # losses that triplet SH is compared with
 
@@ -101,13 +103,66 @@ def _ahead(found: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def _missed(found: dict[str, Any]) -> dict[str, str]:
-    """Effective numbers that were to be held, and at which the trainings did not end."""
+def _missed(found: dict[str, Any], again: dict[str, Any]) -> dict[str, str]:
+    """Effective numbers that were to be held and were not reached, or whose temperature ended at the floor."""
     made = {}
     for data in findings.DATA:
-        reached = found[data]["held"]["reached"].items()
-        made[data] = ", ".join(f"{k} (ends at {at:.1f})" for k, at in reached if abs(at / float(k) - 1) > NEAR)
+        told, floor = [], again[data]["held"]["floor"]
+        for k, at in found[data]["held"]["reached"].items():
+            if abs(at / float(k) - 1) > NEAR or k in floor:
+                cold = f", temperature {floor[k]:.4f}" if k in floor else ""
+                told.append(f"{k} (ends at {at:.1f}{cold})")
+        made[data] = ", ".join(told)
     return made
+
+
+def kept() -> dict[str, Any]:
+    """Numbers of the second edition: computed again from the results, over items, and simulated."""
+    files = {"again": reanalysis.FILE, "items": items.FILE, "null": null_rates.FILE}
+    return {name: json.loads(file.read_text("utf-8")) for name, file in files.items()}
+
+
+def _stranger(found: dict[str, Any]) -> dict[str, Any]:
+    """Scores of the loop that was written from the table, beside those of the study: mean and deviation over seeds."""
+    made, best = {}, found["captions"]["best"][str(findings.BATCH_SIZE)]
+    for loss, one in json.loads(by_the_table.FILE.read_text("utf-8")).items():
+        scores = np.array(one["rsum"])
+        made[loss] = {
+            "value": one["value"],
+            "rate": one["rate"],
+            "mean": float(scores.mean()),
+            "deviation": float(scores.std(ddof=1)),
+            "seeds": len(scores),
+            "study": best[loss]["rsum"],
+        }
+    away = [abs(one["mean"] - one["study"]) / one["deviation"] for one in made.values()]
+    return {"losses": made, "farthest": max(away)}
+
+
+def _inside(numbers: list[float], top: dict[str, float]) -> int:
+    """Numbers that lie in the interval of the top of the parabola."""
+    return sum(top["optimum_low"] <= each <= top["optimum_high"] for each in numbers)
+
+
+def _second(found: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
+    """Words and sums of the second edition."""
+    names = {name: f"{value:+.2f}" for name, value in again["captions"]["correlations"]["by_loss"].items()}
+    effects = [one[findings.VALUE]["look_alikes_minus_random"]
+               for data in findings.DATA for one in found[data]["masking"].values()]  # fmt: skip
+    best = {
+        data: [one["effective"] for loss, one in found[data]["best"][str(findings.BATCH_SIZE)].items()
+               if loss != reanalysis.CONSTANT]
+        for data in findings.DATA
+    }  # fmt: skip
+    return {
+        "one": plan.KEPT[0],
+        "most": plan.KEPT[-1],
+        "bests": {data: f"{min(each):.1f} to {max(each):.1f}" for data, each in best.items()},
+        "by_loss": {"captions": names},
+        "inside": {data: _inside(best[data], found[data]["p2"]["number"]) for data in findings.DATA},
+        "resolved": sum(one["low"] > 0 or one["high"] < 0 for one in effects),
+        "corrected": sum(again["masking"][data] for data in findings.DATA),
+    }
 
 
 def figure(name: str) -> tuple[ModuleType, dict[str, xr.Dataset]]:
@@ -174,8 +229,15 @@ def gathered() -> dict[str, Any]:
     """All of them, with plain values: dataclasses as dictionaries."""
     opened = {name: results.open(RESULTS / f"{name}.nc") for name in plan.PARTS}
     parts, found = _of_parts(opened), json.loads(findings.FILE.read_text("utf-8"))
+    again, counted = kept()["again"], _items()
+    more = _second(found, again)
     made = {
-        "items": _items(),
+        **{name: more[name] for name in ("one", "most", "bests", "by_loss", "inside")},
+        "items": counted,
+        "details": details.rows(counted),
+        "by_the_table": _stranger(found),
+        "scale": ENCODER_SCALE,
+        "chance": PERCENT / counted["emoji"]["test"],
         "parts": parts,
         "runs": sum(each["runs"] for each in parts.values()),
         "hours": sum(each["hours"] for each in parts.values()),
@@ -188,9 +250,10 @@ def gathered() -> dict[str, Any]:
         "batch_size": findings.BATCH_SIZE,
         "against": {data: _against(opened[f"{data}_grid"]) for data in findings.DATA},
         "sh": {data: found[data]["best"][str(findings.BATCH_SIZE)]["triplet_sh"] for data in findings.DATA},
-        "look_alikes": {data: _look_alikes(found[data]["masking"]) for data in findings.DATA},
+        "look_alikes": {data: _look_alikes(found[data]["masking"]) for data in findings.DATA}
+        | {name: more[name] for name in ("resolved", "corrected")},
         "ahead": _ahead(found),
-        "missed": _missed(found),
+        "missed": _missed(found, again),
         "edges": {data: _at_edges(found[data]["rates"]) for data in findings.DATA},
         "distinct": {data: _distinct(opened[f"{data}_grid"]) for data in findings.DATA},
         "cross_example": _cross_example(),

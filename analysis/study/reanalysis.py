@@ -307,8 +307,12 @@ def _best_rates(grid: xr.Dataset) -> Found:
     made, best = {}, findings._best(grid)[str(BATCH_SIZE)]
     for name, one in best.items():
         own = (runs["family"].values == name) & (runs["value"].values == one["value"])
-        rate = float(runs["rate"].values[own][0])
-        made[name] = {"rate": rate, "edge": rate in (rates[0], rates[-1])}
+        rate, counted = float(runs["rate"].values[own][0]), runs["ruler_contributing"].isel(step=LAST)
+        made[name] = {
+            "rate": rate,
+            "edge": rate in (rates[0], rates[-1]),
+            "rulers": {ruler: float(counted.sel(ruler=ruler).values[own].mean()) for ruler in plan.RULERS},
+        }
     by_loss = {}
     for name in best:
         own = runs["family"].values == name
@@ -334,10 +338,11 @@ def _towers(folder: Path) -> Found:
         for rate in np.unique(runs["learning_rate"].values[own]):
             mine = own & (runs["learning_rate"].values == rate)
             made.setdefault(name, {})[f"{rate:g}"] = float(runs["r1"].values[mine].mean())
-    made["most"] = max(made[CONSTANT].values())
-    made["rates"] = len(made[CONSTANT])
-    made["plain"] = next(iter(made["triplet"].values()))
-    return made
+    return made | {
+        "most": max(made[CONSTANT].values()),
+        "rates": len(made[CONSTANT]),
+        "plain": max(made["triplet"].values()),
+    }
 
 
 def _of_data(opened: Callable[[str], xr.Dataset], data: str, best: int) -> Found:

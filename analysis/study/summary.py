@@ -60,7 +60,7 @@ def _tests(found: Found) -> Iterator[str]:
 def _levels(found: Found) -> Iterator[str]:
     for data in DATA:
         for name, levels in found[data]["levels"].items():
-            yield f"{data}: {name} with rsum (pooled is no finding): {_each(levels, _rho, '{} ')}"
+            yield f"{data}: {name} with rsum (pooled points support no conclusion): {_each(levels, _rho, '{} ')}"
 
 
 def _interventions(found: Found) -> Iterator[str]:
