@@ -107,7 +107,7 @@ def _listed(part, score):
         ", ".join(f"{_label(setting)} {one.short()}" for setting, one in rows.items() if one.resolved == way)
         for way in (True, False)
     )
-    return f"{SCORES[score]}: interval without 0 {clear or 'none'}; undecided {open_ or 'none'}"
+    return f"{SCORES[score]}: interval apart from zero {clear or 'none'}; undecided {open_ or 'none'}"
 
 
 def agrees(parts):
@@ -125,7 +125,7 @@ def agrees(parts):
             f"{name}: push on look-alikes in % {pushes}; on as many random negatives "
             f"{_range(_shares(shares, SHARES[2]))}. Look-alikes masked less random ones masked, rsum, n = {number} "
             f"paired seeds, {effect}. Random ones masked less none: {clear} of {len(placebo)} differences have an "
-            "interval without 0"
+            "interval apart from zero"
         )
     return f"{'. '.join(told)}. Intervals are not adjusted for the number of rows."
 

@@ -168,7 +168,8 @@ def _held(parts, name):
     return (
         f"{name}: best on validation items {parts[name].attrs['best']}, {side} the interval of the parabola's "
         "top; test rsum "
-        f"less its own, n = {number} paired seeds, interval without 0 {clear or 'none'}; undecided {open_ or 'none'}; "
+        f"less its own, n = {number} paired seeds, interval apart from zero {clear or 'none'}; undecided "
+        f"{open_ or 'none'}; "
         f"not reached {missed or 'none'}"
     )
 

@@ -70,9 +70,9 @@ LEFT_OVER = 1e-9
 # Rounding of a sum of products of ranks, in parts of its largest value.
 SUM_ROUNDING = 1e-9
 # Length scales of a smooth curve that are tried, in steps of the grid; beyond the first, units are nearly exchangeable.
-LENGTHS = (0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+CURVE_LENGTHS = (0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 # Variances of the noise on a curve that are tried, in parts of the variance of the curve.
-NOISES = (0.001, 0.03, 0.1, 0.3, 1.0)
+CURVE_NOISES = (0.001, 0.03, 0.1, 0.3, 1.0)
 # Maximum number of values that are drawn at once: 1 MiB of float64, which stays in the cache of a core.
 PIECE_VALUES = 2**17
 
@@ -385,7 +385,7 @@ def _smoothness(curves: Sequence[Floats], places: Sequence[Floats]) -> tuple[flo
             total -= len(rest) / 2 * math.log(float(rest @ rest) / len(rest)) + float(np.log(np.diag(root)).sum())
         return total
 
-    return max(itertools.product(LENGTHS, NOISES), key=lambda both: likelihood(*both))
+    return max(itertools.product(CURVE_LENGTHS, CURVE_NOISES), key=lambda both: likelihood(*both))
 
 
 @ranges.checked
