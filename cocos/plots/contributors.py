@@ -115,7 +115,7 @@ def _numbers(one: xr.Dataset, longest: float, others: float | None, ax: Axes) ->
     for at, (length, mass, held) in enumerate(rows):
         pull = mass < 0
         if pull and length > LONGEST_PULL * longest:
-            ax.annotate(f"pull {length:.0f} % //", (-LONGEST_PULL * longest, at), xytext=(2, 0), va="center", ha="left",
+            ax.annotate(f"{length:.0f} % //", (-LONGEST_PULL * longest, at), xytext=(2, 0), va="center", ha="left",
                         textcoords="offset points", fontsize=tiny_points(), color="black",
                         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # fmt: skip
         text = f"{held:.0f} % of the pull" if pull else f"{held:.0f} %" if mass > 0 else ""

@@ -13,8 +13,8 @@ from cocos.base.errors import printable
 NAME_LENGTH = 40
 # A dollar sign that is not escaped: a formula may begin or end there.
 DOLLAR = re.compile(r"(?<!\\)\$")
-# What stays on one line: a number with its percent sign, and an interval.
-TOGETHER = re.compile(r"\d %|\[[^][ ]{1,12}, [^][ ]{1,12}\]")
+# What stays on one line: a number with its percent sign, an interval, and n or p with its value.
+TOGETHER = re.compile(r"\d %|\b\w [=<] [\d.]+|\[[^][ ]{1,12}, [^][ ]{1,12}\]")
 HARD_SPACE = "\u00a0"
 # How matplotlib reads a dollar sign that is no formula.
 ESCAPED = r"\$"
