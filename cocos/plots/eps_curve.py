@@ -87,7 +87,7 @@ def _thresholds(several: dict[str, xr.Dataset], mark: float, ax: Axes) -> None:
     ax.set_xlim(smallest / 1.3, largest * 1.3)
     ax.axvspan(*USUAL_EPS, color="0.94", zorder=0)
     if smallest <= USUAL_EPS[0] and USUAL_EPS[1] <= largest:
-        ax.annotate("eps in use", (USUAL_EPS[0], 1), xycoords=("data", "axes fraction"), xytext=(3, -3), va="top",
+        ax.annotate("in use", (USUAL_EPS[0], 1), xycoords=("data", "axes fraction"), xytext=(3, -3), va="top",
                     textcoords="offset points", fontsize="small", color="0.3")  # fmt: skip
     ax.axvline(mark, color="0.4", linewidth=0.8)
     ax.annotate(f"eps = {mark:g}", (mark, 0), xycoords=("data", "axes fraction"), xytext=(3, 4),
