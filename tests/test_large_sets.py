@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from typer.testing import CliRunner
 
 import children
 import cocos
+from benchmarks import large_plan
 from cocos import measures, results
 from cocos.base.errors import InputError
 from cocos.checkpoints import shard_rows
@@ -456,3 +460,46 @@ def test_few_queries_of_many_rows_are_drawn_evenly_and_without_all_their_numbers
         assert 0 <= int(rows[0]) and int(rows[-1]) < number
     often = torch.bincount(torch.cat([streamed.drawn_queries(20, 5, seed) for seed in range(400)]))
     assert 70 < often.min() <= often.max() < 135  # 400 * 5 / 20 = 100, deviation 8.7
+
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_plan_of_large_sets_is_made_of_what_was_measured():
+    page = (ROOT / "docs" / "howto" / "large_plan.md").read_text("utf-8")
+    for made in (large_plan.table(), large_plan.constants(), large_plan.plan()):
+        assert "\n".join(made) in page
+    counts = large_plan.measured()
+    assert {one["processes"] for one in counts} >= {1, 2, 4}
+    assert {one["shards"] for one in counts} >= {1, 10, 100, 1000}
+    assert {one["rows"] for one in counts} >= {10**4, 10**5, 10**6, 10**7}
+
+
+def test_the_constants_of_the_plan_are_differences_and_a_line():
+    counts = [
+        {"rows": 10**6, "width": width, "shards": 10, "processes": 1, "queries": 0, "drawn": drawn, "batch_size": 100}
+        | {"CPU": 2 + width * drawn * 1e-6}
+        for width in (64, 384)
+        for drawn in (1000, 9000)
+    ]
+    found = large_plan.seconds_per_score(counts, queries=False)
+    assert found == pytest.approx({64: 64e-8, 384: 384e-8})
+    assert large_plan.at_width(found, 768) == pytest.approx(768e-8)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+def test_the_makefile_of_the_page_counts_parts_and_joins_them(tmp_path):
+    page = (ROOT / "docs" / "howto" / "large.md").read_text("utf-8")
+    (makefile,) = re.findall(r"^```make\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "Makefile").write_text(makefile)
+    folder = write(tmp_path / "set", sides(), [123])
+    command = tmp_path / "cocos"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m cocos "$@"\n')
+    command.chmod(0o755)
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = children.run("make", "-j2", f"SET={folder}", cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    expected = measures.count(cocos.open(folder), "ntxent", batch_size=32)
+    assert results.open(tmp_path / "all.nc").drop_attrs().identical(expected.drop_attrs())
+    again = children.run("make", f"SET={folder}", cwd=tmp_path, env=env)
+    assert "cocos count" not in again.stdout

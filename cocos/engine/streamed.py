@@ -33,12 +33,14 @@ __all__ = ["Asking", "against_all", "drawn_queries", "refuse_unstreamed"]
 # Metrics whose float64 product is exact enough for every decision; a distance of near rows is not.
 STREAMED_METRICS = ("cosine", "cosine_dot", "dot")
 SECTION = 2**20  # candidates of which one process makes the sums
-NUMBERS_AT_ONCE = 2**22  # of candidates that are in float64 at once: 32 MiB
-STREAMED_SCORES = 2**21  # scores of a tile: 16 MiB
+NUMBERS_AT_ONCE = 2**20  # of candidates that are in float64 at once: 8 MiB
+STREAMED_SCORES = 2**19  # scores of a tile: 4 MiB
 # Rows of a side up to which all of their numbers are shuffled to draw queries.
 MOST_SHUFFLED = 2**24
 # Kept candidates beyond which those that cannot count any more are given up.
 MOST_LISTED_CANDIDATES = 2**20
+# A logit this far below the largest adds nothing to a sum of exponentials in float64.
+NO_TERM = -800.0
 # Nats by which a candidate may lie below the least logit that counts, and is kept: more than all rounding.
 SLACK = 1e-6
 
@@ -257,19 +259,19 @@ class _Softmax:
     def see(self, made: StreamedSums, score: Tensor, some: slice) -> None:
         """Add scores of some queries, (m, C), -inf where a pair is no negative."""
         assert made.rest is not None
-        logit = score.mul_(self.scale)
-        top = logit.amax(dim=1)
+        gap, rest = score.mul_(self.scale), made.rest
+        top = gap.amax(dim=1)
         safe = torch.where(top > -torch.inf, top, 0)
-        power = (logit - safe[:, None]).exp()
-        rest = made.rest
+        gap.sub_(safe[:, None]).clamp_(min=NO_TERM)
+        power = gap.exp()
         so_far = torch.logaddexp(safe + power.sum(dim=1).log(), rest.log[some])
-        query, column = (logit > (so_far + self.least[some])[:, None]).nonzero(as_tuple=True)
-        made.kept.append((query + some.start, logit[query, column]))
+        least = torch.where(top > -torch.inf, so_far + self.least[some] - safe, torch.inf)
+        query, column = (gap > least[:, None]).nonzero(as_tuple=True)
+        made.kept.append((query + some.start, gap[query, column] + safe[query]))
         power[query, column] = 0
-        gap = (logit - safe[:, None]).nan_to_num(neginf=0)
         whole, none = torch.zeros(3, len(self.asking), dtype=torch.float64), Rest.none(len(self.asking)).top
-        none[some] = top
-        whole[:, some] = torch.stack([power.sum(dim=1), (power * gap).sum(dim=1), power.square().sum(dim=1)])
+        sums = power.sum(dim=1), torch.linalg.vecdot(power, gap), torch.linalg.vecdot(power, power)
+        none[some], whole[:, some] = torch.where(sums[0] > 0, top, -torch.inf), torch.stack(sums)
         rest.add(none, whole)
 
     def prune(self, made: StreamedSums) -> None:
