@@ -149,7 +149,7 @@ def draw(parts, figure):
                 left.plot(one["mean"], place, marker, color=face, markeredgecolor=edge, markersize=7)
         left.set_xscale("log")
         plain_ticks(left, (0.1, 0.3, 1, 3, 10, 30))
-        left.set(yticks=range(len(settings)), yticklabels=[_label(setting) for setting in settings])
+        left.set(yticks=range(len(settings)), yticklabels=[_label(setting).replace(", ", "\n") for setting in settings])
         left.set_title(f"{name}: share of look-alikes (%)", fontsize="medium")
         for ax, score in ((middle, "rsum"), (right, "rsum_concept")):
             names = [f"{setting} {score}" for setting in settings]
