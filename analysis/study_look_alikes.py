@@ -74,6 +74,11 @@ def _label(setting):
     return f"{LOSSES[loss]}, {WORDS[loss]} {value}"
 
 
+def _short(setting):
+    """The label of a row, in two short lines."""
+    return _label(setting).replace("cross-example softmax", "cross-ex. soft").replace(", ", "\n")
+
+
 def _range(values):
     low, high = min(values), max(values)
     return f"{low:.2g} to {high:.2g} %" if f"{low:.2g}" != f"{high:.2g}" else f"{low:.2g} %"
@@ -149,7 +154,7 @@ def draw(parts, figure):
                 left.plot(one["mean"], place, marker, color=face, markeredgecolor=edge, markersize=7)
         left.set_xscale("log")
         plain_ticks(left, (0.1, 0.3, 1, 3, 10, 30))
-        left.set(yticks=range(len(settings)), yticklabels=[_label(setting).replace(", ", "\n") for setting in settings])
+        left.set(yticks=range(len(settings)), yticklabels=[_short(setting) for setting in settings])
         left.set_title(f"{name}: share of look-alikes (%)", fontsize="medium")
         for ax, score in ((middle, "rsum"), (right, "rsum_concept")):
             names = [f"{setting} {score}" for setting in settings]

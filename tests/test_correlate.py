@@ -20,6 +20,7 @@ from analysis.study import null_rates
 from cocos import InputError, measures, plots, results
 from cocos.commands import app
 from cocos.measures.correlate import ASSOCIATION_LABELS
+from cocos.plots.correlate import title
 from cocos.reports import table as report
 from cocos.reports.correlate import REJECTED_SMOOTH, tables
 from cocos.results import correlation
@@ -124,6 +125,7 @@ def test_settings_on_a_grid_are_tested_against_smooth_curves(runs):
     text = report("correlate", data).text(200)
     assert "no evidence that it goes with hump" in text and "against smooth curves along value" in text
     assert "    along value" in text and "14 to 31 % of" in " ".join(text.split())
+    assert f"p = {data['ordered_p_holm'].values[0]:.2g} against smooth curves along value" in title(data)
     document = measures.document("correlate", data)
     assert document["order"] == "value" and document["x"]["contributing"]["ordered"]["p"] == alone.p
     plain = measures.correlate(runs.drop_vars("value"), **FEW)

@@ -118,7 +118,8 @@ def title(data: xr.Dataset, x: str | None = None, show: str = "runs") -> str:
         low, high = float(each["low"]), float(each["high"])
         grid = plain(data.attrs.get("order", ""), 20) if level == "settings" else ""
         p = float(one["ordered_p_holm"] if grid else one["p_holm"] if level == "settings" else each["p"])
-        told = f"{words}: {float(each['rho']):+.2f} [{low:+.2f}, {high:+.2f}]"
-        said.append(f"{told}, p = {p:.2g}{f' along {grid}' if grid else ''}, n = {int(each['number'])}")
+        told, number = f"{words}: {float(each['rho']):+.2f} [{low:+.2f}, {high:+.2f}]", f"n = {int(each['number'])}"
+        along = [f"p = {p:.2g} against smooth curves along {grid}"] if grid else []
+        said += [f"{told}, {number}", *along] if grid else [f"{told}, p = {p:.2g}, {number}"]
     start = f"{plain(str(one['x'].item()), 30)} and {plain(data.attrs['y'], 30)} {where}"
     return "\n".join([f"{start}, rank correlation", *said] if said else [f"{start}: no rank correlation is defined"])

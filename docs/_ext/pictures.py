@@ -47,7 +47,7 @@ PICTURES = {
         "checkpoint",
     ),
     "correlate": Picture(
-        "cocos correlate captions_grid.nc --x effective",
+        "cocos correlate captions_grid.nc --where batch_size=128 --x effective",
         "Recall against the effective number of negatives: along the checkpoints of many trainings, and at their ends.",
         "correlate",
     ),
