@@ -7,6 +7,7 @@ of scores while it is in the cache and passes it to all primitives (kernel/pass.
 
 import ctypes
 import math
+import os
 import weakref
 from collections.abc import Callable
 from typing import ClassVar
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.engine import devices
+from cocos.engine import bounds, devices
 from cocos.engine.kernel import build, structs
 from cocos.engine.view import View
 
@@ -35,6 +36,12 @@ STRIPS_PER_CALL = 64
 LIST_ROOM = 2**18
 # Memory reserved for a list, in multiples of its room; the system provides only the pages written to.
 LIST_RESERVE = 4
+# Largest length of a row whose factors are taken in halves: far from the largest number of bfloat16.
+MOST_OF_HALVES = 2.0**100
+# Rows on the other side of a batch from which it pays to measure what the halves of a side leave out.
+MEASURED_FROM = 512
+# Value of COCOS_KERNEL that keeps the kernel from the matrix tiles (AMX) of the processor.
+WITHOUT_HALVES = "float32"
 # ROOT and SQUARE of kernel.h; other metrics are PRODUCT (0).
 KERNEL_METRICS = {"euclidean": 2, "squared_euclidean": 1}
 
@@ -56,9 +63,36 @@ def serves(view: View, reader) -> bool:
     return hasattr(reader, "kernel") and reader.kernel.fits(reader, view)
 
 
-def deep(view: View, reader) -> int | None:
-    """Number of factors summed at a time in the tiles of a reader, see `bounds.product`; None: any order."""
-    return structs.constant("deep") if serves(view, reader) else None
+def deep(view: View, reader) -> int | bounds.Halves | None:
+    """How the products of the tiles of a reader are added up, see `bounds.product`; None: in any order."""
+    if not serves(view, reader):
+        return None
+    if not seen(view).halves:
+        return structs.constant("deep")
+    if view not in _halves:
+        _halves[view] = _measured(view)
+    return _halves[view]
+
+
+def _takes_halves(view: View) -> bool:
+    """Whether the products of a view are taken on tiles of bfloat16, in three steps: where that is faster."""
+    square = structs.constant("square")
+    block = max(int(np.diff(each).max()) for each in (view.rows, view.columns))
+    fit = min(view.width, block) >= square and max(side.longest for side in view.sides) < MOST_OF_HALVES
+    asked = os.environ.get("COCOS_KERNEL", "").lower() != WITHOUT_HALVES
+    return fit and bool(structs.kernel().cocos_halves(int(asked)))
+
+
+def _measured(view: View) -> bounds.Halves:
+    """Measure what the halves of the factors leave out, of sides that are read many times."""
+    longest, measured = [side.longest for side in view.sides], []
+    lengths = bounds.beside(*longest) if view.distances else (longest[0], longest[1])
+    for k, side in enumerate(view.sides):
+        of = torch.zeros(2, dtype=torch.float64)
+        if int(np.diff((view.columns, view.rows)[k]).max()) >= MEASURED_FROM:
+            structs.kernel().cocos_halved(seen(view).address, k, 0, len(side), of.data_ptr())
+        measured.append(of.tolist() if of.any() else [])
+    return bounds.halves(structs.constant("square"), view.width + 2 * view.distances, measured, lengths)
 
 
 class Arguments:
@@ -119,6 +153,7 @@ class Lists:
 
 
 _seen: "weakref.WeakKeyDictionary[View, structs.Struct]" = weakref.WeakKeyDictionary()
+_halves: "weakref.WeakKeyDictionary[View, bounds.Halves]" = weakref.WeakKeyDictionary()
 
 
 def seen(view: View) -> structs.Struct:
@@ -132,6 +167,7 @@ def _struct(view: View) -> structs.Struct:
     wide = view.origin is not None and view.origin.dtype == torch.float64
     metric = KERNEL_METRICS.get(view.metric, 0)
     made = structs.struct("view", d=view.width, blocks=view.blocks, tie=view.tie, metric=metric)
+    made.set(halves=int(_takes_halves(view)))
     if view.skipped is not None:
         made.set(skips=view.skipped.starts, skip=view.skipped.column)
     if view.origin is not None:
@@ -174,7 +210,11 @@ class Pass:
     def __init__(self, view: View, readers: list):
         self.view, self.readers, self.struct = view, readers, seen(view)
         self.factors = view.width + 2 * view.distances
+        if self.struct.halves:
+            self.factors = _rounded_up(self.factors, structs.constant("square"))
         self.panel, self.lanes, self.width, strip = map(structs.constant, ("panel", "lanes", "width", "strip"))
+        if self.struct.halves:
+            self.panel = structs.constant("square")
         most = _rounded_up(int(np.diff(view.columns).max()), self.panel)
         packed = PACKED_BYTES if len(view.sides[0]) > strip else PACKED_BYTES_OF_ONE_STRIP
         self.chunk = min(most, max(1, packed // (4 * self.width * self.factors)) * self.width)
