@@ -105,12 +105,16 @@ def _factor(width: int, name: str) -> float:
 class Halves:
     """How the kernel multiplies on tiles of bfloat16: a factor is two halves and a rest, and three products are added.
 
+    A reader beside an exacting one sees tiles of the other product, so that a bound holds for both.
+
     Args:
-        deep: factors of a chunk, whose products are added up in any order.
+        square: factors of a chunk, whose products are added up in any order.
+        deep: number of terms summed at a time by the other product.
         second: largest length of the second halves of a row, of the left and of the right side.
         rest: largest length of what both halves leave of a row, likewise.
     """
 
+    square: int
     deep: int
     second: tuple[float, float]
     rest: tuple[float, float]
@@ -119,30 +123,28 @@ class Halves:
         r"""Bound the products that are not added, for rows of at most these lengths.
 
         With x = h + l + r: :math:`x x' - (h h' + h l' + l h') = l l' + r x' + (x - r) r'`, each a sum over the factors,
-        bounded by Cauchy-Schwarz. The lengths are of float32 factors, which differ from the rows by far less than 2^-10.
+        bounded by Cauchy-Schwarz. The lengths are of float32 factors, which differ from those of the rows by far less
+        than 2^-10.
         """
         ours, other = self.rest
         return (self.second[0] * self.second[1] + ours * right + (left + ours) * other) * (1 + 2.0**-10)
 
 
-def halves(deep: int, size: int, measured: Sequence[Sequence[float]], longest: Sequence[float]) -> Halves:
-    """Make measured lengths upper bounds; an unmeasured side has those of bfloat16, whose unit roundoff is 2^-8.
+def halves(square: int, deep: int, size: int, measured: Sequence[Sequence[float]]) -> Halves:
+    """Make measured lengths of second halves and rests upper bounds.
 
     A length is the root of a float32 sum of squares in vectors of 16: its relative error is below 2^-10 up to 65,536
     factors, and squares below the smallest normal number are lost, `size` of them at most.
 
     Args:
-        deep: as in `Halves`.
+        square: as in `Halves`.
+        deep: likewise.
         size: factors of a row.
-        measured: for each side the largest lengths of second halves and of rests; empty: not measured.
-        longest: for each side the largest length of a row.
+        measured: for each side the largest lengths of second halves and of rests.
     """
     lost = (2 * size * 2.0**-126) ** 0.5
-    found = [
-        [each * (1 + 2.0**-10) + lost for each in own] if own else [2.0**-8 * most, 2.0**-16 * most + lost]
-        for own, most in zip(measured, longest, strict=True)
-    ]
-    return Halves(deep, (found[0][0], found[1][0]), (found[0][1], found[1][1]))
+    left, right = ([each * (1 + 2.0**-10) + lost for each in own] for own in measured)
+    return Halves(square, deep, (left[0], right[0]), (left[1], right[1]))
 
 
 def _added(number: int, unit: float, deep: int | Halves | None) -> float:
@@ -151,8 +153,8 @@ def _added(number: int, unit: float, deep: int | Halves | None) -> float:
     Of halves, three sums of a chunk are added in turn, whose terms are together at most (1 + 5 / 256) as large.
     """
     if isinstance(deep, Halves):
-        pieces = -(-number // deep.deep)
-        return gamma(deep.deep + 3 * pieces, unit) * (1 + 5 * 2.0**-8)
+        chunks = -(-number // deep.square)
+        return max(gamma(deep.square + 3 * chunks, unit) * (1 + 5 * 2.0**-8), _added(number, unit, deep.deep))
     if deep is None or number <= deep:
         return gamma(number, unit)
     pieces = -(-number // deep)

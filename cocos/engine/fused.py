@@ -38,8 +38,9 @@ LIST_ROOM = 2**18
 LIST_RESERVE = 4
 # Largest length of a row whose factors are taken in halves: far from the largest number of bfloat16.
 MOST_OF_HALVES = 2.0**100
-# Rows on the other side of a batch from which it pays to measure what the halves of a side leave out.
-MEASURED_FROM = 512
+# Rows on both sides of a batch from which halves pay: to measure what they leave out takes time, and with a wider error
+# more queries are reweighed.
+LEAST_HALVED = 512
 # Value of COCOS_KERNEL that keeps the kernel from the matrix tiles (AMX) of the processor.
 WITHOUT_HALVES = "float32"
 # ROOT and SQUARE of kernel.h; other metrics are PRODUCT (0).
@@ -63,11 +64,16 @@ def serves(view: View, reader) -> bool:
     return hasattr(reader, "kernel") and reader.kernel.fits(reader, view)
 
 
+def exacting(reader) -> bool:
+    """Whether a reader asks for tiles with the smaller error, which are computed more slowly: see `bounds.Halves`."""
+    return getattr(reader, "exacting", False)
+
+
 def deep(view: View, reader) -> int | bounds.Halves | None:
     """How the products of the tiles of a reader are added up, see `bounds.product`; None: in any order."""
     if not serves(view, reader):
         return None
-    if not seen(view).halves:
+    if exacting(reader) or not seen(view).halves:
         return structs.constant("deep")
     if view not in _halves:
         _halves[view] = _measured(view)
@@ -76,23 +82,20 @@ def deep(view: View, reader) -> int | bounds.Halves | None:
 
 def _takes_halves(view: View) -> bool:
     """Whether the products of a view are taken on tiles of bfloat16, in three steps: where that is faster."""
-    square = structs.constant("square")
-    block = max(int(np.diff(each).max()) for each in (view.rows, view.columns))
-    fit = min(view.width, block) >= square and max(side.longest for side in view.sides) < MOST_OF_HALVES
+    block = min(int(np.diff(each).max()) for each in (view.rows, view.columns))
+    fit = block >= LEAST_HALVED and view.width >= structs.constant("square")
+    fit = fit and max(side.longest for side in view.sides) < MOST_OF_HALVES
     asked = os.environ.get("COCOS_KERNEL", "").lower() != WITHOUT_HALVES
     return fit and bool(structs.kernel().cocos_halves(int(asked)))
 
 
 def _measured(view: View) -> bounds.Halves:
-    """Measure what the halves of the factors leave out, of sides that are read many times."""
-    longest, measured = [side.longest for side in view.sides], []
-    lengths = bounds.beside(*longest) if view.distances else (longest[0], longest[1])
+    """Measure what the halves of the factors leave out."""
+    found = torch.zeros(2, 2, dtype=torch.float64)
     for k, side in enumerate(view.sides):
-        of = torch.zeros(2, dtype=torch.float64)
-        if int(np.diff((view.columns, view.rows)[k]).max()) >= MEASURED_FROM:
-            structs.kernel().cocos_halved(seen(view).address, k, 0, len(side), of.data_ptr())
-        measured.append(of.tolist() if of.any() else [])
-    return bounds.halves(structs.constant("square"), view.width + 2 * view.distances, measured, lengths)
+        structs.kernel().cocos_halved(seen(view).address, k, 0, len(side), found[k].data_ptr())
+    orders = structs.constant("square"), structs.constant("deep")
+    return bounds.halves(*orders, view.width + 2 * view.distances, found.tolist())
 
 
 class Arguments:
@@ -152,22 +155,23 @@ class Lists:
         return {name: array[:found] for name, array in arrays.items()}
 
 
-_seen: "weakref.WeakKeyDictionary[View, structs.Struct]" = weakref.WeakKeyDictionary()
+_seen: "weakref.WeakKeyDictionary[View, dict[bool, structs.Struct]]" = weakref.WeakKeyDictionary()
 _halves: "weakref.WeakKeyDictionary[View, bounds.Halves]" = weakref.WeakKeyDictionary()
 
 
-def seen(view: View) -> structs.Struct:
-    """Return the view as a struct of the kernel, cached."""
-    if view not in _seen:
-        _seen[view] = _struct(view)
-    return _seen[view]
+def seen(view: View, *, exact: bool = False) -> structs.Struct:
+    """Return the view as a struct of the kernel, cached; with `exact`, its products are taken with the smaller error."""
+    made = _seen.setdefault(view, {})
+    if exact not in made:
+        made[exact] = _struct(view, halves=not exact and _takes_halves(view))
+    return made[exact]
 
 
-def _struct(view: View) -> structs.Struct:
+def _struct(view: View, *, halves: bool) -> structs.Struct:
     wide = view.origin is not None and view.origin.dtype == torch.float64
     metric = KERNEL_METRICS.get(view.metric, 0)
     made = structs.struct("view", d=view.width, blocks=view.blocks, tie=view.tie, metric=metric)
-    made.set(halves=int(_takes_halves(view)))
+    made.set(halves=int(halves))
     if view.skipped is not None:
         made.set(skips=view.skipped.starts, skip=view.skipped.column)
     if view.origin is not None:
@@ -208,7 +212,8 @@ class Pass:
     """One pass of the kernel over a view; several threads may take workers of it."""
 
     def __init__(self, view: View, readers: list):
-        self.view, self.readers, self.struct = view, readers, seen(view)
+        self.view, self.readers = view, readers
+        self.struct = seen(view, exact=any(map(exacting, readers)))
         self.factors = view.width + 2 * view.distances
         if self.struct.halves:
             self.factors = _rounded_up(self.factors, structs.constant("square"))

@@ -276,16 +276,21 @@ class View:
         """
         side, other, edges = self.sides[direction], self.sides[1 - direction], (self.rows, self.columns)[1 - direction]
         block = self.block_of(direction, places)
+        plain = not self.distances and not side.extreme and not other.extreme  # norms are known, and divide the product
         for k in block.unique().tolist():
             for mine in (block == k).nonzero().flatten().split(EXACT_TILE[0]):
                 some = places[mine]
                 query, first, last = side.matrix[side.order[some]].double(), side.first[some], side.last[some]
+                query = query / side.norm[some, None] if plain and side.unit else query
                 for begin in range(int(edges[k]), int(edges[k + 1]), EXACT_TILE[1]):
                     stop = min(begin + EXACT_TILE[1], int(edges[k + 1]))
                     candidate = other.matrix[other.order[begin:stop]].double()
-                    pair = (query, candidate) if direction == 0 else (candidate, query)
-                    score = scores.METRICS[self.metric](*pair)
-                    score = score if direction == 0 else score.T
+                    if plain:
+                        score = other.divided(query @ candidate.T, slice(begin, stop))
+                    else:
+                        pair = (query, candidate) if direction == 0 else (candidate, query)
+                        score = scores.METRICS[self.metric](*pair)
+                        score = score if direction == 0 else score.T
                     columns = torch.arange(begin, stop, device=self.device)
                     own = (columns >= first[:, None]) & (columns < last[:, None])
                     if self.skipped is not None and direction == 0:

@@ -284,7 +284,9 @@ def settled(view: View, direction: int, bracket: Bracket, counts: Counts, *, bot
         counts: the result of `listing`.
         both: return the result of the other direction as well, with queries and others swapped.
     """
-    none, deep = torch.empty(0, dtype=torch.int64, device=view.device), fused.deep(view, Threshold(view))
+    none = torch.empty(0, dtype=torch.int64, device=view.device)
+    line = torch.zeros(1, dtype=view.dtype, device=view.device)
+    deep = fused.deep(view, Threshold(view, listed=[(line, line)]))  # as that of `listing`
     query, other, score = counts.listed(direction) or (none, none, none.to(view.dtype))
     query, other = query.long(), other.long()
     owner = query if bracket.of is None else bracket.of[query]

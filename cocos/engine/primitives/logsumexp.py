@@ -134,14 +134,17 @@ class LogSumExp:
         self.known = [torch.stack(each) for each in zip(base or (), offset or (), strict=True)]
         self.room = self._room() if self.known else 0.0
 
-    def error(self, top: Tensor) -> Tensor:
-        """Bound the logarithmic error, in nats, of sums over scores of the tiles that do not exceed `top`, (n,)."""
+    def error(self, top: Tensor, *, of_scores: bool = True) -> Tensor:
+        """Bound the logarithmic error, in nats, of sums over scores of the tiles that do not exceed `top`, (n,).
+
+        Without that of the scores, it is that of the exponentials and of adding them up.
+        """
         view, number = self.view, max(len(side) for side in self.view.sides)
         if view.dtype == torch.float64:
             return torch.full_like(top, bounds.equal(self.nearest, self.nats, number), dtype=torch.float64)
         masked = bounds.clamped(number, -self.size if self.floor is None else CLAMPED_LOG2)
         bound = self.off + (view.bound(top.double(), deep=self.deep) if self.square else 0.0)
-        error = bounds.log_sum(bound, self.nats, self.size, FLOAT32_ADDITIONS, number)
+        error = bounds.log_sum(bound if of_scores else 0.0, self.nats, self.size, FLOAT32_ADDITIONS, number)
         return torch.full_like(top, masked, dtype=torch.float64) + error
 
     def _room(self) -> float:
@@ -249,6 +252,27 @@ class Sums:
                 found[j][k] = each
         return found
 
+    def refine(self, k: int, places: Tensor) -> None:
+        """Take the noted negatives of some queries from float64 scores, so that the others' scores alone are in doubt.
+
+        Updates `log2` and `error`. The noted negatives of all these queries must be known.
+        """
+        of, view, log2 = self.of, self.of.view, self.log2[k]
+        mine = torch.zeros(len(log2), dtype=torch.bool, device=log2.device).index_fill_(0, places, True)
+        tiles, exact = torch.zeros_like(log2), torch.zeros_like(log2)  # parts of the sum: by scores of tiles, and exact
+        for row, column, score in self.noted[k] or ():
+            at = mine[(row, column)[k].long()].nonzero().flatten()
+            query = (row, column)[k][at].long()
+            tiles.index_add_(0, query, (score[at].double() * of.scale - log2[query]).exp2())
+            exact.index_add_(0, query, (view.exact(row[at], column[at]) * of.scale - log2[query]).exp2())
+        added, total = of.error(self.top[k], of_scores=False), 1 + exact - tiles
+        others = (1 - tiles).clamp(min=0) + added.expm1()
+        off = added.expm1() + (self.error[k] - added).expm1() * others
+        off = (off + bounds.equal(view.exactness, of.nats, len(view.sides[1 - k]))) / total
+        better = mine & (off < 0.5) & (-(-off).log1p() < self.error[k])
+        self.log2[k] = torch.where(better, log2 + total.log2(), log2)
+        self.error[k] = torch.where(better, -(-off).log1p(), self.error[k])
+
     def _count_in_kernel(self, k: int, asked: Question, found: Counted) -> None:
         """Count in the kernel."""
         of, size = self.of, len(asked.share)
@@ -297,7 +321,7 @@ def counts(sums: Sums, asked: Sequence[Sequence[Question]]) -> Generator[tuple, 
             level = torch.full_like(question.share, torch.inf) if done else -question.base() / of.scale
             width = question.error / of.nats
             levels.append(torch.stack([level - width, level, level + width], dim=1).nan_to_num(torch.inf, torch.inf))
-            floors.append(bounds.outward(level, view.bound(level) + view.tie, view.dtype)[1])
+            floors.append(bounds.outward(level, view.bound(level, deep=of.deep) + view.tie, view.dtype)[1])
         wanted += [Threshold(view, levels), LogSumExp(view, of.nats, moments=False, floor=floors)]
     seen = (yield tuple(wanted)) if wanted else ()
     for j, above, masses in zip(left, seen[::2], seen[1::2], strict=True):

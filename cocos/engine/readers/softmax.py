@@ -28,6 +28,8 @@ from cocos.engine.view import View
 RECHECKED_QUERIES = 32
 # Scores that a pass computes in the time of one float64 score of a stack; bounds the rechecked part of a stack.
 EXACT_SCORE_COST = 512
+# Noted negatives that are looked through in the time of one score of a reweighed query.
+NOTED_PER_SCORE = 4
 
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "SoftmaxReader | None":
@@ -61,20 +63,48 @@ class SoftmaxReader:
         """Yield passes; return the statistics of every query, one dict a direction: see `cocos.engine.readers`."""
         base, offset = zip(*(self._least_positive_terms(view, k) for k in view.directions), strict=True)
         sums, kept = yield from self.summed(view, base, offset)
-        wholes = [self._weigh_direction(view, k, sums.log2[k]) for k in view.directions]
-        shares = [whole.share for whole in wholes]
-        asked = [[Question(share, sums.log2[k], sums.error[k], self.eps) for k, share in enumerate(shares)]]
-        if self.relative:
-            asked.append([replace(each, share=(each.share > 0).double(), weighed=False) for each in asked[0]])
+        wholes, asked = self._asked(sums)
         found = yield from counts(sums, asked)
         if kept:
             found = [limited(sums, *both) for both in zip(asked, found, strict=True)]
+        elif self._refined(sums, found):
+            wholes, asked = self._asked(sums)
+            found = yield from counts(sums, asked)
         results = []
         for k in view.directions:
             result = self._statistics(sums, k, wholes[k], *(each[k] for each in found))
             self._reweigh_uncertain(view, k, result, kept[k].lost if kept else None)
             results.append({name: view.sides[k].unsorted(values) for name, values in result.items()})
         return tuple(results)  # noqa: B901 - the value that `run` gives
+
+    def _asked(self, sums: Sums) -> tuple[list[Whole], list[list[Question]]]:
+        """Weigh all queries by their sums, and ask which of their negatives count."""
+        view = sums.of.view
+        wholes = [self._weigh_direction(view, k, sums.log2[k]) for k in view.directions]
+        asked = [[Question(whole.share, sums.log2[k], sums.error[k], self.eps) for k, whole in enumerate(wholes)]]
+        if self.relative:
+            asked.append([replace(each, share=(each.share > 0).double(), weighed=False) for each in asked[0]])
+        return wholes, asked
+
+    def _refined(self, sums: Sums, found: list[list[Counted]]) -> bool:
+        """Refine the sums of queries with uncertain counts, if that takes less time than to reweigh them; whether it did.
+
+        Their largest terms must have been noted.
+        """
+        view = sums.of.view
+        if any(noted is None for noted in sums.noted) or view.dtype == torch.float64:
+            return False
+        doubts = [
+            torch.stack([each[k].uncertain for each in found]).any(dim=0).nonzero().flatten() for k in view.directions
+        ]
+        widths = [int(np.diff((view.rows, view.columns)[1 - k]).max()) for k in view.directions]
+        scores = sum(len(doubt) * width for doubt, width in zip(doubts, widths, strict=True))
+        noted = sum(len(score) for lists in sums.noted for *_, score in lists or ())
+        if scores * NOTED_PER_SCORE <= noted:
+            return False
+        for k, doubt in enumerate(doubts):
+            sums.refine(k, doubt)
+        return True
 
     def summed(self, view: View, base: Sequence[Tensor], offset: Sequence[Tensor]) -> Passes:
         """Return the sums over all negatives; a subclass sums over the kept ones, and returns these as well."""
