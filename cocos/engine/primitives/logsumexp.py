@@ -88,6 +88,7 @@ class LogSumExp:
         base: for each direction, (n,) log2 of the remaining terms of a share's denominator.
         offset: for each direction, (n,) exponents: a negative may count if its exponent exceeds the denominator's log2
             by more. None: no negative is noted.
+        ceiling: for each direction, (n,) exponents above which a negative may count in any case; None: there are none.
         moments: compute the effective number and the participation ratio.
         floor: for each direction, (n,) scores in the dtype of the tiles; only negatives above the floor are summed.
 
@@ -107,6 +108,7 @@ class LogSumExp:
         *,
         base: Sequence[Tensor] | None = None,
         offset: Sequence[Tensor] | None = None,
+        ceiling: Sequence[Tensor] | None = None,
         moments: bool = True,
         floor: Sequence[Tensor] | None = None,
     ):
@@ -131,7 +133,8 @@ class LogSumExp:
         self.nearest = float(torch.as_tensor(view.bound(deep=self.deep)))  # of a score; of a distance of 0
         self.square = math.nextafter(self.nearest**2, math.inf) if view.metric == "euclidean" else 0.0
         self.off = bounds.distance(0.0, view.most).item() if self.square else self.nearest
-        self.known = [torch.stack(each) for each in zip(base or (), offset or (), strict=True)]
+        most = ceiling or [torch.full_like(each, torch.inf) for each in base or ()]
+        self.known = [torch.stack(each) for each in zip(base or (), offset or (), most, strict=True)]
         self.room = self._room() if self.known else 0.0
 
     def error(self, top: Tensor, *, of_scores: bool = True) -> Tensor:
@@ -351,7 +354,8 @@ class _KernelLogSumExp(fused.Arguments):
             if reader.floor:
                 asker.set(floor=reader.floor[k])
             if reader.known:
-                asker.set(base=reader.known[k][0], offset=reader.known[k][1])
+                base, offset, ceiling = reader.known[k]
+                asker.set(base=base, offset=offset, ceiling=ceiling)
                 self.lists.append(fused.Lists(asker.list, MAX_NOTED_PER_PART + fused.LIST_ROOM // 2, side=False))
 
     @property

@@ -27,6 +27,8 @@ from cocos.losses.ce_softmax import CrossExampleSoftmax
 GUESS_PAIRS = 2**13
 # log2 of the factor by which the estimate of Z is lowered, so that it is a lower bound with high probability.
 GUESS_MARGIN = 1.5
+# log2 of a factor far above the rounding of Z.
+GUESS_ROUNDING = 0.01
 # Largest number of pairs, over all batches, for which an uncertain sum is recomputed in float64.
 EXACT_SUM_PAIRS = 2**24
 
@@ -64,15 +66,18 @@ class CrossExample(SoftmaxReader):
 
         If the estimate of Z turns out too large, the noted negatives are incomplete and dropped.
         """
-        view, offset = batches.view, []
-        least = batches.guess(self.scale * LOG2E)
-        least = torch.full_like(least, -torch.inf) if self.relative else least
-        base = [least[of] for of in batches.of]
+        view, least = batches.view, batches.guess(self.scale * LOG2E)
         every = torch.zeros_like(least).index_add_(0, batches.of[0], view.counted(0).double()).clamp(min=1)
-        for k, of in enumerate(batches.of):
-            offset.append((view.counted(k).clamp(min=1) / every[of] / 1.5).log2())  # own sum + estimate <= Z + Z / 2
-            offset[k] += math.log2(self.eps) if self.eps else math.inf
-        given: dict[str, Any] = {"base": base, "offset": offset, "moments": self.spread}
+        eps = math.log2(self.eps) if self.eps else math.inf
+        parts = [(view.counted(k).clamp(min=1) / every[of]).log2() for k, of in enumerate(batches.of)]
+        given: dict[str, Any] = {"moments": self.spread}
+        if self.relative:  # a negative counts above eps of the query's own sum, or above its part of eps of Z
+            given["base"] = [torch.full_like(part, -torch.inf) for part in parts]
+            given["offset"] = [torch.full_like(part, eps) for part in parts]
+            given["ceiling"] = [least[of] + part + eps for of, part in zip(batches.of, parts, strict=True)]
+        else:  # own sum + estimate <= Z + Z / 2
+            given["base"] = [least[of] for of in batches.of]
+            given["offset"] = [part + eps - math.log2(1.5) for part in parts]
         sums, kept = None, list[Kept]()
         if bool((batches.keep == batches.number).all()):
             sums = yield LogSumExp(view, self.scale, **given)
@@ -84,7 +89,7 @@ class CrossExample(SoftmaxReader):
                 f"{view.product} can tell; take a smaller batch size"
             )
         whole = batches.whole(sums.log2[0])
-        if bool((least > whole - 1).any()):
+        if bool((least > whole - (GUESS_ROUNDING if self.relative else 1)).any()):
             for k in view.directions:
                 sums.noted[k] = None
         return sums, kept, whole  # noqa: B901 - the value of `yield from`
