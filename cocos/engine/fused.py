@@ -160,7 +160,7 @@ _halves: "weakref.WeakKeyDictionary[View, bounds.Halves]" = weakref.WeakKeyDicti
 
 
 def seen(view: View, *, exact: bool = False) -> structs.Struct:
-    """Return the view as a struct of the kernel, cached; with `exact`, its products are taken with the smaller error."""
+    """Return the view as a struct of the kernel, cached; with `exact`, its products have the smaller error."""
     made = _seen.setdefault(view, {})
     if exact not in made:
         made[exact] = _struct(view, halves=not exact and _takes_halves(view))

@@ -199,24 +199,36 @@ def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
 
     It is the first of the closed forms of `cocos.units.found`, in the precision of the scores.
     """
-    weights = _precise(stack.weights)
-    if weights.dtype != stack.scores.dtype:
+    if _precise(stack.weights[:, :1]).dtype != stack.scores.dtype:
         return stack.seen
-    positive, negative = _as_factors(stack.positive, weights), _as_factors(stack.negative, weights)
-    logits, taking = stack.scores * factor, positive + negative
-    whole = float(taking.sum()) == taking.numel()
-    if not whole:
-        logits += LEFT_OUT * (1 - taking)
-    form = logits.softmax(dim=2) - positive
-    size = _sum_of_each(form.abs())
-    unit = _sum_of_each(weights.abs()) / size
-    error = _sum_of_each((weights / unit[:, None, None] - form).abs_()) / size
-    missing = form.sum(dim=2).abs().amax(dim=1)
-    least = torch.stack([error, missing]).amax(dim=0).tolist()
+    sizes, totals, errors, missing, whole = [], [], [], [], True
+    guess: Tensor | None = None  # the unit by the first queries; that of all of them differs by rounding alone
+    for rows in _blocks(stack):
+        weights = _precise(stack.weights[:, rows])
+        positive, negative = (_as_factors(mask[:, rows], weights) for mask in (stack.positive, stack.negative))
+        logits, taking = stack.scores[:, rows] * factor, negative.add_(positive)
+        if float(taking.sum()) != taking.numel():
+            whole = False
+            logits += LEFT_OUT * (1 - taking)
+        form = logits.softmax(dim=2).sub_(positive)
+        missing.append(form.sum(dim=2).abs_().amax(dim=1))
+        sizes.append(_sum_of_each(logits.copy_(form).abs_()))
+        totals.append(_sum_of_each(torch.abs(weights, out=logits)))
+        guess = totals[0] / sizes[0] if guess is None else guess
+        errors.append(_sum_of_each(torch.div(weights, guess[:, None, None], out=logits).sub_(form).abs_()))
+    size, total, error = (torch.stack(each).sum(dim=0) for each in (sizes, totals, errors))
+    least = torch.stack([error / size, torch.stack(missing).amax(dim=0)]).amax(dim=0).tolist()
     return [
         replace(each, unit=one, share="probability", plain=True, whole=whole) if most <= units.CLOSE_SHARES else each
-        for each, one, most in zip(stack.seen, unit.float(), least, strict=True)
+        for each, one, most in zip(stack.seen, (total / size).float(), least, strict=True)
     ]
+
+
+def _blocks(stack: _Stack) -> list[slice]:
+    """Blocks of queries whose scores stay in the cache of a CPU; all queries on a device."""
+    _, queries, candidates = stack.scores.shape
+    rows = queries if stack.scores.device.type != "cpu" else max(1, CACHED_SCORES // candidates)
+    return [slice(k, k + rows) for k in range(0, queries, rows)]
 
 
 def warm() -> None:
@@ -338,9 +350,8 @@ def _sum_of_each(values: Tensor) -> Tensor:
 
 def _sums(stack: _Stack, eps: float) -> Numbers:
     """Sums over the queries of some directions, (N,) each, and the largest share of one candidate of each."""
-    first, (_, queries, candidates) = stack.first, stack.scores.shape
-    rows = queries if stack.scores.device.type != "cpu" else max(1, CACHED_SCORES // candidates)
-    blocks = [_of_rows(stack, slice(k, k + rows), eps) for k in range(0, queries, rows)]
+    first = stack.first
+    blocks = [_of_rows(stack, rows, eps) for rows in _blocks(stack)]
     sums = blocks[0][0]
     for more, _ in blocks[1:]:
         sums = {name: sums[name] + more[name] for name in sums}

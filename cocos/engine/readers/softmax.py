@@ -87,9 +87,9 @@ class SoftmaxReader:
         return wholes, asked
 
     def _refined(self, sums: Sums, found: list[list[Counted]]) -> bool:
-        """Refine the sums of queries with uncertain counts, if that takes less time than to reweigh them; whether it did.
+        """Refine the sums of queries with uncertain counts, if that takes less time than to reweigh them.
 
-        Their largest terms must have been noted.
+        Their largest terms must have been noted. Returns whether sums were refined.
         """
         view = sums.of.view
         if any(noted is None for noted in sums.noted) or view.dtype == torch.float64:
