@@ -19,6 +19,7 @@ from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
 from cocos.engine import bounds, readers, sweep
 from cocos.engine.kernel import structs
+from cocos.engine.readers import softmax
 from cocos.losses.ce_nm import CrossExampleNegativeMining
 
 TILE = (96, 112)  # divides none of the inputs
@@ -582,8 +583,10 @@ def test_the_interval_holds_the_truth_in_every_product(product):
                     check_counts(direction, loss, eps, pairs, f"{kind}, {loss}, {product}", settled=False)
 
 
-@pytest.mark.parametrize(("number", "few"), [(250, True), (700, False)])
-def test_queries_are_looked_at_again_where_they_are_few(number, few):
+@pytest.mark.parametrize(("number", "refined", "few"), [(250, False, True), (700, False, False), (700, True, True)])
+def test_queries_are_looked_at_again_where_they_are_few(number, refined, few, monkeypatch):
+    """Where they are many, their sums are refined by the terms that were noted, which leaves few."""
+    monkeypatch.setattr(softmax, "NOTED_PER_SCORE", softmax.NOTED_PER_SCORE if refined else 0)
     given, loss = Input(Embeddings(*pairs_of(number, 24))), losses.load("ntxent", {"temperature": 0.05})
     ((_, _, found),) = visited(given, [(loss, 0.01)], product="bfloat16")
     for direction, pairs in zip(found, given.pairs(), strict=True):
