@@ -191,7 +191,7 @@ def test_a_list_is_cut_down_when_it_is_full(code, monkeypatch):
 def test_merged_lists_are_cut_down_by_the_merged_sums():
     """A negative that may count in its part no longer may once other parts are added."""
     one = torch.ones(1, dtype=torch.float64)
-    known = torch.stack([torch.full((1,), -torch.inf, dtype=torch.float64), one.log2() - 1])
+    known = torch.stack([-torch.inf * one, one.log2() - 1, torch.inf * one])
     states = []
     for total, score in ((1.0, 0.0), (100.0, 3.0)):
         sums = torch.zeros(4, 1, dtype=torch.float64)
@@ -312,3 +312,26 @@ def test_a_count_that_float32_leaves_open_is_made_in_float64():
 
 def test_references_that_rise_from_tile_to_tile_keep_all_moments(code):
     check(engine.view(made("random", 900)), 60.0, tile=(256, 384))
+
+
+def test_sums_in_doubt_are_refined_by_their_noted_terms():
+    """The bound of the refined sum is smaller, and holds."""
+    generator = torch.Generator().manual_seed(6)
+    centre = torch.nn.functional.normalize(torch.randn(12, 64, generator=generator)).repeat_interleave(25, dim=0)
+    rows, others = (centre + 0.05 * torch.randn(300, 64, generator=generator) for _ in range(2))
+    view, nats = engine.view(Embeddings(rows, others)), 20.0
+    none = [torch.full((300,), -torch.inf, dtype=torch.float64)] * 2
+    offset = [torch.full((300,), -6.0, dtype=torch.float64)] * 2
+    (sums,) = engine.run(view, [LogSumExp(view, nats, base=none, offset=offset)])
+    scores = torch.nn.functional.normalize(rows.double()) @ torch.nn.functional.normalize(others.double()).T
+    scores.fill_diagonal_(-torch.inf)
+    for k, score in enumerate((scores, scores.T)):
+        true = view.sides[k].place, (nats * score).logsumexp(dim=1)
+        before, places = (sums.log2[k].clone(), sums.error[k].clone()), torch.arange(0, 300, 2)
+        sums.refine(k, places)
+        odd = torch.arange(1, 300, 2)
+        assert torch.equal(sums.log2[k][odd], before[0][odd]) and torch.equal(sums.error[k][odd], before[1][odd])
+        assert (sums.error[k][places] < 0.8 * before[1][places]).all()
+        off = (sums.log2[k] * math.log(2) - true[1][true[0]]).abs()
+        assert (off <= sums.error[k]).all()
+        assert off[places].mean() < off[odd].mean()

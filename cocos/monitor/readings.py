@@ -17,6 +17,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from cocos.counting import statistics
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OTHERS_HARD
+from cocos.engine import weighing
 from cocos.losses.external import units
 from cocos.monitor import settled_scale
 from cocos.monitor.calls import Named, Seen, equal_rows
@@ -62,6 +63,8 @@ CACHED_SCORES = 2**16
 EXACT_SUMS = 2**24
 # Numbers of a record that are of all batches together.
 SETTLED = ("scale_slope", "equilibrium_scale", "bias", "equilibrium_bias")
+# Sums that are known of weights with a unit.
+OF_A_UNIT = ("idle", "weight_positive", "weight_negative", "contributing")
 # The matrices of a direction.
 MATRICES = ("scores", "weights", "positive", "negative")
 
@@ -199,6 +202,15 @@ def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
 
     It is the first of the closed forms of `cocos.units.found`, in the precision of the scores.
     """
+    if all(weighing.readable(*_arrays(each)) for each in stack.seen):
+        forms = [weighing.form(_arrays(each), factor) for each in stack.seen]
+        one = stack.scores.new_ones(())
+        return [
+            replace(each, unit=one * (form.total / form.size), share="probability", plain=True, whole=form.out == 0)
+            if max(form.error / (form.size or math.nan), form.missing) <= units.CLOSE_SHARES
+            else each
+            for each, form in zip(stack.seen, forms, strict=True)
+        ]
     if _precise(stack.weights[:, :1]).dtype != stack.scores.dtype:
         return stack.seen
     sizes, totals, errors, missing, whole = [], [], [], [], True
@@ -222,6 +234,11 @@ def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
         replace(each, unit=one, share="probability", plain=True, whole=whole) if most <= units.CLOSE_SHARES else each
         for each, one, most in zip(stack.seen, (total / size).float(), least, strict=True)
     ]
+
+
+def _arrays(seen: Seen) -> tuple[Tensor, ...]:
+    """The matrices of a direction, as the kernel reads them."""
+    return seen.scores, seen.weights, seen.positive, seen.negative
 
 
 def _blocks(stack: _Stack) -> list[slice]:
@@ -351,6 +368,9 @@ def _sum_of_each(values: Tensor) -> Tensor:
 def _sums(stack: _Stack, eps: float) -> Numbers:
     """Sums over the queries of some directions, (N,) each, and the largest share of one candidate of each."""
     first = stack.first
+    if first.local is None and (first.unit is None or first.unit.ndim == 0):
+        if all(weighing.readable(*_arrays(each)) for each in stack.seen):
+            return _sums_of_kernel(stack, eps)
     blocks = [_of_rows(stack, rows, eps) for rows in _blocks(stack)]
     sums = blocks[0][0]
     for more, _ in blocks[1:]:
@@ -366,6 +386,19 @@ def _sums(stack: _Stack, eps: float) -> Numbers:
         }
     sums |= {} if first.ages is None else _by_age(first)
     return sums if first.sources is None else sums | _by_source(first)
+
+
+def _sums_of_kernel(stack: _Stack, eps: float) -> Numbers:
+    """Sums over the queries of some directions, (N,) each, in one visit of each row."""
+    found, first = [], stack.first
+    for each in stack.seen:
+        unit = None if each.unit is None else float(each.unit)
+        sums, parts = weighing.sums(_arrays(each), unit or 1.0, eps)
+        kept = {name: value for name, value in sums.items() if unit is not None or name not in OF_A_UNIT}
+        found.append(kept | {"hub_share": float(parts.amax())})
+    made = {name: torch.tensor([each[name] for each in found], dtype=torch.float64) for name in found[0]}
+    made |= {} if first.ages is None else _by_age(first)
+    return made if first.sources is None else made | _by_source(first)
 
 
 def _means(seen: Seen, sums: dict[str, float]) -> dict[str, float]:

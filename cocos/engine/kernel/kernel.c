@@ -10,4 +10,5 @@
 #include "sigmoids.c"
 #include "logistic.c"
 #include "histogram.c"
+#include "weighing.c"
 #include "pass.c"

@@ -1,0 +1,78 @@
+"""One visit of stored scores and weights by the kernel, against the same numbers by PyTorch."""
+
+import math
+
+import pytest
+import torch
+
+from cocos.engine import weighing
+from cocos.engine.kernel import structs
+from cocos.monitor import readings
+from cocos.monitor.calls import Seen
+
+pytestmark = pytest.mark.skipif(structs.loaded() is None, reason="there is no compiled kernel")
+
+
+def arrays(queries, candidates, *, seed=0, out=0.1):
+    """Scores, weights of all signs, and masks; some pairs are in neither."""
+    generator = torch.Generator().manual_seed(seed)
+    score, weight = (torch.randn(queries, candidates, generator=generator) for _ in range(2))
+    weight *= torch.rand(queries, candidates, generator=generator) > 0.3
+    positive = torch.rand(queries, candidates, generator=generator) < 0.1
+    negative = ~positive & (torch.rand(queries, candidates, generator=generator) > out)
+    weight[0] = 0
+    return score, weight, positive, negative
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (17, 16), (5, 33), (70, 129)])
+@pytest.mark.parametrize("unit", [None, 0.25])
+def test_sums_are_those_of_pytorch(shape, unit, monkeypatch):
+    made = arrays(*shape)
+    seen = Seen("q2c", *made, unit=None if unit is None else torch.tensor(unit))
+    stack = readings._Stack([seen])
+    assert weighing.readable(*made)
+    found = readings._sums(stack, 0.01)
+    monkeypatch.setattr(weighing, "readable", lambda *_: False)
+    right = readings._sums(stack, 0.01)
+    assert found.keys() == right.keys() and len(found) == (11 if unit is None else 15)
+    for name, value in right.items():
+        assert float(found[name]) == pytest.approx(float(value), rel=2e-5, abs=2e-6), name
+    parts, push = weighing.sums(made, unit or 1.0, 0.01)[1], (made[1] * made[3]).relu()
+    part = push / push.sum(dim=1, keepdim=True).clamp(min=1e-30)
+    assert torch.allclose(parts, part.sum(dim=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("out", [0.0, 0.4])
+def test_the_weights_of_a_softmax_are_recognised_and_others_are_not(out):
+    queries, candidates, factor = 33, 50, 3.0
+    score, _, _, negative = arrays(queries, candidates, out=out)
+    positive = torch.zeros_like(negative)
+    positive[torch.arange(queries), torch.arange(queries)] = True
+    negative &= ~positive
+    if not out:
+        negative = ~positive
+    softmax = (factor * score).masked_fill(~(positive | negative), -math.inf).softmax(dim=1)
+    weight = 0.125 * (softmax - positive.float())
+    form = weighing.form((score, weight, positive, negative), factor)
+    assert form.total / form.size == pytest.approx(0.125, rel=1e-5)
+    assert form.error < 1e-5 * form.size and form.missing < 1e-5
+    assert form.out == int((~(positive | negative)).sum())
+    weight[20, 3] += 0.125
+    assert weighing.form((score, weight, positive, negative), factor).error > 1e-3 * form.size
+    two = positive.clone()
+    two[7, 9] = True
+    assert weighing.form((score, weight, two, negative & ~two), factor).missing > 0.9
+
+
+def test_numbers_that_are_not_finite_are_seen():
+    for place in (0, 1):
+        made = [each.clone() for each in arrays(9, 40)]
+        made[place][4, 39] = math.nan
+        assert math.isnan(weighing.sums(tuple(made), 1.0, 0.01)[0]["sum"])
+
+
+def test_what_the_kernel_cannot_read_is_left_to_pytorch():
+    made = arrays(8, 12)
+    assert not weighing.readable(made[0].double(), *made[1:])
+    assert not weighing.readable(made[0].T, *(each.T.contiguous() for each in made[1:]))
+    assert not weighing.readable(made[0][:4], *made[1:])
