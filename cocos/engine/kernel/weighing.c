@@ -112,8 +112,9 @@ void cocos_weighing(const weighing *w) {
             heavy += one_where(scaled > limit);
             store(w->part + j, load(w->part + j) + scaled * times);
         }
+        const double unknown = 0 * total(weights); /* NaN where a weight is not finite; the comparisons above drop it */
         const double results[] = {
-            total(heavy),     whole > 0,      (whole > 0) * part, (whole > 0) * exp(log(least) - total(surprise) * part),
+            total(heavy),     whole > 0,      (whole > 0) * part + unknown, (whole > 0) * exp(log(least) - total(surprise) * part) + unknown,
             total(pulled),    total(pushed),  total(positives),   total(negatives),
             total(nonzero),   total(scores) + total(weights),     !(largest(of_unit) > (float)w->eps),
             total(near_size), total(away_size), total(above),
