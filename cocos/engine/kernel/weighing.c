@@ -113,11 +113,11 @@ void cocos_weighing(const weighing *w) {
             store(w->part + j, load(w->part + j) + scaled * times);
         }
         const double unknown = 0 * total(weights); /* NaN where a weight is not finite; the comparisons above drop it */
+        const double entropy = log(least) - total(surprise) * part;
         const double results[] = {
-            total(heavy),     whole > 0,      (whole > 0) * part + unknown, (whole > 0) * exp(log(least) - total(surprise) * part) + unknown,
-            total(pulled),    total(pushed),  total(positives),   total(negatives),
-            total(nonzero),   total(scores) + total(weights),     !(largest(of_unit) > (float)w->eps),
-            total(near_size), total(away_size), total(above),
+            total(heavy), whole > 0, (whole > 0) * part + unknown, (whole > 0) * exp(entropy) + unknown,
+            total(pulled), total(pushed), total(positives), total(negatives), total(nonzero),
+            total(scores) + total(weights), !(largest(of_unit) > (float)w->eps), total(near_size), total(away_size), total(above),
         };
         for (size_t k = 0; k < sizeof results / sizeof *results; k++) w->found[k] += results[k];
     }
