@@ -187,6 +187,15 @@ def test_what_halves_leave_is_measured_over_all_rows(halves):
 
 
 @tiled
+def test_exacting_readers_and_those_beside_them_are_shown_the_smaller_error(halves):
+    view = engine.view(some(60, 60, 64))
+    plain, listed = Threshold(view), Threshold(view, listed=[(torch.zeros(60),) * 2] * 2)
+    assert fused.deep(view, listed) == 64 and view.bound(deep=64) <= view.bound(deep=fused.deep(view, plain))
+    for several, tiles in (([plain], 1), ([listed], 0), ([plain, listed], 0)):
+        assert fused.Pass(view, several).struct.halves == tiles
+
+
+@tiled
 @pytest.mark.parametrize("name", ["ntxent", "triplet", "siglip", "ce_softmax", "ce_nm", "smoothap", "snm"])
 def test_counts_of_halves_are_those_of_float32(name, halves, monkeypatch):
     generator = torch.Generator().manual_seed(3)
