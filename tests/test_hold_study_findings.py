@@ -61,6 +61,9 @@ def test_planted_differences_are_found(found):
         "number": 8,
     })
     assert found["by"]["late_grid"]["width"]["8"]["mean"] == pytest.approx(2.1)
+    assert found["clustered"]["late_grid"]["groups"] == 3 and found["clustered"]["late_grid"]["mean"] == pytest.approx(
+        2
+    )
     assert found["regret"]["grid"]["mean"] == pytest.approx(0, abs=1e-9) and found["regret"]["grid"]["trainings"] == 21
     assert (
         found["regret"]["0.05"]["mean"] == pytest.approx(4 * math.log(3) ** 2)

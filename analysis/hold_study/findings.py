@@ -129,6 +129,14 @@ def _split(cells: Sequence[Found], first: str, second: str) -> Found:
     return made
 
 
+def _clustered(cells: Sequence[Found], first: str, second: str) -> Found:
+    """The mean difference with an interval that takes the cells of a data set to depend on each other."""
+    values = minus(cells, first, second)
+    groups = [DATA.index(cell["data"]) for cell in cells]
+    found = paired(values, np.zeros(len(values)), level=BETWEEN, groups=groups)
+    return {key: getattr(found, key) for key in ("mean", "low", "high", "groups")}
+
+
 def _edges(cells: Sequence[Found]) -> Found:
     """How often the smallest or the largest candidate was chosen: rates of each arm, temperatures of the grid."""
     made = {}
@@ -189,13 +197,20 @@ def factorial(rows: pd.DataFrame) -> Found:
 
 
 def _held(cells: Sequence[Found]) -> Found:
-    """Effective numbers at the end against the target, and temperatures, of the arm that is held late and of 0.15."""
+    """Effective numbers at the end against the target, and temperatures, of held late, the constant and the search."""
     made: Found = {}
-    for name in ("late", f"{START:g}"):
+    for name in ("late", f"{START:g}", "grid"):
         ratio = [cell["arms"][name]["effective"] / cell["target"] for cell in cells]
         heat = [cell["arms"][name]["temperature"] for cell in cells]
         made[name] = {"least": min(ratio), "most": max(ratio), "coldest": min(heat), "warmest": max(heat)}
     return made
+
+
+def _furthest(cells: Sequence[Found], first: str, second: str) -> Found:
+    """The cells with the smallest and the largest difference of two choices."""
+    values = minus(cells, first, second)
+    return {name: {"value": values[place], "cell": cells[place]["cell"]}
+            for name, place in (("least", int(np.argmin(values))), ("most", int(np.argmax(values))))}  # fmt: skip
 
 
 def computed(cells: xr.Dataset, crossed: xr.Dataset) -> Found:
@@ -215,6 +230,8 @@ def computed(cells: xr.Dataset, crossed: xr.Dataset) -> Found:
         "cells": made,
         "tests": tests(made),
         "differences": {name: interval(minus(made, *pair)) for name, pair in pairs.items()},
+        "clustered": {name: _clustered(made, *pairs[name]) for name in ("late_grid", "late_constant")},
+        "furthest": {name: _furthest(made, *pair) for name, pair in pairs.items()},
         "by": {name: _split(made, *pairs[name]) for name in ("late_grid", "late_constant")},
         "regret": _regret(made),
         "edges": _edges(made),

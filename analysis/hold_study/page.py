@@ -68,18 +68,6 @@ def _percent(one: Found) -> str:
     return f"{value:.0f} % [{low:.0f}, {high:.0f}]"
 
 
-FORMATS = {
-    "difference": said,
-    "p": _p,
-    "text": str,
-    "whole": lambda value: f"{value:,.0f}",
-    "one": lambda value: f"{value:.1f}",
-    "signed": lambda value: f"{value:+.1f}",
-    "plain": lambda value: f"{value:g}",
-    "percent": _percent,
-}
-
-
 def _tests(found: Found) -> str:
     rows = []
     for name, words in (("h1", "H1: held late minus the validated grid"), ("h2", "H2: held late minus the constant")):
@@ -154,6 +142,20 @@ def _crossed(found: Found) -> str:
     head = ["data", "among negatives (effective number)", *(f"weight {each:g}" for each in plan.FACTORS)]
     return markdown(head, rows)
 
+
+FORMATS = {
+    "difference": said,
+    "p": _p,
+    "text": str,
+    "whole": lambda value: f"{value:,.0f}",
+    "one": lambda value: f"{value:.1f}",
+    "signed": lambda value: f"{value:+.1f}",
+    "plain": lambda value: f"{value:g}",
+    "percent": _percent,
+    "two": lambda value: f"{value:.2g}",
+    "cell": _cell,
+    "either": lambda values: " or ".join(f"{value:g}" for value in sorted(set(values))),
+}
 
 TABLES = {"tests": _tests, "regret": _regret, "by": _by, "cells": _cells, "factorial": _factorial, "crossed": _crossed}
 

@@ -113,14 +113,14 @@ def again(part: str, number: int) -> tuple[list[str], int, str]:
 
 
 def dataset_of(stack: Stack, found: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Numbers of the arms of a stack, (arms,), and the temperatures that were set, (arms, settings)."""
+    """Numbers of the arms of a stack, (arms,), and of cells the temperatures that were set, (arms, settings)."""
     made = {name: np.array(found[name], dtype=np.float64) for name in LABELS}
     every = round(1 / EVERY)
     path = np.full((len(stack.arms), every), np.nan)
     for place, arm in enumerate(stack.arms):
         own, first = found["settings"].get(arm.kind, []), round(AFTER.get(arm.kind, 0) * every)
         path[place, first : first + len(own)] = own
-    return made | {"path": path}
+    return made | ({"path": path} if stack.part == "cells" else {})
 
 
 def dataset(part: str, rows: dict[str, dict]) -> xr.Dataset:
