@@ -7,13 +7,14 @@ holding may be worse.
 """
 
 import json
-import textwrap
 from pathlib import Path
 
 import numpy as np
 import seaborn as sns
 import xarray as xr
 from matplotlib.lines import Line2D
+
+from cocos.plots import wording
 
 STUDY = Path(__file__).parent / "hold_study"
 PUBLISHED = "none; the effective number has not been held by a schedule before"
@@ -154,4 +155,4 @@ def draw(parts, figure):
         Line2D([], [], color="black", linewidth=0.8, linestyle=(0, (4, 3)), label="margin of the test"),
     ]  # fmt: skip
     figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, columnspacing=1.2)
-    figure.suptitle(textwrap.fill(title(parts), 92))
+    figure.suptitle(wording.wrapped(title(parts), 92))

@@ -6,8 +6,6 @@ over five seeds at the learning rate that is best on validation items. A ring ma
 one.
 """
 
-import textwrap
-
 import numpy as np
 import seaborn as sns
 import xarray as xr
@@ -15,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from analysis.hold_study.plan import FACTORS
+from cocos.plots import wording
 from hold_cells import STUDY, findings
 
 PUBLISHED = "none; Wang & Liu 2021, arXiv:2012.09740, vary one temperature"
@@ -103,4 +102,4 @@ def draw(parts, figure):
                           label="both the same: NT-Xent"))  # fmt: skip
     figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False,
                   title="temperature of the query weight")  # fmt: skip
-    figure.suptitle(textwrap.fill(title(parts), 92))
+    figure.suptitle(wording.wrapped(title(parts), 92))
