@@ -171,15 +171,13 @@ def faults(figure):
 
 @pytest.mark.parametrize("kind", DRAWN)
 def test_text_has_room(kind, files, tmp_path, monkeypatch):
-    """What a command draws is drawn in every width; the last of them is written."""
-    drawn, panels, save = {}, saving.save_panels, saving.save
+    """What a command draws is drawn in every width, and looked at where it would be written."""
+    drawn, panels = {}, saving.save_panels
 
     def in_every_width(plots, path, **options):
         for width in WIDTHS:
-            written = save if width is WIDTHS[-1] else lambda figure, path, about: path
-            keep = lambda figure, *rest, w=width, s=written: drawn.update({w: [*faults(figure)]}) or s(figure, *rest)  # noqa: E731
             with monkeypatch.context() as patch:
-                patch.setattr(saving, "save", keep)
+                patch.setattr(saving, "save", lambda figure, *_, w=width: drawn.update({w: [*faults(figure)]}) or path)
                 panels(plots, path, **options | {"width": width})
         return path
 
@@ -188,10 +186,8 @@ def test_text_has_room(kind, files, tmp_path, monkeypatch):
     for word in DRAWN[kind]:
         named = files.get(word, word)
         typed += map(str, named) if isinstance(named, list) else [str(named)]
-    out = tmp_path / "drawn.png"
-    done = CliRunner().invoke(app, [*typed, "--out", str(out)])
+    done = CliRunner().invoke(app, [*typed, "--out", str(tmp_path / "drawn.png")])
     assert done.exit_code == 0, done.stderr
-    assert out.stat().st_size > 1000
     assert drawn == dict.fromkeys(WIDTHS, [])
 
 

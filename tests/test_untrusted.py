@@ -44,6 +44,8 @@ OWN = (
     "reports/formulas.py",
 )
 SOURCES = {path.relative_to(HOUSE).as_posix(): path.read_text("utf-8") for path in sorted(HOUSE.rglob("*.py"))}
+# A name, and what is called on it anywhere in the package.
+CALLED = {pair for source in SOURCES.values() for pair in re.findall(r"\b(\w+)\.(\w+)\(", source)}
 
 
 def ways(node, source):
@@ -51,7 +53,7 @@ def ways(node, source):
     if node.func.attr != "compile":
         return {node.func.attr}
     assigned = re.search(r"(\w+)\s*=\s*re\.compile\(", source.splitlines()[node.lineno - 1])
-    return {way for each in SOURCES.values() for way in re.findall(rf"\b{assigned[1]}\.(\w+)\(", each)} & CALLS
+    return {way for name, way in CALLED if name == assigned[1]} & CALLS
 
 
 def patterns():

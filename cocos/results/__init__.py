@@ -1,7 +1,6 @@
 """Tensors become Datasets here, and only here: dims, units, long names, provenance; summaries, saving, opening."""
 
 import hashlib
-import io
 import json
 import math
 import os
@@ -426,10 +425,10 @@ def open(path: Path) -> xr.Dataset:
         return sound(path, of_history(records.read(path)))
     image = _image(path)
     try:
-        from cocos.base import hdf5  # loads h5py
+        from cocos.base import hdf5  # loads h5py and h5netcdf
 
         hdf5.check(image)
-        with xr.open_dataset(io.BytesIO(image), engine="h5netcdf", phony_dims="access") as data:
+        with hdf5.opened(image) as data:
             found = data.load()
     except Exception as error:  # h5py, h5netcdf and xarray each have their own for each kind of damage
         reason = str(error).partition("\n")[0][:120] or type(error).__name__
