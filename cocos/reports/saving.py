@@ -222,7 +222,7 @@ def finish(figure: Figure) -> None:
     _settle(figure, said, LAYOUT_ROUNDS)
     for ax in figure.axes:
         part_labels(ax)
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)  # "none" would leave one, with which each file is drawn twice
 
 
 def _settle(figure: Figure, said: Mapping[Text, str], rounds: int) -> None:
