@@ -82,8 +82,7 @@ def test_captions_count_images_and_not_their_copies():
     assert float(kept["contributing"].sel(direction="c2q").mean()) == pytest.approx(10.7)
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("loss", "structure"), [(LOSSES[k % 8], list(STRUCTURES)[k % 5]) for k in range(0, 40, 2)])
 def test_which_side_is_the_query_changes_nothing(structure, loss):
     embeddings = of(structure)
     for more in ({}, {"n90": True}, {"copies": "keep"}, {"same_group": "negative"}, {"batch_size": "all"}):

@@ -45,22 +45,21 @@ def reduced(pairs, kept):
 def test_a_loss_of_some_negatives_is_the_loss_of_the_reduced_pairs(name):
     inner = losses.load(name)
     for regime in REGIMES:
-        for seed in range(3):
+        for seed in range(2):  # the queries of odd ones have one positive
             pairs = regimes.build(regime, inner.metric, seed)
+            choice = {losses.semi_hard(inner): between(pairs, float("inf"))}
             for k in (1, 3):
                 top, drawn = losses.top_k(inner, k), losses.random_k(inner, k, seed)
-                choice = {top: hardest(pairs, k), drawn: drawn.negatives(pairs)}
+                choice |= {top: hardest(pairs, k), drawn: drawn.negatives(pairs)}
                 choice[losses.skip_k(inner, k)] = pairs.negative & ~hardest(pairs, k)
-                choice[losses.semi_hard(inner)] = between(pairs, float("inf"))
                 choice[losses.semi_hard(inner, 0.3 * k)] = between(pairs, 0.3 * k)
-                for loss, kept in choice.items():
-                    small = reduced(pairs, kept)
-                    assert torch.equal(loss(pairs), inner(small)), (regime, seed, k)
-                    assert torch.equal(weights.of(loss, pairs), weights.of(inner, small))
-                    assert torch.equal(loss.unit(pairs), inner.unit(small))
-                    assert not weights.of(loss, pairs)[pairs.negative & ~kept].any()
-                    found = weights.of(loss, pairs)
-                    assert torch.equal(weights.unit(loss, found, pairs), weights.unit(inner, found, small))
+            for loss, kept in choice.items():
+                small, found = reduced(pairs, kept), weights.of(loss, pairs)
+                assert torch.equal(loss(pairs), inner(small)), (regime, seed, loss)
+                assert torch.equal(found, weights.of(inner, small))
+                assert torch.equal(loss.unit(pairs), inner.unit(small))
+                assert not found[pairs.negative & ~kept].any()
+                assert torch.equal(weights.unit(loss, found, pairs), weights.unit(inner, found, small))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -130,6 +130,7 @@ def test_a_strangers_text_stays_text(hostile):
     assert text.count("<script") == 3 and text.count("</script>") == 3
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_results_and_two_models_have_a_page(tmp_path, compared):
     first, second = rows(noise=2.0), rows(noise=0.1)
     assert [page._kind_of(data) for _, data in compared.results] == ["diff", "count", "count"]
@@ -299,6 +300,7 @@ def test_another_temperature_and_batch_size_are_those_of_the_measure(tmp_path):
     assert changes[1:6] == ["as it is", "temperature 0.025", "temperature 0.1", "batch size 16", "batch size 64"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_each_command_of_the_page_prints_what_its_section_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, noise in (("one", 0.4), ("two", 1.5)):
@@ -325,6 +327,7 @@ def test_advice_names_the_file_as_it_is_typed():
     assert not page._typed_path({"checkpoint_path": "one.pt\ntwo.pt"})
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_two_results_of_one_kind_are_compared_and_findings_name_theirs():
     several = [cocos.losses.load("ntxent", {"temperature": temperature}) for temperature in (0.1, 20.0)]
     counted = [measures.count(rows(number=200, noise=0.8), each, batch_size=64) for each in several]
@@ -341,6 +344,7 @@ def test_two_results_of_one_kind_are_compared_and_findings_name_theirs():
     assert not any("_" in row for row in rows_of)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_name_of_a_file_keeps_its_letters_in_the_verdict():
     states = [rows(noise=0.2, number=60), rows(noise=0.2, number=60)]
     states[1] = cocos.Embeddings(states[1].query + 30, states[1].candidate + 30)
@@ -375,6 +379,7 @@ def test_other_kinds_of_embeddings_have_all_sections(made, loss, absent):
     assert {"how-many", "how-unequal", "what-if", "suspects", "queries", "retrieval"} - shown == absent
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_finding_on_a_filter_that_nobody_asked_for_is_a_remark():
     made = rows(noise=3.0)
     shown = cocos.report(made, batch_size=32)

@@ -308,10 +308,9 @@ ATTRIBUTES = {
 }
 
 
-@pytest.mark.parametrize("name", ["count_seed0.nc", "run.nc"])
 @pytest.mark.parametrize("attack", ATTRIBUTES)
-def test_attributes_are_of_their_kind(copied, name, attack):
-    path = copied(name)
+def test_attributes_are_of_their_kind(copied, attack):
+    path = copied("run.nc")
     with h5py.File(path, "a") as file:
         for key, value in ATTRIBUTES[attack].items():
             file.attrs[key] = value

@@ -439,13 +439,13 @@ def _pairs(chosen, plane: _Plane, corners: Tensor, coordinates: Tensor) -> Pairs
     curves = isinstance(chosen, CurveSoftmax)
     if chosen.metric in scores.NORMALISED_SIDES:
         query = torch.where((query == 0).all(dim=1, keepdim=True), query.new_tensor(1e-9), query)
-    if curves and chosen.metric == "manhattan":
+    if chosen.metric == "euclidean":  # the distance of a point to itself has no gradient
+        score = -(query[:, None] - corners).square().sum(dim=2).clamp(min=1e-300).sqrt()
+    elif curves and chosen.metric == "manhattan":
         score = -(query[:, None] - corners).abs().sum(dim=2)
     else:
         score = scores.METRICS[chosen.metric](query, corners)
         score = score - 1 if curves and chosen.metric == "cosine" else score
-    if chosen.metric == "euclidean":  # the distance of a point to itself has no gradient
-        score = -(query[:, None] - corners).square().sum(dim=2).clamp(min=1e-300).sqrt()
     positive = torch.zeros_like(score, dtype=torch.bool)
     positive[:, 0] = True
     blank = Pairs(score.detach(), positive, None, torch.arange(len(corners)), None, scores.length(corners))
