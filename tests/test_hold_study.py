@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import normalize
+from typer.testing import CliRunner
 
 import cocos
 from analysis.hold_study import plan, probe, runner, tasks, training
-from cocos import Embeddings, Pairs, losses, measures
+from analysis.hold_study.__main__ import app
+from cocos import Embeddings, Pairs, losses, measures, results
 
 STEPS, RATE = 20, 0.006
 
@@ -173,3 +175,22 @@ def test_a_table_has_a_row_for_each_training(brief, monkeypatch):
     assert np.isnan(late[:4]).all() and np.isfinite(late[4:]).all() and np.isfinite(early).all()
     assert once[4] == late[4] and np.isfinite(once).sum() == 1
     assert table["rsum"].values.tolist() == found["rsum"] and table["start"].values[:7].tolist() == list(plan.GRID)
+
+
+def test_a_run_that_is_repeated_says_what_differs(brief, monkeypatch):
+    run = CliRunner()
+    for given, sentence in (
+        (["again", "nothing"], "part 'nothing' is unknown"),
+        (["again", "cells", "--run", "360"], "0 to 359"),
+    ):
+        done = run.invoke(app, given)
+        assert done.exit_code == 2 and sentence in done.stderr and done.stderr.count("\n") == 1
+    kept = results.open(runner.RESULTS / "cells.nc").isel(run=slice(0, 10))
+    path = kept["path"].values
+    same = {name: kept[name].values.tolist() for name in runner.LABELS}
+    same["settings"] = {"late": path[7, 4:].tolist(), "early": path[8].tolist(), "once": [float(path[9, 4])]}
+    for change, code in ((0.0, 0), (1e-12, 1)):
+        other = same | {"rsum": [same["rsum"][0] + change, *same["rsum"][1:]]}
+        monkeypatch.setattr(runner, "row", lambda stack, found=other: found)
+        done = run.invoke(app, ["again", "cells", "--run", "0"])
+        assert done.exit_code == code and f"{140 - code} of 140 numbers are the same" in done.stdout

@@ -426,8 +426,9 @@ class Monitor:
         repeated = calls.repeated(inputs) if repeated is None else repeated
         run |= {} if repeated is None else {"repeated_inputs": int(repeated)}
         run |= self._unreached.numbers() if self._unreached is not None else {}
-        held = HELD.get(self._module) if self._named is None else None
-        run |= numbers() if held is not None and (numbers := held()) is not None else {}
+        known = HELD.get(self._module) if self._named is None else None
+        held = known() if known is not None else None
+        run |= held() if held is not None else {}
         by_width = [[queues.aged(each, call.ages) for each in seen] for seen in by_width]
         ranked = self._ranked is None or call.number - self._ranked >= RANK_CALLS
         self._ranked = call.number if ranked else self._ranked
