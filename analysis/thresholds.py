@@ -54,4 +54,4 @@ def agrees(parts):
 
 def draw(parts, figure):
     """Draw one panel."""
-    plots.thresholds(parts["train"], ax=figure.subplots()).set_title(title(parts), fontsize="medium")
+    plots.thresholds(parts["train"], ax=figure.subplots()).title.set_text(title(parts))

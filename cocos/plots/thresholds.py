@@ -8,12 +8,21 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
-from cocos.plots.labels import SIDE_LENGTH, below, logarithmic, palette, series, tiny_points
+from cocos.plots.labels import SIDE_LENGTH, below, logarithmic, palette, series, small_points, tiny_points
 from cocos.plots.wording import between, listed, percent, plain
 
 # Bottom and height of the three strips, as fractions of the axes.
-STRIPS = ((0.56, 0.44), (0.29, 0.22), (0.0, 0.24))
+STRIPS = ((0.62, 0.38), (0.32, 0.19), (0.0, 0.21))
+# Names of the strips, above them.
+STRIP_NAMES = (
+    "candidates per query (logarithmic, linear below 1)",
+    "queries without a candidate, or a positive (%)",
+    "precision and recall over all pairs (%)",
+)
+# Inches of the figure for each tick of the axis of cut-offs.
+TICK_INCHES = 0.7
 DIRECTION_STYLES = ("-", "--")
 # Width of the name of a cut-off, as a fraction of the axis.
 NAME_WIDTH = 0.02
@@ -49,15 +58,16 @@ def thresholds(
     handles += _meanings(single)
     top = max(10.0, *(float(each["level_returned"].max()) for each in every))
     logarithmic(many, top)
-    many.set(ylabel="candidates per query\n(log, linear below 1)", ylim=(-0.1, 8 * top))
-    idle.set(ylabel="queries that\nget none (%)", ylim=(-3, 103), yticks=[0, 50, 100])
+    many.set(ylim=(-0.1, 8 * top))
+    idle.set(ylim=(-3, 103), yticks=[0, 50, 100])
     whole.set(
-        ylabel="precision and\nrecall (%)",
         ylim=(-3, 103),
         yticks=[0, 50, 100],
-        xlabel="cut-off: cosine (in parentheses: Euclidean distance)",
+        xlabel="cut-off: cosine (Euclidean distance)",
     )
-    for strip in strips:
+    for strip, name in zip(strips, STRIP_NAMES, strict=True):
+        strip.set_title(name, loc="left", fontsize="small", pad=2)
+        strip.xaxis.set_major_locator(MaxNLocator(int(ax.figure.get_size_inches()[0] / TICK_INCHES)))
         strip.minorticks_off()
         strip.spines[["top", "right"]].set_visible(False)
         strip.set_xlim(*ends)
@@ -72,7 +82,7 @@ def thresholds(
     known = np.concatenate([np.stack([each["level"], each["level_distance"]]) for each in every], axis=1)
     distance = np.interp(ticks, *known[:, known[0].argsort()])
     whole.set_xticks(ticks, [f"{tick:.2g}\n({far:.2f})" for tick, far in zip(ticks, distance, strict=True)])
-    ax.set_title(title(every[0]) if single else title_of(several), fontsize="medium")
+    ax.set_title(title(every[0]) if single else title_of(several), fontsize="medium", pad=2 * small_points())
     below(ax, lines=4, handles=handles, ncols=3)
     return ax
 
