@@ -17,6 +17,8 @@ from cocos.plots.wording import plain
 SHARE_DECADES = 4
 # Grey level of negatives that do not contribute, colour of pairs that take no part, grey level of the margins.
 NOT_ABOVE_GREY, NO_PART_COLOUR, MARGIN_GREY = "0.88", "white", "0.35"
+# Smallest part of the rows whose number of idle queries is written beside them.
+NAMED_IDLE = 0.2
 # Upper end of the margin above the map, over its height; size of the mark of a positive, over that of its cell.
 TOP, CELL_PART = 0.12, 0.5
 COLUMN_ORDER = {"hardness": "the most pushed first", "batch": "in the order of the batch", "group": "by group"}
@@ -96,7 +98,7 @@ def _margins(dataset: xr.Dataset, ax: Axes) -> None:
         each.tick_params(labelsize=tiny_points())
         each.spines[["top", "right", "left" if axis == "y" else "bottom"]].set_visible(False)
     idle = int((counts == 0).sum())
-    if idle and dataset.attrs["order"] == "hardness":
+    if idle >= NAMED_IDLE * len(counts) and idle and dataset.attrs["order"] == "hardness":
         right.text(0.3, (len(counts) - idle + len(counts)) / 2, f"{idle} idle", rotation=90, va="center", ha="left",
                    transform=right.get_yaxis_transform(), fontsize=tiny_points())  # fmt: skip
 
