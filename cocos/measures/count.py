@@ -98,7 +98,7 @@ def count(
             that is larger.
         until: end when the 95 % interval of the mean, over batches, is that wide or narrower, in all directions.
         keep: folder that keeps the pieces counted so far; the same count goes on from there after it was killed.
-        queries: count so many queries of each direction, drawn by the seed, against all candidates, and no batches.
+        queries: count this many queries of each direction, drawn by the seed, against all candidates, and no batches.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:

@@ -309,10 +309,10 @@ def _written(name: str, value: Any) -> str:
 
 # Ways of which a spelling has one at most, with the meaning of their number.
 WAYS = {
-    "cached": "gradient caching in chunks of so many rows",
-    "chunks": "chunks of so many queries, each against all candidates",
-    "ranks": "so many processes, whose gradients are averaged",
-    "accumulate": "so many mini-batches, whose gradients are averaged",
+    "cached": "gradient caching in chunks of this many rows",
+    "chunks": "chunks of this many queries, each against all candidates",
+    "ranks": "this many processes, whose gradients are averaged",
+    "accumulate": "this many mini-batches, whose gradients are averaged",
 }
 # Other options of a spelling: the field of `Way`, and its values. `gather` and `loss` are of `ranks`: what processes
 # gather, with or without its gradient, and of which queries each computes the loss.

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from cocos import results
 from cocos.counting import findings
 from cocos.measures.count import bins, histogram
-from cocos.plots.labels import below, palette, series, tiny_points
+from cocos.plots.labels import below, palette, series, small_points, tiny_points
 from cocos.plots.wording import between, number, percent, plain
 
 # Grey level of the bars of idle queries.
@@ -63,15 +63,16 @@ def count(
                 _row(ax, part.sel(direction=name), upper, base, height, colours[d], HATCHES[d % 2])
     last, most = -ROW_HEIGHT * (len(found) - 1), max(float(each["negatives"].max()) for each in several.values())
     ticks = _ticks(upper, most, joined)
-    narrow = 45 * ax.figure.get_size_inches()[0] / len(upper) < 6 * max(map(len, ticks[1:]))  # points, roughly
+    wide, letter = ax.figure.get_size_inches()[0], 0.62 * small_points() / 0.83  # inches, and points roughly
+    named = len(several) > 1 or wide >= NAMED_INCHES  # the title of a narrow one says it
+    narrow = (45 if named else 58) * wide / len(upper) < letter * max(map(len, ticks[1:]))
     slanted = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if narrow else {}
     ax.set_xticks(np.arange(len(upper)), ticks, **slanted)
     rows = []
     for name, each in several.items():
         held = [f"{float(one['negatives'].mean()):.0f}" for one in results.sides(each).values()]
         rows.append(f"{name}, {plain(each.attrs['sample'])}\n{' / '.join(dict.fromkeys(held))} negatives")
-    if len(rows) == 1 and ax.figure.get_size_inches()[0] < NAMED_INCHES:
-        rows = [""]  # the title says it
+    rows = rows if named else [""]
     ax.set_yticks([-ROW_HEIGHT * row for row in range(len(found))], rows)
     ax.tick_params(axis="y", length=0)
     for tick, part in zip(ax.get_yticks(), found.values(), strict=True):
@@ -137,7 +138,7 @@ def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
 
 def size(datasets: Sequence[xr.Dataset]) -> tuple[float, float]:
     """Width and height of one panel in inches: a row for each Dataset."""
-    return 7.2, 2.2 + 1.05 * len(datasets)
+    return 7.2, 2.6 + 1.05 * len(datasets)
 
 
 def _row(ax: Axes, part: xr.Dataset, upper, base: float, height: float, colour, hatch: str) -> None:
@@ -149,7 +150,7 @@ def _row(ax: Axes, part: xr.Dataset, upper, base: float, height: float, colour, 
     )
     for place, (value, share) in enumerate(zip(values, part["part"].values, strict=True)):
         if not place or share >= LABELLED_PART:
-            said = f"{100 * share:.0f}" if place else percent(part["idle_fraction"])
+            said = f"{100 * share:.0f}" if place else percent(part["idle_fraction"]).replace("under ", "<")
             ax.annotate(said, (place, base + value), xytext=(0, 2 if height > 0 else -2), textcoords="offset points",
                         ha="center", va="bottom" if height > 0 else "top", fontsize=tiny_points() if place else "small",
                         color="0.45" if place else "0.1")  # fmt: skip

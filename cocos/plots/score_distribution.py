@@ -19,6 +19,8 @@ from cocos.plots.wording import listed, plain
 # Smallest number of queries whose percentiles are drawn.
 FEWEST_QUERIES = 40
 SPREAD_MEANING = "spread of neighbour k: deviation of its score between queries, in units of that within a query"
+# Width and height of one panel in inches.
+SIZE = (6.4, 5.4)
 # Height of the strip of the positives, as a fraction of the axes.
 STRIP_HEIGHT = 0.16
 # Width of the text beside the bar of a neighbour, as a fraction of the axis.
