@@ -36,7 +36,7 @@ SECTION = 2**20  # candidates of which one process makes the sums
 NUMBERS_AT_ONCE = 2**20  # of candidates that are in float64 at once: 8 MiB
 STREAMED_SCORES = 2**19  # scores of a tile: 4 MiB
 # Rows of a side up to which all of their numbers are shuffled to draw queries.
-MOST_SHUFFLED = 2**24
+MOST_SHUFFLED = 2**20
 # Kept candidates beyond which those that cannot count any more are given up.
 MOST_LISTED_CANDIDATES = 2**20
 # A logit this far below the largest adds nothing to a sum of exponentials in float64.
@@ -160,7 +160,12 @@ class Asking:
 
 def _factors(rows: Tensor, metric: str) -> Tensor:
     """Candidates as factors of the products, in float64."""
-    return unit(rows.double()) if "candidate" in NORMALISED_SIDES.get(metric, ()) else rows.double()
+    if "candidate" not in NORMALISED_SIDES.get(metric, ()):
+        return rows.double()
+    if rows.dtype == torch.float64:  # squares may leave its range
+        return unit(rows)
+    rows = rows.double()
+    return rows.div_(torch.linalg.vector_norm(rows, dim=1, keepdim=True))
 
 
 def _positives(stored: Stored, side: int, index: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
