@@ -134,6 +134,17 @@ def test_windows_are_a_shuffle_whose_parts_can_be_asked_for(number, window, size
     assert torch.equal(every[-1].query_index, every[4:][-1].query_index)
 
 
+def test_rows_of_a_run_are_scattered_over_their_window_and_runs_over_the_windows():
+    windows = Windows(64_000, 6_400, seed=0)
+    rows, edges = windows.rows(0, 0, 64_000), windows.edges(0)
+    assert windows.run == 100
+    beside = (rows[1:] // 100 == rows[:-1] // 100).float().mean()
+    assert beside < 0.03  # 1 / 64 by chance
+    first = (rows[: edges[1]] // 100).unique()
+    assert len(first) == 64
+    assert (first.diff() == 1).float().mean() < 0.3  # 1 / 10 by chance
+
+
 def test_the_rows_of_windows_are_drawn_evenly():
     """Of 200 seeds, each pair of rows shares a batch about as often as chance has it within runs of one row."""
     first = torch.stack([Windows(60, 20, seed).rows(0, 0, 10) for seed in range(400)])
