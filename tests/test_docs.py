@@ -28,7 +28,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 BY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ELSEWHERE = {"torchrun", "python3", "source", ".venv/bin/pip", "pre-commit"}  # lines that start other programs
-LONG = {"demo", "figures", "landscape", "dtp"}  # have tests of their own: here only their options are read
+LONG = {"demo", "figures", "landscape", "dtp", "report"}  # have tests of their own: here only their options are read
 
 
 def blocks(page, kind):

@@ -73,14 +73,17 @@ def assert_same(data, expected):
         assert found[name] == pytest.approx(value, abs=1e-9, nan_ok=True), name
 
 
-@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean", "squared_euclidean"])
-def test_all_pairs_of_a_labelled_set_are_what_a_loop_finds(metric):
-    embeddings = planted()
+@pytest.mark.parametrize(
+    ("metric", "classes"), [("cosine", 40), ("dot", 25), ("euclidean", 25), ("squared_euclidean", 25)]
+)
+def test_all_pairs_of_a_labelled_set_are_what_a_loop_finds(metric, classes):
+    embeddings = planted(classes)
     data = measures.verification(embeddings, metric=metric, resamples=0)
     score, target = compared(embeddings, metric)
     assert_same(data, slow(score, target))
-    assert (data.attrs["targets"], data.attrs["impostors"]) == (target.sum(), (~target).sum()) == (600, 28_080)
-    assert data.attrs["identities"] == 40 and data["low"].isnull().all()
+    number = (15 * classes, 18 * classes * (classes - 1))  # six rows each
+    assert (data.attrs["targets"], data.attrs["impostors"]) == (target.sum(), (~target).sum()) == number
+    assert data.attrs["identities"] == classes and data["low"].isnull().all()
 
 
 def test_scikit_learn_gives_the_same():
