@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import time
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -82,6 +83,19 @@ def test_results_as_cocos_writes_them_pass(made):
         assert results.open(path).sizes
     assert ended(["diff", str(made / "count_seed0.nc"), str(made / "count_seed1.nc")]).exit_code == 0
     assert ended(["run", str(made / "run.nc")]).exit_code == 0
+
+
+def test_a_small_result_takes_no_more_than_its_bytes_explain(made):
+    """As much memory as the largest one may have was taken at once: 2 GiB of addresses, which a limit may not give."""
+    path = made / "count_seed0.nc"
+    results.open(path)  # imports
+    tracemalloc.start()
+    try:
+        results.open(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 50_000_000
 
 
 def test_a_large_result_passes(tmp_path):

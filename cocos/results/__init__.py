@@ -440,7 +440,8 @@ def _image(path: Path) -> bytes:
     """Read the bytes of a result, so that those that are checked are those that are read."""
     try:
         with reading.stream(path) as stream:
-            image = stream.read(LARGEST + 1)
+            size = min(os.fstat(stream.fileno()).st_size, LARGEST)
+            image = stream.read(size + 1)  # memory for all that is asked for is taken at once
     except IsADirectoryError:
         raise InputError(f"{path} is a folder, expected a result of cocos, a file like count.nc") from None
     except FileNotFoundError:
