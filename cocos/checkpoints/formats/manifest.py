@@ -34,7 +34,7 @@ def recognises(file: File | Folder) -> bool:
     """A TOML file with a table `arrays`."""
     if not isinstance(file, File) or file.path.suffix != ".toml" or file.size > MAX_MANIFEST:
         return False
-    return bool(re.search(rb"^\s*\[arrays[.\]]", file.path.read_bytes(), re.MULTILINE))
+    return bool(re.search(rb"^[ \t]*\[arrays[.\]]", file.path.read_bytes(), re.MULTILINE))
 
 
 def _table(file: File) -> dict[str, Any]:
