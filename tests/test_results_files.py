@@ -395,3 +395,11 @@ def test_a_result_is_no_other_kind_of_file(tmp_path, made):
     ):
         with pytest.raises(InputError, match=sentence):
             results.open(tmp_path / f"{name}.nc")
+
+
+def test_texts_beyond_ascii_are_read_as_they_were_written(tmp_path):
+    """Settings of the warp are named by Greek letters."""
+    names = np.array(["warp, α = 2", "τ 0.05", "plain"])
+    runs = xr.Dataset({"R@1": ("run", [1.0, 2.0, 3.0], {"long_name": "R@1 über alle"})}, {"config": ("run", names)})
+    found = results.open(results.save(runs, tmp_path / "runs.nc"))
+    assert found["config"].values.tolist() == names.tolist() and found["R@1"].attrs["long_name"] == "R@1 über alle"

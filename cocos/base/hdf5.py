@@ -56,7 +56,10 @@ class _LookedUpOnce(h5py.File):
 @contextmanager
 def opened(image: bytes) -> Generator[xr.Dataset]:
     """The Dataset of a netCDF-4 file, whose arrays are read while it is open."""
-    with _LookedUpOnce(image) as file, h5netcdf.File(file, "r", phony_dims="access") as netcdf:
+    with (
+        _LookedUpOnce(image) as file,
+        h5netcdf.File(file, "r", phony_dims="access", decode_vlen_strings=True) as netcdf,
+    ):
         with xr.open_dataset(xr.backends.H5NetCDFStore(netcdf)) as data:
             yield data
 
