@@ -14,7 +14,7 @@ from cocos.reports import captions, figures
 FIGURES = [name for name in figures.names(facts.ROOT / "analysis") if name.startswith("study_")]
 # Names with digits that are no result: measures, tests, versions of papers, the range of rsum, the level of intervals.
 NAMES = re.compile(
-    r"R@\d+|\bP[123]\b|\d{4}\.\d{5}|\d{4}-\d\d-\d\d|\b20\d\d\b|0 to 600|95 %|eps 0\.01|python3|utf-8|"
+    r"R@\d+|HC3|\bP[123]\b|\d{4}\.\d{5}|\d{4}-\d\d-\d\d|\b20\d\d\b|0 to 600|95 %|eps 0\.01|python3|utf-8|"
     r"k1 nor k2 is 1| = 1 |all-MiniLM-L6-v2|\breject 5 %|above 1 % of|--run 417"
 )
 

@@ -135,7 +135,7 @@ def _tests(found: Found) -> str:
         ["P1: Spearman's ρ of count and test rsum, between settings of a loss", said(one["p1"], 2), _p(holm["p1"]),
          f"{said(other['p1'], 2)}, p = {_p(other['p1']['p'])}", f"against smooth curves p = {smooth}"],
         ["P2: curvature of test rsum in log N, points", _curvature(one["p2"]["fit"]), _p(holm["p2"]),
-         f"{_curvature(other['p2']['fit'])}, p = {_p(other['p2']['fit']['p'])}", f"robust errors (HC) p = {robust}"],
+         f"{_curvature(other['p2']['fit'])}, p = {_p(other['p2']['fit']['p'])}", f"robust errors (HC3) p = {robust}"],
         ["P3: hard minus random candidates at equal k, points", said(one["p3"]), _p(holm["p3"]),
          f"{said(other['p3'])}, p = {_p(other['p3']['p'])}",
          f"as many contributing, NT-Xent: {equal[0]} and {equal[1]}"],
@@ -158,7 +158,7 @@ def _arch(found: Found) -> str:
     number = found["again"]["apex"]
     looks: list[tuple[str, Callable[[Found, Found], str]]] = [
         ("curvature, registered", lambda one, _: f"{_curvature(one['p2']['fit'])}, p = {_p(one['p2']['fit']['p'])}"),
-        ("curvature, robust errors (HC)", lambda _, new: _tested(new["arch"]["hc3"])),
+        ("curvature, robust errors (HC3)", lambda _, new: _tested(new["arch"]["hc3"])),
         (f"slope up to {number}", lambda _, new: _tested(new["arch"]["two_lines"]["below"])),
         (f"slope beyond {number}", lambda _, new: _tested(new["arch"]["two_lines"]["above"])),
         ("one parabola for all losses against one cubic", lambda _, new: f"p = {_p(new['arch']['cubic'])}"),
