@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import shutil
 import subprocess
 import sys
@@ -102,8 +101,9 @@ def counted(folder: Path, work: Work) -> None:
 
 
 def _peak() -> int:
-    """Largest resident memory of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Largest resident memory of this program so far, in bytes; ru_maxrss would begin with that of its parent."""
+    lines = Path("/proc/self/status").read_text("utf-8").splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
 
 
 def measured(folder: Path, work: Work) -> dict:

@@ -41,6 +41,8 @@ MOST_SHUFFLED = 2**20
 MOST_LISTED_CANDIDATES = 2**20
 # A logit this far below the largest adds nothing to a sum of exponentials in float64.
 NO_TERM = -800.0
+# Lists of kept candidates beyond which they are put together.
+MOST_LISTS = 64
 # Nats by which a candidate may lie below the least logit that counts, and is kept: more than all rounding.
 SLACK = 1e-6
 
@@ -272,7 +274,8 @@ class _Softmax:
         so_far = torch.logaddexp(safe + power.sum(dim=1).log(), rest.log[some])
         least = torch.where(top > -torch.inf, so_far + self.least[some] - safe, torch.inf)
         query, column = (gap > least[:, None]).nonzero(as_tuple=True)
-        made.kept.append((query + some.start, gap[query, column] + safe[query]))
+        if len(query):  # an empty tensor of each tile would split the memory that tiles leave
+            made.kept.append((query + some.start, gap[query, column] + safe[query]))
         power[query, column] = 0
         whole, none = torch.zeros(3, len(self.asking), dtype=torch.float64), Rest.none(len(self.asking)).top
         sums = power.sum(dim=1), torch.linalg.vecdot(power, gap), torch.linalg.vecdot(power, power)
@@ -282,7 +285,8 @@ class _Softmax:
     def prune(self, made: StreamedSums) -> None:
         """Give up kept candidates that cannot count beside those that were seen by now."""
         assert made.rest is not None
-        query, logit = (torch.cat(each) for each in zip(*made.kept, strict=True))
+        none = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
+        query, logit = (torch.cat(each) for each in zip(*made.kept, none, strict=True))
         top = made.rest.top.scatter_reduce(0, query, logit, "amax")
         safe = torch.where(top > -torch.inf, top, 0)
         total = torch.zeros_like(top).index_add(0, query, (logit - safe[query]).exp())
@@ -431,7 +435,7 @@ def _section(asking: Asking, how: Any, section: slice) -> StreamedSums:
             range(section.start, section.stop, step),
         ):
             how.join(made, some)
-            if sum(len(query) for query, _ in made.kept) > MOST_LISTED_CANDIDATES:
+            if len(made.kept) > MOST_LISTS or sum(len(query) for query, _ in made.kept) > MOST_LISTED_CANDIDATES:
                 how.prune(made)
     if made.kept:
         how.prune(made)
