@@ -94,6 +94,8 @@ class SoftmaxReader:
         view = sums.of.view
         if any(noted is None for noted in sums.noted) or view.dtype == torch.float64:
             return False
+        if sums.of.deep is None and view.blocks > 1:  # PyTorch goes through the lists of a stack too slowly
+            return False
         doubts = [
             torch.stack([each[k].uncertain for each in found]).any(dim=0).nonzero().flatten() for k in view.directions
         ]
