@@ -5,6 +5,7 @@ import seaborn as sns
 from matplotlib.lines import Line2D
 
 from cocos import plots
+from cocos.plots.labels import beside, dark
 from cocos.plots.landscape import bar
 
 __all__ = ["behind", "draw", "kept"]
@@ -76,7 +77,7 @@ def draw(parts, labels, whole, figure):
     bar(above, list(maps), shrink=0.9)
     above.legend(handles=[Line2D([], [], label=label, **style) for label, style in SYMBOLS.items()], frameon=False,
                  loc="outside lower center", ncols=len(SYMBOLS))  # fmt: skip
-    ax, handles = below.subplots(), []
+    ax, handles, ends = below.subplots(), [], []
     seen = dict.fromkeys(ENDS, 0)
     for end in ENDS:
         for name, part in parts.items():
@@ -85,15 +86,28 @@ def draw(parts, labels, whole, figure):
             away, level = _along(part)
             colour, style = COLOURS[end], LINE_STYLES[seen[end] % len(LINE_STYLES)]
             if not seen[end]:
-                handles.append(Line2D([], [], linestyle="", label=f"{end}:"))
+                handles.append(Line2D([], [], color=colour, linewidth=1.6, label=end))
             seen[end] += 1
-            handles += ax.plot(away, 10.0**level, color=colour, linestyle=style, linewidth=1.6, label=labels[name])
+            ax.plot(away, 10.0**level, color=colour, linestyle=style, linewidth=1.6)
+            last = 10.0 ** np.interp(WINDOW[1], away, level)
+            if HEIGHTS[0] <= last <= HEIGHTS[1]:
+                ends.append((last, labels[name], colour))
+            else:  # it leaves the panel at the top or at the bottom
+                up = last > HEIGHTS[1]
+                edge, sign = HEIGHTS[int(up)], 1 if up else -1
+                there = away >= 0
+                leaves = np.interp(sign * np.log10(edge), sign * level[there], away[there])
+                ax.annotate(labels[name], (leaves, edge), xytext=(8, -8 * sign), textcoords="offset points",
+                            va="top" if up else "bottom", fontsize="small", color=dark(colour))  # fmt: skip
             if np.isfinite(rest := behind(part)):
                 ax.plot(rest, 10.0 ** np.interp(rest, away, level), "o", markersize=10, color="none",
                         markeredgecolor=colour, markeredgewidth=1.8, zorder=5)  # fmt: skip
     ax.axvline(0, color="0.6", linewidth=0.8)
     ax.set(xlim=WINDOW, ylim=HEIGHTS, yscale="log", ylabel="loss relative to that on the own proxy",
            xlabel="distance behind the own proxy (the other one is on the left)")  # fmt: skip
-    ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, handlelength=4.4,
-              title="circle: minimum found", title_fontsize="small")  # fmt: skip
+    ax.yaxis.set_major_formatter("{x:g}")
+    ring = Line2D([], [], linestyle="", marker="o", markersize=8, color="none", markeredgecolor="black",
+                  markeredgewidth=1.6, label="minimum found")  # fmt: skip
     sns.despine(ax=ax)
+    beside(ax, ends)
+    below.legend(handles=[*handles, ring], loc="outside lower center", frameon=False, ncols=len(handles) + 1)

@@ -3,15 +3,20 @@
 Each query is in a batch of 128 pairs; its fourteen largest shares are shown with their captions or images.
 """
 
+from matplotlib.patches import Patch
+
 from cocos import measures, plots
 from cocos.checkpoints.data import emoji_captions
 from cocos.commands import demo
+from cocos.plots.contributors import OTHERS_GREY
+from cocos.plots.labels import below, tiny_points
 from cocos.reports.captions import holds
 
 PUBLISHED = "none; requested by users"
 DIFFERS = "nothing published to compare with"
 INPUTS = tuple((demo.checkpoint().path,))
 SIZE, PRINTED = (7.0, 6.8), True
+ASKS = {"i2t": "image query", "t2i": "caption query"}
 ROWS = {"i2t": 58, "t2i": 11090}
 # Captions per image in the data.
 CAPTIONS = 5
@@ -36,6 +41,12 @@ def _held(part):
     return 100 * float(part["part"].where(part["contributes"] & ~part["positive"]).sum())
 
 
+def _cut(part):
+    """Percent of the push that a negative with the smallest share that contributes carries."""
+    one = part.isel(candidate=int(part["contributes"].values.argmax()))
+    return 100 * part.attrs["eps"] * float(one["part"] / one["share"])
+
+
 def title(parts):
     """The claim."""
     counts = " and ".join(f"{part.attrs['contributing']}" for part in parts.values())
@@ -46,14 +57,17 @@ def title(parts):
 def alt(parts):
     """One sentence."""
     shown = parts["i2t"].sizes["candidate"]
-    return f"Bars of the {shown} largest parts of the gradient of an image query and of a caption query."
+    return (
+        f"Bars of the {shown} largest parts of the gradient of an image query and of a caption query, with a dashed "
+        "line at the smallest that contributes."
+    )
 
 
 def agrees(parts):
     """Counts and parts of the push of the two queries."""
     told = [
         f"{name}: {part.attrs['contributing']} of {part.attrs['negatives']} negatives have a softmax probability above "
-        f"{part.attrs['eps']:g} and carry {_held(part):.0f} % of the push"
+        f"{part.attrs['eps']:g}, which is {_cut(part):.1f} % of the push, and carry {_held(part):.0f} % of it"
         for name, part in parts.items()
     ]
     even = all(abs(part.attrs["push"] - part.attrs["pull"]) < 1e-9 * part.attrs["push"] for part in parts.values())
@@ -69,7 +83,7 @@ def agrees(parts):
 def draw(parts, figure):
     """An image that asks above, a caption that asks below."""
     items = emoji_captions.load("train")
-    above, below = figure.subplots(2, 1)
+    above, below_it = figure.subplots(2, 1)
 
     def picture(row):
         return items.query.items[row].permute(1, 2, 0).numpy()
@@ -80,5 +94,20 @@ def draw(parts, figure):
         labels=lambda row: items.candidate.items[CAPTIONS * row],
         pictures=picture,
         query=items.candidate.items[ROWS["t2i"]],
-        ax=below,
+        ax=below_it,
     )
+    most = max(ax.get_xlim()[1] for ax in (above, below_it))
+    for ax, (name, part) in zip((above, below_it), parts.items(), strict=True):
+        ax.set_xticks(above.get_xticks())
+        ax.set_xlim(min(each.get_xlim()[0] for each in (above, below_it)), most)
+        counted, cut = f"{part.attrs['contributing']} of {part.attrs['negatives']}", _cut(part)
+        ax.title.set_text(
+            f"NT-Xent, {ASKS[name]}: {counted} negatives contribute, with {_held(part):.0f} % of the push"
+        )
+        ax.axvline(cut, color="black", linestyle="--", linewidth=0.9)
+        said = f"contributes from here: probability {100 * part.attrs['eps']:g} %,\n{cut:.1f} % of the push"
+        ax.annotate(said, (cut, int(part["contributes"].sum()) + 1), xytext=(24, 0), textcoords="offset points",
+                    va="center", fontsize=tiny_points(),
+                    arrowprops={"arrowstyle": "->", "linewidth": 0.8, "color": "black"})  # fmt: skip
+        handles = [*ax.get_legend().legend_handles, Patch(facecolor=OTHERS_GREY, label="all other negatives together")]
+        below(ax, handles=handles)

@@ -21,6 +21,7 @@ from cocos.counting.statistics import paired
 from cocos.embeddings import batches, scores
 from cocos.plots.labels import tiny_points
 from cocos.plots.replay import UNRESOLVED_GREY, forest
+from cocos.reports.captions import holds
 
 PUBLISHED = (
     "Veit & Wilber 2020, arXiv:2011.08824, Fig. 4 (left: precision and recall; right: lines of 1,000 queries, their "
@@ -48,6 +49,10 @@ BASE = "sampled_softmax"
 SHORT = {"ntxent": "both ways", "ce_nm": "mining", "ce_softmax": "cross-example"}
 SCALES = [5.0, 10.0, 20.0, 40.0]
 SEEDS, SEARCHED = [0, 1, 2, 3, 4], 3  # seeds, and those that the scale was searched with
+NEIGHBOURS = (10, 100)  # of a caption, in the title and the caption
+RESOLVED = "black"  # difference whose interval does not contain 0
+# Colours of the runs, none of which is that of a published difference.
+COLOURS = dict(zip(RUNS, (sns.color_palette("colorblind")[k] for k in (0, 2, 4, 3)), strict=True))
 LEVELS = np.linspace(0, 1, 201)  # of recall
 # Smallest recall that is drawn; below it, a few pairs decide the precision.
 FIRST_RECALL = 0.01
@@ -175,16 +180,10 @@ def _gain(parts, name, what, **chosen):
 def title(parts):
     """The claim."""
     gain = _gain(parts, "ce_softmax", "pr_auc")
-    better = "One threshold serves all queries better after cross-example softmax"
-    words = better if gain.low > 0 else "One threshold for all queries, cross-example minus sampled softmax"
-    found = {
-        f"{RUNS[name][0]}, {who}": _gain(parts, name, "recall", direction=way)
-        for name in SHORT
-        for way, who in (("t2i", "captions"), ("i2t", "images"))
-    }
-    clear = "; ".join(f"{label} {one.short()}" for label, one in found.items() if one.low > 0)
-    rises = f"a gain in R@1 is resolved only for {clear}" if clear else "no gain in R@1 is resolved"
-    return f"{words}: PR-AUC {gain.said('points')}; {rises}"
+    near, far = (_gain(parts, "ce_softmax", "spread", direction="t2i", k=k) for k in NEIGHBOURS)
+    together = holds(near.high < 0, f"scores of the {NEIGHBOURS[0]}th neighbours of captions draw together")
+    apart = holds(far.low > 0, f"those of the {NEIGHBOURS[1]}th apart")
+    return f"Cross-example softmax: PR-AUC {gain.mean:+.1f} points; {together}, {apart}"
 
 
 def alt(parts):
@@ -202,7 +201,7 @@ def agrees(parts):
         rows = [f"PR-AUC {_gain(parts, name, 'pr_auc').short()}"]
         for way, who in (("t2i", "captions"), ("i2t", "images")):
             rows.append(f"R@1 of {who} {_gain(parts, name, 'recall', direction=way).short()}")
-        for k in (10, 100):
+        for k in NEIGHBOURS:
             rows.append(f"spread of neighbour {k} {_gain(parts, name, 'spread', direction='t2i', k=k).short(3)}")
         told.append(f"{RUNS[name][0]}: {', '.join(rows)}")
     means = []
@@ -229,7 +228,7 @@ def draw(parts, figure):
     """Draw precision and recall, differences from sampled softmax, and scores of the k-th neighbours."""
     places = figure.add_gridspec(2, 2, width_ratios=(1, 1.1), height_ratios=(1, 1.25))
     left, middle, right = (figure.add_subplot(place) for place in (places[0, 0], places[:, 1], places[1, 0]))
-    test, colours = parts["test"], dict(zip(RUNS, sns.color_palette("colorblind"), strict=False))
+    test, colours = parts["test"], COLOURS
     for name, (label, _, _, line) in RUNS.items():
         seeds = test["precision"].sel(loss=name).transpose("run", "level")
         seeds = seeds.sel(level=slice(FIRST_RECALL, None))
@@ -245,11 +244,11 @@ def draw(parts, figure):
         sns.despine(ax=ax, left=ax is not left)
     entries = [Line2D([], [], color=colours[name], linestyle=line, linewidth=2, label=label)
                for name, (label, _, _, line) in RUNS.items()]  # fmt: skip
-    blue, orange = sns.color_palette("colorblind", 2)
+    orange = sns.color_palette("colorblind")[1]
     entries += [
-        Line2D([], [], color=blue, marker="o", markersize=5, linewidth=2.4, label="difference and 95 % interval"),
-        Line2D([], [], color=UNRESOLVED_GREY, marker="o", markersize=5, linewidth=2.4, label="it contains 0"),
-        Line2D([], [], linestyle="", marker="D", color="none", label="difference in Table 1", markeredgecolor=orange),
+        Line2D([], [], color=RESOLVED, marker="o", markersize=5, linewidth=2.4, label="difference and 95 % interval"),
+        Line2D([], [], color=UNRESOLVED_GREY, marker="o", markersize=5, linewidth=2.4, label="interval contains 0"),
+        Line2D([], [], linestyle="", marker="D", color="none", label="Veit & Wilber, Table 1", markeredgecolor=orange),
     ]
     figure.legend(handles=entries, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
     figure.suptitle(title(parts))
@@ -270,7 +269,7 @@ def _differences(parts, ax):
         column = {"PR-AUC": 0, "R@1, captions": 1}.get(what)
         known = column is not None and name in TABLE_1
         told.append(TABLE_1[name][column] - TABLE_1[BASE][column] if known else np.nan)
-    forest(gains, points, at=at, published=told, ax=ax)
+    forest(gains, points, at=at, published=told, colour=RESOLVED, ax=ax)
     ax.set_yticks(at, [SHORT[name] for _, name in rows])
     for k, what in enumerate(measured):
         ax.annotate(

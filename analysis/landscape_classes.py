@@ -14,6 +14,8 @@ from cocos.plots.landscape import bar
 PUBLISHED = "DeMoor & Prevost 2024, Fig. 5 (landscapes of several classes)"
 DIFFERS = ""
 EQ_5 = "log(1 + Σ (exp(binary) - 1))"
+# Height of the measure between the own proxy and the minimum, as a part of the height above the line of the proxies.
+MEASURE = 0.22
 SIZE, PRINTED = (7.0, 3.7), True
 
 
@@ -31,18 +33,18 @@ def data(progress):
 
 def title(parts):
     """The claim."""
-    behind = [
-        float(np.hypot(*(part["found"].values - [part["proxy_x"][0], part["proxy_y"][0]]))) for part in parts.values()
-    ]
+    behind = [along_proxies.behind(part) for part in parts.values()]
     numbers = " and ".join(str(part.attrs["proxies"]) for part in parts.values())
     told = " and ".join(dict.fromkeys(f"{one:.2f}" for one in behind))
-    return f"With {numbers} classes, too, the minimum lies {told} behind the own proxy, at α"
+    return f"With {numbers} classes, too, the minimum lies α = {told} behind the own proxy"
 
 
 def alt(parts):
     """One sentence."""
     numbers = " and ".join(str(part.attrs["proxies"]) for part in parts.values())
-    return f"Landscapes of the warped softmax around {numbers} proxies."
+    return (
+        f"Landscapes of the warped softmax around {numbers} proxies, with the distance from the proxy to the minimum."
+    )
 
 
 def agrees(parts):
@@ -56,6 +58,15 @@ def draw(parts, figure):
     panels = figure.subplots(1, len(parts))
     for part, ax in zip(parts.values(), panels, strict=True):
         plots.landscape(part, common=True, legend=False, ax=ax)
+        star, ring, high = part["proxy_x"][0].item(), part["found"].values[0], part["y"].values.max()
+        place = MEASURE * high
+        for x in (star, ring):
+            ax.plot((x, x), (0, 1.15 * place), color="black", linewidth=0.9, zorder=2)
+        ax.annotate("", (star, place), xytext=(ring, place),
+                    arrowprops={"arrowstyle": "<->", "color": "black", "shrinkA": 0, "shrinkB": 0})  # fmt: skip
+        ax.annotate(f"α = {star - ring:.2g}", ((star + ring) / 2, 1.15 * place), xytext=(0, 2), ha="center",
+                    textcoords="offset points",
+                    bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1})  # fmt: skip
         ax.set(
             title=f"{part.attrs['proxies']} classes",
             xlabel="first coordinate",

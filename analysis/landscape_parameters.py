@@ -28,6 +28,9 @@ CHANGES = {
     "k2_low": ("k2 = 0.9", {"f1": "max(0.65*t + 1.05, 0.9*t + 0.3)", "f2": "t"}),
 }
 
+# Names in the picture of what needs other words there.
+SHORT = {"published": "α = 3", "scale": "scale T = 0.25"}
+
 
 def data(progress):
     """Compute a landscape for each setting, whole for three of them."""
@@ -83,6 +86,8 @@ def agrees(parts):
 
 def draw(parts, figure):
     """Draw maps of three settings, and the line of the proxies for all."""
-    along_proxies.draw(parts, {name: label for name, (label, _) in CHANGES.items()}, WHOLE, figure)
-    between = "α decides the distance only while k1 < 1 < k2 (1: slope of f2)"
-    figure.suptitle(f"{between}; else it is drawn onto its proxy or driven away")
+    along_proxies.draw(parts, {name: label for name, (label, _) in CHANGES.items()} | SHORT, WHOLE, figure)
+    figure.suptitle(
+        "An embedding rests α behind its proxy while the slopes of the warp are k1 < 1 < k2; "
+        "it is drawn onto the proxy if k1 exceeds 1, driven away if k2 falls below 1"
+    )

@@ -7,11 +7,15 @@ import numpy as np
 
 from cocos import measures, plots
 from cocos.commands import demo
+from cocos.plots.labels import dark, spread
+from study_tables import LOSSES
 
 PUBLISHED = "none; Bleeker & de Rijke 2022 count contributing negatives at one threshold"
 DIFFERS = "the paper has no such curve"
 TOPS = (10, 1)
 INPUTS = tuple((demo.checkpoint().path,))
+# Left end of the axis, which leaves room for the names of the lines; least distance of two names, of its height.
+FIRST_K, NAME_GAP = 0.36, 0.045
 SIZE, PRINTED = (7.0, 4.0), True
 
 
@@ -46,8 +50,9 @@ def alt(parts):
 def agrees(parts):
     """Parts of the push, coefficients and idle queries."""
     told = [
-        f"{name} {_top(part, TOPS[0]):.0f} % and {_top(part, TOPS[1]):.0f} %, Gini {float(part['gini'][0]):.3f}, "
-        f"{100 * float(part['without_push'][0]):.0f} % of the queries have no push and are left out"
+        f"{LOSSES[name]} {_top(part, TOPS[0]):.0f} % and {_top(part, TOPS[1]):.0f} %, Gini "
+        f"{float(part['gini'][0]):.3f}, {100 * float(part['without_push'][0]):.0f} % of the queries have no push and "
+        "are left out"
         for name, part in parts.items()
     ]
     both = max(float(abs(np.subtract(*part["gini"].values))) for part in parts.values())
@@ -60,4 +65,13 @@ def agrees(parts):
 
 def draw(parts, figure):
     """A line a loss."""
-    plots.lorenz(list(parts.values()), ax=figure.subplots()).set_title(title(parts))
+    ax = plots.lorenz(list(parts.values()), names=[LOSSES[name] for name in parts], ax=figure.subplots())
+    ax.set_title(title(parts))
+    ax.set_xlim(left=FIRST_K)
+    lines = {str(line.get_label()): line for line in ax.lines}
+    ax.get_legend().remove()
+    starts = spread([line.get_ydata()[0] / 100 for line in lines.values()], NAME_GAP)
+    for (name, line), start in zip(lines.items(), starts, strict=True):
+        ax.annotate(name, (1, 100 * start), xytext=(-6, 0), textcoords="offset points", ha="right", va="center",
+                    fontsize="small", color=dark(line.get_color()),
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip

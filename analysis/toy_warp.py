@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from cocos import losses
 from cocos.counting.statistics import paired
 from cocos.embeddings import scores
+from cocos.reports.captions import holds
 from proxy_networks import one_thread, trained
 
 PUBLISHED = "DeMoor & Prevost 2024, Fig. 10 (toy illustration on Fashion-MNIST), Fig. 9 and eq. 9 (AvgDTP)"
@@ -112,14 +113,12 @@ def _range(values):
 def title(parts):
     """The claim."""
     ratio, ends = _ratio(parts), parts["ends"]
-    told = [
-        f"{_range(ends['seen'].sel(run=run))} for α = {float(ends['alpha'].sel(run=run)):g}"
-        for run in ratio["run"].values
-    ]
-    near = [f"{float(ends['alpha'].sel(run=one['run'].item())):g}" for one in ratio if float(one.max()) < 1]
-    closer = f", and nearer than α at α = {' and '.join(near)}" if near else ""
-    words = f"Under the warp images end near distance α from their proxies{closer}"
-    return f"{words}: mean distance {', '.join(told)}"
+    alphas = {one["run"].item(): f"{float(ends['alpha'].sel(run=one['run'].item())):g}" for one in ratio}
+    below = [alphas[one["run"].item()] for one in ratio if float(one.max()) < 1]
+    near = [alpha for alpha in alphas.values() if alpha not in below]
+    means = ends["seen"].sel(run=list(alphas)).mean("seed")
+    grows = holds(bool((means.diff("run") > 0).all()), "the distance to the proxy grows with α")
+    return f"Under the warp {grows}: near α at {' and '.join(near)}, below α at {' and '.join(below)}"
 
 
 def alt(parts):
@@ -136,11 +135,16 @@ def agrees(parts):
     root = paired(ends["seen"].sel(run="√t").values, ends["seen"].sel(run="t").values)
     held = paired(ends["unseen"].sel(run=SHOWN[1]).values, ends["unseen"].sel(run="t").values)
     right = paired(ends["accuracy"].sel(run=SHOWN[1]).values, ends["accuracy"].sel(run="t").values)
+    told = [
+        f"{_range(ends['seen'].sel(run=run))} for α = {float(ends['alpha'].sel(run=run)):g}"
+        for run in _ratio(parts)["run"].values
+    ]
     side = "farther out than" if root.mean > 0 else "nearer than"
     return (
+        f"Mean distance of training images to their proxy, over the seeds: {', '.join(told)}. "
         f"Training images under t come to rest at {_range(ends['seen'].sel(run='t'))}, under √t at "
-        f"{_range(ends['seen'].sel(run='√t'))}, {side} t, against Table III: {root.said()}. Held-out images of "
-        f"{SHOWN[1]} against t: distance {held.said()}; at the nearest proxy {right.said('points')}."
+        f"{_range(ends['seen'].sel(run='√t'))}, {side} t, against Table III of the paper: {root.said()}. "
+        f"Held-out images of {SHOWN[1]} against t: distance {held.said()}; at the nearest proxy {right.said('points')}."
     )
 
 

@@ -214,11 +214,12 @@ def beside(ax: Axes, entries: Sequence[tuple[float, str, object]], *, left: bool
     """
     if not entries:
         return False
+    inches = ax.get_figure(root=True).get_size_inches()
     heights = [ax.transLimits.transform(ax.transScale.transform((ax.get_xlim()[1], each[0])))[1] for each in entries]
-    most = max(10, int(BESIDE_PART * CHARACTERS_PER_INCH * ax.figure.get_size_inches()[0] / small_points()))
+    most = max(10, int(BESIDE_PART * CHARACTERS_PER_INCH * inches[0] / small_points()))
     names = [wrapped(text, most) for _, text, _ in entries]
     high = LINE_SPACING * small_points() * sum(name.count("\n") + 1 for name in names) / 72
-    if high > BESIDE_HEIGHT * ax.get_position().height * ax.figure.get_size_inches()[1]:
+    if high > BESIDE_HEIGHT * ax.get_position().height * inches[1]:
         below(ax)
         return False
     if left:

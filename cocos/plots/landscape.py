@@ -23,8 +23,6 @@ ARROWS, COMMON_ARROWS = 15, 9
 ARROW_DECADES = 4
 # Size of the marks in the legend, in points.
 LEGEND_MARK = 7.0
-# Superscripts for powers of ten: a formula in dollar signs would be drawn literally.
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # Why several Datasets cannot share the plot.
 ALONE = "a landscape fills its plane with colour, so a second one would cover it"
 
@@ -88,7 +86,7 @@ def bar(figure: Figure, axes: Sequence[Axes], label: str = "loss (nats)", **styl
     """Draw the colour bar that panels with `common` share."""
 
     def decade(level: float, _=None) -> str:
-        return f"{level:g}" if 1e-3 < level < 1e4 else "10" + str(round(np.log10(level))).translate(SUPERSCRIPTS)
+        return np.format_float_positional(level, precision=3, fractional=False, trim="-")
 
     shared_bar(figure, axes, COMMON_LEVELS, "both", label=label, ticks=COMMON_LEVELS[::4], format=decade, **style)
 

@@ -24,7 +24,7 @@ def lorenz(
 ) -> Axes:
     """Draw the part of the push on the k heaviest negatives against log k, a line for each loss or file.
 
-    Directions that agree within 2 % share a line. A stroke marks the last negative, where a line ends.
+    Directions that agree within 2 % share a line.
 
     Args:
         dataset: of `cocos.measures.lorenz`, or several.
@@ -47,13 +47,11 @@ def lorenz(
             ax.fill_between(one["k"], low, high, color=colour, alpha=0.13, linewidth=0)
         ax.plot(one["k"], 100 * one["held"], color=colour, linestyle=STYLES[place % len(STYLES)], linewidth=1.8,
                 gid=CURVE, label=name or "all directions")  # fmt: skip
-        last = one.dropna("k", subset=["held"]).isel(k=-1)
-        ax.plot(last["k"], 100 * last["held"], "|", color=colour, markersize=9, markeredgewidth=1.8)
     ax.set(xscale="log", xlim=(0.94, most * 1.06), ylim=(0, 103))
     ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 1000, 10_000, 100_000) if tick < 0.75 * most] + [most]
     whole(ax.xaxis, ticks)
     ax.set(
-        xlabel=f"heaviest negatives of a query (logarithmic axis; a stroke: all of them)\n{drawn(several)}",
+        xlabel=f"heaviest negatives of a query (logarithmic axis)\n{drawn(several)}",
         ylabel="their part of the push (%)",
     )
     ax.grid(axis="y", color="0.92")
