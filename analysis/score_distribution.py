@@ -5,8 +5,11 @@ the 95th percentile, over the queries, of the score of the k-th neighbour: the s
 threshold serves every query.
 """
 
+from matplotlib.lines import Line2D
+
 from cocos import measures, plots
 from cocos.commands import demo
+from cocos.plots.labels import palette
 
 PUBLISHED = "Veit & Wilber 2020, arXiv:2011.08824, Fig. 4, right (lines of queries with their 5th and 95th percentile)"
 DIFFERS = (
@@ -16,6 +19,7 @@ DIFFERS = (
     "cross_example for the effect of the losses of the paper"
 )
 TENTH, NEAR = 10, 0.7
+ASKS = {"i2t": "images (i2t)", "t2i": "captions (t2i)"}
 INPUTS = (demo.checkpoint().path,)
 SIZE, PRINTED = (7.0, 4.6), True
 
@@ -31,15 +35,18 @@ def title(parts):
     """The claim."""
     low, high = parts["train"]["kth_band"].sel(direction="i2t", k=TENTH, percentile=[5, 95]).values
     return (
-        f"A score means different things to different queries: that of the {TENTH}th neighbour ranges from {low:.2f} "
-        f"to {high:.2f}"
+        f"A score means different things to different queries: for nine images in ten, the {TENTH}th neighbour "
+        f"has one between {low:.2f} and {high:.2f}"
     )
 
 
 def alt(parts):
     """One sentence."""
     asked = parts["train"].sizes["query"]
-    return f"Number of negatives against their score, a thin line for each of {asked} queries per direction."
+    return (
+        f"Number of negatives against their score, a thin line for each of {asked} queries per direction, and the "
+        "range of the scores of some neighbours."
+    )
 
 
 def agrees(parts):
@@ -52,8 +59,9 @@ def agrees(parts):
         )
     few, many = data["band"].sel(direction="i2t", percentile=[5, 95]).sel(bin=NEAR, method="nearest").values
     return (
-        f"For nine queries in ten, the {TENTH}th neighbour has a score from {' and from '.join(told)}; the spread is "
-        f"in units of the deviation within a query. At a score of {NEAR}, a bin of width {data.attrs['bin_width']:g} "
+        f"For nine queries in ten, the {TENTH}th neighbour has a score from {' and from '.join(told)}; the spread "
+        "is the deviation of the score of neighbour k between queries, in units of that within a query. "
+        f"At a score of {NEAR}, a bin of width {data.attrs['bin_width']:g} "
         f"contains {few:.0f} to {many:.0f} negatives of an image (5th to 95th percentile). n = {data.sizes['query']} "
         "queries per direction of one model; bands are over queries and not an uncertainty."
     )
@@ -64,6 +72,11 @@ def draw(parts, figure):
     data = parts["train"]
     for name, ax in zip(data["direction"].values, figure.subplots(1, data.sizes["direction"]), strict=True):
         plots.score_distribution(data, direction=str(name), ax=ax)
-        ax.set_title(f"{name}: {data.sizes['query']} queries")
+        ax.set(title=f"{ASKS[str(name)]}: {data.sizes['query']} queries", xlabel="score (cosine)")
+        handles = ax.get_legend().legend_handles
+        ax.get_legend().remove()
     ax.set_ylabel("")
+    bar = Line2D([], [], color=palette(3)[2], linewidth=3, marker="|", markersize=9, markeredgecolor="0.1",
+                 markeredgewidth=2, label="score of neighbour k: 5th to 95th percentile, median")  # fmt: skip
+    figure.legend(handles=[*handles, bar], loc="outside lower center", ncols=3, frameon=False, fontsize="small")
     figure.suptitle(title(parts))

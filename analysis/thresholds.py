@@ -2,6 +2,7 @@
 
 from cocos import measures, plots
 from cocos.commands import demo
+from cocos.plots.labels import dark, palette
 
 PUBLISHED = "none; Veit & Wilber 2020, arXiv:2011.08824, ask for scores that mean the same for every query"
 DIFFERS = "nothing published to compare with"
@@ -53,5 +54,19 @@ def agrees(parts):
 
 
 def draw(parts, figure):
-    """Draw one panel."""
-    plots.thresholds(parts["train"], ax=figure.subplots()).title.set_text(title(parts))
+    """Draw the curves, and on the line of the one cut-off the numbers of the title."""
+    data, cut = parts["train"], _one(parts)
+    ax = plots.thresholds(data.isel(cutoff=data["chosen"].values == ASKED), ax=figure.subplots())
+    ax.title.set_text(title(parts))
+    many, idle, _ = ax.child_axes
+    place, colours = float(cut["cutoff"]), dict(zip(data["direction"].values, palette(2), strict=True))
+    most = float(cut["returned_band"].sel(direction="i2t", percentile=95))
+    told = [(many, most, f"{most:.0f}", colours["i2t"], 4)]
+    for name, colour in colours.items():
+        none = float(cut["none_returned"].sel(direction=name))
+        told.append((idle, none, f"{none:.0f} %", colour, 6 if name == "t2i" else -6))
+    for strip, high, text, colour, shift in told:
+        strip.plot(place, high, "o", color=colour, markeredgecolor="black", markersize=6, zorder=5)
+        strip.annotate(text, (place, high), xytext=(-6 if shift > 4 else 6, shift), textcoords="offset points",
+                       ha="right" if shift > 4 else "left", va="center", fontsize="small", color=dark(colour),
+                       fontweight="bold")  # fmt: skip

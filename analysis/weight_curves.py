@@ -6,7 +6,7 @@ The query has one positive at three quarters of the range of scores (dotted) and
 
 import numpy as np
 import seaborn as sns
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from cocos import measures, plots
 from cocos.reports.captions import holds
@@ -24,6 +24,16 @@ LOSSES = (
     "proxynca_pp",
     "warped_softmax",
 )
+NAMES = dict(
+    zip(
+        LOSSES,
+        ("triplet", "NT-Xent", "SmoothAP", "multi-similarity", "circle", "contrastive", "ArcFace", "ProxyNCA++",
+         "warped softmax"),
+        strict=True,
+    )
+)  # fmt: skip
+# Largest weight on the axis of a loss whose weights are small.
+OWN_AXES = {"smoothap": 0.2}
 # Largest weight that is drawn, in units of each loss.
 LARGEST_WEIGHT = 1.6
 SIZE, PRINTED = (7.0, 6.2), True
@@ -52,7 +62,7 @@ def agrees(parts):
     """The shapes in numbers."""
     narrow = parts["smoothap"]["negative"]
     near = narrow["score"].where(narrow > 0.01 * narrow.max(), drop=True)
-    tops = ", ".join(f"{name} {float(part['negative'].max()):.3g}" for name, part in parts.items())
+    tops = ", ".join(f"{NAMES[name]} {float(part['negative'].max()):.3g}" for name, part in parts.items())
     grows = parts["circle"]["negative"].values
     return (
         f"SmoothAP weights a negative above one percent of its largest weight only from a score of "
@@ -63,16 +73,26 @@ def agrees(parts):
 
 
 def draw(parts, figure):
-    """Draw one panel per loss, all with one axis of weights, in units of each loss; larger weights are cut."""
+    """Draw one panel per loss, in units of each loss, on one axis of weights but for SmoothAP; larger ones are cut."""
     orange = sns.color_palette("colorblind")[1]
-    for part, ax in zip(parts.values(), figure.subplots(3, 3, sharey=True).flat, strict=True):
+    panels = figure.subplots(3, 3)
+    for (name, part), ax in zip(parts.items(), panels.flat, strict=True):
         plots.weight_curve(part, ax=ax)
-        ax.set(title=part.attrs["loss"], ylim=(-LARGEST_WEIGHT, LARGEST_WEIGHT))
+        own, unit = OWN_AXES.get(name), part.attrs["weight_unit"]
+        most = own or LARGEST_WEIGHT
+        ax.set(title=f"{NAMES[name]}, unit {unit:.3g}", ylim=(-most, most), ylabel="weight / unit\n(below 0: pull)")
         ax.xaxis.set_major_locator(MaxNLocator(5))
+        ax.yaxis.set_major_locator(FixedLocator((-own / 2, 0, own / 2) if own else (-1, 0, 1)))
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}".replace("-", "−"))
         ax.set_xlabel(f"score ({part.attrs['metric'].replace('_', ' ')})")
-        least = min(float(part[each].min()) for each in ("negative", "positive")) / part.attrs["weight_unit"]
-        if least < -LARGEST_WEIGHT:
-            ax.annotate(f"▼ to {least:.3g}", (0.03, 0.08), xycoords="axes fraction", color=orange)
+        least = min(float(part[each].min()) for each in ("negative", "positive")) / unit
+        if least < -most:
+            said = f"▼ to {least:.3g}".replace("-", "−")
+            ax.annotate(said, (0.03, 0.08), xycoords="axes fraction", color=orange)
+        if own:
+            ax.annotate(f"axis of its own,\n{LARGEST_WEIGHT / own:g} times as large", (0.03, 0.97), va="top",
+                        xycoords="axes fraction", fontsize="small", color="0.3")  # fmt: skip
         if ax.get_subplotspec().colspan.start:
             ax.set_ylabel("")
+            ax.tick_params(labelleft=bool(own))
     figure.suptitle(title(parts))

@@ -22,6 +22,8 @@ LOSSES = {
     "ce_softmax": "cross-example softmax",
 }
 BATCH = 24
+# Share of a weight that is not small.
+LARGE = 0.01
 SIZE, PRINTED = (7.0, 6.6), True
 
 
@@ -39,6 +41,11 @@ def _weighed(part):
     return int(part["weighed"].sum())
 
 
+def _large(part):
+    """Number of negatives with more than a small share."""
+    return int((part["share"].where(part["negative"], 0) > LARGE).sum())
+
+
 def _balanced(part):
     """Whether the push of each row is as large as its pull."""
     return bool(abs(part["weight"].sum("candidate")).max() < 1e-9 * float(abs(part["weight"]).max()))
@@ -52,8 +59,8 @@ def title(parts):
         < number["sampled_softmax"]
         == number["ce_softmax"]
         == every,
-        f"A pairwise loss weighs {number['contrastive_cosine']} of {every} negatives, a triplet loss "
-        f"{number['triplet']}, and softmax all",
+        f"A pairwise loss weighs {number['contrastive_cosine']} of {every} negatives, triplet "
+        f"{number['triplet']}, softmax all ({_large(parts['sampled_softmax'])} above {100 * LARGE:g} %)",
     )
 
 
@@ -89,6 +96,8 @@ def draw(parts, figure):
     entries = {}
     for ax, (name, part) in zip(figure.subplots(2, 2).flat, parts.items(), strict=True):
         plots.weight_map(part, most=shared, last=name in {"triplet", "ce_softmax"}, ax=ax)
+        for bar in (each for each in ax.child_axes if each.get_ylabel().startswith("share")):
+            bar.set_ylabel("share of a negative: weight / unit of the loss")
         legend = ax.get_legend()
         entries |= {text.get_text(): each for text, each in zip(legend.get_texts(), legend.legend_handles, strict=True)}
         legend.remove()

@@ -61,7 +61,10 @@ def weight_map(
     image = ax.imshow(np.where(above, share, np.nan), cmap="cividis", norm=norm, **look)
     if last and (shared or np.unique(share[above].round(9)).size > 1):
         bar = ax.figure.colorbar(image, cax=ax.inset_axes([1.22, 0.1, 0.04, 0.8]), extend="min")
+        bar.ax.yaxis.set_major_formatter(lambda value, _: np.format_float_positional(value, trim="-"))
         bar.set_label(f"share of a negative, above eps = {eps:g}")
+        if eps < norm.vmin:
+            bar.ax.set_xlabel(f"< {norm.vmin:.1g},\nnot 0", fontsize=tiny_points(), labelpad=7)
     wide, high = 72 * ax.figure.get_size_inches() * ax.get_position().size  # in points
     size = max(1.0, min(9.0, CELL_PART * min(high / queries, wide / candidates)))
     pulled = positive & (dataset["weight"].values < 0)
