@@ -29,7 +29,12 @@ MAIN = (
     ),
 )
 # Words that people type, and the page that answers them.
-SEARCHED = {"InfoNCE": "losses/ntxent", "collapse": "notebooks/collapse"}
+SEARCHED = {
+    "InfoNCE": "losses/ntxent",
+    "collapse": "notebooks/collapse",
+    "hard negatives": "howto/columns",
+    "temperature too low": "howto/temperature",
+}
 PHONE, DESK = 390, 1280
 # Milliseconds that a page may take.
 DEADLINE = 60_000
