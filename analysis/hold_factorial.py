@@ -48,7 +48,7 @@ def _part(part, name):
 
 def title(parts):
     """The claim."""
-    told = " and ".join(f"{_part(part, 'negatives')} ({name})" for name, part in parts.items())
+    told = " and ".join(f"{100 * part.attrs['negatives_value']:.0f} % ({name})" for name, part in parts.items())
     cells = next(iter(parts.values()))["rsum"].size
     return f"The temperature among the negatives makes {told} of the variance of {cells} mean recalls"
 
@@ -68,7 +68,7 @@ def agrees(parts):
         attrs = part.attrs
         each = ", ".join(f"{words} {_part(part, key)}" for key, words in PARTS.items())
         told.append(
-            f"{name}: {each}, range of the 16 means {attrs['range']:.1f} points; best on validation items "
+            f"{name}: {each}, range of the {part['rsum'].size} means {attrs['range']:.1f} points; best on validation items "
             f"{attrs['best_negatives']:g} among negatives and {attrs['best_weight']:g} of the weight, test rsum minus "
             f"that of the best single temperature {attrs['gain_mean']:+.1f} [{attrs['gain_low']:+.1f}, "
             f"{attrs['gain_high']:+.1f}]"
