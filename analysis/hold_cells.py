@@ -104,7 +104,8 @@ def agrees(parts):
         f"{TESTS['h1']}, held late minus a validated search above {attrs['margin']:g} points: {_said(one)}, one-sided "
         f"lower bound {one['bound']:+.1f}, p = {one['holm']:.2g} (Holm); below the search in {one['lower']} of "
         f"{len(away)} cells. {TESTS['h2']}, held late above the constant {FIXED}: {_said(two)}, lower bound "
-        f"{two['bound']:+.1f}, p = {two['holm']:.2g} (Holm); below it in {two['lower']}. Held late minus the search by data set: {sets}. Lowest cells: {worst}. Each number is a mean "
+        f"{two['bound']:+.1f}, p = {two['holm']:.2g} (Holm); below it in {two['lower']}. Held late "
+        f"minus the search by data set: {sets}. Lowest cells: {worst}. Each number is a mean "
         f"of {attrs['seeds']} seeds; learning rates are chosen on validation items."
     )
 
