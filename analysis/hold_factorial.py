@@ -69,8 +69,8 @@ def agrees(parts):
         each = ", ".join(f"{words} {_part(part, key)}" for key, words in PARTS.items())
         told.append(
             f"{name}: {each}, range of the {part['rsum'].size} means {attrs['range']:.1f} points; best on validation "
-            f"items {attrs['best_negatives']:g} among negatives and {attrs['best_weight']:g} of the weight, test rsum minus "
-            f"that of the best single temperature {attrs['gain_mean']:+.1f} [{attrs['gain_low']:+.1f}, "
+            f"items {attrs['best_negatives']:g} among negatives and {attrs['best_weight']:g} of the weight, test rsum "
+            f"minus that of the best single temperature {attrs['gain_mean']:+.1f} [{attrs['gain_low']:+.1f}, "
             f"{attrs['gain_high']:+.1f}]"
         )
     seeds = next(iter(parts.values())).sizes["seed"]
