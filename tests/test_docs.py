@@ -260,6 +260,9 @@ def test_a_page_of_a_notebook_has_its_prose_code_and_outputs(extensions, tmp_pat
 def test_losses_are_titled_by_the_names_that_people_search_for(extensions):
     pages = extensions("pages")
     assert pages.loss_title("ntxent") == "NT-Xent (InfoNCE, SimCLR, in-batch softmax)"
+    table = pages.common()
+    assert "* - CLIP loss\n     - :doc:`ntxent <ntxent>`\n     - ``temperature=0.07``\n" in table
+    assert "* - VSE++\n     - :doc:`triplet_sh <triplet_sh>`\n     -\n" in table
     assert pages.aliases("triplet_sh")["semi-hard"] == "by the slides"
 
 
@@ -267,6 +270,14 @@ def test_every_figure_is_in_the_gallery_with_its_claim(extensions):
     found = extensions("thumbnails").figures(ROOT)
     assert {name for name, *_ in found} == {path.stem for path in (ROOT / "figures").glob("*.png")}
     assert all(alt and claim and not claim.startswith("-") for _, alt, claim, _ in found)
+
+
+def test_a_page_of_a_figure_is_titled_by_the_first_words_of_its_caption(extensions):
+    thumbnails = extensions("thumbnails")
+    titles = {name: thumbnails.title(body) for name, _, _, body in thumbnails.figures(ROOT)}
+    assert titles["study_optimum"] == "Recall against the effective number of negatives"
+    assert titles["text_clamp"] == "Queries of HCL on its clamp"
+    assert max(map(len, titles.values())) < 120 and len(set(titles.values())) == len(titles)
 
 
 def test_pages_of_losses_and_of_public_names_are_made(monkeypatch, tmp_path):

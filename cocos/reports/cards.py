@@ -18,8 +18,8 @@ ENTRY_INDENT = 12
 LINE_LENGTH = 96
 EXACT = "exact: the derivative of the loss, by a closed form"
 COUPLES = {
-    "query": "no: the weights of a query depend on its own row of scores only",
-    "batch": "yes: the queries of a batch share a term; weights are derivatives of the sum over the batch",
+    "query": "no queries: the weights of a query depend on its own row of scores only",
+    "batch": "the queries of a batch, which share a term; weights are derivatives of the sum over the batch",
     "candidate": "candidates are the anchors; weights are derivatives of the sum over the batch",
 }
 

@@ -36,6 +36,28 @@ BEGIN = """.. list-table::
    * - ``cocos.report(...)``
      - one page to show
 """
+# Names by which most people know a loss, at the head of the list of losses.
+COMMON = (
+    *(
+        "InfoNCE",
+        "SimCLR",
+        "CLIP loss",
+        "multiple negatives ranking",
+        "GISTEmbed",
+        "supervised contrastive",
+        "sigmoid loss",
+    ),
+    *("VSE++", "batch-hard triplet", "triplet margin loss", "FaceNet loss", "siamese loss", "NormFace", "AM-Softmax"),
+    *(
+        "AAM-Softmax",
+        "MS loss",
+        "cross-entropy",
+        "LambdaRank",
+        "ListNet",
+        "reward model loss",
+        "direct preference optimization",
+    ),
+)
 QUOTED = re.compile(r"(:\w+:)?(`+).*?\2", re.DOTALL)
 
 
@@ -126,6 +148,18 @@ def loss_page(name: str, pictures: Path) -> str:
     return text
 
 
+def common() -> str:
+    """A table of the names that most people know, with the losses of the shelf that they mean."""
+    known = {other: (name, when) for name in losses.names() for other, when in aliases(name).items()}
+    text = "If you know a loss by one of these names, it is on the shelf as:\n\n.. list-table::\n   :header-rows: 1\n\n"
+    text += "   * - you know it as\n     - loss\n     - with\n"
+    for other in COMMON:
+        name, when = known[other]
+        given = f"``{when.split(';')[0]}``" if "=" in when else ""
+        text += f"   * - {other}\n     - :doc:`{name} <{name}>`\n     - {given}\n".replace(" \n", "\n")
+    return text + "\nEvery other name is an entry of the search and of ``cocos losses``; ``--loss`` takes it too.\n\n"
+
+
 def losses_pages(folder: Path, pictures: Path) -> None:
     """A page for each loss, and the list of them by family."""
     families: dict[str, list[dict]] = {}
@@ -139,6 +173,7 @@ def losses_pages(folder: Path, pictures: Path) -> None:
         f"All {len(losses.names())} losses of the shelf. Each is one file with its formula, its source and a closed "
         "form of its gradient, which the tests compare with autograd. The examples assume ``import cocos, torch``.\n\n"
     )
+    text += common()
     for family in sorted(families):
         text += _title(family[:1].upper() + family[1:], "-") + ".. list-table::\n   :widths: 25 75\n\n"
         for about in families[family]:

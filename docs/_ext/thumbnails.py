@@ -10,6 +10,9 @@ from PIL import Image
 WIDTH = 420  # of a thumbnail, in pixels
 COLOURS = 48
 SECTION = re.compile(r"^## (\w+)\n\n!\[(.*?)\]\(.*?\)\n\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+# Where the words that name a figure end, in the first sentence of its caption.
+NAMED = re.compile(r": |, (?:for|if|where|and when)\b|\.$")
+FEWEST = 20  # letters of a name
 
 
 def _small(source: Path, target: Path) -> None:
@@ -36,6 +39,13 @@ def figures(root: Path) -> list[tuple[str, str, str, str]]:
     return found
 
 
+def title(body: str) -> str:
+    """The first words of a figure's caption: what it shows, in half a line."""
+    sentence = " ".join(body.strip().split("\n\n")[0].split())
+    ends = (found.start() for found in NAMED.finditer(sentence) if found.start() >= FEWEST)
+    return sentence[: next(ends, None)]
+
+
 def gallery(root: Path, folder: Path) -> None:
     """The thumbnails of `gallery.md`, and a page for each figure."""
     folder.mkdir(exist_ok=True)
@@ -43,13 +53,14 @@ def gallery(root: Path, folder: Path) -> None:
     for name, picture in PICTURES.items():
         _small(root / "docs" / "pictures" / f"{name}.png", folder / f"plot-{name}.png")
         words = name.replace("_", " ")
-        plots += _thumbnail(f"plot-{name}", picture.alt, f"howto/{picture.page}.html", words, picture.command)
+        shown = f"**{words}**: {picture.alt[:1].lower()}{picture.alt[1:]}"
+        plots += _thumbnail(f"plot-{name}", words, f"howto/{picture.page}.html", shown, picture.command)
     drawn = ":::::{container} thumbnails\n\n"
     every = figures(root)
     for name, alt, claim, body in every:
         _small(root / "figures" / f"{name}.png", folder / f"{name}.png")
         drawn += _thumbnail(name, alt, f"gallery/{name}.html", claim, f"cocos figures {name}")
-        page = f"# {claim}\n\n![{alt}](../../figures/{name}.png)\n\n{body.strip()}\n\n"
+        page = f"# {title(body)}\n\n![{alt}](../../figures/{name}.png)\n\n{body.strip()}\n\n"
         page += f"## Code\n\n`cocos figures {name}` in a clone draws it with this script, `analysis/{name}.py`:\n\n"
         page += f"```{{literalinclude}} ../../analysis/{name}.py\n:language: python\n```\n"
         write(folder / f"{name}.myst", page)
