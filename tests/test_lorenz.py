@@ -193,6 +193,8 @@ def test_the_temperatures_are_drawn(embeddings):
     for line, (_, one) in zip(right.lines, labels.sides(data, ["idle_fraction"]), strict=False):
         np.testing.assert_allclose(line.get_ydata(), 100 * one["idle_fraction"])
     assert left.get_xlabel() == "temperature (embeddings frozen)"
+    at = [f"{float(data['effective'].mean('direction').sel(value=value)):.1f} at {value:g}" for value in (0.01, 0.1, 1)]
+    assert left.get_title() == "Effective negatives: " + ", ".join(at)
     with pytest.raises(InputError, match="unknown show 'idles': did you mean 'idle'"):
         plots.temperature_curve(data, show="idles", ax=right)
     other = measures.temperature_curve(embeddings, losses.load("sampled_softmax"), (1, 5), batch_size=24)

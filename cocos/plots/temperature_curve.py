@@ -99,6 +99,6 @@ def title(datasets: Sequence[xr.Dataset], names: Sequence[str], show: str = "neg
             continue
         at = [mean["value"].values[0], data.attrs["own"], mean["value"].values[-1]]
         texts = [(percent if idle else number)(float(mean.sel(value=value, method="nearest"))) for value in at]
-        parts.append(f"{texts[0]}, {texts[1]} and {texts[2]} at {at[0]:.2g}, {at[1]:.2g} and {at[2]:.2g}")
+        parts.append(", ".join(f"{text} at {value:.2g}" for text, value in zip(texts, at, strict=True)))
     counted = "Idle queries" if idle else "Effective negatives"
-    return f"{counted} against {plain(datasets[0].attrs['parameter'])}: {listed(names, parts)}"
+    return f"{counted}: {listed(names, parts)}"

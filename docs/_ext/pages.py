@@ -38,25 +38,10 @@ BEGIN = """.. list-table::
 """
 # Names by which most people know a loss, at the head of the list of losses.
 COMMON = (
-    *(
-        "InfoNCE",
-        "SimCLR",
-        "CLIP loss",
-        "multiple negatives ranking",
-        "GISTEmbed",
-        "supervised contrastive",
-        "sigmoid loss",
-    ),
+    *("InfoNCE", "SimCLR", "CLIP loss", "multiple negatives ranking", "supervised contrastive", "sigmoid loss"),
     *("VSE++", "batch-hard triplet", "triplet margin loss", "FaceNet loss", "siamese loss", "NormFace", "AM-Softmax"),
-    *(
-        "AAM-Softmax",
-        "MS loss",
-        "cross-entropy",
-        "LambdaRank",
-        "ListNet",
-        "reward model loss",
-        "direct preference optimization",
-    ),
+    *("AAM-Softmax", "MS loss", "cross-entropy", "LambdaRank", "ListNet", "reward model loss"),
+    "direct preference optimization",
 )
 QUOTED = re.compile(r"(:\w+:)?(`+).*?\2", re.DOTALL)
 
