@@ -2,7 +2,9 @@
 
 Above, test recall by the number of candidates that are kept, means over the seeds with 95 % intervals. Below, the same
 runs by the number of negatives that contribute at the end of the training: of k random candidates few do, and most
-queries are idle. Where both arms have as many, at the rightmost random one, the difference is written, paired by seed.
+queries are idle. The dotted line is where both arms are compared, at the number of the rightmost random one; the hard
+arm is read there by linear interpolation between two k, in the log of the number, and the difference, paired by seed,
+is written above, or that its 95 % interval includes zero.
 NT-Xent has temperature 0.05 and the triplet loss margin 0.2; means over two learning rates.
 """
 
@@ -82,16 +84,12 @@ def _rows(parts, name, loss):
 
 def title(parts):
     """The claim."""
-    one, other = (difference(parts[f"{name}_differences"], "mean") for name in SETS)
-    equal = "; ".join(
-        f"{name} " + ", ".join(f"{_equal(parts, name, loss).short()} ({LOSSES[loss]})" for loss in TREATED)
-        for name in SETS
-    )
-    beats = "beats" if one.resolved and one.mean > 0 else "against"
-    return (
-        f"Keeping the k hardest candidates {beats} keeping k random ones: {one.short()} points of rsum (captions), "
-        f"{other.short()} (emoji), mean over k. Where as many contribute: {equal}"
-    )
+    means = [difference(parts[f"{name}_differences"], "mean") for name in SETS]
+    equal = [_equal(parts, name, loss) for name in SETS for loss in TREATED]
+    told = f"where equally many contribute, in {sum(one.low > 0 for one in equal)} of {len(equal)} cases"
+    if all(one.low > 0 for one in means):
+        return f"The k hardest candidates beat k random ones on average over k; {told}"
+    return f"The k hardest candidates against k random ones: undecided, mean over k; ahead {told}"
 
 
 def _equal(parts, name, loss):
@@ -166,8 +164,12 @@ def draw(parts, figure):
         one = _equal(parts, name, loss)
         below.set_xscale("log")
         plain_ticks(below, (0.03, 0.1, 0.3, 1, 3))
-        below.set(xlabel="contributing negatives", xlim=(0.025, 5))
-        below.set_title(f"equal number: {one.mean:+.1f}\n[{one.low:+.1f}, {one.high:+.1f}]", loc="left")
+        below.set(xlabel="contributing negatives (log)", xlim=(0.025, 5))
+        below.axvline(part["contributing"].sel(arm="random", k=KEPT[-1]).mean(), color="0.4", linewidth=0.9,
+                      linestyle=":", zorder=0)  # fmt: skip
+        below.set_title(
+            f"at equal number:\n{f'{one.mean:+.1f}' if one.resolved else 'undecided'}".replace("-", "\u2212")
+        )
         for ax in (above, below):
             sns.despine(ax=ax)
     for ax in (axes[0][0], axes[1][0]):
@@ -176,7 +178,8 @@ def draw(parts, figure):
         Line2D([], [], color=colour, marker=marker, linestyle=line, label=f"the k {word}")
         for (colour, marker, line), word in zip(styles.values(), ("hardest", "random"), strict=True)
     ]
-    figure.legend(handles=entries, loc="outside lower center", ncols=2, frameon=False)
+    entries.append(Line2D([], [], color="0.4", linewidth=0.9, linestyle=":", label="equal number, as compared"))
+    figure.legend(handles=entries, loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle(title(parts))
 
 

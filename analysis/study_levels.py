@@ -1,10 +1,11 @@
 """Contributing negatives and recall by what varies: one table of runs has several correlations.
 
-Each panel shows the runs of the captions at another level: checkpoints of a run, seeds of a setting, settings of a
-loss, losses, and all points together. Between settings of a loss the points form an arch rather than a line, and a rank
-correlation has the sign of the side on which they lie. The last panel has the rank correlations of both data sets with
-their 95 % intervals, of the settings also on either side of the top of the arch; blue also asks for the permutation
-test, which is why a bar may lie off zero and be grey: between losses the interval of five points is too short.
+Left, the settings of the captions at the end of the training: they form an arch rather than a line, and a rank
+correlation has the sign of the side on which they lie. The top of the arch is a number of effective negatives, so that
+it is no line on an axis of counts: filled marks have at most that many, open ones more. Right, the rank correlations of
+both data sets with their 95 % intervals by what varies: checkpoints of a run, seeds of a setting, settings of a loss,
+those on either side of the top, losses, and all points together. Blue also asks for the permutation test, which is why
+a bar may lie off zero and be grey: between losses the interval of five points is too short.
 """
 
 import numpy as np
@@ -32,25 +33,16 @@ from study_tables import (
 PUBLISHED = "Bleeker & de Rijke 2022 compare the counts and the scores of four losses (Tables 1 to 5), one point each"
 DIFFERS = "linear heads and small networks on frozen features, many settings of each loss, and seeds"
 INPUTS = inputs("grid")
-SIZE, PRINTED = (7.0, 5.4), True
+SIZE, PRINTED = (7.0, 3.7), True
 MEASURES = {"contributing": "count", "effective": "effective number"}
 TITLES = {
     "within_run": "within a run",
     "seeds": "between seeds of a setting",
     "settings": "between settings of a loss",
     "families": "between losses",
-    "pooled": "pooled, which mixes them",
+    "pooled": "pooled, which mixes all",
 }
-SHORT = {  # names of the last panel
-    "within_run": "within a run",
-    "seeds": "seeds",
-    "settings": "settings",
-    "below": "up to the top",
-    "above": "beyond it",
-    "families": "losses",
-    "pooled": "pooled",
-}
-SIDES = {"below": "settings up to the top", "above": "settings beyond the top"}
+SIDES = {"below": "settings up to the top", "above": "settings beyond the top"}  # of the arch
 STEP = 0.1  # below this count the axis is linear, so that 0 has a place
 
 
@@ -73,7 +65,7 @@ def data(progress):
             for side in SIDES:
                 sides = later[name]["correlations"]["sides"][str(later["apex"])]
                 rows[f"{name} {measure} {side}"] = sides[side][word]
-    return parts | {"levels": numbers(rows)}
+    return parts | {"levels": numbers(rows).assign_attrs(apex=later["apex"])}
 
 
 def _at(parts, level, name="captions", measure="contributing"):
@@ -97,29 +89,16 @@ def _said(one):
 
 def title(parts):
     """The claim."""
-    shown = {
-        "within_run": TITLES["within_run"],
-        "settings": TITLES["settings"],
-        "below": "up to the top of the arch",
-        "above": "beyond it",
-    }
-    told = ", ".join(f"{_plain(_at(parts, level))} {words}" for level, words in shown.items())
-    if len({_at(parts, level)["rho"] > 0 for level in shown if resolved(_at(parts, level))}) > 1:
-        said = "The sign of the correlation of count and recall depends on what varies, and on where the settings lie"
-        return f"{said}: {told}"
-    return f"Rank correlation of count and recall by what varies: {told}"
-
-
-def _plain(one):
-    """A correlation with its interval."""
-    return f"{one['rho']:+.2f} [{one['low']:+.2f}, {one['high']:+.2f}]"
+    clear = [one["rho"] > 0 for level in (*TITLES, *SIDES) if resolved(one := _at(parts, level))]
+    said = "correlation of count and recall depends on what varies"
+    return f"The sign of the rank {said}" if len(set(clear)) > 1 else f"No sign of the rank {said}"
 
 
 def alt(parts):
     """One sentence."""
     return (
-        "Test recall against the count of contributing negatives in five panels, by what varies, and the rank "
-        "correlations of both data sets with their intervals."
+        "Test recall against the count of contributing negatives between settings, on either side of the top of the "
+        "arch, and the rank correlations of both data sets by what varies, with their intervals."
     )
 
 
@@ -141,64 +120,52 @@ def agrees(parts):
 
 
 def _means(runs):
-    """Means over the seeds of a setting, with its loss and the value of its parameter."""
-    made, config = runs[[*MEASURES, "rsum"]].groupby("config").mean(), runs["config"].values.tolist()
+    """Means over the seeds of a setting at the end of its training, with its loss and the value of its parameter."""
+    made, config = runs[[*MEASURES, "rsum"]].isel(step=-1).groupby("config").mean(), runs["config"].values.tolist()
     for name in ("family", "value"):
         known = dict(zip(config, runs[name].values.tolist(), strict=True))
         made = made.assign_coords({name: ("config", [known[each] for each in made["config"].values.tolist()])})
     return made
 
 
-def _draw_settings(ax, means, shades, *, paths):
-    """Draw the settings: the path of each over its checkpoints, or their ends in the order of the parameter."""
+def draw(parts, figure):
+    """Draw the settings of the captions, and the correlations of both data sets."""
+    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
+    apex = int(parts["levels"].attrs["apex"])
+    _draw_settings(_means(parts["captions"]), apex, left)
+    _draw_forest(parts, right)
+    grey = {"color": "0.3", "linestyle": "", "markersize": 4.5}
+    blue, shades = sns.color_palette("colorblind")[0], colours()
+    handles = [Line2D([], [], color=shades[name], marker=MARKERS[name], linestyle=":", markeredgewidth=0, label=label)
+               for name, label in LOSSES.items()]  # fmt: skip
+    handles += [
+        Line2D([], [], marker="o", label=f"up to the arch's top: {apex} effective negatives", **grey),
+        Line2D([], [], marker="o", markerfacecolor="white", label="beyond the top", **grey),
+        Line2D([], [], marker="D", markerfacecolor="none", label="no interval (dependent points)", **grey),
+        Line2D([], [], marker="o", label="ρ of the captions", **grey),
+        Line2D([], [], marker="D", label="ρ of the emoji", **grey),
+        Line2D([], [], color=blue, linewidth=1.6, label="interval excludes 0 and permutation p < 0.05"),
+        Line2D([], [], color=UNRESOLVED_GREY, linewidth=1.6, label="interval includes 0 or permutation p ≥ 0.05"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
+    figure.suptitle(title(parts))
+
+
+def _draw_settings(means, apex, ax):
+    """Draw the settings of each loss in the order of their parameter, filled up to the top of the arch."""
+    shades = colours()
     for name in LOSSES:
         own = means.isel(config=np.flatnonzero(means["family"].values == name)).sortby("value")
-        style = {"color": shades[name], "alpha": 0.85, "markeredgewidth": 0}
-        if paths:
-            ax.plot(own["contributing"].values.T, own["rsum"].values.T, linewidth=0.9, **style)
-            last = own.isel(step=-1)
-            ax.plot(last["contributing"], last["rsum"], MARKERS[name], markersize=3, **style)
-        else:
-            last = own.isel(step=-1)
-            ax.plot(last["contributing"], last["rsum"], MARKERS[name], linestyle=":", linewidth=0.9, markersize=4,
-                    **style)  # fmt: skip
-
-
-def draw(parts, figure):
-    """Draw a panel for each level of the captions, and the correlations of both data sets."""
-    runs, shades, (top, bottom) = parts["captions"], colours(), figure.subplots(2, 3)
-    panels = dict(zip(TITLES, (*top, *bottom), strict=False))
-    means, ends = _means(runs), runs.isel(step=-1)
-    _draw_settings(panels["within_run"], means, shades, paths=True)
-    _draw_settings(panels["settings"], means, shades, paths=False)
-    away = ends.groupby("config") - ends.groupby("config").mean()
-    last = means.isel(step=-1)
-    for name, label in LOSSES.items():
-        own = last.isel(config=np.flatnonzero(last["family"].values == name))
-        style = {"color": shades[name], "marker": MARKERS[name], "linestyle": "", "markeredgewidth": 0}
-        mine = runs["family"].values == name
-        panels["seeds"].plot(away["contributing"].values[mine], away["rsum"].values[mine], markersize=2.5, alpha=0.7,
-                             **style)  # fmt: skip
-        at = float(own["contributing"].mean()), float(own["rsum"].mean())
-        panels["families"].plot(*at, markersize=6, label=label, **style)
-        pooled = runs[["contributing", "rsum"]].isel(run=mine)
-        panels["pooled"].plot(pooled["contributing"].values.ravel(), pooled["rsum"].values.ravel(), markersize=1.8,
-                              alpha=0.35, **style)  # fmt: skip
-    for level, ax in panels.items():
-        if level == "seeds":
-            ax.set(xlabel="count less mean", ylabel="test rsum less mean")
-        else:
-            ax.set_xscale("symlog", linthresh=STEP)
-            plain_ticks(ax, (0, 0.1, 1, 10, 100))
-            ax.set(xlabel="count (own loss)", ylabel="test rsum (points of 600)", xlim=(-0.02, 130))
-        ax.set_title(f"{TITLES[level]}\n{_said(_at(parts, level))}",
-                     color="0.45" if level == "pooled" else "black")  # fmt: skip
-        sns.despine(ax=ax)
-    _draw_forest(parts, bottom[2])
-    handles = [Line2D([], [], color=shades[name], marker=MARKERS[name], linestyle="-", markeredgewidth=0, label=label)
-               for name, label in LOSSES.items()]  # fmt: skip
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
-    figure.suptitle(title(parts))
+        ax.plot(own["contributing"], own["rsum"], ":", color=shades[name], linewidth=0.9)
+        for beyond, face in ((False, shades[name]), (True, "white")):
+            side = own.isel(config=np.flatnonzero((own["effective"].values > apex) == beyond))
+            ax.plot(side["contributing"], side["rsum"], MARKERS[name], color=shades[name], markersize=4.5,
+                    markerfacecolor=face)  # fmt: skip
+    ax.set_xscale("symlog", linthresh=STEP)
+    plain_ticks(ax, (0, 0.1, 1, 10, 100))
+    ax.set(xlabel="contributing negatives (log axis)", ylabel="test rsum (points of 600)", xlim=(-0.02, 130))
+    ax.set_title("captions: settings of the losses")
+    sns.despine(ax=ax)
 
 
 def _draw_forest(parts, ax):
@@ -206,7 +173,7 @@ def _draw_forest(parts, ax):
     styles = {"captions": ("o", -0.16), "emoji": ("D", 0.16)}
     blue = sns.color_palette("colorblind")[0]
     ax.axvline(0, color="black", linewidth=0.9, zorder=1)
-    rows = [level for each in TITLES for level in ((each, *SIDES) if each == "settings" else (each,))]
+    rows = {key: words for level in TITLES for key, words in ((level, TITLES[level]), *_split(level))}
     for place, level in enumerate(rows):
         for name, (marker, offset) in styles.items():
             one = _at(parts, level, name)
@@ -217,9 +184,12 @@ def _draw_forest(parts, ax):
             full = level != "pooled"
             ax.plot(one["rho"], place + offset, marker, color=colour if full else "none", markersize=4.5,
                     markeredgecolor="white" if full else UNRESOLVED_GREY)  # fmt: skip
-    names = [SHORT[level] for level in rows]
-    ax.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.5, -0.5), xlim=(-1.05, 1.05))
-    ax.set_xlabel("Spearman's ρ")
-    ax.set_title("captions ●, emoji ◆\nblue: excludes 0")
+    ax.set(yticks=range(len(rows)), yticklabels=rows.values(), ylim=(len(rows) - 0.5, -0.5), xlim=(-1.05, 1.05))
+    ax.set(xlabel="Spearman's ρ", title="ρ of count and test rsum, by what varies")
     ax.tick_params(axis="y", length=0)
     sns.despine(ax=ax, left=True)
+
+
+def _split(level):
+    """The sides of the arch, below the row of the settings."""
+    return SIDES.items() if level == "settings" else ()

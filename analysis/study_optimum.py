@@ -1,12 +1,12 @@
 """Recall against the effective number of negatives: settings of the losses, and the same number held by intervention.
 
-Above, a mark is a setting, mean over its seeds; the best of each loss, chosen on the test items that are shown, has a
-ring. The two lines meet at the top of the registered parabola and are the same for all losses but for their height.
-They ask whether recall rises before that number and falls behind it, and are dashed where that is undecided. One
-parabola for all losses is rejected by the data. Triplet SH always has exactly one negative and takes no part in the
-fit. Below, NT-Xent with the temperature solved at every third step so that the effective number stays at k, as far as a
-temperature can do that: differences from the k that is best on validation items, paired by seed. Where k is not
-reached, the mark stands at the number at the end.
+Above, a mark is a setting, mean over its seeds; the best of each loss has a ring: it is chosen on validation items, so
+that it need not be the highest on the test items that are shown. The two lines meet at the top of the registered
+parabola and are the same for all losses but for their height. They ask whether recall rises before that number and
+falls behind it, and are dashed where that is undecided. One parabola for all losses is rejected by the data. Triplet
+SH always has exactly one negative and takes no part in the fit. Below, NT-Xent with the temperature solved at every
+third step so that the effective number stays at k, as far as a temperature can do that: differences from the k that is
+best on validation items, paired by seed. Where k is not reached, the mark stands at the number at the end, with its k.
 """
 
 import numpy as np
@@ -52,7 +52,7 @@ def data(progress):
     for name in SETS:
         mean = chosen(table(f"{name}_grid"), BATCH_SIZE).isel(step=-1)
         owner = dict(zip(mean["config"].values.tolist(), mean["family"].values.tolist(), strict=True))
-        mean = mean[["effective", "rsum"]].groupby("config").mean()
+        mean = mean[["effective", "rsum", "rsum_val"]].groupby("config").mean()
         p2, held = found[name]["p2"], found[name]["held"]
         family = [owner[config] for config in mean["config"].values.tolist()]
         parts[name] = mean.assign_coords(family=("config", family)).drop_vars("step", errors="ignore")
@@ -83,8 +83,8 @@ def _turned(one):
 
 
 def _slope(part, side):
-    """Slope of a line, in points per unit of the logarithm, with its interval."""
-    at, low, high = (part.attrs[f"{side}_{key}"] for key in ENDS[:3])
+    """Slope of a line, in points per doubling of the number, with its interval; that of the data is per e-fold."""
+    at, low, high = (part.attrs[f"{side}_{key}"] * np.log(2) for key in ENDS[:3])
     return f"{at:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
@@ -105,31 +105,38 @@ def _inside(part):
 
 
 def _best(part):
-    """The best setting of each loss that takes part in the fit: loss -> its effective number and its rsum."""
+    """The best setting on validation items of each loss in the fit: loss -> its effective number and its test rsum."""
     found = {}
     for loss in LOSSES:
         own = part.isel(config=np.flatnonzero(part["family"].values == loss))
         if np.ptp(np.log(own["effective"].values)) > ROUNDING:
-            one = own.isel(config=int(np.argmax(own["rsum"].values)))
+            one = own.isel(config=int(np.argmax(own["rsum_val"].values)))
             found[loss] = float(one["effective"]), float(one["rsum"])
     return found
 
 
 def title(parts):
-    """The claim."""
-    first, second = (parts[name] for name in SETS)
-    meet = first.attrs["meet"]
-    ends = {name: [at for at, _ in _best(parts[name]).values()] for name in SETS}
-    best = ", ".join(f"{min(at):.0f} to {max(at):.0f} ({name})" for name, at in ends.items())
-    if not _arched(first):
-        return f"Slopes of recall up to an effective number of {meet} and beyond: {_slope(first, 'below')}, " + (
-            f"{_slope(first, 'above')} points"
-        )
-    told = "and so on emoji" if _arched(second) else "on emoji both slopes are undecided"
-    return (
-        f"Captions: recall rises by {_slope(first, 'below')} points per unit of the log up to an effective number of "
-        f"{meet} and falls by {_slope(first, 'above')} beyond; {told}. Best setting of each loss: {best}"
-    )
+    """The claim: the top of the arch between settings, and the best number that was held."""
+    told = {name: _peak(parts[name], parts[f"{name}_held"]) for name in SETS}
+    first, second = SETS
+    both = told[first] == told[second]
+    said = f"{first.capitalize()}{f' and {second}' if both else ''}: recall {told[first]}"
+    return said if both else f"{said}; {second}: {told[second]}"
+
+
+def _peak(part, held):
+    """Where recall peaks, if settings rise and fall and the best number held beats its neighbours."""
+    if not _arched(part):
+        return "between settings undecided"
+    meet, best = part.attrs["meet"], part.attrs["best"]
+    others = sorted(int(k) for k in keys(held))
+    beside = [
+        str(k) for k in (*others[: np.searchsorted(others, best)][-1:], *others[np.searchsorted(others, best) :][:1])
+    ]
+    if not all(difference(held, k).high < 0 for k in beside):
+        return f"peaks near {meet} effective negatives between settings"
+    low, high = sorted((meet, best))
+    return f"peaks at {low} to {high} effective negatives"
 
 
 def alt(parts):
@@ -146,8 +153,9 @@ def _fitted(part):
     best = ", ".join(f"{LOSSES[loss]} {at:.1f} ({score:.1f})" for loss, (at, score) in _best(part).items())
     lines = ", ".join(f"{side} {_slope(part, side)} (p = {fit[f'{side}_p']:.2g})" for side in SIDES)
     return (
-        f"best settings, effective number (rsum): {best}; slopes {lines}, robust errors; common parabola: curvature "
-        f"{fit['curvature']:+.2f} [{fit['low']:+.2f}, {fit['high']:+.2f}] points per squared log, p = "
+        f"best settings on validation items, effective number (test rsum): {best}; slopes per doubling {lines}, robust "
+        f"errors; common parabola: curvature "
+        f"{fit['curvature']:+.2f} [{fit['low']:+.2f}, {fit['high']:+.2f}] points per squared natural log, p = "
         f"{fit['p']:.2g}, with "
         f"robust errors {fit['robust_p']:.2g}, top {_optimum(part)}, n = {fit['number']} settings; against a cubic p = "
         f"{fit['cubic_p']:.2g}, against a slope for each loss p = {fit['slopes_p']:.2g}; part of the variance "
@@ -189,13 +197,15 @@ def draw(parts, figure):
         names, missed = keys(held), _missed(held)
         forest_of(held, names, below, at=[np.log2(missed.get(k, float(k))) for k in names], upright=True, offset=0.22)
         below.plot(np.log2(part.attrs["best"]), 0, "*", color="black", markersize=9, zorder=5)
-        for k, side in zip(sorted(missed, key=missed.get), ("right", "left"), strict=False):
-            end, away = (np.log2(missed[k]), difference(held, k).low), -4 if side == "right" else 10
-            below.annotate(f"k = {k}", end, xytext=(away, 0), textcoords="offset points", ha=side)
+        for k, at in missed.items():
+            end = np.log2(at), difference(held, k).low
+            below.annotate(k, end, xytext=(0, -10), textcoords="offset points", ha="center")
         above.set_title(f"{name}: settings of the losses")
-        below.set_title(f"{name}: number held at k, best k = {part.attrs['best']} (star)")
+        away = ", ".join(f"k = {k} ends at {at:.1f}" for k, at in missed.items())
+        told = f"{name}: number held at k, best k = {part.attrs['best']} (star)"
+        below.set_title(f"{told}\n{away}" if away else told)
         below.set(xlabel="effective number of negatives (log axis)", xlim=(-0.3, 7.3))
-        below.margins(y=0.1)
+        below.margins(y=0.14)
         for ax in (above, below):
             ax.axvline(np.log2(part.attrs["meet"]), color="0.8", linewidth=0.8, linestyle=":", zorder=0)
             ax.set_xticks([np.log2(each) for each in TICKS], [str(each) for each in TICKS])
@@ -210,8 +220,16 @@ def draw(parts, figure):
         for loss, label in LOSSES.items()
     ]  # fmt: skip
     handles += [
-        Line2D([], [], marker="o", color="none", markeredgecolor="black", markersize=9, label="best of its loss"),
-        Line2D([], [], color="0.8", linewidth=0.8, linestyle=":", label="where the two lines meet"),
+        Line2D(
+            [],
+            [],
+            marker="o",
+            color="none",
+            markeredgecolor="black",
+            markersize=9,
+            label="best of its loss (validation)",
+        ),
+        Line2D([], [], color="0.8", linewidth=0.8, linestyle=":", label="top: where the two lines meet"),
         *(each for each in resolution_entries() if _shown(parts, each.get_label())),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)

@@ -97,7 +97,7 @@ def draw(parts, figure):
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set(
-        xlabel="temperature of HCL (logarithmic axis; a mark: a computed one)",
+        xlabel="temperature of HCL (log axis; marks: computed values)",
         ylabel="queries on the clamp, without any push (%)",
         ylim=(-3, 103),
     )

@@ -40,19 +40,19 @@ def data(progress):
     return parts
 
 
-def _largest(part):
-    """The sources with the most push at the first scale that their seeds do not tell apart, and the largest part."""
+def _largest(name, part):
+    """The source with the most push at the first scale, in words; none, if the bars of all sources overlap."""
     one = part.isel(scale=0)
-    mean, spread = one["mean"].values, one["over_seeds"].values
+    mean, spread = one["mean"].values, one["over_batches"].values
     place = int(np.argmax(mean))
-    level = mean[place] - mean <= np.hypot(spread, spread[place])
-    return " or ".join(str(source) for source in one["source"].values[level]), float(mean[place])
+    if all(mean - mean.min() <= spread[place] + spread[int(np.argmin(mean))]):
+        return f"none on {name}, nearly equal ({mean.min():.0f} to {mean.max():.0f} %)"
+    return f"{one['source'].values[place]} on {name} ({mean[place]:.0f} %)"
 
 
 def title(parts):
     """The claim."""
-    told = ", ".join(f"{source} on {name} ({value:.0f} %)" for name, (source, value) in
-                     ((name, _largest(part)) for name, part in parts.items()))  # fmt: skip
+    told = ", ".join(_largest(name, part) for name, part in parts.items())
     scale = float(next(iter(parts.values()))["scale"][0])
     return f"The largest source of push among four directions at scale {scale:g}: {told}"
 

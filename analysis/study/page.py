@@ -6,6 +6,7 @@ refuses a page whose sentence the numbers no longer carry.
 """
 
 import json
+import math
 import operator
 import re
 import textwrap
@@ -81,6 +82,11 @@ def _amount(one: Found, digits: int = 1) -> str:
     return f"{abs(one['mean']):.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
+def _doubled(one: Found) -> Found:
+    """A slope per doubling of the number, from one per unit of its natural logarithm."""
+    return {key: math.log(2) * one[key] for key in ("mean", "low", "high")}
+
+
 def _ordered(one: Found) -> str:
     """The p-value against smooth curves."""
     return f"{one['ordered']['p']:.2f}" if one["ordered"]["p"] >= SMALL else _p(one["ordered"]["p"])
@@ -93,8 +99,9 @@ FORMATS: Formats = {
     "curvature": _curvature,
     "amount": _amount,
     "loss": _amount,
-    "steep": lambda one: f"{one['mean']:.1f}",
-    "fall": lambda one: f"{-one['mean']:.1f}",
+    "steep": lambda one: f"{_doubled(one)['mean']:.1f}",
+    "fall": lambda one: f"{-_doubled(one)['mean']:.1f}",
+    "doubling": lambda one: said(_doubled(one)),
     "signed": lambda value: f"{value:+.2f}",
     "two": lambda value: f"{value:.2f}",
     "percent_of": lambda value: f"{100 * value:.0f}",
@@ -134,7 +141,7 @@ def _tests(found: Found) -> str:
     rows = [
         ["P1: Spearman's ρ of count and test rsum, between settings of a loss", said(one["p1"], 2), _p(holm["p1"]),
          f"{said(other['p1'], 2)}, p = {_p(other['p1']['p'])}", f"against smooth curves p = {smooth}"],
-        ["P2: curvature of test rsum in log N, points", _curvature(one["p2"]["fit"]), _p(holm["p2"]),
+        ["P2: curvature of test rsum in the natural log of N, points", _curvature(one["p2"]["fit"]), _p(holm["p2"]),
          f"{_curvature(other['p2']['fit'])}, p = {_p(other['p2']['fit']['p'])}", f"robust errors (HC3) p = {robust}"],
         ["P3: hard minus random candidates at equal k, points", said(one["p3"]), _p(holm["p3"]),
          f"{said(other['p3'])}, p = {_p(other['p3']['p'])}",
@@ -159,8 +166,8 @@ def _arch(found: Found) -> str:
     looks: list[tuple[str, Callable[[Found, Found], str]]] = [
         ("curvature, registered", lambda one, _: f"{_curvature(one['p2']['fit'])}, p = {_p(one['p2']['fit']['p'])}"),
         ("curvature, robust errors (HC3)", lambda _, new: _tested(new["arch"]["hc3"])),
-        (f"slope up to {number}", lambda _, new: _tested(new["arch"]["two_lines"]["below"])),
-        (f"slope beyond {number}", lambda _, new: _tested(new["arch"]["two_lines"]["above"])),
+        (f"slope up to {number}, per doubling", lambda _, new: _slope(new["arch"]["two_lines"]["below"])),
+        (f"slope beyond {number}, per doubling", lambda _, new: _slope(new["arch"]["two_lines"]["above"])),
         ("one parabola for all losses against one cubic", lambda _, new: f"p = {_p(new['arch']['cubic'])}"),
         ("one parabola against a slope for each loss", lambda _, new: f"p = {_p(new['arch']['slopes'])}"),
         ("curvature by learning rate", lambda _, new: "; ".join(
@@ -173,12 +180,17 @@ def _arch(found: Found) -> str:
         ("best number that was held", lambda one, _: str(one["held"]["best"])),
         ("farthest setting from the common parabola, points", lambda _, new: f"{new['arch']['farthest']:.0f}"),
     ]  # fmt: skip
-    return markdown(["slopes and curvatures in points per unit of log N", *DATA],
+    return markdown(["curvatures in points per squared unit of the natural log of N", *DATA],
                     [[name, *(look(*each) for each in both)] for name, look in looks])  # fmt: skip
 
 
 def _whole(one: Found) -> str:
     return f"{one['mean']:.0f} [{one['low']:.0f}, {one['high']:.0f}]"
+
+
+def _slope(one: Found) -> str:
+    """A slope per doubling, with the p-value that no unit changes."""
+    return _tested(_doubled(one) | {"p": one["p"]})
 
 
 def _tested(one: Found) -> str:
