@@ -3,6 +3,7 @@
 from cocos import measures, plots
 from cocos.commands import demo
 from cocos.reports.captions import holds
+from study_tables import LOSSES
 
 PUBLISHED = "Bleeker & de Rijke 2022: the counts of Tables 3 to 5, here as distributions"
 DIFFERS = "another model and other data; only the losses that leave queries idle can be compared"
@@ -79,4 +80,6 @@ def hero(parts):
 
 def draw(parts, figure):
     """A row for each loss, on one axis."""
-    plots.count(list(parts.values()), ax=figure.subplots()).set_title(title(parts))
+    ax = plots.count(list(parts.values()), names=[LOSSES[name] for name in parts], ax=figure.subplots())
+    ax.set_title(title(parts))
+    ax.set_yticks(ax.get_yticks(), [text.get_text().replace("\n", "\nmean: ") for text in ax.get_yticklabels()])

@@ -7,7 +7,9 @@ import numpy as np
 
 from cocos import measures, plots
 from cocos.commands import demo
+from cocos.plots.labels import dark
 from cocos.reports.captions import holds
+from study_tables import LOSSES
 
 PUBLISHED = (
     "none as a curve; Bleeker & de Rijke 2022 count at eps = 0.01 for NT-Xent and SmoothAP, and every nonzero weight "
@@ -73,4 +75,13 @@ def agrees(parts):
 
 def draw(parts, figure):
     """A line a loss, on one axis."""
-    plots.eps_curve(list(parts.values()), ax=figure.subplots()).set_title(title(parts))
+    ax = plots.eps_curve(list(parts.values()), names=[LOSSES[name] for name in parts], ax=figure.subplots())
+    ax.set_title(title(parts))
+    end, low = ax.get_xlim()[1], ax.get_ylim()[0]
+    for line in (each for each in ax.lines if len(each.get_xdata()) > len(MARKS)):
+        at, count = line.get_xdata()[-1], line.get_ydata()[-1]
+        if count > low and at < max(part["eps"].values[-2] for part in parts.values()) < end:
+            arrow = {"arrowstyle": "->", "color": line.get_color(), "linewidth": 1.2, "shrinkA": 0}
+            ax.annotate("", (at, low), xytext=(at, count), arrowprops=arrow)
+            ax.annotate("0 beyond", (at, count), xytext=(-6, -12), textcoords="offset points", ha="right", va="top",
+                        fontsize="small", color=dark(line.get_color()))  # fmt: skip

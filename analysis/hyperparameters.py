@@ -170,6 +170,9 @@ def draw(parts, figure):
         ax.set(xlabel=AXES[name], xlim=(-0.5, len(values) - 0.3))
         if name != "alpha":
             ax.set_ylim(*SHOWN)
+        if name == "alpha":
+            ax.annotate("axis of its own", (0, 0), xycoords="axes fraction", xytext=(4, 4), color="0.3",
+                        textcoords="offset points", fontsize="small")  # fmt: skip
         if name in {"alpha", "k1"}:
             ax.set_ylabel("R@1, warp minus t\n(points)")
         sns.despine(ax=ax)
@@ -177,7 +180,7 @@ def draw(parts, figure):
     sure = f"{100 * (1 - LEVEL):g} % interval for all settings together"
     entries = [
         Line2D([], [], color=blue, marker="o", markersize=5, linewidth=2.4, label=f"mean and {sure}"),
-        Line2D([], [], color=UNRESOLVED_GREY, marker="o", markersize=5, linewidth=2.4, label="it contains 0"),
+        Line2D([], [], color=UNRESOLVED_GREY, marker="o", markersize=5, linewidth=2.4, label="interval contains 0"),
         Line2D([], [], color="0.4", marker="o", markersize=3.2, linestyle="", label="a seed"),
         Line2D([], [], linestyle="", label="bold: the setting that all panels share"),
     ]

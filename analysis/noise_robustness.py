@@ -138,9 +138,11 @@ def title(parts):
     kinds = parts["noise"]["corruption"].values.tolist()
     worse = [kind for kind in kinds if _gain(parts, kind).high < 0]
     better = [kind for kind in kinds if _gain(parts, kind).low > 0]
-    rest = f"{len(kinds) - len(worse) - len(better)} of {len(kinds)} differences are not resolved"
-    lower = f"under {', '.join(worse)}" if worse else "nowhere"
-    return f"The warp is below plain softmax, t, {lower}, above it {', '.join(better) or 'nowhere'}; {rest}"
+    lost = [loss for loss in LOSSES if _lost(parts, loss).high < 0]
+    return (
+        f"The warp is below plain softmax, t, in {len(worse)} of {len(kinds)} conditions, above it in "
+        f"{len(better) or 'none'}; wrong labels lower R@1 of {len(lost)} of {len(LOSSES)} losses"
+    )
 
 
 def alt(parts):
@@ -212,7 +214,14 @@ def draw(parts, figure):
         Line2D([], [], color=sns.color_palette("colorblind")[0], marker="o", linewidth=2.4, label="resolved"),
         Line2D([], [], color=UNRESOLVED_GREY, marker="o", linewidth=2.4, label="not resolved"),
         Line2D([], [], color="0.4", marker="o", markersize=3.2, linestyle="", label="a seed"),
-        Line2D([], [], color="none", markeredgecolor=sns.color_palette("colorblind")[1], marker="D", label="Table IV"),
+        Line2D(
+            [],
+            [],
+            color="none",
+            markeredgecolor=sns.color_palette("colorblind")[1],
+            marker="D",
+            label="DeMoor & Prevost, Table IV",
+        ),
     ]
     figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), frameon=False)
     figure.suptitle(title(parts))

@@ -9,6 +9,7 @@ from cocos.reports.captions import holds
 PUBLISHED = "none; requested by users. The ntxent panel has the weights of Bleeker & de Rijke 2022, eq. 6"
 DIFFERS = "nothing published to compare with"
 LOSSES = ("triplet", "ntxent", "circle", "contrastive_cosine")
+NAMES = dict(zip(LOSSES, ("triplet", "NT-Xent", "circle", "contrastive"), strict=True))
 SIZE, PRINTED = (7.0, 6.0), True
 
 
@@ -24,7 +25,8 @@ def title(parts):
     smooth = np.unique(parts["ntxent"]["push"].values.round(5))
     return holds(
         len(values) == 2 and len(smooth) > 100,
-        "The triplet loss weights a negative fully or not at all, with an edge at the margin; softmax losses fade in",
+        "The triplet loss weights a negative fully or not at all, NT-Xent fades it in; the circle loss also depends on "
+        "the level of the scores",
     )
 
 
@@ -41,7 +43,7 @@ def agrees(parts):
     told = []
     for name, part in parts.items():
         top = float(part["push"].max())
-        told.append(f"{name} from {float(part['push'].min()):.2g} to {top:.3g}")
+        told.append(f"{NAMES[name]} from {float(part['push'].min()):.2g} to {top:.3g}")
     alike = parts["ntxent"]["push"].values
     return (
         f"Weight of the negative: {'; '.join(told)}. "
@@ -62,7 +64,7 @@ def draw(parts, figure):
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
     for (name, part), ax in zip(parts.items(), panels.flat, strict=True):
         plots.score_landscape(part, share=True, ax=ax)
-        ax.set_title(f"{name}, unit {part.attrs['unit']:g}")
+        ax.set_title(f"{NAMES[name]}, unit {part.attrs['unit']:g}")
         ax.label_outer()
     bar(figure, list(panels.flat), "weight of the negative / unit of the loss", shrink=0.7)
     figure.suptitle(title(parts))

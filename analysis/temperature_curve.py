@@ -4,6 +4,8 @@ A small temperature puts the push on one negative. A large one spreads it until 
 negatives push according to the effective number, and none contributes according to the count.
 """
 
+from matplotlib import rc_context
+
 from cocos import measures, plots
 from cocos.commands import demo
 from cocos.reports.captions import holds
@@ -63,8 +65,13 @@ def agrees(parts):
 def draw(parts, figure):
     """Draw numbers of negatives on the left, idle queries on the right."""
     left, right = figure.subplots(1, 2)
-    plots.temperature_curve(parts["ntxent"], ax=left)
-    plots.temperature_curve(parts["ntxent"], show="idle", ax=right)
+    with rc_context({"legend.handlelength": 4}):  # so that dashes show beside the marks
+        plots.temperature_curve(parts["ntxent"], ax=left)
+        plots.temperature_curve(parts["ntxent"], show="idle", ax=right)
+    for ax in (left, right):
+        for text in ax.texts:
+            text.set_text(text.get_text().replace(" as it is", ": as trained"))
+        ax.set_xlabel("temperature (log axis; embeddings frozen)")
     left.set_title("negatives: effective number and count")
     right.set_title("queries without a contributing negative")
     figure.suptitle(title(parts))

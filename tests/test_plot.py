@@ -485,3 +485,16 @@ def test_the_style_and_the_colours_are_those_of_seaborn():
     mine, theirs = ({**matplotlib.rcParamsDefault, **each} for each in (saving.STYLE, sns.axes_style("ticks")))
     assert {name for name in mine if mine[name] != theirs[name]} == {*saving.FONTS, "image.cmap"}
     assert [*COLOURS] == [each for each in sns.color_palette("colorblind", 10).as_hex() if each != "#ece133"]
+
+
+@pytest.mark.parametrize(
+    "divided",  # as a German, English or French dictionary divides them
+    ["Wasser-\nballspie-\nler", "Liebes-\npaar", "Briefkas-\nten", "medium-\ndark", "télévi-\nseurs", "mittel-\nhelle"],
+)
+def test_long_words_of_retrievals_are_divided_at_hyphens_and_between_syllables(divided):
+    word = divided.replace("-\n", "").replace("mediumdark", "medium-dark")
+    data = measures.retrievals(Embeddings(torch.eye(3), torch.eye(3)), queries=1, k=2)
+    figure = plt.figure(figsize=(3.7, 2.5))
+    ax = plots.retrievals(data, pictures=lambda side, row: word, ax=figure.subplots())
+    plt.close(figure)
+    assert divided in [text.get_text() for text in ax.texts]

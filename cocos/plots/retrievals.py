@@ -1,5 +1,6 @@
 """Contact sheet of the nearest candidates of some queries."""
 
+import re
 from collections.abc import Callable, Sequence
 
 import matplotlib.pyplot as plt
@@ -29,6 +30,13 @@ MOST_QUERIES, MOST_CANDIDATES, MOST_CELLS = 60, 40, 600
 CELL_CHARACTERS, CELL_LINES, CELL_TEXT = 14, 6, 0.95
 # Fewest characters of a word behind a hyphen.
 SHORTEST_END = 3
+# Start of a syllable inside a word: the consonants of one sound before a vowel, as German, English and Romance words
+# are mostly divided; prefixes and compounds are not known.
+VOWELS = "aeiouyäöüáéíóúàèùâêîôûëïœæ"
+SYLLABLE = re.compile(
+    rf"(?<=[{VOWELS}a-zß])(?=((?:sch|[cspt]h|(?<![{VOWELS}])s[pt]|[bcdfgkpt][lr]|[^\W\d_{VOWELS}])[{VOWELS}]))",
+    re.IGNORECASE,
+)
 # Why several Datasets cannot share the plot.
 ALONE = "its rows are pictures of what one model retrieves"
 
@@ -157,10 +165,20 @@ def _cell(content: np.ndarray | str, x: float, y: float, ax: Axes) -> None:
 
 
 def _hyphenated(text: str, most: int) -> str:
-    """Divide the words that are longer than `most` characters by hyphens."""
+    """Divide the words that are longer than `most` characters: at a hyphen, between syllables, or where they end."""
 
     def divided(word: str) -> str:
+        if len(word) <= most:
+            return word
         at = min(most - 1, len(word) - SHORTEST_END)
-        return word if len(word) <= most else f"{word[:at]}- {divided(word[at:])}"
+        hyphens = [place + 1 for place, sign in enumerate(word[:most]) if sign == "-"]
+        if hyphens:
+            return f"{word[: hyphens[-1]]} {divided(word[hyphens[-1] :])}"
+        starts, vowel = [], 0
+        for found in SYLLABLE.finditer(word):
+            starts += [found.start(1)] if found.start(1) >= vowel else []  # not inside of one sound
+            vowel = found.end(1) - 1
+        at = max((start for start in starts if SHORTEST_END <= start <= at), default=at)
+        return f"{word[:at]}- {divided(word[at:])}"
 
     return "\n".join(" ".join(map(divided, line.split())) for line in text.splitlines())
