@@ -38,7 +38,10 @@ def title(parts):
 
 def alt(parts):
     """One sentence."""
-    return "Candidates returned per query, queries without any, precision and recall, against the cut-off of the score."
+    return (
+        "Candidates returned per query, queries without any, precision and recall, against the cut-off of the score; "
+        "dots at the cut-off of the claim."
+    )
 
 
 def agrees(parts):
