@@ -101,3 +101,24 @@ def test_the_figures_show_the_committed_results(name):
         xr.testing.assert_allclose(own.drop_attrs(), kept[part].drop_attrs(), rtol=1e-12)
         for key, value in own.attrs.items():
             np.testing.assert_equal(kept[part].attrs[key], np.asarray(value) if np.ndim(value) else value)
+
+
+def test_a_slope_per_doubling_is_the_rise_between_a_number_and_twice_it(found):
+    """The results have slopes per unit of the natural logarithm; the page and its figure say them per doubling."""
+    for data in page.DATA:
+        for side, one in found["again"][data]["arch"]["two_lines"].items():
+            rise = {key: one[key] * (np.log(26.0) - np.log(13.0)) for key in ("mean", "low", "high")}
+            words = page.FORMATS["doubling"](one)
+            assert words == statements.said(rise) and words != statements.said(one)
+            module, parts = facts.figure("study_optimum")
+            assert module._slope(parts[data], side) == words
+
+
+def test_rings_of_the_figure_are_the_best_settings_of_the_table(found):
+    """Both choose on validation items; on test items the best of NT-Xent is another."""
+    module, parts = facts.figure("study_optimum")
+    for data in page.DATA:
+        rings, table = module._best(parts[data]), found[data]["best"]["128"]
+        assert set(rings) == set(table) - {"triplet_sh"}
+        for loss, (number, score) in rings.items():
+            np.testing.assert_allclose((number, score), (table[loss]["effective"], table[loss]["rsum"]), rtol=1e-9)

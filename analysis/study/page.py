@@ -323,7 +323,7 @@ def _best(found: Found) -> str:
             ruled = [f"{rate['rulers'][ruler]:.1f}" for ruler in plan.RULERS]
             made.append([data, name, f"{one['value']:g}", f"{rate['rate']:g}{'*' * rate['edge']}", *counts, *ruled])
     head = ["data", "loss", "value", "learning rate", "rsum", "count", "effective number"]
-    return markdown([*head, *(f"count by {NAMES[ruler]}" for ruler in plan.RULERS)], made)
+    return markdown([*head, *(f"by {NAMES[ruler]}" for ruler in plan.RULERS)], made)
 
 
 def _masking(found: Found) -> str:
