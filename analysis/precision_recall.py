@@ -124,6 +124,7 @@ def draw(parts, figure):
         ax.yaxis.set_major_locator(FixedLocator(TICKS))
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
         ax.yaxis.set_minor_locator(NullLocator())
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
         sns.despine(ax=ax)
     axes[0].set_ylabel("precision (logarithmic axis)")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
