@@ -17,7 +17,7 @@ const int64_t cocos_square = SQUARE_TILE;
 int64_t cocos_halves(int64_t wanted) {
 #ifdef TILED
     unsigned a, b, c, d;
-    const int tile = 1 << 24, product = 1 << 22, rounding = 1 << 5;
+    const unsigned tile = 1u << 24, product = 1u << 22, rounding = 1u << 5;
     if (!wanted || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (tile | product)) != (tile | product)) return 0;
     if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & rounding)) return 0;
     return syscall(SYS_arch_prctl, 0x1023, 18) == 0; /* ARCH_REQ_XCOMP_PERM, the data of tiles */
