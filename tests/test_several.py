@@ -181,7 +181,7 @@ def test_tables_and_pictures_have_a_row_for_each_loss():
     named = table("count", measures.count(paired(), ["ntxent", "triplet"])).text(200)
     assert ["triplet", "c2q"] in [line.split()[:2] for line in named.splitlines()]
     assert latex(data, "rows").count(r"\begin{tabular}") == 2
-    assert [label.get_text().split("\n")[0] for label in cocos.plots.count(data).get_yticklabels()] == [
+    assert [label.get_text().split(", ")[0] for label in cocos.plots.count(data).get_yticklabels()] == [
         "NTXent(temperature=0.02)",
         "NTXent(temperature=0.1)",
     ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cocos.engine import devices
 from cocos.engine.fused import PAD
 from cocos.engine.kernel import structs
 
@@ -63,7 +64,7 @@ def readable(*arrays: Tensor) -> bool:
         each.dtype in {torch.float32, torch.bool} and each.shape == first.shape and each.is_contiguous()
         for each in arrays
     )
-    return alike and first.numel() > 0 and first.device.type == "cpu" and structs.loaded() is not None
+    return alike and first.numel() > 0 and not devices.ahead(first.device) and structs.loaded() is not None
 
 
 def _asked(arrays: tuple[Tensor, ...], queries: int, **fields: float | Tensor) -> structs.Struct:

@@ -17,7 +17,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from cocos.base import annotations
+from cocos.base import annotations, reading
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint, shard_rows
 from cocos.checkpoints.files import File, Folder
@@ -34,12 +34,14 @@ def recognises(file: File | Folder) -> bool:
     """A TOML file with a table `arrays`."""
     if not isinstance(file, File) or file.path.suffix != ".toml" or file.size > MAX_MANIFEST:
         return False
-    return bool(re.search(rb"^[ \t]*\[arrays[.\]]", file.path.read_bytes(), re.MULTILINE))
+    with reading.stream(file.path) as stream:
+        return bool(re.search(rb"^[ \t]*\[arrays[.\]]", stream.read(), re.MULTILINE))
 
 
 def _table(file: File) -> dict[str, Any]:
     try:
-        found = tomllib.loads(file.path.read_text("utf-8"))
+        with reading.stream(file.path) as stream:
+            found = tomllib.load(stream)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file.path} is no TOML file ({' '.join(str(error).split())[:120]})") from None
     for name in found.keys() - {"arrays", "directions"}:
