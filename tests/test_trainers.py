@@ -42,6 +42,12 @@ class Contrast(nn.Module):
         return (cross_entropy(scores, target) + cross_entropy(scores.T, target)) / 2
 
 
+def with_trainer():
+    """The library transformers; its trainer needs accelerate, which an extra does not bring."""
+    pytest.importorskip("accelerate")
+    return pytest.importorskip("transformers")
+
+
 def rows(number, width=6):
     return torch.randn(number, width, generator=torch.Generator().manual_seed(number))
 
@@ -216,7 +222,7 @@ class Towers(nn.Module):
 
 
 def trainer_of(folder, model, *, steps=8, data=None, collate=None, trainer=None, **options):
-    transformers = pytest.importorskip("transformers")
+    transformers = with_trainer()
     arguments = {
         "output_dir": str(folder), "max_steps": steps, "per_device_train_batch_size": BATCH, "logging_steps": 4,
         "report_to": "none", "use_cpu": True, "disable_tqdm": True, "save_steps": 4, "learning_rate": 0.1,
@@ -241,7 +247,7 @@ def hugging_face(folder, *, watched=None, resume=None, **options):
 def test_hugging_face(tmp_path, capsys, caplog):
     """Numbers reach the reporters at the trainer's own steps; evaluation is silent; weights and files are as ever."""
     pytest.importorskip("tensorboard")
-    pytest.importorskip("transformers")
+    with_trainer()
     from cocos.monitor.trainers import watch
 
     options = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 4}
@@ -276,7 +282,7 @@ def test_hugging_face(tmp_path, capsys, caplog):
 
 
 def test_hugging_face_resumes_and_accumulates(tmp_path):
-    pytest.importorskip("transformers")
+    with_trainer()
     from cocos.monitor.trainers import watch
 
     put = functools.partial(watch, every=2, store=tmp_path / "run.jsonl")
@@ -290,7 +296,7 @@ def test_hugging_face_resumes_and_accumulates(tmp_path):
 
 def test_hugging_face_model_made_anew(tmp_path):
     """`model_init` makes a model for each training; the monitor follows it."""
-    transformers = pytest.importorskip("transformers")
+    transformers = with_trainer()
     from cocos.monitor.trainers import watch
 
     made = functools.partial(transformers.Trainer, model_init=Towers)
@@ -303,7 +309,7 @@ def test_hugging_face_model_made_anew(tmp_path):
 
 def test_hugging_face_loss_of_a_trainer_of_ones_own(tmp_path, caplog):
     """A module beside the model, by its attribute; and a word where nothing is seen."""
-    transformers = pytest.importorskip("transformers")
+    transformers = with_trainer()
     from cocos.monitor.trainers import watch
 
     class Own(transformers.Trainer):
@@ -329,7 +335,7 @@ def test_hugging_face_loss_of_a_trainer_of_ones_own(tmp_path, caplog):
 )
 def test_hugging_face_half_precision_and_compilation(options, tmp_path, caplog):
     """Scores in bfloat16 are read; a compiled forward pass is left alone, and a warning says so."""
-    pytest.importorskip("transformers")
+    with_trainer()
     from cocos.monitor.trainers import watch
 
     trainer, found = hugging_face(tmp_path / "with", watched=watch, **options)
@@ -342,7 +348,7 @@ def test_hugging_face_half_precision_and_compilation(options, tmp_path, caplog):
 
 
 def test_hugging_face_input_that_cannot_be_used(tmp_path):
-    pytest.importorskip("transformers")
+    with_trainer()
     from cocos.monitor.trainers import watch
 
     trainer = trainer_of(tmp_path, Towers())
@@ -360,7 +366,7 @@ def test_hugging_face_input_that_cannot_be_used(tmp_path):
 
 def test_hugging_face_clip(tmp_path):
     """The library's own CLIP, whose forward pass has the loss among many other products."""
-    transformers = pytest.importorskip("transformers")
+    transformers = with_trainer()
     from cocos.monitor.trainers import watch
 
     tower = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
@@ -667,7 +673,7 @@ def test_lightning_holds_and_resumes(tmp_path):
 
 
 def test_hugging_face_holds_and_resumes(tmp_path):
-    pytest.importorskip("transformers")
+    with_trainer()
     from cocos.monitor.trainers import watch
 
     def watched(trainer):
