@@ -49,7 +49,7 @@ BASE = "sampled_softmax"
 SHORT = {"ntxent": "both ways", "ce_nm": "mining", "ce_softmax": "cross-example"}
 SCALES = [5.0, 10.0, 20.0, 40.0]
 SEEDS, SEARCHED = [0, 1, 2, 3, 4], 3  # seeds, and those that the scale was searched with
-NEIGHBOURS = (10, 100)  # of a caption, in the title and the caption
+NEIGHBOURS = (10, 100)  # of a caption
 RESOLVED = "black"  # difference whose interval does not contain 0
 # Colours of the runs, none of which is that of a published difference.
 COLOURS = dict(zip(RUNS, (sns.color_palette("colorblind")[k] for k in (0, 2, 4, 3)), strict=True))
@@ -180,10 +180,7 @@ def _gain(parts, name, what, **chosen):
 def title(parts):
     """The claim."""
     gain = _gain(parts, "ce_softmax", "pr_auc")
-    near, far = (_gain(parts, "ce_softmax", "spread", direction="t2i", k=k) for k in NEIGHBOURS)
-    together = holds(near.high < 0, f"scores of the {NEIGHBOURS[0]}th neighbours of captions draw together")
-    apart = holds(far.low > 0, f"those of the {NEIGHBOURS[1]}th apart")
-    return f"Cross-example softmax: PR-AUC {gain.mean:+.1f} points; {together}, {apart}"
+    return holds(gain.low > 0, f"Cross-example softmax raises PR-AUC by {gain.mean:.1f} points over sampled softmax")
 
 
 def alt(parts):

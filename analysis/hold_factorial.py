@@ -3,7 +3,7 @@
 The gradient of NT-Xent has one temperature in the softmax that divides the push of a query among its negatives, which
 sets their effective number, and one in the weight of the query, 1 - p. Here the two are set apart: mean test recall
 over five seeds at the learning rate that is best on validation items. A ring marks NT-Xent, whose two temperatures are
-one.
+one. Bars are 95 % intervals by t over the seeds, whose weights and batches are the same everywhere.
 """
 
 import numpy as np
@@ -11,6 +11,7 @@ import seaborn as sns
 import xarray as xr
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from scipy import stats
 
 from analysis.hold_study.plan import FACTORS
 from cocos.plots import wording
@@ -85,14 +86,19 @@ def draw(parts, figure):
     for ax, (name, part) in zip(axes, parts.items(), strict=True):
         for weight, shade in shades.items():
             own = part.sel(weight=weight)
-            ax.plot(own["negatives"], own["rsum"], color=shade, marker=marks[weight], markersize=4.5, linewidth=1.2)
+            half = (
+                own["seeds"].std("seed", ddof=1) * stats.t.ppf(0.975, own.sizes["seed"] - 1) / own.sizes["seed"] ** 0.5
+            )
+            ax.errorbar(own["negatives"], own["rsum"], half, color=shade, marker=marks[weight], markersize=4.5,
+                        linewidth=1.2, elinewidth=0.8)  # fmt: skip
             ax.plot(weight, float(own["rsum"].sel(negatives=weight)), "o", color="none", markeredgecolor="black",
                     markersize=9)  # fmt: skip
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(FixedLocator(FACTORS))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.xaxis.set_minor_locator(NullLocator())
-        ax.set_title(name)
+        shares = (f"{100 * part.attrs[f'{key}_value']:.0f} %" for key in PARTS)
+        ax.set_title(f"{name}: negatives {next(shares)}, weight {next(shares)}, both {next(shares)}")
         ax.set_xlabel("temperature among the negatives")
         sns.despine(ax=ax)
     axes[0].set_ylabel("test rsum (points of 600)")

@@ -90,7 +90,7 @@ def _said(one):
 def title(parts):
     """The claim."""
     clear = [one["rho"] > 0 for level in (*TITLES, *SIDES) if resolved(one := _at(parts, level))]
-    said = "correlation of count and recall depends on what varies"
+    said = "correlation of count and recall depends on what varies (captions)"
     return f"The sign of the rank {said}" if len(set(clear)) > 1 else f"No sign of the rank {said}"
 
 

@@ -95,7 +95,7 @@ def title(parts):
         ]
     low, high = (round(end(times), -1) for end in (min, max))
     return (
-        f"The push on look-alikes is {low:.0f} to {high:.0f} times their part of the negatives; masking them "
+        f"The push on look-alikes is {low:.0f} to {high:.0f} times their part of the negatives; masking them by item "
         f"{' and '.join(told)}"
     )
 

@@ -135,8 +135,7 @@ def _peak(part, held):
     ]
     if not all(difference(held, k).high < 0 for k in beside):
         return f"peaks near {meet} effective negatives between settings"
-    low, high = sorted((meet, best))
-    return f"peaks at {low} to {high} effective negatives"
+    return f"peaks near {meet} effective negatives between settings, at {best} held"
 
 
 def alt(parts):

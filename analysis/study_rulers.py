@@ -74,7 +74,8 @@ def title(parts):
         return f"Early in training some counts predict final recall better than validation recall: {told}"
     if all(row(first, f"{name} beyond")["high"] < 0 for name in COUNTS):
         return (
-            f"Early in training validation recall predicts final recall better than every count ({SETS[0]}); on "
+            f"Early in training, across losses, validation recall predicts final recall better than every count "
+            f"({SETS[0]}); on "
             f"{SETS[1]} no count is better"
         )
     return "Early in training no count predicts final recall better than validation recall"

@@ -49,7 +49,8 @@ def title(parts):
     flat = len(np.unique(parts["triplet"]["negative"].values.round(9))) == 2
     return holds(
         flat,
-        "Hinge losses switch a negative on, softmax losses fade it in, SmoothAP weights it only near the positive",
+        "Triplet and contrastive losses switch a negative on, NT-Xent fades it in, SmoothAP weighs it only near the "
+        "positive",
     )
 
 

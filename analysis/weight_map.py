@@ -60,7 +60,7 @@ def title(parts):
         == number["ce_softmax"]
         == every,
         f"A pairwise loss weighs {number['contrastive_cosine']} of {every} negatives, triplet "
-        f"{number['triplet']}, softmax all ({_large(parts['sampled_softmax'])} above {100 * LARGE:g} %)",
+        f"{number['triplet']}, softmax all, few of them strongly",
     )
 
 
@@ -84,8 +84,9 @@ def agrees(parts):
         "Under cross-example softmax only those of the whole batch do: it is compared with negatives of every row.",
     )
     idle = int((triplet["weighed"] == 0).sum())
+    large = f"Under softmax {_large(parts['sampled_softmax'])} negatives have a share above {100 * LARGE:g} %."
     return (
-        f"{apart} {within} {across} {idle} of {BATCH} queries have no weight under the triplet loss. n = one batch of "
+        f"{apart} {within} {across} {idle} of {BATCH} queries have no weight under the triplet loss. {large} n = one batch of "
         f"{BATCH} pairs: an example."
     )
 
