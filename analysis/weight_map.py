@@ -86,8 +86,8 @@ def agrees(parts):
     idle = int((triplet["weighed"] == 0).sum())
     large = f"Under softmax {_large(parts['sampled_softmax'])} negatives have a share above {100 * LARGE:g} %."
     return (
-        f"{apart} {within} {across} {idle} of {BATCH} queries have no weight under the triplet loss. {large} n = one batch of "
-        f"{BATCH} pairs: an example."
+        f"{apart} {within} {across} {idle} of {BATCH} queries have no weight under the triplet loss. {large} n = one "
+        f"batch of {BATCH} pairs: an example."
     )
 
 
