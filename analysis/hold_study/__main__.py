@@ -17,10 +17,10 @@ say = Console(stderr=True, highlight=False).print
 
 def _known(part: str) -> str:
     """The name of a part, or an end with exit code 2."""
-    from analysis.hold_study import plan
+    from analysis.hold_study import runner
 
-    if part not in plan.PARTS:
-        print(f"part {part!r} is unknown, expected one of {', '.join(plan.PARTS)}", file=sys.stderr)
+    if part not in runner.EVERY_PART:
+        print(f"part {part!r} is unknown, expected one of {', '.join(runner.EVERY_PART)}", file=sys.stderr)
         raise SystemExit(2)
     return part
 
@@ -32,27 +32,34 @@ def run(
     workers: Annotated[int, Option(help="Processes, one thread each.", min=1)] = 2,
 ):
     """Run the trainings that are not done yet, and write the results."""
-    from analysis.hold_study import plan, runner
+    from analysis.hold_study import runner
+    from cocos.base.errors import InputError
 
-    for part in [_known(part) for part in parts or plan.PARTS]:
-        say(str(runner.run(part, work, workers, say)))
+    for part in [_known(part) for part in parts or runner.EVERY_PART]:
+        try:
+            say(str(runner.run(part, work, workers, say)))
+        except InputError as error:
+            print(error, file=sys.stderr)
+            raise SystemExit(2) from None
 
 
 @app.command()
 def again(
     parts: Annotated[list[str] | None, Argument(help="Parts of the plan; all unless named.")] = None,
-    numbers: Annotated[list[int] | None, Option("--run", help="Number of a stack in the part.", min=0)] = None,
+    numbers: Annotated[
+        list[int] | None, Option("--run", help="Number of a stack or training in the part.", min=0)
+    ] = None,
 ):
     """Train three stacks of each part, or those named, once more, and compare every number to the last digit.
 
     Exit code 1: a number differs.
     """
-    from analysis.hold_study import plan, runner
+    from analysis.hold_study import runner
     from cocos.base.errors import InputError
 
     differs = False
-    for part in [_known(part) for part in parts or plan.PARTS]:
-        every = len(plan.stacks(part))
+    for part in [_known(part) for part in parts or runner.EVERY_PART]:
+        every = len(runner.planned(part))
         for number in numbers or (0, every // 2, every - 1):
             try:
                 differing, compared, config = runner.again(part, number)

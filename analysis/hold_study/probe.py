@@ -6,31 +6,36 @@ from torch import Tensor
 from analysis.hold_study.tasks import Split, Task
 from analysis.hold_study.training import Heads, Trained, batches, effective
 
-__all__ = ["measured", "rsum"]
+__all__ = ["COUNTED", "DRAWN", "measured", "recalls", "rsum"]
 
 CUTS = (1, 5, 10)
 # Batches of training items on which the effective number is counted at the end, and the seed that draws them.
 COUNTED, DRAWN = 4, 2026
 
 
+def recalls(query: Tensor, candidate: Tensor, each: int) -> Tensor:
+    """Sum of R@1, R@5 and R@10 of both directions, (), by inner products; a tie goes before the positive.
+
+    Args:
+        query: (N, D).
+        candidate: (N * each, D), those of a query one after another.
+        each: candidates of a query.
+    """
+    number = len(query)
+    mine = torch.arange(number).repeat_interleave(each) == torch.arange(number)[:, None]
+    scores = query @ candidate.T
+    positive = scores[mine].view(number, each)
+    others = scores.masked_fill(mine, -torch.inf)
+    ranks = (others >= positive.amax(dim=1, keepdim=True)).sum(dim=1), (others >= positive.flatten()).sum(dim=0)
+    return torch.as_tensor(sum(100 * (rank < cut).double().mean() for rank in ranks for cut in CUTS))
+
+
 @torch.no_grad()
 def rsum(heads: Heads, split: Split) -> Tensor:
     """Sum of R@1, R@5 and R@10 of both directions, (R,), 0 to 600; a negative that ties goes before the positive."""
     query, candidate = heads(split.query, split.candidate.flatten(0, 1))
-    number, each = split.candidate.shape[:2]
-    own = torch.arange(number).repeat_interleave(each)
-    mine = own == torch.arange(number)[:, None]
-    made = []
-    for one, other in zip(query, candidate, strict=True):
-        scores = one @ other.T
-        positive = scores[mine].view(number, each)
-        others = scores.masked_fill(mine, -torch.inf)
-        ranks = (
-            (others >= positive.amax(dim=1, keepdim=True)).sum(dim=1),
-            (others >= positive.flatten()).sum(dim=0),
-        )
-        made.append(sum(100 * (rank < cut).double().mean() for rank in ranks for cut in CUTS))
-    return torch.stack(made)
+    each = split.candidate.shape[1]
+    return torch.stack([recalls(one, other, each) for one, other in zip(query, candidate, strict=True)])
 
 
 @torch.no_grad()

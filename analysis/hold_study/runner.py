@@ -1,8 +1,5 @@
-"""Run the stacks of a part in worker processes, keep each as soon as it is there, and write the table of trainings."""
+"""Run the trainings of a part, keep each as soon as it is there, write its table, and run some once more."""
 
-import json
-import multiprocessing
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,16 +8,18 @@ import numpy as np
 import torch
 import xarray as xr
 
-from analysis.hold_study.plan import AFTER, Stack, stacks
+from analysis import runs
+from analysis.hold_study import scale_plan, scale_table, scale_training
+from analysis.hold_study.plan import AFTER, PARTS, Stack, stacks
 from analysis.hold_study.probe import measured
 from analysis.hold_study.tasks import task
 from analysis.hold_study.training import trained
 from cocos import results
-from cocos.base.errors import InputError
 from cocos.monitor.hold import EVERY
 
-__all__ = ["RESULTS", "again", "dataset", "row", "run"]
+__all__ = ["EVERY_PART", "RESULTS", "again", "dataset", "planned", "row", "run"]
 
+EVERY_PART = (*PARTS, *scale_plan.PARTS)
 RESULTS = Path(__file__).parent / "results"
 LABELS = {
     "rsum": ("sum of R@1, R@5 and R@10 of both directions, test items", "points of 600"),
@@ -38,78 +37,47 @@ def row(stack: Stack) -> dict[str, Any]:
     return measured(found, task(stack.data), stack.batch_size, stack.loss) | {"settings": settings}
 
 
-def _line(stack: Stack) -> str:
-    """The row of a stack, with the stack and the processor time that it took, as a line of JSON."""
-    before = time.process_time()
-    found = row(stack)
-    return json.dumps({"stack": json.loads(stack.key), "seconds": time.process_time() - before, "row": found})
-
-
-def _known(path: Path) -> dict[str, dict]:
-    """Rows of earlier runs by the key of their stack; a last line that was cut off is no row."""
-    found = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            held = json.loads(line)
-        except ValueError:
-            continue
-        found[json.dumps(held["stack"])] = held
-    return found
+def planned(part: str) -> list[Any]:
+    """Stacks of one of `plan.PARTS`, or trainings of one of `scale_plan.PARTS`."""
+    return scale_plan.trials(part) if part in scale_plan.PARTS else stacks(part)
 
 
 def run(part: str, work: Path, workers: int, say: Callable[[str], None]) -> Path:
-    """Run all stacks of a part that are not in the work folder yet, and write its Dataset.
+    """Run all trainings of a part that are not in the work folder yet, and write its Dataset.
 
     Args:
-        part: one of `plan.PARTS`.
+        part: one of `EVERY_PART`.
         work: folder of the rows, a line of JSON each.
         workers: processes, one thread each.
         say: takes lines for the user.
     """
-    path, planned = work / f"{part}.jsonl", stacks(part)
-    work.mkdir(parents=True, exist_ok=True)
-    known = _known(path)
-    left, began = [stack for stack in planned if stack.key not in known], time.monotonic()
-    say(f"{part}: {len(planned)} stacks, {len(planned) - len(left)} done before")
-    if left:
-        with path.open("a", encoding="utf-8") as file, multiprocessing.get_context("spawn").Pool(workers) as pool:
-            if known:
-                file.write("\n")  # after a line that was cut off
-            for done, line in enumerate(pool.imap_unordered(_line, left), start=1):
-                file.write(line + "\n")
-                file.flush()
-                if done % 24 == 0 or done == len(left):
-                    say(f"{part}: {done} of {len(left)} in {(time.monotonic() - began) / 60:.1f} minutes")
+    moving = part in scale_plan.PARTS
+    made = runs.done(planned(part), scale_training.row if moving else row, work / f"{part}.jsonl", workers, say)
     RESULTS.mkdir(exist_ok=True)
-    return results.save(dataset(part, _known(path)), RESULTS / f"{part}.nc")
+    table = scale_table.dataset(part, planned(part), made) if moving else dataset(part, made)
+    return results.save(table, RESULTS / f"{part}.nc")
 
 
 def again(part: str, number: int) -> tuple[list[str], int, str]:
-    """Train a stack of the results once more.
+    """Train a stack of the results once more, or of one of `scale_plan.PARTS` a single training.
 
     Args:
-        part: one of `plan.PARTS`, whose results are written.
-        number: of the stack, in the order of the plan.
+        part: one of `EVERY_PART`, whose results are written.
+        number: of the stack or training, in the order of the plan.
 
     Returns:
         A line for each number that differs in any digit, the quantity of numbers, and the setting.
 
     Raises:
-        InputError: there is no such stack.
+        InputError: there is no such run.
     """
-    planned = stacks(part)
-    if number >= len(planned):
-        raise InputError(f"run {number}: {part} has {len(planned)} stacks, expected 0 to {len(planned) - 1}")
-    stack, differing, numbers = planned[number], [], 0
-    arms = len(stack.arms)
-    written = results.open(RESULTS / f"{part}.nc").isel(run=slice(number * arms, (number + 1) * arms))
-    made = dataset_of(stack, row(stack))
-    for name, values in made.items():
-        for place, (before, now) in enumerate(zip(written[name].values.ravel(), values.ravel(), strict=True)):
-            numbers += 1
-            if not (now == before or (np.isnan(now) and np.isnan(before))):
-                differing.append(f"{name} {place}: {before!r} before, {now!r} now")
-    return differing, numbers, f"{stack.cell} rate={stack.rate:g} seed={stack.seed}, {arms} arms"
+    one, written = runs.chosen(part, planned(part), number), results.open(RESULTS / f"{part}.nc")
+    if part in scale_plan.PARTS:
+        return *runs.differing(scale_training.row(one), written.isel(run=number)), f"{one.config} seed={one.seed}"
+    arms = len(one.arms)
+    own = written.isel(run=slice(number * arms, (number + 1) * arms))
+    about = f"{one.cell} rate={one.rate:g} seed={one.seed}, {arms} arms"
+    return *runs.differing(dataset_of(one, row(one)), own), about
 
 
 def dataset_of(stack: Stack, found: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -128,27 +96,26 @@ def dataset(part: str, rows: dict[str, dict]) -> xr.Dataset:
 
     Args:
         part: one of `plan.PARTS`.
-        rows: `row`, `stack` and `seconds` by the key of each stack.
+        rows: `row` and `seconds` by the key of each stack.
     """
-    planned = stacks(part)
-    found = [dataset_of(each, rows[each.key]["row"]) for each in planned]
+    every = stacks(part)
+    found = [dataset_of(each, rows[each.key]["row"]) for each in every]
     made: dict[str, tuple] = {
         name: ("run", np.concatenate([each[name] for each in found]), *label) for name, label in LABELS.items()
     }
     if part == "cells":
         path = np.concatenate([each["path"] for each in found])
         made["path"] = (("run", "setting"), path, "temperature at each setting", "score")
-    spent = [rows[each.key]["seconds"] / len(each.arms) for each in planned for _ in each.arms]
+    spent = [rows[each.key]["seconds"] / len(each.arms) for each in every for _ in each.arms]
     made["seconds"] = ("run", spent, "processor time of the stack over its arms", "s")
     attrs = results.versions() | {"title": f"Trainings of the second study: {part}"}
     data = results.labelled(made, attrs)
     about = {
-        name: [getattr(each, name) for each in planned for _ in each.arms]
+        name: [getattr(each, name) for each in every for _ in each.arms]
         for name in ("cell", "data", "loss", "width", "batch_size", "rate", "seed")
     }
     about |= {
-        name: [getattr(arm, name) for each in planned for arm in each.arms]
-        for name in ("kind", "temperature", "weight")
+        name: [getattr(arm, name) for each in every for arm in each.arms] for name in ("kind", "temperature", "weight")
     }
     about["start"] = about.pop("temperature")
     return data.assign_coords({name: ("run", np.array(values)) for name, values in about.items()})
