@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from analysis import runs
 from analysis.study import plan, probe, runner, tasks, training
 from cocos import Embeddings, Pairs, losses, measures, results
 from cocos.base.errors import InputError
@@ -207,12 +208,12 @@ def test_a_part_goes_on_where_it_stopped(tmp_path, monkeypatch):
     trials = [dataclasses.replace(SMALL, seed=seed) for seed in (0, 1)]
     monkeypatch.setattr(runner, "trials", lambda part: trials)
     made = {"step": [2], **{name: [1.0] for name in probe.LABELS}, **{name: [[0.0] * 4] for name in probe.RULER_LABELS}}
-    lines = [json.dumps({"trial": json.loads(trial.key), "seconds": 1.0, "row": made}) for trial in trials]
+    lines = [json.dumps({"key": trial.key, "seconds": 1.0, "row": made}) for trial in trials]
     (tmp_path / "one.jsonl").write_text(f"{lines[0]}\n{lines[1][:40]}")
-    known = runner._known(tmp_path / "one.jsonl")
+    known = runs.known(tmp_path / "one.jsonl")
     assert list(known) == [trials[0].key]
     (tmp_path / "one.jsonl").write_text("\n".join(lines))
-    data = runner.dataset("one", runner._known(tmp_path / "one.jsonl"))
+    data = runner.dataset("one", runs.known(tmp_path / "one.jsonl"))
     assert data["seed"].values.tolist() == [0, 1] and data["family"].values.tolist() == ["triplet"] * 2
     assert data["rsum"].dims == ("run", "step") and data["ruler_idle"].dims == ("run", "step", "ruler")
 
@@ -222,7 +223,7 @@ def test_a_run_is_trained_once_more_and_compared(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "trials", lambda part: trials)
     monkeypatch.setattr(runner, "RESULTS", tmp_path)
     monkeypatch.setattr(runner, "row", lambda trial: {"step": [2, 4], "rsum": [1.0, float("nan")]})
-    held = {"trial": json.loads(SMALL.key), "seconds": 1.0, "row": runner.row(SMALL)}
+    held = {"key": SMALL.key, "seconds": 1.0, "row": runner.row(SMALL)}
     results.save(runner.dataset("one", {SMALL.key: held}), tmp_path / "one.nc")
     assert runner.again("one", 0) == ([], 4, "triplet margin=0.2 batch=32 lr=0.006 seed=99")
     monkeypatch.setattr(runner, "row", lambda trial: {"step": [2, 4], "rsum": [1.0 + 2**-52, float("nan")]})

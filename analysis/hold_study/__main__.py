@@ -1,28 +1,13 @@
 """Run the second study in the root of the repository: `python -m analysis.hold_study --help`."""
 
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
 from typer import Argument, Option, Typer
 
-# One thread of the linear algebra, so that runs repeat to the last digit; fixed before NumPy is imported.
-os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+from analysis.console import compared, known, refused, say
 
 app = Typer(add_completion=False, help="The second study: is it worth holding the number of negatives?")
-say = Console(stderr=True, highlight=False).print
-
-
-def _known(part: str) -> str:
-    """The name of a part, or an end with exit code 2."""
-    from analysis.hold_study import runner
-
-    if part not in runner.EVERY_PART:
-        print(f"part {part!r} is unknown, expected one of {', '.join(runner.EVERY_PART)}", file=sys.stderr)
-        raise SystemExit(2)
-    return part
 
 
 @app.command()
@@ -35,12 +20,11 @@ def run(
     from analysis.hold_study import runner
     from cocos.base.errors import InputError
 
-    for part in [_known(part) for part in parts or runner.EVERY_PART]:
+    for part in known("part", parts or runner.EVERY_PART, runner.EVERY_PART):
         try:
             say(str(runner.run(part, work, workers, say)))
         except InputError as error:
-            print(error, file=sys.stderr)
-            raise SystemExit(2) from None
+            raise refused(error) from None
 
 
 @app.command()
@@ -57,21 +41,16 @@ def again(
     from analysis.hold_study import runner
     from cocos.base.errors import InputError
 
-    differs = False
-    for part in [_known(part) for part in parts or runner.EVERY_PART]:
+    same = True
+    for part in known("part", parts or runner.EVERY_PART, runner.EVERY_PART):
         every = len(runner.planned(part))
         for number in numbers or (0, every // 2, every - 1):
             try:
-                differing, compared, config = runner.again(part, number)
+                found = runner.again(part, number)
             except (InputError, FileNotFoundError) as error:
-                print(error, file=sys.stderr)
-                raise SystemExit(2) from None
-            for line in differing[:10]:
-                print(line)
-            same = f"{compared - len(differing)} of {compared} numbers are the same to the last digit"
-            print(f"{part} run {number} ({config}): {same}")
-            differs |= bool(differing)
-    raise SystemExit(1 if differs else 0)
+                raise refused(error) from None
+            same &= compared(f"{part} run {number}", *found)
+    raise SystemExit(0 if same else 1)
 
 
 @app.command()
@@ -84,8 +63,7 @@ def page():
         say(str(findings.write()))
         say(str(page.write()))
     except InputError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
+        raise refused(error) from None
 
 
 if __name__ == "__main__":

@@ -1,30 +1,14 @@
 """Run the study in the root of the repository: `python -m analysis.study --help`."""
 
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
 from typer import Argument, Option, Typer
 
-# The components of the emoji, up to their signs, depend on the number of threads of the linear algebra, which is fixed
-# before NumPy is imported; worker processes inherit it.
-os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+from analysis.console import compared, known, refused, say
 
 app = Typer(add_completion=False, help="The study: does counting contributing negatives explain recall?")
-say = Console(stderr=True, highlight=False).print
 Work = Annotated[Path, Option(help="Folder in which each row is kept as soon as it is there.")]
-
-
-def _known(part: str) -> str:
-    """The name of a part, or an end with exit code 2."""
-    from analysis.study import plan
-
-    if part not in plan.PARTS:
-        print(f"part {part!r} is unknown, expected one of {', '.join(plan.PARTS)}", file=sys.stderr)
-        raise SystemExit(2)
-    return part
 
 
 @app.command()
@@ -36,7 +20,7 @@ def run(
     """Run the trainings that are not done yet, and write the results."""
     from analysis.study import plan, runner
 
-    for part in [_known(part) for part in parts or plan.PARTS]:
+    for part in known("part", parts or list(plan.PARTS), plan.PARTS):
         say(str(runner.run(part, work, workers, say)))
 
 
@@ -46,19 +30,15 @@ def again(
     number: Annotated[int, Option("--run", help="Number of the run in the part.", min=0)] = 0,
 ):
     """Train one run of the results once more, and compare every number to the last digit (exit code 1: one differs)."""
-    from analysis.study import runner
+    from analysis.study import plan, runner
     from cocos.base.errors import InputError
 
+    known("part", [part], plan.PARTS)
     try:
-        differing, numbers, config = runner.again(_known(part), number)
+        found = runner.again(part, number)
     except InputError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
-    for line in differing[:10]:
-        print(line)
-    same = f"{numbers - len(differing)} of {numbers} numbers are the same to the last digit"
-    print(f"{part} run {number} ({config}): {same}")
-    raise SystemExit(1 if differing else 0)
+        raise refused(error) from None
+    raise SystemExit(0 if compared(f"{part} run {number}", *found) else 1)
 
 
 @app.command()
@@ -70,11 +50,7 @@ def tables(
     from analysis.study import distractors, proxies, towers
 
     made = {"towers": towers.main, "proxies": proxies.main, "cross_example": distractors.main}
-    for name in names or ():
-        if name not in made:
-            print(f"table {name!r} is unknown, expected one of {', '.join(made)}", file=sys.stderr)
-            raise SystemExit(2)
-    for name in names or made:
+    for name in known("table", names or list(made), made):
         say(str(made[name](work)))
 
 
@@ -91,14 +67,11 @@ def findings(
 
     from analysis.study import findings, summary
 
-    for name in sections or ():
-        if name not in summary.SECTIONS:
-            print(f"section {name!r} is unknown, expected one of {', '.join(summary.SECTIONS)}", file=sys.stderr)
-            raise SystemExit(2)
+    chosen = known("section", sections or list(summary.SECTIONS), summary.SECTIONS)
     if compute:
         say(str(findings.write()))
     found = json.loads(findings.FILE.read_text(encoding="utf-8"))
-    for name in sections or summary.SECTIONS:
+    for name in chosen:
         print(name, *summary.lines(found, name), sep="\n  ")
 
 
@@ -124,8 +97,7 @@ def page():
     try:
         say(str(page.write()))
     except InputError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
+        raise refused(error) from None
 
 
 if __name__ == "__main__":

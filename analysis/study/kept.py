@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from analysis import runs
+
 __all__ = ["WORK", "kept"]
 
 WORK = Path("study-work")
@@ -11,15 +13,11 @@ WORK = Path("study-work")
 
 def kept(file: Path, key: str, run: Callable[[], dict]) -> dict:
     """Return the row of a run from the file, or run it and append its row; a line that was cut off is run again."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    for line in file.read_text("utf-8").splitlines() if file.exists() else ():
-        try:
-            found = json.loads(line)
-        except ValueError:
-            continue
-        if found["key"] == key:
-            return found["row"]
+    before = runs.known(file)
+    if key in before:
+        return before[key]["row"]
     row = run()
+    file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as stream:
         stream.write(f"\n{json.dumps({'key': key, 'row': row})}\n")
     return row

@@ -1,8 +1,5 @@
 """Run the trainings of a part in worker processes, keep each row as soon as it is there, and write the Dataset."""
 
-import json
-import multiprocessing
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +8,12 @@ import numpy as np
 import torch
 import xarray as xr
 
+from analysis import runs
 from analysis.study.plan import RULERS, Trial, trials
 from analysis.study.probe import LABELS, RULER_LABELS, measured
 from analysis.study.tasks import task
 from analysis.study.training import trained
 from cocos import results
-from cocos.base.errors import InputError
 
 __all__ = ["RESULTS", "again", "dataset", "row", "run"]
 
@@ -34,25 +31,6 @@ def row(trial: Trial) -> dict[str, Any]:
     return made
 
 
-def _line(trial: Trial) -> str:
-    """The row of a trial, with the trial and the processor time that it took, as a line of JSON."""
-    before = time.process_time()
-    found = row(trial)
-    return json.dumps({"trial": json.loads(trial.key), "seconds": time.process_time() - before, "row": found})
-
-
-def _known(path: Path) -> dict[str, dict]:
-    """Rows of earlier runs by the key of their trial; a last line that was cut off is no row."""
-    found = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            held = json.loads(line)
-        except ValueError:
-            continue
-        found[json.dumps(held["trial"])] = held
-    return found
-
-
 def run(part: str, work: Path, workers: int, say: Callable[[str], None]) -> Path:
     """Run all trainings of a part that are not in the work folder yet, and write its Dataset.
 
@@ -62,22 +40,9 @@ def run(part: str, work: Path, workers: int, say: Callable[[str], None]) -> Path
         workers: processes, one thread each.
         say: takes lines for the user.
     """
-    path, planned = work / f"{part}.jsonl", trials(part)
-    work.mkdir(parents=True, exist_ok=True)
-    known = _known(path)
-    left, began = [trial for trial in planned if trial.key not in known], time.monotonic()
-    say(f"{part}: {len(planned)} trainings, {len(planned) - len(left)} done before")
-    if left:
-        with path.open("a", encoding="utf-8") as file, multiprocessing.get_context("spawn").Pool(workers) as pool:
-            if known:
-                file.write("\n")  # after a line that was cut off
-            for done, line in enumerate(pool.imap_unordered(_line, left), start=1):
-                file.write(line + "\n")
-                file.flush()
-                if done % 50 == 0 or done == len(left):
-                    say(f"{part}: {done} of {len(left)} in {(time.monotonic() - began) / 60:.1f} minutes")
+    made = runs.done(trials(part), row, work / f"{part}.jsonl", workers, say)
     RESULTS.mkdir(exist_ok=True)
-    return results.save(dataset(part, _known(path)), RESULTS / f"{part}.nc")
+    return results.save(dataset(part, made), RESULTS / f"{part}.nc")
 
 
 def again(part: str, number: int) -> tuple[list[str], int, str]:
@@ -93,19 +58,8 @@ def again(part: str, number: int) -> tuple[list[str], int, str]:
     Raises:
         InputError: there is no such run.
     """
-    planned = trials(part)
-    if number >= len(planned):
-        raise InputError(f"run {number}: {part} has {len(planned)} runs, expected 0 to {len(planned) - 1}")
-    trial, written = planned[number], results.open(RESULTS / f"{part}.nc").isel(run=number)
-    differing, numbers = [], 0
-    for name, values in row(trial).items():
-        before = written[name].values
-        for place in np.ndindex(before.shape):
-            numbers += 1
-            now = np.asarray(values)[place]
-            if not (now == before[place] or (np.isnan(now) and np.isnan(before[place]))):
-                differing.append(f"{name} {list(place)}: {before[place]!r} before, {now!r} now")
-    return differing, numbers, f"{trial.config} seed={trial.seed}"
+    trial, written = runs.chosen(part, trials(part), number), results.open(RESULTS / f"{part}.nc")
+    return *runs.differing(row(trial), written.isel(run=number)), f"{trial.config} seed={trial.seed}"
 
 
 def dataset(part: str, rows: dict[str, dict]) -> xr.Dataset:
@@ -113,7 +67,7 @@ def dataset(part: str, rows: dict[str, dict]) -> xr.Dataset:
 
     Args:
         part: one of `plan.PARTS`.
-        rows: `row`, `trial` and `seconds` by the key of each trial.
+        rows: `row` and `seconds` by the key of each trial.
     """
     planned = trials(part)
     found = [rows[trial.key]["row"] for trial in planned]
