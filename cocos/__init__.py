@@ -99,6 +99,18 @@ _MOVED |= {
     f"cocos.checkpoints.encoders.{name}": f"cocos.checkpoints.formats.{name}"
     for name in "ge2e image_network iresnet static_table tfeat timm vsepp vsrn warpnet".split()
 }
+# The table of a question, which had a file of its own, and what all tables share.
+_MOVED |= {
+    f"cocos.reports.{name}": f"cocos.measures.{name}"
+    for name in "contributors correlate decomposition diff dtp evaluate gradients landscape plan replay retrievals"
+    " same_gradient solve temperature thresholds verification verify".split()
+}
+_MOVED |= {
+    "cocos.reports.layout": "cocos.base.layout",
+    "cocos.reports.phrases": "cocos.results.phrases",
+    "cocos.reports.summary": "cocos.results.summaries",
+    "cocos.reports.terminal": "cocos.base.terminal",
+}
 
 
 class _Moved:

@@ -19,10 +19,9 @@ import cocos
 from analysis.study import null_rates
 from cocos import InputError, measures, plots, results
 from cocos.commands import app
-from cocos.measures.correlate import ASSOCIATION_LABELS
+from cocos.measures.correlate import ASSOCIATION_LABELS, REJECTED_SMOOTH, tables
 from cocos.plots.correlate import title
 from cocos.reports import table as report
-from cocos.reports.correlate import REJECTED_SMOOTH, tables
 from cocos.results import correlation
 
 FEW = {"permutations": 500, "resamples": 300}

@@ -18,9 +18,8 @@ import cocos
 from cocos import Embeddings, InputError, losses, measures, plots, results
 from cocos.commands import app
 from cocos.embeddings import batches, scores
-from cocos.measures.gradients import _cosines, _lowest
+from cocos.measures.gradients import _cosines, _lowest, disagreeing
 from cocos.reports import table
-from cocos.reports.gradients import disagreeing
 
 SIZE = 12
 DIRECTIONS = ("query-candidate", "query-query", "candidate-query", "candidate-candidate")

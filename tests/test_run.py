@@ -467,7 +467,7 @@ def test_every_panel_draws_the_numbers_of_the_data(data):
 
 def test_options_are_typed_again(folder):
     """What a suggested command takes as well is handed on, quoted; what it does not take is not."""
-    layout = importlib.import_module("cocos.reports.layout")
+    layout = importlib.import_module("cocos.base.layout")
     own = importlib.import_module("cocos.commands._answer")
     given = {"loss": "triplet", "param": ["margin=0.1", "x=a b"], "batch_size": "all", "data": "d", "trust": True}
     token = own.typed.set(given | {"out": "x.nc", "k": "1,3"})

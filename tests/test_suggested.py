@@ -10,8 +10,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from cocos.base import terminal
 from cocos.commands import app
-from cocos.reports import terminal
 
 MODEL = """
 import numpy as np

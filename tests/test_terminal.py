@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import measures
-from cocos.base import docstrings
+from cocos.base import docstrings, terminal
 from cocos.base.errors import InputError
+from cocos.base.layout import Table
 from cocos.commands import app
-from cocos.reports import formulas, plot_kinds, saving, terminal
+from cocos.reports import formulas, plot_kinds, saving
 from cocos.reports.count import overview
-from cocos.reports.layout import Table
 
 EVIL = "\x1b[2J\x1b]0;owned\x07a\rb\x9b31m\u202egnp\u2066\nformat  verified\x00"
 

@@ -12,14 +12,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cocos.base import writing
+from cocos.base import terminal, writing
 from cocos.commands._options import Opening
-from cocos.reports import terminal
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from cocos.reports.layout import Step, Table
+    from cocos.base.layout import Step, Table
 
 # Arguments and options that a suggested command does not repeat: files, output options, and options of one command.
 NOT_CARRIED = {

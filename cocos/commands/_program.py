@@ -26,13 +26,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import cocos
-from cocos.base import processes
+from cocos.base import processes, terminal
 from cocos.base.errors import InputError, UnsafeFile, unreachable
 from cocos.base.signatures import REQUIRED
 from cocos.commands import _questions
 from cocos.commands._answer import Answer, finish, quiet, typed
 from cocos.commands._options import EVERYWHERE, Opening, shared
-from cocos.reports import terminal
 
 COMMANDS_FOLDER = Path(__file__).parent
 # Commands of `cocos --help`; `cocos --help-all` lists the others as well.

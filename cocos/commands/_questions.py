@@ -48,9 +48,9 @@ from cocos.commands._options import (
 if TYPE_CHECKING:
     import xarray as xr
 
+    from cocos.base.layout import Table
     from cocos.checkpoints import Checkpoint
     from cocos.checkpoints.data import TrainingSet
-    from cocos.reports.layout import Table
 
 # Parameters of a measure that no option sets.
 NEVER_TYPED = {"loss", "progress"}
@@ -619,8 +619,8 @@ def temperature(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 def gradients(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Compare the gradients of several losses at this checkpoint, query by query: do they agree?"""
     from cocos import losses, measures
+    from cocos.measures.gradients import disagreeing
     from cocos.reports import table
-    from cocos.reports.gradients import disagreeing
 
     checked(given.out, given.file, given.source.data, figures=True)
     others = given.against or [name for name in ("triplet", "smoothap") if name != given.loss]
@@ -784,10 +784,9 @@ def diff(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Compare two results, or two models on the same data, query by query: what changed, and who pushes now."""
     from cocos import measures, plots
     from cocos.checkpoints import series
-    from cocos.measures.diff import document
+    from cocos.measures.diff import document, tables
     from cocos.plots.diff import SIZE
     from cocos.reports import saving
-    from cocos.reports.diff import tables
 
     files, names = (given.first, given.second), _apart(given.first, given.second)
     checked(given.out, *files, given.source.data, figures=True)
@@ -899,8 +898,8 @@ def correlate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Correlate counts and recall over many runs, at every level from checkpoints to families."""
     from cocos import measures
     from cocos.base import writing
+    from cocos.measures.correlate import tables
     from cocos.reports import saving
-    from cocos.reports.correlate import tables
 
     checked(given.out, *given.files, figures=True)
     if given.figure is not None:

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cocos
-from cocos.base import processes
+from cocos.base import processes, terminal
 from cocos.base.errors import InputError
 from cocos.commands._answer import Answer
 from cocos.commands._program import command
-from cocos.reports import terminal
 
 if TYPE_CHECKING:
-    from cocos.reports.layout import Table
+    from cocos.base.layout import Table
 
 # Name under which this project is installed; `cocos` on the package index is another project.
 DISTRIBUTION = "cocos-metric"
@@ -279,7 +278,7 @@ def _shown(name: str, value) -> str:
 
 def _table(sections: list[Section], attention: list[str]) -> "Table":
     """All facts, and below them what needs attention."""
-    from cocos.reports.layout import Table
+    from cocos.base.layout import Table
 
     rows = tuple(
         (

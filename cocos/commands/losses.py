@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from cocos.base import terminal
 from cocos.base.errors import InputError
 from cocos.commands._answer import Answer, saved
 from cocos.commands._options import argument, option
 from cocos.commands._program import command
-from cocos.reports import terminal
 
 
 @command(

@@ -63,8 +63,8 @@ def _spelled(name: str) -> str:
 
 def _by_command(name: str, files: list[Path], loss: list[str] | None, extra: dict[str, str], *, bare: bool) -> Answer:
     """Let the command of a kind draw it, or show its card where nothing is asked of it."""
+    from cocos.base.layout import Table
     from cocos.reports import plot_kinds
-    from cocos.reports.layout import Table
 
     takes, several = QUESTION_ROWS[name].options(), DRAWN_BY_COMMANDS[name] == "run"
     if bare and not files:

@@ -40,9 +40,9 @@ def _named(given: str) -> tuple[str | None, Path]:
 def table(name, files, format, published) -> Answer:
     """Print a table of the papers for your own runs, with mean and deviation over seeds, or as it was published."""
     from cocos import measures, results
+    from cocos.base.layout import Table
     from cocos.measures.paper_table import PAPER_TABLES, document
     from cocos.reports import paper_table as reports
-    from cocos.reports.layout import Table
 
     if name is None:
         if format != TableFormat.text:

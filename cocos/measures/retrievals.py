@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Annotated, Unpack
 
+import numpy as np
 import torch
 import xarray as xr
 
 from cocos import engine, results
 from cocos.base.errors import InputError
+from cocos.base.layout import Table
 from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -102,3 +104,24 @@ def document(data: xr.Dataset) -> dict:
             ],
         })
     return summaries.about(data) | {"directions": {data.attrs["direction"]: {"queries": queries}}}
+
+
+def table(data: xr.Dataset) -> Table:
+    """Write a row for each query, with its candidates in order of score."""
+    rows = []
+    for place in range(data.sizes["query"]):
+        one = data.isel(query=place)
+        best = float(one["best_rank"])
+        ranked = (one[name].values[one["candidate"].values >= 0] for name in ("candidate", "positive", "score"))
+        nearest = [f"{row}{'+' if positive else ''} {score:.3f}" for row, positive, score in zip(*ranked, strict=True)]
+        rows.append((
+            str(int(one["query_index"])),
+            str(int(one["positives"])),
+            f"{best:.0f}" if np.isfinite(best) else "none",
+            f"{float(one['best_score']):.3f}" if np.isfinite(best) else "",
+            *nearest,
+            *[""] * (data.sizes["rank"] - len(nearest)),
+        ))
+    columns = ("query", "positives", "best rank", "its score", *(f"rank {rank}" for rank in data["rank"].values))
+    head = (f"{data.attrs['title']}, {data.attrs['direction']}", *summaries.head(data)[1:])
+    return Table(columns, tuple(rows), head, ("row and score of each candidate in order of score; + marks a positive",))

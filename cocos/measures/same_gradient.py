@@ -18,6 +18,7 @@ from torch import Tensor
 from cocos import losses, results
 from cocos.base import ranges
 from cocos.base.errors import InputError, nearest
+from cocos.base.layout import Table
 from cocos.base.ranges import Range, whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.encoders import device_of
@@ -41,7 +42,7 @@ from cocos.engine.pair_gradients import (
 from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Progress
 from cocos.losses.external.sides import Cached, Sides
-from cocos.measures.verify import TRIED_DTYPES
+from cocos.measures.verify import TRIED_DTYPES, difference
 from cocos.results.summaries import chosen, entries
 
 # Largest difference of gradients that are the same, in parts of the largest gradient of a row: what the rounding of a
@@ -221,6 +222,7 @@ PULLED_TO = {
     "others' hard": "hard negatives of other queries",
     "query-query": "other queries",
 }
+SAME_COLUMNS = ("gradient of", "pairs", "part of A", "B / A", "difference")
 
 
 def outcome(
@@ -1170,3 +1172,26 @@ def document(data: xr.Dataset) -> dict:
         "kinds": kinds,
         "notes": data.attrs["notes"].splitlines(),
     }
+
+
+def table(data: xr.Dataset) -> Table:
+    """Write the verdict, then a row for each kind of pair by the rows that its gradient reaches."""
+    said = document(data)
+    rows = []
+    for each in said["kinds"]:
+        ratio = "only in B" if each["ratio"] is None or math.isnan(each["ratio"]) else f"{each['ratio']:.4g}"
+        rows.append((each["reaches"], each["kind"], f"{100 * each['part']:.1f} %", ratio, difference(each["gap"])))
+    hard = f", {said['hard_negatives']} hard negatives each" if said["hard_negatives"] else ""
+    head = (
+        f"A  {said['a']}",
+        f"B  {said['b']}",
+        f"verdict: {said['verdict']}",
+        *([f"next: {said['next']}"] if said["next"] else []),
+        f"{said['pairs']} pairs{hard}; largest difference {difference(said['gap'])} of the largest gradient, cosine "
+        f"{said['cosine']:.6g}; the same is within {said['tolerance']:g} in {said['dtype']}.",
+    )
+    notes = (
+        "part of A: of A's weights |dL/d cosine|; B / A: their ratio; difference: largest one from that ratio, in "
+        "parts of the largest weight",
+    )
+    return Table(SAME_COLUMNS, tuple(rows), head, notes)

@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 
 from cocos import losses, results
+from cocos.base.layout import Table, following, given
 from cocos.checkpoints import Checkpoint
 from cocos.counting import sharpness
 from cocos.counting.statistics import BATCH_NUMBERS
@@ -15,6 +16,7 @@ from cocos.engine import devices
 from cocos.engine.prepared import prepare
 from cocos.engine.sampling import Sampling, sampled
 from cocos.engine.settings import Scored
+from cocos.results import summaries
 
 # Part of the negatives that share the push where no number is wanted: in docs/study.md recall turns at 16 of 127.
 USUAL_PART = 1 / 8
@@ -141,3 +143,19 @@ def document(data: xr.Dataset) -> dict:
         "batch_size": int(attrs["batch_size"]),
         "seed": int(attrs["seed"]),
     }
+
+
+def table(data: xr.Dataset) -> Table:
+    """Write the value of the parameter, and the effective number that it gives in each direction."""
+    found = document(data)
+    parameter, columns = found["parameter"], found["directions"]
+    rows = (
+        (f"{parameter} (its own: {found['own']:g})", f"{found['value']:.6g}", *[""] * (len(columns) - 1)),
+        ("effective number of negatives", *(f"{number:.4g}" for number in columns.values())),
+    )
+    value = f"{found['value']:.6g}"
+    parameters = found["loss"]["parameters"] | {parameter: value}
+    step = following(data.attrs, "count", {"loss": found["loss"]["name"], "param": given(parameters)})
+    first = f"{parameter} {value} gives {found['effective']:.5g} effective negatives (wanted: {found['target']:g})."
+    notes = (f"{len(found['tried'])} values were tried, until the mean of the directions was {found['effective']:.5g}",)
+    return Table(("", *columns), rows, (first, *summaries.head(data)), notes, typed=step)

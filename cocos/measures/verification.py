@@ -16,6 +16,7 @@ from torch import Tensor
 from cocos import engine, results
 from cocos.base import ranges, reading
 from cocos.base.errors import InputError, nearest, unreachable
+from cocos.base.layout import Table
 from cocos.base.ranges import Level, Positive, number, whole
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health
@@ -27,6 +28,7 @@ from cocos.engine.sampling import Progress, within
 from cocos.measures.evaluate import among_samples, origin, ranked_by, split_of
 from cocos.results import summaries
 from cocos.results.correlation import Drawing
+from cocos.results.phrases import geometry
 
 Report = Callable[[int, int], None] | None
 
@@ -715,3 +717,33 @@ def document(data: xr.Dataset) -> dict:
         ),
         **found,
     }
+
+
+def table(data: xr.Dataset) -> Table:
+    """Write verification metrics: a row for each, with its interval and its threshold."""
+    found = document(data)
+
+    def cell(value: float | None, digits: int) -> str:
+        return "" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+
+    rows = []
+    for name in map(str, data["metric"].values):
+        entry, digits = found[name], 3 if name == "minDCF" else 2
+        ends = [cell(entry[key], digits) for key in ("low", "high")]
+        interval = f"{ends[0]} to {ends[1]}" if all(ends) else ""
+        if name == "accuracy" and entry["std"] is not None:
+            interval = f"± {cell(entry['std'], digits)} over ten folds"
+        rows.append((name, cell(entry["mean"], digits) or "-", interval, cell(entry["threshold"], 4)))
+    split = f"split {found['split']}, " if found["split"] else ""
+    head = (
+        *findings.first(data.attrs),
+        f"{split}{found['metric']} scores on {found['device']}; in percent, except minDCF and thresholds",
+        f"{found['trials']}: {found['targets']:,} target pairs, {found['impostors']:,} impostor pairs of "
+        f"{found['identities']:,} identities",
+    )
+    costs = f"a miss at {found['miss_cost']:g} and a false accept at {found['false_accept_cost']:g}"
+    notes = [f"minDCF: normalised, with a target prior of {found['prior']:g}, {costs}."]
+    if found["resamples"]:
+        notes.insert(0, f"Intervals: {100 * found['level']:g} %, {found['resamples']:,} resamples of the identities.")
+    interval = f"{100 * found['level']:g} % interval"
+    return Table(("", "value", interval, "threshold"), tuple(rows), head, (*notes, *geometry(found["health"])))

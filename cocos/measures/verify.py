@@ -18,6 +18,7 @@ from torch import Tensor
 
 from cocos import losses, results
 from cocos.base.errors import InputError, Unfit
+from cocos.base.layout import Table
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health, weights
 from cocos.counting.findings import Finding
@@ -104,6 +105,17 @@ FINDINGS = {
     "no witness": "its weights have no second witness by added dimensions: {why}",
     "leaves the range": "{dtype}: it leaves the range on {number} of {inputs} inputs, as on {where}",
 }
+VERDICT_COLUMNS = (
+    *("loss", "verdict", "gap 64", "on", "gap 32", "error 32", "error bf16", "error 16", "slope", "pml", "pml grad"),
+)
+# Columns to drop where a line has no room for them, the least important first.
+DROPPED_COLUMNS = ("error 16", "error bf16", "on", "gap 32", "pml grad")
+VERDICT_HEAD = (
+    "gap: closed form against torch.func, in float64 and float32; error: each dtype against float64 on the same "
+    "rounded input; slope: against finite differences in float64; pml: value and gradient against "
+    "pytorch-metric-learning, where it has the loss. Each number is the largest difference over all inputs, relative "
+    "to the largest weight of the input."
+)
 
 
 def _finding(kind: str, numbers: Mapping[str, Any]) -> Finding:
@@ -660,3 +672,21 @@ def document(data: xr.Dataset) -> dict:
         "peer": {name: plain(data.attrs[f"peer_{name}"]) for name in ("value", "gradient")},
         "largest": plain(data["largest"].max()),
     }
+
+
+def table(found: Sequence[xr.Dataset]) -> Table:
+    """Write the verdicts: a row for each loss with its largest differences, and below them faults and notes."""
+    rows, notes = [], []
+    for one in (document(data) for data in found):
+        name, gap, error, peer = one["loss"]["name"], one["gap"], one["error"], one["peer"]
+        before = (name, one["verdict"], difference(gap["float64"]), one["gap_on"] or "")
+        after = (gap["float32"], error["float32"], error["bfloat16"], error["float16"], one["finite_difference"])
+        rows.append((*before, *map(difference, (*after, peer["value"], peer["gradient"]))))
+        for kind, mark in (("faults", "FAULT"), ("notes", "note")):
+            notes += [f"{mark}: {name}: {line}" for line in one[kind]]
+    return Table(VERDICT_COLUMNS, tuple(rows), (VERDICT_HEAD,), tuple(notes), least=DROPPED_COLUMNS)
+
+
+def difference(value: float | None) -> str:
+    """Write a relative difference; an empty cell where it was not measured."""
+    return "" if value is None else "0" if value == 0 else f"{value:.1e}"

@@ -1,6 +1,6 @@
 """Results as text and as files: tables, LaTeX, cards of losses, figures on disk.
 
-A measure whose table is more than its numbers has a file of its name here, with the function `table`.
+The table of a measure stands in its file, beside its JSON document; one with findings has a file of its name here.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import xarray as xr
 
-    from cocos.reports.layout import Table
+    from cocos.base.layout import Table
 
 
 def table(
@@ -27,8 +27,9 @@ def table(
     `verify` takes several Datasets. Tables of single rows take `labels`, row of a candidate -> its text, and the text
     of the `query`.
     """
-    own = f"{__name__}.{name}"
-    module = importlib.import_module(own if importlib.util.find_spec(own) else f"{__name__}.summary")
+    room = __name__ if importlib.util.find_spec(f"{__name__}.{name}") else "cocos.measures"
+    module = importlib.import_module(f"{room}.{name}")
+    write = getattr(module, "table", None) or importlib.import_module("cocos.results.summaries").table
     texts = {"labels": labels, "query": query}
-    known = inspect.signature(module.table).parameters
-    return module.table(dataset, **{key: text for key, text in texts.items() if key in known})
+    known = inspect.signature(write).parameters
+    return write(dataset, **{key: text for key, text in texts.items() if key in known})

@@ -10,13 +10,13 @@ import numpy as np
 import xarray as xr
 
 from cocos import measures
-from cocos.base import writing
+from cocos.base import terminal, writing
 from cocos.base.errors import InputError
+from cocos.base.layout import Table, following
 from cocos.counting.findings import KINDS
-from cocos.reports import summary, terminal
 from cocos.reports.findings import of_audit
-from cocos.reports.layout import Table, following
-from cocos.reports.phrases import small_part
+from cocos.results import summaries
+from cocos.results.phrases import small_part
 from cocos.results.summaries import plain
 
 # Suffixes of a list to relabel.
@@ -73,7 +73,7 @@ def table(data: xr.Dataset) -> Table:
             "queries: those that have any; rules that suspect none have no row"
         )
     suspected = (each.sentence for each in of_audit(data, document) if each.place == "above")
-    head = (*suspected, *summary.about(data))
+    head = (*suspected, *summaries.head(data))
     step = following(data.attrs, "audit", {"out": "suspects.csv"}) if rows else ()
     columns = RULE_COLUMNS if rows else ("",)
     return Table(columns, tuple(rows), head, tuple(notes), least=("random", "queries"), typed=step)

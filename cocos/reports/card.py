@@ -7,10 +7,10 @@ from pathlib import Path
 import xarray as xr
 
 from cocos import measures
-from cocos.reports import terminal
+from cocos.base import terminal
+from cocos.base.layout import Table
 from cocos.reports.latex import escaped
-from cocos.reports.layout import Table
-from cocos.reports.phrases import small_part
+from cocos.results.phrases import small_part
 
 # Rows of each set: name of the number, label, and how it is written.
 SET_ROWS = (

@@ -7,8 +7,8 @@ import xarray as xr
 
 from cocos import losses, results
 from cocos.base import docstrings
+from cocos.base.layout import Table
 from cocos.reports import formulas
-from cocos.reports.layout import Table
 
 # Columns and lines of the chart.
 CHART_WIDTH, CHART_HEIGHT = 61, 11

@@ -10,12 +10,13 @@ from pathlib import Path
 import xarray as xr
 
 from cocos import measures, results
+from cocos.base.layout import Step, Table, following, given
 from cocos.counting import findings, verdicts
 from cocos.counting.findings import PLACES
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, MARKED_PARTS, OF_SOURCES, Number
 from cocos.reports.findings import of_count, of_directions
-from cocos.reports.layout import Step, Table, following, given
-from cocos.reports.phrases import (
+from cocos.results import several
+from cocos.results.phrases import (
     averaging,
     drawn,
     geometry,
@@ -30,7 +31,6 @@ from cocos.reports.phrases import (
     times,
     whole,
 )
-from cocos.results import several
 
 # Row to quote, by convention: one mean over all queries, or the one that the published tables print.
 REPORTED = {"standard": "contributing_all", "ecir2022": "contributing_mean"}

@@ -20,9 +20,9 @@ from matplotlib.figure import Figure
 import cocos
 from cocos.base import writing
 from cocos.base.errors import InputError, nearest
+from cocos.base.layout import Table
 from cocos.engine.sampling import Progress
 from cocos.reports import captions, inputs
-from cocos.reports.layout import Table
 from cocos.reports.saving import finish, save, styled
 
 # Files of a figure; those of .svg and .pdf are not in the repository.

@@ -11,11 +11,10 @@ from collections.abc import Callable
 import xarray as xr
 
 from cocos import results
-from cocos.base import writing
+from cocos.base import terminal, writing
+from cocos.base.layout import Table
 from cocos.measures.paper_table import BOLD_NOTE, OF_BOLD
-from cocos.reports import terminal
 from cocos.reports.latex import escaped
-from cocos.reports.layout import Table
 
 # A cell without a value.
 DASH = "–"

@@ -19,12 +19,12 @@ from matplotlib.axes import Axes
 from cocos import measures, plots, results
 from cocos.base import docstrings, ranges, signatures
 from cocos.base.errors import InputError, nearest
+from cocos.base.layout import Table
 from cocos.base.signatures import Option
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import Items
 from cocos.engine.sampling import Progress
 from cocos.reports import saving
-from cocos.reports.layout import Table
 
 # Inches of a panel of a plot without a size of its own: the default of matplotlib.
 DEFAULT_SIZE = (6.4, 4.8)

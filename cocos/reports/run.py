@@ -8,11 +8,11 @@ import numpy as np
 import xarray as xr
 
 from cocos import results
+from cocos.base.layout import Step, Table
 from cocos.counting.statistics import RunColumn
 from cocos.measures.run import AMONG_SAMPLES, axis, episodes, widest
 from cocos.monitor import detectors as shelf
 from cocos.reports.findings import of_run
-from cocos.reports.layout import Step, Table
 from cocos.results import records
 
 # Recall of samples among samples, beside which that among class proxies is called accuracy.

@@ -12,11 +12,11 @@ ROOMS = {
     "losses/": (600, 50, 1, "loss and weight"),
     "counting/": (780, 50, 1, "statistics, findings"),
     "engine/": (60, 170, 5.8, "passes over scores of any size: views, readers, a kernel in C"),
-    "measures/": (60, 285, 3, "one question a file: a labelled Dataset"),
+    "measures/": (60, 285, 3, "one question a file: Dataset, JSON, table"),
     "monitor/": (600, 285, 2.2, "the same numbers of a live loss; detectors"),
     "results/": (60, 400, 1, "saved, read, joined"),
     "plots/": (240, 400, 1, "Dataset to picture"),
-    "reports/": (420, 400, 1.4, "tables, sentences, JSON"),
+    "reports/": (420, 400, 1.4, "findings, LaTeX, page"),
     "commands/": (780, 400, 1, "the command line"),
 }
 # Arrows: from, to, and the sides of the boxes where they begin and end (right, left, top, bottom).

@@ -28,8 +28,9 @@ import xarray as xr
 
 import cocos
 from cocos import measures, plots, reports, results
-from cocos.base import signatures, writing
+from cocos.base import layout, signatures, terminal, writing
 from cocos.base.errors import InputError
+from cocos.base.layout import Step, Table
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.training_sets import AnnotatedRows
 from cocos.counting import sharpness, verdicts
@@ -37,8 +38,8 @@ from cocos.counting.findings import CURE_APART, Finding
 from cocos.embeddings import Embeddings
 from cocos.engine import settings
 from cocos.engine.prepared import loss_for
-from cocos.reports import audit, diff, findings, layout, plot_kinds, run, saving, terminal
-from cocos.reports.layout import Step, Table
+from cocos.measures.diff import in_words, tables
+from cocos.reports import audit, findings, plot_kinds, run, saving
 from cocos.reports.page import queries
 
 # Severities that ask for something, the gravest first.
@@ -731,13 +732,13 @@ def of_results(
     sections, kept = [], []
     for place, ((title, data), kind) in enumerate(zip(several.items(), kinds, strict=True)):
         key, shown = f"{kind}-{place}", reports.table(kind, data)
-        shown = diff.in_words(shown, data) if kind == "diff" else shown
+        shown = in_words(shown, data) if kind == "diff" else shown
         drawn = [_curves(data)] if kind == "run" else [picture(kind, [data])] if kind in plot_kinds.every() else []
         told = {each.sentence for each in findings.of(data)}
         told |= {run.watched(data)} if kind == "run" else set()  # those absent or unseen say it one by one
         says = [line for line in shown.head if line not in told]
         sections.append(_answered(key, title, says, drawn, shown, (commands or {}).get(title, "")))
-        if kind == "diff" and (moved := diff.tables(data)[1:]):
+        if kind == "diff" and (moved := tables(data)[1:]):
             sections.append(_moved(f"moved-{place}", moved))
         kept.append((key, data))
     return Page(", ".join(several), (), sections, kept)

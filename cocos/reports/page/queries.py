@@ -46,6 +46,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cocos.base import terminal
 from cocos.base.annotations import Picture
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.training_sets import Items, PictureOf, TextOf
@@ -56,7 +57,6 @@ from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, length
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling
-from cocos.reports import terminal
 
 # Scores of a direction that are weighed for the page: of a larger set, its first batches, which are drawn at random.
 VISITED_SCORES = 2**20

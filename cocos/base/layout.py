@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from cocos.reports import terminal
+from cocos.base import terminal
 
 # Spaces between two columns.
 COLUMN_GAP = 2
@@ -34,7 +34,7 @@ class Step:
         """Write the line as it is typed in a shell.
 
         Examples:
-            >>> from cocos.reports.layout import Step
+            >>> from cocos.base.layout import Step
             >>> str(Step("count", ("my file.npz",), {"param": ["temperature=0.05"], "batch_size": 64}))
             "next: cocos count 'my file.npz' -p temperature=0.05 --batch-size 64"
         """
