@@ -5,6 +5,7 @@ of `FORMATS`; `{{ table levels }}` a table of `TABLES`; and `{{ holds captions/p
 refuses a page whose sentence the numbers no longer carry.
 """
 
+import itertools
 import json
 import math
 import operator
@@ -137,10 +138,14 @@ def _tests(found: Found) -> str:
     again = [found["again"][data] for data in DATA]
     smooth = " and ".join(_ordered(each["correlations"]["all"]) for each in again)
     robust = " and ".join(_p(each["arch"]["hc3"]["p"]) for each in again)
+    ruled = [[f"{each['correlations']['numbers'][f'ruler {ruler}']['rho']:+.2f}" for each in again]
+             for ruler in plan.RULERS]  # fmt: skip
+    counted = ", ".join(f"{NAMES[ruler]} {' and '.join(both)}" for ruler, both in zip(plan.RULERS, ruled, strict=True))
     equal = [said(each["equal"]["ntxent"]["contributing"][str(plan.KEPT[-1])]) for each in again]
     rows = [
         ["P1: Spearman's ρ of count and test rsum, between settings of a loss", said(one["p1"], 2), _p(holm["p1"]),
-         f"{said(other['p1'], 2)}, p = {_p(other['p1']['p'])}", f"against smooth curves p = {smooth}"],
+         f"{said(other['p1'], 2)}, p = {_p(other['p1']['p'])}",
+         f"against smooth curves p = {smooth}; ρ of the count by {counted}"],
         ["P2: curvature of test rsum in the natural log of N, points", _curvature(one["p2"]["fit"]), _p(holm["p2"]),
          f"{_curvature(other['p2']['fit'])}, p = {_p(other['p2']['fit']['p'])}", f"robust errors (HC3) p = {robust}"],
         ["P3: hard minus random candidates at equal k, points", said(one["p3"]), _p(holm["p3"]),
@@ -295,6 +300,18 @@ def _levels(found: Found) -> str:
     return markdown(["what varies", *head], rows)
 
 
+def _ruled_levels(found: Found) -> str:
+    """What the table of levels says, with the count by each ruler in place of the own one: a row for each ruler."""
+    rows = []
+    for data, ruler in itertools.product(DATA, plan.RULERS):
+        again = found["again"][data]
+        # of settings the correlation with more resamples, which is in the table of the appendix too
+        own = again["ruled"][ruler] | {"settings": again["correlations"]["numbers"][f"ruler {ruler}"]}
+        few = {"families": f", p = {own['families']['p']:.2g}"}  # of which the intervals are too narrow
+        rows.append([f"{data}: by {NAMES[ruler]}", *(said(own[level], 2) + few.get(level, "") for level in LEVELS)])
+    return markdown(["count", *LEVELS.values()], rows)
+
+
 def _by_k(found: Found, kind: str) -> str:
     """Differences of the interventions by k, a column for each loss and data set."""
     columns = [(data, loss) for data in DATA for loss in found[data]["interventions"]]
@@ -356,6 +373,7 @@ TABLES: Tables = {
     "best_temperature": _best_temperature,
     "tests": _tests,
     "levels": _levels,
+    "ruled_levels": _ruled_levels,
     "hard_minus_random": lambda found: _by_k(found, "hard_minus_random"),
     "hard_minus_all": lambda found: _by_k(found, "hard_minus_all"),
     "batch_sizes": _sizes,

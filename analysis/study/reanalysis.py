@@ -345,6 +345,19 @@ def _towers(folder: Path) -> Found:
     }
 
 
+def _ruled(grid: xr.Dataset) -> Found:
+    """The correlation of recall with the count by each ruler, at every level that the table of levels has."""
+    runs = findings.chosen(grid, BATCH_SIZE)
+    about = {"family": runs["family"].values, "config": runs["config"].values}
+    return {
+        ruler: correlation.levels(
+            runs["ruler_contributing"].sel(ruler=ruler).values, runs[VALUE].values, **about,
+            names=(f"count by {ruler}", VALUE), permutations=2000, resamples=2000,
+        )
+        for ruler in plan.RULERS
+    }  # fmt: skip
+
+
 def _of_data(opened: Callable[[str], xr.Dataset], data: str, best: int) -> Found:
     grid, runs = opened(f"{data}_grid"), opened(f"{data}_interventions")
     made = {
@@ -354,6 +367,7 @@ def _of_data(opened: Callable[[str], xr.Dataset], data: str, best: int) -> Found
         "equal": _equal(runs),
         "held": _held(runs, grid, best),
         "rates": _best_rates(grid),
+        "ruled": _ruled(grid),
     }
     return made | ({"temperature": _temperature(grid)} if data == DATA[0] else {})
 
