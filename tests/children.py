@@ -130,5 +130,29 @@ def fresh():
         process.communicate(timeout=DEADLINE)
 
 
+# Lines around those that run in each of two processes, which meet at a file of their folder.
+TWO = """
+import datetime, os, signal, torch.distributed as dist
+os.chdir({folder!r})
+{before}
+other = os.fork()
+rank = int(not other)
+signal.alarm({seconds})
+place, limit = "file://" + {folder!r} + "/meet", datetime.timedelta(seconds={seconds})
+dist.init_process_group("gloo", init_method=place, rank=rank, world_size=2, timeout=limit)
+{code}
+dist.barrier()
+assert rank or os.waitpid(other, 0)[1] == 0
+"""
+
+
+def two(python, before, code, folder):
+    """Lines of `before` in an interpreter of `fresh`, then others in two forks that are one group, in a folder.
+
+    Each knows its `rank`, and the group as `dist`.
+    """
+    return python(TWO.format(before=before, code=code, folder=str(folder), seconds=DEADLINE // 2))
+
+
 if __name__ == "__main__":
     serve()

@@ -1,4 +1,4 @@
-"""Inputs that every loss must survive: the nine regimes that `verify` uses. How tests are shared among processes."""
+"""Inputs that every loss must survive: the nine regimes that `verify` uses. How tests are shared; which are slow."""
 
 import functools
 import gc
@@ -21,7 +21,12 @@ def pytest_xdist_auto_num_workers(config):
 
 
 def pytest_configure(config):
-    """Set up a process that runs tests; one that only hands them out imports nothing heavy."""
+    """Set up a process that runs tests; one that only hands them out imports nothing heavy.
+
+    A run of all tests leaves out the slow ones, which `-m slow` runs; a run of named files has all that they hold.
+    """
+    if not config.option.markexpr and not any(".py" in argument for argument in config.args):
+        config.option.markexpr = "not slow"
     if config.option.tx:
         return
     import torch
@@ -30,6 +35,12 @@ def pytest_configure(config):
     settings.register_profile("cocos", derandomize=True, deadline=None)
     settings.load_profile("cocos")
     torch.set_num_threads(1)
+
+
+def pytest_itemcollected(item):
+    """A test in a browser is slow."""
+    if "browser" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish():

@@ -27,12 +27,14 @@ def test_a_fault_is_said_by_its_detector(fault):
     assert fault.detector in first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["softmax, emoji", "sigmoid, learned scale", "triplets, hardest"])
 def test_a_healthy_training_is_silent(family):
     history = records(replace(HEALTHY[family], every=10, closely=0), SEED)
     assert len(history) == 26 and not alarms.first_steps(history)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "family", ["wide towers, dropout 0.1", "class vectors, dropout, SGD", "a learning rate of 0.01"]
 )

@@ -572,6 +572,7 @@ def test_losses_without_a_push_on_negatives_are_refused(strange, sentence):
         measures.audit(questions(), loss, batch_size=SIZE)
 
 
+@pytest.mark.slow
 def test_the_page_says_what_the_embedded_example_shows():
     file = resources.files("cocos") / "example" / "emoji_ntxent.pt"
     data = measures.audit(cocos.open(file), filters={"self": [0.1], "percent": [0.95]}, only="i2t", neighbours=1)

@@ -22,6 +22,7 @@ from cocos.embeddings import scores
 SMOKE = next(case for case in CASES if case.name == "smoke")
 
 
+@pytest.mark.slow
 def test_a_tiny_case_runs_through_the_harness_in_a_fresh_process():
     found = child("times", "smoke", "cpu", "2")
     assert list(found) == [row.name for row in SMOKE.rows]
@@ -290,6 +291,7 @@ def test_a_count_that_differs_from_the_hosts_is_named():
     assert list(host.lines(found))[0] == "1 of 2 comparisons with the host agree"
 
 
+@pytest.mark.slow
 def test_every_loss_of_the_shelf_is_compared_with_the_host(monkeypatch):
     """On a set that it takes; the host stands for the device."""
     monkeypatch.setattr(host, "ROWS", 48)

@@ -17,6 +17,8 @@ from cocos.engine import fused
 from cocos.engine.kernel import build, structs
 from cocos.engine.primitives.threshold import Threshold, about_positives
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 ARM = ("aarch64-linux-gnu-gcc", "qemu-aarch64")
 FUSED = ["-O1", "-fexpensive-optimizations", "-ffp-contract=fast"]  # products and sums are fused, as at -O3

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 ANALYSIS, FOLDER = ROOT / "analysis", ROOT / "figures"
 
 
+@pytest.mark.slow
 def test_the_committed_index_says_what_the_committed_data_say():
     assert (FOLDER / "README.md").read_text("utf-8") == figures.index(ANALYSIS, FOLDER)
 

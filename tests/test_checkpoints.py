@@ -446,7 +446,9 @@ def test_every_torch_load_says_weights_only():
     """TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD cannot change a call that says it."""
     loads = []
     for path in Path(cocos.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        source = path.read_text("utf-8")
+        risky = any(name in source for name in ("torch.load", "pickle.", "eval(", "exec("))
+        for node in ast.walk(ast.parse(source)) if risky else ():
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             own = {"eval"} if path.name == "signatures.py" else set()  # of types in the package's own sources
             assert called not in {"pickle.load", "pickle.loads", "eval", "exec"} - own, path

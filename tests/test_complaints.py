@@ -22,6 +22,7 @@ def quiet(caplog):
     caplog.set_level(logging.ERROR, logger="cocos")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", complaints.COMPLAINTS)
 def test_the_fault_is_named_and_its_cure_is_silent(name):
     complaint = complaints.COMPLAINTS[name]

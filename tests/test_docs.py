@@ -127,6 +127,7 @@ def test_examples_of_a_page_print_what_it_says(page):
     assert doctest.DocTestRunner().run(found, out=report.append).failed == 0, "".join(report)
 
 
+@pytest.mark.slow
 @BY_PAGE
 def test_python_and_commands_of_a_page_run(page, inside):
     """The lines of Python first: a page may write the files that its commands read."""

@@ -3,7 +3,6 @@
 import copy
 import gc
 import math
-import sys
 import weakref
 from pathlib import Path
 
@@ -360,28 +359,24 @@ def test_a_part_of_a_training_needs_its_length():
 
 
 # Two processes with other rows, a module and a loss of the shelf; each writes the values that it ends with.
-TWO_PROCESSES = """
-import os, sys, torch, torch.distributed as dist
-sys.path.insert(0, sys.argv[1])
+IMPORTS = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
 import cocos
 from test_hold import Contrast, FORMS, train
-
-dist.init_process_group("gloo")
+"""
+TWO_PROCESSES = """
 module = Contrast(*FORMS[0][:3])
 holds = cocos.Hold(module, effective=9, after=2, every=2), cocos.Hold("ntxent", effective=9, after=2, every=2)
-train(module, holds[0], steps=6, seed=dist.get_rank())
-train("ntxent", holds[1], steps=6, seed=dist.get_rank())
-with open(f"{sys.argv[2]}/{dist.get_rank()}", "w") as file:
+train(module, holds[0], steps=6, seed=rank)
+train("ntxent", holds[1], steps=6, seed=rank)
+with open(str(rank), "w") as file:
     print(*(each.value for each in holds), file=file)
-dist.barrier()
-os._exit(0)
 """
 
 
-def test_all_processes_take_the_value_of_the_first(tmp_path):
-    (tmp_path / "step.py").write_text(TWO_PROCESSES)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2]
-    done = children.run(*launch, tmp_path / "step.py", Path(__file__).parent, tmp_path)
+def test_all_processes_take_the_value_of_the_first(fresh, tmp_path):
+    done = children.two(fresh, IMPORTS, TWO_PROCESSES, tmp_path)
     assert done.returncode == 0, done.stderr
     one, other = ((tmp_path / rank).read_text().split() for rank in "01")
     assert one == other and "0.07" not in one

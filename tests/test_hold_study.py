@@ -14,6 +14,8 @@ from analysis.hold_study import plan, probe, runner, tasks, training
 from analysis.hold_study.__main__ import app
 from cocos import Embeddings, Pairs, losses, measures, results
 
+pytestmark = pytest.mark.slow
+
 STEPS, RATE = 20, 0.006
 
 

@@ -8,6 +8,8 @@ from scipy import stats
 
 from analysis.hold_study import findings, plan, runner
 
+pytestmark = pytest.mark.slow
+
 LIFT = {"late": 2.0, "early": -5.0, "once": 1.0}
 
 

@@ -11,6 +11,8 @@ from analysis.study.page import FIELD
 from cocos import results
 from cocos.reports import captions
 
+pytestmark = pytest.mark.slow
+
 # Names with digits that are no result: measures, tests, the rule of the target, the range of rsum, intervals.
 NAMES = re.compile(r"R@\d+|\bH[12]\b|1\.35 B\^\(2/3\)|0 to 600|95 %|python3|utf-8")
 

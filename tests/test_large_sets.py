@@ -345,6 +345,7 @@ def killed(folder, kept, out, wait, *options):
     return process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="signals of POSIX")
 def test_a_part_that_is_killed_goes_on_with_the_same_bits(tmp_path):
     folder = write(tmp_path / "set", sides(), [123, 300])
@@ -500,6 +501,7 @@ def test_the_constants_of_the_plan_are_differences_and_a_line():
     assert large_plan.seconds_of_streaming([*counts, *asked]) == pytest.approx((384, 7e-6, 3e-8))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
 def test_the_makefile_of_the_page_counts_parts_and_joins_them(tmp_path):
     page = (ROOT / "docs" / "howto" / "large.md").read_text("utf-8")

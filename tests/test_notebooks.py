@@ -88,6 +88,7 @@ def different(kept, found, trained=False, varies=False):
     return None
 
 
+@pytest.mark.slow
 @BY_PATH
 def test_the_cells_give_what_their_kept_outputs_say_in_less_than_a_minute(path, monkeypatch):
     monkeypatch.delenv("COCOS_FILE", raising=False)
@@ -166,6 +167,7 @@ def test_every_notebook_is_listed_with_its_question():
     assert sorted(listed) == [(path.stem, path.stem) for path in NOTEBOOKS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sides", ["labelled", "pairs"])
 @pytest.mark.parametrize("name", ["count", "query"])
 def test_a_file_of_ones_own_goes_through(name, sides, monkeypatch, tmp_path):

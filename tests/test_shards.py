@@ -213,11 +213,12 @@ def rank_of(rank, size, port, work):
     os._exit(0)
 
 
-def fork_all():
-    """Do all of `WORK` in forks of one process, which has imported everything."""
+def fork_all(names):
+    """Do pieces of `WORK` in forks of one process, which has imported everything."""
     processes.LINGER = 0.5  # of launchers, and there is none
     found = {}
-    for name, (size, work) in WORK.items():
+    for name in names:
+        size, work = WORK[name]
         with socket.socket() as free:
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
@@ -235,12 +236,16 @@ def fork_all():
     print(json.dumps(found))
 
 
-@pytest.fixture(scope="module")
-def forked(folder):
-    """(exit code, stdout, stderr) of every process of each piece of `WORK`."""
-    done = children.run(sys.executable, __file__, cwd=folder, env=PLAIN)
+def started(folder, *names):
+    """(exit code, stdout, stderr) of every process of each piece of `WORK` that is named."""
+    done = children.run(sys.executable, __file__, *names, cwd=folder, env=PLAIN)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def forked(folder):
+    return started(folder, *(WORK.keys() - {"fourteen"}))
 
 
 def test_three_processes_count_what_one_counts(alone, folder, forked):
@@ -252,8 +257,9 @@ def test_three_processes_count_what_one_counts(alone, folder, forked):
     assert min(batches) == 1 and max(batches) > 6 and {size % 3 for size in batches} == {0, 1, 2}
 
 
-def test_fourteen_processes_share_the_shards_of_a_set(alone, folder, forked):
-    assert forked["fourteen"] == [[0, "", ""]] * 14
+@pytest.mark.slow
+def test_fourteen_processes_share_the_shards_of_a_set(alone, folder):
+    assert started(folder, "fourteen")["fourteen"] == [[0, "", ""]] * 14
     found, read = pickle.loads((folder / "fourteen.pickle").read_bytes())
     alone.chdir(folder)
     expected, whole = counted_set()
@@ -263,6 +269,7 @@ def test_fourteen_processes_share_the_shards_of_a_set(alone, folder, forked):
     assert max(read) <= 100 + 3 * 100 < sum(read)  # the first window, and three of the thirty
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes_once(alone, folder):
     one, two = folder / "one.nc", folder / "two.nc"
     alone.chdir(folder)
@@ -399,4 +406,4 @@ def test_each_process_takes_a_gpu_of_its_own(alone, device, gpus, expected):
 
 
 if __name__ == "__main__":
-    fork_all()
+    fork_all(sys.argv[1:])

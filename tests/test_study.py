@@ -15,6 +15,8 @@ from cocos import Embeddings, Pairs, losses, measures, results
 from cocos.base.errors import InputError
 from cocos.counting import sharpness, statistics
 
+pytestmark = pytest.mark.slow
+
 SMALL = plan.Trial("captions", "triplet", 0.2, 0.006, batch_size=32, seed=99)
 
 

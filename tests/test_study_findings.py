@@ -8,6 +8,8 @@ import pytest
 from analysis.study import findings, plan, probe, runner, summary
 from cocos import results
 
+pytestmark = pytest.mark.slow
+
 OPTIMUM = 20.0
 
 

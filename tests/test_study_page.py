@@ -11,6 +11,8 @@ from analysis.study import facts, page, statements
 from cocos.base.errors import InputError
 from cocos.reports import captions, figures
 
+pytestmark = pytest.mark.slow
+
 FIGURES = [name for name in figures.names(facts.ROOT / "analysis") if name.startswith("study_")]
 # Names with digits that are no result: measures, tests, versions of papers, the range of rsum, the level of intervals.
 NAMES = re.compile(

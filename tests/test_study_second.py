@@ -15,6 +15,8 @@ from analysis.study.training import trained
 from cocos import results
 from tests.test_study_findings import close
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def again():

@@ -21,7 +21,8 @@ def test_no_test_waits_without_a_deadline():
     """A process is started through `children`, or has a deadline of its own."""
     waiting = []
     for path in sorted(Path(__file__).parent.glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        source = path.read_text("utf-8")
+        for node in ast.walk(ast.parse(source)) if "subprocess." in source else ():
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             bounded = called and any(each.arg == "timeout" for each in node.keywords)
             started = called in {"subprocess.run", "subprocess.check_output", "subprocess.call"} and not bounded
@@ -126,7 +127,7 @@ def worded(node):
     """The name by which an expression has its text: that of a variable, an attribute or an entry."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return worded(node.args[0] if node.func.attr == "get" and node.args else node.func.value)
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "str" and node.args:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str" and node.args:
         return worded(node.args[0])
     if isinstance(node, ast.Subscript):
         return worded(node.slice)
@@ -136,7 +137,7 @@ def worded(node):
 def reads_a_sentence(node):
     """Whether an expression takes a sentence apart, or looks for words in it."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if ast.unparse(node.func.value) == "re":
+        if isinstance(node.func.value, ast.Name) and node.func.value.id == "re":
             return any(worded(each) in SENTENCES for each in node.args)
         return node.func.attr in TAKES_APART and worded(node.func.value) in SENTENCES
     if isinstance(node, ast.Compare):

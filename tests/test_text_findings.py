@@ -2,19 +2,21 @@
 
 import json
 import re
-import sys
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
-import children
 from analysis.study.page import FIELD
 from analysis.text_findings import compute, page
+from analysis.text_findings.__main__ import app
 from cocos import losses
 from cocos.base.errors import InputError
 from cocos.embeddings import batches, scores
 from cocos.reports import captions
+
+pytestmark = pytest.mark.slow
 
 # Names with digits that are no result: papers, and what a direction is called.
 NAMES = re.compile(r"arXiv:\d{4}\.\d{5}|q2c|utf-8")
@@ -131,5 +133,5 @@ def test_everything_is_computed_from_a_folder(folder, tmp_path, monkeypatch):
 def test_a_folder_without_the_files_is_one_sentence(tmp_path):
     with pytest.raises(InputError, match="there is no pubmedqa.npz"):
         compute.opened(tmp_path)
-    done = children.run(sys.executable, "-m", "analysis.text_findings", str(tmp_path), cwd=page.PAGE.parent.parent)
-    assert done.returncode == 2 and "there is no pubmedqa.npz" in done.stderr and "Traceback" not in done.stderr
+    done = CliRunner().invoke(app, [str(tmp_path)])
+    assert done.exit_code == 2 and "there is no pubmedqa.npz" in done.stderr and "Traceback" not in done.stderr

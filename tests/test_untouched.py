@@ -1,8 +1,6 @@
 """A training is the same with the tap and without, whatever it meets: autocast, accumulation, errors, compilers."""
 
-import contextlib
 import json
-import sys
 
 import pytest
 import torch
@@ -243,16 +241,15 @@ def test_products_between_dimensions_compare_no_rows():
     assert reasons == [tap.OVER_BATCH]
 
 
-PROCESS = """
-import json, sys
+IMPORTS = """
+import json, warnings
+warnings.simplefilter("ignore")
 import torch
 import torch.distributed.nn
 import torch.nn.functional as F
 from cocos.monitor import tap
-
-rank, world, meet = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-torch.distributed.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=world)
-
+"""
+PROCESS = """
 
 class Gathered(torch.nn.Module):
     def forward(self, a, b):
@@ -263,34 +260,28 @@ class Gathered(torch.nn.Module):
 
 
 generator, found, reasons = torch.Generator().manual_seed(0), [], []
-rows = [torch.randn(8, 5, generator=generator).chunk(world)[rank].requires_grad_() for _ in range(2)]
+rows = [torch.randn(8, 5, generator=generator).chunk(2)[rank].requires_grad_() for _ in range(2)]
 module = Gathered()
 tap.Tap(module, lambda: True, lambda token, seen: found.append(seen), failed=reasons.append)
 module(*rows).backward()
 for each in found[0].by_width[0]:
     push, at = each.weights.clamp(min=0), each.positive.int().argmax(dim=1).tolist()
     own = push[:, each.local].sum()
-    print(json.dumps([each.direction, own.item(), (push.sum() - own).item(), at, reasons]))
-torch.distributed.destroy_process_group()
+    with open(str(rank), "a") as file:
+        print(json.dumps([each.direction, own.item(), (push.sum() - own).item(), at, reasons]), file=file)
 """
 
 
-def of_two_processes(meet):
-    """What each process says of each direction: push on its own candidates and on others', and its positives."""
-    with contextlib.ExitStack() as stack:
-        command = [sys.executable, "-W", "ignore", "-c", PROCESS]
-        started = [stack.enter_context(children.started(*command, rank, 2, meet)) for rank in range(2)]
-        said = [each.communicate(timeout=children.DEADLINE) for each in started]
-    return [[json.loads(line) for line in out.splitlines()] or pytest.fail(error) for out, error in said]
-
-
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this build of PyTorch knows no processes")
-def test_the_push_of_two_processes_is_that_of_one(tmp_path):
+def test_the_push_of_two_processes_is_that_of_one(fresh, tmp_path):
+    """Of each direction: push on a process's own candidates and on others', and its positives."""
     module, generator = Clip(), torch.Generator().manual_seed(0)
     module.logit_scale = nn.Parameter(torch.tensor(10.0).log())
     rows = [torch.randn(8, 5, generator=generator).requires_grad_() for _ in range(2)]
     (alone,) = tapped(module, *rows).by_width
-    both = of_two_processes(tmp_path / "meet")
+    done = children.two(fresh, IMPORTS, PROCESS, tmp_path)
+    assert done.returncode == 0, done.stderr
+    both = [[json.loads(line) for line in (tmp_path / rank).read_text().splitlines()] for rank in "01"]
     for k, name in enumerate(("q2c", "c2q")):
         assert [each[k][0] for each in both] == [name, name]
         assert [each[k][3] for each in both] == [[0, 1, 2, 3], [4, 5, 6, 7]]

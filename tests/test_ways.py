@@ -1,7 +1,5 @@
 """The gradient of every pair, and ways of computing a loss: caching, chunks, processes, mini-batches, dtypes."""
 
-import sys
-
 import pytest
 import torch
 from torch.nn.functional import normalize
@@ -173,7 +171,6 @@ def test_dtypes_have_a_tolerance_of_their_own():
 
 # A training step of two processes as a user has it, for each way of gathering; the first process saves its gradients.
 TWO_PROCESSES = """
-import os, sys, torch, torch.distributed as dist, torch.distributed.nn
 from torch.nn.functional import cross_entropy, normalize
 
 def scores(query, candidate):
@@ -184,13 +181,12 @@ def gathered(rows, with_gradient):
         return torch.cat(dist.nn.all_gather(rows.contiguous()))
     parts = [torch.zeros_like(rows) for _ in range(2)]
     dist.all_gather(parts, rows.detach().contiguous())
-    parts[dist.get_rank()] = rows
+    parts[rank] = rows
     return torch.cat(parts)
 
-dist.init_process_group("gloo")
 torch.manual_seed(0)
 sides, tower = torch.randn(2, 16, 6, dtype=torch.float64), torch.nn.Linear(6, 5).double()
-rows, found = slice(8 * dist.get_rank(), 8 * dist.get_rank() + 8), {}
+rows, found = slice(8 * rank, 8 * rank + 8), {}
 for with_gradient in (True, False):
     for whole in (True, False):
         tower.zero_grad()
@@ -200,17 +196,13 @@ for with_gradient in (True, False):
         target = torch.arange(16) if whole else torch.arange(16)[rows]
         cross_entropy(scores(gathered(query, with_gradient) if whole else query, asked), target).backward()
         found[with_gradient, whole] = tower.weight.grad.clone()
-if dist.get_rank() == 0:
-    torch.save([sides, found], sys.argv[1])
-dist.barrier()
-os._exit(0)  # the models hold the group, whose threads abort an interpreter that is taken down around them
+if rank == 0:
+    torch.save([sides, found], "found.pt")
 """
 
 
-def test_processes_have_the_gradient_of_distributed_data_parallel(tmp_path):
-    (tmp_path / "step.py").write_text(TWO_PROCESSES)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2]
-    done = children.run(*launch, tmp_path / "step.py", tmp_path / "found.pt")
+def test_processes_have_the_gradient_of_distributed_data_parallel(fresh, tmp_path):
+    done = children.two(fresh, "import torch, torch.distributed.nn", TWO_PROCESSES, tmp_path)
     assert done.returncode == 0, done.stderr
     sides, found = torch.load(tmp_path / "found.pt")
     for (with_gradient, whole), gradient in found.items():

@@ -13,6 +13,8 @@ import pytest
 
 from cocos.engine.kernel import build, levels
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 BESIDE = {
     ".json",
