@@ -2,7 +2,7 @@
 
 Sets of random float16 pairs are written to a disk, and counted in fresh processes: seconds, CPU seconds, bytes read and
 peak memory by rows, width, shards, processes, and for queries against everything. Each set is removed when it has been
-counted. `--json` keeps the numbers, of which `docs/howto/plan_large.md` makes its plan.
+counted. `--json` keeps the numbers, of which `docs/howto/large_plan.md` makes its plan.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from cocos.base import processes
 DRAWN_ROWS = 2**17  # rows that are drawn at once
 NOISE = 0.3  # of a candidate about its query
 CASES = (10_000, 100_000, 1_000_000, 10_000_000)
+WIDE_ROWS = 1_500_000  # of 384 float16: above 1 GiB a side, so that they are streamed
 PACKAGE = Path(__file__).parent.parent
 
 
@@ -130,20 +131,19 @@ def line(found: dict) -> str:
 
 
 def plan(rows: list[int]) -> list[list[Work]]:
-    """What is counted, set by set."""
-    most, made = max(rows), []
+    """What is counted, set by set: by rows, by processes, by shards, and of wider rows."""
+    made = []
     for number in rows:
-        size = min(4096, number // 2)
-        own = [Work(number, batch_size=size), Work(number, queries=200)]
-        if number >= 1_000_000:
-            own += [Work(number, batch_size=32768, batches=8)]
-        if number == most:
-            own += [Work(number, batch_size=4096, batches=256, processes=n) for n in (1, 2, 4)]
+        own = [Work(number, batch_size=min(4096, number // 2)), Work(number, queries=200)]
+        if number == max(rows):
+            own += [Work(number, queries=each) for each in (50, 1000)]
+            own += [Work(number, batches=256, processes=each) for each in (1, 2, 4, 8)]
         made.append(own)
     middle = sorted(rows)[len(rows) // 2]
-    made += [[Work(middle, shards=n)] for n in (1, 100, 1000)]
-    made += [[Work(each, 384), Work(each, 384, queries=200)] for each in rows if each <= 1_000_000]
-    return made
+    made[rows.index(middle)].append(Work(middle, batch_size=32768, batches=8))
+    made += [[Work(middle, shards=each)] for each in (1, 100, 1000)]
+    wide = [Work(WIDE_ROWS, 384), Work(WIDE_ROWS, 384, batch_size=32768, batches=3)]
+    return [*made, [*wide, *(Work(WIDE_ROWS, 384, queries=each) for each in (50, 200))]]
 
 
 def main() -> None:
@@ -173,8 +173,11 @@ def main() -> None:
                 print(line(found[-1]), flush=True)
             shutil.rmtree(path)
     if given.json:
-        about = {"machine": f"{platform.machine()}, {os.cpu_count()} cores", "torch": torch.__version__}
-        given.json.write_text(json.dumps(about | {"counts": found}, indent=1) + "\n")
+        cores = len(os.sched_getaffinity(0))
+        about = {"machine": f"{platform.machine()}, {os.cpu_count()} cores, of which {cores} counted"}
+        rows = ",\n".join(json.dumps(each) for each in found)
+        head = json.dumps(about | {"torch": torch.__version__})[:-1]
+        given.json.write_text(f'{head}, "counts": [\n{rows}\n]}}\n')
 
 
 if __name__ == "__main__":

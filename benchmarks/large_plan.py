@@ -47,11 +47,11 @@ def at_width(found: dict[int, float], width: int) -> float:
 
 
 def seconds_of_streaming(counts: Iterable[dict]) -> tuple[int, float, float]:
-    """Width, CPU seconds of a candidate, and of a score: of two counts of one set with few and with more queries."""
+    """Width, CPU seconds of a candidate, and of a score: of two counts of the widest set, with few and more queries."""
     sets: dict[tuple[int, int], list[dict]] = {}
     for one in counts:
         if one["queries"]:
-            sets.setdefault((one["rows"] * one["width"], one["width"]), []).append(one)
+            sets.setdefault((one["width"], one["rows"]), []).append(one)
     several = {place: each for place, each in sets.items() if len(each) > 1}
     few, more = sorted(several[max(several)], key=lambda one: one["queries"])[:2]
     candidates = 2 * few["rows"]  # of both directions
