@@ -220,6 +220,45 @@ def test_labelled_rows_and_logq_on_a_disk_are_those_in_memory(tmp_path, monkeypa
     assert "frequent_push" in found
 
 
+OF_BATCHES = {
+    "count of two losses": lambda rows: measures.count(rows, ["ntxent", "triplet"], batch_size=16, batches=5),
+    "replay": lambda rows: measures.replay(rows, batch_size=16, batches=5),
+    "gradients": lambda rows: measures.gradients(rows, batch_size=16, batches=5),
+    "temperature": lambda rows: measures.temperature(rows, batch_sizes=[16, 32]),
+    "verify": lambda rows: measures.verify("ntxent", rows, batch_size=16, batches=2),
+    "contributors": lambda rows: measures.contributors(rows, row=207, direction="c2q", batch_size=16),
+    "weight_map": lambda rows: measures.weight_map(rows, direction="c2q", batch_size=16),
+    "decomposition": lambda rows: measures.decomposition(rows, batch_size=16, batches=5),
+}
+
+
+@pytest.mark.parametrize("name", OF_BATCHES)
+def test_a_question_of_batches_reads_their_rows_alone(tmp_path, monkeypatch, name):
+    arrays = groups()
+    held, folder = single(tmp_path, arrays), write_sides(tmp_path / "set", arrays)
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
+    monkeypatch.setattr(shards, "_joined", lambda *_: pytest.fail("all rows were read"))
+    expected, found = (OF_BATCHES[name](each) for each in (held, cocos.open(folder)))
+    for key in expected.variables:
+        one, other = expected[key].values, found[key].values
+        if one.dtype.kind == "f":
+            np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-12, err_msg=key)
+        elif key != "about":  # the attributes of each of several losses, with the path of the file
+            assert np.array_equal(other, one), key
+
+
+def test_a_question_of_all_rows_says_their_size_and_refuses_what_does_not_fit(tmp_path, monkeypatch, caplog):
+    folder = write(tmp_path / "set", sides(), [123])
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
+    measures.evaluate(cocos.open(folder))
+    assert f"{folder}: all rows are needed: 0.0 GiB in " in caplog.text
+    monkeypatch.setattr("cocos.base.processes.memory", lambda: 4 * ROWS * WIDTH)
+    for command, said in ((["evaluate"], "all rows are needed"), (["replay", "--batches", "9"], "rows of 9 batches")):
+        done = CliRunner().invoke(app, [*command, str(folder)])
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert said in done.stderr and "which there are 0.0" in done.stderr and done.stderr.count("\n") == 1
+
+
 def spoiled(arrays, row, value):
     arrays["candidate"][row] = value
     return arrays

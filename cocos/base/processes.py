@@ -162,6 +162,11 @@ def first() -> bool:
     return world().rank == 0
 
 
+def memory() -> int | None:
+    """Memory of this machine in bytes; None if unknown."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else None
+
+
 def mine(items: Sequence) -> list:
     """Select the share of this process, possibly empty: every size-th item from its rank on. Shares are disjoint."""
     here = world()

@@ -163,6 +163,12 @@ class Checkpoint:
             return (self.embedder or self._encoded)(split, device, progress)
 
     @cached_property
+    def on_disk(self) -> Stored | None:
+        """The rows where they are, of a set that is too large to be held in memory; None of any other."""
+        found = self.stored() if self.stored is not None else None
+        return None if found is None or found.held else found
+
+    @cached_property
     def model(self) -> nn.Module:
         """The frozen encoder, built when it is first asked for; a module of the user's stays as it is."""
         if self.encoder is None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from cocos.base import processes
+
 # Rows and columns of a float32 tile on a CPU: 4 MiB, which fit in the second-level cache of a core and its share of the
 # third.
 HOST_TILE = (1024, 1024)
@@ -33,7 +35,7 @@ def memory(device: torch.device) -> int | None:
     if ahead(device):
         asked = getattr(torch.get_device_module(device), "mem_get_info", None)
         return None if asked is None else asked(device)[1]
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else None
+    return processes.memory()
 
 
 def workers() -> int:

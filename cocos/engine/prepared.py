@@ -22,11 +22,13 @@ from cocos.checkpoints.encoders import device_of
 from cocos.counting import findings, health, weights
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings, batches, scores
-from cocos.embeddings.batches import Batch, Plan
+from cocos.embeddings.batches import Batch, MatchedRows, Plan
 from cocos.embeddings.scored import Scores
-from cocos.embeddings.scores import Pairs
+from cocos.embeddings.scores import NORMALISED_SIDES, Pairs
 from cocos.embeddings.similarities import SYMMETRIC
+from cocos.embeddings.stored import Stored
 from cocos.embeddings.tokens import SCORED, Tokens
+from cocos.embeddings.windows import Windows
 from cocos.engine import devices, readers
 from cocos.engine.readers import columns
 from cocos.engine.readers.lines import LINES_TILE
@@ -51,6 +53,7 @@ BOUNDED_SHARES = {"probability": "a probability", "unknown": "a part of the push
 SINGLE_NORM = 1e15
 # Rows of a batch on which a loss of others is compared with one of the shelf.
 CHECKED_ROWS = 32
+DOUBLE_BYTES = 8  # of a float64
 # Float64 arrays of the size of the scores that weighing a whole batch takes.
 WEIGHING_ARRAYS = 10
 
@@ -69,6 +72,8 @@ class Run:
     seed: int = 0  # seed for drawing the batches
     split: str = "train"  # split of the checkpoint's data
     eps: float | None = None  # smallest share that contributes, where the measure has one
+    stored: Stored | None = None  # the set on a disk of which some rows were read
+    rows: tuple[Tensor, ...] = ()  # numbers of these rows there, of both sides, ascending
 
     @property
     def findings(self) -> tuple[Finding | str, ...]:
@@ -127,6 +132,24 @@ class Run:
         """Every direction: its name, the embeddings seen from its queries, and whether it is the second one."""
         first, *second = self.embeddings.directions
         return ((first, self.embeddings, False), *((name, self.embeddings.flip(), True) for name in second))
+
+    def numbers(self, index: Tensor, second: bool) -> Tensor:
+        """Numbers of some rows of the first or second side in the whole set, of which some rows may be read alone."""
+        return index if self.stored is None else self.rows[second][index.cpu()]
+
+    def groups(self, index: Tensor, second: bool) -> Tensor:
+        """Numbers of the groups of some rows of the first or second side among those of the whole set."""
+        if self.stored is not None:
+            return self.stored.group(int(second), self.numbers(index, second))
+        groups = self.embeddings.groups
+        return (groups.candidate if second else groups.query)[index.cpu()]
+
+    def place(self, row: int, second: bool) -> int:
+        """Number in `embeddings` of a row of the whole set; -1 of one that is not read."""
+        if self.stored is None:
+            return row
+        found = (self.rows[second] == row).nonzero().flatten()
+        return int(found[0]) if len(found) else -1
 
     def pairs(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[Pairs]:
         """Pairs of a batch, in blocks of queries; in one block where the loss couples queries."""
@@ -359,6 +382,13 @@ def loss_for(loss: Any, source: Any, parameters: Mapping[str, Any] | None = None
     return source.loss(loss, given)[0] if isinstance(source, Checkpoint) else losses.load(loss or "ntxent", given)
 
 
+def drawn_from(source: Any, options: Sampling) -> Stored | None:
+    """The set on a disk of which some batches are asked for, so that their rows alone are read; None of any other."""
+    if not isinstance(source, Checkpoint) or options["batches"] is None or isinstance(options["batch_size"], str):
+        return None
+    return source.on_disk
+
+
 def embedded(
     embeddings, split: str, device: str | None, progress: Progress | None, *, scored: bool = False
 ) -> Embeddings:
@@ -397,10 +427,12 @@ def prepare(
     visits: bool | Callable = False,
     whole: bool = False,
     scored: bool = False,
+    everything: bool = False,
     **sampling: Unpack[Sampling],
 ) -> Run:
     """Prepare the run of one loss: see `prepare_all`."""
-    (made,) = prepare_all(embeddings, [loss], eps=eps, visits=visits, whole=whole, scored=scored, **sampling)
+    options = {"eps": eps, "visits": visits, "whole": whole, "scored": scored, "everything": everything}
+    (made,) = prepare_all(embeddings, [loss], **options, **sampling)
     return made
 
 
@@ -413,6 +445,7 @@ def prepare_all(
     whole: bool = False,
     marks: bool = False,
     scored: bool = False,
+    everything: bool = False,
     window: int | str | None = None,
     **sampling: Unpack[Sampling],
 ) -> list[Run]:
@@ -428,6 +461,8 @@ def prepare_all(
         marks: whether the measure reads marks, and the sources of candidates: scores of embeddings that have marks are
             not visited then; those of candidates of several sources are, where `columns.serves` says so.
         scored: whether the measure needs no vectors, so that it takes scores as well.
+        everything: whether the measure reads other rows than those of its batches. Of a set on a disk the rows of a
+            number of batches are read alone otherwise.
         window: rows that are permuted together where batches are drawn: see `cocos.batches.plan`.
         **sampling: see `cocos.sampling.Sampling`; `batches` may be a `Plan`. A dtype of None is float32 for scores that
             are visited, whose counts float64 decides, and float64 elsewhere.
@@ -449,6 +484,15 @@ def prepare_all(
     several = [loss_for(loss, embeddings) if isinstance(loss, str) else loss for loss in several]
     for loss in several if not whole else ():  # published shares are sums over the positives, which may exceed 1
         _refuse_unreachable(losses.of(loss), eps)
+    disk = None if everything else drawn_from(embeddings, options)
+    if disk is not None and checkpoint is not None:
+        about = {"eps": eps, "visits": visits, "whole": whole, "marks": marks, "scored": scored}
+        given_options = options | {"device": options["device"] or "auto"}
+
+        def read(rows: Embeddings, some: list[losses.Loss], plan: Plan) -> list[Run]:
+            return prepare_all(rows, some, **about, **given_options | {"batches": plan})
+
+        return _of_drawn_rows(disk, checkpoint, [losses.of(each) for each in several], options, window, read)
     embeddings = embedded(embeddings, options["split"], options["device"], options["progress"], scored=scored)
     memory = devices.memory(embeddings.query.device)
     if isinstance(embeddings, SCORED):
@@ -596,11 +640,74 @@ def _planned(
         raise Unfit(f"{checkpoint.path}: {error}" if checkpoint else str(error)) from None
 
 
-def planned(ids: Embeddings, loss: losses.Loss, options: Sampling, window: int | str | None) -> Plan:
-    """Draw the batches that a loss is counted on from the groups of a set, whose vectors are not read."""
-    matching = losses.traits(loss).matching
-    rows = matching in {"rows", "columns"}
-    return _planned(ids, None, options, loss.sample, rows, matching == "columns", window)
+def planned(stored: Stored, loss: losses.Loss, options: Sampling, window: int | str | None) -> Plan:
+    """Draw the batches of a set on a disk that a loss is counted on, from its ids alone.
+
+    Args:
+        stored: the set.
+        loss: says how batches are drawn where `options` do not.
+        options: see `cocos.sampling.Sampling`.
+        window: as in `cocos.batches.plan`; None: the usual one.
+    """
+    if not (options["batches"] is None or isinstance(options["batches"], int)):
+        raise InputError("batches: rows of a set on a disk are drawn; give their number")
+    if options["split"] != "train":
+        raise InputError(f"split {options['split']!r}: {stored.name} holds embeddings and has no splits")
+    traits = losses.traits(loss)
+    missing = [name for name in traits.requires if getattr(stored.numbered, name) is None]
+    if missing or traits.graded:
+        raise InputError(f"{losses.name_of(loss)} reads {(*missing, 'grades')[0]}, which {stored.name} does not have")
+    size = options["batch_size"]
+    held = batches.window_of(stored.window(window, size))
+    sample = options["sample"] or loss.sample
+    number, plain = stored.query.shape[0], stored.matched and sample == "pairs" and options["per_group"] is None
+    if not (plain and held is not None and number > held and isinstance(size, int)):
+        rows, columns = traits.matching in {"rows", "columns"}, traits.matching == "columns"
+        return _planned(stored.numbered, None, options, loss.sample, rows, columns, held)
+    batches.check(sample, size, options["batches"], None, options["seed"], options["copies"])
+    windows = Windows(number, held, options["seed"])
+    every = MatchedRows(windows, min(size, number), 1)
+    undrawn = ("not drawn in a pass, for want of a negative in their batch: 1 pairs",) if number % size == 1 else ()
+    made = replace(every, number=options["batches"] or every.in_pass)
+    return Plan(made, sample, size, (windows.sentence, *undrawn), undrawn, copies(options))
+
+
+def _of_drawn_rows(
+    stored: Stored,
+    checkpoint: Checkpoint,
+    several: Sequence[losses.Loss],
+    options: Sampling,
+    window: int | str | None,
+    prepared: Callable[[Embeddings, list[losses.Loss], Plan], list[Run]],
+) -> list[Run]:
+    """Prepare the runs of some batches of a set on a disk from the rows of these batches, which are read at once."""
+    plans: dict[tuple, tuple[Plan, list[int]]] = {}
+    if isinstance(options["batches"], Plan):
+        plans[()] = options["batches"], list(range(len(several)))
+    for place, loss in enumerate(several if not plans else ()):
+        matching = losses.traits(loss).matching
+        key = (options["sample"] or loss.sample, matching in {"rows", "columns"}, matching == "columns")
+        plans.setdefault(key, (planned(stored, loss, options, window), []))[1].append(place)
+    every = [batch for plan, _ in plans.values() for batch in plan.batches]
+    positive = any(NORMALISED_SIDES.get(loss.metric) for loss in several)
+    memory, size = processes.memory(), 0
+    for k, side in enumerate(stored.sides):
+        rows = min(side.shape[0], sum(max(batch.sizes) for batch in every))
+        size += 0 if k and stored.candidate is None else rows * side.shape[1] * (side.dtype.itemsize + DOUBLE_BYTES)
+    if memory is not None and size > memory:
+        raise InputError(
+            f"{stored.name}: the rows of {len(every):,} batches take {size / 2**30:.1f} GiB with copies in float64, of "
+            f"which there are {memory / 2**30:.1f}; give fewer batches"
+        )
+    embeddings, near, numbers = stored.take(every, positive=positive)
+    found, start = dict[int, Run](), 0
+    for plan, places in plans.values():
+        own = replace(plan, batches=tuple(near[start : start + len(plan.batches)]))
+        start += len(plan.batches)
+        runs = prepared(embeddings, [several[place] for place in places], own)
+        found |= dict(zip(places, runs, strict=True))
+    read = {"checkpoint": checkpoint, "stored": stored, "rows": numbers}
+    return [replace(found[place], **read) for place in range(len(several))]
 
 
 def _refuse_too_large(loss, largest: int, memory: int | None, *, whole: bool) -> None:

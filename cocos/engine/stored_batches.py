@@ -13,14 +13,12 @@ from itertools import pairwise
 from torch import Tensor
 
 from cocos import losses
-from cocos.base.errors import InputError
-from cocos.embeddings import Embeddings, batches
+from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import MatchedRows, Plan
 from cocos.embeddings.scores import NORMALISED_SIDES
 from cocos.embeddings.stored import Stored
-from cocos.embeddings.windows import Windows
 from cocos.engine import prepared
-from cocos.engine.sampling import DEFAULTS, Sampling, copies
+from cocos.engine.sampling import DEFAULTS, Sampling
 
 __all__ = ["StoredBatches", "drawn"]
 
@@ -103,24 +101,5 @@ def drawn(stored: Stored, loss: losses.Loss, sampling: Sampling, window: int | s
         sampling: see `cocos.sampling.Sampling`.
         window: as in `cocos.batches.plan`; None: the usual one.
     """
-    options = DEFAULTS | sampling
-    if not (options["batches"] is None or isinstance(options["batches"], int)):
-        raise InputError("batches: rows of a set on a disk are drawn; give their number")
-    missing = [name for name in losses.traits(loss).requires if getattr(stored.numbered, name) is None]
-    if missing or losses.traits(loss).graded:
-        raise InputError(f"{losses.name_of(loss)} reads {(*missing, 'grades')[0]}, which {stored.name} does not have")
-    size = options["batch_size"]
-    held = batches.window_of(stored.window(window, size))
-    sample = options["sample"] or loss.sample
-    number, plain = stored.query.shape[0], stored.matched and sample == "pairs" and options["per_group"] is None
-    positive = bool(NORMALISED_SIDES.get(loss.metric))
-    if plain and held is not None and number > held and isinstance(size, int):
-        batches.check(sample, size, options["batches"], None, options["seed"], options["copies"])
-        windows = Windows(number, held, options["seed"])
-        every = MatchedRows(windows, min(size, number), 1)
-        undrawn = ("not drawn in a pass, for want of a negative in their batch: 1 pairs",) if number % size == 1 else ()
-        made = replace(every, number=options["batches"] or every.in_pass)
-        plan = Plan(made, sample, size, (windows.sentence, *undrawn), undrawn, copies(options))
-    else:
-        plan = prepared.planned(stored.numbered, loss, options, held)
-    return StoredBatches(stored, plan, positive)
+    plan = prepared.planned(stored, loss, DEFAULTS | sampling, window)
+    return StoredBatches(stored, plan, bool(NORMALISED_SIDES.get(loss.metric)))

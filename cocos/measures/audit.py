@@ -231,7 +231,7 @@ def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling) -> 
     if isinstance(loss, losses.Filters) and loss.filter != "none":
         loss = loss.unfiltered()
     sampling["copies"] = sampling["copies"] or "keep"
-    run = prepare(embeddings, loss, scored=True, **sampling)
+    run = prepare(embeddings, loss, scored=True, everything=True, **sampling)
     traits = losses.traits(run.loss)
     if traits.graded or traits.weights == "influence":
         reason = "compares graded pairs" if traits.graded else "has no weights of scores"

@@ -1,9 +1,9 @@
 """Which candidates make up the gradient of one query?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Annotated, Unpack
+from typing import Annotated, Any, Unpack
 
 import torch
 import xarray as xr
@@ -22,8 +22,8 @@ from cocos.embeddings.batches import Batch
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.tokens import Tokens
-from cocos.engine.prepared import Run, prepare
-from cocos.engine.sampling import Sampling, sampled
+from cocos.engine.prepared import Run, drawn_from, loss_for, planned, prepare
+from cocos.engine.sampling import DEFAULTS, Sampling, sampled
 from cocos.results.phrases import has_images, percent
 from cocos.results.summaries import chosen
 
@@ -57,26 +57,22 @@ QUERY_LENGTH = 80
 MOST_TOKENS = 5
 
 
-def _in_front(run: Run, row: int, direction: str, side: Embeddings, second: bool) -> tuple[int, Batch]:
-    """Number of the first batch that contains the query, and the batch from its side, the query in front.
+def _first(batches: Sequence[Batch], row: int, second: bool) -> int | None:
+    """Number of the first batch that contains a query; None if none does."""
+    for number, batch in enumerate(batches):
+        if bool(((batch.flip() if second else batch).query_index == row).any()):
+            return number
+    return None
 
-    The first block of the scores then contains it.
-    """
-    for number, batch in enumerate(run.plan.batches):
-        seen = batch.flip() if second else batch
-        there = (seen.query_index == row).nonzero()
-        if not len(there):
-            continue
-        place, order = int(there[0, 0]), torch.arange(len(seen.query_index), device=seen.query_index.device)
-        order = torch.cat([order[place : place + 1], order[:place], order[place + 1 :]])
-        candidate = seen.candidate_index
-        if seen.paired or side.shared:
-            candidate = torch.cat([candidate[: len(order)][order], candidate[len(order) :]])
-        return number, replace(seen, query_index=seen.query_index[order], candidate_index=candidate)
-    raise InputError(
-        f"row: {row} of {direction} is in none of the {len(run.plan.batches)} batches; batch size all has every query "
-        "that has a positive"
-    )
+
+def _in_front(batch: Batch, row: int, side: Embeddings) -> Batch:
+    """A batch with a query in front, so that the first block of the scores contains it."""
+    place, order = int((batch.query_index == row).nonzero()[0, 0]), torch.arange(len(batch.query_index))
+    order = torch.cat([order[place : place + 1], order[:place], order[place + 1 :]]).to(batch.query_index.device)
+    candidate = batch.candidate_index
+    if batch.paired or side.shared:
+        candidate = torch.cat([candidate[: len(order)][order], candidate[len(order) :]])
+    return replace(batch, query_index=batch.query_index[order], candidate_index=candidate)
 
 
 def _middle(run: Run, side: Embeddings, second: bool) -> int:
@@ -89,7 +85,7 @@ def _middle(run: Run, side: Embeddings, second: bool) -> int:
         share = statistics.spread(weights, pairs) if by_push else weights.abs() / unit
         counts.append(statistics.contributing(share, pairs, run.eps))
     order = torch.cat(counts).argsort(stable=True)
-    return int(batch.query_index[order[(len(order) - 1) // 2]])
+    return int(run.numbers(batch.query_index[order[(len(order) - 1) // 2]], second))
 
 
 def _ranked(pairs: Pairs, weights: Tensor, share: Tensor, index: Tensor, eps: float) -> tuple[dict, dict]:
@@ -174,13 +170,30 @@ def contributors(
     """
     if row is not None and not isinstance(row, Integral):
         raise InputError(f"row: {row!r}, expected a whole number")
-    run = prepare(embeddings, loss, eps=eps, scored=True, **sampling)
+    own: dict[str, Any] = {}
+    before, every = 0, 0
+    if disk := drawn_from(embeddings, DEFAULTS | sampling | {"batches": 1}):
+        loss = losses.of(loss_for(loss, embeddings))
+        plan = planned(disk, loss, DEFAULTS | sampling, None)
+        second = disk.directions.index(results.direction(direction, disk.directions)) == 1
+        before, every = (row is not None and _first(plan.batches, row, second)) or 0, len(plan.batches)
+        own["batches"] = replace(plan, batches=(plan.batches[before],))  # the one that is looked at is read
+    run = prepare(embeddings, loss, eps=eps, scored=True, **sampling | own)
     check_pairs(run.loss, "contributors")
     direction, side, second = run.side(direction)
     row = _middle(run, side, second) if row is None else row
-    if not 0 <= row < len(side.query):
-        raise InputError(f"row: {row}, expected one of the queries of {direction}, 0 to {len(side.query) - 1}")
-    number, batch = _in_front(run, row, direction, side, second)
+    rows = len(side.query) if run.stored is None else run.stored.sides[second].shape[0]
+    if not 0 <= row < rows:
+        raise InputError(f"row: {row}, expected one of the queries of {direction}, 0 to {rows - 1}")
+    every, place = every or len(run.plan.batches), run.place(row, second)
+    number = _first(run.plan.batches, place, second)
+    if number is None:
+        raise InputError(
+            f"row: {row} of {direction} is in none of the {every} batches; batch size all has every query that has a "
+            "positive"
+        )
+    batch = run.plan.batches[number]
+    batch = _in_front(batch.flip() if second else batch, place, side)
     pairs, weights, unit = next(run.blocks(side, batch, whole=False))
     index = batch.candidate_index
     if isinstance(side, Scores):
@@ -189,13 +202,14 @@ def contributors(
     groups = side.query_group, side.candidate_group
     known = groups[0] is not None and groups[1] is not None  # scores have groups or masks
     found["group"] = groups[1][found["candidate_index"]] if known else found["candidate_index"]
+    found["candidate_index"] = run.numbers(found["candidate_index"], not second)
     attrs = run.provenance(
         title=f"Contributors of row {row} of {direction}, {losses.name_of(run.loss)}",
         row=int(row),
-        group=int(groups[0][row]) if known else int(row),
+        group=int(groups[0][place]) if known else int(row),
         direction=direction,
-        batch=number,
-        batches=len(run.plan.batches),
+        batch=before + number,
+        batches=every,
         **totals,
     )
     labels = CONTRIBUTOR_LABELS | {"contributes": (f"is a negative, {results.above(attrs)}", "1")}

@@ -143,10 +143,9 @@ def count(
     if queries is not None:
         return _against_all(embeddings, asked[0], how, options, pieced | {"window": window}, sampling)
     stored = _on_disk(embeddings, sampling["batch_size"], window)
-    if stored is not None:
-        refused = {"several losses": len(asked) > 1, "metrics": metrics, "n90": False}
-        if names := [name for name, wrong in refused.items() if wrong]:
-            raise InputError(f"{stored.name} is read batch by batch, which does not go with {names[0]}")
+    if stored is not None and metrics:
+        raise InputError(f"{stored.name} is read batch by batch, which does not go with metrics")
+    if stored is not None and single:
         return _of_stored(stored, embeddings, asked[0], how, options, pieced | {"window": window}, sampling)
     runs = prepare_all(embeddings, asked, window=window, **options, **sampling)
     _check(runs, convention)
@@ -210,13 +209,11 @@ def _of_stored(
     batches = drawn(stored, loss, sampling, pieced["window"])
     every = len(batches.plan.batches)
     mine = slice(0, every) if part is None else parts.batches_of(part, every)
-    if sampling["split"] != "train":
-        raise InputError(f"split {sampling['split']!r}: {stored.name} holds embeddings and has no splits")
     given = sampling | {"progress": None}
 
-    def prepared_of(found: Embeddings, plan: batch_plans.Plan) -> Run:
+    def prepared_of(found: Embeddings, plan: batch_plans.Plan, rows: tuple[Tensor, ...] = ()) -> Run:
         (run,) = prepare_all(found, [loss], **options, **given | {"batches": plan})
-        return replace(run, checkpoint=checkpoint)
+        return replace(run, checkpoint=checkpoint, rows=rows, stored=stored if rows else None)
 
     with processes.apart():
         run = prepared_of(*batches.first(LOOKED_AT))
@@ -228,9 +225,8 @@ def _of_stored(
     def count_piece(piece: slice) -> xr.Dataset:
         begin, found = piece.start, []
         for embeddings, plan, rows in batches.read(piece):
-            made = replace(how, begin=begin).dataset(prepared_of(embeddings, plan), health, None)
+            found.append(replace(how, begin=begin).dataset(prepared_of(embeddings, plan, rows), health, None))
             begin += len(plan.batches)
-            found.append(_numbered(made, rows, stored))
         return parts.concatenated(found)
 
     cut = batches.pieces(mine)
@@ -243,18 +239,6 @@ def _of_stored(
     return made
 
 
-def _numbered(data: xr.Dataset, rows: Sequence[Tensor], stored: Stored) -> xr.Dataset:
-    """Give the queries of a stack their row numbers, and those of their groups, in the whole set."""
-    own = data["query_index"].values
-    index, group = (np.full(own.shape, np.nan) for _ in range(2))
-    for k, row in zip(range(len(own)), rows, strict=False):
-        there = ~np.isnan(own[k])
-        found = row[torch.from_numpy(own[k][there]).long()]
-        index[k][there], group[k][there] = found.numpy(), stored.group(k, found).numpy()
-    changed = {"query_index": index, "query_group": group}
-    return data.assign({name: (data[name].dims, values, data[name].attrs) for name, values in changed.items()})
-
-
 def _against_all(
     embeddings: Any, loss: Any, how: "Counting", options: dict[str, Any], pieced: dict[str, Any], sampling: Sampling
 ) -> xr.Dataset:
@@ -265,8 +249,8 @@ def _against_all(
         raise InputError(f"queries {number}: there are no batches, so {wrong} does not go with it")
     if how.convention != "standard":
         raise InputError(f"queries {number}: the convention {how.convention} is of batches")
-    stored = embeddings.stored() if isinstance(embeddings, Checkpoint) and embeddings.stored else None
-    if stored is None or stored.held:
+    stored = embeddings.on_disk if isinstance(embeddings, Checkpoint) else None
+    if stored is None:
         checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
         held = embedded(embeddings, sampling["split"], sampling["device"], progress)
         sizes = [len(held.query), len(held.candidate)]
@@ -466,9 +450,10 @@ class Counting:
             found.update(zip(places, counted, strict=True))
         for place, run in enumerate(runs):
             run.embeddings.unchanged()
-            for name, side, _ in run.sides:
+            for name, _, second in run.sides:
                 for part in found[place].records[name]:
-                    part["query_group"] = side.groups.query[part["query_index"].cpu()]
+                    part["query_group"] = run.groups(part["query_index"], second)
+                    part["query_index"] = run.numbers(part["query_index"], second)
         return [found[place] for place in range(len(runs))]
 
     def _key(self, run: Run) -> tuple:

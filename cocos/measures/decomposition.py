@@ -166,6 +166,7 @@ def decomposition(
     for batch in tracked(run.plan.batches, sampling["progress"], "decomposing"):
         for name, side, second in run.sides:
             found, forced = _of_batch(run, side, batch.flip() if second else batch, eps)
+            found["query_index"] = run.numbers(found["query_index"], second)
             records[name].append(found)
             on_each.append(forced)
     attrs = run.provenance(

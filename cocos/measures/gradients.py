@@ -23,7 +23,7 @@ from cocos.counting.forces import gradient, sides
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import length
-from cocos.engine.prepared import Run, embedded, loss_for, prepare_all
+from cocos.engine.prepared import Run, drawn_from, embedded, loss_for, prepare_all
 from cocos.engine.sampling import Progress, Sampling, sampled, tracked
 from cocos.measures.decomposition import radial
 from cocos.results import summaries
@@ -103,10 +103,11 @@ def gradients(
     """
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     every = _losses(checkpoint, loss, against)
-    rows = embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"])
+    disk = drawn_from(embeddings, sampling)
+    rows = disk.numbered if disk else embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"])
     if sampling["sample"] is None and not rows.shared:
         sampling["sample"] = every[0].sample
-    runs = prepare_all(rows, every, **sampling)
+    runs = prepare_all(embeddings if disk else rows, every, **sampling)
     for run in runs:
         traits = losses.traits(run.loss)
         if not traits.of_its_metric:
@@ -190,13 +191,17 @@ def _compared(runs: Sequence[Run], progress: Progress | None) -> dict[str, dict[
     both = [name for name, _, _ in first.sides if all(name in {side for side, _, _ in run.sides} for run in runs)]
     found: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in both}
     for batch in tracked(first.plan.batches, progress, "comparing"):
-        for name, side, second in first.sides:
+        for name, _, second in first.sides:
             if name not in both:
                 continue
             own = batch.flip() if second else batch
             rows, place = own.query_index.unique(return_inverse=True)
             every = [_of_batch(run, run.side(name)[1], own, rows, place) for run in runs]
-            found[name].append((rows.cpu(), side.groups.query[rows.cpu()], *_cosines(torch.stack(every))))
+            found[name].append((
+                first.numbers(rows, second).cpu(),
+                first.groups(rows, second),
+                *_cosines(torch.stack(every)),
+            ))
     keys = ("row", "group", "length", "cosine")
     return {
         name: {key: torch.cat(each, dim=-1).numpy() for key, each in zip(keys, zip(*parts, strict=True), strict=True)}

@@ -15,7 +15,7 @@ from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scored import Scores
 from cocos.engine import settings
-from cocos.engine.prepared import embedded, loss_for
+from cocos.engine.prepared import drawn_from, embedded, loss_for
 from cocos.engine.sampling import Sampling, sampled, within
 from cocos.engine.settings import AS_IT_IS, Setting
 from cocos.measures.count import count
@@ -109,7 +109,12 @@ def replay(
         raise InputError(nearest("value to compare by", by, REPLAYED))
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     base = loss_for(loss, embeddings)
-    rows = embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"], scored=True)
+    disk = drawn_from(embeddings, sampling)
+    rows = (
+        disk.numbered
+        if disk
+        else embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"], scored=True)
+    )
     sized = None if isinstance(rows, Scores) else sampling["batch_size"]
     asked, left = (settings.read(what), []) if what is not None else settings.usual(base, sized)
     if sized is None and "batch_size" in asked:
@@ -117,7 +122,7 @@ def replay(
     variants = Setting(base, eps, sampling["batch_size"]).all(asked, lambda name: loss_for(name, checkpoint))
     if sampling["sample"] is None and not rows.shared:
         sampling["sample"] = base.sample
-    counts = _counted(rows, variants, sampling)
+    counts = _counted(embeddings if disk else rows, rows, variants, sampling)
     variables, notes = _compared(variants, counts, level)
     first = counts[0].attrs
     own = results.lines(first)
@@ -133,18 +138,20 @@ def replay(
     return results.labelled(variables, attrs)
 
 
-def _counted(embeddings: Embeddings, variants: Sequence[Setting], sampling: Sampling) -> list[xr.Dataset]:
+def _counted(
+    source: Embeddings | Checkpoint, rows: Embeddings, variants: Sequence[Setting], sampling: Sampling
+) -> list[xr.Dataset]:
     """Counts of each variant; those of one eps, batch size and number of directions are counted together."""
     groups: dict[tuple[float, int | str, bool], list[Setting]] = {}
     for each in variants:
-        alone = losses.traits(each.loss).one_way(embeddings)
+        alone = losses.traits(each.loss).one_way(rows)
         groups.setdefault((each.eps, each.batch_size, alone), []).append(each)
     start, found = sampling["progress"], {}
     report = start and start("replaying")
     for done, ((eps, batch_size, _), some) in enumerate(groups.items()):
         shown = within(report, done, len(groups))
         options = sampling | {"batch_size": batch_size, "progress": shown and (lambda _, shown=shown: shown)}
-        counted = count(embeddings, {each.label: each.loss for each in some}, eps, **options)
+        counted = count(source, {each.label: each.loss for each in some}, eps, **options)
         found |= several.each(counted)
     return [found[each.label] for each in variants]
 

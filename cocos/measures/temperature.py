@@ -20,7 +20,7 @@ from cocos.embeddings import Embeddings
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.tokens import SCORED, Tokens
 from cocos.engine import devices
-from cocos.engine.prepared import Run, prepare
+from cocos.engine.prepared import Run, drawn_from, prepare
 from cocos.engine.sampling import DEFAULTS, Sampling, sampled, tracked
 from cocos.engine.settings import Scored
 from cocos.measures.solve import solve
@@ -185,7 +185,12 @@ def _full_batches(
     """Prepare full batches of each size; by default of the usual sizes that the set fills, and the whole set."""
     made: list[Run] = []
     for size in sizes or BATCH_SIZES:
-        run = prepare(embeddings, loss, **options, batch_size=size, scored=True)
+        disk, number = drawn_from(embeddings, DEFAULTS | options | {"batch_size": size, "batches": 1}), 0
+        own = options
+        if disk is not None and options["batches"] is None:  # as many as are kept of a pass below
+            number = disk.number // int(size)
+            own = options | {"batches": max(1, min(number, USUAL_SCORES // int(size) ** 2))}
+        run = prepare(embeddings, loss, **own, batch_size=size, scored=True)
         embeddings = run.checkpoint and replace(run.checkpoint, embedder=lambda *_, e=run.embeddings: e) or embeddings
         there = run.plan.batch_size
         if sizes is None and any(each.plan.batch_size == there for each in made):
@@ -195,10 +200,8 @@ def _full_batches(
         full = tuple(batch for batch, number in zip(run.plan.batches, rows, strict=True) if number >= least)
         kept = full[: max(1, USUAL_SCORES // there**2)] if options["batches"] is None else full
         short = [note for note in run.plan.notes if note not in run.plan.undrawn] if sizes else []
-        if len(kept) < len(full):
-            short.append(
-                f"batch size {there}: {len(kept)} of {len(full)} batches were read; --batches for another number"
-            )
+        if len(kept) < (number := max(number, len(full))):
+            short.append(f"batch size {there}: {len(kept)} of {number} batches were read; --batches for another number")
         made.append(replace(run, plan=replace(run.plan, batches=kept, notes=tuple(short))))
     return made
 

@@ -93,7 +93,10 @@ def weight_map(
     push = (cells["negative"] * weight.clamp(min=0)).sum(dim=0)
     received = push / push.sum().clamp(min=torch.finfo(push.dtype).tiny)
     rows = {"query": (batch.query_index, side.query_group), "candidate": (batch.candidate_index, side.candidate_group)}
-    rows = {name: (index, group[index]) for name, (index, group) in rows.items()}
+    rows = {
+        name: (run.numbers(index, second != (name == "candidate")), group[index])
+        for name, (index, group) in rows.items()
+    }
     if order != "batch":
         keys = (-totals["contributing"], -received) if order == "hardness" else [group for _, group in rows.values()]
         places = [key.argsort(stable=True) for key in keys]

@@ -117,7 +117,8 @@ class PlotKind:
         measure = partial(self.measure, once(checkpoint, options.get("direction"), held), **given)
         found = [measure()]
         if "direction" in self.takes and "direction" not in given:
-            found += [measure(direction=name) for name in held[0].directions[1:]]
+            every = held[0] if held else checkpoint.on_disk  # of which rows of batches alone were read
+            found += [measure(direction=name) for name in every.directions[1:]]
         return found
 
     def document(self, found: Sequence[xr.Dataset], names: Sequence[str] | None = None) -> dict:

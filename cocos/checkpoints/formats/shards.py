@@ -5,6 +5,8 @@ all rows has them in memory or, of a large set, in one file without a name in th
 goes with the process.
 """
 
+import logging
+import math
 import os
 import re
 import shutil
@@ -18,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base import reading
+from cocos.base import processes, reading
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, shard_rows
 from cocos.checkpoints.checkpoint import holding
@@ -51,6 +53,8 @@ KINDS = tuple(kind for kind in shard_rows.KINDS if kind != "npy")
 UNREAD = True
 # Bytes of the rows of one side from which on they are not held in memory.
 MIN_MAPPED = 2**30
+GIB = 2**30
+logger = logging.getLogger(__name__)
 
 
 def recognises(file: File | Folder) -> bool:
@@ -148,6 +152,23 @@ def _refuse_odd(held: dict[str, list[Shard]]) -> None:
                 )
 
 
+def _say_size(path: Path, rows: dict[str, ShardRows]) -> None:
+    """Say how large a set is, before all rows of it are read; refuse one that does not fit.
+
+    Rows of a large side are mapped, and take memory where they are widened to float32 to be scored.
+    """
+    size = {name: math.prod(each.shape) * each.dtype.itemsize for name, each in rows.items()}
+    if max(size.values()) < MIN_MAPPED:
+        return
+    wide = sum(4 * math.prod(each.shape) for each in rows.values() if each.dtype.itemsize < 4)
+    held = max(wide, sum(each for each in size.values() if each < MIN_MAPPED))
+    disk, has = sum(each for each in size.values() if each >= MIN_MAPPED), processes.memory()
+    takes = f"all rows are needed: {disk / GIB:.1f} GiB in {tempfile.gettempdir()}, and {held / GIB:.1f} GiB of memory"
+    if has is not None and held > has:
+        raise InputError(f"{path}: {takes}, of which there are {has / GIB:.1f}; take a part of the rows, or batches")
+    logger.warning("note: %s: %s (a number of batches is read alone)", path, takes)
+
+
 def _joined(path: Path, role: str, rows: ShardRows) -> Tensor:
     """The rows of all shards in one matrix, mapped where it is large."""
     (number, width), dtype = rows.shape, rows.dtype
@@ -229,6 +250,7 @@ def of_arrays(path: Path, held: dict[str, list[Shard]], directions: tuple[str, .
         return {name: _ids(held[name]) for name in names if name in held}
 
     def found() -> Embeddings:
+        _say_size(path, rows)
         made: dict[str, Any] = {name: _joined(path, name, each) for name, each in rows.items()}
         made |= ids([*GROUPS.values(), *LOGQ]) | {"names": _names(held, labelled and "proxies" not in held)}
         return Embeddings.labelled(**made) if labelled else Embeddings(**made, directions=directions)

@@ -130,7 +130,7 @@ def document(
         >>> [(each["name"], each["total"], len(each["queries"])) for each in made["directions"]]
         [('q2c', 64, 64), ('c2q', 64, 64)]
     """
-    run = prepare(source, loss, eps=eps, **sampling)
+    run = prepare(source, loss, eps=eps, everything=True, **sampling)
     check_pairs(run.loss, "contributors")
     seen = [_visited(run, side, second) for _, side, second in run.sides]
     thumbnails: dict[tuple[int, int], str] = {}
