@@ -1,6 +1,6 @@
 """How often does a batch contain two rows of one group, or of one text?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
@@ -49,16 +49,6 @@ RULE_LABELS = {
 
 
 Bound = Annotated[float, ranges.number("a probability above 0 and below 1, like 0.05", lambda value: 0 < value < 1)]
-PLAN_COLUMNS = (
-    "batch",
-    "any pair",
-    "pairs",
-    "queries that meet one",
-    "per query",
-    "batches",
-    "without any",
-    "left out",
-)
 # Rule that joins groups by their texts.
 BOTH = "group or text"
 
@@ -292,49 +282,49 @@ def document(data: xr.Dataset) -> dict:
     return found
 
 
-def table(data: xr.Dataset) -> Table:
-    """Write a row for each rule and batch size, and below them the largest batch that keeps a bound, and advice."""
-    found = document(data)
-    rows, notes = [], []
-    for rule, about in found["rules"].items():
-        if rule == BOTH and about == found["rules"]["group"]:
-            notes.append(f"same {rule}: no other pairs than those of the same group")
-            continue
-        rows.append((f"same {rule}", *[""] * (len(PLAN_COLUMNS) - 1)))
-        rows += [_row(each) for each in about["batch_sizes"]]
-        notes.append(_limits(rule, about, found))
-    if hard := found.get("hard_negatives"):
-        blank = [""] * (len(PLAN_COLUMNS) - 1)
-        rows.append(("others' hard negatives of one group", *blank))
-        for each in hard:
-            own = {"queries that meet one": _part(each["met"]), "per query": f"{each['per_query']:.3g}"}
-            rows.append((f"  {each['batch_size']}", *(own.get(name, "") for name in PLAN_COLUMNS[1:])))
-        if not hard[-1]["met"]:
-            notes.append("no hard negative that a query names is of the group of another query")
-    least = ("per query", "batches", "pairs")
-    return Table(PLAN_COLUMNS, tuple(rows), _about(found), (*notes, *_advice(found)), least=least)
-
-
-def _row(each: dict) -> tuple[str, ...]:
-    met = each["met"]
-    return (
-        f"  {each['batch_size']}",
-        _part(each["probability"]),
-        f"{each['pairs']:.3g}",
-        _part(met),
-        f"{each['per_query']:.3g}",
-        str(each["batches"]),
-        str(each["batches_without"]),
-        str(each["left_out"]),
-    )
-
-
 def _part(value: float) -> str:
     """Write a part in percent; a small one with its leading digits, one near 100 % as a bound."""
     percent = 100 * value
     if value and percent < 0.1:
         return f"{percent:.1g} %"
     return "> 99.9 %" if 99.95 <= percent < 100 and value < 1 else f"{percent:.1f} %"
+
+
+# Column of each number of a batch size: its heading, and how it is written.
+PLAN_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "batch_size": ("batch", "  {}".format),
+    "probability": ("any pair", _part),
+    "pairs": ("pairs", "{:.3g}".format),
+    "met": ("queries that meet one", _part),
+    "per_query": ("per query", "{:.3g}".format),
+    "batches": ("batches", str),
+    "batches_without": ("without any", str),
+    "left_out": ("left out", str),
+}
+
+
+def _row(each: dict) -> tuple[str, ...]:
+    """Cells of a batch size, empty for numbers that it does not have."""
+    return tuple(write(each[name]) if name in each else "" for name, (_, write) in PLAN_COLUMNS.items())
+
+
+def table(data: xr.Dataset) -> Table:
+    """Write a row for each rule and batch size, and below them the largest batch that keeps a bound, and advice."""
+    found = document(data)
+    rows, notes, blank = [], [], [""] * (len(PLAN_COLUMNS) - 1)
+    for rule, about in found["rules"].items():
+        if rule == BOTH and about == found["rules"]["group"]:
+            notes.append(f"same {rule}: no other pairs than those of the same group")
+            continue
+        rows.append((f"same {rule}", *blank))
+        rows += map(_row, about["batch_sizes"])
+        notes.append(_limits(rule, about, found))
+    if hard := found.get("hard_negatives"):
+        rows += [("others' hard negatives of one group", *blank), *map(_row, hard)]
+        if not hard[-1]["met"]:
+            notes.append("no hard negative that a query names is of the group of another query")
+    columns, least = tuple(heading for heading, _ in PLAN_COLUMNS.values()), ("per query", "batches", "pairs")
+    return Table(columns, tuple(rows), _about(found), (*notes, *_advice(found)), least=least)
 
 
 def _about(found: dict) -> tuple[str, ...]:
