@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, euclidean, length
-from cocos.embeddings.similarities import turned
+from cocos.embeddings.similarities import plus_turned
 
 # Maximum number of entries of the differences in memory at once: 8 MiB in float64.
 MAX_DIFFERENCES = 2**20
@@ -61,14 +61,14 @@ def _slope(pairs: Pairs, metric: str) -> Tensor:
 
 def _sign_of_angle(query: Tensor, candidate: Tensor) -> Tensor:
     """Sign of the sum whose size is the score of the metric `angle`, (Q, C); 0 at 0, where no gradient passes."""
-    return (turned(query) @ candidate.T).sign()
+    return (plus_turned(query) @ candidate.T).sign()
 
 
 def _weighted_slopes(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
     r""":math:`\sum_j w_{ij} \, \partial s_{ij} / \partial q_i`, (Q, K, D), for K weights of each pair, (Q, K, C)."""
     query, candidate = _as_the_metric_reads(pairs, metric)
     if metric == "angle":
-        return (weights * _sign_of_angle(query, candidate)[:, None]) @ turned(candidate, -1)
+        return (weights * _sign_of_angle(query, candidate)[:, None]) @ plus_turned(candidate, -1)
     if metric not in DISTANCE_METRICS:
         return weights @ candidate
     variance = pairs.embeddings.candidate_variance if metric == "mahalanobis" else None
@@ -117,7 +117,9 @@ def _on_candidates(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
         if metric == "mahalanobis" and pairs.embeddings.candidate_variance is not None:
             total = total / pairs.embeddings.candidate_variance
         return total
-    return (weights * _sign_of_angle(query, candidate)).T @ turned(query) if metric == "angle" else weights.T @ query
+    if metric == "angle":
+        return (weights * _sign_of_angle(query, candidate)).T @ plus_turned(query)
+    return weights.T @ query
 
 
 def candidate_gradient(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None = None) -> Tensor:
@@ -184,7 +186,7 @@ def _lever(pairs: Pairs, metric: str) -> Tensor:
     if metric in DISTANCE_METRICS:
         return 2 * (-pairs.scores).sqrt()
     if metric == "angle":
-        size = turned(candidate, -1).square().sum(dim=1)
+        size = plus_turned(candidate, -1).square().sum(dim=1)
         return torch.where(pairs.scores > 0, (size - pairs.scores.square()).clamp(min=0), 0).sqrt()
     unit = candidate if metric == "cosine" else _divided(candidate, pairs.candidate_norm)
     sine = _sine(query, unit)

@@ -61,7 +61,7 @@ def cosine_dot(query: Tensor, candidate: Tensor) -> Tensor:
     return unit(query) @ candidate.T
 
 
-def turned(rows: Tensor, way: int = 1) -> Tensor:
+def plus_turned(rows: Tensor, way: int = 1) -> Tensor:
     """Rows (a, b), of the halves of their dimensions, as (a + b, b - a), (N, D): the sum with a turn by 90 degrees.
 
     Args:
@@ -85,7 +85,7 @@ def angle(query: Tensor, candidate: Tensor) -> Tensor:
         >>> cocos.scores.angle(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
         tensor([[1., 0.]])
     """
-    return (turned(unit(query)) @ unit(candidate).T).abs()
+    return (plus_turned(unit(query)) @ unit(candidate).T).abs()
 
 
 def euclidean(query: Tensor, candidate: Tensor) -> Tensor:

@@ -231,7 +231,7 @@ class NumberOfRuns:
         return self.values[np.arange(len(self.values)), place]
 
 
-def _known(table: xr.Dataset) -> list[str]:
+def _numbers_along_runs(table: xr.Dataset) -> list[str]:
     """Names of the numbers of a table: its variables, and coordinates that are numbers, along the runs."""
     both = table.variables.items()
     return [str(key) for key, each in both if "run" in each.dims and each.dtype.kind in "fiub"]
@@ -250,7 +250,7 @@ def _expanded(table: xr.Dataset, name: str) -> list[str]:
 def _column(table: xr.Dataset, name: str, option: str) -> NumberOfRuns:
     """A number by its name; the mean of the directions, unless one is named as in `R@1:i2t`."""
     base, _, part = name.partition(PART_SIGN)
-    names = _known(table)
+    names = _numbers_along_runs(table)
     if base not in names:
         raise InputError(f"{option}: {nearest('number of the runs', base, names)}")
     values = table[base]
@@ -276,7 +276,7 @@ def _column(table: xr.Dataset, name: str, option: str) -> NumberOfRuns:
 
 def _number_y(table: xr.Dataset, y: str | None, notes: list[str]) -> NumberOfRuns:
     """Choose y; a note says where it is not of the test split."""
-    names = _known(table)
+    names = _numbers_along_runs(table)
     there = [name for name in DEFAULT_Y if name in names and _column(table, name, "--y").known]
     if y is None and not there:
         raise InputError(
@@ -293,7 +293,7 @@ def _numbers_x(table: xr.Dataset, x: Sequence[str] | str | None, target: NumberO
     """Choose the numbers that are correlated with y."""
     names = [x] if isinstance(x, str) else list(x or ())
     if not names:
-        known = _known(table)
+        known = _numbers_along_runs(table)
 
         def there(name: str | None) -> bool:
             return name is not None and name in known and _column(table, name, "--x").known

@@ -200,23 +200,23 @@ class RowGroups:
         return [both[side].nonzero().flatten() for side in self.sides]
 
     @property
-    def turned(self) -> bool:
+    def draws_candidates(self) -> bool:
         """Whether the candidates are the larger side, whose rows are drawn."""
         return len(self._with_partner[1]) >= len(self._with_partner[0]) and not self.labelled
 
     @property
     def drawn(self) -> Tensor:
         """Rows that are drawn: those of the larger side that have a partner."""
-        return self._with_partner[self.turned]
+        return self._with_partner[self.draws_candidates]
 
     @property
     def side(self) -> str:
         """Name of the side whose rows are drawn."""
-        return "samples" if self.labelled else ("candidates" if self.turned else "queries")
+        return "samples" if self.labelled else ("candidates" if self.draws_candidates else "queries")
 
     def rules(self) -> dict[str, Collisions]:
         """The collisions of the drawn rows by each rule."""
-        said, own = self.texts[self.turned], self.sides[self.turned][self.drawn].numpy()
+        said, own = self.texts[self.draws_candidates], self.sides[self.draws_candidates][self.drawn].numpy()
         rules = {"group": Collisions.of(own)}
         if any(self.texts):
             if said is not None:
@@ -231,10 +231,10 @@ class RowGroups:
 
         None without hard negatives, or where it is drawn at random which query of a group comes with a row.
         """
-        if self.negatives is None or (self.turned and int(self.groups.queries.max()) > 1):
+        if self.negatives is None or (self.draws_candidates and int(self.groups.queries.max()) > 1):
             return None
         queries = self.drawn
-        if self.turned:
+        if self.draws_candidates:
             first = torch.full_like(self.groups.queries, -1)
             first[self.groups.query] = torch.arange(len(self.groups.query))
             queries = first[self.groups.candidate[self.drawn]]

@@ -137,8 +137,8 @@ def run(
     if isinstance(loss, str):
         losses.load(loss, dict(parameters or {}))
     given, notes = _in_order(checkpoints, steps)
-    apart = _other_data(evaluated, [step for step, *_ in given])
-    asked = _EachCheckpoint(loss, dict(parameters or {}), eps, retrieval.check(ks), evaluated, apart, sampling)
+    other = _other_data(evaluated, [step for step, *_ in given])
+    asked = _EachCheckpoint(loss, dict(parameters or {}), eps, retrieval.check(ks), evaluated, other, sampling)
     work, say = _RunSoFar(asked.options, known, chosen, notes), sampling["progress"]
     report = say and say("measuring checkpoints")
     for done, (step, name, entry) in enumerate(given):
@@ -225,7 +225,7 @@ class _RunSoFar:
     parts: list[tuple[int, xr.Dataset]] = field(default_factory=list)
     left_out: list[dict[str, Any]] = field(default_factory=list)
     errors: list[InputError] = field(default_factory=list)
-    taken: list[int] = field(default_factory=list)
+    reused: list[int] = field(default_factory=list)
     since: float = field(default_factory=time.monotonic)
 
     def __post_init__(self):
@@ -243,8 +243,8 @@ class _RunSoFar:
         same = (self.known["sha256"].values == given.sha256) & (self.known["stamp"].values == _stamp(given))
         if not same.any():
             return None
-        self.taken.append(int(np.flatnonzero(same)[0]))
-        data = self._entry(self.taken[-1])
+        self.reused.append(int(np.flatnonzero(same)[0]))
+        data = self._entry(self.reused[-1])
         data["file"] = ((), str(given.path), data["file"].attrs)
         return data
 
@@ -257,7 +257,7 @@ class _RunSoFar:
     def so_far(self) -> list[tuple[int, xr.Dataset]]:
         """Checkpoints measured so far, and the rest of the earlier Dataset, which an interrupted run may not lose."""
         steps = [] if self.known is None else self.known["checkpoint"].values
-        rest = [(int(step), self._entry(k)) for k, step in enumerate(steps) if k not in self.taken]
+        rest = [(int(step), self._entry(k)) for k, step in enumerate(steps) if k not in self.reused]
         return sorted([*self.parts, *rest], key=lambda each: each[0]) if len(steps) else self.parts
 
     def add(self, step: int, name: str, data: xr.Dataset) -> None:
@@ -360,7 +360,7 @@ class _EachCheckpoint:
     eps: float
     ks: tuple[int, ...]
     evaluated: Path | str | None
-    apart: training_data.Source | Mapping[int, Path] | None
+    other_data: training_data.Source | Mapping[int, Path] | None
     sampling: Sampling
 
     @property
@@ -368,7 +368,7 @@ class _EachCheckpoint:
         """All that the numbers depend on beside the bytes of the checkpoint, as text."""
         some = {name: self.sampling[name] for name in DEPENDS_ON}  # type: ignore[literal-required]
         more = {"parameters": self.parameters, "eps": self.eps, "k": self.ks, "evaluated": self.evaluated}
-        if self.apart is not None:
+        if self.other_data is not None:
             more["evaluated"] = [str(self.evaluated), _states(Path(str(self.evaluated)))]
         return json.dumps({"cocos": cocos.__version__, "loss": repr(self.loss)} | more | some, default=repr)
 
@@ -399,18 +399,18 @@ class _EachCheckpoint:
         known = given.splits if isinstance(given, Checkpoint) else ()
         split, device = self.sampling["split"], self.sampling["device"]
         usual = next((name for name in EVALUATED_SPLITS if name in known), split)
-        if self.apart is None or self.evaluated in known:
+        if self.other_data is None or self.evaluated in known:
             other = str(self.evaluated or usual)
             same = not isinstance(given, Checkpoint) or other == split
             return counted if same else embedded(given, other, device, say)
-        if isinstance(self.apart, training_data.Source):
+        if isinstance(self.other_data, training_data.Source):
             if not isinstance(given, Checkpoint) or given.encoder is None:
                 raise InputError(f"evaluated {self.evaluated}: it is training data, and there is no encoder for them")
-            found = replace(given, training=self.apart, splits=self.apart.splits, rows=None, embedder=None)
-        elif step in self.apart:
-            found = files.open(self.apart[step])
+            found = replace(given, training=self.other_data, splits=self.other_data.splits, rows=None, embedder=None)
+        elif step in self.other_data:
+            found = files.open(self.other_data[step])
         else:
-            steps = ", ".join(map(str, self.apart))
+            steps = ", ".join(map(str, self.other_data))
             raise InputError(f"evaluated {self.evaluated}: no checkpoint of step {step}; it has {steps}")
         other = next((name for name in EVALUATED_SPLITS if name in found.splits), "train")
         made = embedded(found, other, device, say)
@@ -569,10 +569,10 @@ def with_alarms(
         history: records of the store; None: those of the checkpoints.
     """
     history = history_of(data) if history is None else history
-    apart, made, place = _by_width(history), tuple(detectors), axis(data)
-    said = [asdict(each) | {"width": width} for width, own in apart.items() for each in shelf.replay(own, made)]
+    by_width, made, place = _by_width(history), tuple(detectors), axis(data)
+    said = [asdict(each) | {"width": width} for width, own in by_width.items() for each in shelf.replay(own, made)]
     said.sort(key=lambda each: each["step"])
-    data = data.assign_attrs(alarms=json.dumps(said), watching=json.dumps(shelf.watching(apart.values(), made)))
+    data = data.assign_attrs(alarms=json.dumps(said), watching=json.dumps(shelf.watching(by_width.values(), made)))
     number = Counter(each["step"] for each in said)
     firing = np.array([number[step] for step in data[place].values.tolist()], dtype=np.float64)
     data = data.assign(alarm=(place, firing))
@@ -627,10 +627,10 @@ def _finite(numbers: Mapping[str, float]) -> dict[str, float | int]:
 
 def _by_width(history: Sequence[Mapping[str, Any]]) -> dict[Any, list[Mapping[str, Any]]]:
     """The records of each width; one that is not finite has none, and goes to those before it."""
-    apart: dict[Any, list[Mapping[str, Any]]] = {}
+    by_width: dict[Any, list[Mapping[str, Any]]] = {}
     for record in history:
-        apart.setdefault(record.get("width", next(iter(apart), None)), []).append(record)
-    return apart
+        by_width.setdefault(record.get("width", next(iter(by_width), None)), []).append(record)
+    return by_width
 
 
 def axis(data: xr.Dataset) -> str:

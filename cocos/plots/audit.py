@@ -41,7 +41,7 @@ def audit(dataset: xr.Dataset | Sequence[xr.Dataset], *, ax: Axes | None = None)
         whole, known = _lengths(one)
         ax.barh(at, 100 * whole, height, color=colour, alpha=0.4, linewidth=0)
         ax.barh(at, 100 * known, height, color=colour, linewidth=0)
-        if (total := _known(one)) > 0:
+        if (total := _push_on_known_positives(one)) > 0:
             ax.axvline(100 * total, color=colour, linewidth=1, linestyle=("--", ":")[place % 2])
     ax.set_yticks(range(len(rows)), rows, fontsize="small")
     ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel="part of the push (%)\n* as published; a line: known positives")
@@ -79,7 +79,7 @@ def _lengths(one: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([rules, removed]), np.concatenate([rules, known])
 
 
-def _known(one: xr.Dataset) -> float:
+def _push_on_known_positives(one: xr.Dataset) -> float:
     """Part of the push on pairs that are known to be positive; 0 where none are known, or no filter is judged."""
     if "filter" not in one.dims:
         return 0.0

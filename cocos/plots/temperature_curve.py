@@ -75,13 +75,13 @@ def temperature_curve(
     titled(ax, title(list(several.values()), list(several), show))
     ax.set_ylim(0, 112 if show == "idle" else None)
     if show == "idle":
-        _regimes([one for _, one in lines], parameter, ax)
+        _name_idle_ends([one for _, one in lines], parameter, ax)
     if len(lines) * len(SHOWN[show]) > 1:
         below(ax, ncols=1 if len(lines) > 1 else 2)
     return ax
 
 
-def _regimes(curves: list[xr.Dataset], parameter: str, ax: Axes) -> None:
+def _name_idle_ends(curves: list[xr.Dataset], parameter: str, ax: Axes) -> None:
     """Name the regime at each end where many queries are idle."""
     for place, text in zip((0, -1) if parameter == "temperature" else (-1, 0), REGIMES, strict=True):
         if all(float(one["idle_fraction"][place]) >= REGIME_PART for one in curves):

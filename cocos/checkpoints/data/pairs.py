@@ -362,7 +362,7 @@ def _examples(table: Columns, rows: Sequence[int], chosen: Roles) -> Iterator[Ex
             _texts(positive[row], f"{where}: {chosen.positive}"),
         )
         wrong = [text for each, values in negatives for text in _texts(values[row], f"{where}: {each}", empty=True)]
-        if match is not None and not _matches(match[row], f"{where}: {chosen.match}"):
+        if match is not None and not _is_match(match[row], f"{where}: {chosen.match}"):
             found, wrong = [], [*found, *wrong]
         yield Examples(where, asks, found, wrong)
 
@@ -392,7 +392,7 @@ def _label(value: Any, where: str) -> str:
     return str(value)
 
 
-def _matches(value: Any, where: str) -> bool:
+def _is_match(value: Any, where: str) -> bool:
     """Read whether the texts of a row match: 1 or 0."""
     found = MATCHES.get(str(value).strip().lower())
     if found is None:

@@ -153,7 +153,7 @@ class Embedded(Foreign):
         """Return the same loss, with its weights settled by one batch."""
         if self.traits.bound:
             return self
-        loss = self._settle(pairs)
+        loss = self._bind_unchecked(pairs)
         value = loss._of_reversed_candidates(self._rows(pairs))
         if value is not None and not value.requires_grad:
             raise InputError(f"{self.spelling}: {DETACHED}")
@@ -212,7 +212,7 @@ class Embedded(Foreign):
         except InputError:
             return None
 
-    def _settle(self, pairs: Pairs) -> "Embedded":
+    def _bind_unchecked(self, pairs: Pairs) -> "Embedded":
         """Settle the loss as `bind` does, unchecked, so that torch.func can run it."""
         part = self._rows(pairs)
         ordered = self._ordered(part, *self._order(part))
@@ -221,13 +221,13 @@ class Embedded(Foreign):
         for call in self.calls:
             matrix = self._find(call, ordered)
             if matrix and matrix.also_read != "rows":
-                return self._settled(call, matrix, value)
+                return self._bound_to(call, matrix, value)
             found += [(call, matrix)] if matrix else []
         if value.ndim:
             traits = replace(self.traits, weights="influence", notes=(INFLUENCE,), bound=True, own_scores=True)
             return replace(self, calls=self.calls[:1], traits=traits)
         if found:
-            return self._settled(*found[0], value)
+            return self._bound_to(*found[0], value)
         other = self._of_reversed_candidates(part)
         if other is not None and not other.requires_grad and not torch.equal(other, value):
             raise InputError(f"{self.spelling}: {DETACHED}")
@@ -236,7 +236,7 @@ class Embedded(Foreign):
             'the queries cannot be told; let it return one loss per query (reduction="none"), or take scores'
         )
 
-    def _settled(self, call: Call, matrix: ScoreMatrix, value: Tensor) -> "Embedded":
+    def _bound_to(self, call: Call, matrix: ScoreMatrix, value: Tensor) -> "Embedded":
         """Bind the loss to the matrix of scores that was found."""
         if matrix.metric is None:
             read = (
@@ -262,7 +262,7 @@ class Embedded(Foreign):
 
         If its scores were found, `pairs.scores` minus the scores of the embeddings is added to them.
         """
-        loss = self if self.traits.bound else self._settle(pairs)
+        loss = self if self.traits.bound else self._bind_unchecked(pairs)
         part = loss._rows(pairs)
         if loss.traits.weights == "influence" and pairs.scores.requires_grad and not part.candidate.requires_grad:
             raise InputError(f"{self.spelling}: it weighs no scores, so it has no gradient in them (take its `weight`)")

@@ -10,7 +10,7 @@ Source: Kusupati et al. 2022, Matryoshka Representation Learning, arXiv:2205.131
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from numbers import Real
@@ -150,13 +150,7 @@ class KeptNegatives(Wrapped):
 
 @dataclass(frozen=True)
 class TopK(KeptNegatives):
-    """A loss of the k hardest negatives of each query: those with the highest scores, of equal ones the first.
-
-    No gradient flows through the choice. With k = 1 the triplet loss is Triplet-SH.
-
-    Args:
-        k: negatives of a query that are kept, at least 1; all, where it has fewer.
-    """
+    """A loss of the k hardest negatives of each query, made by `top_k`; no gradient flows through the choice."""
 
     k: AtLeastOne
     word: ClassVar[str] = "top_k"
@@ -173,16 +167,7 @@ class TopK(KeptNegatives):
 
 @dataclass(frozen=True)
 class RandomK(KeptNegatives):
-    """A loss of k random negatives of each query, all subsets being equally likely.
-
-    The choice depends on the seed, on the step, and on the rows and columns of the pairs, and on nothing else: the same
-    on every device and in every dtype. In a training each step takes its own: `loss.at(step)(scores, positive)`.
-
-    Args:
-        k: negatives of a query that are kept, at least 1; all, where it has fewer.
-        seed: of the choice.
-        step: number of the draw.
-    """
+    """A loss of k random negatives of each query, made by `random_k`; `step` is the number of the draw, see `at`."""
 
     k: AtLeastOne
     seed: Natural = 0
@@ -210,11 +195,7 @@ class RandomK(KeptNegatives):
 
 @dataclass(frozen=True)
 class SkipK(KeptNegatives):
-    """A loss of all negatives of each query but the k hardest, which may be false negatives.
-
-    Args:
-        k: negatives of a query that are left out, at least 1: those with the highest scores, of equal ones the first.
-    """
+    """A loss of all negatives of each query but the k hardest, made by `skip_k`."""
 
     k: AtLeastOne
     word: ClassVar[str] = "skip_k"
@@ -226,16 +207,7 @@ class SkipK(KeptNegatives):
 
 @dataclass(frozen=True)
 class SemiHard(KeptNegatives):
-    r"""A loss of the negatives that score below a positive p of their query, :math:`s_p - m < s_n < s_p`.
-
-    A negative of a query with several positives is kept where this is true of any of them. No gradient flows through
-    the choice.
-
-    Args:
-        margin: m, in units of score, above 0; None: no lower bound, for losses that have a margin of their own.
-
-    Source: Schroff et al. 2015, arXiv:1503.03832, eq. 4; the loss decides what the kept negatives weigh.
-    """
+    """A loss of the semi-hard negatives of each query, made by `semi_hard`; no gradient flows through the choice."""
 
     margin: Margin | None = None
     word: ClassVar[str] = "semi_hard"
@@ -436,30 +408,28 @@ class AnyOfDims(Layers):
     """Each pair with its largest share over the numbers of dimensions: above eps where it contributes at any."""
 
     word: ClassVar[str] = "any_of_dims"
+    chosen: ClassVar[Callable[..., Tensor]] = torch.argmax
 
     def weight(self, pairs: Pairs) -> Tensor:
-        """Share of the largest size, with its sign, (Q, C)."""
+        """Share of the chosen size, with its sign, (Q, C)."""
         shares = self.shares(pairs)
-        return shares.gather(0, shares.abs().argmax(dim=0, keepdim=True))[0]
+        return shares.gather(0, type(self).chosen(shares.abs(), dim=0, keepdim=True))[0]
 
 
 @dataclass(frozen=True)
-class AllOfDims(Layers):
+class AllOfDims(AnyOfDims):
     """Each pair with its smallest share over the numbers of dimensions: above eps where it contributes at all."""
 
     word: ClassVar[str] = "all_of_dims"
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        """Share of the smallest size, with its sign, (Q, C)."""
-        shares = self.shares(pairs)
-        return shares.gather(0, shares.abs().argmin(dim=0, keepdim=True))[0]
+    chosen: ClassVar[Callable[..., Tensor]] = torch.argmin
 
 
 def top_k(loss: Any, k: int) -> losses.TrainingLoss:
     """Keep the k hardest negatives of each query: those with the highest scores, of equal ones the first.
 
-    The others get no weight, so that the loss has the weights and the unit of the reduced pairs. It is `top_k(NAME)`
-    for `load` and on the command line.
+    The others get no weight, so that the loss has the weights and the unit of the reduced pairs. No gradient flows
+    through the choice. With k = 1 the triplet loss is Triplet-SH. It is `top_k(NAME)` for `load` and on the command
+    line.
 
     Args:
         loss: a loss, its name, or a function of yours. One that couples the queries of a batch takes the k hardest of
@@ -482,10 +452,10 @@ def top_k(loss: Any, k: int) -> losses.TrainingLoss:
 
 
 def random_k(loss: Any, k: int, seed: int = 0) -> RandomK:
-    """Keep k random negatives of each query, beside `top_k`.
+    """Keep k random negatives of each query, all subsets being equally likely, beside `top_k`.
 
-    The choice depends on the seed, the step, and the rows and columns of the pairs: the same Pairs get the same choice,
-    and each step of a training its own by `loss.at(step)`.
+    The choice depends on the seed, the step, and the rows and columns of the pairs alone: the same on every device and
+    in every dtype. Each step of a training has its own by `loss.at(step)`.
 
     Args:
         loss: as for `top_k`.
@@ -525,16 +495,16 @@ def skip_k(loss: Any, k: int) -> losses.TrainingLoss:
 
 
 def semi_hard(loss: Any, margin: float | None = None) -> losses.TrainingLoss:
-    """Keep the semi-hard negatives of each query: those that score below a positive of it, by less than the margin.
+    r"""Keep the semi-hard negatives of each query, :math:`s_p - m < s_n < s_p` for any positive p of it.
 
     Args:
         loss: as for `top_k`.
-        margin: largest distance to the positive, in units of score; None: any, for losses with a margin of their own.
+        margin: m, in units of score, above 0; None: no lower bound, for losses with a margin of their own.
 
     Raises:
         InputError: a loss or a number that cannot be used.
 
-    Source: Schroff et al. 2015, arXiv:1503.03832, eq. 4.
+    Source: Schroff et al. 2015, arXiv:1503.03832, eq. 4; the loss decides what the kept negatives weigh.
 
     Examples:
         Of three negatives, the first scores above the positive, and the last is too far away:
