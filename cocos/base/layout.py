@@ -95,13 +95,14 @@ class Table:
         table = replace(self, columns=_cells(self.columns), rows=tuple(map(_cells, self.rows)))
         if width is not None:
             table = _fitted(table, width)
-        body = []
+        body: list[str] = []
         for places, widths in _blocks(table, width):
             body += [""] * bool(body)
             body += [line for one in _lines(table) for line in _row([one[i] for i in places], widths, table.left)]
-        head, notes = _cells(table.head), _cells(table.notes)
-        if width is not None:
-            head, notes = ([line for text in each for line in terminal.wrapped(text, width)] for each in (head, notes))
+        head, notes = (
+            [line for text in _cells(each) for line in ([text] if width is None else terminal.wrapped(text, width))]
+            for each in (table.head, table.notes)
+        )
         first = (*head, *_cells(filter(str.isprintable, map(str, table.typed))))
         blocks = [block for block in (first, body, notes) if block]
         return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks)
@@ -157,7 +158,7 @@ def _blocks(table: Table, width: int | None) -> list[tuple[list[int], list[int]]
     if table.left:
         return [(every, _shares(widths, width))]
     first = min(widths[0], max(widths[0] - (needed - width), FIRST_COLUMN))
-    blocks, taken = [], []
+    blocks, taken = list[list[int]](), list[int]()
     for place in every[1:]:
         used = first + sum(COLUMN_GAP + widths[i] for i in taken)
         if taken and used + COLUMN_GAP + widths[place] > width:
