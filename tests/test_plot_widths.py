@@ -23,6 +23,8 @@ from cocos import measures, plots, results
 from cocos.commands import app
 from cocos.reports import figures, saving
 
+pytestmark = pytest.mark.slow
+
 LONG = "a_name_of_eighty_characters_as_folders_of_runs_and_their_settings_have_seed_1".ljust(80, "x")
 SENTENCE = "A caption of a photograph in which several people look at one more dog that runs through wet grass."
 # Widths in inches: one column of a paper, and that of the plot itself, which is about two.

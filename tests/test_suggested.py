@@ -109,6 +109,7 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", COMMANDS)
 def test_every_command_that_is_printed_runs_as_it_is_printed(kind, folder, monkeypatch):
     monkeypatch.chdir(folder)

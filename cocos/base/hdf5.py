@@ -11,7 +11,7 @@ bytes, and its place in a heap, an address and four bytes.
 import io
 import math
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,27 +41,42 @@ CHECKSUM = 4  # bytes that Fletcher's checksum adds to a chunk
 
 
 class _LookedUpOnce(h5py.File):
-    """A file that is only read: h5netcdf asks for each of its datasets some fifty times."""
+    """A file in memory of which each dataset is looked up once: h5netcdf asks for each some fifty times."""
 
-    def __init__(self, image: bytes) -> None:
+    def __init__(self, image: io.BytesIO, mode: str) -> None:
         self._found: dict[str, Any] = {}
-        super().__init__(io.BytesIO(image), "r")
+        super().__init__(image, mode, track_order=mode == "w")  # the order in which netCDF-4 lists its variables
 
     def __getitem__(self, name: str) -> Any:
+        if name == "/":
+            return self
         if name not in self._found:
             self._found[name] = super().__getitem__(name)
         return self._found[name]
+
+    def __delitem__(self, name: str) -> None:
+        for known in (name, f"/{name}"):
+            self._found.pop(known, None)
+        super().__delitem__(name)
 
 
 @contextmanager
 def opened(image: bytes) -> Generator[xr.Dataset]:
     """The Dataset of a netCDF-4 file, whose arrays are read while it is open."""
     with (
-        _LookedUpOnce(image) as file,
+        _LookedUpOnce(io.BytesIO(image), "r") as file,
         h5netcdf.File(file, "r", phony_dims="access", decode_vlen_strings=True) as netcdf,
     ):
         with xr.open_dataset(xr.backends.H5NetCDFStore(netcdf)) as data:
             yield data
+
+
+def image(data: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]]) -> bytes:
+    """The bytes of a Dataset as a netCDF-4 file."""
+    made = io.BytesIO()
+    with _LookedUpOnce(made, "w") as file, h5netcdf.File(file, "w") as netcdf:
+        data.dump_to_store(xr.backends.H5NetCDFStore(netcdf), encoding=encoding)
+    return made.getvalue()
 
 
 def check(image: bytes) -> None:

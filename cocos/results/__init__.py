@@ -346,8 +346,10 @@ def save(data: xr.Dataset, path: Path) -> Path:
         True
     """
     path, data = writable(path), _with_hash(data)
+    from cocos.base import hdf5  # loads h5py and h5netcdf
+
     encoding = {name: NETCDF_ENCODING for name, v in data.data_vars.items() if v.ndim and v.dtype.kind != "U"}
-    return writing.write(path, data.to_netcdf(engine="h5netcdf", encoding=encoding))
+    return writing.write(path, hdf5.image(data, encoding))
 
 
 def of_history(history: records.History) -> xr.Dataset:
