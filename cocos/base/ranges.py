@@ -159,11 +159,7 @@ def read(text: str, annotation: Any, option: str) -> Any:
 
 
 def check(signature: inspect.Signature, given: Mapping[str, Any]) -> None:
-    """Refuse a value that is out of the range of its parameter.
-
-    Raises:
-        InputError: naming the parameter, its value and its range.
-    """
+    """Refuse a value that is out of the range of its parameter."""
     for name, value in given.items():
         allowed, optional = of(signature.parameters[name].annotation) if name in signature.parameters else (None, False)
         if allowed and not (optional and value is None) and not allowed.holds(value):

@@ -58,11 +58,7 @@ def say(text: str) -> None:
 
 
 def put(text: str) -> None:
-    """Print the result on stdout, each line clean.
-
-    Raises:
-        InputError: it cannot be written there.
-    """
+    """Print the result on stdout, each line clean."""
     if sys.stdout is None:
         raise InputError("the output cannot be written (stdout is closed)")
     try:

@@ -39,9 +39,6 @@ def struct_array(path: Path, name: str, wanted: Sequence[str]) -> dict[str, list
         Name of each wanted field that the array has -> the value of each struct: text, or a number.
 
     Source: MAT-File Format, The MathWorks, chapter 1 (level 5).
-
-    Raises:
-        InputError: it is no such file, is damaged, or has no such variable.
     """
     try:
         with reading.stream(path) as stream:

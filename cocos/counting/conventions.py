@@ -22,21 +22,13 @@ PUBLISHED_CAPTIONS = 5
 
 
 def check(convention: str) -> None:
-    """Refuse an unknown convention.
-
-    Raises:
-        InputError: naming the known ones.
-    """
+    """Refuse an unknown convention."""
     if convention not in CONVENTIONS:
         raise InputError(f"convention: {convention!r}, expected one of {', '.join(CONVENTIONS)}")
 
 
 def copies(convention: str, asked: str | None) -> str | None:
-    """Rule for rows that several pairs of a batch share: the published batches keep the copies.
-
-    Raises:
-        InputError: the published counters are to count batches without copies.
-    """
+    """Rule for rows that several pairs of a batch share: the published batches keep the copies."""
     if convention == "ecir2022" and asked == "once":
         raise InputError(
             "copies: 'once', but convention ecir2022 keeps them, as published; use the standard convention"
@@ -45,11 +37,7 @@ def copies(convention: str, asked: str | None) -> str | None:
 
 
 def check_sample(convention: str, loss, sample: str, directions: int) -> None:
-    """The published counters know one shape of batch for each loss; refuse any other.
-
-    Raises:
-        InputError: naming the sampling that the published counter has.
-    """
+    """The published counters know one shape of batch for each loss; refuse any other."""
     if convention == "ecir2022" and isinstance(loss, PUBLISHED) and (sample != loss.sample or directions != 2):
         raise InputError(
             f"convention ecir2022: the published counter of {type(loss).__name__} knows two directions and batches of "

@@ -66,11 +66,7 @@ class Equilibrium:
 
 
 def names(loss: losses.Loss) -> tuple[str, str | None]:
-    """Names of the parameter that multiplies or divides the scores, and of the bias beside it, if there is one.
-
-    Raises:
-        InputError: it has no such parameter, or several.
-    """
+    """Names of the parameter that multiplies or divides the scores, and of the bias beside it, if there is one."""
     every = losses.parameters(loss)
     found = [name for name in every if name.rpartition(".")[2] in SCALE_POWERS]
     if len(found) != 1:
@@ -98,11 +94,7 @@ def at(loss: losses.Loss, scale: float, bias: float | None = None) -> losses.Tra
 
 
 def check(loss: losses.Loss, pairs: Pairs) -> None:
-    """Refuse a loss that is no function of scale * score + bias, so that its weights do not give the derivatives.
-
-    Raises:
-        InputError: naming it.
-    """
+    """Refuse a loss that is no function of scale * score + bias, so that its weights do not give the derivatives."""
     scale, bias = values(loss)
     exact = torch.finfo(pairs.scores.dtype).eps ** 0.5
     there = losses.of(loss)(pairs)
@@ -201,9 +193,6 @@ def search(mean_at: Means, loss: losses.Loss, *, clip: float = CLIP) -> Equilibr
         mean_at: mean derivatives with respect to scale and bias, at a loss.
         loss: its own values are where the search starts.
         clip: largest scale that training allows; the bias is that at the scale where training would hold it.
-
-    Raises:
-        InputError: a loss without a scale.
     """
     scale, near = values(loss)
 

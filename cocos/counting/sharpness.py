@@ -85,9 +85,6 @@ def parameter_of(loss: losses.Loss, parameter: str | None = None) -> str:
         loss: a loss of the shelf, of some negatives (`top_k(ntxent)`), or a sum.
         parameter: the one that is meant, where a loss has several.
 
-    Raises:
-        InputError: it has none or, in a sum, several; or no number of this name.
-
     Examples:
         >>> cocos.sharpness.parameter_of(cocos.losses.load("circle"))
         'gamma'
@@ -149,9 +146,6 @@ def search(
         parameter: its name.
         bounds: of the value.
         tolerance: of the effective number.
-
-    Raises:
-        InputError: a number that cannot be reached, or a loss that cannot be used.
     """
     name = parameter_of(loss, parameter)
     own = float(losses.parameters(loss)[name])

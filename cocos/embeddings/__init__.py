@@ -246,11 +246,7 @@ class Embeddings:
         return self.kept("groups", (self.query_group, self.candidate_group), Groups.of)
 
     def unchanged(self) -> None:
-        """Refuse mapped files that were written to since: to be called before and after each pass over the rows.
-
-        Raises:
-            InputError: naming one.
-        """
+        """Refuse mapped files that were written to since: to be called before and after each pass over the rows."""
         for each in self.mapped:
             each.unchanged()
 
@@ -435,11 +431,7 @@ class Embeddings:
         return other
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Embeddings":
-        """Move to another device or dtype; the same object where nothing changes.
-
-        Raises:
-            InputError: they are beyond the range of a narrower dtype.
-        """
+        """Move to another device or dtype; the same object where nothing changes."""
         query = matrix("query", self.query.to(device, dtype))
         if query is self.query:
             return self

@@ -237,9 +237,6 @@ class MatchedRows(Sequence[Batch]):
 def window_of(window: int | str | None) -> int | None:
     """Rows of a window of draws; None for one as large as any set.
 
-    Raises:
-        InputError: it is no whole number of at least 2, or `all`.
-
     Examples:
         >>> cocos.batches.window_of(8), cocos.batches.window_of("all")
         (8, None)
@@ -260,9 +257,6 @@ def check(
     copies: str | None = None,
 ) -> None:
     """Refuse options that are out of range, before anything is encoded.
-
-    Raises:
-        InputError: an option out of range.
 
     Examples:
         >>> cocos.batches.check("pairs", 128, None, None, 0)

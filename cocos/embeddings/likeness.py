@@ -114,9 +114,6 @@ def near(texts: Sequence[str], least: ranges.Fraction = 0.8) -> tuple[npt.NDArra
     Returns:
         Rows of the pairs, (p, 2), the smaller one first, in ascending order; and their similarities, (p,).
 
-    Raises:
-        InputError: a bound out of range.
-
     Source: prefix filtering, Chaudhuri, Ganti & Kaushik 2006, A primitive operator for similarity joins.
 
     Examples:

@@ -66,9 +66,6 @@ class Mark:
 def each(given: Mapping[str, Any] | None, queries: int, candidates: int) -> dict[str, Mark]:
     """Make marks by their names: see `of`.
 
-    Raises:
-        InputError: no dict, or as `of`.
-
     Examples:
         >>> list(cocos.marks.each({"look-alike": torch.eye(3).bool()}, 3, 3))
         ['look-alike']
@@ -89,9 +86,6 @@ def of(name: str, given: Any, queries: int, candidates: int) -> Mark:
             each `query` where queries are candidates of the other direction: the sources that they come from.
         queries: number of queries.
         candidates: number of candidates.
-
-    Raises:
-        InputError: anything else, or of another size.
 
     Examples:
         >>> cocos.marks.of("source", {"candidate": ["in-batch", "hard", "hard"]}, 2, 3).labels

@@ -35,9 +35,6 @@ class Queue:
 def of(given: Any, side: Tensor, name: str) -> Queue | None:
     """Read a queue: (rows (K, D), age (K,)[, group (K,)]); None without one.
 
-    Raises:
-        InputError: anything else, rows of another width, ages that are no whole numbers of steps.
-
     Examples:
         >>> from cocos.embeddings import queued
         >>> queued.of((torch.eye(3)[:2], [1, 2]), torch.eye(3), "queue").age

@@ -96,9 +96,6 @@ class Block:
 def check(directions: Sequence[str]) -> None:
     """Refuse directions that are none, or that leave out that of the positive.
 
-    Raises:
-        InputError: naming the direction.
-
     Examples:
         >>> cocos.sources.check(("query-candidate", "query-query"))
     """

@@ -145,11 +145,7 @@ class Stored:
         return bool(len(differ) and one[differ[0]] > other[differ[0]])
 
     def of(self, side: int, index: Tensor, *, positive: bool) -> Tensor:
-        """Rows of the queries (0) or candidates (1) by their numbers, which ascend.
-
-        Raises:
-            InputError: naming the file, a row with NaN or infinity; or with `positive` a row of zeros.
-        """
+        """Rows of the queries (0) or candidates (1) by their numbers, which ascend."""
         rows = self.sides[side]
         found = rows.read(index)
         wrong, what = None, ""

@@ -93,9 +93,6 @@ def of(
         negatives: (Q, K) rows of the candidates that are a query's own hard negatives, -1 for none; or None.
         groups: (Q,) and (C,) ids that a query shares with its positives; or None.
 
-    Raises:
-        InputError: no such numbers, or another number of them; an infinite score.
-
     Examples:
         >>> cocos.teachers.of([[0.9, 0.1], [0.2, 0.8]], 2, 2).matrix
         tensor([[0.9000, 0.1000],

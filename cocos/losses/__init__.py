@@ -336,9 +336,6 @@ def _on_shelf(name: str) -> bool:
 def reader_of(name: str) -> str | None:
     """Choose the file of `external` that reads this spelling; None for the shelf.
 
-    Raises:
-        InputError: a sum that is not one.
-
     Examples:
         >>> cocos.losses.reader_of("my_losses.py:infonce")
         'own'

@@ -137,11 +137,7 @@ class MNRL(ShelfLoss):
         return replace(self, filter="none")
 
     def masked(self, pairs: Pairs) -> Tensor:
-        """Negatives that the filter suspects, (Q, C) bool; a pair without a score of the guide is not suspected.
-
-        Raises:
-            InputError: the filter asks a guide, and there are no scores of one.
-        """
+        """Negatives that the filter suspects, (Q, C) bool; a pair without a score of the guide is not suspected."""
         if self.filter == "none":
             return torch.zeros_like(pairs.negative)
         scores = taught(pairs, "mnrl with filter guide") if self.filter == "guide" else pairs.scores.detach()

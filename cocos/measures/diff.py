@@ -159,9 +159,6 @@ def diff(
         from which on the difference keeps its sign, and `groups` are blocks of steps, within which they may depend on
         each other: at most 20, none where fewer than 20 steps are common.
 
-    Raises:
-        InputError: two results that cannot be compared.
-
     Examples:
         >>> generator = torch.Generator().manual_seed(0)
         >>> rows = torch.randn(40, 8, generator=generator)

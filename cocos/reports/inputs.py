@@ -34,11 +34,7 @@ HASH_DIGITS = 12
 
 
 def of(path: Path, module: ModuleType) -> dict[str, str]:
-    """Inputs of the data of a script: name -> hash, or version; `module` is the script, run.
-
-    Raises:
-        InputError: a file that it names in INPUTS is not there.
-    """
+    """Inputs of the data of a script: name -> hash, or version; `module` is the script, run."""
     home, own = path.parent.resolve(), computing(path.read_text("utf-8"))
     files = {Path(each) for each in getattr(module, "INPUTS", ())}
     for each in files:

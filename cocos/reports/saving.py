@@ -93,11 +93,7 @@ def styled(*, printed: bool = False) -> Generator[None]:
 
 
 def save(figure: Figure, path: Path, about: dict) -> Path:
-    """Write a figure drawn within `styled`, with its `Title` and `Description`, whole or not at all.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Write a figure drawn within `styled`, with its `Title` and `Description`, whole or not at all."""
     suffix = path.suffix.lower()
     if suffix == ".pdf":
         about = {{"Description": "Subject"}.get(key, key): value for key, value in about.items()}

@@ -41,11 +41,7 @@ class KeptPieces:
         return self.folder / f"batches_{piece.start:08d}_{piece.stop:08d}.nc"
 
     def find(self, piece: slice) -> xr.Dataset | None:
-        """A piece that is there; None where it is not, or is damaged.
-
-        Raises:
-            InputError: it belongs to another count.
-        """
+        """A piece that is there; None where it is not, or is damaged."""
         path = self._path(piece)
         if not path.is_file():
             return None

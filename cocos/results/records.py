@@ -174,11 +174,7 @@ def is_store(path: Path | str) -> bool:
 
 
 def path_of(store: Path | str) -> Path:
-    """Check the path of a store before the training starts.
-
-    Raises:
-        InputError: another suffix, a folder that is missing, or a path that is no regular file.
-    """
+    """Check the path of a store before the training starts."""
     if not isinstance(store, str | os.PathLike):
         raise InputError(f"store: {type(store).__name__}, expected a path like run.jsonl")
     path = Path(store)
@@ -235,11 +231,7 @@ class Store:
             return stream.read(1) == b"\n"
 
     def append(self, record: Record) -> None:
-        """Write one record, and before the first one the header.
-
-        Raises:
-            OSError: the file cannot be written; what was written of the line is dropped when the store is read.
-        """
+        """Write one record, and before the first one the header."""
         lines = [record] if self._started else [self.header, record]
         for each in lines:
             line = json.dumps(each, allow_nan=False, separators=(",", ":")).encode() + b"\n"

@@ -34,9 +34,6 @@ def load(split: str, path: Path) -> TrainingSet:
 
     The text of a document is its title and its text, as the benchmark joins them. Documents that nobody judged are left
     out.
-
-    Raises:
-        InputError: there is no such split, a line is no judgement, or no judged pair has both of its texts.
     """
     if split not in splits(path):
         raise InputError(nearest(f"split of {path}", split, splits(path)))

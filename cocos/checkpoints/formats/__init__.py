@@ -45,9 +45,6 @@ class Format(Protocol):
         Args:
             file: the file; nothing in it is executed.
             data: folder of the training data, instead of the one that the file names.
-
-        Raises:
-            InputError: the file cannot be used; the sentence names it and says what to do.
         """
 
 

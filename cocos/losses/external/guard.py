@@ -50,11 +50,7 @@ def on_one_line(spelling: str, given: dict[str, Any]) -> str:
 
 @contextmanager
 def guarded(name: str, *, while_: str = "", dtypes: bool = True) -> Generator[None]:
-    """Turn an exception of foreign code into one sentence, and send its prints to stderr.
-
-    Raises:
-        InputError: naming the loss or model, the exception and where it was raised.
-    """
+    """Turn an exception of foreign code into one sentence, and send its prints to stderr."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
@@ -195,11 +191,7 @@ class Foreign(losses.StatesTraits):
         raise NotImplementedError
 
     def weight(self, pairs: Pairs) -> Tensor:
-        """∂ Σ loss / ∂ score, (Q, C), of its own code or by the closed form of its twin; 0 for a pair in neither mask.
-
-        Raises:
-            InputError: the loss or its gradient is NaN or infinite, or it cannot be read.
-        """
+        """∂ Σ loss / ∂ score, (Q, C), of its own code or by the closed form of its twin; 0 outside of both masks."""
         if self.closed:
             return torch.where(pairs.positive | pairs.negative, self.twin_weight(pairs), 0)
         return self.own_weight(pairs)

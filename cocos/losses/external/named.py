@@ -120,11 +120,7 @@ NAMES_REFUSED: dict[str, dict[str, str]] = {
 
 
 def _row(spelling: str) -> tuple[str, str, NamedLoss]:
-    """Library, name as it writes it, and row; capitals do not matter, nor does the ending `Loss`.
-
-    Raises:
-        InputError: there is none, or it cannot be counted.
-    """
+    """Library, name as it writes it, and row; capitals do not matter, nor does the ending `Loss`."""
     prefix, _, given = (part.strip() for part in spelling.partition(":"))
     library, name = prefix.lower(), given.lower().replace("-", "_")
     for known in (*NAMES_OF_LIBRARIES[library], *NAMES_REFUSED[library]):
@@ -154,9 +150,6 @@ def known(spelling: str) -> set[str] | None:
 
 def qualified(spelling: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """Parameters under the names of the shelf.
-
-    Raises:
-        InputError: one is given twice, is unknown, or is no number above 0 where it must be.
 
     Examples:
         >>> qualified("ce:LambdaLoss", {"sigma": 2.0, "weighting_scheme": "LambdaRankScheme"})

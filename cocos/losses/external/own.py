@@ -221,11 +221,7 @@ def _module_exists(module: str) -> bool:
 
 
 def located(spelling: str, kind: str = "loss") -> Any:
-    """Import the object that `package.module:attribute` or `file.py:attribute` names.
-
-    Raises:
-        InputError: it is not there, or importing it raises.
-    """
+    """Import the object that `package.module:attribute` or `file.py:attribute` names."""
     module, _, attribute = spelling.rpartition(":")
     if not module.strip() or not attribute.strip():
         raise InputError(f"{kind} {spelling!r}: write it as package.module:attribute, or file.py:attribute")

@@ -343,9 +343,6 @@ def cached(loss: Any, chunk: int) -> Cached:
         loss: a loss, its name, or a function of (query, candidate) or (query, candidate, negatives).
         chunk: rows of one side that are encoded at once, at least 1.
 
-    Raises:
-        InputError: a loss or a number that cannot be used.
-
     Source: Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup",
     arXiv:2101.06983, section 3.
 

@@ -358,11 +358,7 @@ class OfSentences(Library):
         return dict(parameters) if self._labelled(spelling) else super().qualified(spelling, parameters)
 
     def load(self, spelling: str, given: dict[str, Any]) -> Any:
-        """A loss of the library.
-
-        Raises:
-            InputError: the library is not installed, or it knows no such loss or parameter.
-        """
+        """A loss of the library."""
         if (name := self._labelled(spelling)) is None:
             return super().load(spelling, given)
         for key in given.keys() - self.known(spelling):

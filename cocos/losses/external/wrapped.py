@@ -259,9 +259,6 @@ class Layers(Wrapped):
         loss: the loss of the scores.
         dims: numbers of dimensions, each above the one before.
         factors: of the loss of each, its parameter `weights`; None: 1.
-
-    Raises:
-        InputError: a number that cannot be used, or a loss that does not read scores of queries with candidates.
     """
 
     loss: losses.Loss
@@ -436,9 +433,6 @@ def top_k(loss: Any, k: int) -> losses.TrainingLoss:
             each of them; one whose anchors are the candidates, or that reads embeddings, is refused.
         k: at least 1; a query with fewer negatives keeps all.
 
-    Raises:
-        InputError: a loss or a number that cannot be used.
-
     Examples:
         The hardest negative of the triplet loss is that of Triplet-SH:
 
@@ -462,9 +456,6 @@ def random_k(loss: Any, k: int, seed: int = 0) -> RandomK:
         k: at least 1; a query with fewer negatives keeps all.
         seed: of the choice.
 
-    Raises:
-        InputError: a loss or a number that cannot be used.
-
     Examples:
         >>> pairs = cocos.Pairs(torch.zeros(4, 9), torch.eye(4, 9, dtype=torch.bool))
         >>> loss = cocos.losses.random_k("triplet", 3, seed=1)
@@ -483,9 +474,6 @@ def skip_k(loss: Any, k: int) -> losses.TrainingLoss:
         loss: as for `top_k`.
         k: number of negatives that are left out, at least 1; a query with at most k negatives has none left.
 
-    Raises:
-        InputError: a loss or a number that cannot be used.
-
     Examples:
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.65]]), torch.tensor([[True, False, False]]))
         >>> cocos.losses.skip_k("triplet", 1).weight(pairs)
@@ -500,9 +488,6 @@ def semi_hard(loss: Any, margin: float | None = None) -> losses.TrainingLoss:
     Args:
         loss: as for `top_k`.
         margin: m, in units of score, above 0; None: no lower bound, for losses with a margin of their own.
-
-    Raises:
-        InputError: a loss or a number that cannot be used.
 
     Source: Schroff et al. 2015, arXiv:1503.03832, eq. 4; the loss decides what the kept negatives weigh.
 
@@ -527,9 +512,6 @@ def matryoshka(loss: Any, dims: Sequence[int], weights: Sequence[float] | None =
         loss: a loss of scores, its name, or a function of yours.
         dims: numbers of dimensions, each above the one before.
         weights: factor of each; None: 1, as in the paper.
-
-    Raises:
-        InputError: a loss or a number that cannot be used.
 
     Examples:
         In the first dimension both candidates agree with both queries; in two only their own do:

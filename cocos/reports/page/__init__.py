@@ -276,11 +276,7 @@ class Page:
         return next(changed, "no change between the two is resolved.")
 
     def save(self, path: Path | str) -> Path:
-        """Write the page whole or not at all.
-
-        Raises:
-            InputError: the file cannot be written.
-        """
+        """Write the page whole or not at all."""
         path = writable(Path(path))
         return writing.write(path, self.html().encode(), "page")
 
@@ -435,11 +431,7 @@ def _part(each: Finding) -> float:
 
 
 def writable(path: Path) -> Path:
-    """Refuse a path of a page that cannot be written, before anything is computed.
-
-    Raises:
-        InputError: another suffix, or a folder that is missing or cannot be written.
-    """
+    """Refuse a path of a page that cannot be written, before anything is computed."""
     if path.suffix.lower() not in {".html", ".htm"}:
         raise InputError(f"output {path}: suffix {path.suffix!r}, expected .html")
     if path.is_dir() or not path.parent.is_dir():
@@ -551,9 +543,6 @@ def of_model(
         start: progress, name of the work -> callback.
         typed: adds the options that were typed to a command of the page.
         **options: of the measures, such as those of `cocos.sampling.Sampling`.
-
-    Raises:
-        InputError: embeddings or options that cannot be counted.
 
     Examples:
         >>> from cocos.reports import page

@@ -120,9 +120,6 @@ def document(
         items: texts and pictures of the rows; None: none.
         **sampling: options of the batches, those of the count.
 
-    Raises:
-        InputError: the loss reads more than the scores of queries with candidates, or an option cannot be used.
-
     Examples:
         >>> from cocos.reports.page import queries
         >>> rows = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
