@@ -1,5 +1,6 @@
 """A set of shards is one set: the same rows, draws and counts however it is cut, and an odd shard is named."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -278,3 +279,41 @@ def test_a_manifest_that_is_wrong_is_one_sentence(tmp_path, old, new, said):
     done = CliRunner().invoke(app, ["count", str(listed(tmp_path, MANIFEST.replace(old, new)))])
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr and done.stderr.count("\n") == 1
+
+
+def inspected(path):
+    return CliRunner().invoke(app, ["inspect", str(path), "--hashes", "--json"])
+
+
+def test_hashes_of_shards_are_taken_when_asked_and_compared_with_the_manifest(tmp_path):
+    odd_names(tmp_path)
+    files = ["images/x7.npy", "texts/a.safetensors"]
+    known = {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in files}
+    lines = [f'"{name}" = "{each}"' for name, each in known.items()]
+    path = listed(tmp_path, "\n".join([MANIFEST, "[sha256]", *lines]))
+    found = json.loads(inspected(path).stdout)
+    assert found["hashes"].items() >= known.items() and len(found["hashes"]) == 16
+    own = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert found["sha256"] == own == measures.count(cocos.open(path), batch_size=8).attrs["checkpoint_sha256"]
+    rows = np.load(tmp_path / files[0])
+    np.save(tmp_path / files[0], rows + 1)
+    assert CliRunner().invoke(app, ["count", str(path), "--batch-size", "8"]).exit_code == 0  # nobody asked
+    done = inspected(path)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"{files[0]} has changed: its sha256 is" in done.stderr and done.stderr.count("\n") == 1
+    for line, said in (
+        (f'"images/x77.npy" = "{own}"', "did you mean 'images/x7.npy'"),
+        ('"ids.npz" = "1"', "64 digits"),
+    ):
+        done = inspected(listed(tmp_path, "\n".join([MANIFEST, "[sha256]", line])))
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert said in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_hash_of_a_folder_of_shards_changes_with_any_of_them(tmp_path):
+    folder = write(tmp_path / "set", sides(), [7, 30], "npy")
+    one = json.loads(inspected(folder).stdout)
+    assert one["hashes"]["query_00001.npy"] == hashlib.sha256((folder / "query_00001.npy").read_bytes()).hexdigest()
+    np.save(folder / "query_00001.npy", np.load(folder / "query_00001.npy")[::-1])
+    other = json.loads(inspected(folder).stdout)
+    assert other["sha256"] != one["sha256"] and len(other["sha256"]) == 64

@@ -19,6 +19,9 @@ def table(about: dict) -> Table:
     known = _text(f"{about['format']}: {about['why']}") if about["why"] else f"{about['format']}, of no known model"
     rows = [("path", about["path"]), ("container", about["container"]), ("format", known)]
     rows += [("sha256", about["sha256"]), *_pairs(about["contents"])]
+    hashes = list(about.get("hashes", {}).items())
+    rows += [(_text(name), each) for name, each in hashes[:TENSOR_LINES]]
+    rows += [("", f"and {len(hashes) - TENSOR_LINES} more shards (--json)")] if len(hashes) > TENSOR_LINES else []
     rows += [(f"tower {each['name']}".rstrip(), _tower(each)) for each in about["towers"]]
     rows += _training(about)
     untold = [each for each in about["tensors"] if each["name"] not in about["contents"]]

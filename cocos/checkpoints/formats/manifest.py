@@ -9,6 +9,9 @@ rows = 2_000_000
 
 [arrays.candidate]
 files = ["texts/a.npy", "texts/b.npy"]
+
+[sha256]
+"texts/a.npy" = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 """
 
 import fnmatch
@@ -25,8 +28,9 @@ from cocos.checkpoints.formats import shards
 from cocos.checkpoints.shard_rows import Shard
 
 MAX_MANIFEST = 2**24  # bytes
+MANIFEST_FIELDS = ("arrays", "directions", "sha256")
 ARRAY_FIELDS = ("files", "name", "rows")
-# `cocos inspect` takes no sha256 of the shards.
+# `cocos inspect` takes no sha256 of the shards unless it is asked.
 UNREAD = True
 
 
@@ -44,8 +48,11 @@ def _table(file: File) -> dict[str, Any]:
             found = tomllib.load(stream)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file.path} is no TOML file ({' '.join(str(error).split())[:120]})") from None
-    for name in found.keys() - {"arrays", "directions"}:
-        raise InputError(f"{file.path}: {nearest('field', name, ['arrays', 'directions'])}")
+    for name in found.keys() - set(MANIFEST_FIELDS):
+        raise InputError(f"{file.path}: {nearest('field', name, MANIFEST_FIELDS)}")
+    known = found.get("sha256", {})
+    if not isinstance(known, dict) or not all(re.fullmatch(r"[0-9a-fA-F]{64}", str(each)) for each in known.values()):
+        raise InputError(f"{file.path}, sha256: expected a table of file names, each with a hash of 64 digits")
     return found
 
 
@@ -104,4 +111,5 @@ def read(file: File, data=None) -> Checkpoint:
             raise InputError(f"{file.path}: {nearest('array', array, shards.SHARD_ARRAYS)}")
         held[shards.SHARD_ARRAYS[array]] = _shards(file.path, folder, array, about)
     directions = annotations.directions(tuple(table.get("directions", ("q2c", "c2q"))))
-    return shards.of_arrays(file.path, held, directions, "manifest")
+    known = {name: each.lower() for name, each in table.get("sha256", {}).items()}
+    return shards.of_arrays(file.path, held, directions, "manifest", file.sha256, known)

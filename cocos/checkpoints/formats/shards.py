@@ -5,15 +5,17 @@ all rows has them in memory or, of a large set, in one file without a name in th
 goes with the process.
 """
 
+import hashlib
 import logging
 import math
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ import torch
 from torch import Tensor
 
 from cocos.base import processes, reading
-from cocos.base.errors import InputError
+from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint, shard_rows
 from cocos.checkpoints.checkpoint import holding
 from cocos.checkpoints.files import File, Folder
@@ -49,7 +51,7 @@ LONGEST_NUMBER = 12
 # Words before the number of a checkpoint of a training, of which each is a set by itself.
 NO_SHARD = re.compile(r"(step|iter|iteration|epoch|checkpoint|ckpt|model|seed|run)s?$", re.IGNORECASE)
 KINDS = tuple(kind for kind in shard_rows.KINDS if kind != "npy")
-# `cocos inspect` takes no sha256: it would read everything.
+# `cocos inspect` takes no sha256 unless it is asked: it would read everything.
 UNREAD = True
 # Bytes of the rows of one side from which on they are not held in memory.
 MIN_MAPPED = 2**30
@@ -209,7 +211,27 @@ def read(file: Folder, data=None) -> Checkpoint:
     return of_arrays(file.path, held, ("i2t", "t2i") if clip else ("q2c", "c2q"), "shards")
 
 
-def of_arrays(path: Path, held: dict[str, list[Shard]], directions: tuple[str, ...], kind: str) -> Checkpoint:
+def _hashes(files: Mapping[str, Path], known: Mapping[str, str], path: Path) -> dict[str, str]:
+    """Sha256 of each file, by its name in the folder; one that the manifest `path` knows as another is named."""
+    found = {}
+    for name, file in files.items():
+        with reading.stream(file) as stream:
+            found[name] = hashlib.file_digest(stream, "sha256").hexdigest()
+        if (said := known.get(name, found[name])) != found[name]:
+            raise InputError(
+                f"{file} has changed: its sha256 is {found[name][:12]}..., and {said[:12]}... in {path}; copy it again"
+            )
+    return found
+
+
+def of_arrays(
+    path: Path,
+    held: dict[str, list[Shard]],
+    directions: tuple[str, ...],
+    kind: str,
+    sha256: str = "",
+    known: Mapping[str, str] = MappingProxyType({}),
+) -> Checkpoint:
     """The set whose arrays are these shards.
 
     Args:
@@ -217,6 +239,8 @@ def of_arrays(path: Path, held: dict[str, list[Shard]], directions: tuple[str, .
         held: shards of each array, by its name in `SHARD_ARRAYS`, in the order of their rows.
         directions: of two sides.
         kind: name of the format.
+        sha256: of the file that names them.
+        known: sha256 of files by their names in the folder, as the file that names them says.
     """
     _refuse_odd(held)
     labelled = "embeddings" in held
@@ -238,6 +262,11 @@ def of_arrays(path: Path, held: dict[str, list[Shard]], directions: tuple[str, .
     }
     states = {each.path: os.stat(reading.regular(each.path)) for shards in held.values() for each in shards}
     whole = sum(each.st_size for each in states.values())
+    root = path if path.is_dir() else path.resolve().parent
+    files = {each.relative_to(root).as_posix(): each for each in sorted(states)}
+    if unknown := next((name for name in known if name not in files), None):
+        raise InputError(f"{path}, sha256: {nearest('shard', unknown, files)}")
+    taken = "sha256 is that of the manifest" if sha256 else "sha256 is not taken"
     layout = " and ".join(sorted({each.kind for shards in held.values() for each in shards}))
     contents |= {"rows": f"{max(numbers.values()):,}", "bytes": f"{whole:,} in {len(states)} files", "layout": layout}
     rows = {
@@ -274,12 +303,13 @@ def of_arrays(path: Path, held: dict[str, list[Shard]], directions: tuple[str, .
 
     return Checkpoint(
         path=path,
-        sha256="",
+        sha256=sha256,
         format=kind,
         contents=contents,
         embedder=holding(path, "embeddings", found),
         stored=stored,
-        notes=(f"{path}: sha256 is not taken: a set of shards is opened by its headers",),
+        hashes=partial(_hashes, files, known, path),
+        notes=(f"{path}: {taken}: a set of shards is opened by its headers (cocos inspect --hashes reads all)",),
     )
 
 
