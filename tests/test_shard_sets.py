@@ -317,3 +317,81 @@ def test_the_hash_of_a_folder_of_shards_changes_with_any_of_them(tmp_path):
     np.save(folder / "query_00001.npy", np.load(folder / "query_00001.npy")[::-1])
     other = json.loads(inspected(folder).stdout)
     assert other["sha256"] != one["sha256"] and len(other["sha256"]) == 64
+
+
+JOINED = """
+[arrays.query]
+files = ["images/*.npy"]
+
+[arrays.candidate]
+files = ["texts/b.safetensors", "texts/a.safetensors"]
+name = "vector"
+
+[arrays.query_key]
+files = ["ids.npz"]
+name = "image"
+
+[arrays.candidate_key]
+files = ["keys.npy"]
+
+[tables.query]
+files = ["images.parquet"]
+key = "id"
+group = "image"
+
+[tables.candidate]
+files = ["captions-*.parquet"]
+key = "id"
+group = "image"
+text = "caption"
+"""
+
+
+def keyed(folder, **changed):
+    """The sides, whose groups and texts stand in parquet files in another order."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    arrays, order = odd_names(folder), np.random.default_rng(1).permutation(ROWS + 9)
+    key = np.array([f"k{row}" for row in range(ROWS + 9)])
+    np.save(folder / "keys.npy", key[:ROWS])
+    group = np.concatenate([arrays["candidate_group"], np.arange(9)])
+    columns = {"id": key, "image": group, "caption": np.array([f"caption {row}" for row in range(ROWS + 9)])} | changed
+    table = arrow.table({name: arrow.array(values[order]) for name, values in columns.items()})
+    for number, some in enumerate((table.slice(0, 20), table.slice(20))):
+        parquet.write_table(some, folder / f"captions-{number}.parquet")
+    image = np.unique(arrays["query_group"])[::-1]
+    parquet.write_table(arrow.table({"id": image, "image": image}), folder / "images.parquet")
+    return arrays
+
+
+def test_groups_and_texts_are_found_by_a_key_in_tables(tmp_path, monkeypatch):
+    arrays = keyed(tmp_path)
+    opened = cocos.open(listed(tmp_path, JOINED))
+    found = opened.embed()
+    for name in ("query", "candidate", "query_group", "candidate_group"):
+        assert torch.equal(getattr(found, name), torch.as_tensor(arrays[name]))
+    assert found.names == (None, tuple(f"caption {row}" for row in range(ROWS)))
+    expected = measures.count(found, batch_size=8)
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)  # read batch by batch
+    counted = measures.count(cocos.open(tmp_path / "set.toml"), batch_size=8)
+    for name in ("query_index", "query_group", "contributing"):
+        assert np.array_equal(counted[name], expected[name], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('key = "id"\ngroup = "image"\ntext', 'key = "di"\ngroup = "image"\ntext', "did you mean 'id'?"),
+        ('text = "caption"', 'text = "captions"', "did you mean 'caption'?"),
+        ('text = "caption"', "text = 3", "expected the name of a column"),
+        ('text = "caption"', 'names = "caption"', "unknown field 'names'"),
+        ("[tables.candidate]", "[tables.candidates]", "did you mean 'candidate'?"),
+        ("[arrays.candidate_key]", "[arrays.candidate_text]", "the rows have no keys; add [arrays.candidate_key]"),
+        ('key = "id"\ngroup = "image"\ntext', 'key = "image"\ngroup = "image"\ntext', "rows; keep one of them"),
+        ('files = ["keys.npy"]', 'files = ["ids.npz"]\nname = "text"', "row 0 has the key"),
+    ],
+)
+def test_tables_that_cannot_be_joined_are_one_sentence(tmp_path, old, new, said):
+    keyed(tmp_path)
+    done = CliRunner().invoke(app, ["count", str(listed(tmp_path, JOINED.replace(old, new)))])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr and done.stderr.count("\n") == 1

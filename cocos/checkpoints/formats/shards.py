@@ -12,7 +12,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -57,6 +58,15 @@ UNREAD = True
 MIN_MAPPED = 2**30
 GIB = 2**30
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Groups or texts that are no shards: their number, what gives them, and words for where they are."""
+
+    rows: int
+    values: Callable[[], np.ndarray]
+    origin: str
 
 
 def recognises(file: File | Folder) -> bool:
@@ -196,7 +206,7 @@ def _mapped(path: Path, role: str, rows: int, width: int, dtype: torch.dtype) ->
     return torch.from_numpy(held).view(dtype).reshape(rows, width)
 
 
-def _ids(shards: Sequence[Shard]) -> Any:
+def ids(shards: Sequence[Shard]) -> Any:
     """Groups, labels, names or scales of all shards."""
     found = np.concatenate([np.asarray(some) for shard in shards for some in values(shard)])
     return found if found.dtype.kind in "USO" else native(found)
@@ -231,6 +241,7 @@ def of_arrays(
     kind: str,
     sha256: str = "",
     known: Mapping[str, str] = MappingProxyType({}),
+    joined: Mapping[str, "Joined"] = MappingProxyType({}),
 ) -> Checkpoint:
     """The set whose arrays are these shards.
 
@@ -241,11 +252,14 @@ def of_arrays(
         kind: name of the format.
         sha256: of the file that names them.
         known: sha256 of files by their names in the folder, as the file that names them says.
+        joined: groups and texts that are no shards.
     """
+    if twice := held.keys() & joined.keys():
+        raise InputError(f"{path}: {min(twice)} is given by arrays and by tables; leave one out")
     _refuse_odd(held)
     labelled = "embeddings" in held
     for name in ("embeddings", "labels") if labelled else single.TWO_SIDED:
-        if name not in held:
+        if name not in held and name not in joined:
             raise InputError(f"{path} has shards of {', '.join(sorted(held))}, and none of {name}; add them")
     for name, scale in SCALES.items():
         whole = name in held and held[name][0].dtype == "int8"
@@ -254,12 +268,13 @@ def of_arrays(
         if whole and scale not in held:
             raise InputError(f"{path}: {name} is int8 without {scale}; a row is its int8 times its scale")
     numbers = {name: sum(each.shape[0] for each in shards) for name, shards in held.items()}
+    numbers |= {name: each.rows for name, each in joined.items()}
     _refuse_lengths(path, held, numbers)
     contents = {
         name: f"({', '.join(map(str, (numbers[name], *shards[0].shape[1:])))}) {shards[0].dtype} in {len(shards)} "
         f"shards, {shards[0].path.name} to {shards[-1].path.name}"
         for name, shards in held.items()
-    }
+    } | {name: f"({each.rows},) of {each.origin}" for name, each in joined.items()}
     states = {each.path: os.stat(reading.regular(each.path)) for shards in held.values() for each in shards}
     whole = sum(each.st_size for each in states.values())
     root = path if path.is_dir() else path.resolve().parent
@@ -270,24 +285,28 @@ def of_arrays(
     layout = " and ".join(sorted({each.kind for shards in held.values() for each in shards}))
     contents |= {"rows": f"{max(numbers.values()):,}", "bytes": f"{whole:,} in {len(states)} files", "layout": layout}
     rows = {
-        name: ShardRows(tuple(shards), partial(_ids, held[SCALES[name]]) if shards[0].dtype == "int8" else None)
+        name: ShardRows(tuple(shards), partial(ids, held[SCALES[name]]) if shards[0].dtype == "int8" else None)
         for name, shards in held.items()
         if name in MATRICES.values()
     }
 
-    def ids(names: Sequence[str]) -> dict[str, Any]:
-        return {name: _ids(held[name]) for name in names if name in held}
+    def values_of(name: str) -> Any:
+        return ids(held[name]) if name in held else native(joined[name].values())
+
+    def every(names: Sequence[str]) -> dict[str, Any]:
+        return {name: values_of(name) for name in names if name in held or name in joined}
 
     def found() -> Embeddings:
         _say_size(path, rows)
         made: dict[str, Any] = {name: _joined(path, name, each) for name, each in rows.items()}
-        made |= ids([*GROUPS.values(), *LOGQ]) | {"names": _names(held, labelled and "proxies" not in held)}
+        made |= every([*GROUPS.values(), *LOGQ])
+        made["names"] = _names(every([*NAMES.values()]), labelled, labelled and "proxies" not in held)
         return Embeddings.labelled(**made) if labelled else Embeddings(**made, directions=directions)
 
     def stored() -> Stored | None:
         if "proxies" in held:
             return None
-        own = [name for name in (*(("labels",) if labelled else single.GROUP_ARRAYS), *LOGQ) if name in held]
+        own = [name for name in (*(("labels",) if labelled else single.GROUP_ARRAYS), *LOGQ) if name in numbers]
         sides = ("embeddings",) if labelled else single.TWO_SIDED
         size = max(rows[name].shape[0] * rows[name].shape[1] * rows[name].dtype.itemsize for name in sides)
         times = [(each.name, about.st_size, about.st_mtime_ns) for each, about in sorted(states.items())]
@@ -295,7 +314,7 @@ def of_arrays(
             name=str(path),
             query=rows[sides[0]],
             candidate=None if labelled else rows["candidate"],
-            ids=partial(ids, own) if own else None,
+            ids=partial(every, own) if own else None,
             directions=("s2s",) if labelled else directions,
             identity=repr(times),
             held=size < MIN_MAPPED,
@@ -316,12 +335,12 @@ def of_arrays(
 def _refuse_lengths(path: Path, held: dict[str, list[Shard]], numbers: dict[str, int]) -> None:
     """Refuse arrays that do not have a value for each row, and sides without groups that are not equally long."""
     owner = {"labels": "embeddings", "row_name": "embeddings", "proxy_labels": "proxies", "logq": "candidate"}
-    for name in held.keys() & {*VECTORS.values()}:
+    for name in numbers.keys() & {*VECTORS.values()}:
         side = owner.get(name, name.rpartition("_")[0])
         own = {numbers.get(side), 1} if name in SCALES.values() else {numbers.get(side)}
         if side in numbers and numbers[name] not in own:
             raise InputError(f"{path}: {name} has {numbers[name]:,} rows and {side} {numbers[side]:,}; give one a row")
-    if "query" in held and "query_group" not in held and numbers["query"] != numbers["candidate"]:
+    if "query" in held and "query_group" not in numbers and numbers["query"] != numbers["candidate"]:
         for one, other in zip(held["query"], held["candidate"], strict=False):
             if one.shape[0] != other.shape[0]:
                 raise InputError(
@@ -330,10 +349,10 @@ def _refuse_lengths(path: Path, held: dict[str, list[Shard]], numbers: dict[str,
                 )
 
 
-def _names(held: dict[str, list[Shard]], single_side: bool) -> Any:
+def _names(found: Mapping[str, Any], labelled: bool, single_side: bool) -> Any:
     """Texts of the rows, where there are any."""
-    names = ("row_name",) if "embeddings" in held else single.NAME_ARRAYS
-    found = [held.get(name) and [str(each) for each in _ids(held[name])] for name in names]
-    if "embeddings" in held:
-        return found[0] if single_side else found[0] and (found[0], None)
-    return tuple(found) if any(found) else None
+    names = ("row_name",) if labelled else single.NAME_ARRAYS
+    texts = [None if name not in found else [str(each) for each in found[name]] for name in names]
+    if labelled:
+        return texts[0] if single_side else texts[0] and (texts[0], None)
+    return tuple(texts) if any(texts) else None
