@@ -180,15 +180,7 @@ def _scored(module: Any) -> Settings:
     return found | {name: getattr(module, name) for name in numbers if hasattr(module, name)}
 
 
-def _distilled(module: Any, given: BatchColumns, _: Settings) -> Any:
-    return module(_features(given), given.teacher)
-
-
-def _compared(module: Any, given: BatchColumns, _: Settings) -> Any:
-    return module(_features(given), given.grades)
-
-
-def _apart(enum: str) -> dict[str, Any]:
+def _of_distances(enum: str) -> dict[str, Any]:
     """Fields of an adapter of a loss of pairwise distances, whose functions are in an enum of the library."""
 
     def functions() -> dict[str, Any]:
@@ -221,10 +213,6 @@ def _triplets(module: Any, given: BatchColumns, _: Settings) -> Any:
             f"st:TripletLoss takes one hard negative of each query, and here are {len(given.documents) - 1}"
         )
     return module.compute_loss_from_embeddings([given.query, *given.documents], None)
-
-
-def _triplet(settings: Settings) -> losses.ClosedForm:
-    return (Triplet if settings["metric"] == "cosine" else TripletEuclidean)(settings["margin"])
 
 
 def _labelled_pairs(module: Any, given: BatchColumns, _: Settings) -> Any:
@@ -268,17 +256,9 @@ class OfCosineDistance(losses.StatesTraits):
         return self.loss.unit(pairs)
 
 
-def _contrastive(settings: Settings) -> losses.ClosedForm:
-    return OfCosineDistance(Contrastive(settings["margin"]))
-
-
 def _hardest(settings: Settings) -> losses.ClosedForm:
     margins = {name: settings[name] for name in ("pos_margin", "neg_margin")}
     return cast(losses.ClosedForm, losses.load("top_k(contrastive_cosine)", {"k": 1} | margins))
-
-
-def _mega_batch(module: Any, given: BatchColumns, _: Settings) -> Any:
-    return module.calculate_loss([[given.query], [given.documents[0]]])
 
 
 def _cached_guided(module: Any, given: BatchColumns, _: Settings) -> Any:
@@ -418,12 +398,25 @@ WITH_A_GUIDE: dict[str, Any] = {
 OWN_DOCUMENTS: dict[str, Any] = {
     "read": _scored,
     "own_documents": True,
-    "run": _distilled,
+    "run": lambda module, given, _: module(_features(given), given.teacher),
     "reads_teacher": True,
     "synonyms": {},
 }
+TRIPLETS = (
+    OWN_DOCUMENTS
+    | _of_distances("TripletDistanceMetric")
+    | {
+        "run": _triplets,
+        "twin": lambda own: (Triplet if own["metric"] == "cosine" else TripletEuclidean)(own["margin"]),
+    }
+)
+LABELLED_PAIRS = (
+    OWN_DOCUMENTS
+    | _of_distances("SiameseDistanceMetric")
+    | {"run": _labelled_pairs, "twin": lambda own: OfCosineDistance(Contrastive(own["margin"]))}
+)
 OF_THE_BATCH: dict[str, Any] = {
-    "run": _mega_batch,
+    "run": lambda module, given, _: module.calculate_loss([[given.query], [given.documents[0]]]),
     "read": lambda module: {
         "metric": "cosine",
         "pos_margin": module.positive_margin,
@@ -435,7 +428,7 @@ OF_THE_BATCH: dict[str, Any] = {
     "synonyms": {},
 }
 GRADED = OWN_DOCUMENTS | {
-    "run": _compared,
+    "run": lambda module, given, _: module(_features(given), given.grades),
     "reads_teacher": False,
     "graded": True,
     "mean": False,
@@ -455,13 +448,8 @@ library = OfSentences(
         _adapter("CachedMultipleNegativesSymmetricRankingLoss", run=_cached, read=_symmetric),
         _adapter("GISTEmbedLoss", **WITH_A_GUIDE),
         _adapter("CachedGISTEmbedLoss", **WITH_A_GUIDE | {"run": _cached_guided}),
-        _adapter(
-            "TripletLoss", **OWN_DOCUMENTS | _apart("TripletDistanceMetric") | {"run": _triplets, "twin": _triplet}
-        ),
-        _adapter(
-            "ContrastiveLoss",
-            **OWN_DOCUMENTS | _apart("SiameseDistanceMetric") | {"run": _labelled_pairs, "twin": _contrastive},
-        ),
+        _adapter("TripletLoss", **TRIPLETS),
+        _adapter("ContrastiveLoss", **LABELLED_PAIRS),
         _adapter("MegaBatchMarginLoss", **OF_THE_BATCH),
         _adapter("MarginMSELoss", **OWN_DOCUMENTS, counterpart="margin_mse", twin=lambda _: MarginMSE()),
         _adapter("DistillKLDivLoss", **OWN_DOCUMENTS, counterpart="kl_distill", twin=_kl),
