@@ -1,5 +1,6 @@
-"""Comparisons of paired numbers: the mean difference with its interval, and tests of several corrected together."""
+"""Comparisons of paired numbers: mean differences with their intervals, tests corrected together, and multiples."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -188,3 +189,41 @@ def adjusted(p: np.ndarray) -> np.ndarray:
     made, tested = p.copy(), np.isfinite(p)
     made[tested] = holm(p[tested].tolist())
     return made
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How far one set of numbers is a multiple of another.
+
+    Args:
+        ratio: least-squares factor of the second over the first; NaN where the first is zero and the second is not.
+        off: largest difference from that multiple, in the unit of the numbers.
+        size: largest number of the first.
+        other: largest number of the second.
+    """
+
+    ratio: float
+    off: float
+    size: float
+    other: float
+
+
+def fit(first: Tensor, second: Tensor, mask: Tensor | None = None) -> Fit:
+    """Fit one tensor, where a mask is set, as a multiple of another of the same shape.
+
+    Examples:
+        >>> from cocos.counting.comparisons import fit
+        >>> found = fit(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 4.0, 0.0]), torch.tensor([True, True, False]))
+        >>> found.ratio, found.off
+        (2.0, 0.0)
+    """
+    if mask is not None:
+        first, second = first[mask], second[mask]
+    if not first.numel():
+        return Fit(1.0, 0.0, 0.0, 0.0)
+    size, other = float(first.abs().max()), float(second.abs().max())
+    if size == 0:
+        return Fit(1.0 if other == 0 else math.nan, other, size, other)
+    scaled = first / size
+    ratio = float((scaled * second).sum() / (scaled * first).sum())
+    return Fit(ratio, float((second - ratio * first).abs().max()), size, other)

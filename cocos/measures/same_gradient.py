@@ -22,6 +22,7 @@ from cocos.base.layout import Table
 from cocos.base.ranges import Range, whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.encoders import device_of
+from cocos.counting.comparisons import Fit, fit
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import cosine
@@ -485,43 +486,6 @@ def _options(spelling: str, text: str) -> dict[str, str]:
 
 
 # ------------------------------------------------------------------------------------------------------- the comparison
-
-
-@dataclass(frozen=True)
-class Fit:
-    """How far one set of numbers is a multiple of another.
-
-    Args:
-        ratio: least-squares factor of the second over the first; NaN where the first is zero and the second is not.
-        off: largest difference from that multiple, in the unit of the numbers.
-        size: largest number of the first.
-        other: largest number of the second.
-    """
-
-    ratio: float
-    off: float
-    size: float
-    other: float
-
-
-def fit(first: Tensor, second: Tensor, mask: Tensor | None = None) -> Fit:
-    """Fit one tensor, where a mask is set, as a multiple of another of the same shape.
-
-    Examples:
-        >>> found = fit(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 4.0, 0.0]), torch.tensor([True, True, False]))
-        >>> found.ratio, found.off
-        (2.0, 0.0)
-    """
-    if mask is not None:
-        first, second = first[mask], second[mask]
-    if not first.numel():
-        return Fit(1.0, 0.0, 0.0, 0.0)
-    size, other = float(first.abs().max()), float(second.abs().max())
-    if size == 0:
-        return Fit(1.0 if other == 0 else math.nan, other, size, other)
-    scaled = first / size
-    ratio = float((scaled * second).sum() / (scaled * first).sum())
-    return Fit(ratio, float((second - ratio * first).abs().max()), size, other)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from cocos.base.errors import InputError, Unfit
 from cocos.base.layout import Table
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health, weights
+from cocos.counting.comparisons import fit
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings, regimes, scores
 from cocos.embeddings.scores import Pairs
@@ -402,10 +403,10 @@ def _against(loss, other, pairs) -> tuple[float, float]:
     else:
         own_twin = other is losses.traits(loss).twin and hasattr(loss, "twin_weight")
         ours, theirs = weights.of(loss, pairs), loss.twin_weight(pairs) if own_twin else weights.of(other, pairs)
-    if max(ours.abs().max().item(), theirs.abs().max().item()) < NEGLIGIBLE:
+    found = fit(theirs, ours)
+    if max(found.size, found.other) < NEGLIGIBLE:
         return math.nan, math.nan
-    ratio = ((ours * theirs).sum() / theirs.square().sum().clamp(min=1e-300)).item()
-    return (ours - ratio * theirs).abs().max().item() / max(ours.abs().max().item(), 1e-12), ratio
+    return found.off / max(found.other, 1e-12), found.ratio
 
 
 def saturation(loss, other) -> dict[str, Finding]:
