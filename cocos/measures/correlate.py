@@ -458,39 +458,6 @@ def _points(asked: Sequence[NumberOfRuns], target: NumberOfRuns, table: xr.Datas
     }
 
 
-def document(data: xr.Dataset) -> dict[str, Any]:
-    """The correlations as the JSON document of `cocos correlate --json`; a number that is not defined is null."""
-    attrs, found = data.attrs, {}
-    for name in data["x"].values:
-        one = data.sel(x=name)
-        levels = entries(one, ASSOCIATION_LABELS, "level")
-        for level, (varies, unit) in correlation.LEVELS.items():
-            levels[level] |= {"varies": varies, "unit": unit, "without": levels[level]["without"].splitlines()}
-        entry = {"label": str(one["x_label"].item()), "levels": levels, "p_holm": plain(one["p_holm"])}
-        if attrs["order"]:
-            entry["ordered"] = {key: plain(one[f"ordered_{key}"]) for key in ORDERED_LABELS}
-        entry["quadratic"] = {key: plain(one[f"quadratic_{key}"]) for key in QUADRATIC_LABELS}
-        if "baseline" in data.dims:
-            entry["beyond"] = {
-                str(base): {key: plain(one[f"beyond_{key}"].sel(baseline=base)) for key in BEYOND_LABELS}
-                for base in data["baseline"].values
-            }
-        found[str(name)] = entry
-    families = data["family"].values
-    return {
-        "cocos": attrs["cocos"],
-        "y": attrs["y"],
-        "runs": data.sizes["run"],
-        "settings": len(set(zip(families.tolist(), data["config"].values.tolist(), strict=True))),
-        "families": {str(name): int((families == name).sum()) for name in dict.fromkeys(families)},
-        **chosen(attrs, "permutations", "resamples", "level", "seed"),
-        "holm": bool(attrs["holm"]),
-        "order": attrs["order"] or None,
-        "notes": results.lines(attrs),
-        "x": found,
-    }
-
-
 def _table_of_files(files: Sequence[Path | str]) -> tuple[xr.Dataset, list[str]]:
     """Read results, stores and tables of runs into one table, and say in notes how they were put together.
 
@@ -640,6 +607,39 @@ def _settings(rows: Sequence[xr.Dataset]) -> xr.Dataset:
     made = results.concat([each.drop_vars("bare") for each in rows], config=config)
     seeds = made["seed"].values if "seed" in made.coords else np.full(len(rows), np.nan)
     return made.drop_vars("seed", errors="ignore") if np.isnan(seeds.astype(float)).any() else made
+
+
+def document(data: xr.Dataset) -> dict[str, Any]:
+    """The correlations as the JSON document of `cocos correlate --json`; a number that is not defined is null."""
+    attrs, found = data.attrs, {}
+    for name in data["x"].values:
+        one = data.sel(x=name)
+        levels = entries(one, ASSOCIATION_LABELS, "level")
+        for level, (varies, unit) in correlation.LEVELS.items():
+            levels[level] |= {"varies": varies, "unit": unit, "without": levels[level]["without"].splitlines()}
+        entry = {"label": str(one["x_label"].item()), "levels": levels, "p_holm": plain(one["p_holm"])}
+        if attrs["order"]:
+            entry["ordered"] = {key: plain(one[f"ordered_{key}"]) for key in ORDERED_LABELS}
+        entry["quadratic"] = {key: plain(one[f"quadratic_{key}"]) for key in QUADRATIC_LABELS}
+        if "baseline" in data.dims:
+            entry["beyond"] = {
+                str(base): {key: plain(one[f"beyond_{key}"].sel(baseline=base)) for key in BEYOND_LABELS}
+                for base in data["baseline"].values
+            }
+        found[str(name)] = entry
+    families = data["family"].values
+    return {
+        "cocos": attrs["cocos"],
+        "y": attrs["y"],
+        "runs": data.sizes["run"],
+        "settings": len(set(zip(families.tolist(), data["config"].values.tolist(), strict=True))),
+        "families": {str(name): int((families == name).sum()) for name in dict.fromkeys(families)},
+        **chosen(attrs, "permutations", "resamples", "level", "seed"),
+        "holm": bool(attrs["holm"]),
+        "order": attrs["order"] or None,
+        "notes": results.lines(attrs),
+        "x": found,
+    }
 
 
 def tables(data: xr.Dataset) -> list[Table]:
