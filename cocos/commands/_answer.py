@@ -148,7 +148,7 @@ def answer(
     from cocos import measures, reports, results
 
     own = {
-        "text": lambda: reports.table(measure, data) if tables is None else "\n\n".join(map(lines, tables(data))),
+        "text": lambda: "\n\n".join(map(lines, tables(data) if tables else reports.tables(measure, data))),
         "document": lambda: measures.document(measure, data),
         "notes": [*notes, *results.lines(data.attrs)],
         "wrote": saved(data, out, draw),

@@ -48,7 +48,6 @@ from cocos.commands._options import (
 if TYPE_CHECKING:
     import xarray as xr
 
-    from cocos.base.layout import Table
     from cocos.checkpoints import Checkpoint
     from cocos.checkpoints.data import TrainingSet
 
@@ -619,8 +618,6 @@ def temperature(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 def gradients(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Compare the gradients of several losses at this checkpoint, query by query: do they agree?"""
     from cocos import losses, measures
-    from cocos.measures.gradients import disagreeing
-    from cocos.reports import table
 
     checked(given.out, given.file, given.source.data, figures=True)
     others = given.against or [name for name in ("triplet", "smoothap") if name != given.loss]
@@ -638,12 +635,7 @@ def gradients(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
         found = measures.gradients(frozen, chosen, **options, progress=start)
     draw = drawn("gradients", found, given.width)
     about = [f"{given.file} ({frozen.format}): {found.attrs['loss_repr']}, {origin}"]
-    apart = disagreeing(found)
-
-    def tables(data: "xr.Dataset") -> "list[Table]":
-        return [table("gradients", data), *([apart] if apart else [])]
-
-    return answer("gradients", found, given.out, draw=draw, about=about, notes=frozen.notes, tables=tables)
+    return answer("gradients", found, given.out, draw=draw, about=about, notes=frozen.notes)
 
 
 @asks(

@@ -382,6 +382,11 @@ def _sentences(data: xr.Dataset, short: list[str]) -> Iterator[str]:
         )
 
 
+def tables(data: xr.Dataset) -> list[Table]:
+    """The pairs of losses, and where queries are listed, those on which the losses disagree most."""
+    return list(filter(None, (table(data), disagreeing(data))))
+
+
 def disagreeing(data: xr.Dataset) -> Table | None:
     """Write the queries on which each other loss and the first disagree most; None where none is listed."""
     if not data.sizes.get("place"):

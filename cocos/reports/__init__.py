@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,9 +28,19 @@ def table(
     `verify` takes several Datasets. Tables of single rows take `labels`, row of a candidate -> its text, and the text
     of the `query`.
     """
-    room = __name__ if importlib.util.find_spec(f"{__name__}.{name}") else "cocos.measures"
-    module = importlib.import_module(f"{room}.{name}")
-    write = getattr(module, "table", None) or importlib.import_module("cocos.results.summaries").table
+    write = getattr(_file(name), "table", None) or importlib.import_module("cocos.results.summaries").table
     texts = {"labels": labels, "query": query}
     known = inspect.signature(write).parameters
     return write(dataset, **{key: text for key, text in texts.items() if key in known})
+
+
+def tables(name: str, dataset: "xr.Dataset") -> "list[Table]":
+    """All tables of a Dataset: those of its measure where it has several, else its `table`."""
+    several = getattr(_file(name), "tables", None)
+    return several(dataset) if several else [table(name, dataset)]
+
+
+def _file(name: str) -> ModuleType:
+    """The file with the tables of a measure: of its name here, or its own."""
+    room = __name__ if importlib.util.find_spec(f"{__name__}.{name}") else "cocos.measures"
+    return importlib.import_module(f"{room}.{name}")
