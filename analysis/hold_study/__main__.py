@@ -56,11 +56,12 @@ def again(
 @app.command()
 def page():
     """Compute the numbers from the results, and fill docs/hold_study.md from its template and them."""
-    from analysis.hold_study import findings, page
+    from analysis.hold_study import findings, page, scale_findings
     from cocos.base.errors import InputError
 
     try:
-        say(str(findings.write()))
+        for each in (findings, scale_findings):
+            say(str(each.write()))
         say(str(page.write()))
     except InputError as error:
         raise refused(error) from None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.hold_study import findings, plan, tasks
+from analysis.hold_study import findings, plan, scale_findings, scale_plan, tasks
 from analysis.study.page import markdown, render
 from cocos.checkpoints.data import emoji_captions
 
@@ -19,6 +19,9 @@ CONSTANT = f"{plan.START:g}"
 LOSSES = {"ntxent": "NT-Xent", "ce_softmax": "cross-example softmax"}
 ARMS = {"grid": "validated grid", "late": "held late", "once": "set once", "early": "held from the first step"}
 SPLITS = {"data": "", "width": "width ", "batch_size": "batch ", "loss": ""}
+HELD = ("late", "once", "early")
+SMALL = 0.01  # scores below it have one digit
+SCORES = {"cosine": "cosine", "dot": "inner product"}
 PARTS = {
     "negatives": "temperature that divides the push among the negatives",
     "weight": "temperature that sets the weight of the query",
@@ -41,6 +44,12 @@ def numbers() -> Found:
         "factorial": plan.FACTORIAL,
     }  # fmt: skip
     found["items"] = {name: _sizes(name) for name in plan.DATA}
+    found["moving"] = json.loads(scale_findings.FILE.read_text("utf-8"))
+    found["moving"]["plan"] = {
+        "grid": _listed(scale_plan.GRID), "grid_size": len(scale_plan.GRID), "seeds": len(scale_plan.SEEDS),
+        "cells": len(found["moving"]["cells"]), "batch_size": scale_plan.BATCH_SIZE,
+        "widest": max(scale_plan.GRID) / min(scale_plan.GRID),
+    }  # fmt: skip
     return found
 
 
@@ -143,6 +152,62 @@ def _crossed(found: Found) -> str:
     return markdown(head, rows)
 
 
+def _moving_cell(cell: Found) -> str:
+    """A cell of the third part in words."""
+    return f"{cell['part']}, {SCORES[cell['score']]}, {LOSSES[cell['loss']]}"
+
+
+def _moving(found: Found) -> str:
+    rows = []
+    for cell in found["moving"]["cells"].values():
+        arms = cell["arms"]
+        rows.append([
+            _moving_cell(cell),
+            f"{arms['grid']['rsum']:.1f} ({arms['grid']['start']:g})",
+            *(f"{arms[f'{value:g}']['rsum']:.1f}" for value in scale_findings.CONSTANTS),
+            *(f"{arms[kind]['rsum']:.1f}" for kind in HELD),
+        ])
+    constants = [f"constant {value:g}" for value in scale_findings.CONSTANTS]
+    return markdown(["cell", "grid (temperature)", *constants, *HELD], rows)
+
+
+def _apart(found: Found) -> str:
+    rows = [[_moving_cell(cell), *(said(cell["differences"][name]) for name in scale_findings.DIFFERENCES)]
+            for cell in found["moving"]["cells"].values()]  # fmt: skip
+    words = [" minus ".join(ARMS.get(name, f"constant {name}") for name in pair)
+             for pair in scale_findings.DIFFERENCES.values()]  # fmt: skip
+    return markdown(["cell", *words], rows)
+
+
+def _small(value: float) -> str:
+    """A score with two decimals, or one digit where that is nothing."""
+    return f"{value:.2f}" if value >= SMALL else f"{value:.1g}"
+
+
+def _scale(found: Found) -> str:
+    rows = []
+    for cell in found["moving"]["cells"].values():
+        arms = cell["arms"]
+        ends = {name: _small(arms[name]["spread"]["last"]) for name in (CONSTANT, *HELD)}
+        rows.append([
+            _moving_cell(cell),
+            _small(arms[CONSTANT]["spread"]["first"]),
+            ends[CONSTANT],
+            *(f"{ends[kind]} ({_small(arms[kind]['temperature'])})" for kind in HELD),
+            f"{arms['late']['effective']:.0f} of {cell['target']:.0f}",
+        ])
+    head = ["cell", "spread at the start", f"in the last tenth, constant {CONSTANT}"]
+    head += [f"{kind} (temperature at the end)" for kind in HELD]
+    return markdown([*head, "number at the end, late"], rows)
+
+
+def _moving_regret(found: Found) -> str:
+    cells = found["moving"]["cells"]
+    rows = [[ARMS.get(name, f"constant {name}"), f"{one['mean']:.1f}", f"{one['worst']:.1f}",
+             _moving_cell(cells[one["where"]])] for name, one in found["moving"]["regret"].items()]  # fmt: skip
+    return markdown(["choice", "mean regret", "largest", "where"], rows)
+
+
 FORMATS = {
     "difference": said,
     "p": _p,
@@ -153,11 +218,15 @@ FORMATS = {
     "plain": lambda value: f"{value:g}",
     "percent": _percent,
     "two": lambda value: f"{value:.2g}",
+    "three": lambda value: f"{value:.3f}",
     "cell": _cell,
     "either": lambda values: " or ".join(f"{value:g}" for value in sorted(set(values))),
 }
 
-TABLES = {"tests": _tests, "regret": _regret, "by": _by, "cells": _cells, "factorial": _factorial, "crossed": _crossed}
+TABLES = {
+    "tests": _tests, "regret": _regret, "by": _by, "cells": _cells, "factorial": _factorial, "crossed": _crossed,
+    "moving": _moving, "apart": _apart, "scale": _scale, "moving_regret": _moving_regret,
+}  # fmt: skip
 
 
 def write() -> Path:
