@@ -471,6 +471,30 @@ def test_queries_against_everything_on_a_disk_are_those_in_memory(tmp_path, monk
     assert "are counted against all candidates" in found.attrs["notes"]
 
 
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("queries", [30, ROWS])
+def test_queries_that_are_drawn_are_ranked_on_a_disk_as_in_memory(tmp_path, monkeypatch, name, queries):
+    made, writes = SETS[name]
+    arrays = made()
+    held, folder = single(tmp_path, arrays), writes(tmp_path / "set", arrays)
+    every, expected = measures.evaluate(held), measures.evaluate(held, queries=queries)
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
+    monkeypatch.setattr(shards, "_joined", lambda *_: pytest.fail("all rows were read at once"))
+    monkeypatch.setattr(streamed, "SECTION", 150)
+    monkeypatch.setattr(streamed, "NUMBERS_AT_ONCE", 37 * WIDTH)
+    found = measures.evaluate(cocos.open(folder), queries=queries)
+    assert found.data_vars.keys() == expected.data_vars.keys() == every.data_vars.keys() - {"PR-AUC", "NMI"}
+    for each in expected.data_vars:
+        np.testing.assert_allclose(found[each], expected[each], rtol=1e-12, err_msg=each)
+        if queries == ROWS:
+            np.testing.assert_allclose(found[each], every[each], rtol=1e-12, err_msg=each)
+    if queries < ROWS:  # a query has the rank that it has among all
+        rows, best = every["query_index"].values[0], every["best_rank"].values[0]
+        ranks = dict(zip(rows[np.isfinite(rows)], best[np.isfinite(rows)], strict=True))
+        drawn = zip(found["query_index"].values[0], found["best_rank"].values[0], strict=True)
+        assert all(ranks[row] == rank for row, rank in drawn if np.isfinite(rank))
+
+
 def test_ties_with_eps_and_with_a_margin_are_told_on_a_disk_as_in_memory(tmp_path, monkeypatch):
     """Equal rows: each of three negatives has exactly a quarter of the probability, and violates the margin by 0."""
     rows = np.tile(np.eye(4, WIDTH, dtype=np.float32), (10, 1))
@@ -494,11 +518,14 @@ def test_ties_with_eps_and_with_a_margin_are_told_on_a_disk_as_in_memory(tmp_pat
         (["--queries", "9", "--part", "1/2"], "so part does not go with it"),
         (["--queries", "9", "--loss", "ce_softmax"], "ce_softmax is not counted against candidates on a disk"),
         (["--queries", "9", "--eps", "0"], "with 0 every negative is kept"),
+        (["--queries", "9", "--metric", "dot"], "is ranked by cosines as it is read, not by dot"),
+        (["--queries", "9", "--folds", "2"], "queries 9: folds, distractors and ensembles rank all queries"),
     ],
 )
 def test_queries_that_cannot_be_asked_are_refused_in_one_sentence(tmp_path, monkeypatch, given, said):
     monkeypatch.setattr(shards, "MIN_MAPPED", 1)
-    done = CliRunner().invoke(app, ["count", str(write(tmp_path / "set", sides(), [123])), *given])
+    command = "evaluate" if {"--metric", "--folds"} & {*given} else "count"
+    done = CliRunner().invoke(app, [command, str(write(tmp_path / "set", sides(), [123])), *given])
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr and done.stderr.count("\n") == 1
 

@@ -405,7 +405,7 @@ def evaluate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     own = {name: getattr(given, name) for name in ("prior", "miss_cost", "false_accept_cost", "resamples")}
     own = {name: value for name, value in own.items() if value is not None}
     verifying = given.verification or given.trials is not None
-    for name in ("k", "folds", "distractors", "ensemble") if verifying else own:
+    for name in ("k", "folds", "distractors", "ensemble", "queries") if verifying else own:
         if name in typed.get():
             words = "does not go with --verification" if verifying else "belongs to --verification"
             raise InputError(f"--{name.replace('_', '-')} {words}")

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,9 +27,10 @@ from cocos.embeddings.similarities import length, unit
 from cocos.embeddings.stored import Stored
 from cocos.engine import bounds, devices, readers
 from cocos.engine.readers.hinge import HingeReader
+from cocos.engine.readers.ranks import PositiveRanks
 from cocos.engine.readers.softmax import SoftmaxReader
 
-__all__ = ["Asking", "against_all", "drawn_queries", "refuse_unstreamed"]
+__all__ = ["Asking", "against_all", "drawn_queries", "ranks", "refuse_unstreamed"]
 
 # Metrics whose float64 product is exact enough for every decision; a distance of near rows is not.
 STREAMED_METRICS = ("cosine", "cosine_dot", "dot")
@@ -353,15 +355,15 @@ class _Softmax:
         return found | statistics.how_spread(top, *spread)
 
 
-class _Hinge:
-    """Counts candidates above the levels of the positives."""
+class _Levels:
+    """Counts negatives above the scores of the positives of a query, less a margin, and within rounding of them."""
 
-    def __init__(self, asking: Asking, loss: Any, reader: HingeReader, eps: float):
-        self.asking, self.reader = asking, reader
-        order = asking.score.argsort(stable=True)
-        order = order[asking.query[order].argsort(stable=True)]
-        level, _ = asking.slots(asking.score[order], asking.query[order], asking.number, torch.inf)
-        self.levels, self.tie = level - loss.margin, bounds.ties(asking.rows.shape[1], 1.0)
+    def __init__(self, asking: Asking, margin: float, done: Callable[[StreamedSums], Any]):
+        self.asking, self.done, score = asking, done, asking.score
+        order = score.argsort(stable=True)
+        self.order = order[asking.query[order].argsort(stable=True)]
+        level, self.there = asking.slots(score[self.order], asking.query[self.order], asking.number, torch.inf)
+        self.levels, self.tie = level - margin, bounds.ties(asking.rows.shape[1], 1.0)
 
     def begin(self) -> StreamedSums:
         """No candidate."""
@@ -388,12 +390,30 @@ class _Hinge:
         whole.above += other.above
         whole.ties += other.ties
 
-    def done(self, whole: StreamedSums) -> dict[str, Tensor]:
-        """Statistics of every query."""
-        side = SimpleNamespace(unsorted=lambda values: values)
-        view: Any = SimpleNamespace(negatives=lambda _: whole.negatives, sides=[side])
-        counts: Any = SimpleNamespace(above=[whole.above], ties=[whole.ties])
-        return self.reader._result(view, counts, 0)
+
+def _of_hinge(reader: HingeReader, whole: StreamedSums) -> dict[str, Tensor]:
+    """Statistics of every query of a hinge."""
+    side = SimpleNamespace(unsorted=lambda values: values)
+    view: Any = SimpleNamespace(negatives=lambda _: whole.negatives, sides=[side])
+    counts: Any = SimpleNamespace(above=[whole.above], ties=[whole.ties])
+    return reader._result(view, counts, 0)
+
+
+def ranks(asking: Asking, report: Callable[[int, int], None] | None = None) -> PositiveRanks:
+    """Rank the positives of some queries among all candidates, by cosines.
+
+    Args:
+        asking: the queries.
+        report: called with candidates done, and in all.
+    """
+    how = _Levels(asking, 0.0, lambda whole: whole)
+    whole = _summed(asking, how, report)
+    assert whole.above is not None
+    assert whole.ties is not None
+    order, there = how.order, how.there
+    return PositiveRanks(
+        asking.query[order], asking.row[order], whole.above[there], whole.ties[there], asking.score[order]
+    )
 
 
 def against_all(
@@ -409,7 +429,15 @@ def against_all(
     """
     loss = losses.traits(loss).counted_as or loss
     reader = readers.of(loss, eps, relative=True)
-    how: Any = (_Softmax if isinstance(reader, SoftmaxReader) else _Hinge)(asking, loss, reader, eps)
+    if isinstance(reader, SoftmaxReader):
+        found = _summed(asking, _Softmax(asking, loss, reader, eps), report)
+    else:
+        found = _summed(asking, _Levels(asking, losses.parameters(loss)["margin"], partial(_of_hinge, reader)), report)
+    return found | {"pulled_negatives": torch.zeros_like(found["contributing"])}
+
+
+def _summed(asking: Asking, how: Any, report: Callable[[int, int], None] | None) -> Any:
+    """What all candidates are to the queries, section by section."""
     number = asking.stored.sides[1 - asking.side].shape[0]
     sections = [slice(start, min(start + SECTION, number)) for start in range(0, number, SECTION)]
     mine, share = [], processes.mine(sections)
@@ -421,8 +449,7 @@ def against_all(
         first, *others = processes.collect(mine)
         for each in others:
             how.join(first, each)
-        found: dict[str, Tensor] = how.done(first)
-    return found | {"pulled_negatives": torch.zeros_like(found["contributing"])}
+        return how.done(first)
 
 
 def _section(asking: Asking, how: Any, section: slice) -> StreamedSums:

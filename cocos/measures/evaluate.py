@@ -22,9 +22,9 @@ from cocos.embeddings import Embeddings, batches, scores
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scored import NO_BATCHES, Scores
 from cocos.embeddings.tokens import SCORED, Tokens
-from cocos.engine import rankings, readers, retrieval
+from cocos.engine import rankings, readers, retrieval, streamed
 from cocos.engine.prepared import embedded
-from cocos.engine.queries import with_positives
+from cocos.engine.queries import NO_POSITIVE, with_positives
 from cocos.engine.sampling import Progress, tracked
 from cocos.measures.dtp import dtp
 from cocos.results import phrases
@@ -318,6 +318,7 @@ def evaluate(
     folds: Annotated[int, whole(1)] = 1,
     distractors: Embeddings | Checkpoint | None = None,
     ensemble: Sequence[Embeddings | Checkpoint] = (),
+    queries: Annotated[int, whole(1)] | None = None,
     seed: int = 0,
     split: str | None = None,
     device: str | None = None,
@@ -341,7 +342,9 @@ def evaluate(
         distractors: its candidates (its samples, where they ask class proxies) become candidates that match no query.
         ensemble: other models of the same set. Their embeddings are concatenated to those of `embeddings`, and the
             metrics of each member alone stand beside (DeMoor & Prevost 2024, appendix D: "Ensemble" and "Aggregate").
-        seed: of the k-means behind NMI.
+        queries: rank the candidates of this many queries of each direction, drawn by the seed; None: of all. Those of a
+            large set in shards are read from the disk some at a time. PR-AUC and NMI, which are of all, are left out.
+        seed: of the k-means behind NMI, and of the queries that are drawn.
         split: of the checkpoint's data; None: test, val, dev or train, the first one that it has.
         device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
         progress: called with what is done (`encoding`, `ranking`, `clustering`); gives a function of (done, in all).
@@ -369,6 +372,10 @@ def evaluate(
     asked = metric
     metric, trained_with, chosen = ranked_by(checkpoint, loss, metric)
     options: dict[str, Any] = {"metric": metric, "ks": ks, "folds": folds, "seed": seed, "split": split}
+    if queries is not None:
+        if folds > 1 or distractors is not None or ensemble:
+            raise InputError(f"queries {queries}: folds, distractors and ensembles rank all queries")
+        return _of_some(embeddings, queries, options, trained_with, chosen, device, progress)
     several = [embeddings, *ensemble] if ensemble else []
     alone = [evaluate(each, **options, device=device, progress=progress) for each in several]
     embeddings = embedded(embeddings, split_of(embeddings, split), device, progress, scored=True)
@@ -492,6 +499,80 @@ def _of_scores(scores: Scores | Tokens, ks: tuple[int, ...], where: dict) -> xr.
         **where,
     }
     return results.labelled(variables | coordinates | {"fold": ("fold", [0])}, results.versions() | attrs)
+
+
+def _of_some(
+    source: Embeddings | Scores | Tokens | Checkpoint,
+    queries: int,
+    options: dict[str, Any],
+    trained_with: str,
+    notes: list[str],
+    device: str | None,
+    progress: Progress | None,
+) -> xr.Dataset:
+    """Metrics of some queries of each direction against all candidates."""
+    metric, ks, seed, split = (options[name] for name in ("metric", "ks", "seed", "split"))
+    checkpoint = source if isinstance(source, Checkpoint) else None
+    disk = checkpoint and checkpoint.on_disk
+    if disk and metric != "cosine":
+        raise InputError(f"queries {queries}: {disk.name} is ranked by cosines as it is read, not by {metric}")
+    rows = disk.numbered if disk else embedded(source, split_of(source, split), device, progress).without_queue()
+    if disk is None:
+        scores.check(rows, metric, checkpoint and checkpoint.path)
+    found: dict[str, dict[str, float]] = {}
+    own: dict[str, list[np.ndarray]] = {name: [] for name in RANK_LABELS}
+    for k, name in enumerate(rows.directions):
+        side = (rows.flip() if k else rows).single(name)
+        index = drawn = streamed.drawn_queries(len(side.query), queries, seed)
+        report = progress and progress(f"ranking {name}")
+        if disk:
+            ranked = streamed.ranks(streamed.Asking.of(disk, k, index, metric), report)
+        else:
+            everything = torch.arange(len(side.candidate))
+            index = with_positives(side, index)
+            if not len(index):
+                raise InputError(NO_POSITIVE)
+            view = engine.view(side, Batch(index, everything, paired=False).to(side.query.device), metric=metric)
+            ((ranked,),) = engine.run(view, [readers.Ranks()], progress=report)
+        made = retrieval.metrics(ranked, ks)
+        asking, groups = len(ranked.query.unique()), side.groups
+        found[name] = {"queries": asking, "candidates": len(side.candidate), **made, "left_out": len(drawn) - asking}
+        found[name]["unmatched"] = int((groups.queries[groups.candidate] == 0).sum())
+        best = torch.full((len(side.query),), torch.nan, dtype=torch.float64)
+        best[index] = retrieval.best_ranks(len(index), torch.arange(len(index)), ranked)
+        own["best_rank"].append(best[drawn].numpy())
+        own["query_index"].append(drawn.double().numpy())
+        own["query_group"].append(side.groups.query[drawn].double().numpy())
+    width = max(map(len, own["query_index"]))
+    filled = {
+        name: np.stack([np.pad(one, (0, width - len(one)), constant_values=np.nan) for one in each])
+        for name, each in own.items()
+    }
+    dims = ("distractors", "direction", "fold")
+    numbers = {name: [one[name] for one in found.values()] for name in next(iter(found.values()))}
+    left = {name: numbers.pop(name) for name in ("left_out", "unmatched")}
+    variables = {name: (dims, [[[one] for one in each]], *retrieval.label(name)) for name, each in numbers.items()}
+    variables |= {name: ("direction", each, *retrieval.label(name)) for name, each in left.items()}
+    variables |= {name: (("direction", "query"), each, *RANK_LABELS[name]) for name, each in filled.items()}
+    variables |= {"distractors": ("distractors", ["without"]), "direction": ("direction", list(found))}
+    if len(found) == 2:
+        variables["rsum"] = (("distractors", "fold"), [[retrieval.rsum(*found.values())]], *retrieval.label("rsum"))
+    where, more = origin(checkpoint, split)
+    asked = f"{queries:,} queries of each direction are drawn, and ranked among all candidates"
+    attrs = {
+        "title": "Retrieval metrics",
+        "metric": metric,
+        "k": ",".join(map(str, ks)),
+        "folds": 1,
+        "ties": retrieval.TIES,
+        "seed": seed,
+        "device": rows.query.device.type,
+        **findings.attributes([*rows.notes, *more, *notes, asked]),
+        "health": json.dumps(health.report({}, {})),
+        **({"trained_with": trained_with} if trained_with else {}),
+        **where,
+    }
+    return results.labelled(variables | {"fold": ("fold", [0])}, results.versions() | attrs)
 
 
 def _of_proxies(embeddings: Embeddings, records: dict, singles: dict, ks: tuple[int, ...]) -> dict:
