@@ -31,13 +31,18 @@ def test_sums_are_those_of_pytorch(shape, unit, monkeypatch):
     seen = Seen("q2c", *made, unit=None if unit is None else torch.tensor(unit))
     stack = readings._Stack([seen])
     assert weighing.readable(*made)
-    found = readings._sums(stack, 0.01)
+    visit = readings._visited(seen, 0.01)
+    found = readings._sums(stack, 0.01, [visit])
     monkeypatch.setattr(weighing, "readable", lambda *_: False)
     right = readings._sums(stack, 0.01)
     assert found.keys() == right.keys() and len(found) == (11 if unit is None else 15)
     for name, value in right.items():
-        assert float(found[name]) == pytest.approx(float(value), rel=2e-5, abs=2e-6), name
-    parts, push = weighing.sums(made, unit or 1.0, 0.01)[1], (made[1] * made[3]).relu()
+        assert found[name][0] == pytest.approx(float(value), rel=2e-5, abs=2e-6), name
+    assert visit.values["score_negative"] == pytest.approx(float((made[0] * made[3]).sum()), rel=1e-5, abs=1e-5)
+    ranks, by_torch = readings._ranks(seen, visit), readings._ranks(seen)
+    for name, value in by_torch.items():
+        assert torch.equal(ranks[name], value) or (value.isnan() and ranks[name].isnan()), name
+    parts, push = visit.parts, (made[1] * made[3]).relu()
     part = push / push.sum(dim=1, keepdim=True).clamp(min=1e-30)
     assert torch.allclose(parts, part.sum(dim=0), atol=1e-6)
 
@@ -68,7 +73,7 @@ def test_numbers_that_are_not_finite_are_seen():
     for place in (0, 1):
         made = [each.clone() for each in arrays(9, 40)]
         made[place][4, 39] = math.nan
-        found, _ = weighing.sums(tuple(made), 1.0, 0.01)
+        found = weighing.sums(tuple(made), made[2].int().argmax(dim=1), 1.0, 0.01).values
         assert math.isnan(found["sum"]) and math.isnan(found["effective"]) == (place == 1)
 
 
@@ -77,3 +82,30 @@ def test_what_the_kernel_cannot_read_is_left_to_pytorch():
     assert not weighing.readable(made[0].double(), *made[1:])
     assert not weighing.readable(made[0].T, *(each.T.contiguous() for each in made[1:]))
     assert not weighing.readable(made[0][:4], *made[1:])
+
+
+@pytest.mark.parametrize("unit", [1e-30, 0.3, 7.0, 1e10, math.inf])
+@pytest.mark.parametrize("eps", [0.0, 0.01, 0.3])
+def test_shares_are_compared_as_float32_divides_them(unit, eps):
+    generator = torch.Generator().manual_seed(1)
+    near = torch.tensor(eps) * unit * (1 + 1e-7 * torch.randn(4, 100, generator=generator))
+    weight = torch.where(torch.rand(4, 100, generator=generator) < 0.9, near, 0.0).nan_to_num(1.0)
+    negative = torch.ones(4, 100, dtype=torch.bool)
+    made = weighing.sums((weight, weight, ~negative, negative), torch.zeros(4, dtype=torch.long), unit, eps)
+    share = weight.abs() / torch.tensor(unit)
+    assert made.values["contributing"] == int((share > torch.tensor(eps)).sum())
+    assert made.values["idle"] == int((~(share > torch.tensor(eps)).any(dim=1)).sum())
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (17, 16), (5, 33)])
+def test_margins_are_those_of_pytorch(shape):
+    generator = torch.Generator().manual_seed(3)
+    score = torch.randn(*shape, generator=generator)
+    first = torch.arange(shape[0]) % shape[1]
+    apart = (score - score.gather(1, first[:, None])).double() * 0.5
+    apart[apart.abs() <= 0.05] = 0
+    mass = (apart * 3).softmax(dim=1)
+    mean = (mass * apart).sum(dim=1)
+    variance = (mass * apart.square()).sum(dim=1) - mean.square()
+    right = [float(each.mean()) for each in (mean, variance, apart.mean(dim=1))] + [float(apart.max())]
+    assert weighing.Margins(score, first, 0.5, 0.05).bent(3.0) == pytest.approx(right, rel=1e-5, abs=1e-6)

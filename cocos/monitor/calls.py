@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from cocos import losses, results
 from cocos.base.errors import InputError
@@ -23,6 +24,8 @@ NOT_INPUTS = ("mask", "type", "position", "label", "target", "offset", "index", 
 SIDES = 2
 # Number of values of a row from which on some of them, evenly apart, are looked at first.
 MANY_VALUES = 4096
+# What is known of a mask of positives, as long as there is one.
+_FIRST_POSITIVES = WeakIdKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +60,26 @@ class Seen:
     notes: tuple[str, ...] = ()  # remarks for the user, one sentence each
     plain: bool = False  # the weights are those of a softmax with one positive of each query
     whole: bool = False  # every pair is in one of the masks; False: unknown
+
+
+@dataclass(frozen=True, eq=False)
+class FirstPositives:
+    """The first positives of the queries of a mask."""
+
+    places: Tensor  # (Q,) their columns
+    known: Tensor  # (Q,) bool, whether a query has any
+    ordered: bool  # every candidate is that of its own row; found out on a CPU alone
+
+
+def first_positives(positive: Tensor) -> FirstPositives:
+    """Find the first positives of a mask, (Q, C); those of the mask of the last call are known."""
+    if (found := _FIRST_POSITIVES.get(positive)) is None:
+        known, places = positive.view(torch.uint8).max(dim=1)
+        square = len(positive) == positive.shape[1] and positive.device.type == "cpu"
+        ordered = square and torch.equal(places, torch.arange(len(places)))
+        _FIRST_POSITIVES[positive] = found = FirstPositives(places, known > 0, ordered)
+    first: FirstPositives = found
+    return first
 
 
 def _tensor(name: str, value: Any) -> Tensor:

@@ -30,7 +30,7 @@ PAIR_ROUNDING = 1e-4
 # Results of comparisons of rows while a call is read; None: they are not kept.
 _COMPARISONS: ContextVar[dict[Any, Any] | None] = ContextVar("_COMPARISONS", default=None)
 # Maximum number of pairs of a mask that is kept for the next call, and of shapes of which one is.
-REMEMBERED_PAIRS, REMEMBERED_SHAPES = 2**16, 8
+REMEMBERED_PAIRS, REMEMBERED_SHAPES = 2**20, 8
 # Part of the pull that must lie on the positives of a layout.
 MOST_PULL = 0.5
 LENGTHS = "the groups are not used: their lengths are not those of the queries and candidates"
@@ -110,7 +110,9 @@ def _piece(product: Product, flow: Flow, upstream: Tensor | None) -> Piece:
     """Make a piece of one direction of a product."""
     gradient, scores, weights = flow.gradient(), product.scores if product.sign > 0 else -product.scores, None
     if gradient is not None and upstream is not None:
-        weights = gradient.to(torch.promote_types(gradient.dtype, torch.float32)) * (product.sign / upstream)
+        weights = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+        if not _is_on_host(upstream, product.sign):
+            weights = weights * (product.sign / upstream)
     scores = scores.T if flow.transposed else scores
     if scores.numel() <= COPIED_SCORES:  # in the order of their queries all that follows is faster
         scores, weights = scores.contiguous(), None if weights is None else weights.contiguous()
@@ -130,6 +132,11 @@ def _piece(product: Product, flow: Flow, upstream: Tensor | None) -> Piece:
         own_columns=product.own_columns,
         no_gradient=names.get(product.no_gradient, ""),
     )
+
+
+def _is_on_host(number: Tensor, value: float) -> bool:
+    """Whether a number on the host has this value; one on a device is not asked, since that waits for it."""
+    return number.device.type == "cpu" and float(number) == value
 
 
 def _summed(found: list[Piece]) -> list[Piece]:
@@ -788,6 +795,7 @@ def _seen(
         offsets=(offset, *starts),
     )
     factor, stretch = _scale(piece) if scale is None else scale
+    sign = None if piece.upstream is None else piece.upstream.sign()
     sources = None if local is not None else sources_of(piece, layout.positive)
     if sources is not None:
         columns, rows = sources == SOURCES.index("candidate-query"), torch.arange(len(sources), device=sources.device)
@@ -797,7 +805,7 @@ def _seen(
     return Seen(
         name or ("s2p" if piece.of_classes else "s2s" if at is not None else "q2c"),
         piece.scores,
-        weights if piece.upstream is None else weights * piece.upstream.sign().to(weights.dtype),
+        weights if sign is None or _is_on_host(sign, 1.0) else weights * sign.to(weights.dtype),
         layout.positive,
         layout.negative,
         query=piece.query if width else None,

@@ -5,14 +5,14 @@ A mask is multiplied rather than selected by: on a CPU that takes a tenth of the
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from cocos.counting import statistics
 from cocos.embeddings.scores import Pairs
@@ -20,7 +20,7 @@ from cocos.embeddings.sources import OTHERS_HARD
 from cocos.engine import weighing
 from cocos.losses.external import units
 from cocos.monitor import settled_scale
-from cocos.monitor.calls import Named, Seen, equal_rows
+from cocos.monitor.calls import Named, Seen, equal_rows, first_positives
 from cocos.monitor.directions import unit_rows
 from cocos.results.records import (
     AGE_STEPS,
@@ -68,9 +68,8 @@ OF_A_UNIT = ("idle", "weight_positive", "weight_negative", "contributing")
 # The matrices of a direction.
 MATRICES = ("scores", "weights", "positive", "negative")
 
-Numbers = dict[str, Tensor]
-# What is known of a mask of positives, as long as there is one.
-_FIRST_POSITIVES = WeakIdKeyDictionary()
+# Numbers by name: tensors on the device, or what the kernel has found.
+Numbers = dict[str, Any]
 
 
 class _Stack:
@@ -78,10 +77,30 @@ class _Stack:
 
     def __init__(self, seen: Sequence[Seen]):
         self.seen, self.first = seen, seen[0]
-        self.scores, self.weights, self.positive, self.negative = (  # (1, Q, C) where all have the same mask
-            values[0][None] if all(each is values[0] for each in values) else torch.stack(values)
-            for values in ([getattr(each, name) for each in seen] for name in MATRICES)
-        )
+
+    @cached_property
+    def scores(self) -> Tensor:
+        """(N, Q, C)."""
+        return self._stacked("scores")
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """(N, Q, C)."""
+        return self._stacked("weights")
+
+    @cached_property
+    def positive(self) -> Tensor:
+        """(N, Q, C), or (1, Q, C) where all have the same mask."""
+        return self._stacked("positive")
+
+    @cached_property
+    def negative(self) -> Tensor:
+        """Likewise."""
+        return self._stacked("negative")
+
+    def _stacked(self, name: str) -> Tensor:
+        values = [getattr(each, name) for each in self.seen]
+        return values[0][None] if all(each is values[0] for each in values) else torch.stack(values)
 
 
 def _grouped(seen: Sequence[Seen]) -> list[list[Seen]]:
@@ -204,12 +223,12 @@ def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
     """
     if all(weighing.readable(*_arrays(each)) for each in stack.seen):
         forms = [weighing.form(_arrays(each), factor) for each in stack.seen]
-        one = stack.scores.new_ones(())
+        known = [max(form.error / (form.size or math.nan), form.missing) <= units.CLOSE_SHARES for form in forms]
         return [
-            replace(each, unit=one * (form.total / form.size), share="probability", plain=True, whole=form.out == 0)
-            if max(form.error / (form.size or math.nan), form.missing) <= units.CLOSE_SHARES
+            replace(each, unit=torch.tensor(form.total / form.size), share="probability", plain=True, whole=whole)
+            if close
             else each
-            for each, form in zip(stack.seen, forms, strict=True)
+            for each, form, close, whole in zip(stack.seen, forms, known, [not form.out for form in forms], strict=True)
         ]
     if _precise(stack.weights[:, :1]).dtype != stack.scores.dtype:
         return stack.seen
@@ -263,11 +282,13 @@ def _transferred(
     Numbers that are not finite are left out.
     """
     first, stacks = seen[0], [_Stack(each) for each in _grouped(seen)]
+    visits = {each: found for each in seen if (found := _visited(each, eps)) is not None}
     more: Numbers = {} if first.value is None else {"value": first.value.reshape(())}
-    more |= _ranks(first)
+    more |= _ranks(first, visits.get(first))
     if first.query is not None and first.candidate is not None:
-        more |= geometry(_without_further_columns(first), generator, ranked=ranked)
-    sums = [_sums(each, eps) for each in stacks]
+        cut = _without_further_columns(first)
+        more |= geometry(cut, generator, ranked=ranked, visit=visits.get(cut))
+    sums = [_sums(each, eps, [visits[one] for one in each.seen if one in visits]) for each in stacks]
     values = iter(_to_host([value for each in (more, *sums) for value in each.values()]))
     found = {name: next(values)[0] for name in more}
     of_stacks = [{name: next(values) for name in each} for each in sums]
@@ -284,13 +305,16 @@ def _transferred(
     return _finite(found), [_finite(each) for each in made], finite
 
 
-def _to_host(values: Sequence[Tensor]) -> list[list[float]]:
-    """Copy numbers to the host in one transfer."""
-    if values[0].device.type == "cpu":
-        return [value.tolist() if value.ndim else [value.item()] for value in values]
-    one = torch.zeros((1,), dtype=torch.float64, device=values[0].device)  # whose dtype all get: that of whole numbers
-    read = iter(torch.cat([one, *(value.reshape(-1) for value in values)]).tolist()[1:])
-    return [[*islice(read, value.numel())] for value in values]
+def _to_host(values: Sequence[Tensor | list[float]]) -> list[list[float]]:
+    """Copy numbers to the host in one transfer; those of the kernel are there."""
+    if any(isinstance(value, list) or value.device.type == "cpu" for value in values):
+        return [value if isinstance(value, list) else value.reshape(-1).tolist() for value in values]
+    one = torch.zeros(
+        (1,), dtype=torch.float64, device=cast(Tensor, values[0]).device
+    )  # whose dtype all get: that of whole numbers
+    given = [value for value in values if isinstance(value, Tensor)]
+    read = iter(torch.cat([one, *(value.reshape(-1) for value in given)]).tolist()[1:])
+    return [[*islice(read, value.numel())] for value in given]
 
 
 def _finite(numbers: dict[str, float]) -> dict[str, float]:
@@ -299,33 +323,16 @@ def _finite(numbers: dict[str, float]) -> dict[str, float]:
     return {name: int(value) if value == int(value) and abs(value) < 2**53 else value for name, value in finite.items()}
 
 
-@dataclass(frozen=True, eq=False)
-class _FirstPositives:
-    """The first positives of the queries of a mask."""
-
-    places: Tensor  # (Q,) their columns
-    known: Tensor  # (Q,) bool, whether a query has any
-    ordered: bool  # every candidate is that of its own row; found out on a CPU alone
-
-
-def _first_positives(positive: Tensor) -> _FirstPositives:
-    """Find the first positives of a mask, (Q, C); those of the mask of the last call are known."""
-    if (found := _FIRST_POSITIVES.get(positive)) is None:
-        known, places = positive.view(torch.uint8).max(dim=1)
-        square = len(positive) == positive.shape[1] and positive.device.type == "cpu"
-        ordered = square and torch.equal(places, torch.arange(len(places)))
-        _FIRST_POSITIVES[positive] = found = _FirstPositives(places, known > 0, ordered)
-    first: _FirstPositives = found
-    return first
-
-
-def _ranks(seen: Seen) -> Numbers:
+def _ranks(seen: Seen, visit: weighing.Sums | None = None) -> Numbers:
     """Measure which part of a query's negatives scores above its first positive; ties count half, () each."""
-    first = _first_positives(seen.positive)
-    above = (seen.scores - seen.scores.gather(1, first.places[:, None])).sign_()
-    negative = _as_factors(seen.negative, above)
-    number = negative.sum(dim=1)
-    part = 0.5 + 0.5 * (above * negative).sum(dim=1) / number
+    first = first_positives(seen.positive)
+    if visit is None:
+        above = (seen.scores - seen.scores.gather(1, first.places[:, None])).sign_()
+        negative = _as_factors(seen.negative, above)
+        ahead, number = (above * negative).sum(dim=1), negative.sum(dim=1)
+    else:
+        ahead, number = visit.ahead, visit.number
+    part = 0.5 + 0.5 * ahead / number
     known = first.known & (number > 0)
     found = torch.stack([part, part < AHEAD, part > BEHIND, part > FAR_BEHIND])
     values = torch.where(known, found, 0).sum(dim=1) / known.sum()
@@ -365,12 +372,32 @@ def _sum_of_each(values: Tensor) -> Tensor:
     return values.flatten(start_dim=1).sum(dim=1)
 
 
-def _sums(stack: _Stack, eps: float) -> Numbers:
-    """Sums over the queries of some directions, (N,) each, and the largest share of one candidate of each."""
+def _visited(seen: Seen, eps: float) -> weighing.Sums | None:
+    """Visit each row by the kernel; None where it cannot read them, or something else is asked."""
+    one_unit = seen.unit is None or seen.unit.ndim == 0
+    if seen.local is not None or not one_unit or not weighing.readable(*_arrays(seen)):
+        return None
+    unit = 1.0 if seen.unit is None else float(seen.unit)
+    return weighing.sums(_arrays(seen), first_positives(seen.positive).places, unit or 1.0, eps)
+
+
+def _sums(stack: _Stack, eps: float, visits: Sequence[weighing.Sums] = ()) -> Numbers:
+    """Sums over the queries of some directions, (N,) each, and the largest share of one candidate of each.
+
+    Args:
+        stack: the directions.
+        eps: smallest share that contributes.
+        visits: of each direction by the kernel; where one is missing PyTorch reads them all.
+    """
     first = stack.first
-    if first.local is None and (first.unit is None or first.unit.ndim == 0):
-        if all(weighing.readable(*_arrays(each)) for each in stack.seen):
-            return _sums_of_kernel(stack, eps)
+    if len(visits) == len(stack.seen):
+        left_out = {"score_negative", *(OF_A_UNIT if first.unit is None else ())}
+        made: Numbers = {
+            name: [each.values[name] for each in visits] for name in weighing.RESULTS if name not in left_out
+        }
+        made["hub_share"] = [float(each.parts.amax()) for each in visits]
+        made |= {} if first.ages is None else _by_age(first)
+        return made if first.sources is None else made | _by_source(first)
     blocks = [_of_rows(stack, rows, eps) for rows in _blocks(stack)]
     sums = blocks[0][0]
     for more, _ in blocks[1:]:
@@ -386,19 +413,6 @@ def _sums(stack: _Stack, eps: float) -> Numbers:
         }
     sums |= {} if first.ages is None else _by_age(first)
     return sums if first.sources is None else sums | _by_source(first)
-
-
-def _sums_of_kernel(stack: _Stack, eps: float) -> Numbers:
-    """Sums over the queries of some directions, (N,) each, in one visit of each row."""
-    found, first = [], stack.first
-    for each in stack.seen:
-        unit = None if each.unit is None else float(each.unit)
-        sums, parts = weighing.sums(_arrays(each), unit or 1.0, eps)
-        kept = {name: value for name, value in sums.items() if unit is not None or name not in OF_A_UNIT}
-        found.append(kept | {"hub_share": float(parts.amax())})
-    made = {name: torch.tensor([each[name] for each in found], dtype=torch.float64) for name in found[0]}
-    made |= {} if first.ages is None else _by_age(first)
-    return made if first.sources is None else made | _by_source(first)
 
 
 def _means(seen: Seen, sums: dict[str, float]) -> dict[str, float]:
@@ -497,16 +511,20 @@ def _sample(rows: Tensor, generator: torch.Generator, most: int = SAMPLED_ROWS) 
     return torch.randperm(len(rows), generator=generator)[:most].to(rows.device)
 
 
-def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True) -> Numbers:
+def geometry(
+    seen: Seen, generator: torch.Generator, *, ranked: bool = True, visit: weighing.Sums | None = None
+) -> Numbers:
     """Where the rows lie on the unit sphere, () each.
 
     Alignment takes one positive of each query; uniformity, similarity, rank and near duplicates are of a sample of
-    the candidates, and the similarity of negatives and the reduction of a sample of the queries, drawn anew each time.
+    the candidates, drawn anew each time. The similarity of negatives and the reduction are of all queries of a softmax
+    of cosines, and else of a sample.
 
     Args:
         seen: a direction with its rows.
         generator: of the samples, on the CPU.
         ranked: with the effective rank.
+        visit: of its rows by the kernel; None: there was none.
 
     Source: alignment and uniformity of Wang & Isola 2020, arXiv:2005.10242, with α = 2 and t = 2; effective rank of
     Roy & Vetterli 2007, EUSIPCO, of the deviations from the mean, as in `cocos.health`.
@@ -515,7 +533,7 @@ def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True) -> 
     some = _sample(candidate, generator)
     found, closest = _of_candidates(candidate[some], len(candidate))
     found |= {"rank": effective_rank(candidate[some])} if ranked and found else {}
-    first, whole = _first_positives(seen.positive), isinstance(some, slice)
+    first, whole = first_positives(seen.positive), isinstance(some, slice)
     nearest, shortest = torch.stack(closest).tolist()
     known = whole and nearest <= NEAR < shortest  # rows without a near one have no equal one
     found["duplicates"] = query.new_zeros(()) if known else equal_rows(seen.candidate)  # type: ignore[arg-type]
@@ -523,14 +541,9 @@ def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True) -> 
     distances = (query - matches).square().sum(dim=1)
     found["alignment"] = (distances * first.known).sum() / first.known.sum()
     place = _sample(query, generator)
-    if isinstance(place, slice) and seen.plain and seen.stretch:  # the scores are cosines times a factor
-        cosines = seen.scores / seen.stretch
-    else:
-        cosines = query[place] @ candidate.T
-    negative = _as_factors(seen.negative[place], cosines)
     if seen.direction not in OF_CLASSES and len(query) > 1:
-        matches = matches[place]
-        found["agreement"] = _agreement(query[place][:RELATED_ROWS], matches[:RELATED_ROWS])
+        matches, asking = matches[place], query[place]
+        found["agreement"] = _agreement(asking[:RELATED_ROWS], matches[:RELATED_ROWS])
         # Each row is a match once where they are in order, so that one without a near one is none.
         if not seen.own_candidates:
             none = whole and first.ordered and nearest <= COPY
@@ -538,7 +551,21 @@ def geometry(seen: Seen, generator: torch.Generator, *, ranked: bool = True) -> 
     if seen.own_candidates:
         found.pop("near_duplicates", None)
         found.pop("duplicates", None)
-    found["similarity_negative"] = (cosines * negative).sum() / negative.sum()
+    return found | _of_negatives(seen, query, candidate, place, visit)
+
+
+def _of_negatives(
+    seen: Seen, query: Tensor, candidate: Tensor, place: Tensor | slice, visit: weighing.Sums | None
+) -> Numbers:
+    """Mean cosine of the negatives, and reduction, () each, given unit rows of both sides and a sample of queries."""
+    cosine = seen.stretch if seen.plain else None  # factor from cosines to the scores
+    if cosine and visit is not None:
+        values = visit.values
+        mean = values["score_negative"] / cosine / values["negatives"] if values["negatives"] else math.nan
+        return {"similarity_negative": [mean]} | _reduction_of_softmax(seen)
+    cosines = seen.scores / cosine if cosine and isinstance(place, slice) else query[place] @ candidate.T
+    negative = _as_factors(seen.negative[place], cosines)
+    found = {"similarity_negative": (cosines * negative).sum() / negative.sum()}
     return found | _reduction(seen, place, cosines, negative)
 
 
@@ -594,14 +621,20 @@ def effective_rank(rows: Tensor) -> Tensor:
     return torch.where(total > 0, torch.special.entr(values / torch.where(total > 0, total, 1)).sum().exp(), 0)
 
 
+def _reduction_of_softmax(seen: Seen) -> Numbers:
+    """The reduction by the unit of the weights, (), where they are those of a softmax; {} elsewhere."""
+    known = seen.plain and seen.unit is not None and seen.scale and seen.stretch
+    return {"reduction": seen.unit * (seen.stretch / seen.scale)} if known else {}  # type: ignore[operator]
+
+
 def _reduction(seen: Seen, place: Tensor | slice, cosines: Tensor, negative: Tensor) -> Numbers:
     """Total pull of some queries over that of their closed form, (): 1 for a sum, 1/Q for a mean.
 
     It is known for a softmax with one positive per query, and for a hinge whose negatives weigh alike. Cosines, (q, C),
     and the mask of negatives are those of the queries.
     """
-    if seen.plain and seen.unit is not None and seen.scale and seen.stretch:
-        return {"reduction": seen.unit * (seen.stretch / seen.scale)}
+    if found := _reduction_of_softmax(seen):
+        return found
     weights = _precise(seen.weights[place]).to(cosines.dtype)
     if seen.kind == "hinge":
         push = (weights * negative).relu()

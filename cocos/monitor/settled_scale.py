@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from cocos.counting.equilibrium import BEYOND_CLIP, CLIP, ROUNDINGS
-from cocos.monitor.calls import Seen
+from cocos.engine import weighing
+from cocos.monitor.calls import Seen, first_positives
 
 # Maximum number of scores of one direction that are weighed again and again: queries are drawn from more.
 SETTLED_SCORES = 2**16
@@ -68,6 +69,9 @@ def of(seen: Sequence[Seen], generator: torch.Generator, near: Place | None = No
     if not known or len(known) < len(seen) or len({each.kind for each in known}) > 1:
         return {}
     first, scale = known[0], float(known[0].scale or 0)
+    if all(each.kind == "softmax" and each.plain and each.whole for each in known):
+        if all(weighing.readable(each.scores) for each in known):
+            return _settled([_margins(each, generator) for each in known], scale, near)
     small = first.scores.numel() <= SETTLED_SCORES
     if small and all(each.plain and each.scores.shape == first.scores.shape for each in known):
         groups = [known]  # the mean over the queries of all is that over the directions
@@ -77,10 +81,50 @@ def of(seen: Sequence[Seen], generator: torch.Generator, near: Place | None = No
     return FORMS[str(known[0].kind)](samples, scale, known[0].bias, near)
 
 
+def _margins(seen: Seen, generator: torch.Generator) -> weighing.Margins:
+    """Distances of the scores from those of the positives, of all queries of a direction or a sample of them."""
+    scores, first, stretch = seen.scores, first_positives(seen.positive).places, float(seen.stretch or 1)
+    number = _sampled(*scores.shape)
+    if number < len(scores):
+        rows = torch.randperm(len(scores), generator=generator)[:number].sort().values
+        scores, first = scores[rows], first[rows]
+    return weighing.Margins(scores, first, 1 / stretch, _rounding(scores) / abs(stretch))
+
+
+def _settled(margins: Sequence[weighing.Margins], scale: float, near: Place | None) -> dict[str, float]:
+    """Slope, and equilibrium, of a softmax with one positive of each query by the kernel: see `_softmax`."""
+
+    def bend(place: Place) -> tuple[list[float], list[list[float]]]:
+        mean, variance, *_ = _mean([each.bent(place[0]) for each in margins])
+        return [mean], [[variance]]
+
+    made = [each.bent(scale) for each in margins]
+    slope, curvature, at_zero, _ = _mean(made)
+    found = {"scale_slope": slope}
+    if max(each[3] for each in made) > 0 and at_zero < 0:
+        there = _least(bend, (scale,) if near is None else near[:1], None if near else ([slope], [[curvature]]))
+        found |= {} if there is None else {"equilibrium_scale": there[0]}
+    return found
+
+
+def _mean(rows: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(each) / len(rows) for each in zip(*rows, strict=True)]
+
+
+def _sampled(queries: int, candidates: int) -> int:
+    """Number of queries of a direction that are weighed."""
+    return min(queries, max(LEAST_SAMPLE, SETTLED_SCORES // candidates))
+
+
+def _rounding(scores: Tensor) -> float:
+    """Difference of two scores that is none."""
+    return ROUNDINGS * torch.finfo(scores.dtype).eps * max(abs(float(each)) for each in scores.aminmax())
+
+
 def _sample(group: Sequence[Seen], generator: torch.Generator) -> _Sample:
     """Draw queries of a direction, or take all of several."""
     seen, (queries, candidates) = group[0], group[0].scores.shape
-    number = min(queries, max(LEAST_SAMPLE, SETTLED_SCORES // candidates))
+    number = _sampled(queries, candidates)
     parts = [[each.scores, each.positive, each.negative, each.weights] for each in group]
     part = [torch.cat(each) if len(each) > 1 else each[0].detach() for each in zip(*parts, strict=True)]
     if number < queries:
@@ -94,8 +138,7 @@ def _sample(group: Sequence[Seen], generator: torch.Generator) -> _Sample:
     if not whole:
         taking = positive | negative
         scores, weights = torch.where(taking, scores, 0), torch.where(taking, weights, 0)
-    rounding = ROUNDINGS * torch.finfo(dtype).eps * max(abs(float(each)) for each in scores.aminmax())
-    return _Sample(scores, positive, negative, weights, rounding, whole, seen.plain)
+    return _Sample(scores, positive, negative, weights, _rounding(scores), whole, seen.plain)
 
 
 def _softmax(samples: Sequence[_Sample], scale: float, _: float | None, near: Place | None) -> dict[str, float]:
@@ -140,7 +183,7 @@ def _softmax(samples: Sequence[_Sample], scale: float, _: float | None, near: Pl
 
     def bend(place: Place) -> tuple[list[float], list[list[float]]]:
         made = [_bent(_mass(apart, outside, place[0]), apart, queries) for apart, outside, queries in margins]
-        means = [sum(each) / len(made) for each in zip(*made, strict=True)]
+        means = _mean(made)
         return means[:1], [means[1:]]
 
     found = {"scale_slope": slope}
