@@ -7,6 +7,7 @@ import torch
 
 from cocos.engine import weighing
 from cocos.engine.kernel import structs
+from cocos.engine.weighing import GUESSED_FROM as GUESSED
 from cocos.monitor import readings
 from cocos.monitor.calls import Seen
 
@@ -58,22 +59,43 @@ def test_the_weights_of_a_softmax_are_recognised_and_others_are_not(out):
         negative = ~positive
     softmax = (factor * score).masked_fill(~(positive | negative), -math.inf).softmax(dim=1)
     weight = 0.125 * (softmax - positive.float())
-    form = weighing.form((score, weight, positive, negative), factor)
+    first = torch.arange(queries)
+    made = (score, weight, positive, negative)
+    read = weighing.read(made, first, 0.01, factor=factor)
+    form, again = read.form, weighing.read(made, first, 0.01, unit=read.form.unit)
+    assert read.values == again.values and again.form is None
     assert form.total / form.size == pytest.approx(0.125, rel=1e-5)
     assert form.error < 1e-5 * form.size and form.missing < 1e-5
     assert form.out == int((~(positive | negative)).sum())
     weight[20, 3] += 0.125
-    assert weighing.form((score, weight, positive, negative), factor).error > 1e-3 * form.size
+    assert weighing.read(made, first, 0.01, factor=factor).form.error > 1e-3 * form.size
     two = positive.clone()
     two[7, 9] = True
-    assert weighing.form((score, weight, two, negative & ~two), factor).missing > 0.9
+    assert weighing.read((score, weight, two, negative & ~two), first, 0.01, factor=factor).form.missing > 0.9
+
+
+def test_a_share_near_eps_is_counted_by_the_unit_of_all_queries():
+    """The first queries guess a unit that is wrong by rounding; a share between both is looked at again."""
+    queries, candidates = 40, 60
+    generator = torch.Generator().manual_seed(5)
+    score = torch.randn(queries, candidates, generator=generator)
+    positive = torch.eye(queries, candidates, dtype=torch.bool)
+    first = torch.arange(queries)
+    weight = score.softmax(dim=1) - positive.float()
+    weight[GUESSED:] *= 1 + 3e-5
+    made = (score, weight, positive, ~positive)
+    shares = (weight.abs() / weighing.read(made, first, 0.01, factor=1.0).form.unit)[~positive]
+    for eps in shares[::97].tolist():
+        read = weighing.read(made, first, eps, factor=1.0)
+        right = int(((weight.abs() / torch.tensor(read.form.unit) > torch.tensor(eps)) & ~positive).sum())
+        assert read.values["contributing"] == right and read.values["doubtful"]
 
 
 def test_numbers_that_are_not_finite_are_seen():
     for place in (0, 1):
         made = [each.clone() for each in arrays(9, 40)]
         made[place][4, 39] = math.nan
-        found = weighing.sums(tuple(made), made[2].int().argmax(dim=1), 1.0, 0.01).values
+        found = weighing.read(tuple(made), made[2].int().argmax(dim=1), 0.01).values
         assert math.isnan(found["sum"]) and math.isnan(found["effective"]) == (place == 1)
 
 
@@ -91,7 +113,7 @@ def test_shares_are_compared_as_float32_divides_them(unit, eps):
     near = torch.tensor(eps) * unit * (1 + 1e-7 * torch.randn(4, 100, generator=generator))
     weight = torch.where(torch.rand(4, 100, generator=generator) < 0.9, near, 0.0).nan_to_num(1.0)
     negative = torch.ones(4, 100, dtype=torch.bool)
-    made = weighing.sums((weight, weight, ~negative, negative), torch.zeros(4, dtype=torch.long), unit, eps)
+    made = weighing.read((weight, weight, ~negative, negative), torch.zeros(4, dtype=torch.long), eps, unit=unit)
     share = weight.abs() / torch.tensor(unit)
     assert made.values["contributing"] == int((share > torch.tensor(eps)).sum())
     assert made.values["idle"] == int((~(share > torch.tensor(eps)).any(dim=1)).sum())

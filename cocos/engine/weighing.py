@@ -13,7 +13,7 @@ from cocos.engine import devices
 from cocos.engine.fused import PAD
 from cocos.engine.kernel import structs
 
-__all__ = ["Form", "Margins", "Sums", "form", "readable", "sums"]
+__all__ = ["Form", "Margins", "Sums", "read", "readable"]
 
 # Sums over the queries, in the order of weighing.c.
 RESULTS = (
@@ -32,11 +32,15 @@ RESULTS = (
     "weight_negative",
     "contributing",
     "score_negative",
+    "doubtful",  # shares within the error of the unit from eps
 )
 # Those in units of one weight.
 IN_UNITS = ("weight_positive", "weight_negative")
 # Queries from which the unit is guessed, by which all are then compared.
 GUESSED_FROM = 16
+# Relative error of the unit of all queries, or of a guess of it by the first ones, for which shares near eps are looked
+# at once more with the right one.
+UNSURE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,11 @@ class Form:
     missing: float
     out: float
 
+    @property
+    def unit(self) -> float:
+        """Size of one weight, in float32 as a tensor has it."""
+        return float(torch.tensor(self.total / self.size)) if self.size else 1.0
+
 
 @dataclass(frozen=True, eq=False)
 class Sums:
@@ -67,12 +76,14 @@ class Sums:
         parts: of the push of each candidate, (C,).
         ahead: negatives that score above a query's first positive less those below, (Q,).
         number: negatives of each query, (Q,).
+        form: how near the weights are to a softmax; None: they were not compared.
     """
 
     values: dict[str, float]
     parts: Tensor
     ahead: Tensor
     number: Tensor
+    form: Form | None
 
 
 def readable(*arrays: Tensor) -> bool:
@@ -85,39 +96,47 @@ def readable(*arrays: Tensor) -> bool:
     return alike and first.numel() > 0 and not devices.ahead(first.device) and structs.loaded() is not None
 
 
-def _asked(arrays: tuple[Tensor, ...], **fields: float | Tensor) -> structs.Struct:
-    """Arguments of the kernel for scores, weights, positives and negatives."""
-    score, weight, positive, negative = arrays
-    queries, candidates = score.shape
-    masks = {"positive": positive.view(torch.int8), "negative": negative.view(torch.int8)}
-    made = structs.struct("weighing", score=score, weight=weight, queries=queries, candidates=candidates, **masks)
-    made.set(scratch=torch.empty(candidates + PAD), **fields)
-    return made
+def read(
+    arrays: tuple[Tensor, ...], first: Tensor, eps: float, *, unit: float | None = None, factor: float | None = None
+) -> Sums:
+    """Visit each row once.
 
-
-def form(arrays: tuple[Tensor, ...], factor: float) -> Form:
-    """Compare the weights with a softmax of the scores times a factor."""
-    unit, asked = 1.0, _asked(arrays, factor=factor)
-    for queries in (min(GUESSED_FROM, len(arrays[0])), len(arrays[0])):
-        found = torch.zeros(5, dtype=torch.float64)
-        asked.set(queries=queries, unit=unit, found=found)
-        structs.kernel().cocos_form(asked.address)
-        made = Form(*found.tolist())
-        unit = made.total / made.size if made.size else 1.0
-    return made
-
-
-def sums(arrays: tuple[Tensor, ...], first: Tensor, unit: float, eps: float) -> Sums:
-    """Sums over the queries, given the place of the first positive of each, or of any candidate without one, (Q,)."""
+    Args:
+        arrays: scores, weights, positives and negatives, (Q, C) each.
+        first: place of the first positive of each query, or of any candidate without one, (Q,).
+        eps: smallest share that contributes.
+        unit: size of one weight; None: the weights are compared with a softmax, which may tell it.
+        factor: of the scores in this softmax; None: there is none to compare with, and the unit is 1.
+    """
     queries, candidates = arrays[0].shape
-    found, part = torch.zeros(len(RESULTS), dtype=torch.float64), torch.zeros(candidates + PAD)
-    by_query = [torch.empty(queries), torch.empty(queries)]
-    asked = _asked(arrays, unit=unit, eps=eps, first=first, found=found, part=part, ahead=by_query[0])
-    asked.set(number=by_query[1])
-    structs.kernel().cocos_weighing(asked.address)
-    values = dict(zip(RESULTS, found.tolist(), strict=True))
-    values |= {name: values[name] / unit for name in IN_UNITS}
-    return Sums(values, part[:-PAD], *by_query)
+    score, weight, positive, negative = arrays
+    masks = {"positive": positive.view(torch.int8), "negative": negative.view(torch.int8)}
+    ahead, number = torch.empty(queries), torch.empty(queries)
+    compared = torch.zeros(5, dtype=torch.float64)
+    asked = structs.struct("weighing", score=score, weight=weight, first=first, candidates=candidates, **masks)
+    asked.set(scratch=torch.empty(candidates + PAD), form=compared, ahead=ahead, number=number, eps=eps)
+    asked.set(queries=queries, unit=unit or 1.0, doubt=UNSURE)
+    form = None
+    if unit is None and factor is not None:
+        asked.set(queries=min(GUESSED_FROM, queries), factor=factor)
+        structs.kernel().cocos_form(asked.address)
+        guess = Form(*compared.tolist()).unit
+        compared.zero_()
+        asked.set(queries=queries, unit=guess)
+    while True:
+        found, parts = torch.zeros(len(RESULTS), dtype=torch.float64), torch.zeros(candidates + PAD)
+        asked.set(found=found, part=parts)
+        structs.kernel().cocos_weighing(asked.address)
+        values = dict(zip(RESULTS, found.tolist(), strict=True))
+        if asked.factor:
+            form = Form(*compared.tolist())
+            unit, near = form.unit, abs(guess - form.unit) <= UNSURE / 2 * form.unit
+            asked.set(factor=0.0, unit=unit)
+            if values["doubtful"] or not near:  # of the guess: once more with the unit
+                continue
+        break
+    values |= {name: values[name] / asked.unit for name in IN_UNITS}
+    return Sums(values, parts[:-PAD], ahead, number, form)
 
 
 class Margins:

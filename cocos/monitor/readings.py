@@ -70,6 +70,8 @@ MATRICES = ("scores", "weights", "positive", "negative")
 
 # Numbers by name: tensors on the device, or what the kernel has found.
 Numbers = dict[str, Any]
+# Directions that the kernel has read.
+Visits = dict[Seen, weighing.Sums]
 
 
 class _Stack:
@@ -134,10 +136,12 @@ def of(
     Returns:
         Keys of a record, without those of the run (step, call, overhead, alarms).
     """
-    seen = _with_units(seen)
-    found, by_direction, finite = _transferred(seen, eps, generator, ranked)
+    seen, visits = _with_units(seen, eps)
+    found, by_direction, finite = _transferred(seen, eps, generator, ranked, visits)
     if not finite:  # a pair that takes no part may be masked by infinity
-        found, by_direction, finite = _transferred([_zero_outside_masks(each) for each in seen], eps, generator, ranked)
+        found, by_direction, finite = _transferred(
+            [_zero_outside_masks(each) for each in seen], eps, generator, ranked, {}
+        )
     first = seen[0]
     directions = {
         each.direction: {"queries": each.scores.shape[0], "candidates": each.scores.shape[1]} | numbers
@@ -200,20 +204,37 @@ def _factor(seen: Seen) -> float | None:
     return seen.scale / seen.stretch if seen.scale and seen.stretch else None
 
 
-def _with_units(seen: Sequence[Seen]) -> list[Seen]:
-    """Add the unit that the weights of each direction have on this batch, where they have one."""
+def _with_units(seen: Sequence[Seen], eps: float) -> tuple[Sequence[Seen], Visits]:
+    """Add the unit that the weights of each direction have on this batch, where they have one; and what was visited."""
     unknown = [each for each in seen if each.unit is None and each.origin == "backward pass"]
-    made = {each: each for each in seen}
+    made, visits = {each: each for each in seen}, Visits()
     for group in _grouped(unknown):
-        if group[0].kind == "softmax" and (factor := _factor(group[0])) is not None:
+        factor = _factor(group[0]) if group[0].kind == "softmax" else None
+        if factor is None:
+            continue
+        if all(weighing.readable(*_arrays(each)) for each in group):
+            for each in group:
+                made[each], visits[made[each]] = _of_visited_softmax(each, factor, eps)
+        else:
             made |= dict(zip(group, _of_softmax(_Stack(group), factor), strict=True))
     for each in unknown:
         if not made[each].plain and (found := units.found(
             each.scores, each.weights, each.positive, each.negative,
             kind=each.kind, factor=_factor(each), upstream=each.factor,
         )) is not None:  # fmt: skip
+            visits.pop(made[each], None)
             made[each] = replace(each, unit=found.size, share=found.share)
-    return [*made.values()]
+    return [*made.values()], visits
+
+
+def _of_visited_softmax(seen: Seen, factor: float, eps: float) -> tuple[Seen, weighing.Sums]:
+    """The same as `_of_softmax`, by a visit of the kernel that takes all sums too."""
+    visit = weighing.read(_arrays(seen), first_positives(seen.positive).places, eps, factor=factor)
+    form = cast(weighing.Form, visit.form)
+    if max(form.error / (form.size or math.nan), form.missing) <= units.CLOSE_SHARES:
+        one = torch.tensor(form.unit)
+        return replace(seen, unit=one, share="probability", plain=True, whole=not form.out), visit
+    return seen, visit
 
 
 def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
@@ -221,15 +242,6 @@ def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
 
     It is the first of the closed forms of `cocos.units.found`, in the precision of the scores.
     """
-    if all(weighing.readable(*_arrays(each)) for each in stack.seen):
-        forms = [weighing.form(_arrays(each), factor) for each in stack.seen]
-        known = [max(form.error / (form.size or math.nan), form.missing) <= units.CLOSE_SHARES for form in forms]
-        return [
-            replace(each, unit=torch.tensor(form.total / form.size), share="probability", plain=True, whole=whole)
-            if close
-            else each
-            for each, form, close, whole in zip(stack.seen, forms, known, [not form.out for form in forms], strict=True)
-        ]
     if _precise(stack.weights[:, :1]).dtype != stack.scores.dtype:
         return stack.seen
     sizes, totals, errors, missing, whole = [], [], [], [], True
@@ -275,14 +287,16 @@ def warm() -> None:
 
 
 def _transferred(
-    seen: Sequence[Seen], eps: float, generator: torch.Generator, ranked: bool
+    seen: Sequence[Seen], eps: float, generator: torch.Generator, ranked: bool, visited: Visits
 ) -> tuple[dict[str, float], list[dict[str, float]], bool]:
     """Read a record and its directions in one transfer; tell whether every score, weight and loss is finite.
+
+    What was visited by the kernel is not visited again.
 
     Numbers that are not finite are left out.
     """
     first, stacks = seen[0], [_Stack(each) for each in _grouped(seen)]
-    visits = {each: found for each in seen if (found := _visited(each, eps)) is not None}
+    visits = {each: found for each in seen if (found := _visited(each, eps, visited.get(each))) is not None}
     more: Numbers = {} if first.value is None else {"value": first.value.reshape(())}
     more |= _ranks(first, visits.get(first))
     if first.query is not None and first.candidate is not None:
@@ -372,13 +386,14 @@ def _sum_of_each(values: Tensor) -> Tensor:
     return values.flatten(start_dim=1).sum(dim=1)
 
 
-def _visited(seen: Seen, eps: float) -> weighing.Sums | None:
+def _visited(seen: Seen, eps: float, known: weighing.Sums | None = None) -> weighing.Sums | None:
     """Visit each row by the kernel; None where it cannot read them, or something else is asked."""
-    one_unit = seen.unit is None or seen.unit.ndim == 0
-    if seen.local is not None or not one_unit or not weighing.readable(*_arrays(seen)):
+    if seen.local is not None or (seen.unit is not None and seen.unit.ndim > 0):
         return None
-    unit = 1.0 if seen.unit is None else float(seen.unit)
-    return weighing.sums(_arrays(seen), first_positives(seen.positive).places, unit or 1.0, eps)
+    if known is not None or not weighing.readable(*_arrays(seen)):
+        return known
+    unit = None if seen.unit is None else float(seen.unit)
+    return weighing.read(_arrays(seen), first_positives(seen.positive).places, eps, unit=unit)
 
 
 def _sums(stack: _Stack, eps: float, visits: Sequence[weighing.Sums] = ()) -> Numbers:
@@ -391,7 +406,7 @@ def _sums(stack: _Stack, eps: float, visits: Sequence[weighing.Sums] = ()) -> Nu
     """
     first = stack.first
     if len(visits) == len(stack.seen):
-        left_out = {"score_negative", *(OF_A_UNIT if first.unit is None else ())}
+        left_out = {"score_negative", "doubtful", *(OF_A_UNIT if first.unit is None else ())}
         made: Numbers = {
             name: [each.values[name] for each in visits] for name in weighing.RESULTS if name not in left_out
         }

@@ -10,9 +10,9 @@ typedef struct { /* one direction of a batch */
     float *scratch;        /* (candidates + PAD,) */
     float *part;           /* (candidates + PAD,) added to: parts of each query's push */
     float *ahead, *number; /* (queries,) negatives above the first positive less those below; negatives */
-    double *found;         /* results, added to; the largest missing pull is a maximum */
+    double *form, *found;  /* results, added to: of the comparison, which is made unless the factor is 0; and sums */
     double factor, unit;   /* of a score in a softmax; size of one weight */
-    double eps;            /* smallest share that contributes */
+    double eps, doubt;     /* smallest share that contributes; relative error of the unit */
 } weighing;
 
 typedef struct { /* a vector of pairs, 0 beyond the end of a row */
@@ -44,40 +44,43 @@ INLINE vf logarithm(vf x) {
     return __builtin_convertvector(whole, vf) * all(0.69314718f) + 2 * t * (series * u + 1);
 }
 
-/* Compare weights with a softmax of one positive each, in units: results are the sums of |form|, of |weights| and of their
-   difference, the largest sum of a row of the form, and the number of pairs in neither mask. */
-void cocos_form(const weighing *w) {
+/* Compare the weights of a query with a softmax of one positive, in units: added to `form` are the sums of |form|, of |weights|
+   and of their difference, and the number of pairs in neither mask; the fourth is the largest sum of a row of the form. */
+static __attribute__((noinline)) void compare(const weighing *w, int64_t i) {
     const vf factor = all((float)w->factor), times = all((float)(1 / w->unit));
-    for (int64_t i = 0; i < w->queries; i++) {
-        const int64_t row = i * w->candidates;
-        vf top = all(-INFINITY), sum = all(0), form_size = all(0), size = all(0), error = all(0), balance = all(0), out = all(0);
-        for (int64_t j = 0; j < w->candidates; j += WIDE) {
-            const couples c = taken(w, row + j, w->candidates - j);
-            vi in = c.positive + c.negative > 0;
-            vf z = pick(in, c.score * factor, all(-INFINITY));
-            store(w->scratch + j, z);
-            top = larger(z, top);
-            out += 1 - one_where(in);
-        }
-        const float highest = largest(top);
-        if (!(highest > -INFINITY)) w->found[3] = INFINITY;
-        for (int64_t j = 0; j < w->candidates; j += WIDE) {
-            vf z = load(w->scratch + j), e = power(larger((z - highest) * all(1.44269504f), all(-126)));
-            e = pick(z > -INFINITY, e, all(0));
-            store(w->scratch + j, e), sum += e;
-        }
-        const vf scale = all((float)(1 / total(sum)));
-        for (int64_t j = 0; j < w->candidates; j += WIDE) {
-            const couples c = taken(w, row + j, w->candidates - j);
-            vf form = load(w->scratch + j) * scale - c.positive;
-            balance += form, form_size += size_of(form), size += size_of(c.weight);
-            error += size_of(c.weight * times - form);
-        }
-        const double missing = fabs(total(balance));
-        w->found[0] += total(form_size), w->found[1] += total(size), w->found[2] += total(error);
-        w->found[3] = missing > w->found[3] ? missing : w->found[3];
-        w->found[4] += total(out) - (w->candidates + WIDE - 1) / WIDE * WIDE + w->candidates;
+    const int64_t row = i * w->candidates;
+    vf top = all(-INFINITY), sum = all(0), form_size = all(0), size = all(0), error = all(0), balance = all(0), out = all(0);
+    for (int64_t j = 0; j < w->candidates; j += WIDE) {
+        const couples c = taken(w, row + j, w->candidates - j);
+        vi in = c.positive + c.negative > 0;
+        vf z = pick(in, c.score * factor, all(-INFINITY));
+        store(w->scratch + j, z);
+        top = larger(z, top);
+        out += 1 - one_where(in);
     }
+    const float highest = largest(top);
+    if (!(highest > -INFINITY)) w->form[3] = INFINITY;
+    for (int64_t j = 0; j < w->candidates; j += WIDE) {
+        vf z = load(w->scratch + j), e = power(larger((z - highest) * all(1.44269504f), all(-126)));
+        e = pick(z > -INFINITY, e, all(0));
+        store(w->scratch + j, e), sum += e;
+    }
+    const vf scale = all((float)(1 / total(sum)));
+    for (int64_t j = 0; j < w->candidates; j += WIDE) {
+        const couples c = taken(w, row + j, w->candidates - j);
+        vf form = load(w->scratch + j) * scale - c.positive;
+        balance += form, form_size += size_of(form), size += size_of(c.weight);
+        error += size_of(c.weight * times - form);
+    }
+    const double missing = fabs(total(balance));
+    w->form[0] += total(form_size), w->form[1] += total(size), w->form[2] += total(error);
+    w->form[3] = missing > w->form[3] ? missing : w->form[3];
+    w->form[4] += total(out) - (w->candidates + WIDE - 1) / WIDE * WIDE + w->candidates;
+}
+
+/* The comparison of all queries alone. */
+void cocos_form(const weighing *w) {
+    for (int64_t i = 0; i < w->queries; i++) compare(w, i);
 }
 
 /* The least x >= 0 with x / by > limit as float32 has it, so that a comparison takes no division; numbers of one sign are in
@@ -97,11 +100,12 @@ static float least_over(float limit, float by) {
 }
 
 enum { RELATIVE, SOME, HARDEST, EFFECTIVE, IDLE, SUM, IN_LANES };
-enum { SUMS = 9, FLUSHED = 64 }; /* results that are kept as vectors, and for about how many vectors */
+enum { SUMS = 10, FLUSHED = 64 }; /* results that are kept as vectors, and for about how many vectors */
 
 /* Sums over the queries, in the order of `RESULTS` in weighing.py; those from IN_LANES on are sums over all pairs. */
 void cocos_weighing(const weighing *w) {
     const vf none = all(0), share = all(least_over((float)w->eps, (float)w->unit));
+    const vf low = share * (float)(1 - w->doubt), high = share * (float)(1 + w->doubt);
     vf sums[SUMS] = {none}, scores = none, weights = none;
     int64_t waiting = 0;
     double unknown = 0; /* NaN where a weight is not finite; the comparisons drop it */
@@ -119,6 +123,7 @@ void cocos_weighing(const weighing *w) {
             negatives += c.negative, above += one_where(size >= share);
             sums[0] += one_where(away < 0), sums[1] += one_where(near > 0), sums[2] += c.positive;
             sums[4] += one_where(size > 0), sums[5] += size_of(near), sums[6] += size, sums[8] += pick(negative, c.score, none);
+            sums[9] += one_where((size >= low) & (size <= high));
         }
         sums[3] += negatives, sums[7] += above;
         w->ahead[i] = (float)total(ahead), w->number[i] = (float)total(negatives);
@@ -135,6 +140,7 @@ void cocos_weighing(const weighing *w) {
             heavy += one_where(scaled > limit);
             store(w->part + j, load(w->part + j) + scaled * times);
         }
+        if (w->factor > 0) compare(w, i);
         w->found[RELATIVE] += total(heavy), w->found[IDLE] += !(largest(above) > 0);
         if (whole > 0) {
             w->found[SOME] += 1, w->found[HARDEST] += part;
