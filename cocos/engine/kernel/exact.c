@@ -76,6 +76,42 @@ static double exact(const view *v, int64_t row, int64_t column) {
     return v->metric == PRODUCT ? sum / norm / other : v->metric == ROOT ? -sqrt(sum) : -sum;
 }
 
+/* Products of one row that are computed side by side, since each waits for its own sums, and for its row. */
+#define AT_ONCE (WIDE / 2)
+
+/* Products of a row with several ones in float32, each as `joined` adds it up. */
+INLINE void several(const float *a, const float *const *b, int64_t d, double *sum) {
+    vd part[AT_ONCE][2];
+    memset(part, 0, sizeof part);
+    int64_t j = 0;
+    for (; j + 2 * HALF <= d; j += 2 * HALF)
+        UNROLL(2)
+        for (int half = 0; half < 2; half++) {
+            const vd x = widened(a, 0, j + half * HALF);
+            UNROLL(8)
+            for (int k = 0; k < AT_ONCE; k++) part[k][half] += x * widened(b[k], 0, j + half * HALF);
+        }
+    for (int k = 0; k < AT_ONCE; k++) {
+        sum[k] = summed(part[k]);
+        for (int64_t rest = j; rest < d; rest++) sum[k] += (double)a[rest] * (double)b[k][rest];
+    }
+}
+
+/* The scores of a place with several columns, as `exact` has them. */
+static __attribute__((noinline)) void exact_of_row(const view *v, int64_t row, const int64_t *column, int number, double *score) {
+    const side *left = v->sides, *right = v->sides + 1;
+    const int plain = v->metric == PRODUCT && !left->wide && !right->wide && !(left->unit && (left->precise || right->precise));
+    const float *a = row_of(left->matrix, 0, left->order[row], v->d), *b[AT_ONCE];
+    const double norm = left->unit ? left->norm[row] : 1;
+    int k = 0;
+    for (; plain && k + AT_ONCE <= number; k += AT_ONCE) {
+        for (int f = 0; f < AT_ONCE; f++) b[f] = row_of(right->matrix, 0, right->order[column[k + f]], v->d);
+        several(a, b, v->d, score + k);
+        for (int f = 0; f < AT_ONCE; f++) score[k + f] = score[k + f] / norm / (right->unit ? right->norm[column[k + f]] : 1);
+    }
+    for (; k < number; k++) score[k] = exact(v, row, column[k]);
+}
+
 typedef struct { /* pairs of rows of two matrices */
     int64_t size;
     const void *left, *right;                    /* (N, d), (M, d) */

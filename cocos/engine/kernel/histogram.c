@@ -87,7 +87,9 @@ static void ladder_decide(const ladder *of, const view *v, const tile *t, int i,
         of->cell[least[open]] += least[open] == most[open];
         open += least[open] < most[open];
     }
-    for (int k = 0; k < open; k++) of->cell[reached_steps(of->step, least[k], most[k], exact(v, t->row + i, column[k]))]++;
+    double score[WIDTH + 1];
+    exact_of_row(v, t->row + i, column, open, score);
+    for (int k = 0; k < open; k++) of->cell[reached_steps(of->step, least[k], most[k], score[k])]++;
 }
 
 static void ladder_see(void *arguments, const view *v, const tile *t) {

@@ -49,9 +49,10 @@ INLINE void listed(places *to, int64_t row, int64_t column, float score, int sid
 static __attribute__((noinline)) void threshold_decide(threshold *of, const view *v, const tile *t, int i,
                                                        const int64_t *column, int number) {
     if (of->listed && (of->full |= !roomy(&of->list, (int64_t)number * (of->levels[0] + of->levels[1])))) return;
+    double scores[WIDTH];
+    if (!of->listed) exact_of_row(v, t->row + i, column, number, scores);
     for (int f = 0; f < number; f++) {
         const float x = t->score[(int64_t)i * WIDTH + column[f] - t->column];
-        const double score = of->listed ? 0 : exact(v, t->row + i, column[f]);
         for (int side = 0; side < 2; side++) {
             const int64_t owner = side ? column[f] : t->row + i, own = owner * of->levels[side];
             for (int k = 0; k < of->levels[side] && x > of->low[side][k * of->step[side] + owner]; k++) {
@@ -60,7 +61,7 @@ static __attribute__((noinline)) void threshold_decide(threshold *of, const view
                     listed(&of->list, t->row + i, column[f], x, side);
                     continue;
                 }
-                double excess = score - of->level[side][own + k];
+                double excess = scores[f] - of->level[side][own + k];
                 of->above[side][own + k] += excess > v->tie;
                 of->ties[side][own + k] += fabs(excess) <= v->tie;
             }
