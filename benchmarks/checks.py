@@ -131,6 +131,8 @@ def _evaluated(one: Draw, every: list[list[Side]]) -> Result:
     groups = one.embeddings.query_group
     if len(torch.unique(groups[torch.isin(groups, one.embeddings.candidate_group)])) < 2:
         return result  # rejected, since no query with a positive has a negative
+    if not every[0][0].positive.any():
+        return result  # rejected, since every sample is the only one of its class
     data = measures.evaluate(one.embeddings, metric=one.metric)
     data = data.sel(direction=one.embeddings.directions[0]).isel(distractors=0).squeeze()
     side = every[0][0]
