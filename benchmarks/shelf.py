@@ -11,25 +11,30 @@ import argparse
 import json
 import statistics
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from cocos import Embeddings, Pairs, losses, measures
+from cocos.base.errors import InputError
 from cocos.embeddings.batches import plan
 
 BATCHES, SIZE, WIDTH, ROUNDS, EPS = 16, 128, 512, 5, 0.01
 
 
 def drawn() -> Embeddings:
-    """Draw pairs of unit vectors with a cosine of about 0.6, in two directions."""
+    """Draw pairs of unit vectors with a cosine of about 0.6, in two directions, and those of a teacher."""
     generator = torch.Generator().manual_seed(0)
-    query, noise = (torch.randn(BATCHES * SIZE, WIDTH, generator=generator) for _ in range(2))
-    return Embeddings(*(torch.nn.functional.normalize(side, dim=1) for side in (query, query + 1.3 * noise)))
+    query, noise, other = (torch.randn(BATCHES * SIZE, WIDTH, generator=generator) for _ in range(3))
+    sides = query, query + 1.3 * noise, query + 0.5 * other, query + 0.5 * noise
+    rows = [torch.nn.functional.normalize(side, dim=1) for side in sides]
+    return Embeddings(*rows[:2], teacher=tuple(rows[2:]))
 
 
 def naive(loss, embeddings: Embeddings) -> list[torch.Tensor]:
     """Count the contributing negatives of every query by autograd, one tensor for each batch and direction."""
+    guides = embeddings.teacher and embeddings.teacher.guide
     positive, found = torch.eye(SIZE, dtype=torch.bool), []
     groups, ones = torch.arange(SIZE), torch.ones(SIZE)
     for batch in plan(embeddings, batch_size=SIZE).batches:
@@ -37,9 +42,10 @@ def naive(loss, embeddings: Embeddings) -> list[torch.Tensor]:
         product = rows[0] @ rows[1].T
         scores = -(2 - 2 * product).clamp(min=0) if "euclidean" in loss.metric else product
         scores = -(-scores).sqrt() if loss.metric == "euclidean" else scores
-        for turned in (scores, scores.T):
+        guide = guides[0][batch.query_index] @ guides[1][batch.candidate_index].T if guides else None
+        for turned, teacher in ((scores, guide), (scores.T, guide.T if guides else None)):
             side = turned.detach().contiguous().requires_grad_()
-            pairs = Pairs(side, positive, candidate_group=groups, query_norm=ones, candidate_norm=ones)
+            pairs = Pairs(side, positive, candidate_group=groups, query_norm=ones, candidate_norm=ones, teacher=teacher)
             (weights,) = torch.autograd.grad(loss(pairs).sum(), side)
             found.append((((weights.abs() / loss.unit(pairs)) > EPS) & pairs.negative).sum(dim=1))
     return found
@@ -55,6 +61,7 @@ def seconds(call) -> float:
 def ratio(name: str, embeddings: Embeddings) -> dict[str, float]:
     """Milliseconds per batch of both ways, medians of interleaved rounds, and the median of their ratios."""
     loss = losses.load(name)
+    embeddings = embeddings if losses.traits(loss).requires else replace(embeddings, teacher=None)
 
     def counted():
         measures.count(embeddings, loss, EPS, batch_size=SIZE, sample="pairs")
@@ -74,7 +81,11 @@ def main() -> None:
     torch.set_num_threads(1)
     embeddings, found = drawn(), {}
     for name in asked.losses or losses.names():
-        found[name] = ratio(name, embeddings)
+        try:
+            found[name] = ratio(name, embeddings)
+        except InputError as error:
+            print(f"{name:22}left out: {error}", flush=True)
+            continue
         print(f"{name:22}" + "".join(f"{key} {value:8.2f}   " for key, value in found[name].items()), flush=True)
     ratios = {name: each["ratio"] for name, each in found.items()}
     worst = max(ratios, key=ratios.get)

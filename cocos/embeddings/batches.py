@@ -86,6 +86,12 @@ class Batch:
         """Rows of the candidates without the hard negatives beside them."""
         return self.candidate_index[: len(self.candidate_index) - self.extra]
 
+    def asked(self, second: bool) -> Tensor:
+        """Rows of the candidates of the first direction, or of the second one, without the hard negatives."""
+        if not second:
+            return self.partners
+        return self.query_index if self.turned is None else self.turned.partners
+
     @property
     def without(self) -> tuple[int, int]:
         """Copies of candidates that this batch, and the flipped one, leave out."""

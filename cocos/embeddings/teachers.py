@@ -40,8 +40,9 @@ class Teacher:
             listed: (b,) their numbers.
         """
         if self.guide is not None:
-            unit = [torch.nn.functional.normalize(row, dim=1) for row in self.guide]
-            return unit[SIDES.index(asking)][asks] @ unit[SIDES.index(asked)][listed].T
+            some = self.guide[SIDES.index(asking)][asks], self.guide[SIDES.index(asked)][listed]
+            one, other = (torch.nn.functional.normalize(row, dim=1) for row in some)
+            return one @ other.T
         matrix: Any = self.matrix
         if asking == asked:
             return matrix.new_full((len(asks), len(listed)), torch.nan)

@@ -310,7 +310,7 @@ class Run:
             if self.plan.copies == "once" or self.embeddings.shared or self.embeddings.proxies:
                 found[name] = [batch.without[second] for batch in self.plan.batches]
             else:
-                found[name] = _copies([(each.flip() if second else each).partners for each in self.plan.batches])
+                found[name] = _copies([each.asked(second) for each in self.plan.batches])
         return found
 
 
@@ -334,6 +334,9 @@ def _copies(index: Sequence[Tensor]) -> list[int]:
     """Count the repeated rows of each list."""
     sizes = np.array([len(rows) for rows in index])
     rows = torch.cat(list(index)).cpu().numpy()
+    ordered = np.sort(rows)
+    if (ordered[1:] != ordered[:-1]).all():  # as in one pass over a set
+        return [0] * len(sizes)
     block = np.repeat(np.arange(len(sizes)), sizes)
     distinct = np.unique(block * (int(rows.max()) + 1) + rows) // (int(rows.max()) + 1)
     return (sizes - np.bincount(distinct, minlength=len(sizes))).tolist()
