@@ -13,7 +13,7 @@ from cocos.engine import devices
 from cocos.engine.fused import PAD
 from cocos.engine.kernel import structs
 
-__all__ = ["Form", "Margins", "Visited", "read", "readable"]
+__all__ = ["Form", "Margins", "Weighing", "read", "readable"]
 
 # Sums over the queries, in the order of weighing.c.
 RESULTS = (
@@ -68,7 +68,7 @@ class Form:
 
 
 @dataclass(frozen=True, eq=False)
-class Visited:
+class Weighing:
     """Sums over the queries of a direction.
 
     Args:
@@ -98,7 +98,7 @@ def readable(*arrays: Tensor) -> bool:
 
 def read(
     arrays: tuple[Tensor, ...], first: Tensor, eps: float, *, unit: float | None = None, factor: float | None = None
-) -> Visited:
+) -> Weighing:
     """Visit each row once.
 
     Args:
@@ -136,7 +136,7 @@ def read(
                 continue
         break
     values |= {name: values[name] / asked.unit for name in IN_UNITS}
-    return Visited(values, parts[:-PAD], ahead, number, form)
+    return Weighing(values, parts[:-PAD], ahead, number, form)
 
 
 class Margins:

@@ -71,7 +71,7 @@ MATRICES = ("scores", "weights", "positive", "negative")
 # Numbers by name: tensors on the device, or what the kernel has found.
 Numbers = dict[str, Any]
 # Directions that the kernel has read.
-Visits = dict[Seen, weighing.Visited]
+Visits = dict[Seen, weighing.Weighing]
 
 
 class _Stack:
@@ -227,7 +227,7 @@ def _with_units(seen: Sequence[Seen], eps: float) -> tuple[Sequence[Seen], Visit
     return [*made.values()], visits
 
 
-def _of_visited_softmax(seen: Seen, factor: float, eps: float) -> tuple[Seen, weighing.Visited]:
+def _of_visited_softmax(seen: Seen, factor: float, eps: float) -> tuple[Seen, weighing.Weighing]:
     """The same as `_of_softmax`, by a visit of the kernel that takes all sums too."""
     visit = weighing.read(_arrays(seen), first_positives(seen.positive).places, eps, factor=factor)
     form = cast(weighing.Form, visit.form)
@@ -337,7 +337,7 @@ def _finite(numbers: dict[str, float]) -> dict[str, float]:
     return {name: int(value) if value == int(value) and abs(value) < 2**53 else value for name, value in finite.items()}
 
 
-def _ranks(seen: Seen, visit: weighing.Visited | None = None) -> Numbers:
+def _ranks(seen: Seen, visit: weighing.Weighing | None = None) -> Numbers:
     """Measure which part of a query's negatives scores above its first positive; ties count half, () each."""
     first = first_positives(seen.positive)
     if visit is None:
@@ -386,7 +386,7 @@ def _sum_of_each(values: Tensor) -> Tensor:
     return values.flatten(start_dim=1).sum(dim=1)
 
 
-def _visited(seen: Seen, eps: float, known: weighing.Visited | None = None) -> weighing.Visited | None:
+def _visited(seen: Seen, eps: float, known: weighing.Weighing | None = None) -> weighing.Weighing | None:
     """Visit each row by the kernel; None where it cannot read them, or something else is asked."""
     if seen.local is not None or (seen.unit is not None and seen.unit.ndim > 0):
         return None
@@ -396,7 +396,7 @@ def _visited(seen: Seen, eps: float, known: weighing.Visited | None = None) -> w
     return weighing.read(_arrays(seen), first_positives(seen.positive).places, eps, unit=unit)
 
 
-def _sums(stack: _Stack, eps: float, visits: Sequence[weighing.Visited] = ()) -> Numbers:
+def _sums(stack: _Stack, eps: float, visits: Sequence[weighing.Weighing] = ()) -> Numbers:
     """Sums over the queries of some directions, (N,) each, and the largest share of one candidate of each.
 
     Args:
@@ -527,7 +527,7 @@ def _sample(rows: Tensor, generator: torch.Generator, most: int = SAMPLED_ROWS) 
 
 
 def geometry(
-    seen: Seen, generator: torch.Generator, *, ranked: bool = True, visit: weighing.Visited | None = None
+    seen: Seen, generator: torch.Generator, *, ranked: bool = True, visit: weighing.Weighing | None = None
 ) -> Numbers:
     """Where the rows lie on the unit sphere, () each.
 
@@ -570,7 +570,7 @@ def geometry(
 
 
 def _of_negatives(
-    seen: Seen, query: Tensor, candidate: Tensor, place: Tensor | slice, visit: weighing.Visited | None
+    seen: Seen, query: Tensor, candidate: Tensor, place: Tensor | slice, visit: weighing.Weighing | None
 ) -> Numbers:
     """Mean cosine of the negatives, and reduction, () each, given unit rows of both sides and a sample of queries."""
     cosine = seen.stretch if seen.plain else None  # factor from cosines to the scores
