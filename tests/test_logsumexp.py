@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from cocos import engine, losses
-from cocos.counting import statistics
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 from cocos.engine import fused, parts, sweep
@@ -245,69 +244,14 @@ def test_no_bit_depends_on_the_number_of_threads(relative, code, monkeypatch):
             assert torch.equal(left[name], right[name]), name
 
 
-def exactly(view, loss, eps, direction):
-    """The statistics of a direction, in the order of the batches, with all scores in float64."""
-    parts, edges = [], (view.rows, view.columns)[direction].tolist()
-    for a, b in zip(edges[:-1], edges[1:], strict=True):
-        pairs = dense_rows(view, direction, torch.arange(a, b))
-        parts.append(statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs, eps, equal=1e-11))
-    return {name: view.sides[direction].unsorted(torch.cat([part[name] for part in parts])) for name in parts[0]}
-
-
-SOFTMAX = [name for name in losses.names() if losses.traits(losses.load(name)).softmax_scale]
-SETS = {
-    "pairs": lambda: (made("random", 200), None, {}),
-    "groups": lambda: (grouped(200, 40), stack(200, (64, 64, 70)), {}),
-    "same group": lambda: (grouped(200, 40), stack(200, (64, 64, 70)), {"same_group": "negative"}),
-    "several positives": lambda: (grouped(200, 40), None, {}),
-    "labelled": lambda: (labelled(), [Batch(r, r, paired=False) for r in torch.arange(150).split(50)], {}),
-    "half precision": lambda: (made("clusters", 200).to(dtype=torch.float16), None, {}),
-}
-
-
-def grouped(n, groups):
-    """Pairs whose rows share groups."""
-    group = torch.arange(n) % groups
-    return Embeddings(made("random", n).query, made("random", n).candidate, group, group)
-
-
-def labelled():
-    """A labelled set."""
-    return Embeddings.labelled(made("clusters", 150).query, torch.arange(150) % 9)
-
-
-@pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize("loss", SOFTMAX)
-def test_every_softmax_loss_is_counted_as_in_dense_float64(name, loss):
-    embeddings, batches, options = SETS[name]()
-    loss = losses.load(loss)
-    if not engine.fits(embeddings, loss.metric) or softmax.reads(loss, EPS, spread=True, relative=True) is None:
-        pytest.skip("no one product gives its scores in both directions")
-    view = engine.view(embeddings, batches, metric=loss.metric, **options)
-    (found,) = engine.run(view, [softmax.reads(loss, EPS, spread=True, relative=True)])
-    for k in view.directions:
-        expected = exactly(view, loss, EPS, k)
-        for count, open_ in (("contributing", "uncertain"), ("relative", "relative_uncertain")):
-            assert ((found[k][count] - expected[count]).abs() <= found[k][open_]).all(), count
-        for each in ("weight_positive", "push", "pull", "effective", "participation", "hardest_share"):
-            torch.testing.assert_close(
-                found[k][each], expected[each], rtol=3e-4, atol=1e-6, msg=lambda m, n=each: f"{n}: {m}"
-            )
-        sure = found[k]["uncertain"] == 0
-        for each in ("weight_above", "weight_below"):
-            torch.testing.assert_close(found[k][each][sure], expected[each][sure], rtol=3e-4, atol=5e-5)
-
-
 def test_a_count_that_float32_leaves_open_is_made_in_float64():
     embeddings, loss = made("clusters", 200), losses.load("ntxent", {"temperature": 0.05})
     view = engine.view(embeddings)
-    share = exactly(view, loss, EPS, 0)
     pairs = dense_rows(view, 0, torch.arange(200))
     own = (loss.weight(pairs) / loss.unit(pairs)).masked_fill(~pairs.negative, 0)[0].sort(descending=True).values[3]
     eps = float(own) * (1 - 1e-8)  # nearer to a share than float32 can tell
     (found,) = engine.run(view, [softmax.reads(loss, eps, spread=False, relative=False)])
     assert int(found[0]["contributing"][0]) == 4 and int(found[0]["uncertain"][0]) == 0
-    assert share["contributing"].shape == found[0]["contributing"].shape
 
 
 def test_references_that_rise_from_tile_to_tile_keep_all_moments(code):

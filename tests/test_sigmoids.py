@@ -36,26 +36,17 @@ def drawn(number, width, seed=0):
     return normalize(torch.randn(number, width, generator=generator, dtype=torch.float64), dim=1)
 
 
-def captions(size, many, noise, *, width=24, seed=0, dtype=torch.float32):
+def captions(size, many, noise, *, width=24, seed=0):
     """Unit queries, and `many` candidates about each."""
     query = drawn(size, width, seed)
     candidate = query.repeat_interleave(many, dim=0) + noise * drawn(size * many, width, seed + 1)
     group = torch.arange(size)
-    return Embeddings(query.to(dtype), normalize(candidate, dim=1).to(dtype), group, group.repeat_interleave(many))
-
-
-def ordered(low, high):
-    """Scores that rise along the candidates."""
-    part, axis = torch.linspace(low, high, 60, dtype=torch.float64), drawn(1, 16)
-    beside = drawn(60, 16, 1)
-    beside = normalize(beside - (beside @ axis.T) * axis, dim=1)
-    rows = part[:, None] * axis + (1 - part.square()).sqrt()[:, None] * beside
-    return Embeddings(axis.expand(60, -1).float().contiguous(), rows.float())
+    return Embeddings(query.float(), normalize(candidate, dim=1).float(), group, group.repeat_interleave(many))
 
 
 @functools.cache
 def inputs():
-    """Every kind of input, by its name."""
+    """Kinds of input, by name."""
     same, labels = torch.full((40, 8), 0.3), torch.arange(90) % 9
     uneven = torch.cat([torch.zeros(30), torch.ones(8), torch.arange(2, 24)]).long()
     near = captions(12, 2, 1.0)
@@ -63,20 +54,10 @@ def inputs():
         "captions": captions(40, 5, 1.0),
         "far": captions(40, 3, 0.2),
         "hard": captions(150, 3, 4.0),
-        "half": captions(30, 2, 2.0, dtype=torch.float16),
-        "double": captions(30, 2, 2.0, dtype=torch.float64),
         "labelled": Embeddings.labelled(normalize(drawn(9, 16)[labels] + drawn(90, 16, 5), dim=1).float(), labels),
         "uneven": Embeddings.labelled(drawn(60, 12, 6).float(), uneven),
         "equal": Embeddings(same, same),
         "duplicates": Embeddings(near.query.repeat(5, 1), near.candidate[::2].repeat(5, 1)),
-        "ascending": ordered(0.1, 0.9),
-        "descending": ordered(0.9, 0.1),
-        "proxies": Embeddings(
-            drawn(70, 16, 7).float(), drawn(9, 16).float(), torch.arange(70) % 9, torch.arange(9), directions=("s2p",)
-        ),
-        "no negative": Embeddings(
-            drawn(6, 8).float(), drawn(12, 8, 1).float(), torch.zeros(6).long(), torch.zeros(12).long()
-        ),
     }
 
 
@@ -137,9 +118,10 @@ def smooth(temperature=0.01):
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["spread", "counts"])
-@pytest.mark.parametrize("kind", inputs())
+@pytest.mark.parametrize("kind", ["captions", "far", "uneven", "equal"])
 def test_every_number_is_that_of_dense_float64(kernel, kind, whole):
-    for temperature, eps in ((0.002, 0.01), (0.01, 0.01), (0.05, 1e-3), (1.0, 1e-4)):
+    """At other temperatures and thresholds than those at which tests/test_engine.py sees every kind of input."""
+    for temperature, eps in ((0.002, 0.01), (0.05, 1e-3), (1.0, 1e-4)):
         loss = smooth(temperature)
         found = read(inputs()[kind], loss, eps, whole=whole, tile=(32, 48) if kernel == "plain" else None)
         check(found, loss, eps, inputs()[kind], kind)
