@@ -82,7 +82,7 @@ def test_captions_count_images_and_not_their_copies():
     assert float(kept["contributing"].sel(direction="c2q").mean()) == pytest.approx(10.7)
 
 
-@pytest.mark.parametrize(("loss", "structure"), [(LOSSES[k % 8], list(STRUCTURES)[k % 5]) for k in range(0, 40, 2)])
+@pytest.mark.parametrize(("loss", "structure"), [(LOSSES[k], list(STRUCTURES)[k % 5]) for k in range(8)])
 def test_which_side_is_the_query_changes_nothing(structure, loss):
     embeddings = of(structure)
     for more in ({}, {"n90": True}, {"copies": "keep"}, {"same_group": "negative"}, {"batch_size": "all"}):
@@ -115,8 +115,7 @@ def test_the_draws_of_exchanged_sides_are_exchanged(sizes, size, seed, copies):
                 assert len(mine.candidate_index.unique()) == len(mine.candidate_index)
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("loss", ["ntxent", "triplet", "siglip", "ce_softmax", "multi_similarity"])
+@pytest.mark.parametrize(("loss", "structure"), [(LOSSES[k], list(STRUCTURES)[k % 5]) for k in range(8)])
 def test_batches_with_copies_count_the_same_in_one_pass_held_and_in_a_loop(structure, loss):
     """Batches with and without two rows of a group, which are visited apart, come back in their order."""
     embeddings = of(structure, number=60, dtype=torch.float64)

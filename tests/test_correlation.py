@@ -193,6 +193,7 @@ def smooth(rng, families, settings, length):
     return (rng.normal(size=(families, settings)) @ root.T).ravel()
 
 
+@pytest.mark.slow
 def test_smooth_curves_that_ignore_x_are_rejected_as_often_as_the_level_says():
     """Standard error of a rate of .05 in 300 simulations: .013; the exchange of settings rejects a quarter of them."""
     block, place = np.repeat(list("abcde"), 8), np.tile(np.arange(8.0), 5)

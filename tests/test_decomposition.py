@@ -28,7 +28,7 @@ from cocos.engine import prepared
 from cocos.measures.decomposition import GRADIENT_LABELS
 from cocos.reports import table
 
-NAMES = losses.names()
+NAMES = cases.KINDS
 METRICS = sorted(scores.METRICS)
 REGIMES = ("random", "collapsed", "separated", "duplicates", "anti-aligned", "large norms")
 DIFFERENCES = ("euclidean", "squared_euclidean", "mahalanobis")

@@ -8,13 +8,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import cases
 import cocos
 from cocos import InputError, Pairs, losses
 from cocos.commands import app
 from cocos.counting import weights
 from cocos.embeddings import regimes
 
-NAMES = [name for name in losses.names() if losses.load(name).couples != "candidate"]
+NAMES = [name for name in cases.KINDS if losses.load(name).couples != "candidate"]
 REGIMES = ("random", "ties", "empty rows", "tiny")
 
 

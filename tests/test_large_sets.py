@@ -334,6 +334,7 @@ def test_a_count_that_ends_when_it_is_known_is_the_beginning_of_the_whole(tmp_pa
         assert "is still" in never.attrs["notes"]
 
 
+@pytest.mark.slow
 def test_intervals_that_end_a_count_hold_the_mean_nearly_as_often_as_they_say():
     """Stopping at the first narrow interval costs little: of 1,000 counts of normal batch means at least 92 %."""
     generator, held = np.random.default_rng(1), 0

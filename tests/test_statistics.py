@@ -282,6 +282,7 @@ def test_a_share_of_exactly_eps_is_below_it_and_doubts_are_parts_of_eps():
     assert statistics.uncertain(share, pairs, 0.25, 3e-4).tolist() == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", group_intervals.DESIGNS)
 def test_intervals_hold_where_few_groups_are_large(words):
     """The row of docs/howto/diff.md; intervals by sums of groups cover 85 to 94 % where sizes differ."""
