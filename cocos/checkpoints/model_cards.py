@@ -4,8 +4,6 @@ from pathlib import Path
 
 from cocos.base import reading
 
-__all__ = ["read"]
-
 CARD_FILE = "README.md"
 # Bytes of the file that are read, and of a list the entries that are kept.
 CARD_BYTES, CARD_ENTRIES = 2**20, 50

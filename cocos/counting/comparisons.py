@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["DIFFERENCE_LABELS", "Difference", "adjusted", "differences", "holm", "paired"]
-
 # Of a mean of paired differences of queries: long name and units.
 DIFFERENCE_LABELS = {
     "low": ("lower end of its confidence interval", ""),

@@ -12,8 +12,6 @@ from typing import Any
 
 from cocos.base.untrusted import parsed
 
-__all__ = ["KINDS", "SEVERITIES", "Finding", "made"]
-
 # The numbers mean little here; a fact to know before the next training; a remark on a number; nothing to do.
 SEVERITIES = ("stop", "look", "note", "ok")
 # Where a sentence stands: before the answer of a table, after it, below the table, or on stderr alone.

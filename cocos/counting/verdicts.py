@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass, field
 
 from cocos.counting.findings import KINDS
 
-__all__ = ["SEVERITY", "Verdict", "of"]
-
 # Part of the queries above which "most" of them have no contributing negative.
 IDLE_QUERIES = 0.5
 # Part of the pull above which queries without a contributing negative hold most of the gradient.

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from cocos.base.errors import InputError, rows
 
-__all__ = ["Queue", "longer", "of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Queue:

@@ -16,8 +16,6 @@ from cocos.embeddings.batches import Batch, Plan
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.teachers import Teacher
 
-__all__ = ["DIRECTION", "Scores"]
-
 # Queries alone ask: a score is nobody's but theirs.
 DIRECTION = "q2c"
 NO_BATCHES = "each row is a query as it stands, with its own candidates: no batches are drawn from scores"

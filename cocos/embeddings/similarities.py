@@ -8,23 +8,6 @@ from torch import Tensor
 from cocos.base.errors import InputError, nearest, rows
 from cocos.embeddings import Embeddings
 
-__all__ = [
-    "METRICS",
-    "NORMALISED_SIDES",
-    "SYMMETRIC",
-    "angle",
-    "check",
-    "cosine",
-    "cosine_dot",
-    "dot",
-    "euclidean",
-    "length",
-    "mahalanobis",
-    "squared_chord",
-    "squared_euclidean",
-    "unit",
-]
-
 
 def dot(query: Tensor, candidate: Tensor) -> Tensor:
     """Inner products, (Q, C)."""

@@ -16,8 +16,6 @@ from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 
-__all__ = ["DIRECTIONS", "SOURCES", "TABLE", "Block", "check", "of_candidates", "others"]
-
 
 @dataclass(frozen=True)
 class NegativeSource:

@@ -16,8 +16,6 @@ from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 
-__all__ = ["Rows", "Stored"]
-
 # Rows from which on a set is drawn in windows of as many, unless the batch is larger.
 DRAWN_TOGETHER = 2**18
 # Windows are at least this many times as large as a batch.

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from cocos.base.errors import InputError, rows
 
-__all__ = ["Teacher", "of"]
-
 SIDES = ("query", "candidate")
 
 

@@ -16,8 +16,6 @@ from cocos.embeddings.batches import Batch
 from cocos.embeddings.scored import DIRECTION, Scores
 from cocos.embeddings.scores import Pairs, matched
 
-__all__ = ["SCORED", "SCORINGS", "Tokens"]
-
 # How the token similarities of a query and a candidate become one score.
 SCORINGS = ("sum", "mean", "xtr")
 # Token similarities in memory at once: 64 MiB in float32.

@@ -12,8 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Windows"]
-
 RUN = 4096  # rows of a run, at most
 RUNS = 64  # runs of a window, at least
 

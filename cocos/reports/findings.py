@@ -21,8 +21,6 @@ from cocos.monitor import detectors as shelf
 from cocos.results import several
 from cocos.results.phrases import has_images, joined, mean, mean_of, part_in_percent, percent, small_part, times, whole
 
-__all__ = ["of"]
-
 # What becomes of two rows of one group in a batch of pairs, by the option `same_group`.
 SAME_GROUP_FATES = {
     "ignore": "left out of the gradient",

@@ -8,8 +8,6 @@ import xarray as xr
 
 from cocos.counting import findings
 
-__all__ = ["as_today"]
-
 # First letters of numbers that were parts of the push, under the names of shares, where the unit was unknown.
 FILLED_BY_PUSH = (
     "contributing",

@@ -14,8 +14,6 @@ from cocos.base.errors import InputError, rows
 from cocos.counting import averages
 from cocos.counting.statistics import BY_NAME
 
-__all__ = ["batches_of", "concatenated", "join"]
-
 MOST_PARTS = 100_000  # parts of a count
 # Attributes that parts of one count may differ in: the place of a file, the number of a part, what its batches showed.
 OF_A_PART = {"part", "device", "checkpoint_path", "data_path", "share", "unit", "notes", "findings"}

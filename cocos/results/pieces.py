@@ -18,8 +18,6 @@ from cocos.base.errors import InputError, unreachable
 from cocos.counting import averages, findings
 from cocos.results import parts
 
-__all__ = ["LEVEL", "KeptPieces", "counted", "interval", "known_at"]
-
 LEVEL = 0.95  # of the interval that ends a count
 FEWEST = 10  # batches before an interval can end it
 KEPT_FOR = "kept_for"  # attribute of a kept piece: the count that it belongs to

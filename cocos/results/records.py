@@ -21,21 +21,6 @@ from cocos.base.untrusted import parsed
 from cocos.counting.statistics import BATCH_NUMBERS, Number, RunColumn
 from cocos.embeddings import sources
 
-__all__ = [
-    "BY_PUSH",
-    "BY_UNIT",
-    "DIRECTION_METRICS",
-    "DIRECTION_NUMBERS",
-    "STEP_METRICS",
-    "History",
-    "Record",
-    "Store",
-    "is_store",
-    "log_names",
-    "path_of",
-    "read",
-]
-
 Record = Mapping[str, Any]
 SUFFIX = ".jsonl"
 # Maximum number of bytes of one line: a record has about two thousand.

@@ -15,8 +15,6 @@ from cocos.base.errors import InputError
 from cocos.counting.averages import full_batches
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, Number
 
-__all__ = ["concat", "row"]
-
 TABLE_TITLE = "Table of runs"
 # Variables of an evaluation and of a run that are sizes of the data.
 SIZES_OF_DATA = ("candidates", "left_out", "unmatched", "rows", "evaluated", "width")

@@ -9,8 +9,6 @@ from cocos.checkpoints.data import TrainingSet
 from cocos.checkpoints.data.pairs import Examples, paired
 from cocos.checkpoints.tables import fields, missing, read
 
-__all__ = ["load", "recognises", "splits"]
-
 HEADER = ("query-id", "corpus-id", "score")
 
 

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from cocos.embeddings.scores import Pairs
 
-__all__ = ["SHARES", "Unit", "found", "of"]
-
 # Kind of a share by the form of the weights.
 SHARES = {"softmax": "probability", "sigmoid": "probability", "hinge": "violations"}
 # Maximum number of scores that are compared with a closed form: of more, every k-th query is.
