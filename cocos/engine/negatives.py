@@ -45,11 +45,7 @@ class OfPairs:
         return torch.where(self.pairs.negative, self.weights, 0).any(dim=1)
 
     def shares(self) -> Tensor:
-        """Shares, (m, n) float64; 0 for pairs that are not negatives.
-
-        Raises:
-            InputError: the unit of the loss is not known.
-        """
+        """Shares, (m, n) float64; 0 for pairs that are not negatives."""
         if self.unit.isnan().any():
             raise InputError(NO_SHARES.format(losses.name_of(self.loss)))
         return torch.where(self.pairs.negative, self.weights.abs() / self.unit, 0).double()

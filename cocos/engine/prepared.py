@@ -119,11 +119,7 @@ class Run:
         return results.provenance(self.loss, **attrs | more)
 
     def side(self, direction: str | None) -> tuple[str, Embeddings, bool]:
-        """The entry of `sides` for a direction; None: the first.
-
-        Raises:
-            InputError: the embeddings do not have it.
-        """
+        """The entry of `sides` for a direction; None: the first."""
         known = self.embeddings.directions
         return self.sides[known.index(results.direction(direction, known))]
 
@@ -272,11 +268,7 @@ class Run:
             yield pairs, *self.weighed(pairs)
 
     def weighed(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
-        """Weights of one block and their unit, by the closed form where there is one; NaN for an unknown unit.
-
-        Raises:
-            InputError: the loss leaves the range of the dtype.
-        """
+        """Weights of one block and their unit, by the closed form where there is one; NaN for an unknown unit."""
         with threads(pairs.scores.numel()):
             found = weights.of(self.loss, pairs)
             unit = weights.unit(self.loss, found, pairs)

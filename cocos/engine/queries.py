@@ -81,9 +81,6 @@ def asked(
         one: only one direction is asked for.
         direction: which; None: the first one.
         **asking: see `cocos.sampling.Queries`; `queries` may be their rows.
-
-    Raises:
-        InputError: an option or an embedding that cannot be used.
     """
     queries, seed, split = asking["queries"], asking["seed"], asking["split"]
     count = isinstance(queries, Integral)

@@ -67,11 +67,7 @@ METRIC_LABELS = {
 
 
 def check(ks: Iterable[int]) -> tuple[int, ...]:
-    """Cut-offs in ascending order, each once.
-
-    Raises:
-        InputError: none, or one that is no whole number of at least 1.
-    """
+    """Cut-offs in ascending order, each once."""
     ks = tuple(ks)
     for k in ks:
         if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:

@@ -128,11 +128,7 @@ def sampled(bundle: type = Sampling, *, without: Sequence[str] = (), **defaults)
 
 
 def ladder(name: str, values: Sequence[float], *, zero: bool) -> np.ndarray:
-    """Ascending values of an option, (J,) float64, from 0 on or above it.
-
-    Raises:
-        InputError: naming the option and its values.
-    """
+    """Ascending values of an option, (J,) float64, from 0 on or above it."""
     grid = np.asarray(values, dtype=np.float64)
     right = grid.ndim == 1 and len(grid) and (grid[0] >= 0 if zero else grid[0] > 0) and np.isfinite(grid[-1])
     if not right or not (np.diff(grid) > 0).all():
@@ -159,11 +155,7 @@ def tracked(items: Sequence[T], progress: Progress | None, name: str) -> Iterato
 
 
 def refuse_options(options: Sampling, eps: float | None, drawn: bool) -> None:
-    """Refuse options that cannot be used, before anything is encoded; `drawn` where the batches are not given.
-
-    Raises:
-        InputError: naming the option.
-    """
+    """Refuse options that cannot be used, before anything is encoded; `drawn` where the batches are not given."""
     dtype, same_group = options["dtype"], options["same_group"]
     if eps is not None and not (isinstance(eps, Real) and 0 <= eps < math.inf):
         raise InputError(f"eps: {eps}, expected a share: finite and at least 0")

@@ -233,9 +233,6 @@ class Scored:
             Each (directions, losses): `effective`, mean over the queries with any push, NaN without one;
             `contributing_all`, mean over all queries; `idle_fraction`; totals: `push`, `pull`, `queries`, and
             `uncertain`, candidates too near eps to tell.
-
-        Raises:
-            InputError: weights that leave the range of the dtype.
         """
         found: dict[str, Any] = {name: 0.0 for name, _, _ in self.run.sides}
         for name, each in (self._sums_of_stacks if self.run.visited else self._sums_of_batches)(others, eps, report):

@@ -69,11 +69,7 @@ def drawn_queries(number: int, queries: int, seed: int) -> Tensor:
 
 
 def refuse_unstreamed(loss: losses.Loss, eps: float) -> None:
-    """Refuse a loss that needs more of the candidates than sums and counts.
-
-    Raises:
-        InputError: naming it.
-    """
+    """Refuse a loss that needs more of the candidates than sums and counts."""
     reader = None if losses.traits(loss).wide else readers.of(loss, eps)
     known = type(reader) is SoftmaxReader or (isinstance(reader, HingeReader) and loss.metric == "cosine")
     if not known or loss.metric not in STREAMED_METRICS:

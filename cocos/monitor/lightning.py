@@ -67,11 +67,7 @@ class MonitorCallback(Callback):
         self._kind = ""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Attach the monitor.
-
-        Raises:
-            InputError: there is no loss module, or several, or an option cannot be used.
-        """
+        """Attach the monitor."""
         if self.hold is not None and math.isfinite(trainer.estimated_stepping_batches):
             self.hold.lasts(int(trainer.estimated_stepping_batches) * trainer.accumulate_grad_batches)
         module = callbacks.given(self._loss, pl_module) or callbacks.only(pl_module)

@@ -33,11 +33,7 @@ class Struct(ctypes.Structure):
     POINTED: ClassVar[dict[str, str]] = {}
 
     def set(self, **fields) -> None:
-        """Set fields: pointers from contiguous host tensors of the right dtype, arrays from sequences, or numbers.
-
-        Raises:
-            ValueError: a tensor of another dtype or layout, or no such field.
-        """
+        """Set fields: pointers from contiguous host tensors of the right dtype, arrays from sequences, or numbers."""
         whole: Any = self
         while whole._b_base_ is not None:  # `ctypes` creates nested structs anew on every access
             whole = whole._b_base_
@@ -110,11 +106,7 @@ def struct(name: str, **fields) -> Struct:
 
 
 def loaded() -> ctypes.CDLL | None:
-    """Return the kernel, after checking that C and Python agree on the sizes of its structs; None if there is none.
-
-    Raises:
-        RuntimeError: a struct of another size.
-    """
+    """Return the kernel, after checking that C and Python agree on the sizes of its structs; None if there is none."""
     found = build.library()
     return None if found is None else _declared_fields(found)
 

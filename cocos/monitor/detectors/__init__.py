@@ -119,9 +119,6 @@ def load(name: str, parameters: Mapping[str, Any] | None = None) -> Detector:
 def settings(given: Iterable[str]) -> dict[str, dict[str, str] | bool]:
     """Read settings of detectors from text: `NAME=off`, `NAME=on` or `NAME.THRESHOLD=VALUE`.
 
-    Raises:
-        InputError: another form, no such detector, a setting given twice, or thresholds of a detector that is off.
-
     Examples:
         >>> cocos.detectors.settings(["idle=off", "collapse.similarity=0.95"])
         {'idle': False, 'collapse': {'similarity': '0.95'}}
@@ -148,9 +145,6 @@ def chosen(settings: Mapping[str, Mapping[str, Any] | bool] | None = None) -> tu
 
     Args:
         settings: by name: False for off, or thresholds that differ from their defaults.
-
-    Raises:
-        InputError: no such detector or threshold, a value out of range, or settings of another form.
 
     Examples:
         >>> len(cocos.detectors.chosen({"collapse": False})) - len(cocos.detectors.names())
