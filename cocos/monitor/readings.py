@@ -296,7 +296,7 @@ def _transferred(
     Numbers that are not finite are left out.
     """
     first, stacks = seen[0], [_Stack(each) for each in _grouped(seen)]
-    visits = {each: found for each in seen if (found := _visited(each, eps, visited.get(each))) is not None}
+    visits = {each: visit for each in seen if (visit := _visited(each, eps, visited.get(each))) is not None}
     more: Numbers = {} if first.value is None else {"value": first.value.reshape(())}
     more |= _ranks(first, visits.get(first))
     if first.query is not None and first.candidate is not None:
