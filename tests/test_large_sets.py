@@ -441,8 +441,10 @@ SETS = {
 
 
 @pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize("loss", ["ntxent", "supcon", "arcface", "triplet", "triplet_sh"])
-@pytest.mark.parametrize("queries", [30, ROWS])
+@pytest.mark.parametrize(
+    ("loss", "queries"),
+    [("ntxent", 30), ("ntxent", ROWS), ("supcon", ROWS), ("arcface", 30), ("triplet", 30), ("triplet_sh", ROWS)],
+)
 def test_queries_against_everything_on_a_disk_are_those_in_memory(tmp_path, monkeypatch, name, loss, queries):
     made, writes = SETS[name]
     arrays = made()

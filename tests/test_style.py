@@ -17,6 +17,11 @@ def test_ruff_is_content(arguments):
     assert done.returncode == 0, done.stdout
 
 
+def test_what_the_test_line_leaves_out_is_run_by_a_line_of_its_own():
+    for name in (".ci/run", "README.md"):
+        assert ".venv/bin/python -m pytest -m slow" in (ROOT / name).read_text("utf-8")
+
+
 def test_no_test_waits_without_a_deadline():
     """A process is started through `children`, or has a deadline of its own."""
     waiting = []
