@@ -7,7 +7,7 @@ or all rows of a side, some at a time.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -101,6 +101,15 @@ class Stored:
     directions: tuple[str, ...]
     identity: str
     held: bool
+
+    # What `Embeddings` may have, and no set on a disk.
+    grades: ClassVar[None] = None
+    names: ClassVar[None] = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether the samples of a labelled set are each other's candidates."""
+        return self.candidate is None
 
     @property
     def sides(self) -> tuple[Rows, Rows]:

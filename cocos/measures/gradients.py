@@ -104,7 +104,7 @@ def gradients(
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     every = _losses(checkpoint, loss, against)
     disk = drawn_from(embeddings, sampling)
-    rows = disk.numbered if disk else embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"])
+    rows: Any = disk or embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"])
     if sampling["sample"] is None and not rows.shared:
         sampling["sample"] = every[0].sample
     runs = prepare_all(embeddings if disk else rows, every, **sampling)

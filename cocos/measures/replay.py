@@ -110,11 +110,9 @@ def replay(
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     base = loss_for(loss, embeddings)
     disk = drawn_from(embeddings, sampling)
-    rows = (
-        disk.numbered
-        if disk
-        else embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"], scored=True)
-    )
+    rows: Any = disk
+    if disk is None:
+        rows = embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"], scored=True)
     sized = None if isinstance(rows, Scores) else sampling["batch_size"]
     asked, left = (settings.read(what), []) if what is not None else settings.usual(base, sized)
     if sized is None and "batch_size" in asked:
@@ -139,7 +137,7 @@ def replay(
 
 
 def _counted(
-    source: Embeddings | Checkpoint, rows: Embeddings, variants: Sequence[Setting], sampling: Sampling
+    source: Embeddings | Checkpoint, rows: Any, variants: Sequence[Setting], sampling: Sampling
 ) -> list[xr.Dataset]:
     """Counts of each variant; those of one eps, batch size and number of directions are counted together."""
     groups: dict[tuple[float, int | str, bool], list[Setting]] = {}
