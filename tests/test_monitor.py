@@ -14,9 +14,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import cocos
-from cocos import losses, results
+from cocos import losses, measures, results
 from cocos.base.errors import InputError
-from cocos.monitor import RANK_CALLS, directions, readings
+from cocos.counting import statistics
+from cocos.monitor import RANK_CALLS, calls, directions, readings
 from cocos.monitor.calls import Seen
 from cocos.results import records
 
@@ -604,6 +605,52 @@ def test_the_table_of_the_page_has_every_number_and_says_what_it_is():
     rows = [tuple(line.strip("| ").split(" | ")) for line in page.splitlines() if line.startswith("| `")]
     known = records.DIRECTION_METRICS | records.STEP_METRICS
     assert rows == [(f"`{name}`", said, unit) for name, (said, unit) in known.items()]
+
+
+# Losses of the shelf with statistics of their own, as they must be set to have them.
+WITH_EXTRA = {"hcl": {"temperature": 0.5}, "smoothap": {}, "mnrl": {"filter": "percent"}}
+# Names that a row of STATISTICS has as `record`, and the monitor does not compute: why. Empty is as it should be.
+NOT_COMPUTED: dict[str, str] = {}
+
+
+@pytest.mark.parametrize("name", [number.record for number in readings.RECORDED])
+def test_the_monitor_computes_every_number_that_a_statistic_has_for_records(name, sides):
+    monitors = [cocos.Monitor(losses.load(each, given)) for each, given in WITH_EXTRA.items()]
+    for monitor in monitors:
+        monitor(*sides)
+    found = {key for each in monitors for key in each.records[0]["directions"]["q2c"]}
+    assert (name in found) == (name not in NOT_COMPUTED), "let `_further` in cocos/monitor/readings.py compute it"
+
+
+def test_losses_with_statistics_of_their_own_are_those_of_the_test_above():
+    assert WITH_EXTRA.keys() == {name for name in losses.names() if hasattr(type(losses.load(name)), "extra")}
+
+
+def test_the_clamp_of_hcl_is_that_of_a_count(sides):
+    loss, sides = losses.load("hcl", {"temperature": 0.3, "prior": 0.2}), [side.double() for side in sides]
+    monitor = cocos.Monitor(loss)
+    monitor(*sides)
+    whole = counted(loss, cocos.Embeddings(*sides), 24)["clamped"].values.ravel().tolist()
+    assert [each["clamped"] for each in monitor.records[0]["directions"].values()] == whole and 0 < whole[0] < 24
+    other = cocos.Monitor("ntxent")
+    other(*sides)
+    assert "clamped" not in other.records[0]["directions"]["q2c"]
+
+
+@pytest.mark.parametrize("name", ["participation", "n90", "weight_above", "weight_below", "idle_pull", "eq7_mean"])
+def test_a_further_number_of_a_count_needs_no_more_than_its_row(name, sides, monkeypatch):
+    number = replace(statistics.BATCH_NUMBERS[name], record=name)
+    monkeypatch.setattr(readings, "RECORDED", (*readings.RECORDED, number))
+    loss = losses.load("smoothap" if name == "eq7_mean" else "ntxent")
+    sides = [side.double() for side in sides]
+    seen = calls.Named(loss).seen(cocos.Embeddings(*sides))
+    at_rest = readings.of(seen, 0.01, torch.Generator())["directions"]["q2c"][name]
+    live = [replace(each, origin="backward pass", extra=None) for each in seen]
+    backward = readings.of(live, 0.01, torch.Generator())["directions"]["q2c"].get(name)
+    whole = measures.count(cocos.Embeddings(*sides), loss, batch_size=24, batches=1, dtype="float64", n90=True)
+    expected = float(whole[name][0, 0])
+    assert math.isclose(at_rest, expected, rel_tol=1e-9)
+    assert backward is None if name == "eq7_mean" else math.isclose(backward, expected, rel_tol=1e-9)
 
 
 def test_every_number_of_a_record_has_a_name(sides):

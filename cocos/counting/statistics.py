@@ -264,7 +264,7 @@ STATISTICS = (
     Statistic("clamped", "part of the positives on the clamp (HCL), for which nothing is pushed", "1", own=True,
               numbers=(
         Number("", "queries with all positives on the clamp (HCL), which push nothing", "queries", how="sum", value=1,
-               row="full batch of {batch}: queries on the clamp", words="they push nothing"),
+               row="full batch of {batch}: queries on the clamp", words="they push nothing", record="clamped"),
     )),
     Statistic("pulled_negatives", "contributing negatives that are pulled", by_unit=True, rare=True, numbers=(
         Number(row="contributing negatives that are pulled"),

@@ -499,13 +499,16 @@ def _counts_by_direction(counted: xr.Dataset, record: dict[str, Any]) -> dict[st
         some = one["effective_per_query"].values > 0 if "effective_per_query" in one else every
         over = averages.of_batches({str(key): each.values for key, each in one.items() if each.ndim == 2}, (0, 1))
         negative = one["weight_above_per_query"].values + one["weight_below_per_query"].values
-        counts = {each.record: float(over.get(each.name, np.nan)) for each in BATCH_NUMBERS.values() if each.record}
+        counts = {
+            each.record: float(one[each.name].values[full].mean() if each.how == "sum" else over[each.name])
+            for each in BATCH_NUMBERS.values()
+            if each.record and each.name in over
+        }
         made[name] = (
             own
             | counts
             | {
                 "unpushed": float((every & ~some).sum(axis=1)[full].mean()),
-                "idle": float(one["idle"].values[full].mean()),
                 "weight_negative": float(averages.mean(negative, every, (0, 1))),
                 "queries": float(one["queries"].values[full].mean()),
                 "candidates": own["positives"] + float(np.nanmean(one["negatives"].values[full])),

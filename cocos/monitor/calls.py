@@ -1,7 +1,8 @@
 """One call of a loss: its directions with scores and weights, and the rows of its inputs that repeat."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -62,6 +63,7 @@ class Seen:
     notes: tuple[str, ...] = ()  # remarks for the user, one sentence each
     plain: bool = False  # the weights are those of a softmax with one positive of each query
     whole: bool = False  # every pair is in one of the masks; False: unknown
+    extra: Callable[[float], dict[str, Tensor]] | None = None  # eps -> statistics of the loss's own; None: it has none
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,6 +204,7 @@ class Named:
             value=loss(pairs).detach().mean(),
             width=part.query.shape[1] if part else None,
             origin="closed form",
+            extra=partial(loss.extra, pairs) if isinstance(loss, losses.ExtraStatistics) else None,
         )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.counting import statistics
+from cocos.counting import averages, statistics
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OTHERS_HARD
 from cocos.engine import weighing
@@ -65,6 +65,8 @@ EXACT_SUMS = 2**24
 SETTLED = ("scale_slope", "equilibrium_scale", "bias", "equilibrium_bias")
 # Sums that are known of weights with a unit.
 OF_A_UNIT = ("idle", "weight_positive", "weight_negative", "contributing")
+# Numbers of a count that a record has.
+RECORDED = tuple(number for number in statistics.BATCH_NUMBERS.values() if number.record)
 # The matrices of a direction.
 MATRICES = ("scores", "weights", "positive", "negative")
 
@@ -313,7 +315,7 @@ def _transferred(
     }
     by_direction = [numbers[each] for each in seen]
     finite = math.isfinite(found.get("value", 0) + sum(each["sum"] for each in by_direction))
-    made = [_means(each, one) for each, one in zip(seen, by_direction, strict=True)]
+    made = [_means(each, one) | _further(each, one, eps) for each, one in zip(seen, by_direction, strict=True)]
     for each in made[::-1]:  # of the first direction
         found |= {name: each.pop(name) for name in ("zero", "subnormal") if name in each}
     return _finite(found), [_finite(each) for each in made], finite
@@ -444,6 +446,32 @@ def _means(seen: Seen, sums: dict[str, float]) -> dict[str, float]:
         if seen.scores.dtype == torch.float16:
             found["subnormal"] = sums["subnormal"] / (sums["push"] or math.nan)
     return found
+
+
+def _further(seen: Seen, sums: Mapping[str, float], eps: float) -> dict[str, float]:
+    """Compute the numbers of a count that no sum has, as `cocos count` does: those of the loss's own statistics first.
+
+    Another pass is made where a row of `STATISTICS` asks for it alone; what is known of a loss at rest only, as its own
+    statistics are, is left out of a backward pass.
+    """
+    wanted = [each for each in RECORDED if each.record not in sums]
+    own = [each for each in wanted if statistics.BY_NAME[each.of].own]
+    plain = [each for each in wanted if each not in own and not (seen.unit is None and each.of in statistics.BY_SHARE)]
+    found = seen.extra(eps) if seen.extra is not None and own else {}
+    if plain or any(each.of in found and (each.by or each.over == "pushed") for each in own):
+        weights = _precise(seen.weights)
+        pairs = Pairs(_precise(seen.scores), seen.positive, seen.negative)
+        unit = weights.new_tensor(math.nan) if seen.unit is None else seen.unit
+        found |= statistics.per_query(weights, unit, pairs, eps)
+        found["n90"] = statistics.n90(statistics.spread(weights, pairs))
+        found["negatives"] = seen.negative.sum(dim=1)
+        found["negative_push"] = statistics.push_of_negatives(weights, pairs).sum(dim=1)
+    values = {statistics.BY_NAME[name].variable: each.detach().double().cpu().numpy() for name, each in found.items()}
+    if not values:
+        return {}
+    numbers = averages.of_batches(values, 0)
+    known = [each for each in wanted if each.name in numbers and (not each.by or each.by in values)]
+    return {each.record: float(numbers[each.name]) for each in known}
 
 
 def _by_age(seen: Seen) -> Numbers:
