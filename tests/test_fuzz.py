@@ -122,6 +122,7 @@ def test_a_file_is_made_of_its_seed_format_and_number(tmp_path, name):
         assert made[0] == made[1]
 
 
+@pytest.mark.slow
 def test_whole_files_of_every_kind_open_and_a_few_hundred_hostile_ones_end_in_a_sentence(monkeypatch):
     """`python -m fuzz` opens 50,000; here are some of each format. The whole ones are opened first, in this process."""
     said, opening = [], command.opening
