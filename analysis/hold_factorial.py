@@ -35,6 +35,7 @@ def data(progress):
             coords=coords,
         )  # fmt: skip
         part.attrs = {f"{key}_{end}": one["parts"][key][end] for key in PARTS for end in ("value", "low", "high")}
+        part.attrs |= {f"cooler_{key}": one["cooler"][key] for key in PARTS}
         part.attrs |= {"range": one["range"]} | {f"best_{key}": one["best"][key] for key in ("negatives", "weight")}
         part.attrs |= {f"gain_{key}": one["gain"][key] for key in ("mean", "low", "high")}
         parts[name] = part
@@ -50,8 +51,11 @@ def _part(part, name):
 def title(parts):
     """The claim."""
     told = " and ".join(f"{100 * part.attrs['negatives_value']:.0f} % ({name})" for name, part in parts.items())
-    cells = next(iter(parts.values()))["rsum"].size
-    return f"The temperature among the negatives makes {told} of the variance of {cells} mean recalls"
+    cooler = " and ".join(f"{100 * part.attrs['cooler_negatives']:.0f}" for part in parts.values())
+    return (
+        f"From {FACTORS[0]:g} to {FACTORS[-1]:g} the temperature among the negatives makes {told} of the variance of "
+        f"mean recalls; up to {FACTORS[-2]:g} it makes {cooler} %"
+    )
 
 
 def alt(parts):
@@ -98,7 +102,7 @@ def draw(parts, figure):
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.xaxis.set_minor_locator(NullLocator())
         shares = (f"{100 * part.attrs[f'{key}_value']:.0f} %" for key in PARTS)
-        ax.set_title(f"{name}: negatives {next(shares)}, weight {next(shares)}, both {next(shares)}")
+        ax.set_title(f"{name}\nnegatives {next(shares)}, weight {next(shares)}, interaction {next(shares)}")
         ax.set_xlabel("temperature among the negatives")
         sns.despine(ax=ax)
     axes[0].set_ylabel("test rsum (points of 600)")

@@ -122,5 +122,6 @@ def draw(parts, figure):
     handles += [Line2D([], [], color="black", linestyle=line, linewidth=1.4, label=words)
                 for line, words in zip(LINES.values(), ("spread of the negatives' scores", "temperature"),
                                        strict=True)]  # fmt: skip
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, columnspacing=1.2)
+    handles.append(Line2D([], [], color="0.85", linewidth=0.8, label=f"{100 * AFTER['late']:g} %: holding late begins"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, columnspacing=1.2)
     figure.suptitle(wording.wrapped(title(parts), 92))

@@ -140,10 +140,10 @@ def draw(parts, figure):
                for name, label in LOSSES.items()]  # fmt: skip
     handles += [
         Line2D([], [], marker="o", label=f"up to the arch's top: {apex} effective negatives", **grey),
-        Line2D([], [], marker="o", markerfacecolor="white", label="beyond the top", **grey),
-        Line2D([], [], marker="D", markerfacecolor="none", label="no interval (dependent points)", **grey),
+        Line2D([], [], marker="o", markerfacecolor="white", label="open, left: beyond the top", **grey),
         Line2D([], [], marker="o", label="ρ of the captions", **grey),
         Line2D([], [], marker="D", label="ρ of the emoji", **grey),
+        Line2D([], [], marker="D", markerfacecolor="white", label="open, right: no interval (pooled)", **grey),
         Line2D([], [], color=blue, linewidth=1.6, label="interval excludes 0 and permutation p < 0.05"),
         Line2D([], [], color=UNRESOLVED_GREY, linewidth=1.6, label="interval includes 0 or permutation p ≥ 0.05"),
     ]

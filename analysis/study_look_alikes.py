@@ -87,7 +87,7 @@ def title(parts):
     times, told = [], []
     for name in SETS:
         part, masked = parts[f"{name}_shares"], parts[f"{name}_masked"]
-        times += [push / own for own, push in zip(*(_shares(part, share) for share in SHARES[:2]), strict=True)]
+        times += [push / chance for push, chance in zip(*(_shares(part, share) for share in SHARES[1:]), strict=True)]
         rows = [difference(masked, f"{setting} rsum") for setting in _settings(part)]
         clear = {"raises": sum(one.low > 0 for one in rows), "lowers": sum(one.high < 0 for one in rows)}
         told += [
@@ -95,7 +95,7 @@ def title(parts):
         ]
     low, high = (round(end(times), -1) for end in (min, max))
     return (
-        f"The push on look-alikes is {low:.0f} to {high:.0f} times their part of the negatives; masking them by item "
+        f"Look-alikes take {low:.0f} to {high:.0f} times the push on as many random negatives; masking them by item "
         f"{' and '.join(told)}"
     )
 

@@ -1,12 +1,13 @@
 """Recall against the effective number of negatives: settings of the losses, and the same number held by intervention.
 
-Above, a mark is a setting, mean over its seeds; the best of each loss has a ring: it is chosen on validation items, so
-that it need not be the highest on the test items that are shown. The two lines meet at the top of the registered
-parabola and are the same for all losses but for their height. They ask whether recall rises before that number and
-falls behind it, and are dashed where that is undecided. One parabola for all losses is rejected by the data. Triplet
-SH always has exactly one negative and takes no part in the fit. Below, NT-Xent with the temperature solved at every
-third step so that the effective number stays at k, as far as a temperature can do that: differences from the k that is
-best on validation items, paired by seed. Where k is not reached, the mark stands at the number at the end, with its k.
+Above, a mark is a setting, mean over its seeds; the best of each loss has a ring: it is chosen on validation items,
+so that it need not be the highest on the test items that are shown. The two lines are made to meet at the top of the
+registered parabola, which is not where they fit best, and are the same for all losses but for their height. They ask
+whether recall rises before that number and falls behind it, and are dashed where that is undecided. One parabola for
+all losses is rejected by the data. Triplet SH always has exactly one negative and takes no part in the fit. Below,
+NT-Xent with the temperature solved at every third step so that the effective number stays at k, as far as a
+temperature can do that: differences from the k that is best on validation items, paired by seed. Where k is not
+reached, the mark stands at the number at the end, with its k.
 """
 
 import numpy as np
@@ -62,6 +63,9 @@ def data(progress):
         arch = later[name]["arch"]
         parts[name].attrs |= {"inside": int(p2["fit"]["inside"]), "meet": later["apex"], "robust_p": arch["hc3"]["p"]}
         parts[name].attrs |= {f"{side}_{key}": arch["two_lines"][side][key] for side in SIDES for key in ENDS}
+        freed = arch["meeting"]
+        parts[name].attrs |= {"freed": freed["mean"], "freed_low": freed["low"], "freed_high": freed["high"]}
+        parts[name].attrs["freed_above_high"] = freed["above"]["high"]
         parts[name].attrs |= {"cubic_p": arch["cubic"], "slopes_p": arch["slopes"]}
         own, best = where(table(f"{name}_interventions"), arm="held"), {"k": held["best"]}
         rows = {k: (one, seeds_of(own, {"k": int(k)}, best)) for k, one in held["best_minus"].items()}
@@ -116,26 +120,26 @@ def _best(part):
 
 
 def title(parts):
-    """The claim: the top of the arch between settings, and the best number that was held."""
-    told = {name: _peak(parts[name], parts[f"{name}_held"]) for name in SETS}
-    first, second = SETS
-    both = told[first] == told[second]
-    said = f"{first.capitalize()}{f' and {second}' if both else ''}: recall {told[first]}"
-    return said if both else f"{said}; {second}: {told[second]}"
+    """The claim: what the settings of the first set show, and the best number held where it beats its neighbours."""
+    one, best = parts[SETS[0]].attrs, {name: parts[name].attrs["best"] for name in SETS if _beats(parts, name)}
+    rises = _arched(parts[SETS[0]]) and one["freed_above_high"] < 0
+    between = (
+        f"recall rises up to {one['meet']} effective negatives and falls beyond {one['freed']:.0f}"
+        if rises
+        else "no arch is shown"
+    )
+    number = next(iter(best.values()), None)
+    same = [name for name, each in best.items() if each == number]
+    held = f"; held, {number} is best ({', '.join(same)})" if same else ""
+    return f"Between settings, {SETS[0]}: {between}{held}"
 
 
-def _peak(part, held):
-    """Where recall peaks, if settings rise and fall and the best number held beats its neighbours."""
-    if not _arched(part):
-        return "between settings undecided"
-    meet, best = part.attrs["meet"], part.attrs["best"]
+def _beats(parts, name):
+    """Whether the best number held is above the numbers beside it."""
+    held, best = parts[f"{name}_held"], parts[name].attrs["best"]
     others = sorted(int(k) for k in keys(held))
-    beside = [
-        str(k) for k in (*others[: np.searchsorted(others, best)][-1:], *others[np.searchsorted(others, best) :][:1])
-    ]
-    if not all(difference(held, k).high < 0 for k in beside):
-        return f"peaks near {meet} effective negatives between settings"
-    return f"peaks near {meet} effective negatives between settings, at {best} held"
+    place = int(np.searchsorted(others, best))
+    return all(difference(held, str(k)).high < 0 for k in (*others[:place][-1:], *others[place:][:1]))
 
 
 def alt(parts):
@@ -151,9 +155,10 @@ def _fitted(part):
     fit, (blocks, line, bent) = part.attrs, part.attrs["r2"]
     best = ", ".join(f"{LOSSES[loss]} {at:.1f} ({score:.1f})" for loss, (at, score) in _best(part).items())
     lines = ", ".join(f"{side} {_slope(part, side)} (p = {fit[f'{side}_p']:.2g})" for side in SIDES)
+    free = f"{fit['freed']:.0f} [{fit['freed_low']:.0f}, {fit['freed_high']:.0f}]"
     return (
         f"best settings on validation items, effective number (test rsum): {best}; slopes per doubling {lines}, robust "
-        f"errors; common parabola: curvature "
+        f"errors; where the two lines fit best {free}; common parabola: curvature "
         f"{fit['curvature']:+.2f} [{fit['low']:+.2f}, {fit['high']:+.2f}] points per squared natural log, p = "
         f"{fit['p']:.2g}, with "
         f"robust errors {fit['robust_p']:.2g}, top {_optimum(part)}, n = {fit['number']} settings; against a cubic p = "
@@ -228,7 +233,14 @@ def draw(parts, figure):
             markersize=9,
             label="best of its loss (validation)",
         ),
-        Line2D([], [], color="0.8", linewidth=0.8, linestyle=":", label="top: where the two lines meet"),
+        Line2D(
+            [],
+            [],
+            color="0.8",
+            linewidth=0.8,
+            linestyle=":",
+            label="top of the registered parabola: the lines meet there",
+        ),
         *(each for each in resolution_entries() if _shown(parts, each.get_label())),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)

@@ -176,6 +176,7 @@ def factorial(rows: pd.DataFrame) -> Found:
         name: {"value": float(value), "low": float(low), "high": float(high)}
         for name, value, low, high in zip(names, _parts(seeds.mean(axis=0)), ends.low, ends.high, strict=True)
     }
+    cooler = _parts(seeds[:, :-1, :-1].mean(axis=0))
     best = max(picked, key=lambda pair: picked[pair]["rsum_val"])
     plain = max((pair for pair in picked if pair[0] == pair[1]), key=lambda pair: picked[pair]["rsum_val"])
     gain = np.subtract(picked[best]["seeds"], picked[plain]["seeds"])
@@ -187,6 +188,7 @@ def factorial(rows: pd.DataFrame) -> Found:
         "rate": [[picked[first, second]["rate"] for second in FACTORS] for first in FACTORS],
         "seeds": seeds.tolist(),
         "parts": parts,
+        "cooler": dict(zip(names, cooler.tolist(), strict=True)),
         "best": {"negatives": best[0], "weight": best[1], "rsum": picked[best]["rsum"]},
         "plain": {"temperature": plain[0], "rsum": picked[plain]["rsum"]},
         "gain": interval(gain),

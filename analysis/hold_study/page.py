@@ -41,7 +41,7 @@ def numbers() -> Found:
         "grid": _listed(plan.GRID), "values": len(plan.GRID), "constant": plan.START, "seeds": len(plan.SEEDS),
         "rates": len(next(iter(plan.RATES.values()))), "cells": len(found["cells"]), "margin": findings.MARGIN,
         "factors": _listed(plan.FACTORS), "late": 100 * plan.AFTER["late"], "samples": findings.SAMPLES,
-        "factorial": plan.FACTORIAL,
+        "factorial": plan.FACTORIAL, "coldest": min(plan.FACTORS), "warmest": max(plan.FACTORS),
     }  # fmt: skip
     found["items"] = {name: _sizes(name) for name in plan.DATA}
     found["moving"] = json.loads(scale_findings.FILE.read_text("utf-8"))
@@ -140,6 +140,9 @@ def _cells(found: Found) -> str:
 def _factorial(found: Found) -> str:
     rows = [[words, *(_percent(one["parts"][name]) for one in found["factorial"].values())]
             for name, words in PARTS.items()]  # fmt: skip
+    rows += [[f"{words}, both up to {plan.FACTORS[-2]:g}",
+              *(f"{100 * one['cooler'][name]:.0f} %" for one in found["factorial"].values())]
+             for name, words in PARTS.items()]  # fmt: skip
     return markdown(["part of the variance", *found["factorial"]], rows)
 
 
@@ -216,6 +219,7 @@ FORMATS = {
     "one": lambda value: f"{value:.1f}",
     "signed": lambda value: f"{value:+.1f}",
     "plain": lambda value: f"{value:g}",
+    "part": lambda value: f"{100 * value:.0f} %",
     "percent": _percent,
     "two": lambda value: f"{value:.2g}",
     "three": lambda value: f"{value:.3f}",

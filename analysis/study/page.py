@@ -88,6 +88,10 @@ def _doubled(one: Found) -> Found:
     return {key: math.log(2) * one[key] for key in ("mean", "low", "high")}
 
 
+def _whole(one: Found) -> str:
+    return f"{one['mean']:.0f} [{one['low']:.0f}, {one['high']:.0f}]"
+
+
 def _ordered(one: Found) -> str:
     """The p-value against smooth curves."""
     return f"{one['ordered']['p']:.2f}" if one["ordered"]["p"] >= SMALL else _p(one["ordered"]["p"])
@@ -98,6 +102,7 @@ FORMATS: Formats = {
     "correlation": lambda one: said(one, 2),
     "optimum": _optimum,
     "curvature": _curvature,
+    "meeting": _whole,
     "amount": _amount,
     "loss": _amount,
     "steep": lambda one: f"{_doubled(one)['mean']:.1f}",
@@ -173,6 +178,8 @@ def _arch(found: Found) -> str:
         ("curvature, robust errors (HC3)", lambda _, new: _tested(new["arch"]["hc3"])),
         (f"slope up to {number}, per doubling", lambda _, new: _slope(new["arch"]["two_lines"]["below"])),
         (f"slope beyond {number}, per doubling", lambda _, new: _slope(new["arch"]["two_lines"]["above"])),
+        ("where the two lines fit best", lambda _, new: _whole(new["arch"]["meeting"])),
+        ("slope beyond it, per doubling", lambda _, new: _slope(new["arch"]["meeting"]["above"])),
         ("one parabola for all losses against one cubic", lambda _, new: f"p = {_p(new['arch']['cubic'])}"),
         ("one parabola against a slope for each loss", lambda _, new: f"p = {_p(new['arch']['slopes'])}"),
         ("curvature by learning rate", lambda _, new: "; ".join(
@@ -187,10 +194,6 @@ def _arch(found: Found) -> str:
     ]  # fmt: skip
     return markdown(["curvatures in points per squared unit of the natural log of N", *DATA],
                     [[name, *(look(*each) for each in both)] for name, look in looks])  # fmt: skip
-
-
-def _whole(one: Found) -> str:
-    return f"{one['mean']:.0f} [{one['low']:.0f}, {one['high']:.0f}]"
 
 
 def _slope(one: Found) -> str:

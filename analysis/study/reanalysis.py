@@ -28,6 +28,8 @@ FILE = RESULTS / "reanalysis.json"
 Found = dict[str, Any]
 CONSTANT = "triplet_sh"  # its effective number is always 1: no part in a curve over it
 APEX = 16  # effective number at the top of the registered parabola, rounded: where the two lines meet
+MEETS = tuple(range(4, 65))  # effective numbers at which the lines may meet where that is estimated
+RESAMPLES = 500  # bootstrap samples of where the lines meet
 SIDES = (16, 20)  # effective numbers at which the settings are split
 END = 5  # settings at either end of a grid
 SOFTMAX = ("ntxent", "ce_softmax")  # losses with a temperature, or its inverse
@@ -148,15 +150,38 @@ def _levels(family: np.ndarray) -> np.ndarray:
     return np.stack([(family == name) * 1.0 for name in np.unique(family)], axis=1)
 
 
+def _bent(level: np.ndarray, number: np.ndarray, meet: float) -> np.ndarray:
+    """Columns of two lines that meet at a number, beside a level for each loss: (settings, losses + 2)."""
+    at = number - math.log(meet)
+    return np.column_stack([level, np.minimum(at, 0), np.maximum(at, 0)])
+
+
+def _meeting(level: np.ndarray, number: np.ndarray, score: np.ndarray) -> Found:
+    """Where the two lines meet by least squares, with a percentile interval: settings drawn again within each loss."""
+    designs, random = np.stack([_bent(level, number, each) for each in MEETS]), np.random.default_rng(0)
+    groups = [np.flatnonzero(each) for each in level.T]
+
+    def best(times: np.ndarray) -> int:
+        weighed = np.swapaxes(designs * times[:, None], 1, 2)
+        right = weighed @ score
+        found = (np.linalg.pinv(weighed @ designs) @ right[:, :, None])[:, :, 0]
+        return MEETS[int(np.argmax((found * right).sum(axis=1)))]  # the most that lines explain
+
+    drawn = [np.bincount(np.concatenate([random.choice(each, len(each)) for each in groups]), minlength=len(score))
+             for _ in range(RESAMPLES)]  # fmt: skip
+    low, high = np.quantile([best(each * 1.0) for each in drawn], (0.025, 0.975), method="nearest")
+    return {"mean": best(np.ones(len(score))), "low": float(low), "high": float(high)}
+
+
 def _arch(grid: xr.Dataset) -> Found:
     """P2 again: two lines, robust errors, whether one parabola serves all losses, and each loss by itself."""
     table = _table(grid)
     table = _only(table, table["family"] != CONSTANT)
     number, score, family = np.log(table["effective"]), table[VALUE], table["family"]
-    level, at = _levels(family), number - math.log(APEX)
+    level = _levels(family)
     common = np.column_stack([level, number, number**2])
-    lines = np.column_stack([level, np.minimum(at, 0), np.maximum(at, 0)])
-    first = level.shape[1]
+    first, meeting = level.shape[1], _meeting(level, number, score)
+    lines, freed = (_bent(level, number, each) for each in (APEX, meeting["mean"]))
     sloped = np.column_stack([common, (level[:, 1:].T * number).T])
     free = np.column_stack([level] + [(level.T * part).T for part in (number, number**2)])
     found, _, rest = _fit(common, score)
@@ -172,6 +197,7 @@ def _arch(grid: xr.Dataset) -> Found:
     return {
         "hc3": _robust(common, score, common.shape[1] - 1),
         "two_lines": {side: _robust(lines, score, first + k) for k, side in enumerate(("below", "above"))},
+        "meeting": meeting | {side: _robust(freed, score, first + k) for k, side in enumerate(("below", "above"))},
         "cubic": _better(common, np.column_stack([common, number**3]), score),
         "slopes": _better(common, sloped, score),
         "each": _better(common, free, score),

@@ -93,7 +93,7 @@ def _margins(dataset: xr.Dataset, ax: Axes) -> None:
     right.barh(np.arange(len(counts)), counts, height=1, color=MARGIN_GREY, linewidth=0)
     top.bar(np.arange(len(received)), received, width=1, color=MARGIN_GREY, linewidth=0)
     right.set(xticks=[0, int(counts.max(initial=0)) or 1])
-    right.set_title("above\neps", fontsize=tiny_points(), pad=3)
+    right.set_title("above\neps" if dataset.attrs["eps"] else "weighed", fontsize=tiny_points(), pad=3)
     top.set(yticks=[0, round(float(received.max(initial=0)), 1 if received.max(initial=0) < 10 else None) or 1])
     top.set_title("part of the push (%)", fontsize=tiny_points(), loc="left", pad=1)
     for each, axis in ((right, "y"), (top, "x")):
