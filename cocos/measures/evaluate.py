@@ -516,14 +516,17 @@ def _of_some(
     disk = checkpoint and checkpoint.on_disk
     if disk and metric != "cosine":
         raise InputError(f"queries {queries}: {disk.name} is ranked by cosines as it is read, not by {metric}")
-    rows = disk.numbered if disk else embedded(source, split_of(source, split), device, progress).without_queue()
+    rows: Any = disk
     if disk is None:
+        rows = embedded(source, split_of(source, split), device, progress).without_queue()
         scores.check(rows, metric, checkpoint and checkpoint.path)
+    grouped = rows if disk is None else None if disk.matched else disk.numbered  # None: row i matches row i
     found: dict[str, dict[str, float]] = {}
     own: dict[str, list[np.ndarray]] = {name: [] for name in RANK_LABELS}
     for k, name in enumerate(rows.directions):
-        side = (rows.flip() if k else rows).single(name)
-        index = drawn = streamed.drawn_queries(len(side.query), queries, seed)
+        side = grouped if grouped is None else (grouped.flip() if k else grouped).single(name)
+        sizes = [each.shape[0] for each in (disk.sides if disk else (rows.query, rows.candidate))][:: -1 if k else 1]
+        index = drawn = streamed.drawn_queries(sizes[0], queries, seed)
         report = progress and progress(f"ranking {name}")
         if disk:
             ranked = streamed.ranks(streamed.Asking.of(disk, k, index, metric), report)
@@ -535,14 +538,12 @@ def _of_some(
             view = engine.view(side, Batch(index, everything, paired=False).to(side.query.device), metric=metric)
             ((ranked,),) = engine.run(view, [readers.Ranks()], progress=report)
         made = retrieval.metrics(ranked, ks)
-        asking, groups = len(ranked.query.unique()), side.groups
-        found[name] = {"queries": asking, "candidates": len(side.candidate), **made, "left_out": len(drawn) - asking}
-        found[name]["unmatched"] = int((groups.queries[groups.candidate] == 0).sum())
-        best = torch.full((len(side.query),), torch.nan, dtype=torch.float64)
-        best[index] = retrieval.best_ranks(len(index), torch.arange(len(index)), ranked)
-        own["best_rank"].append(best[drawn].numpy())
+        asking, groups = len(ranked.query.unique()), side and side.groups
+        found[name] = {"queries": asking, "candidates": sizes[1], **made, "left_out": len(drawn) - asking}
+        found[name]["unmatched"] = 0 if groups is None else int((groups.queries[groups.candidate] == 0).sum())
+        own["best_rank"].append(retrieval.best_ranks(len(drawn), torch.searchsorted(drawn, index), ranked).numpy())
         own["query_index"].append(drawn.double().numpy())
-        own["query_group"].append(side.groups.query[drawn].double().numpy())
+        own["query_group"].append((drawn if groups is None else groups.query[drawn]).double().numpy())
     width = max(map(len, own["query_index"]))
     filled = {
         name: np.stack([np.pad(one, (0, width - len(one)), constant_values=np.nan) for one in each])
@@ -566,8 +567,8 @@ def _of_some(
         "folds": 1,
         "ties": retrieval.TIES,
         "seed": seed,
-        "device": rows.query.device.type,
-        **findings.attributes([*rows.notes, *more, *notes, asked]),
+        "device": "cpu" if disk else rows.query.device.type,
+        **findings.attributes([*(() if disk else rows.notes), *more, *notes, asked]),
         "health": json.dumps(health.report({}, {})),
         **({"trained_with": trained_with} if trained_with else {}),
         **where,
