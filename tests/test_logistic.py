@@ -101,3 +101,18 @@ def test_the_kernel_repeats_the_constants():
     assert "enum { ABOVE = 3, MASS, OPEN, LINES }" in text
     assert (logistic.ABOVE, logistic.MASS, logistic.OPEN, logistic.LINES) == (3, 4, 5, 6)
     assert float(re.search(r"#define LOW (\S+)f", (folder / "logsumexp.c").read_text())[1]) == logistic.LOWEST_EXPONENT
+
+
+def test_a_part_of_the_push_that_rounding_of_the_sum_hides_is_uncertain():
+    """One sigmoid is 1 and the other 1 - 2e-8, so that only the larger one has more than half of the push."""
+    cosine = torch.tensor([0.3, 0.726, 0.15, -0.3], dtype=torch.float64)
+    candidate = torch.stack([cosine, (1 - cosine.square()).sqrt()], dim=1)
+    query = torch.tensor([[1.0, 0.0]], dtype=torch.float64).expand(4, 2).contiguous()
+    given, loss = Embeddings(query, candidate), losses.load("siglip", {"scale": 117.0, "bias": 0.0})
+    view = engine.view(given)
+    (found,) = engine.run(view, [readers.of(loss, 0.5, relative=True)])
+    share = (117 * cosine).sigmoid()
+    for row in range(4):
+        own = share[torch.arange(4) != row]
+        number, uncertain = (int(found[0][name][row]) for name in ("relative", "relative_uncertain"))
+        assert abs(number - int((own / own.sum() > 0.5).sum())) <= uncertain

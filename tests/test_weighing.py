@@ -82,7 +82,7 @@ def test_a_share_near_eps_is_counted_by_the_unit_of_all_queries():
     positive = torch.eye(queries, candidates, dtype=torch.bool)
     first = torch.arange(queries)
     weight = score.softmax(dim=1) - positive.float()
-    weight[GUESSED:] *= 1 + 3e-5
+    weight[GUESSED:] *= 1 + 3e-6
     made = (score, weight, positive, ~positive)
     shares = (weight.abs() / weighing.read(made, first, 0.01, factor=1.0).form.unit)[~positive]
     for eps in shares[::97].tolist():

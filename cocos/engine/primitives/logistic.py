@@ -29,6 +29,8 @@ SHORT_WAY = -7.5
 # Binary exponent: where no negative of a query exceeds it, the sums are taken from a log-sum-exp, since a sigmoid is an
 # exponential within 2^FAR of itself.
 FAR = -40.0
+# Error of a logit, in nats, beyond any that differs from 0 or 1 as a share.
+UNDECIDED = 300.0
 # Smallest binary exponent of a sigmoid: smaller ones count as this, LOW in logsumexp.c.
 LOWEST_EXPONENT = -126.0
 
@@ -145,11 +147,15 @@ class LogisticSums(Sums):
     def heavy(self, k: int, active: Tensor, eps: float) -> Question:
         """The question which negatives have more than eps of the sum, of the queries of a mask, (n,) bool.
 
-        With T = Σ σ, σ(z) > eps T where z > ln(eps T) - ln(1 - eps T): never, where eps T reaches 1.
+        With T = Σ σ, σ(z) > eps T where z > ln(eps T) - ln(1 - eps T): never, where eps T reaches 1. Where the error
+        of the sum leaves open whether it does, any z from the lowest possible one on is undecided.
         """
-        left = 1 - eps * self.log2[k].exp2()
+        total = self.log2[k].exp2()
+        left, slack = 1 - eps * total, eps * total * torch.expm1(self.error[k].clamp(max=1))
+        near = active & (left.abs() <= 2 * slack)
+        left = torch.where(near, (left + slack).clamp(min=torch.finfo(left.dtype).tiny) * math.exp(-UNDECIDED), left)
         some = active & (left > 0)
-        error = self.error[k] / torch.where(some, left, 1)
+        error = torch.where(near, UNDECIDED, self.error[k] / torch.where(some, left, 1))
         return Question(torch.where(some, left, 0), self.log2[k] - self.of.shift, error, eps, weighed=False)
 
 
