@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from benchmarks.inputs import Inputs
-from cocos.embeddings.sources import DIRECTIONS
+from cocos.embeddings.sources import GTE_DIRECTIONS
 
 __all__ = ["CASES", "FLOOR", "TIERS", "Bar", "Case", "Reading", "Row", "all_cases", "selected"]
 
@@ -146,7 +146,7 @@ def _columns(queries: int, hard: int) -> Case:
     Bars are between those of `measures.count` for NT-Xent on batches of 2,048 and of 8,192.
     """
     naive, four = "mnrl, autograd + counting", "products of four directions"
-    plain = Reading("mnrl"), Reading("mnrl", {"directions": DIRECTIONS})
+    plain = Reading("mnrl"), Reading("mnrl", {"directions": GTE_DIRECTIONS})
     rows = (
         Row("mnrl, by source", "columns", plain[:1], (Bar(1.25), Bar(0.5, naive), Bar(0.1, naive, "bytes"))),
         Row(naive, "naive-columns", plain[:1]),

@@ -17,7 +17,7 @@ from cocos.embeddings import scores, sources, teachers
 from cocos.embeddings.batches import Batch, plan
 from cocos.reports.count import table
 
-GTE = ",".join(sources.DIRECTIONS)
+GTE = ",".join(sources.GTE_DIRECTIONS)
 SETTINGS = [
     {"directions": directions, "partition": partition, "filter": rule, "hardness": hardness, "hardness_on": on}
     for directions, partition in ((sources.DIRECTIONS[0], "joint"), (GTE, "joint"),
@@ -80,7 +80,7 @@ def test_further_directions_are_the_denominators_of_gte():
     embeddings, scale = columns(queries=5, hard=2), 20.0
     batch = whole(embeddings)
     loss = losses.load("mnrl", {"directions": GTE, "scale": scale})
-    pairs = scores.pairs(embeddings, batch, directions=sources.DIRECTIONS)
+    pairs = scores.pairs(embeddings, batch, directions=sources.GTE_DIRECTIONS)
     query, document = embeddings.query[batch.query_index], embeddings.candidate[batch.candidate_index]
     qd, qq, dd = cosines(query, document), cosines(query, query), cosines(document[:5], document)
     owned = [set(embeddings.negatives[row].tolist()) for row in batch.query_index]
@@ -140,8 +140,16 @@ def test_counts_and_push_by_source_add_up_to_those_of_the_query():
     assert sum(each["push"]["mean"] for each in entry["sources"].values()) == pytest.approx(1)
     assert entry["sources"]["own hard"]["negatives"] == {"mean": 2.0, "std": 0.0}
     wide = measures.count(embeddings, losses.load("mnrl", {"directions": GTE}), **options)
-    assert wide["direction"].values.tolist() == ["q2c"] and wide.sizes["source"] == 6
+    assert wide["direction"].values.tolist() == ["q2c"]
+    assert set(wide["source"].values) == {"in-batch", "own hard", "others' hard", *sources.GTE_DIRECTIONS[1:]}
     assert "source" not in measures.count(cocos.Embeddings(embeddings.query, embeddings.candidate[:12]), **options)
+
+
+def test_a_further_direction_is_the_name_of_its_source():
+    assert all(name in sources.SOURCES for name in sources.DIRECTIONS[1:])
+    assert sources.NegativeSource("", "query", "words", "words").name == "query-words"
+    with pytest.raises(ValueError, match="leave its name empty"):
+        sources.NegativeSource("words", "query", "words", "words")
 
 
 def test_a_statistic_by_source_is_a_sum_over_its_columns():
@@ -149,9 +157,10 @@ def test_a_statistic_by_source_is_a_sum_over_its_columns():
                   source=torch.tensor([[0, 0, 1, 2]], dtype=torch.int8))  # fmt: skip
     given = torch.tensor([[-3.0, 2.0, 4.0, -0.5]])
     found = statistics.by_source(given, torch.ones(()), pairs, 0.01)
-    assert found["source_push"][0].tolist() == [2, 4, 0, 0, 0, 0, 0]
-    assert found["source_contributing"][0].tolist() == [1, 1, 1, 0, 0, 0, 0]
-    assert found["source_pulled"][0].tolist() == [0, 0, 1, 0, 0, 0, 0]
+    rest = [0] * (len(sources.SOURCES) - 3)
+    assert found["source_push"][0].tolist() == [2, 4, 0, *rest]
+    assert found["source_contributing"][0].tolist() == [1, 1, 1, *rest]
+    assert found["source_pulled"][0].tolist() == [0, 0, 1, *rest]
     every = statistics.per_query(given, torch.ones(()), pairs)
     assert every["pulled_negatives"].tolist() == [1] and every["pushed_positives"].tolist() == [0]
     assert every["effective"].item() == pytest.approx(math.exp(-math.log(1 / 3) / 3 - 2 * math.log(2 / 3) / 3))

@@ -12,13 +12,13 @@ from cocos import Embeddings, losses, measures
 from cocos.counting import statistics
 from cocos.embeddings import scores
 from cocos.embeddings.batches import Batch, _with_negatives
-from cocos.embeddings.sources import DIRECTIONS, SOURCES
+from cocos.embeddings.sources import GTE_DIRECTIONS, SOURCES
 from cocos.engine import fused
 from cocos.engine.columns import columns, fits
 from cocos.engine.kernel import structs
 from cocos.engine.readers.columns import ColumnsReader, scales, serves
 
-FOUR = {"directions": DIRECTIONS}
+FOUR = {"directions": GTE_DIRECTIONS}
 LOSSES = {
     "mnrl": ("mnrl", {}),
     "ntxent": ("ntxent", {"temperature": 0.1}),
@@ -29,9 +29,9 @@ LOSSES = {
     "harder": ("mnrl", FOUR | {"hardness": 9.0}),
     "harder own": ("mnrl", {"hardness": 5.0, "hardness_on": "hard"}),
     "harder batch": ("mnrl", FOUR | {"hardness": 5.0, "hardness_on": "in-batch"}),
-    "each direction": ("mnrl", {"directions": DIRECTIONS[::2], "partition": "per_direction"}),
+    "each direction": ("mnrl", {"directions": GTE_DIRECTIONS[::2], "partition": "per_direction"}),
     "same view": ("dhel", {}),
-    "other queries": ("mnrl", {"directions": DIRECTIONS[:2]}),
+    "other queries": ("mnrl", {"directions": GTE_DIRECTIONS[:2]}),
 }
 
 
@@ -157,9 +157,10 @@ def test_the_sources_of_one_query_by_hand():
     given = Embeddings(query, candidate, torch.arange(2), torch.arange(4), directions=("q2c",), negatives=negatives)
     found = read(given, batches(given, (2,)), losses.load("mnrl", {"scale": 2.0}), 0.01)
     whole = math.exp(2) + 1 + 2 * math.e
-    expected = [2 / whole, 2 * math.e / whole, 2 * math.e / whole, 0, 0, 0, 0]
+    rest = [0] * (len(SOURCES) - 3)
+    expected = [2 / whole, 2 * math.e / whole, 2 * math.e / whole, *rest]
     torch.testing.assert_close(found["source_push"][0], torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=0)
-    assert found["source_contributing"][0].tolist() == [1, 1, 1, 0, 0, 0, 0]
+    assert found["source_contributing"][0].tolist() == [1, 1, 1, *rest]
     part = [1 / (1 + 2 * math.e), math.e / (1 + 2 * math.e), math.e / (1 + 2 * math.e)]
     assert float(found["effective"][0]) == pytest.approx(math.exp(-sum(p * math.log(p) for p in part)), rel=1e-6)
 
@@ -224,6 +225,7 @@ def test_what_is_stored_all_the_same():
     assert scales(losses.load("snm")) is None and scales(losses.load("triplet")) is None
     assert serves(loss_of("mnrl"), given, some, "ignore")
     assert not fits(given, [Batch(some[0].query_index, some[0].candidate_index, False, some[0].extra)], "cosine", ())
-    assert not fits(given, some, "cosine_dot", DIRECTIONS)
+    assert not fits(given, some, "cosine_dot", GTE_DIRECTIONS) and fits(given, some, "cosine", GTE_DIRECTIONS)
+    assert not fits(given, some, "cosine", (*GTE_DIRECTIONS, "query-words"))  # of which there are no views
     data = measures.count(given, losses.load("mnrl", {"filter": "self"}), batch_size=30)
     assert data.attrs["dtype"] == "float64"

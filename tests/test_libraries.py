@@ -17,7 +17,7 @@ from cocos import Embeddings, InputError, losses, measures
 from cocos.commands import app
 from cocos.counting import weights
 from cocos.embeddings import scores
-from cocos.embeddings.sources import DIRECTIONS, SOURCES
+from cocos.embeddings.sources import GTE_DIRECTIONS
 from cocos.engine.prepared import prepare
 
 WAYS = ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
@@ -573,9 +573,9 @@ def test_hard_negatives_of_sentence_transformers_stand_in_columns(sentences, own
 def test_counts_of_sentence_transformers_are_by_source_as_of_the_twin(sentences):
     ways = "query_to_doc,query_to_query,doc_to_query,doc_to_doc"
     named = losses.load("st:MultipleNegativesRankingLoss", {"directions": ways, "temperature": 0.1})
-    twin = losses.load("mnrl", {"scale": 10, "directions": ",".join(DIRECTIONS)})
+    twin = losses.load("mnrl", {"scale": 10, "directions": ",".join(GTE_DIRECTIONS)})
     ours, theirs = (measures.count(triples(own=1), each, batch_size=12) for each in (named, twin))
-    of_batch = [name for name in SOURCES if name != "queue"]
+    of_batch = ["in-batch", "own hard", "others' hard", *GTE_DIRECTIONS[1:]]
     assert list(ours["source"].values) == list(theirs["source"].values) == of_batch
     assert float(ours["source_push"].min()) >= 0 and (ours["source_push"].sum(["batch", "query"]) > 0).all()
     assert losses.parameters(named) == {"directions": ways, "scale": 10.0}

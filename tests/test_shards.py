@@ -93,7 +93,7 @@ def runs():
     with patch.object(prepared, "SHARED_SCORES", 0):  # as if the batch were a large one
         own = (torch.arange(250)[:, None] + torch.tensor([3, 70])) % 250  # hard negatives that others have as positives
         hard = cocos.Embeddings(two.candidate, two.candidate.roll(1, 1) + two.candidate, negatives=own)
-        mnrl = cocos.losses.load("mnrl", {"directions": sources.DIRECTIONS})
+        mnrl = cocos.losses.load("mnrl", {"directions": sources.GTE_DIRECTIONS})
         yield "columns", measures.count(hard, mnrl, batch_size=200)
         for name in ("ntxent", "siglip", "triplet", "smoothap", "ce_softmax", "ce_nm", "snm"):
             whole = measures.count(two, name, batch_size="all", sample="groups", metrics=name == "triplet")

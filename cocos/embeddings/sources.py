@@ -22,7 +22,8 @@ class NegativeSource:
     """A row of the table of sources.
 
     Args:
-        name: of the source; of one that is no candidate of the batch, that of its direction.
+        name: of the source; empty: that of its direction, as it must be for all but query-candidate, since losses name
+            directions and blocks of columns have the source of that name.
         asking: side of the row that is scored: the query, or its positive.
         asked: side of the rows that it is scored with.
         label: words for these rows, in the plural.
@@ -36,6 +37,12 @@ class NegativeSource:
     asking: str
     asked: str
     label: str
+
+    def __post_init__(self) -> None:
+        """Name it, and see that a further direction is called by its own name."""
+        object.__setattr__(self, "name", self.name or self.direction)
+        if (self.asking, self.asked) != ("query", "candidate") and self.name != self.direction:
+            raise ValueError(f"source {self.name!r} of the direction {self.direction}: leave its name empty")
 
     @property
     def key(self) -> str:
@@ -54,15 +61,19 @@ TABLE = (
     NegativeSource("in-batch", "query", "candidate", "negatives of the batch"),
     NegativeSource("own hard", "query", "candidate", "own hard negatives"),
     NegativeSource("others' hard", "query", "candidate", "hard negatives of other queries"),
-    NegativeSource("query-query", "query", "query", "other queries"),
-    NegativeSource("candidate-query", "candidate", "query", "other queries of the positive"),
-    NegativeSource("candidate-candidate", "candidate", "candidate", "candidates near the positive"),
+    NegativeSource("", "query", "query", "other queries"),
+    NegativeSource("", "candidate", "query", "other queries of the positive"),
+    NegativeSource("", "candidate", "candidate", "candidates near the positive"),
     NegativeSource("queue", "query", "candidate", "rows of a queue"),
 )
 SOURCES = tuple(each.name for each in TABLE)
 # Places of the sources in the table.
 IN_BATCH, OWN_HARD, OTHERS_HARD, QUERY_QUERY, CANDIDATE_QUERY, CANDIDATE_CANDIDATE, QUEUE = range(len(TABLE))
 DIRECTIONS = tuple(dict.fromkeys(each.direction for each in TABLE))
+# The four directions of GTE, which are all that libraries have.
+GTE_DIRECTIONS = tuple(
+    TABLE[place].direction for place in (IN_BATCH, QUERY_QUERY, CANDIDATE_QUERY, CANDIDATE_CANDIDATE)
+)
 # Places of the sources whose columns the positive of a query asks for.
 OF_THE_POSITIVE = tuple(place for place, each in enumerate(TABLE) if each.asking == "candidate")
 Score = Callable[[Tensor, Tensor], Tensor]
@@ -182,6 +193,8 @@ def others(
     for place in map(SOURCES.index, directions[1:]):
         asking, asked = TABLE[place].asking, TABLE[place].asked
         asks = query_index if asking == "query" else partner
+        # The row itself, or else its query's own: what asks is then numbered as `query_index`. A third side, with ids,
+        # rows and places of its own, must say here which of them are the query's.
         own = (asks if asking == asked else query_index)[:, None] == listed[asked]
         again = own & known if place == CANDIDATE_QUERY else torch.zeros_like(own)
         if not ungrouped:

@@ -21,6 +21,7 @@ from cocos.embeddings.sources import (
     CANDIDATE_CANDIDATE,
     CANDIDATE_QUERY,
     DIRECTIONS,
+    GTE_DIRECTIONS,
     IN_BATCH,
     OTHERS_HARD,
     QUERY_QUERY,
@@ -69,11 +70,14 @@ class ColumnViews:
 
 
 def fits(embeddings: Embeddings, batches: Sequence[Batch], metric: str, directions: Sequence[str]) -> bool:
-    """Whether there are views of all columns: of two sets of rows, and positives that are no hard negatives' rows."""
+    """Whether there are views of all columns: of two sets of rows, and positives that are no hard negatives' rows.
+
+    A further direction is scored by `cocos.sources.others` alone until it has a view in `columns`, and is named here.
+    """
     metrics = SYMMETRIC if len(directions) > 1 else stack.PRODUCT_METRICS
     matched = all(batch.paired or not batch.extra for batch in batches)
     plain = not (embeddings.shared or embeddings.proxies or embeddings.is_queued)
-    return matched and metric in metrics and plain
+    return matched and metric in metrics and plain and set(directions) <= set(GTE_DIRECTIONS)
 
 
 @dataclass(frozen=True, eq=False)

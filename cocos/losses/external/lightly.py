@@ -3,7 +3,7 @@
 from typing import Any
 
 from cocos import losses
-from cocos.embeddings.sources import DIRECTIONS
+from cocos.embeddings.sources import GTE_DIRECTIONS
 from cocos.losses.dcl import DCL
 from cocos.losses.dclw import DCLW
 from cocos.losses.external.columns import BatchColumns
@@ -20,7 +20,7 @@ def _read(module: Any) -> Settings:
         "weighted": getattr(module, "weight_fn", None) is not None,
         "gather": bool(getattr(module, "gather_distributed", False)),
         "bank": bank if isinstance(bank, int) else bank[0],
-        "directions": DIRECTIONS,
+        "directions": GTE_DIRECTIONS,
         "partition": "per_direction",
     }
 

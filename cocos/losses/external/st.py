@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cocos import losses
 from cocos.base.errors import InputError, nearest
 from cocos.embeddings.scores import Pairs
-from cocos.embeddings.sources import DIRECTIONS
+from cocos.embeddings.sources import GTE_DIRECTIONS
 from cocos.losses.angle import AnglE
 from cocos.losses.contrastive import Contrastive
 from cocos.losses.cosent import CoSENT
@@ -27,7 +27,8 @@ from cocos.losses.triplet_euclidean import TripletEuclidean
 
 SIMILARITIES = {"cos_sim": "cosine", "dot_score": "dot"}
 PAIRWISE_SIMILARITIES = {"pairwise_cos_sim": "cosine", "pairwise_dot_score": "dot", "pairwise_angle_sim": "angle"}
-DIRECTIONS_BY_WAY = dict(zip(("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"), DIRECTIONS, strict=True))
+WAYS_OF_GTE = ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
+DIRECTIONS_BY_WAY = dict(zip(WAYS_OF_GTE, GTE_DIRECTIONS, strict=True))
 OF_CROSS_ENCODERS = ("BinaryCrossEntropyLoss", "LambdaLoss", "RankNetLoss", "ListNetLoss", "ListMLELoss", "ADRMSELoss")
 # Distance in the enums of the library -> scores of which it is a function; cosine distance is 1 less the cosine.
 DISTANCES = {"COSINE": "cosine", "COSINE_DISTANCE": "cosine", "EUCLIDEAN": "euclidean"}
