@@ -1,6 +1,7 @@
 """Several losses counted from one scoring pass: equal to separate calls, and nothing is done twice."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,6 +72,13 @@ def test_several_losses_are_counted_as_each_alone(options):
     data = same(paired(), [losses.load(name) for name in MIXED], **options)
     assert data["contributing"].dims == ("loss", "direction", "batch", "query")
     assert list(data["direction"].values) == ["q2c", "c2q"]
+
+
+def test_batches_of_a_loss_with_labels_are_visited_as_it_sees_them():
+    run = prepared.prepare(paired(), "ntxent", batch_size=16, batches=3)
+    assert all(batch.paired for stack in run.stacks() for batch in stack)
+    labelled = replace(run, same_group="positive")  # as `prepare` says for a loss of pytorch-metric-learning
+    assert not any(batch.paired for stack in labelled.stacks() for batch in stack)
 
 
 def test_names_objects_functions_and_labels_are_mixed():
