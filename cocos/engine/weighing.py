@@ -63,8 +63,8 @@ class Form:
 
     @property
     def unit(self) -> float:
-        """Size of one weight, in float32 as a tensor has it."""
-        return float(torch.tensor(self.total / self.size)) if self.size else 1.0
+        """Size of one weight, in float32 as a tensor has it; 1 where no weight is left, as in a batch of one pair."""
+        return (float(torch.tensor(self.total / self.size)) if self.size else 0.0) or 1.0
 
 
 @dataclass(frozen=True, eq=False)
