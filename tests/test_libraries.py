@@ -289,6 +289,8 @@ def sentences(monkeypatch, tmp_path):
     forget(monkeypatch, "sentence_transformers")
     write(tmp_path, "sentence_transformers", util=SIMILARITIES, losses=SENTENCES)
     monkeypatch.syspath_prepend(tmp_path)
+    others = [each for each in sys.meta_path if not type(each).__module__.startswith("sentence_transformers")]
+    monkeypatch.setattr(sys, "meta_path", others)  # the finder of the library itself, where a test has imported it
     yield
     for name in ("", ".util", ".losses"):
         sys.modules.pop(f"sentence_transformers{name}", None)
