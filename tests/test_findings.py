@@ -31,6 +31,18 @@ def collapsed():
     return Embeddings(rows()[:1].repeat(120, 1), rows(1))
 
 
+def test_the_document_of_a_count_has_its_findings_and_that_of_several_losses_those_of_each():
+    together = measures.count(near(0.4), [losses.load(name) for name in ("ntxent", "triplet")], batch_size=40)
+    whole, every = reports.document("count", together), findings.of(together)
+    for one in whole["losses"]:
+        assert one["findings"] == [each.document() for each in every if each.loss == one["label"]] != []
+    alone = measures.count(near(0.4), losses.load("ntxent"), batch_size=40)
+    found = reports.document("count", alone)["findings"]
+    assert found == [each.document() for each in findings.of(alone)]
+    assert {"kind", "severity", "numbers", "cure", "state"} <= found[0].keys()
+    assert reports.document("count", alone) == measures.document("count", alone) | {"findings": found}
+
+
 def test_the_table_of_a_count_is_its_findings():
     data = measures.count(near(0.4, 300, 16), losses.load("ntxent", {"temperature": 0.05}))
     found, table = findings.of(data), reports.table("count", data)

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 import children
 import cocos
-from cocos.commands import app
+from cocos.base import signatures
+from cocos.commands import _questions, app
 
 PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE", "PYTHONSAFEPATH"}}
 COMMANDS = "count decompose evaluate inspect losses landscape query plot dtp verify figures demo doctor".split()
@@ -205,3 +206,26 @@ def test_warnings_of_the_library_are_notes_unless_quiet(file, monkeypatch):
         done = call("count", file, "--loss", "loud.py:hinge", *quiet)
         assert done.exit_code == 0 and ("heard 42\n" in done.stderr) == heard
     assert logging.getLogger("cocos").handlers == before
+
+
+def test_a_measure_without_a_row_is_listed_as_it_is_typed(monkeypatch, tmp_path):
+    source = '''"""How far?"""
+
+
+def margin_gap(embeddings, loss=None, *, seed: int = 0):
+    """Measure a gap.
+
+    Args:
+        embeddings: rows.
+        loss: of the shelf.
+        seed: of draws.
+    """
+'''
+    (tmp_path / "measures").mkdir()
+    (tmp_path / "measures" / "margin_gap.py").write_text(source)
+    monkeypatch.setattr(signatures, "PACKAGE_FOLDER", tmp_path)
+    own = {"measures": {"margin_gap"}, "plots": set()}
+    monkeypatch.setattr(_questions, "_files", own.__getitem__)
+    assert "margin-gap" in _questions.names() and "margin_gap" not in _questions.names()
+    row = _questions.find("margin-gap")
+    assert row.options()["loss"][0].__metadata__[0].help.endswith("[none: cosines]")

@@ -145,11 +145,11 @@ def answer(
 
     `out` gets its Dataset, or the figure that `draw` draws. `changed` are fields of the answer that differ.
     """
-    from cocos import measures, reports, results
+    from cocos import reports, results
 
     own = {
         "text": lambda: "\n\n".join(map(lines, tables(data) if tables else reports.tables(measure, data))),
-        "document": lambda: measures.document(measure, data),
+        "document": lambda: reports.document(measure, data),
         "notes": [*notes, *results.lines(data.attrs)],
         "wrote": saved(data, out, draw),
     }

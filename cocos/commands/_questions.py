@@ -222,12 +222,18 @@ def find(name: str) -> QuestionRow | None:
     first = [option for option in every if option not in SHARED][:MOST_SHOWN]
     words = (ast.get_docstring(signatures.source(module).nodes[name]) or name).partition("\n")[0]
     about = {"first": " ".join(first), "words": words}
-    return QuestionRow(None, "Look at a file", LAST_PLACE, name, takes, "", {}, False, {}, about)
+    bare = "loss" in every and every["loss"].default is None
+    own = (
+        {"loss": option(str | None, "Loss whose gradient is studied: see `cocos losses`. [none: cosines]")}
+        if bare
+        else {}
+    )
+    return QuestionRow(None, "Look at a file", LAST_PLACE, name, takes, "", {}, False, own, about)
 
 
 def names() -> set[str]:
     """Names of all questions that `cocos --help-all` lists: those that are plots are kinds of `cocos plot`."""
-    return QUESTION_ROWS.keys() | (_alone() - _files("plots"))
+    return QUESTION_ROWS.keys() | {name.replace("_", "-") for name in _alone() - _files("plots")}
 
 
 def _alone() -> set[str]:

@@ -48,7 +48,7 @@ def draw(datasets: "list[xr.Dataset]", path: Path) -> Path:
 )
 def demo(out, device, seed) -> Answer:
     """Count on the embedded example: a real frozen model, its real training data, four losses."""
-    from cocos import measures, results
+    from cocos import measures, reports, results
     from cocos.reports.count import overview
     from cocos.results import several
 
@@ -72,6 +72,6 @@ def demo(out, device, seed) -> Answer:
     typed = tuple(each if isinstance(each, str) else replace(each, files=(there,)) for each in shown.typed)
     return Answer(
         text=lambda: replace(shown, typed=typed),
-        document=lambda: [measures.document("count", data) for data in datasets],
+        document=lambda: [reports.document("count", data) for data in datasets],
         wrote=[results.save(together, out / "count.nc"), draw(datasets, out / "count.png")],
     )

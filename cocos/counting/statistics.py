@@ -193,8 +193,8 @@ class Statistic:
         return self.label, self.units
 
 
-# Every statistic of a query, in the order of the table of `cocos count`. All else follows from these rows: Datasets,
-# JSON, tables, records, comparisons.
+# Every statistic of a query, in the order of the table of `cocos count`, save that sums over a batch follow the means
+# there, and the rows of `own` statistics come last. All else follows: Datasets, JSON, tables, records, comparisons.
 STATISTICS = (
     Statistic("contributing", "contributing negatives", by_unit=True, compared=True, numbers=(
         Number("contributing_all", row="contributing negatives per query", column="contributing",

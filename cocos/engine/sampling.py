@@ -64,7 +64,7 @@ class Queries(TypedDict, total=False):
     """Which queries of which embeddings are looked at, against all candidates.
 
     Args:
-        queries: how many are drawn of each direction; all if there are fewer, or for None.
+        queries: how many are drawn of each direction; all if there are fewer, and where none is given.
         seed: seed for drawing queries.
         split: split of the checkpoint's data to encode.
         device: `auto`, `cpu` or `cuda`; None: where the embeddings are.

@@ -34,6 +34,13 @@ def table(
     return write(dataset, **{key: text for key, text in texts.items() if key in known})
 
 
+def document(name: str, dataset: "xr.Dataset") -> object:
+    """The JSON document of a Dataset, as commands print it: that of its measure, or of its file here with findings."""
+    measures = importlib.import_module("cocos.measures")
+    write = getattr(_file(name), "document", None)
+    return write(dataset) if write else measures.document(name, dataset)
+
+
 def tables(name: str, dataset: "xr.Dataset") -> "list[Table]":
     """All tables of a Dataset: those of its measure where it has several, else its `table`."""
     several = getattr(_file(name), "tables", None)

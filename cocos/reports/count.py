@@ -14,7 +14,7 @@ from cocos.base.layout import Step, Table, following, given
 from cocos.counting import findings, verdicts
 from cocos.counting.findings import PLACES
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, MARKED_PARTS, OF_SOURCES, Number
-from cocos.reports.findings import of_count, of_directions
+from cocos.reports.findings import of, of_count, of_directions
 from cocos.results import several
 from cocos.results.phrases import (
     averaging,
@@ -77,6 +77,16 @@ def table(data: xr.Dataset, *, explain: bool = False) -> Table:
     notes = (*said["below"], *_about(data, summary, explain=explain))
     head = (*said["first"], *reading, *said["above"])
     return Table(("", *directions), tuple(rows), head, notes, typed=_next([data], [summary]))
+
+
+def document(data: xr.Dataset) -> dict:
+    """The JSON document of a count with its `findings`: of several losses, those of each in its own document."""
+    made = measures.document("count", data)
+    if "loss" not in data.dims:
+        return made | {"findings": [each.document() for each in of(data)]}
+    found = [each.document() for each in of(data)]
+    every = [one | {"findings": [each for each in found if each["loss"] == one["label"]]} for one in made["losses"]]
+    return made | {"losses": every}
 
 
 def _by_place(data: xr.Dataset, summary: dict) -> dict[str, list[str]]:
