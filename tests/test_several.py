@@ -10,7 +10,7 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, losses, measures, results
+from cocos import Embeddings, losses, measures, reports, results
 from cocos.base.errors import InputError
 from cocos.commands import app
 from cocos.counting import health
@@ -235,7 +235,7 @@ def test_the_command_counts_several_losses(tmp_path):
     for name, one in zip(("ntxent", "triplet"), parts.values(), strict=True):
         given = ["-p", "temperature=0.02"] if name == "ntxent" else []
         alone = json.loads(call("count", tmp_path / "rows.npz", "--loss", name, *given, "--json").stdout)
-        assert json.loads(json.dumps(measures.document("count", one))) == alone
+        assert json.loads(json.dumps(reports.document("count", one))) == alone
     shown = call(*options)
     assert "loss triplet, margin 0.2 (default)" in shown.stderr and "ntxent c2q" in shown.stdout
 
