@@ -6,6 +6,7 @@ import re
 import sys
 import textwrap
 from pathlib import Path
+from types import ModuleType
 
 import matplotlib
 
@@ -114,6 +115,7 @@ def test_a_new_twin_is_found_with_its_options_and_its_numbers(file, monkeypatch,
     for shelf, one in ((measures, brand_new), (plots, drawn)):
         monkeypatch.setattr(shelf, "__all__", [*shelf.__all__, "brand_new"])
         monkeypatch.setattr(shelf, "brand_new", one, raising=False)
+        monkeypatch.setitem(sys.modules, f"{shelf.__name__}.brand_new", ModuleType("brand_new"))
         text = textwrap.dedent(inspect.getsource(one)).replace("def drawn", "def brand_new")
         (file.parent / f"{one.__name__}.py").write_text(text)
         sources[f"{shelf.__name__}.brand_new"] = signatures.ModuleNames(file.parent / f"{one.__name__}.py")

@@ -346,6 +346,8 @@ def save(data: xr.Dataset, path: Path) -> Path:
         True
     """
     path, data = writable(path), _with_hash(data)
+    data = data.copy(deep=False)
+    data.attrs = dict(sorted(data.attrs.items()))  # their order would be in the bytes, and says nothing
     from cocos.base import hdf5  # loads h5py and h5netcdf
 
     encoding = {name: NETCDF_ENCODING for name, v in data.data_vars.items() if v.ndim and v.dtype.kind != "U"}
