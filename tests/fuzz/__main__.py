@@ -57,7 +57,9 @@ def opening(case: formats.Case, turn: int) -> str:
     if turn:
         checkpoints.open(case.path, data=case.data, names=case.names).embed(device="cpu")
         return "opened"
-    return _said(lambda: inspect.run(file=case.path, data=case.data, as_json=_odd(case.path)))
+    return _said(
+        lambda: inspect.run(file=case.path, data=case.data, hashes=not _odd(case.path), as_json=_odd(case.path))
+    )
 
 
 def _held(path: Path) -> str:
