@@ -91,7 +91,7 @@ def differing(made: Mapping[str, Any], written: xr.Dataset) -> tuple[list[str], 
 
     Args:
         made: numbers by name.
-        written: those of before, with the same shapes.
+        written: the numbers that were written before, in the same shapes.
     """
     found, numbers = [], 0
     for name, values in made.items():

@@ -18,7 +18,7 @@ def recalls(query: Tensor, candidate: Tensor, each: int) -> Tensor:
 
     Args:
         query: (N, D).
-        candidate: (N * each, D), those of a query one after another.
+        candidate: (N * each, D); the candidates of one query stand next to each other.
         each: candidates of a query.
     """
     number = len(query)

@@ -114,7 +114,7 @@ def _pictures() -> Tensor:
 class Towers(nn.Module):
     """The two towers of the example, from scratch: a picture asks for its five captions.
 
-    In training, pictures are shaken and captions lose words as those of the example do.
+    In training, pictures are varied and captions lose words, as in the training of the example.
     """
 
     candidates = tuple(range(NAMES))
