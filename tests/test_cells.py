@@ -66,6 +66,8 @@ def test_an_audit_by_all_cells_is_the_audit_and_by_few_tells_its_recall():
     assert 0 < few.attrs["mutual_recall"] < few.attrs["cell_recall"] < 1
     assert int(few["suspects"].sum()) < int(whole["suspects"].sum())
     assert "neighbours are looked for in 1 of 20 cells: of 600 rows" in few.attrs["notes"]
+    most = measures.audit(embeddings, cells=900, visited=700, **options)
+    assert "neighbours are looked for in 600 of 600 cells: of 600 rows" in most.attrs["notes"]
 
 
 def test_the_command_prints_the_recall(tmp_path):

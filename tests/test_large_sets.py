@@ -487,6 +487,10 @@ def test_queries_that_are_drawn_are_ranked_on_a_disk_as_in_memory(tmp_path, monk
     monkeypatch.setattr(streamed, "NUMBERS_AT_ONCE", 37 * WIDTH)
     found = measures.evaluate(cocos.open(folder), queries=queries)
     assert found.data_vars.keys() == expected.data_vars.keys() == every.data_vars.keys() - {"PR-AUC", "NMI"}
+    rows = held.embed()
+    sizes = zip(found["direction"].values, (rows.query, rows.candidate), strict=False)
+    asked = " and ".join(f"{min(queries, len(side)):,} of {len(side):,} {each}" for each, side in sizes)
+    assert all(f"queries ({asked}) are ranked among all" in each.attrs["notes"] for each in (found, expected))
     for each in expected.data_vars:
         np.testing.assert_allclose(found[each], expected[each], rtol=1e-12, err_msg=each)
         if queries == ROWS:

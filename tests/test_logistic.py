@@ -12,7 +12,7 @@ import cocos
 from cocos import Embeddings, engine, losses
 from cocos.counting import statistics
 from cocos.embeddings import scores
-from cocos.engine import fused, readers
+from cocos.engine import bounds, fused, readers
 from cocos.engine.kernel import structs
 from cocos.engine.primitives import exponentials, logistic
 from cocos.engine.primitives.logistic import Logistic
@@ -116,3 +116,21 @@ def test_a_part_of_the_push_that_rounding_of_the_sum_hides_is_uncertain():
         own = share[torch.arange(4) != row]
         number, uncertain = (int(found[0][name][row]) for name in ("relative", "relative_uncertain"))
         assert abs(number - int((own / own.sum() > 0.5).sum())) <= uncertain
+
+
+@pytest.mark.parametrize("eps", [0.5, 1 - 1e-4, 1 - 1e-13])
+def test_no_more_pairs_are_uncertain_than_dense_float64_cannot_tell(eps):
+    """Beside an eps of nearly 1 the share of a score far below the threshold is told from it."""
+    generator = torch.Generator().manual_seed(0)
+    score = torch.linspace(-1, 1, 400, dtype=torch.float64)
+    query = torch.stack([torch.ones_like(score), torch.zeros_like(score)], dim=1)
+    candidate = torch.stack([score, (1 - score.square()).sqrt()], dim=1)[torch.randperm(400, generator=generator)]
+    given, loss = Embeddings(query, candidate), losses.load("siglip", {"scale": 117.0, "bias": -12.9})
+    view = engine.view(given)
+    (found,) = engine.run(view, [readers.of(loss, eps)])
+    pairs = scores.pairs(given)
+    share = loss.weight(pairs) / loss.unit(pairs)
+    told = statistics.uncertain(share, pairs, eps, bounds.equal(view.exactness, 117.0, 1))
+    above = statistics.contributing(share, pairs, eps)
+    assert (found[0]["uncertain"] <= told).all()
+    assert ((found[0]["contributing"] - above).abs() <= told).all() and above.sum() > 0

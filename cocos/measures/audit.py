@@ -401,10 +401,10 @@ class ByCells:
 
     def of(self, sides: Sequence[Embeddings], metric: str, number: int) -> list[Tensor]:
         """The nearest rows of each row of both sides; those of some rows are looked for among all rows too."""
-        found = [
-            cells_of.nearest(side, metric, number, self.cells, self.visited, self.seed, self.report) for side in sides
-        ]
         one, other = sides
+        cells = min(self.cells, len(one.candidate), len(other.candidate))
+        visited = min(self.visited, cells)
+        found = [cells_of.nearest(side, metric, number, cells, visited, self.seed, self.report) for side in sides]
         rows = torch.randperm(len(one.query), generator=torch.Generator().manual_seed(self.seed))[:EXACT_ROWS]
         rows = rows.sort().values
         exact = cells_of.exactly(one, metric, number, rows)
@@ -416,8 +416,8 @@ class ByCells:
         mutual = (turned[exact.clamp(min=0)] == rows[:, None, None]).any(dim=2) & there
         both = (found[1][exact.clamp(min=0)] == rows[:, None, None]).any(dim=2) & known
         self.recall = {
-            "cells": self.cells,
-            "visited": self.visited,
+            "cells": cells,
+            "visited": visited,
             "exact_rows": len(rows),
             "cell_recall": float(known.sum() / there.sum()),
             "mutual_recall": float((both & mutual).sum() / mutual.sum()) if bool(mutual.any()) else math.nan,

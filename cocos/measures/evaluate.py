@@ -523,10 +523,12 @@ def _of_some(
     grouped = rows if disk is None else None if disk.matched else disk.numbered  # None: row i matches row i
     found: dict[str, dict[str, float]] = {}
     own: dict[str, list[np.ndarray]] = {name: [] for name in RANK_LABELS}
+    asks = []
     for k, name in enumerate(rows.directions):
         side = grouped if grouped is None else (grouped.flip() if k else grouped).single(name)
         sizes = [each.shape[0] for each in (disk.sides if disk else (rows.query, rows.candidate))][:: -1 if k else 1]
         index = drawn = streamed.drawn_queries(sizes[0], queries, seed)
+        asks.append(f"{len(drawn):,} of {sizes[0]:,} {name}")
         report = progress and progress(f"ranking {name}")
         if disk:
             ranked = streamed.ranks(streamed.Asking.of(disk, k, index, metric), report)
@@ -559,7 +561,7 @@ def _of_some(
     if len(found) == 2:
         variables["rsum"] = (("distractors", "fold"), [[retrieval.rsum(*found.values())]], *retrieval.label("rsum"))
     where, more = origin(checkpoint, split)
-    asked = f"{queries:,} queries of each direction are drawn, and ranked among all candidates"
+    asked = f"queries ({' and '.join(asks)}) are ranked among all candidates"
     attrs = {
         "title": "Retrieval metrics",
         "metric": metric,

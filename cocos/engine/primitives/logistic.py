@@ -66,14 +66,15 @@ class Logistic(LogSumExp):
     def _threshold(self, eps: float) -> tuple[float, float]:
         """Score above which a share exceeds eps, and how near to it float64 cannot tell; infinite for no count.
 
-        The logarithm of a share changes by (1 - eps) λ with the score. The level itself errs by the roundings of a
-        logarithm, a difference and a quotient.
+        A share is too near where it is at least eps / (1 + equal): logit(eps) - logit(eps / (1 + equal)) is
+        ln(1 + equal / (1 - eps)). The logarithm of a share changes by at most λ with the score, so this covers the
+        error of a score. The level itself errs by the roundings of a logarithm, a difference and a quotient.
         """
         if not 0 < eps < 1:
             return math.inf, 0.0
         logit = math.log(eps) - math.log1p(-eps)
         rounded = 8 * 2.0**-53 * (abs(logit) + abs(self.bias)) / self.nats
-        equal = bounds.equal(self.view.exactness, self.nats, 1) / (self.nats * (1 - eps))
+        equal = math.log1p(bounds.equal(self.view.exactness, self.nats, 1) / (1 - eps)) / self.nats
         return (logit - self.bias) / self.nats, equal + rounded
 
     def error(self, top: Tensor) -> Tensor:
