@@ -301,5 +301,5 @@ def _neighbours(test, colours, ax):
     every = [5 * row + place for row in range(band.sizes["k"]) for place in range(len(names))]
     ax.set_yticks(every, [SHORT.get(name, "sampled") for name in names] * band.sizes["k"], fontsize=tiny_points())
     ax.tick_params(axis="y", length=0)
-    ax.set(ylim=(5 * band.sizes["k"] - 1, -1.5), xlabel="score (cosine); black: median; dots: a seed")
+    ax.set(ylim=(5 * band.sizes["k"] - 1, -1.5), xlabel="score (cosine); line: median, dot: seed")
     ax.set_title("neighbours of captions, 5th to 95th percentile")

@@ -15,6 +15,7 @@ import xarray as xr
 from matplotlib.lines import Line2D
 
 from cocos.plots import wording
+from cocos.reports.captions import holds
 
 STUDY = Path(__file__).parent / "hold_study"
 PUBLISHED = "none; the effective number has not been held by a schedule before"
@@ -71,9 +72,10 @@ def _test(parts, name):
 def title(parts):
     """The claim."""
     late, fixed = (_away(parts, name).mean() for name in SHOWN)
-    return (
-        f"Test recall minus that of a validated search: {late:+.1f} points held late, {fixed:+.1f} at the constant "
-        f"{FIXED} (mean of {parts['cells'].sizes['row']} cells)"
+    return holds(
+        max(late, fixed) < 0,
+        f"Both are below a validated search, on the mean of {parts['cells'].sizes['row']} cells: held late by "
+        f"{-late:.1f} points of recall, the constant {FIXED} by {-fixed:.1f}",
     )
 
 

@@ -155,9 +155,6 @@ def draw(parts, figure):
             for ax, x in ((above, range(len(means))), (below, number)):
                 ax.errorbar(x, [each.mean for each in means], yerr=(low, high), color=colour, marker=marker,
                             linestyle=line, markersize=3.5, linewidth=1.0, elinewidth=1.1)  # fmt: skip
-            if arm == "random":
-                below.annotate(f"k = {KEPT[0]}", (number[0], means[0].mean), xytext=(5, -3), color=colour,
-                               textcoords="offset points")  # fmt: skip
         ticks = [*map(str, PLACES[:-1]), "all"]
         above.set_xticks(range(len(ticks)), ticks)
         above.set(xlabel="candidates kept, k", title=f"{name}, {LOSSES[loss]}", xlim=(-0.5, len(ticks) - 0.5))
@@ -176,7 +173,9 @@ def draw(parts, figure):
         ax.set_ylabel("test rsum (points of 600)")
     entries = [
         Line2D([], [], color=colour, marker=marker, linestyle=line, label=f"the k {word}")
-        for (colour, marker, line), word in zip(styles.values(), ("hardest", "random"), strict=True)
+        for (colour, marker, line), word in zip(
+            styles.values(), ("hardest", f"random (below: k = {KEPT[0]} at the left)"), strict=True
+        )
     ]
     entries.append(Line2D([], [], color="0.4", linewidth=0.9, linestyle=":", label="equal number, as compared"))
     figure.legend(handles=entries, loc="outside lower center", ncols=3, frameon=False)

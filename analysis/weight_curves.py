@@ -6,9 +6,11 @@ The query has one positive at three quarters of the range of scores (dotted) and
 
 import numpy as np
 import seaborn as sns
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from cocos import measures, plots
+from cocos.plots.labels import below
 from cocos.reports.captions import holds
 
 PUBLISHED = "none; curves of the formulas in the source of each loss (see cocos losses NAME)"
@@ -77,8 +79,15 @@ def draw(parts, figure):
     """Draw one panel per loss, in units of each loss, on one axis of weights but for SmoothAP; larger ones are cut."""
     orange = sns.color_palette("colorblind")[1]
     panels = figure.subplots(3, 3)
+    key = [
+        Line2D(
+            [], [], color="0.6", linewidth=0.8, linestyle=":", label="score of the positive, where a negative moves"
+        ),
+        Line2D([], [], color="0.35", marker="|", linestyle="", label="scores of the other negatives"),
+    ]
     for (name, part), ax in zip(parts.items(), panels.flat, strict=True):
         plots.weight_curve(part, ax=ax)
+        below(ax, lines=3, handles=[*ax.get_legend_handles_labels()[0], *key])
         own, unit = OWN_AXES.get(name), part.attrs["weight_unit"]
         most = own or LARGEST_WEIGHT
         ax.set(title=f"{NAMES[name]}, unit {unit:.3g}", ylim=(-most, most), ylabel="weight / unit\n(below 0: pull)")

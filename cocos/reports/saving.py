@@ -318,6 +318,8 @@ def _align(figure: Figure, said: Mapping[Text, str]) -> None:
                 text.set_text(wrapped(said.get(text, text.get_text()), most))
                 box = text.get_window_extent()
             start, stop = (box.intervalx, box.intervaly)[along]
+            if ax.bbox.min[along] <= start and stop <= ax.bbox.max[along]:
+                continue
             moved = max(low - start, 0) or min(high - stop, 0)
             (text.set_x, text.set_y)[along](0.5 + moved / ax.bbox.size[along])
         legend, label = ax.get_legend(), ax.xaxis.label.get_window_extent()
