@@ -13,6 +13,7 @@ matplotlib.use("Agg")
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from matplotlib import pyplot as plt
 from typer.testing import CliRunner
 
@@ -471,6 +472,8 @@ def test_labels_that_are_filled_in_are_known_and_denied(file):
     assert measures.audit(cocos.open(file), labels=triples, **options)["suspects"].equals(data["suspects"])
     text = invoked(*given, "--labels", out).stdout
     assert f"{len(rows) - 3} pairs to read" in text and "2 more pairs are of one group or labelled" in text
+    known = xr.Dataset({"suspected": (("pair", "suspicion"), np.eye(3, dtype=bool))})
+    assert report._unread(known.assign_coords(suspicion=["group", "labelled", "text"])).tolist() == [2]
 
 
 @pytest.mark.parametrize(
@@ -499,6 +502,11 @@ def test_the_json_document_has_rules_filters_and_pairs(file):
     assert entry["rules"]["group"]["overlap"]["text"] == entry["rules"]["text"]["overlap"]["group"] > 0
     assert found["suspected"][0]["rules"] and found["pairs"] >= len(found["suspected"])
     assert 0 < entry["rules"]["any rule"]["push_share"] <= 1 and found["against"] == ["group", "text"]
+
+
+def test_the_best_filter_is_right_and_finds_alike():
+    one, other = ({"push_precision": right, "push_recall": found} for right, found in ((0.9, 0.1), (0.4, 0.4)))
+    assert report._best({"one": one, "other": other}).startswith("other agrees best")
 
 
 def test_the_table_says_how_much_push_is_wrong_and_what_removes_it(file):

@@ -209,10 +209,22 @@ def test_the_contributors_are_drawn(embeddings):
     plt.close(figure)
     figure, ax = plt.subplots()
     picture = np.full((6, 6, 3), 7, dtype=np.uint8)
-    whole = measures.contributors(embeddings, "ntxent", row=4, batch_size="all", top=None)
+    whole = measures.contributors(embeddings, "supcon", row=4, sample="groups", batch_size="all", top=None)
     plots.contributors(whole, image=picture, ax=ax)
+    shown = [text.get_text() for text in ax.texts]
+    pulls = whole["held"].values[:40][whole["weight"].values[:40] < 0]
+    assert len(pulls) > 1 and all(f"{100 * held:.0f} % of the pull" in shown for held in pulls)
     assert len(ax.patches) == 41 and ax.get_yticklabels()[0].get_text().startswith("group ")
     np.testing.assert_array_equal(ax.child_axes[0].images[0].get_array(), picture)
+    plt.close(figure)
+
+
+def test_a_candidate_is_pale_by_its_share_of_the_unit(embeddings):
+    data = measures.contributors(embeddings, "triplet", 0.5, row=4, batch_size="all", top=8)
+    assert data.attrs["contributing"] == 3  # each violates the margin, and has a third of the push
+    figure, ax = plt.subplots()
+    plots.contributors(data, ax=ax)
+    assert [bar.get_alpha() for bar in ax.patches if bar.get_width() > 0] == [1, 1, 1]
     plt.close(figure)
 
 

@@ -398,6 +398,11 @@ def test_a_process_that_pushes_its_own_candidates_alone_is_said():
     assert "not_gathered" not in fired(run(**world | {"world": 1, "gathered": False}))
 
 
+def test_wrong_pairs_are_four_times_those_behind_three_quarters_of_the_negatives():
+    part = {"outranked": 0.2, "behind": 0.25, "far_behind": 0.1, "ahead": 0.6}
+    assert "about 40 % of the pos" in fired(run(queries=32, directions={"q2c": PAIRS}, **part))["mispaired"].sentence
+
+
 def test_gradscaler_may_overflow_for_a_while():
     assert "non_finite" not in fired(run(number=9, finite=False, dtype="float16", value=2.0))
     assert "non_finite" in fired(run(number=10, finite=False, dtype="float16", value=2.0))
@@ -407,6 +412,10 @@ def test_gradscaler_may_overflow_for_a_while():
 def test_what_another_detector_says_better_is_left_to_it():
     unknown = {"q2c": PAIRS | {"unpushed": 32, "relative": 0}}  # of a loss whose unit is unknown
     assert fired(run(directions=unknown)).keys() == {"idle"}
+    light = {
+        "q2c": PAIRS | {"idle": 32, "weight_negative": 0.03}
+    }  # of a softmax, whose weights are never 0, that is much
+    assert "idle" in fired(run(directions=light, kind="hinge")) and "idle" not in fired(run(directions=light))
     pushed = {"q2c": PAIRS | {"unpushed": 30, "relative": 0, "idle": 0}}
     assert not fired(run(directions=pushed))
     alone = {"q2c": {"queries": 1, "candidates": 1, "positives": 1, "idle": 1, "weight_negative": 0}}

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import Embeddings, InputError, measures, plots, results
 from cocos.commands import app
+from cocos.measures.diff import QueryTable
 from cocos.reports import table
 
 PLANTED = 7  # query that only the second model puts beside a foreign candidate
@@ -104,6 +105,21 @@ def test_the_query_that_was_moved_is_found_with_who_pushes_it_now(sides, found):
     np.testing.assert_allclose(one["pusher_part"].isel(version=1), heaviest["part"].values[:3])
 
 
+def test_idle_queries_are_in_percent_and_a_negative_that_is_not_pushed_is_no_pusher(sides):
+    data = measures.diff(*sides, "triplet", batch_size="all", changed=3, top=100)
+    for version, each in enumerate(sides):
+        idle = (measures.count(each, "triplet", batch_size="all")["contributing"] == 0).mean(("batch", "query"))
+        assert (idle > 0).all()
+        np.testing.assert_allclose(data["mean"].sel(metric="idle").isel(version=version), 100 * idle)
+    assert ((data["pusher"] >= 0) == (data["pusher_part"] > 0)).all() and (data["pusher"] >= 0).any()
+
+
+def test_a_row_that_no_batch_drew_is_a_group_of_its_own():
+    counted = QueryTable(np.array([1, 3]), np.array([7, 7]), {}, np.array([1, 3]))
+    group = counted.ranked(QueryTable(np.arange(5), None, {}, np.arange(5))).group
+    assert group[1] == group[3] and len(np.unique(group)) == 4
+
+
 def test_two_results_are_compared_by_the_command(files):
     done = call("diff", "before.nc", "after.nc", "--json", "--by", "weight_positive", "--out", "diff.nc")
     assert done.exit_code == 0, done.stderr
@@ -148,6 +164,10 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(files, sides):
     (files / "copy.npz").write_bytes((files / "before.npz").read_bytes())
     assert "are of the same file (sha256" in refused("diff", "before.npz", "copy.npz")
     before = cocos.open("before.npz")
+    data = results.open("before.nc")
+    with pytest.raises(InputError, match="measured alike"):
+        measures.diff(data, data)
+    assert measures.diff(data, data.assign_attrs(split="val"))["pairs"].max() == 80  # another split is another set
     results.save(measures.count(before, "triplet", batch_size=16), files / "triplet.nc")
     assert "a share means something else for each loss" in refused("diff", "before.nc", "triplet.nc")
     results.save(measures.count(before, "ntxent", 0.1, batch_size=16), files / "eps.nc")

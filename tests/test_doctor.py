@@ -57,6 +57,11 @@ def test_the_facts_are_those_of_this_process():
     assert found["stdout"]["terminal"] is False
     text = call().stdout
     assert cocos.__version__ in text and platform.python_version() in text
+    assert f"{found['memory']['host_bytes'] / 2**30:.1f} GiB" in text
+    assert (
+        found["memory"]["available_bytes"] is None
+        or found["memory"]["available_bytes"] > found["memory"]["host_bytes"] / 1024
+    )
     assert ("all is well" in text) == found["ok"]
 
 
@@ -114,9 +119,10 @@ def test_an_environment_that_half_says_torchrun(monkeypatch):
 
 def test_more_threads_than_processors(monkeypatch):
     assert doctor.threads().attention == () or torch.get_num_threads() > 1
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 4096)
-    found = doctor.threads()
-    assert f"OMP_NUM_THREADS={found.facts['usable']}" in found.attention[0] and "4096" in found.attention[0]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(doctor.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda _: {0}, raising=False)
+    assert "4 threads on 1 usable processors: set OMP_NUM_THREADS=1" in doctor.threads().attention[0]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="PyTorch finds the GPU")

@@ -97,6 +97,13 @@ def test_labels_matrix_and_rows_are_the_same_mark():
             xr.testing.assert_equal(data[key].sel(mark=name, drop=True), data[key].sel(mark="labels", drop=True))
 
 
+def test_a_listed_pair_is_found_by_either_side_where_the_sides_differ_in_size():
+    mark = marks.of("pair", [[1, 2]], 2, 3)
+    for asking, number in ((mark, (2, 3)), (mark.flip(), (3, 2))):
+        found = asking.pairs(*map(torch.arange, number))
+        assert (found == 0).nonzero().tolist() == [[1, 2] if asking is mark else [2, 1]]
+
+
 def test_both_directions_see_the_pair_from_their_side():
     one = torch.zeros(ROWS, ROWS, dtype=torch.bool)
     one[3, 7] = True

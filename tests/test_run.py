@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, InputError, checkpoints, measures, plots, results
+from cocos.checkpoints.files import file
+from cocos.checkpoints.formats import embeddings
 from cocos.commands import app
 from cocos.measures.run import episodes
 from cocos.plots.run import shown
@@ -85,6 +87,14 @@ def test_numbers_are_those_of_each_checkpoint(written, data):
         assert one["sha256"].item() == frozen.sha256 and one["rsum"].item() == found["rsum"].item()
 
 
+def test_numbers_of_a_batch_are_means_over_the_full_ones(written):
+    counted = measures.count(checkpoints.open(written / "epoch_100.npz"), "triplet", batch_size=25)
+    assert counted["queries"].sel(direction="q2c").values.tolist() == [25, 25, 10]
+    found = measures.run([written / "epoch_100.npz"], "triplet", batch_size=25).isel(checkpoint=0)
+    np.testing.assert_allclose(found["unpushed"], (counted["contributing"] == 0).sum("query")[:, :2].mean("batch"))
+    np.testing.assert_array_equal(found["candidates"], 25)
+
+
 def test_a_checkpoint_has_the_record_of_a_monitor_on_the_same_batch(tmp_path):
     query, candidate = rows(0.5, size=20)
     found = measures.run([Embeddings(query, candidate)] * 2, "ntxent", batch_size="all")
@@ -136,6 +146,12 @@ def test_known_checkpoints_are_not_measured_again(folder, monkeypatch):
     assert again.exit_code == 0 and len(measured) == 4 and found["checkpoint"].values.tolist() == [2, 10, 100, 200]
     np.testing.assert_array_equal(found["contributing"][:3], first["contributing"])
     assert measures.run(folder, batch_size=30, known=found)["batch"].size == 2 and len(measured) == 8
+    monkeypatch.setattr(file, "MAX_HELD", 0)
+    monkeypatch.setattr(embeddings, "MIN_MAPPED", 0)  # without a sha256, size and time tell files apart
+    mapped = measures.run(folder, batch_size=30)
+    write(folder / "epoch_200.npz", 0.1)
+    assert not np.array_equal(measures.run(folder, batch_size=30, known=mapped)["value"], mapped["value"])
+    assert len(measured) == 13
 
 
 def test_an_interrupted_run_keeps_what_was_measured(folder, monkeypatch):

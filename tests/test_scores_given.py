@@ -73,6 +73,7 @@ def test_preferences_push_and_pull_alike_under_dpo():
     torch.testing.assert_close(loss.weight(pairs), torch.stack([-expected, expected], dim=1))
     counted = cocos.measures.count(scores, loss)
     np.testing.assert_allclose(counted["push"].values, counted["pull"].values)
+    assert scores.to(dtype=torch.float32).pairs(torch.arange(2)).teacher.dtype == torch.float32
 
 
 def test_logq_of_lists_is_that_of_their_candidates():

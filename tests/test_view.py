@@ -14,6 +14,7 @@ from cocos.embeddings.batches import Batch
 from cocos.engine import devices, exact, readers, sweep
 from cocos.engine.parts import Tally, zeros
 from cocos.engine.readers.rows import dense_rows
+from cocos.engine.skipped import Skipped
 from cocos.engine.sweep import Next
 
 METRICS = ("cosine", "dot", "euclidean", "squared_chord", "squared_euclidean")
@@ -284,3 +285,8 @@ def test_a_run_says_what_its_arguments_should_be():
     ):
         with pytest.raises(InputError, match=words):
             engine.run(*arguments)
+
+
+def test_a_query_skips_its_own_pairs_alone_where_others_have_more():
+    skipped = Skipped.of(torch.tensor([0, 0, 1, 2]), torch.tensor([1, 2, 0, 3]), 3)
+    assert skipped.holds(torch.arange(3), torch.arange(4)).nonzero().tolist() == [[0, 1], [0, 2], [1, 0], [2, 3]]

@@ -75,7 +75,7 @@ def _lengths(one: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
         return rules, rules
     removed = np.nan_to_num(one["filter_push"].values - one["filter_left"].values)
     right = one["push_precision"].values
-    known = np.where(np.isnan(right), 0 if one.attrs["known"] else 1, right) * removed
+    known = np.where(np.isnan(right), 1, right) * removed  # NaN where nothing is known, or nothing removed
     return np.concatenate([rules, removed]), np.concatenate([rules, known])
 
 
