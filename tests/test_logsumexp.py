@@ -63,9 +63,9 @@ def asked(view, eps):
     return {"base": base, "offset": [torch.full_like(each, math.log2(eps)) for each in base]}
 
 
-def check(view, scale, eps=EPS, *, tile=None, floor=None, moments=True):
+def check(view, scale, eps=EPS, *, tile=None, floor=None, moments=True, whole=False):
     """Compare a pass, and a second one where it is needed, with dense float64; gives the sums and the counts."""
-    pass_ = LogSumExp(view, scale, moments=moments, floor=floor, **asked(view, eps))
+    pass_ = LogSumExp(view, scale, moments=moments, floor=floor, whole=whole, **asked(view, eps))
 
     class Counts:
         def passes(self, view):
@@ -139,10 +139,28 @@ def stack(n=260, sizes=(64, 64, 64, 64), seed=1, paired=True):
     return [Batch(rows, rows, paired=paired) for rows in order[: sum(sizes)].split(list(sizes))]
 
 
-@pytest.mark.parametrize("sizes", [(64, 64, 64, 64), (2, 100, 17, 130, 5)])
+@pytest.mark.parametrize("sizes", [(64, 64, 64, 64), (2, 100, 17, 130, 5), (21, 21, 21, 21, 21, 21, 9, 9, 2)])
 @pytest.mark.parametrize("scale", [10.0, 300.0])
-def test_stacks_are_seen_block_by_block(sizes, scale, code):
-    check(engine.view(made("random"), stack(sizes=sizes)), scale)
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_stacks_are_seen_block_by_block(sizes, scale, metric, whole, code, monkeypatch):
+    monkeypatch.setattr(parts, "MAX_PARTS", 2)
+    for kind, some in (("random", stack(sizes=sizes)), ("clusters", stack(sizes=sizes, paired=False))):
+        view = engine.view(made(kind), some, metric=metric)
+        for tile in (None, (50, 130)):
+            sums, _ = check(view, scale, tile=tile, whole=whole)
+            assert bool(sums.state.tiles) == (whole and code == "plain torch")
+
+
+def test_neighbouring_batches_of_one_size_are_one_tile():
+    view = engine.view(made("random"), stack(sizes=(20, 20, 20, 30, 30, 7)))
+    part = parts.Part(slice(0, 127), slice(0, 127))
+    shapes = [tuple(tile.scores.shape) for tile in parts.tiles_of(view, (64, 64), part, stacked=True)]
+    assert shapes == [(3, 20, 20), (2, 30, 30), (7, 7)]
+    alone = [tile.scores.clone() for tile in parts.tiles_of(view, (64, 64), part)]
+    together = [one for tile in parts.tiles_of(view, (64, 64), part, stacked=True) for one in tile.lines(0).clone()]
+    for one, other in zip(alone, together, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("scale", [3.0, 300.0])

@@ -101,16 +101,16 @@ def between(
     """List the scores of a tile that are above the lower and not above the upper end of their row, or of their column.
 
     Args:
-        tile: (m, n) scores, not empty.
+        tile: (m, n) scores, not empty; or (blocks, m, n), whose rows and columns are those of all blocks, in turn.
         row_ends: (m,) each, in the dtype of the tile, see `Ends`; None: rows list nothing.
         column_ends: (n,) each, likewise.
         patient: use the exact length, which waits for the device.
         room: fixed length of the list on a device that runs ahead.
     """
     asked = [(dim, ends) for dim, ends in ((1, row_ends), (0, column_ends)) if ends is not None]
-    masks = [
-        _inside(tile, low.unsqueeze(dim), None if high is None else high.unsqueeze(dim)) for dim, (low, high) in asked
-    ]
+    lines = tile.view(-1, *tile.shape[-2:])
+    shapes = (len(lines), 1, -1), (len(lines), -1, 1)
+    masks = [_inside(lines, *(each if each is None else each.view(shapes[d]) for each in ends)) for d, ends in asked]
     flags = pad(functools.reduce(torch.bitwise_or, masks).flatten(), (0, -tile.numel() % FLAGS_PER_WORD))
     fixed = room if devices.ahead(tile.device) and not patient else None
     opened, short = first_set(flags.view(torch.int64) > 0, fixed)
@@ -118,9 +118,11 @@ def between(
     found, more = first_set((flags.view(-1, FLAGS_PER_WORD)[block] & (opened >= 0)[:, None]).flatten(), fixed)
     at = found.clamp(min=0)
     place = block[at.div(FLAGS_PER_WORD, rounding_mode="floor")] * FLAGS_PER_WORD + at.remainder(FLAGS_PER_WORD)
-    row = place.div(tile.shape[1], rounding_mode="floor")
-    column, there = place - row * tile.shape[1], found >= 0
-    score, side = tile[row, column], torch.zeros_like(row)
+    row = place.div(lines.shape[2], rounding_mode="floor")
+    column, there = place - row * lines.shape[2], found >= 0
+    score, side = tile.flatten()[place], torch.zeros_like(row)
+    if len(lines) > 1:
+        column = column + row.div(lines.shape[1], rounding_mode="floor") * lines.shape[2]
     for dim, (low, high) in asked:
         line = row if dim == 1 else column
         side += (2 - dim) * (there & _inside(score, low[line], None if high is None else high[line]))

@@ -9,8 +9,10 @@ from cocos.engine.kernel import structs
 
 # The kernel's flag `wide` for each dtype that it reads.
 KERNEL_DTYPES = {torch.float32: 0, torch.float64: 1}
-# Maximum number of matrix elements converted to float64 at once: 4 MiB.
+# Maximum number of matrix elements converted to float64 at once on a device: 4 MiB.
 FLOAT64_AT_ONCE = 2**19
+# The same on the host: 512 KiB, which stay in the second-level cache of a core.
+FLOAT64_ON_HOST = 2**16
 
 
 def _compiled(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, **wanted) -> Tensor | None:
@@ -53,25 +55,29 @@ def pairs(
     found = None if norms else _compiled(left, right, of, with_, gaps=gaps)
     if found is not None:
         return found
-    parts, size = [], max(1, FLOAT64_AT_ONCE // left.shape[1])
+    most = FLOAT64_AT_ONCE if devices.ahead(of.device) else FLOAT64_ON_HOST
+    parts, size = [], max(1, most // left.shape[1])
     for some in torch.arange(len(of), device=of.device).split(size):
         a, b = left[of[some]].double(), right[with_[some]].double()
         if norms:
             a, b = (rows / norm[some, None] for rows, norm in zip((a, b), norms, strict=True))
-        parts.append(((a - b).square() if gaps else a * b).sum(dim=1))
+        parts.append((a.sub_(b).square_() if gaps else a.mul_(b)).sum(dim=1))
     return torch.cat(parts)
 
 
 def squares(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
     """Compute inner products and the squared norms of both rows, (P,) float64 each, in one read of float32 rows.
 
-    None if the kernel does not read these rows; arguments as for `pairs`.
+    None of other rows, whose squares may leave the range of float64; arguments as for `pairs`.
     """
     if not left.dtype == right.dtype == torch.float32:
         return None
     square = [torch.empty(len(of), dtype=torch.float64) for _ in range(2)]
     found = _compiled(left, right, of, with_, left_square=square[0], right_square=square[1])
-    return None if found is None else (found, square[0], square[1])
+    if found is None:
+        own = pairs(left, left, of, of), pairs(right, right, with_, with_)
+        return pairs(left, right, of, with_), *own
+    return found, square[0], square[1]
 
 
 def lengths(matrix: Tensor, order: Tensor, origin: Tensor | None = None) -> Tensor:

@@ -1,7 +1,9 @@
 """Pieces of the score matrix: the parts that threads work on, their tiles in PyTorch, and a ready-made reader state."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -17,6 +19,10 @@ from cocos.engine.view import View
 MAX_PARTS = 12
 # Rows, or columns, of which the size of a part is a multiple: the strip of the kernel (STRIP in kernel.h).
 PART_STEP = 256
+# Scores of a stacked tile: 2 MiB in float32.
+STACKED_SCORES = 2**19
+# A pair that is no negative is masked by itself in the time in which so many scores are compared with two places.
+MASKED_APART = 8
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,9 @@ class Part:
 @dataclass(frozen=True, eq=False)
 class Tile:
     """Scores of some rows and columns, (m, n), -inf for non-negatives; the next tile reuses the memory.
+
+    A stacked tile has the scores of several whole blocks of one size, (blocks, m, n); its rows and columns are those of
+    all these blocks. Readers with `stacks = True` receive such tiles, and read them by `lines`.
 
     On a device that runs ahead of the host, lists have a fixed length and may have unused entries. If one of them was
     too short, the whole part is visited again with new states and `patient` tiles.
@@ -46,6 +55,11 @@ class Tile:
     def fixed(self) -> bool:
         """Whether lists have a fixed length, so that the host never waits for the device."""
         return devices.ahead(self.scores.device) and not self.patient
+
+    def lines(self, direction: int) -> Tensor:
+        """Scores of each query of a direction, (blocks, queries of a block, others of a block)."""
+        scores = self.scores.view(-1, *self.scores.shape[-2:])
+        return scores.mT if direction else scores
 
     def between(
         self, row_ends: Ends | None, column_ends: Ends | None = None, room: int = SHORT_LIST
@@ -109,13 +123,21 @@ def parts_of(view: View, *, whole_lines: bool = False) -> list[Part]:
     return [Part(whole, cut) if turned else Part(cut, whole) for cut in cuts]
 
 
-def tiles_of(view: View, tile: tuple[int, int], part: Part, *, patient: bool = False) -> Iterator[Tile]:
-    """Compute every tile of a part: whole blocks where they are small, row by row of tiles where they are not."""
+def tiles_of(
+    view: View, tile: tuple[int, int], part: Part, *, patient: bool = False, stacked: bool = False
+) -> Iterator[Tile]:
+    """Compute every tile of a part: whole blocks where they are small, row by row of tiles where they are not.
+
+    With `stacked`, neighbouring blocks of one size are one tile, as many as fit.
+    """
     buffer = torch.empty(tile, dtype=view.dtype, device=view.device)
     first = int(np.searchsorted(view.rows, part.rows.start, side="right")) - 1
-    for k in range(first, view.blocks):
-        if view.rows[k] >= part.rows.stop:
-            return
+    last = int(np.searchsorted(view.rows, part.rows.stop, side="left"))
+    runs = _runs(view, tile, first, last) if stacked and view.skipped is None else range(first, last + 1)
+    for k, end in pairwise(runs):
+        if end - k > 1:
+            yield _stacked(view, buffer, k, end, patient=patient)
+            continue
         rows = slice(max(int(view.rows[k]), part.rows.start), min(int(view.rows[k + 1]), part.rows.stop))
         columns = slice(max(int(view.columns[k]), part.columns.start), min(int(view.columns[k + 1]), part.columns.stop))
         for a in range(rows.start, rows.stop, tile[0]):
@@ -124,11 +146,38 @@ def tiles_of(view: View, tile: tuple[int, int], part: Part, *, patient: bool = F
                 right = view.operand(1, c, min(c + tile[1], columns.stop))
                 scored = buffer.view(-1)[: len(left) * len(right)].view(len(left), len(right))
                 torch.mm(left, right.T, out=scored)
-                if view.metric == "euclidean":
-                    scored.clamp_(max=0).neg_().sqrt_().neg_()
-                seen = Tile(view, scored, slice(a, a + len(left)), slice(c, c + len(right)), patient)
-                _mask(seen)
-                yield seen
+                yield _finished(Tile(view, scored, slice(a, a + len(left)), slice(c, c + len(right)), patient))
+
+
+def _runs(view: View, tile: tuple[int, int], first: int, last: int) -> list[int]:
+    """Edges of the runs of blocks, from the first to before the last, that are one tile each."""
+    sizes = np.stack([np.diff(view.rows), np.diff(view.columns)], axis=1)
+    ends = [first]
+    for k in range(first + 1, last):
+        rows, columns = sizes[k].tolist()
+        number = min(math.prod(tile), STACKED_SCORES) // max(1, rows * columns)
+        if (sizes[k] != sizes[k - 1]).any() or rows > tile[0] or columns > tile[1] or k - ends[-1] >= number:
+            ends.append(k)
+    return [*ends, last]
+
+
+def _stacked(view: View, buffer: Tensor, k: int, end: int, *, patient: bool) -> Tile:
+    """Compute the scores of some blocks of one size."""
+    rows, columns = (slice(int(edges[k]), int(edges[end])) for edges in (view.rows, view.columns))
+    left, right = (view.operand(j, each.start, each.stop) for j, each in enumerate((rows, columns)))
+    left, right = (each.unflatten(0, (end - k, -1)) for each in (left, right))
+    shape = (end - k, left.shape[1], right.shape[1])
+    scored = buffer.view(-1)[: math.prod(shape)].view(shape)
+    torch.bmm(left, right.mT, out=scored)
+    return _finished(Tile(view, scored, rows, columns, patient))
+
+
+def _finished(tile: Tile) -> Tile:
+    """Take the root of squared distances, and mask the non-negatives."""
+    if tile.view.metric == "euclidean":
+        tile.scores.clamp_(max=0).neg_().sqrt_().neg_()
+    _mask(tile)
+    return tile
 
 
 def _mask(tile: Tile) -> None:
@@ -141,6 +190,14 @@ def _mask(tile: Tile) -> None:
     first, last = np.maximum(first, tile.columns.start), np.minimum(last, tile.columns.stop)
     if not (last > first).any():
         return
+    lines, number = tile.lines(0), (last - first).clip(min=0)
+    if not devices.ahead(tile.scores.device) and number.sum() * MASKED_APART < tile.scores.numel():
+        row = np.repeat(np.arange(len(number)), number)
+        column = (first - tile.columns.start)[row] + np.arange(len(row)) - (number.cumsum() - number)[row]
+        place = row * lines.shape[2] + column - row // lines.shape[1] * lines.shape[2]
+        tile.scores.view(-1).index_fill_(0, torch.from_numpy(place), -torch.inf)
+        return
     side, columns = tile.view.sides[0], torch.arange(tile.columns.start, tile.columns.stop, device=tile.scores.device)
-    own = (columns >= side.first[tile.rows, None]) & (columns < side.last[tile.rows, None])
-    tile.scores.masked_fill_(own, -torch.inf)
+    columns = columns.view(len(lines), 1, -1)
+    ends = (each[tile.rows].view(len(lines), -1, 1) for each in (side.first, side.last))
+    lines.masked_fill_((columns >= next(ends)) & (columns < next(ends)), -torch.inf)

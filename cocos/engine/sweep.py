@@ -38,8 +38,9 @@ class State(Protocol):
 class Reader(Protocol):
     """An object that receives every tile once and then returns its result, or asks for one more pass.
 
-    Optional attributes: `whole_lines = True` requests all scores of a query in one tile; `more` is the number of passes
-    that are certain to follow, for progress; `kernel` is the `fused.Arguments` of a C primitive.
+    Optional attributes: `whole_lines = True` requests all scores of a query in one tile; `stacks = True` accepts tiles
+    of several blocks (`Tile`); `more` is the number of passes that are certain to follow, for progress; `kernel` is the
+    `fused.Arguments` of a C primitive.
     """
 
     def start(self, view: View) -> State:
@@ -191,9 +192,10 @@ def _apply_to_each(work: Callable, items: Sequence, threads: int) -> Iterator:
 
 def _show_tiles(view: View, readers: list, tile: tuple[int, int] | None, part: Part, counter: _Counter) -> list:
     """Show every tile of a part to the readers that PyTorch serves, twice if a list was too short."""
+    stacked = all(getattr(reader, "stacks", False) for reader in readers)
     for patient in (False, True):
         states, row, short = [reader.start(view) for reader in readers], None, []
-        for seen in tiles_of(view, tile or devices.tile(view.device), part, patient=patient):
+        for seen in tiles_of(view, tile or devices.tile(view.device), part, patient=patient, stacked=stacked):
             if seen.rows != row and not patient:
                 counter(_steps(seen))
             row = seen.rows

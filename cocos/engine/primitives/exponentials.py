@@ -1,6 +1,6 @@
 """State of a log-sum-exp pass: the partial sums, and the negatives whose share may exceed eps in the end."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ class Exponentials:
         known: (3, n) exponents `base`, `offset` and `ceiling` of `LogSumExp`; empty if nothing is noted.
         scale: factor of a score in its exponent.
         off: amounts by which limits are lowered: a score; and, for distances, a square to be divided by the distance.
+        tiles: that are kept in place of lists: first row, first column, (blocks, m, n) scores.
     """
 
     total: list[Tensor]
@@ -44,9 +45,11 @@ class Exponentials:
     known: list[Tensor]
     scale: float
     off: tuple[float, float]
+    tiles: list[tuple[int, int, Tensor]] = field(default_factory=list)
 
     def merge(self, other: "Exponentials", part: Part) -> None:
         """Add the sums of a part, and append its list."""
+        self.tiles += other.tiles
         for k, where in enumerate((part.rows, part.columns)[: len(self.total)]):
             if self.wide:
                 both = torch.maximum(self.reference[k][where], other.reference[k][where])

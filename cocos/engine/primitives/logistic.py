@@ -17,7 +17,15 @@ from torch import Tensor
 from cocos.engine import bounds, compact
 from cocos.engine.parts import Tile
 from cocos.engine.primitives.exponentials import MAX_NOTED_PER_PART, Exponentials
-from cocos.engine.primitives.logsumexp import FLOAT32_ADDITIONS, LOG2E, LogSumExp, Question, Sums, _KernelLogSumExp
+from cocos.engine.primitives.logsumexp import (
+    FLOAT32_ADDITIONS,
+    LOG2E,
+    LogSumExp,
+    Question,
+    Sums,
+    _KernelLogSumExp,
+    sums_of,
+)
 from cocos.engine.view import View
 
 # Lines of the sums after Σ σ, Σ σ ln σ and Σ σ²: number of shares above eps, their sum, and uncertain ones. ABOVE, MASS
@@ -89,17 +97,17 @@ class Logistic(LogSumExp):
 
     def see(self, state: Exponentials, tile: Tile) -> None:
         """Add one tile."""
-        share = (tile.scores * self.nats).add_(self.bias).clamp_(min=LOWEST_EXPONENT / LOG2E).sigmoid_()
-        over = tile.scores > self.high
+        scores = tile.lines(0)
+        share = (scores * self.nats).add_(self.bias).clamp_(min=LOWEST_EXPONENT / LOG2E).sigmoid_()
+        over = torch.gt(scores, self.high, out=torch.empty_like(scores))
+        terms = {0: share, ABOVE: over, MASS: over * share}
+        if self.moments:
+            terms |= {1: -torch.special.entr(share), 2: share.square()}
         for k, where in enumerate((tile.rows, tile.columns)[: len(state.total)]):
-            total, dim = state.total[k][:, where], 1 - k
-            torch.maximum(state.top[k][where], tile.scores.amax(dim=dim), out=state.top[k][where])
-            total[0] += share.sum(dim=dim, dtype=torch.float64)
-            total[ABOVE] += over.sum(dim=dim)
-            total[MASS] += torch.where(over, share, 0).sum(dim=dim, dtype=torch.float64)
-            if self.moments:
-                total[1] -= torch.special.entr(share).sum(dim=dim, dtype=torch.float64)
-                total[2] += share.square().sum(dim=dim, dtype=torch.float64)
+            total, top = state.total[k][:, where], tile.lines(k).amax(dim=2).flatten()
+            torch.maximum(state.top[k][where], top, out=state.top[k][where])
+            for line, values in terms.items():
+                total[line] += sums_of(values.mT if k else values)
             if self.known and state.noted[k] is not None:
                 ends = (state.renew(k, where), None)
                 found = tile.between(None if k else ends, ends if k else None, room=compact.LONG_LIST)
@@ -109,7 +117,8 @@ class Logistic(LogSumExp):
 
     def _decide(self, state: Exponentials, tile: Tile) -> None:
         """Compare the scores between both ends of the threshold in float64."""
-        low, high = (tile.scores.new_full((len(tile.scores),), end) for end in (self.low, self.high))
+        queries = tile.rows.stop - tile.rows.start
+        low, high = (tile.scores.new_full((queries,), end) for end in (self.low, self.high))
         found = tile.between((low, high))
         if not len(found.row):
             return

@@ -15,6 +15,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,8 +23,8 @@ from cocos.base.errors import InputError
 from cocos.engine import bounds, compact, fused
 from cocos.engine.kernel import structs
 from cocos.engine.parts import Part, Tile, zeros
-from cocos.engine.primitives.exponentials import MAX_NOTED_PER_PART, Exponentials
-from cocos.engine.primitives.threshold import Threshold
+from cocos.engine.primitives.exponentials import MAX_NOTED_PER_PART, Exponentials, Piece
+from cocos.engine.primitives.threshold import Threshold, number_above
 from cocos.engine.view import View
 
 # Largest |exponent| (base 2), without and with moments, for which powers and their squares are summed in float32
@@ -37,6 +38,8 @@ FLOAT32_ADDITIONS = 64
 # Argument `least` of `bounds.clamped` for sums with references: the kernel counts exponents more than 100 below the
 # reference as 2^-100 (REACH in logsumexp.c), and -126 - CLAMPED_LOG2 = -100.
 CLAMPED_LOG2 = -26.0
+# Scores of a stack up to which PyTorch keeps the tiles, in place of lists of noted negatives: 64 MiB.
+KEPT_SCORES = 2**24
 # Factor by which exponents stay below the largest number of their dtype, so that sums of a few of them do too.
 EXPONENT_ROOM = 2.0**24
 
@@ -91,6 +94,8 @@ class LogSumExp:
         ceiling: for each direction, (n,) exponents above which a negative may count in any case; None: there are none.
         moments: compute the effective number and the participation ratio.
         floor: for each direction, (n,) scores in the dtype of the tiles; only negatives above the floor are summed.
+        whole: whether tiles of small batches may be kept until the end of the pass, in place of lists: in those, more
+            than one negative in a hundred is noted, which takes longer than to read all scores once more.
 
     `done` returns `Sums`.
 
@@ -100,6 +105,7 @@ class LogSumExp:
 
     kernel: ClassVar[type[fused.Arguments]]
     narrow: ClassVar[tuple[float, float]] = NARROW_EXPONENTS
+    stacks: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -111,6 +117,7 @@ class LogSumExp:
         ceiling: Sequence[Tensor] | None = None,
         moments: bool = True,
         floor: Sequence[Tensor] | None = None,
+        whole: bool = False,
     ):
         self.view, self.nats, self.scale, self.moments = view, scale, scale * LOG2E, moments
         self.size = self.scale * view.most
@@ -136,6 +143,8 @@ class LogSumExp:
         most = ceiling or [torch.full_like(each, torch.inf) for each in base or ()]
         self.known = [torch.stack(each) for each in zip(base or (), offset or (), most, strict=True)]
         self.room = self._room() if self.known else 0.0
+        small = 1 < view.blocks and int(np.diff(view.rows) @ np.diff(view.columns)) <= KEPT_SCORES
+        self.keeps = whole and small and self.deep is None and view.dtype == torch.float32 and not view.together
 
     def error(self, top: Tensor, *, of_scores: bool = True) -> Tensor:
         """Bound the logarithmic error, in nats, of sums over scores of the tiles that do not exceed `top`, (n,).
@@ -173,35 +182,47 @@ class LogSumExp:
 
     def see(self, state: Exponentials, tile: Tile) -> None:
         """Add one tile."""
-        powers = tile.scores if self.floor else (tile.scores * self.scale).exp2()
+        scores = tile.lines(0)
+        terms = [] if self.floor else self._terms(scores, (scores * self.scale).exp2_())
+        if self.keeps:
+            state.tiles.append((tile.rows.start, tile.columns.start, scores.clone()))
         for k, where in enumerate((tile.rows, tile.columns)[: len(state.total)]):
-            lines, own = (tile.scores, powers) if k == 0 else (tile.scores.T, powers.T)
-            self._add(state, k, where, lines, own)
-            if self.known and state.noted[k] is not None:
+            self._add(state, k, where, tile.lines(k), [each.mT for each in terms] if k else terms)
+            if self.known and not self.keeps and state.noted[k] is not None:
                 limit = state.renew(k, where)
                 ends = (limit, None)
                 found = tile.between(None if k else ends, ends if k else None, room=compact.LONG_LIST)
                 state.note(k, [(found.row.int(), found.column.int(), found.score)], MAX_NOTED_PER_PART, tile)
 
-    def _add(self, state: Exponentials, k: int, where: slice, lines: Tensor, powers: Tensor) -> None:
-        """Add the powers of some lines of a tile, (queries, others), to the sums; computed here if there is a floor."""
-        top, total = lines.amax(dim=1), state.total[k][:, where]
+    def _terms(self, lines: Tensor, powers: Tensor) -> list[Tensor]:
+        """Terms of the sums of some lines."""
+        return [powers, powers * lines.clamp(min=-self.view.most), powers.square()] if self.moments else [powers]
+
+    def _add(self, state: Exponentials, k: int, where: slice, lines: Tensor, terms: list[Tensor]) -> None:
+        """Add the terms of some lines of a tile, (blocks, queries, others), to the sums; none are given of a floor."""
+        top, total = lines.amax(dim=2).flatten(), state.total[k][:, where]
         if self.wide:
             state.raised(k, where, torch.maximum(state.reference[k][where], (top * self.scale).ceil()))
         if self.floor:
-            kept = lines > self.floor[k][where, None]
-            powers = torch.where(kept, (lines * self.scale - state.reference[k][where, None]).exp2(), 0)
-            total[3] += kept.sum(dim=1)
-            top = torch.where(kept.any(dim=1), top, -torch.inf)
+            floor, reference = (each[where].view(len(lines), -1, 1) for each in (self.floor[k], state.reference[k]))
+            kept = lines > floor
+            terms = self._terms(lines, torch.where(kept, (lines * self.scale - reference).exp2_(), 0))
+            total[3] += kept.sum(dim=2).flatten()
+            top = torch.where(kept.any(dim=2).flatten(), top, -torch.inf)
         torch.maximum(state.top[k][where], top, out=state.top[k][where])
-        total[0] += powers.sum(dim=1, dtype=torch.float64)
-        if self.moments:
-            total[1] += (powers * lines.clamp(min=-self.view.most)).sum(dim=1, dtype=torch.float64)
-            total[2] += powers.square().sum(dim=1, dtype=torch.float64)
+        for place, values in enumerate(terms):
+            total[place] += sums_of(values)
 
     def done(self, state: Exponentials) -> "Sums":
         """Return the sums of all parts."""
         return Sums(self, state)
+
+
+def sums_of(terms: Tensor) -> Tensor:
+    """Sum the lines of (blocks, queries, others), (blocks * queries,) float64; float32 adds pieces, which is faster."""
+    if terms.shape[2] % FLOAT32_ADDITIONS == 0:
+        terms = terms.unflatten(2, (-1, FLOAT32_ADDITIONS)).sum(dim=3)
+    return terms.sum(dim=2, dtype=torch.float64).flatten()
 
 
 class Sums:
@@ -246,10 +267,12 @@ class Sums:
                 if question.eps == 0:
                     every = torch.where(question.share > 0, self.of.view.negatives(k), 0)
                     each = Counted(every, number, question.share)
+                elif self.of.keeps:
+                    self._count_in_tiles(k, question, each)
                 elif self.noted[k] is None:
                     continue
                 elif self.of.deep is None:
-                    self._count_in_torch(k, question, each)
+                    self._count_in_torch(k, question, each, self.noted[k])
                 else:
                     self._count_in_kernel(k, question, each)
                 found[j][k] = each
@@ -289,10 +312,36 @@ class Sums:
             fused.shares(of.view, made)
             made.fresh = 0
 
-    def _count_in_torch(self, k: int, asked: Question, found: Counted) -> None:
-        """Count in PyTorch."""
+    def _count_in_tiles(self, k: int, asked: Question, found: Counted) -> None:
+        """Count in the tiles that were kept: float32 decides beyond its rounding, and few negatives need float64."""
+        of, base, left = self.of, asked.base(), list[Piece]()
+        level = -base / of.scale
+        width = asked.error / of.nats + of.off + (of.view.bound(level, deep=of.deep) if of.square else 0.0)
+        ends = bounds.outward(level, width, of.view.dtype)
+        for *begin, scores in self.state.tiles:
+            lines = scores.mT if k else scores
+            where = slice(begin[k], begin[k] + lines.shape[0] * lines.shape[1])
+            above, most = (number_above(lines, end[where]) for end in ends[::-1])
+            found.number[where] += above
+            low, high = (each[where].view(len(lines), -1, 1) for each in ends)
+            if asked.weighed:
+                one = (base[where] + math.log2(asked.eps)).view(len(lines), -1, 1).to(lines)  # share of a score of 0
+                part = (lines * of.scale).add_(one).exp2_()
+                found.mass[where] += sums_of(part.mul_(torch.gt(lines, high, out=torch.empty_like(part))))
+            doubts = (above < most).nonzero().flatten()
+            block, query = doubts // lines.shape[1], doubts % lines.shape[1]
+            some = lines[block, query]
+            inside = (some > low[block, query]) & (some <= high[block, query])
+            line, other = inside.nonzero(as_tuple=True)
+            pair = doubts[line] + begin[k], block[line] * lines.shape[2] + other + begin[1 - k]
+            left.append((*pair[:: 1 - 2 * k], some[line, other]))
+        row, column, score = (torch.cat(each) for each in zip(*left, strict=True))
+        self._count_in_torch(k, asked, found, [(row, column, score)])
+
+    def _count_in_torch(self, k: int, asked: Question, found: Counted, noted: list[Piece]) -> None:
+        """Count noted negatives in PyTorch."""
         of, base, known = self.of, asked.base(), asked.error * LOG2E
-        for row, column, score in self.noted[k] or ():
+        for row, column, score in noted:
             query = (row, column)[k].long()
             excess = base[query] + score.double() * of.scale
             off = of.off + (of.view.bound(score.double(), deep=of.deep) if of.square else 0.0)

@@ -65,6 +65,7 @@ class Threshold:
     """
 
     kernel: ClassVar[type[fused.Arguments]]
+    stacks: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -109,8 +110,7 @@ class Threshold:
                 continue
             for direction, each in enumerate(ends):
                 if each is not None:
-                    over = tile.scores > each[1].unsqueeze(1 - direction)
-                    state.above[direction][where[direction], k] += over.sum(dim=1 - direction)
+                    state.above[direction][where[direction], k] += number_above(tile.lines(direction), each[1])
             if self.lists:
                 self._list_undecided(state, found)
             elif len(found.row):
@@ -124,13 +124,14 @@ class Threshold:
     def _recompute(self, state: Counts, part: Part, k: int) -> None:
         """Recompute a tile in float64 and count above its k-th levels."""
         shape = (part.rows.stop - part.rows.start, part.columns.stop - part.columns.start)
-        (tile,) = tiles_of(replace(self.view, product="float64"), shape, part)
+        (tile,) = tiles_of(replace(self.view, product="float64"), shape, part, stacked=True)
         for direction, where in enumerate((part.rows, part.columns)[: len(self.levels)]):
             if k < self.levels[direction].shape[1]:
-                level = self.levels[direction][where, k].unsqueeze(1 - direction)
-                over = (tile.scores > level + self.view.tie).sum(dim=1 - direction)
+                lines = tile.lines(direction)
+                level = self.levels[direction][where, k].view(len(lines), -1, 1)
+                over = (lines > level + self.view.tie).sum(dim=2).flatten()
                 state.above[direction][where, k] += over
-                state.ties[direction][where, k] += (tile.scores >= level - self.view.tie).sum(dim=1 - direction) - over
+                state.ties[direction][where, k] += (lines >= level - self.view.tie).sum(dim=2).flatten() - over
 
     def _decide(self, state: Counts, k: int, found: Entries) -> None:
         """Compare undecided pairs with the k-th level of their row, or column, in float64."""
@@ -152,6 +153,15 @@ class Threshold:
     def done(self, state: Counts) -> Counts:
         """Return the counts of all parts."""
         return state
+
+
+def number_above(lines: Tensor, end: Tensor) -> Tensor:
+    """Number of others above an end of each line of (blocks, queries, others), (blocks * queries,) int64.
+
+    Ones of the dtype of the scores are added up, several times as fast as truth values, and exactly up to 2^24.
+    """
+    ones = torch.gt(lines, end.view(len(lines), -1, 1), out=torch.empty_like(lines))
+    return ones.sum(dim=2).flatten().long()
 
 
 def _lines(end: Tensor) -> Tensor:

@@ -110,7 +110,7 @@ class SoftmaxReader:
 
     def summed(self, view: View, base: Sequence[Tensor], offset: Sequence[Tensor]) -> Passes:
         """Return the sums over all negatives; a subclass sums over the kept ones, and returns these as well."""
-        sums = yield LogSumExp(view, self.scale, base=base, offset=offset, moments=self.spread)
+        sums = yield LogSumExp(view, self.scale, base=base, offset=offset, moments=self.spread, whole=True)
         return sums, []  # noqa: B901 - the value of `yield from`
 
     def _least_positive_terms(self, view: View, k: int) -> tuple[Tensor, Tensor]:
