@@ -120,7 +120,7 @@ READ = {
     ("monitor/detectors/_history.py", "kept"): "a reason that a result has kept, or a detector of others has made",
     ("reports/page/__init__.py", "_apart"): "takes the cure off, where the row of the kind says that it stands there",
     ("reports/page/queries.py", "show"): "a row without a name is described by the reader of the data",
-    ("results/__init__.py", "open"): "first line of an error of h5py, h5netcdf or xarray",
+    ("results/__init__.py", "open"): "first line of an error of h5py or xarray",
     ("results/older.py", "_findings"): "results of version 0.1",
     ("results/older.py", "_of_tables"): "results of version 0.1",
 }

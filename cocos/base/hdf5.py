@@ -11,11 +11,9 @@ bytes, and its place in a heap, an address and four bytes.
 import io
 import math
 import zlib
-from collections.abc import Generator, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import h5netcdf
 import h5py
 import numpy as np
 import xarray as xr
@@ -25,7 +23,7 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 DEFLATE, FILTERS = 1, {1, 2, 3}
 # Bytes of memory that the arrays of a file may take: in any file, and for each of its own bytes.
 ALWAYS_ALLOWED, MAX_EXPANSION = 2**27, 50
-# Datasets of a file, each of which the library for netCDF takes 2 ms for; attributes of all its objects, bytes of all
+# Datasets of a file; attributes of all its objects, bytes of all
 # attributes, dimensions of an array, and chunks.
 MAX_DATASETS, MAX_ATTRIBUTES, MAX_ATTRIBUTE_BYTES, MAX_DIMENSIONS, MAX_CHUNKS = 600, 20_000, 2**24, 8, 50_000
 # Bytes that the texts of one attribute may take if each is as long as the file.
@@ -35,48 +33,80 @@ MAX_LISTED_BYTES = 2**28
 SCALES = {b"DIMENSION_LIST": 9, b"REFERENCE_LIST": 6}
 # Attributes that ask for numbers to be computed from those of the file; no result has them.
 COMPUTED = {b"scale_factor", b"add_offset", b"_Unsigned"}
+# Attributes of netCDF-4 itself, and the name of a scale, as HDF5 calls a dimension, that has no numbers of its own.
+HIDDEN = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid", "_Netcdf4Coordinates", "_NCProperties"}
+BARE = b"This is a netCDF dimension but not a netCDF variable."
 TEXT_BYTES = 64  # bytes of memory of a text beside its characters
 MAX_NUMBER = 8  # bytes of the largest number
 CHECKSUM = 4  # bytes that Fletcher's checksum adds to a chunk
 
 
-class _LookedUpOnce(h5py.File):
-    """A file in memory of which each dataset is looked up once: h5netcdf asks for each some fifty times."""
-
-    def __init__(self, image: io.BytesIO, mode: str) -> None:
-        self._found: dict[str, Any] = {}
-        super().__init__(image, mode, track_order=mode == "w")  # the order in which netCDF-4 lists its variables
-
-    def __getitem__(self, name: str) -> Any:
-        if name == "/":
-            return self
-        if name not in self._found:
-            self._found[name] = super().__getitem__(name)
-        return self._found[name]
-
-    def __delitem__(self, name: str) -> None:
-        for known in (name, f"/{name}"):
-            self._found.pop(known, None)
-        super().__delitem__(name)
-
-
-@contextmanager
-def opened(image: bytes) -> Generator[xr.Dataset]:
-    """The Dataset of a netCDF-4 file, whose arrays are read while it is open."""
-    with (
-        _LookedUpOnce(io.BytesIO(image), "r") as file,
-        h5netcdf.File(file, "r", phony_dims="access", decode_vlen_strings=True) as netcdf,
-    ):
-        with xr.open_dataset(xr.backends.H5NetCDFStore(netcdf)) as data:
-            yield data
+def read(image: bytes) -> xr.Dataset:
+    """The Dataset of a netCDF-4 file whose structure is checked, in memory."""
+    found, unnamed = {}, 0
+    with h5py.File(io.BytesIO(image), "r") as file:
+        for name, dataset in file.items():
+            attrs = dataset.attrs
+            if "DIMENSION_LIST" in attrs:
+                scales = (h5py.h5r.get_name(places[-1], file.id) for places in attrs["DIMENSION_LIST"])
+                dims = [scale.decode().removeprefix("/") for scale in scales]
+            elif attrs.get("CLASS") == b"DIMENSION_SCALE":
+                if attrs["NAME"].startswith(BARE):
+                    continue
+                dims = [name]
+            else:
+                dims = [f"phony_dim_{unnamed + k}" for k in range(dataset.ndim)]
+                unnamed += len(dims)
+            text = h5py.check_string_dtype(dataset.dtype)
+            values = np.asarray(dataset.asstr()[()]).astype(str) if text and text.length is None else dataset[()]
+            found[name] = xr.Variable(dims, values, _attributes(attrs))
+        whole = _attributes(file.attrs)
+    return xr.decode_cf(xr.Dataset(found, attrs=whole)).load()
 
 
-def image(data: xr.Dataset, encoding: Mapping[Hashable, Mapping[str, Any]]) -> bytes:
-    """The bytes of a Dataset as a netCDF-4 file."""
+def _attributes(attrs: h5py.AttributeManager) -> dict[str, Any]:
+    """Texts, numbers and lists of them; a list of one is that one."""
+    found = {}
+    for name in (name for name in attrs if name not in HIDDEN):
+        value = attrs[name]
+        if isinstance(value, h5py.Empty):
+            value = np.array([], value.dtype)
+        elif isinstance(value, np.ndarray):
+            value = value.tolist() if value.dtype.kind in "SO" else value
+            value = value[0] if len(value) == 1 else value
+        found[name] = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+    return found
+
+
+def image(data: xr.Dataset, packing: Mapping[str, Any]) -> bytes:
+    """The bytes of a Dataset as a netCDF-4 file, whose arrays of numbers are packed."""
     made = io.BytesIO()
-    with _LookedUpOnce(made, "w") as file, h5netcdf.File(file, "w") as netcdf:
-        data.dump_to_store(xr.backends.H5NetCDFStore(netcdf), encoding=encoding)
+    variables, attrs = xr.conventions.cf_encoder(*xr.conventions.encode_dataset_coordinates(data))
+    with h5py.File(made, "w", track_order=True) as file:  # the order in which netCDF-4 lists its variables
+        for name, value in attrs.items():
+            file.attrs[name] = _listed(value)
+        for name, each in variables.items():
+            text = each.dtype.kind in "OU"
+            values, kind = (each.values.astype(object), h5py.string_dtype()) if text else (each.values, each.dtype)
+            packed = packing if each.ndim and not text and name in data.data_vars else {}
+            fill = each.attrs.get("_FillValue")
+            stored = file.create_dataset(name, each.shape, kind, values, fillvalue=fill, track_order=True, **packed)
+            for key, value in each.attrs.items():
+                stored.attrs[key] = _listed(value)
+        for number, (dim, size) in enumerate(data.sizes.items()):
+            bare = dim not in variables
+            scale = file.create_dataset(dim, (size,), ">f4", track_order=True) if bare else file[dim]
+            scale.make_scale(f"{BARE.decode()}{size:10}" if bare else dim)
+            scale.attrs["_Netcdf4Dimid"] = np.int32(number)
+            for name, place in ((name, k) for name, each in variables.items() for k, other in enumerate(each.dims)
+                                if other == dim != name):  # fmt: skip
+                file[name].dims[place].attach_scale(scale)
     return made.getvalue()
+
+
+def _listed(value: Any) -> Any:
+    """An attribute as netCDF-4 has it: a number is a list of one."""
+    return value if isinstance(value, str) else np.atleast_1d(value)
 
 
 def check(image: bytes) -> None:

@@ -38,7 +38,7 @@ KINDS_OF_WEIGHTS = {
     ),
 }
 # Compressed, with a checksum over each chunk: a damaged file is noticed where it is read.
-NETCDF_ENCODING = {"zlib": True, "complevel": 4, "fletcher32": True}
+PACKING = {"compression": "gzip", "compression_opts": 4, "fletcher32": True}
 # Numbers of a direction that every Dataset of a training run has, NaN where they are unknown.
 ALWAYS_RECORDED = ("relative", "unpushed", "contributing", "idle", "queries")
 # Bytes of the largest result that is read.
@@ -348,10 +348,9 @@ def save(data: xr.Dataset, path: Path) -> Path:
     path, data = writable(path), _with_hash(data)
     data = data.copy(deep=False)
     data.attrs = dict(sorted(data.attrs.items()))  # their order would be in the bytes, and says nothing
-    from cocos.base import hdf5  # loads h5py and h5netcdf
+    from cocos.base import hdf5  # loads h5py
 
-    encoding = {name: NETCDF_ENCODING for name, v in data.data_vars.items() if v.ndim and v.dtype.kind != "U"}
-    return writing.write(path, hdf5.image(data, encoding))
+    return writing.write(path, hdf5.image(data, PACKING))
 
 
 def of_history(history: records.History) -> xr.Dataset:
@@ -429,12 +428,11 @@ def open(path: Path) -> xr.Dataset:
         return sound(path, of_history(records.read(path)))
     image = _image(path)
     try:
-        from cocos.base import hdf5  # loads h5py and h5netcdf
+        from cocos.base import hdf5  # loads h5py
 
         hdf5.check(image)
-        with hdf5.opened(image) as data:
-            found = data.load()
-    except Exception as error:  # h5py, h5netcdf and xarray each have their own for each kind of damage
+        found = hdf5.read(image)
+    except Exception as error:  # h5py and xarray each have their own for each kind of damage
         reason = str(error).partition("\n")[0][:120] or type(error).__name__
         raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from error
     return older.as_today(sound(path, found))

@@ -109,33 +109,34 @@ def _both_directions(found: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArra
 def _of_count(data: xr.Dataset) -> dict[str, xr.DataArray]:
     """Numbers of a count, as its JSON document has them: means over queries, of totals over full batches."""
     standard, ending = data.attrs.get("convention", "standard") == "standard", _ending_of_split(data, "counts")
-    full = xr.DataArray(full_batches(data), dims="batch")
+    full, along = xr.Variable("batch", full_batches(data)), {"direction": data["direction"]}
     made = {}
     for key, values in ((str(key), each) for key, each in data.data_vars.items() if _number(each)):
+        found = values.variable  # without labels, which are the same of all: five times as fast
         if values.dims == ("direction", "batch"):
             if not standard:
-                mean = values.mean("batch")
+                mean = found.mean("batch")
             elif key == "queries" or (key in BATCH_NUMBERS and BATCH_NUMBERS[key].how == "sum"):
-                mean = values.where(full).mean("batch")
+                mean = found.where(full).mean("batch")
             else:
                 number = _weight(data, key)
-                total = number.where(values.notnull()).sum("batch")
-                mean = (values * number).sum("batch") / total.where(total > 0)
-            made[f"{key}{ending}"] = mean.assign_attrs(values.attrs)
+                total = number.where(found.notnull()).sum("batch")
+                mean = (found * number).sum("batch") / total.where(total > 0)
+            made[f"{key}{ending}"] = xr.DataArray(mean, along, attrs=values.attrs)
         elif key == "negatives":
-            made[f"{key}{ending}"] = values.mean(["batch", "query"]).assign_attrs(values.attrs)
+            made[f"{key}{ending}"] = xr.DataArray(found.mean(["batch", "query"]), along, attrs=values.attrs)
         elif set(values.dims) <= {"direction"}:
             made[f"{key}{_ending_of_split(data, 'metrics')}"] = values
     return made
 
 
-def _weight(data: xr.Dataset, name: str) -> xr.DataArray:
+def _weight(data: xr.Dataset, name: str) -> xr.Variable:
     """Weight of each batch in the mean of a number: its queries, or those that the number is a mean of."""
     number = BATCH_NUMBERS.get(name, Number())
     if number.by in data:
-        return data[number.by].sum("query")
+        return data[number.by].variable.sum("query")
     where = {"any": BY_NAME[number.of].variable, "pushed": "effective_per_query"}.get(number.over) if number.of else ""
-    return (data[where] > 0).sum("query") if where in data else data["queries"]
+    return (data[where].variable > 0).sum("query") if where in data else data["queries"].variable
 
 
 def _of_evaluation(data: xr.Dataset) -> dict[str, xr.DataArray]:
