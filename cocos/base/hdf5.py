@@ -129,7 +129,13 @@ def check(image: bytes) -> None:
         for name in _names(root):
             dataset = _dataset(root, name)
             attributes.check(dataset, len(image))
-            stored = _chunks(dataset)
+            stored: list = []  # its chunks; none of a dataset in one piece
+            if dataset.get_create_plist().get_layout() == h5py.h5d.CHUNKED:
+                # The library looks for the first chunks of an empty dataset in places that do not exist.
+                if math.prod(dataset.shape) and dataset.get_storage_size():
+                    dataset.chunk_iter(
+                        lambda chunk, into=stored: into.append(chunk) if len(into) <= MAX_CHUNKS else True
+                    )
             needed, chunks = needed + _bytes_in_memory(dataset, image, stored), chunks + len(stored)
             most = max(ALWAYS_ALLOWED, MAX_EXPANSION * len(image))
             if needed > most:
@@ -184,16 +190,6 @@ def _is_plain(kind: h5py.h5t.TypeID) -> bool:
 def _is_text_of_any_length(kind: h5py.h5t.TypeID) -> bool:
     """Whether a type is text of any length, which lies in a heap."""
     return kind.get_class() == h5py.h5t.STRING and kind.is_variable_str()
-
-
-def _chunks(dataset: h5py.h5d.DatasetID) -> list:
-    """List the chunks of a dataset that are stored; none of a dataset in one piece."""
-    found: list = []
-    if dataset.get_create_plist().get_layout() == h5py.h5d.CHUNKED:
-        # The library looks for the first chunks of an empty dataset in places that do not exist.
-        if math.prod(dataset.shape) and dataset.get_storage_size():
-            dataset.chunk_iter(lambda chunk: found.append(chunk) if len(found) <= MAX_CHUNKS else True)
-    return found
 
 
 def _bytes_in_memory(dataset: h5py.h5d.DatasetID, image: bytes, chunks: list) -> int:

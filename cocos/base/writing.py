@@ -26,20 +26,16 @@ FORMULA_STARTS, TEXT_MARK = tuple("=+-@＝＋－＠"), "'"
 STALE_SECONDS = 3600.0
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files that killed runs left in a folder; those of runs in progress are younger."""
+@contextmanager
+def replacing(path: Path) -> Generator[Path]:
+    """Give a temporary file beside `path` that replaces it when the block succeeds, and is removed otherwise."""
+    # Killed runs leave temporary files, which are removed; those of runs in progress are younger.
     with suppress(OSError):  # a folder that cannot be listed, or files of others
-        for entry in folder.glob(".cocos-*"):
+        for entry in path.parent.glob(".cocos-*"):
             about = entry.lstat()
             ours = stat.S_ISREG(about.st_mode) and TEMPORARY_NAME.fullmatch(entry.name)
             if ours and time.time() - about.st_mtime > STALE_SECONDS:
                 entry.unlink(missing_ok=True)
-
-
-@contextmanager
-def replacing(path: Path) -> Generator[Path]:
-    """Give a temporary file beside `path` that replaces it when the block succeeds, and is removed otherwise."""
-    _remove_leftovers(path.parent)
     # The name comes before the file: a signal between the two leaves nothing behind.
     temporary = path.parent / f".cocos-{secrets.token_hex(8)}{path.suffix}"
     try:

@@ -50,6 +50,11 @@ def _common(file: File | Folder, data, *, hashed: bool) -> dict:
     """Collect what can be said of any file."""
     every = inventory.tensors(file)
     recorded, loss, hints = inventory.recorded(file)
+    refused = []  # pickles in a folder, and the names that they would import; none of them is needed
+    for name in file.names if file.kind == "folder" else ():
+        if PICKLES.search(name) and file.size(name) <= inventory.MAX_SEARCHED:
+            names = file.file(name).pickles.refused
+            refused += [{"file": name, "names": names}] if names else []
     return {
         "path": str(file.path),
         "sha256": file.sha256 if hashed else "",
@@ -63,7 +68,7 @@ def _common(file: File | Folder, data, *, hashed: bool) -> dict:
         "towers": inventory.towers(file),
         "class_weights": inventory.class_weights(every),
         "read_as_values": file.pickles.values if file.is_torch else [],
-        "refused": _refused(file),
+        "refused": refused,
         "tensors_in_all": len(every),
         "tensors": [vars(each) | {"shape": list(each.shape)} for each in every[: inventory.MAX_LISTED]],
     }
@@ -82,19 +87,6 @@ def _container(file: File | Folder) -> str:
     if file.kind != "folder":
         return file.kind
     return "folder" if file.path.is_dir() else "zip archive of a folder"
-
-
-def _refused(folder: File | Folder) -> list[dict]:
-    """List the pickles in a folder that are refused, and the names that they would import; a file is read or refused.
-
-    None of them is needed: what needs one says so by itself.
-    """
-    found = []
-    for name in folder.names if folder.kind == "folder" else ():
-        if PICKLES.search(name) and folder.size(name) <= inventory.MAX_SEARCHED:
-            names = folder.file(name).pickles.refused
-            found += [{"file": name, "names": names}] if names else []
-    return found
 
 
 def _of_format(found: Checkpoint, format: Format) -> dict:

@@ -329,10 +329,6 @@ def _class(name: str) -> type:
     return _class_of_file(module_name(name))
 
 
-def _on_shelf(name: str) -> bool:
-    return name.strip().lower().replace("-", "_") in {*names(), *UNSPECIFIED} or _simplified(name) in _known_names()
-
-
 def reader_of(name: str) -> str | None:
     """Choose the file of `external` that reads this spelling; None for the shelf.
 
@@ -348,7 +344,8 @@ def reader_of(name: str) -> str | None:
         return "wrapped"
     if ":" in name:
         return PREFIXES_OF_LIBRARIES.get(name.partition(":")[0].strip().lower(), "own")
-    return "own" if not _on_shelf(name) and name in plugins.names(plugins.LOSSES) else None
+    on_shelf = name.strip().lower().replace("-", "_") in {*names(), *UNSPECIFIED} or _simplified(name) in _known_names()
+    return "own" if not on_shelf and name in plugins.names(plugins.LOSSES) else None
 
 
 def _file_of_spelling(name: str) -> FileOfSpellings | None:

@@ -255,7 +255,10 @@ def _against_all(
         held = embedded(embeddings, sampling["split"], sampling["device"], progress)
         sizes = [len(held.query), len(held.candidate)]
         rows = [streamed.drawn_queries(each, number, seed) for each in sizes]
-        batch = _every_candidate(rows, sizes)
+        # Each query against the whole other side, in both directions.
+        every = [torch.arange(size) for size in sizes]
+        turned = Batch(rows[1], every[0], paired=False)
+        batch = Batch(rows[0], every[1], paired=False, turned=turned)
         plan = batch_plans.Plan((batch,), "groups", max(map(len, rows)), (_of_all(rows, sizes),))
         (run,) = prepare_all(held, [loss], **options, **sampling | {"batches": plan})
         return how.dataset(replace(run, checkpoint=checkpoint), reports([run]), progress)
@@ -276,13 +279,6 @@ def _against_all(
     (health,), run = reports([run]), replace(run, checkpoint=embeddings, dtype="float64")
     counts = averages.of_records(records, [0], zero_when_idle=False, repeated={name: [0] for name in records})
     return results.labelled(counts, _attrs(run, not np.isnan(counts["idle"][1]).any(), health, "standard"))
-
-
-def _every_candidate(rows: Sequence[Tensor], sizes: Sequence[int]) -> Batch:
-    """Some queries of both sides, each against the whole other side."""
-    every = [torch.arange(size) for size in sizes]
-    turned = Batch(rows[1], every[0], paired=False)
-    return Batch(rows[0], every[1], paired=False, turned=turned)
 
 
 def _of_all(rows: Sequence[Tensor], sizes: Sequence[int]) -> str:

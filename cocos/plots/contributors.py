@@ -92,7 +92,9 @@ def contributors(
         xlim=(low, 1.05 * longest),
     )
     ax.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    _leave_to_the_push(100 * part[weight < 0], longest, ax)
+    if (100 * part[weight < 0] > LONGEST_PULL * longest).any():  # a cut bar has no length that could be read
+        ax.set_xticks([at for at in ax.get_xticks() if 0 <= at <= ax.get_xlim()[1]])
+        ax.set_xlabel("part of the push (%); the pull, to the left, is cut at //")
     if not weight.any():
         ax.set_xlim(-1, 1)
         empty(ax, "this query has no gradient here")
@@ -123,13 +125,6 @@ def _numbers(one: xr.Dataset, longest: float, others: float | None, ax: Axes) ->
     if others is not None:
         ax.text(1.01, one.sizes["candidate"], f"{100 * others:.0f} % more", va="center", **right)
     ax.text(1.01, -0.9, "cumulative", **right)
-
-
-def _leave_to_the_push(pulls: np.ndarray, longest: float, ax: Axes) -> None:
-    """Leave the axis to the push where a pull is cut: a cut bar has no length that could be read."""
-    if (pulls > LONGEST_PULL * longest).any():
-        ax.set_xticks([at for at in ax.get_xticks() if 0 <= at <= ax.get_xlim()[1]])
-        ax.set_xlabel("part of the push (%); the pull, to the left, is cut at //")
 
 
 def _headed(dataset: xr.Dataset, query: str | None, image: np.ndarray | None, ax: Axes) -> None:

@@ -123,18 +123,13 @@ def run(
         highest = max((float(np.nanmax(values)) for *_, values in lines if values.notnull().any()), default=0.0)
         ax.set_ylim(0, max(ax.get_ylim()[1], 1.05 * highest) if highest > 0 else 1)
     else:
-        _widen(ax)
+        low, high = ax.get_ylim()  # a range that rounding cannot fill
+        if high - low < LEAST_RANGE:
+            ax.set_ylim((low + high - LEAST_RANGE) / 2, (low + high + LEAST_RANGE) / 2)
     ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     if len(lines) > 1:
         below(ax, ncols=2)
     return ax
-
-
-def _widen(ax: Axes) -> None:
-    """Give an axis that does not begin at 0 a range that rounding cannot fill."""
-    low, high = ax.get_ylim()
-    if high - low < LEAST_RANGE:
-        ax.set_ylim((low + high - LEAST_RANGE) / 2, (low + high + LEAST_RANGE) / 2)
 
 
 def _percent(data: xr.Dataset) -> xr.Dataset:

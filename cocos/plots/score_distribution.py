@@ -64,7 +64,13 @@ def score_distribution(
     score = dataset["bin"].values
     edges = np.append(score - width / 2, score[-1] + width / 2)
     single = len(every) == 1
-    _comparable(several)
+    # Without one metric and one width of bins there is no common axis.
+    for key, what in (("metric", "scores are"), ("bin_width", "bins are of")):
+        found = {name: each.attrs[key] for name, each in several.items()}
+        if len(set(found.values())) > 1:
+            said = " and ".join(f"{value if isinstance(value, str) else f'{value:.3g}'} in {name}"
+                                for name, value in found.items())  # fmt: skip
+            raise InputError(f"{what} {said}: draw those with one metric and one number of bins over the same range")
     reach = [_ends(each, edges) for each in every]
     lowest, highest = (min(low for low, _ in reach), max(high for _, high in reach)) if ends is None else ends
     strip, low = ax.inset_axes([0, 1 - STRIP_HEIGHT, 1, STRIP_HEIGHT], sharex=ax), 0.0
@@ -95,16 +101,6 @@ def score_distribution(
     sns.despine(ax=ax)
     sns.despine(ax=strip)
     return ax
-
-
-def _comparable(several: dict[str, xr.Dataset]) -> None:
-    """Refuse Datasets that have no common axis."""
-    for key, what in (("metric", "scores are"), ("bin_width", "bins are of")):
-        found = {name: each.attrs[key] for name, each in several.items()}
-        if len(set(found.values())) > 1:
-            said = " and ".join(f"{value if isinstance(value, str) else f'{value:.3g}'} in {name}"
-                                for name, value in found.items())  # fmt: skip
-            raise InputError(f"{what} {said}: draw those with one metric and one number of bins over the same range")
 
 
 def _overlaid(

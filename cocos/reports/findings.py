@@ -121,19 +121,15 @@ def of_count(data: xr.Dataset, summary: Mapping) -> Iterator[Finding]:
     yield from found
     yield from (each for each in noted if each.place != "first")
     given = {name for entry in entries.values() for name in entry}
-    unseen = _unpaired(data) | _other_verdicts(summary)
+    # Verdicts after the last of all directions were not looked for.
+    order = list(verdicts.SEVERITY)
+    last = max(order.index(each["kind"]) for each in summary["verdicts"].values())
+    said = f"the verdict `{order[last]}` goes before"
+    unseen = _unpaired(data) | {kind: said for kind in order[last + 1 :] if KINDS[kind].looks}
     unseen |= dict.fromkeys(BY_UNIT_ALONE, UNKNOWN_UNIT_REASON) if summary["share"] == "unknown" else {}
     unseen |= {} if "clamped" in given else {"clamped": "this loss has no clamp"}
     unseen |= {} if "below_zero" in given else {"below zero": "this loss has no such filter"}
     yield from _absent(found, OF_COUNTS, unseen)
-
-
-def _other_verdicts(summary: Mapping) -> dict[str, str]:
-    """Verdicts that were not looked for, since an earlier one was found in every direction."""
-    order = list(verdicts.SEVERITY)
-    last = max(order.index(each["kind"]) for each in summary["verdicts"].values())
-    said = f"the verdict `{order[last]}` goes before"
-    return {kind: said for kind in order[last + 1 :] if KINDS[kind].looks}
 
 
 def _verdicts(summary: Mapping) -> Iterator[Finding]:

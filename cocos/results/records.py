@@ -193,7 +193,12 @@ class Store:
         there = self.path.exists() and self.path.stat().st_size > 0
         found: tuple[Record | None, list[dict[str, Any]]] = _read(self.path) if there else (None, [])
         if found[0] is not None:
-            self._agrees(found[0])
+            for name in AGREED:
+                if found[0].get(name) != self.header.get(name):
+                    raise InputError(
+                        f"store {self.path} has records with {name} {found[0].get(name)!r:.200}, and this run has "
+                        f"{self.header.get(name)!r}; name another file, or give this run the same {name}"
+                    )
         self.earlier: int | None = max((each["step"] for each in found[1]), default=None)
         try:
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
@@ -201,14 +206,6 @@ class Store:
             reason = unreachable(error) if isinstance(error, OSError) else str(error)
             raise InputError(f"store {self.path}: cannot be written ({reason})") from None
         self._open_line = there and not self._ends_a_line()
-
-    def _agrees(self, earlier: Record) -> None:
-        for name in AGREED:
-            if earlier.get(name) != self.header.get(name):
-                raise InputError(
-                    f"store {self.path} has records with {name} {earlier.get(name)!r:.200}, and this run has "
-                    f"{self.header.get(name)!r}; name another file, or give this run the same {name}"
-                )
 
     def _ends_a_line(self) -> bool:
         with reading.stream(self.path) as stream:

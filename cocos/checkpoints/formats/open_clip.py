@@ -239,13 +239,10 @@ def _tokenizer(path: Path) -> tuple[dict[str, str] | None, str | None]:
             with reading.stream(place) as packed, gzip.open(packed, "rt", encoding="utf-8") as stream:
                 lines = stream.read(MAX_MERGES).split("\n")
             merges = lines[1 : VOCABULARY - 2 * 256 - 2 + 1]
-            return {"vocab.json": json.dumps(_vocabulary(merges)), "merges.txt": "\n".join(merges)}, origin
+            # The tokens: bytes as letters, printable ones first; bytes that end a word; merges; start and end.
+            printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+            letters = [chr(byte) for byte in printable] + [chr(256 + row) for row in range(256 - len(printable))]
+            tokens = [*letters, *(f"{letter}</w>" for letter in letters), *(merge.replace(" ", "") for merge in merges)]
+            vocabulary = {token: row for row, token in enumerate([*tokens, "<|startoftext|>", "<|endoftext|>"])}
+            return {"vocab.json": json.dumps(vocabulary), "merges.txt": "\n".join(merges)}, origin
     return None, None
-
-
-def _vocabulary(merges: list[str]) -> dict[str, int]:
-    """Ids of the tokens: bytes as letters, printable ones first; bytes that end a word; merges; start and end."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    letters = [chr(byte) for byte in printable] + [chr(256 + row) for row in range(256 - len(printable))]
-    tokens = [*letters, *(f"{letter}</w>" for letter in letters), *(merge.replace(" ", "") for merge in merges)]
-    return {token: row for row, token in enumerate([*tokens, "<|startoftext|>", "<|endoftext|>"])}

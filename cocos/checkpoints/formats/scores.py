@@ -61,18 +61,14 @@ def recognises(file: File) -> bool:
         names = set(embeddings.names_in(file))
         return "scores" in names and not {"query", "candidate", "embeddings"} & names
     if file.kind == "npy":
-        return _is_square(file)
+        # Candidate i can be the positive of query i; an array that is not square is one side of embeddings.
+        with file.stream() as stream:
+            try:
+                shape, _, dtype = npy_header(stream)
+            except Exception:  # numpy has several for a damaged header
+                return False
+        return len(shape) == 2 and shape[0] == shape[1] and dtype.kind in "fiu"
     return file.kind in {"text", "gzip", "unknown"} and (_is_run(file) or _is_table(file))
-
-
-def _is_square(file: File) -> bool:
-    """Whether candidate i can be the positive of query i; an array that is not square is one side of embeddings."""
-    with file.stream() as stream:
-        try:
-            shape, _, dtype = npy_header(stream)
-        except Exception:  # numpy has several for a damaged header
-            return False
-    return len(shape) == 2 and shape[0] == shape[1] and dtype.kind in "fiu"
 
 
 def _first(file: File) -> str:

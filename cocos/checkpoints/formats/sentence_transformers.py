@@ -110,7 +110,12 @@ def _stack(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict
     """Return a function that builds a transformer and the layers after it, and its description."""
     config, files = huggingface.text_model(file, within), tokenizer_files(file, within)
     settings = next((_dictionary(file, f"{within}{name}") for name in SETTINGS if f"{within}{name}" in file), {})
-    _plain_task(file, settings)
+    # The output of another task is no vector for each token.
+    task = settings.get("transformer_task", "feature-extraction")
+    text = (settings.get("modality_config") or {}).get("text", {})
+    output = text.get("method_output_name", "last_hidden_state") if isinstance(text, dict) else text
+    if task != "feature-extraction" or output not in ("last_hidden_state", ["last_hidden_state"]):
+        raise InputError(f"{file.path}: transformer for {task} with output {output}, expected feature-extraction")
     layers, more = [], {}
     for row, (name, inner) in enumerate(rest):
         layer, state = _layer(file, name, inner)
@@ -141,15 +146,6 @@ def _stack(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict
         return filled(lambda: encoders.build("sentence", arguments), "transformer", config, state, more)
 
     return encoder, contents
-
-
-def _plain_task(file: Folder, settings: dict) -> None:
-    """Refuse a transformer whose output is no vector for each token."""
-    task = settings.get("transformer_task", "feature-extraction")
-    text = (settings.get("modality_config") or {}).get("text", {})
-    output = text.get("method_output_name", "last_hidden_state") if isinstance(text, dict) else text
-    if task != "feature-extraction" or output not in ("last_hidden_state", ["last_hidden_state"]):
-        raise InputError(f"{file.path}: transformer for {task} with output {output}, expected feature-extraction")
 
 
 def _layer(file: Folder, name: str, within: str) -> tuple[dict[str, Any], dict[str, Tensor]]:

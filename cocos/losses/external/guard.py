@@ -36,13 +36,6 @@ DETACHED = "its result has no gradient; it is detached somewhere, or computed wi
 LIBRARY_FOLDERS = tuple(str(Path(path).parent) for path in (torch.__file__, Path(__file__).parent))
 
 
-def _where_raised(error: BaseException) -> str:
-    """File and line of the innermost frame outside PyTorch and cocos."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith((*LIBRARY_FOLDERS, "<"))]
-    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
-
-
 def on_one_line(spelling: str, given: dict[str, Any]) -> str:
     """Write a loss and its parameters on one line; a file without its folder."""
     return f"{spelling.rpartition('/')[-1]}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
@@ -61,7 +54,10 @@ def guarded(name: str, *, while_: str = "", dtypes: bool = True) -> Generator[No
             where = f" ({error.filename}:{error.lineno})"
             text = error.msg
         else:
-            where, text = _where_raised(error), " ".join(str(error).split())[:300]
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [frame for frame in frames if not frame.filename.startswith((*LIBRARY_FOLDERS, "<"))]
+            where = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+            text = " ".join(str(error).split())[:300]
         hint = (
             "; with --dtype float32 it sees the dtype of training"
             if dtypes and ("Double" in text or "Float" in text)

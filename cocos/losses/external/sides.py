@@ -31,14 +31,6 @@ Encoder = Callable[[Any], Tensor]
 NEGATIVES = ("negatives", "negative", "hard_negatives", "hard_negative")
 
 
-def _mean_over_queries(name: str, found: Any) -> Tensor:
-    """Average a loss that returns one number per query, or one number, over the queries, ()."""
-    if not isinstance(found, Tensor) or found.ndim > 1 or not found.is_floating_point():
-        said = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-        raise InputError(f"{name}: it returns {said}, expected one number, or one per query")
-    return found.mean()
-
-
 @dataclass(frozen=True, eq=False)
 class Annotations:
     """What a loss may read of a batch beside its rows.
@@ -110,7 +102,11 @@ class Sides:
             raise InputError(
                 f"{self.name}: it takes no hard negatives; give its function a parameter {NEGATIVES[0]!r}, (Q, K, D)"
             )
-        return _mean_over_queries(self.name, self.call(query, candidate, negatives, self.annotations))
+        found = self.call(query, candidate, negatives, self.annotations)
+        if not isinstance(found, Tensor) or found.ndim > 1 or not found.is_floating_point():
+            said = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+            raise InputError(f"{self.name}: it returns {said}, expected one number, or one per query")
+        return found.mean()
 
     def block(self, rows: slice, query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Tensor:
         """Average the loss over some queries, (), against all candidates, their own candidates being put first.

@@ -240,7 +240,9 @@ class Page:
         """Of the gravest finding; of a comparison, whether the second finds less than the first."""
         if self._compared():
             (data,) = (data for _, data in self.results if _kind_of(data) == "diff")
-            return "look" if _finds_less(data) else "note"
+            ranked = [str(name) for name in data["metric"].values if re.fullmatch(r"R@\d+|MRR", str(name))]
+            lower = (data["high"].sel(metric=ranked) < 0).any()  # positives of the second rank lower, in a direction
+            return "look" if lower else "note"
         return next((each.severity for each, _ in self.found()), "ok")
 
     @property
@@ -369,12 +371,6 @@ def _drawn(draw: Callable[[Path], object], kind: str) -> Picture:
 def _asks(each: Finding) -> bool:
     """Whether a finding asks for something; a change that is resolved may be the one that was wanted."""
     return each.state == "found" and each.severity in ASKING and each.kind not in {"changed", *REMARKS}
-
-
-def _finds_less(compared: xr.Dataset) -> bool:
-    """Whether the positives of the second are ranked lower than those of the first, in a direction at least."""
-    ranked = [str(name) for name in compared["metric"].values if re.fullmatch(r"R@\d+|MRR", str(name))]
-    return bool((compared["high"].sel(metric=ranked) < 0).any())
 
 
 def _compared_with(each: Finding) -> str:
