@@ -70,7 +70,13 @@ class Kind(Protocol):
         """Return the names of the splits."""
 
     def load(self, split: str, path: Path | None = None, **arguments: Any) -> TrainingSet:
-        """Load one split; the arguments are those that a checkpoint records of its data, or a user gives."""
+        """Load one split; the arguments are those that a checkpoint records of its data, or a user gives.
+
+        Args:
+            split: one of `splits`.
+            path: of the file or folder.
+            **arguments: of the kind; `images` is the folder of the images, None: one that is found beside the file.
+        """
 
     def recognises(self, path: Path) -> bool:
         """Whether a file or folder holds data of this kind, by its content; no error where it holds anything else."""

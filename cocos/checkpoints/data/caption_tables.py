@@ -73,12 +73,7 @@ def splits(path: Path) -> tuple[str, ...]:
 def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
     """Load the captions of one split, and list the images; a file is read when it is encoded or drawn.
 
-    Rows with the same image are captions of one image.
-
-    Args:
-        split: one of `splits`; `all` for every row, where no split has that name.
-        path: of the file, or of a folder with `captions.txt`.
-        images: folder of the images; None: one that is found beside the file.
+    Rows with the same image are captions of one image. The split `all` has every row, where no split has that name.
     """
     path = _file(Path(path))
     table, (image, caption) = _table(path)

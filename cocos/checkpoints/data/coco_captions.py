@@ -36,13 +36,7 @@ def splits(path: Path) -> tuple[str, ...]:
 
 
 def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
-    """Load the captions of one split, and list the images; a file is read when it is encoded or drawn.
-
-    Args:
-        split: one of `splits`.
-        path: of the JSON file, or of the folder with `annotations`.
-        images: folder of the images; None: one that is found beside the file.
-    """
+    """Load the captions of one split, and list the images; a file is read when it is encoded or drawn."""
     files = _files(Path(path))
     file = files[split]
     content = read(file)

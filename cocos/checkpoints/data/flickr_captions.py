@@ -22,13 +22,7 @@ def recognises(path: Path) -> bool:
 
 
 def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
-    """Load all captions, and list the images; a file is read when it is encoded or drawn.
-
-    Args:
-        split: `train`; the file knows no splits.
-        path: of the file.
-        images: folder of the images; None: one that is found beside the file.
-    """
+    """Load all captions, and list the images; a file is read when it is encoded or drawn."""
     path = Path(path)
     rows: dict[str, list[str]] = {}
     try:

@@ -82,12 +82,7 @@ def splits(path: Path) -> tuple[str, ...]:
 def load(split: str, path: Path) -> TrainingSet:
     """List the images of one split; a file is read when it is encoded or drawn.
 
-    Args:
-        split: one of `splits`.
-        path: of the folder.
-
-    Returns:
-        A labelled set: a class is a folder, an image has its path below the folder of the split as its name.
+    A class of the labelled set is a folder, and an image has its path below the folder of the split as its name.
     """
     parts = _parts(Path(path))
     found = [(place, file) for place, folder in enumerate(_folders(parts[split])) for file in _images(folder)]

@@ -258,14 +258,8 @@ def describe(path: Path) -> dict[str, str]:
 def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
     """List the images of one split; a file is read when it is encoded or drawn.
 
-    Args:
-        split: one of `splits`.
-        path: of the folder of the data set, or of a list in it.
-        images: folder of the images; None: where the data set has them.
-
-    Returns:
-        A labelled set, whose groups number the classes of all splits from 0, in the order of their ids; of the test
-        split of In-shop, its queries and its gallery.
+    The groups of the labelled set number the classes of all splits from 0, in the order of their ids; the test split of
+    In-shop has its queries and its gallery.
 
     Source: the splits of Oh Song et al. 2016, Deep metric learning via lifted structured feature embedding,
     arXiv:1511.06452, section 5 (CUB, Cars, products); Liu et al. 2016, DeepFashion (In-shop).

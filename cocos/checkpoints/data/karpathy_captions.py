@@ -51,11 +51,6 @@ def splits(path: Path) -> tuple[str, ...]:
 def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
     """Load the captions of one split, and list the images; a file is read when it is encoded or drawn.
 
-    Args:
-        split: one of `splits`.
-        path: of the JSON file, or of its folder.
-        images: folder of the images; None: one that is found beside the file.
-
     Source: Karpathy & Fei-Fei 2015, Deep visual-semantic alignments, arXiv:1412.2306, whose splits they are.
     """
     path = _file(Path(path))

@@ -175,10 +175,6 @@ def load(split: str, folder=None) -> TrainingSet:
     published files). Files with as many rows as lines store every image five times in a row: of these only
     every fifth row is kept, so that an image is one query and not five. If their rows differ, every image
     has one caption.
-
-    Args:
-        split: one of `SPLITS`.
-        folder: that holds both files.
     """
     if folder is None:
         raise InputError(

@@ -18,8 +18,20 @@ ITEMS_AT_ONCE = 64  # images or texts that go through a tower at once
 class PairedTowers(nn.Module):
     """An image tower and a text tower, as `CLIPModel` and `SiglipModel` have them.
 
-    SigLIP fills every text up to the longest, and its tower reads what it is filled up with. What is cut from the
-    centre of a prepared image (`crop`) leaves half a pixel below.
+    SigLIP fills every text up to the longest, and its tower reads what it is filled up with.
+
+    Args:
+        config: plain data of the `config.json` of a CLIP or SigLIP model.
+        files: of the tokenizer; None where there is none.
+        longest: tokens that a text is cut to.
+        filled: fill every text up to `longest`.
+        padding: id that short texts are filled up with.
+        resize: pixels of the shorter side of an image, or its (height, width); None leaves the size.
+        crop: (height, width) that is cut from the centre; None: nothing is.
+        mean: of each channel, where white is 1.
+        std: of each channel.
+        resampling: `bilinear` or `bicubic`.
+        halves: half a pixel of the crop is rounded `down`, or to the `even` pixel.
     """
 
     name = "CLIP or SigLIP"
@@ -28,18 +40,23 @@ class PairedTowers(nn.Module):
 
     def __init__(
         self,
-        model: nn.Module,
-        *,
+        config: Mapping[str, Any],
         files: Mapping[str, Any] | None,
         longest: int,
         filled: bool,
         padding: int,
-        preparation: Preparation,
+        resize: int | tuple[int, int] | None,
         crop: tuple[int, int] | None,
+        mean: Sequence[float],
+        std: Sequence[float],
+        resampling: str = "bicubic",
+        halves: str = "down",
     ):
         super().__init__()
-        self.model, self.files, self.longest, self.filled, self.padding = model, files, longest, filled, padding
-        self.preparation, self.crop = preparation, crop
+        self.model, self.files, self.longest = build_model(config, PAIRED_MODELS), files, longest
+        self.filled, self.padding, even = filled, padding, halves == "even"
+        self.preparation = Preparation(resize, crop if even else None, tuple(mean), tuple(std), resampling)
+        self.crop = None if even else crop  # cut here, where half a pixel is rounded down
         self.kinds = ("image",) if files is None else ("image", "text")
         self.pads = not filled
 
@@ -79,41 +96,4 @@ class PairedTowers(nn.Module):
         return self.model.text_projection(found) if hasattr(self.model, "text_projection") else found
 
 
-def build(
-    config: Mapping[str, Any],
-    files: Mapping[str, Any] | None,
-    longest: int,
-    filled: bool,
-    padding: int,
-    resize: int | tuple[int, int] | None,
-    crop: tuple[int, int] | None,
-    mean: Sequence[float],
-    std: Sequence[float],
-    resampling: str = "bicubic",
-    halves: str = "down",
-) -> PairedTowers:
-    """Build two towers, untrained.
-
-    Args:
-        config: plain data of the `config.json` of a CLIP or SigLIP model.
-        files: of the tokenizer; None where there is none.
-        longest: tokens that a text is cut to.
-        filled: fill every text up to `longest`.
-        padding: id that short texts are filled up with.
-        resize: pixels of the shorter side of an image, or its (height, width); None leaves the size.
-        crop: (height, width) that is cut from the centre; None: nothing is.
-        mean: of each channel, where white is 1.
-        std: of each channel.
-        resampling: `bilinear` or `bicubic`.
-        halves: half a pixel of the crop is rounded `down`, or to the `even` pixel.
-    """
-    even = halves == "even"
-    return PairedTowers(
-        build_model(config, PAIRED_MODELS),
-        files=files,
-        longest=longest,
-        filled=filled,
-        padding=padding,
-        preparation=Preparation(resize, crop if even else None, tuple(mean), tuple(std), resampling),
-        crop=None if even else crop,
-    )
+build = PairedTowers

@@ -99,7 +99,18 @@ LAYERS = {"Pooling": Pooling, "Dense": Dense, "Normalize": Normalize}
 
 
 class SentenceEncoder(nn.Module):
-    """A transformer, (ids, mask) -> an object with `last_hidden_state`, (N, T, D), and the layers after it."""
+    """A transformer, (ids, mask) -> an object with `last_hidden_state`, (N, T, D), and the layers after it.
+
+    Args:
+        transformer: plain data of the `config.json` of a Hugging Face model.
+        layers: `{"type": "Pooling", "modes": [...]}`, then any of `{"type": "Dense", "in_features": ...}` and
+            `{"type": "Normalize"}`.
+        files: of the tokenizer.
+        longest: tokens that a text is cut to; None cuts nothing.
+        lower: lower the case of every text first.
+        prompts: text in front of every text of a side, `query` and `candidate`.
+        padding: id that short texts are filled up with.
+    """
 
     kinds = ("text",)
     pads = True
@@ -109,19 +120,22 @@ class SentenceEncoder(nn.Module):
 
     def __init__(
         self,
-        transformer: nn.Module,
-        layers: Sequence[nn.Module],
-        *,
+        transformer: Mapping[str, Any],
+        layers: Sequence[Mapping[str, Any]],
         files: Mapping[str, Any],
-        longest: int | None,
-        lower: bool,
-        prompts: Mapping[str, str],
-        padding: int,
+        longest: int | None = None,
+        lower: bool = False,
+        prompts: Mapping[str, str] | None = None,
+        padding: int = 0,
     ):
         super().__init__()
-        self.transformer, self.layers = transformer, nn.ModuleList(layers)
+        order = [layer.get("type") for layer in layers]
+        if order[:1] != ["Pooling"] or "Pooling" in order[1:] or not set(order) <= LAYERS.keys():
+            raise InputError(f"layers {order} after the transformer, expected Pooling, then any of Dense and Normalize")
+        made = [LAYERS[each["type"]](**{key: own for key, own in each.items() if key != "type"}) for each in layers]
+        self.transformer, self.layers = build_model(transformer), nn.ModuleList(made)
         self.files, self.longest, self.lower = dict(files), longest, lower
-        self.prompts, self.padding = dict(prompts), padding
+        self.prompts, self.padding = dict(prompts or {}), padding
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -152,37 +166,4 @@ class SentenceEncoder(nn.Module):
         return value
 
 
-def build(
-    transformer: Mapping[str, Any],
-    layers: Sequence[Mapping[str, Any]],
-    files: Mapping[str, Any],
-    longest: int | None = None,
-    lower: bool = False,
-    prompts: Mapping[str, str] | None = None,
-    padding: int = 0,
-) -> SentenceEncoder:
-    """Build a text encoder, untrained.
-
-    Args:
-        transformer: plain data of the `config.json` of a Hugging Face model.
-        layers: `{"type": "Pooling", "modes": [...]}`, then any of `{"type": "Dense", "in_features": ...}` and
-            `{"type": "Normalize"}`.
-        files: of the tokenizer.
-        longest: tokens that a text is cut to; None cuts nothing.
-        lower: lower the case of every text first.
-        prompts: text in front of every text of a side, `query` and `candidate`.
-        padding: id that short texts are filled up with.
-    """
-    order = [layer.get("type") for layer in layers]
-    if order[:1] != ["Pooling"] or "Pooling" in order[1:] or not set(order) <= LAYERS.keys():
-        raise InputError(f"layers {order} after the transformer, expected Pooling, then any of Dense and Normalize")
-    made = [LAYERS[layer["type"]](**{key: value for key, value in layer.items() if key != "type"}) for layer in layers]
-    return SentenceEncoder(
-        build_model(transformer),
-        made,
-        files=files,
-        longest=longest,
-        lower=lower,
-        prompts=prompts or {},
-        padding=padding,
-    )
+build = SentenceEncoder

@@ -32,12 +32,20 @@ class SmallTowers(nn.Module):
 
     Group norms see one image at a time, and a bag has no padding: an embedding never depends on its
     neighbours, neither here nor in training.
+
+    Args:
+        width: of the joint space.
+        channels: of the four convolutions, multiples of 8.
+        buckets: of the table of n-grams.
+        hidden: width of the text tower's hidden layer.
     """
 
     kinds = ("image", "text")
 
     def __init__(self, width: int, channels: Sequence[int], buckets: int, hidden: int):
         super().__init__()
+        if len(channels) != 4 or any(number < 1 or number % CHANNELS_PER_NORM for number in channels):
+            raise InputError(f"small_towers: channels {list(channels)}, expected four multiples of {CHANNELS_PER_NORM}")
         a, b, c, d = channels
         self.buckets = buckets
         self.image = nn.Sequential(
@@ -74,15 +82,4 @@ class SmallTowers(nn.Module):
         return normalize(self.caption(self.bag(everything, starts)), dim=1)
 
 
-def build(width: int, channels: Sequence[int], buckets: int, hidden: int) -> SmallTowers:
-    """Build the two towers, untrained.
-
-    Args:
-        width: of the joint space.
-        channels: of the four convolutions, multiples of 8.
-        buckets: of the table of n-grams.
-        hidden: width of the text tower's hidden layer.
-    """
-    if len(channels) != 4 or any(number < 1 or number % CHANNELS_PER_NORM for number in channels):
-        raise InputError(f"small_towers: channels {list(channels)}, expected four multiples of {CHANNELS_PER_NORM}")
-    return SmallTowers(width, channels, buckets, hidden)
+build = SmallTowers

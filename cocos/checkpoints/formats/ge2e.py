@@ -18,12 +18,18 @@ LOSS_NUMBERS = {"similarity_weight": "scale", "similarity_bias": "bias"}
 
 
 class SpeakerEncoder(nn.Module):
-    """An LSTM over mel frames, a linear layer, a unit vector; the numbers of the similarity are not read."""
+    """An LSTM over mel frames, a linear layer, a unit vector; the numbers of the similarity are not read.
+
+    A frame has 40 mel channels, of windows of 25 ms every 10 ms of sound at 16 kHz.
+
+    Source: Wan et al. 2018, Generalized end-to-end loss for speaker verification, arXiv:1710.10467; names and sizes
+    are those of the public re-implementation by Jemine (Resemblyzer), which adds the ReLU.
+    """
 
     kinds = ("speech", "features")
     name = "GE2E"
 
-    def __init__(self, channels: int, hidden: int, num_layers: int, dimensions: int):
+    def __init__(self, *, channels: int = 40, hidden: int = 256, num_layers: int = 3, dimensions: int = 256):
         super().__init__()
         self.lstm = nn.LSTM(channels, hidden, num_layers, batch_first=True)
         self.linear = nn.Linear(hidden, dimensions)
@@ -44,19 +50,7 @@ class SpeakerEncoder(nn.Module):
         return normalize(self.linear(state[-1]).relu(), dim=1, eps=0.0)
 
 
-def build(*, channels: int = 40, hidden: int = 256, num_layers: int = 3, dimensions: int = 256) -> SpeakerEncoder:
-    """Build a speaker encoder.
-
-    Args:
-        channels: mel channels of a frame: 40, of windows of 25 ms every 10 ms of sound at 16 kHz.
-        hidden: width of the LSTM.
-        num_layers: of the LSTM.
-        dimensions: of the embeddings.
-
-    Source: Wan et al. 2018, Generalized end-to-end loss for speaker verification, arXiv:1710.10467; names and sizes
-    are those of the public re-implementation by Jemine (Resemblyzer), which adds the ReLU.
-    """
-    return SpeakerEncoder(channels, hidden, num_layers, dimensions)
+build = SpeakerEncoder
 
 
 def arguments(state: Mapping[str, Tensor]) -> dict[str, Any] | None:

@@ -23,28 +23,7 @@ STRETCHED = {"resize": (224, 224), "crop": None, "resampling": "plain"}
 
 
 class ImageNetwork(ImageEncoder):
-    """A trunk, and layers after it."""
-
-    def __init__(self, trunk: str, sizes: dict, layers: Sequence[Sequence], unit: bool, preparation: Preparation):
-        super().__init__(preparation)
-        self.unit, self.trunk = unit, _trunks.network(trunk, sizes)
-        self.embedder = nn.Sequential(*(_trunks.layer(*each) for each in layers))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Encode prepared images, (N, 3, h, w), to (N, D)."""
-        found = self.embedder(self.trunk(images))
-        return normalize(found, dim=1, eps=0.0) if self.unit else found
-
-
-def build(
-    *,
-    trunk: str,
-    sizes: dict[str, Any],
-    layers: Sequence[Sequence] = (),
-    unit: bool = False,
-    preparation: dict[str, Any] | None = None,
-) -> ImageNetwork:
-    """Build a network of images.
+    """A trunk, and layers after it.
 
     Args:
         trunk: `resnet`, `vgg` or `mobilenet_v2`.
@@ -55,9 +34,30 @@ def build(
         preparation: arguments of the preparation of each image; None: resized to 256 pixels, of which the middle 224,
             with the mean and standard deviation of ImageNet.
     """
-    if len(layers) > _trunks.MAX_HEAD:
-        raise InputError(f"image_network: {len(layers)} layers after the trunk, expected at most {_trunks.MAX_HEAD}")
-    return ImageNetwork(trunk, sizes, layers, unit, Preparation(**(preparation or {})))
+
+    def __init__(
+        self,
+        *,
+        trunk: str,
+        sizes: dict[str, Any],
+        layers: Sequence[Sequence] = (),
+        unit: bool = False,
+        preparation: dict[str, Any] | None = None,
+    ):
+        most = _trunks.MAX_HEAD
+        if len(layers) > most:
+            raise InputError(f"image_network: {len(layers)} layers after the trunk, expected at most {most}")
+        super().__init__(Preparation(**(preparation or {})))
+        self.unit, self.trunk = unit, _trunks.network(trunk, sizes)
+        self.embedder = nn.Sequential(*(_trunks.layer(*each) for each in layers))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Encode prepared images, (N, 3, h, w), to (N, D)."""
+        found = self.embedder(self.trunk(images))
+        return normalize(found, dim=1, eps=0.0) if self.unit else found
+
+
+build = ImageNetwork
 
 
 def describe(arguments: dict) -> str:

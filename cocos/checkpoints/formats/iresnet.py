@@ -40,11 +40,31 @@ class IResNet(ImageEncoder):
 
     The first convolution has a kernel of 3 in insightface, with a stride of 2 in the first stage; of 7 in the code of
     the warped softmax, which has that stride in the first convolution instead, and one row of padding.
+
+    Args:
+        num_blocks: of each of the four stages: 2, 2, 2, 2 for IResNet-18; 3, 4, 14, 3 for 50; 3, 13, 30, 3 for 100.
+        widths: channels of the stem and of each stage.
+        dimensions: of the embeddings.
+        side: pixels of the square that a face is resized to; the published files were trained on aligned faces.
+        places: height and width of the last maps.
+        kernel: of the first convolution, 3 or 7.
+
+    Source: Duta et al. 2021, Improved residual networks, arXiv:2004.04989; Deng et al. 2019, ArcFace,
+    arXiv:1801.07698; names are those of insightface's recognition code.
     """
 
     def __init__(
-        self, num_blocks: Sequence[int], widths: Sequence[int], dimensions: int, side: int, places: int, kernel: int
+        self,
+        *,
+        num_blocks: Sequence[int],
+        widths: Sequence[int] = (64, 64, 128, 256, 512),
+        dimensions: int = 512,
+        side: int = 112,
+        places: int = 7,
+        kernel: int = 3,
     ):
+        if kernel not in {3, 7}:
+            raise InputError(f"iresnet: kernel {kernel}, expected 3 or 7")
         super().__init__(Preparation((side, side), None, (0.5,) * 3, (0.5,) * 3))
         stem, before = widths[0], widths[0]
         first = 2 if kernel == 3 else 1  # stride of the first stage
@@ -67,31 +87,7 @@ class IResNet(ImageEncoder):
         return self.features(self.fc(self.bn2(x).flatten(1)))
 
 
-def build(
-    *,
-    num_blocks: Sequence[int],
-    widths: Sequence[int] = (64, 64, 128, 256, 512),
-    dimensions: int = 512,
-    side: int = 112,
-    places: int = 7,
-    kernel: int = 3,
-) -> IResNet:
-    """Build an IResNet.
-
-    Args:
-        num_blocks: of each of the four stages: 2, 2, 2, 2 for IResNet-18; 3, 4, 14, 3 for 50; 3, 13, 30, 3 for 100.
-        widths: channels of the stem and of each stage.
-        dimensions: of the embeddings.
-        side: pixels of the square that a face is resized to; the published files were trained on aligned faces.
-        places: height and width of the last maps.
-        kernel: of the first convolution, 3 or 7.
-
-    Source: Duta et al. 2021, Improved residual networks, arXiv:2004.04989; Deng et al. 2019, ArcFace,
-    arXiv:1801.07698; names are those of insightface's recognition code.
-    """
-    if kernel not in {3, 7}:
-        raise InputError(f"iresnet: kernel {kernel}, expected 3 or 7")
-    return IResNet(num_blocks, widths, dimensions, side, places, kernel)
+build = IResNet
 
 
 def arguments(state: Mapping[str, Tensor]) -> dict | None:

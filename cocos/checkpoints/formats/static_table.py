@@ -55,6 +55,8 @@ class StaticTable(nn.Module):
         prompts: Mapping[str, str] | None = None,
     ):
         super().__init__()
+        if not all(isinstance(size, int) and size > 0 for size in (rows, width)):
+            raise InputError(f"static table of {rows} rows of {width}, expected two whole numbers above 0")
         self.register_buffer("table", torch.empty(rows, width))
         self.register_buffer("row", None if tokens is None else torch.empty(tokens, dtype=torch.int64))
         self.register_buffer("weight", torch.empty(rows if tokens is None else tokens) if weighted else None)
@@ -90,11 +92,7 @@ class StaticTable(nn.Module):
         return normalize(mean, dim=-1) if self.unit else mean
 
 
-def build(rows: int, width: int, files: Mapping[str, Any], **settings: Any) -> StaticTable:
-    """Build a table, untrained, from the arguments of `StaticTable`."""
-    if not all(isinstance(size, int) and size > 0 for size in (rows, width)):
-        raise InputError(f"static table of {rows} rows of {width}, expected two whole numbers above 0")
-    return StaticTable(rows, width, files, **settings)
+build = StaticTable
 
 
 def table(folder: Folder, within: str = "", **settings: Any) -> tuple[Callable[[], nn.Module], dict[str, Any]]:

@@ -19,13 +19,16 @@ LENGTH_FLOOR = 1e-8  # added to the squared length of a descriptor; source: the 
 
 
 class TFeat(ImageEncoder):
-    """Two convolutions with tanh, and a layer over all places.
+    """Two convolutions with tanh, of two numbers of channels, and a layer over all places.
 
     HardTFeat's last layer is a convolution; it divides a patch by its standard deviation and gives a unit vector. TFeat
     has instance normalisation, a linear layer, and vectors of any length.
+
+    Source: Balntas et al. 2016, BMVC, Learning local feature descriptors with triplets (TFeat); Mishkin et al. 2018,
+    arXiv:1711.06704 (HardTFeat, trained with the hardest negative in the batch); names are those of their files.
     """
 
-    def __init__(self, channels: tuple[int, int], dimensions: int, hard: bool):
+    def __init__(self, *, channels: tuple[int, int] = (32, 64), dimensions: int = 128, hard: bool = False):
         super().__init__(Preparation((SIDE, SIDE), None, (0.0,), (1.0,), "plain"))
         self.hard = hard
         first, second = channels
@@ -47,19 +50,7 @@ class TFeat(ImageEncoder):
         return found / (found.square().sum(dim=1, keepdim=True) + LENGTH_FLOOR).sqrt()
 
 
-def build(*, channels: tuple[int, int] = (32, 64), dimensions: int = 128, hard: bool = False) -> TFeat:
-    """Build TFeat, or HardTFeat where it is `hard`.
-
-    Args:
-        channels: of the two convolutions.
-        dimensions: of the descriptor.
-        hard: HardTFeat.
-
-    Source: Balntas et al. 2016, BMVC, Learning local feature descriptors with triplets (TFeat); Mishkin et al. 2018,
-    arXiv:1711.06704 (HardTFeat, trained with the hardest negative in the batch); names are those of their files.
-    """
-    first, second = channels
-    return TFeat((first, second), dimensions, hard)
+build = TFeat
 
 
 def arguments(state: Mapping[str, Tensor]) -> dict[str, Any] | None:

@@ -27,11 +27,14 @@ class WarpNet(ImageEncoder):
     """A ResNet, maximum plus mean over places, layer normalisation, a linear layer; embeddings of any length.
 
     The loss reads Euclidean distances to proxies. The last layer `fc` of the ResNet is in the files and is not used.
+    Its sizes are as `ResNet.sizes_of` reads them.
+
+    Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656; names are those of its code.
     """
 
-    def __init__(self, dimensions: int, resnet: dict):
+    def __init__(self, *, dimensions: int, **sizes):
         super().__init__(Preparation())
-        self.Backbone = _Backbone(**resnet)
+        self.Backbone = _Backbone(**sizes)
         self.Backbone.Embedding = nn.Linear(self.Backbone.width, dimensions)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -41,16 +44,7 @@ class WarpNet(ImageEncoder):
         return self.Backbone.Embedding(layer_norm(pooled, pooled.shape[1:]))
 
 
-def build(*, dimensions: int, **resnet) -> WarpNet:
-    """Build WarpNet.
-
-    Args:
-        dimensions: of the embeddings.
-        **resnet: sizes of the ResNet, as `ResNet.sizes_of` reads them.
-
-    Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656; names are those of its code.
-    """
-    return WarpNet(dimensions, resnet)
+build = WarpNet
 
 
 def arguments(state: Mapping[str, Tensor]) -> dict | None:
