@@ -12,17 +12,7 @@ from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.base.layout import Table
 from cocos.checkpoints import Checkpoint
-from cocos.counting import averages, findings, statistics
-from cocos.counting.forces import (
-    candidate_gradient,
-    candidate_sides,
-    force_share,
-    gradient,
-    norm_slope,
-    parts,
-    per_query,
-    sides,
-)
+from cocos.counting import averages, findings, forces, statistics
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
@@ -69,7 +59,7 @@ def radial(loss, pairs: Pairs) -> Tensor | None:
     """∂ Σ loss / ∂ norm of each query, (Q,); None for a closed form that reads no norm."""
     if isinstance(loss, losses.ReadsNorms):
         return loss.radial(pairs)
-    return None if losses.has_closed_form(loss) else norm_slope(loss, pairs, "query")
+    return None if losses.has_closed_form(loss) else forces.norm_slope(loss, pairs, "query")
 
 
 def _of_batch(
@@ -82,27 +72,27 @@ def _of_batch(
     for pairs, weight, unit in run.blocks(embeddings, batch, whole=False):
         along = radial(run.loss, pairs)
         share = weight.abs() / unit
-        part = per_query(weight, pairs, run.loss.metric, along)
+        part = forces.per_query(weight, pairs, run.loss.metric, along)
         part["contributing"] = statistics.contributing(share, pairs, eps)
-        by_force = force_share(weight, unit, pairs, run.loss.metric)
+        by_force = forces.force_share(weight, unit, pairs, run.loss.metric)
         part["contributing_force"] = statistics.contributing(by_force, pairs, eps)
         part["negatives"] = pairs.negative.sum(dim=1)
         records.append(part)
         if embeddings.proxies:
-            pull, push = candidate_sides(weight, pairs, run.loss.metric)
+            pull, push = forces.candidate_sides(weight, pairs, run.loss.metric)
             pulled, pushed = pulled + pull, pushed + push
             if along is not None:
-                slope = norm_slope(run.loss, pairs, "candidate") + (0 if slope is None else slope)
+                slope = forces.norm_slope(run.loss, pairs, "candidate") + (0 if slope is None else slope)
         if both_roles:
-            pull, push = sides(weight, pairs, run.loss.metric)
-            as_query.append(gradient(pull, push, pairs, run.loss.metric, along))
-            across = None if along is None else norm_slope(run.loss, pairs, "candidate")
-            as_candidate = as_candidate + candidate_gradient(weight, pairs, run.loss.metric, across)
+            pull, push = forces.sides(weight, pairs, run.loss.metric)
+            as_query.append(forces.gradient(pull, push, pairs, run.loss.metric, along))
+            across = None if along is None else forces.norm_slope(run.loss, pairs, "candidate")
+            as_candidate = as_candidate + forces.candidate_gradient(weight, pairs, run.loss.metric, across)
     found = {name: torch.cat([part[name] for part in records]) for name in records[0]}
     if both_roles:
         found["candidate_role_norm"] = length(as_candidate)
         found["both_roles_norm"] = length(torch.cat(as_query) + as_candidate)
-    forced = parts(pulled, pushed, pairs, run.loss.metric, slope, "candidate") if embeddings.proxies else {}
+    forced = forces.parts(pulled, pushed, pairs, run.loss.metric, slope, "candidate") if embeddings.proxies else {}
     norms = [each[name] for each in (found, forced) if each for name in ("pull_norm", "push_norm", "gradient_norm")]
     if not all(each.isfinite().all() for each in norms):
         dtype = str(embeddings.query.dtype).removeprefix("torch.")

@@ -11,20 +11,7 @@ from cocos.base.errors import InputError, Unfit
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import METRICS, Pairs, length
 from cocos.losses import ClosedForm
-from cocos.losses.external.guard import (
-    DETACHED,
-    UNWEIGHED,
-    Foreign,
-    checked,
-    derivative,
-    gradient,
-    guarded,
-    per_query,
-    reduction_notes,
-    require_finite,
-    rows_of,
-    seeded,
-)
+from cocos.losses.external import guard
 from cocos.losses.external.score_matrix import RECOGNISED_METRICS, ScoreMatrix, See, equal_sizes, find
 
 Call = Callable[[Embeddings, Tensor, Tensor, See], Tensor]  # rows with their groups, queries, candidates, see
@@ -40,7 +27,7 @@ def _unchanged(matrix: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Embedded(Foreign):
+class Embedded(guard.Foreign):
     r"""A foreign loss of embeddings.
 
     Its weights are :math:`\partial \sum \ell / \partial s` where all of it goes through one matrix of scores s
@@ -77,7 +64,7 @@ class Embedded(Foreign):
 
     def _rows(self, pairs: Pairs) -> Embeddings:
         """Check the rows of a batch and return them."""
-        part = rows_of(self.spelling, pairs)
+        part = guard.rows_of(self.spelling, pairs)
         queries, candidates = pairs.positive.shape
         own = queries == candidates and not part.shared and bool(pairs.positive.diagonal().all())
         if self.traits.matching == "rows" and not own:
@@ -114,9 +101,9 @@ class Embedded(Foreign):
 
     def _run(self, call: Call, part: Embeddings, query: Tensor, candidate: Tensor, see: See) -> Tensor:
         """Compute the loss of ordered rows, (Q,) or (), a known mean as a sum."""
-        with guarded(self.spelling), seeded(query.device):
+        with guard.guarded(self.spelling), guard.seeded(query.device):
             value = call(part, query, candidate, see)
-        value = checked(self.spelling, value, len(query))
+        value = guard.checked(self.spelling, value, len(query))
         return value * len(query) if self.reduction == "mean" and not value.ndim else value
 
     def _value(self, part: Embeddings, change: Tensor | None = None) -> Tensor:
@@ -136,7 +123,7 @@ class Embedded(Foreign):
         def run(query: Tensor, candidate: Tensor, see: See) -> Tensor:
             return self._run(call, ordered, query, candidate, see)
 
-        with guarded(self.spelling):
+        with guard.guarded(self.spelling):
             return find(run, ordered.query, ordered.candidate)
 
     def _matrix_in(self, ordered: Embeddings, known: ScoreMatrix) -> ScoreMatrix:
@@ -156,7 +143,7 @@ class Embedded(Foreign):
         loss = self._bind_unchecked(pairs)
         value = loss._of_reversed_candidates(self._rows(pairs))
         if value is not None and not value.requires_grad:
-            raise InputError(f"{self.spelling}: {DETACHED}")
+            raise InputError(f"{self.spelling}: {guard.DETACHED}")
         return loss._with_unit(pairs)
 
     def _with_unit(self, pairs: Pairs) -> "Embedded":
@@ -230,7 +217,7 @@ class Embedded(Foreign):
             return self._bound_to(*found[0], value)
         other = self._of_reversed_candidates(part)
         if other is not None and not other.requires_grad and not torch.equal(other, value):
-            raise InputError(f"{self.spelling}: {DETACHED}")
+            raise InputError(f"{self.spelling}: {guard.DETACHED}")
         raise InputError(
             f"{self.spelling}: it returns one number and no single matrix of scores was seen in it, so the parts of "
             'the queries cannot be told; let it return one loss per query (reduction="none"), or take scores'
@@ -247,11 +234,11 @@ class Embedded(Foreign):
             scaled = "" if matrix.factor == 1 else f" (it multiplies them by {matrix.factor:.6g})"
             read = f"{matrix.metric.replace('_', ' ')} scores{scaled}"
         note = f"its weights are of {read}, by autograd"
-        unweighed = [UNWEIGHED[matrix.also_read]] if matrix.also_read else []
+        unweighed = [guard.UNWEIGHED[matrix.also_read]] if matrix.also_read else []
         traits = replace(
             self.traits,
             metric=matrix.metric or self.metric,
-            notes=(note, *unweighed, *reduction_notes(value, self.reduction)),
+            notes=(note, *unweighed, *guard.reduction_notes(value, self.reduction)),
             bound=True,
             own_scores=matrix.metric is None,
         )
@@ -269,7 +256,7 @@ class Embedded(Foreign):
         change = None
         if loss.matrix:
             change = pairs.scores - METRICS[self.metric](part.query, part.candidate)
-        return per_query(loss._value(part, change), len(pairs.scores))
+        return guard.per_query(loss._value(part, change), len(pairs.scores))
 
     def own_weight(self, pairs: Pairs) -> Tensor:
         """Weights of its scores, or influences of the candidates, (Q, C); 0 for a pair in neither mask."""
@@ -278,7 +265,9 @@ class Embedded(Foreign):
         if loss.traits.weights == "influence":
             found = loss._influence(part)
         else:
-            found = derivative(self.spelling, lambda change: loss._value(part, change), torch.zeros_like(pairs.scores))
+            found = guard.derivative(
+                self.spelling, lambda change: loss._value(part, change), torch.zeros_like(pairs.scores)
+            )
         return torch.where(pairs.positive | pairs.negative, found, 0)
 
     def _influence(self, part: Embeddings) -> Tensor:
@@ -286,9 +275,9 @@ class Embedded(Foreign):
         leaf = part.candidate.detach().clone().requires_grad_()
         with torch.enable_grad():
             value = self._value(part.with_rows(leaf if part.shared else part.query, leaf))
-            require_finite(self.spelling, value)
-            found = torch.stack([gradient(each, leaf, keep=True).norm(dim=1) for each in value])
-        require_finite(self.spelling, found, "its gradient is")
+            guard.require_finite(self.spelling, value)
+            found = torch.stack([guard.gradient(each, leaf, keep=True).norm(dim=1) for each in value])
+        guard.require_finite(self.spelling, found, "its gradient is")
         if part.shared and found.diagonal().any() and not (found - found.diag().diag()).any():
             raise InputError(
                 f"{self.spelling}: no candidate of the batch enters a query's loss; class weights of its own belong "

@@ -17,6 +17,7 @@ from cocos.base.errors import InputError, nearest
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import CANDIDATE_QUERY, DIRECTIONS, OF_THE_POSITIVE
+from cocos.losses.external import guard
 from cocos.losses.external.columns import (
     AddedChange,
     BatchColumns,
@@ -25,18 +26,6 @@ from cocos.losses.external.columns import (
     own_document_scores,
     score_blocks,
     scores_of_rows,
-)
-from cocos.losses.external.guard import (
-    MEAN_AS_SUM,
-    UNWEIGHED,
-    Foreign,
-    checked,
-    derivative,
-    gradient,
-    guarded,
-    per_query,
-    rows_of,
-    seeded,
 )
 from cocos.losses.external.score_matrix import Watch
 from cocos.losses.external.signature import literal, named, parameters_of, signature_of, value_of
@@ -168,7 +157,7 @@ def written(loss: losses.Loss) -> str:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Adapted(Foreign):
+class Adapted(guard.Foreign):
     r"""A loss of another library: its own code runs, and autograd gives :math:`\partial \sum \ell / \partial s`.
 
     Args:
@@ -204,12 +193,12 @@ class Adapted(Foreign):
 
     def _run(self, given: BatchColumns) -> Tensor:
         """Compute the loss of columns, (), a mean as a sum over the queries."""
-        with guarded(self.spelling), seeded(given.query.device):
+        with guard.guarded(self.spelling), guard.seeded(given.query.device):
             module = self.build()
             if isinstance(module, torch.nn.Module):
                 module = module.to(device=given.query.device, dtype=given.query.dtype)
             value = self.adapter.run(module, given, self.settings)
-        value = checked(self.spelling, value, len(given.query)).sum()
+        value = guard.checked(self.spelling, value, len(given.query)).sum()
         return value * len(given.query) if self.adapter.mean else value
 
     def _value(self, pairs: Pairs, change: Tensor) -> Tensor:
@@ -237,19 +226,19 @@ class Adapted(Foreign):
         change = self._change(pairs)
         value = self._value(pairs, change if change.requires_grad else change.requires_grad_())
         value = value if pairs.scores.requires_grad else value.detach()
-        return per_query(value, len(pairs.scores))
+        return guard.per_query(value, len(pairs.scores))
 
     def _change(self, pairs: Pairs) -> Tensor:
         """Subtract the scores of the embeddings from those of the pairs, (Q, W): 0 up to rounding, unless changed."""
         self._columns(pairs)  # which refuses pairs that do not fit
-        return pairs.scores - self._scores(rows_of(self.spelling, pairs)).detach()
+        return pairs.scores - self._scores(guard.rows_of(self.spelling, pairs)).detach()
 
     def _scores(self, part: Embeddings) -> Tensor:
         return scores_of_rows(part, self.metric, self.traits.directions, graded=self.traits.graded)
 
     def _weigh(self, pairs: Pairs) -> Tensor:
         """Gradient of the library in the scores, (Q, W); of graded pairs on the diagonal, all of a pair's couples."""
-        return derivative(self.spelling, lambda change: self._value(pairs, change), self._change(pairs))
+        return guard.derivative(self.spelling, lambda change: self._value(pairs, change), self._change(pairs))
 
     def own_weight(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ score, (Q, W), by autograd through the library; 0 for a pair in neither mask.
@@ -309,7 +298,7 @@ class Adapted(Foreign):
         """Weights, (Q, W), of scores that are tied together."""
         leaf = torch.zeros_like(weights).requires_grad_()
         with torch.enable_grad():
-            return gradient((self._tied(pairs, leaf) * weights).sum(), leaf)
+            return guard.gradient((self._tied(pairs, leaf) * weights).sum(), leaf)
 
     def bind(self, pairs: Pairs) -> "Adapted":
         """Return the same loss, with its unit and its notes settled by one batch."""
@@ -318,9 +307,9 @@ class Adapted(Foreign):
         weights = self.weight(pairs)
         read = f"{self.metric} scores"
         note = f"its weights are of {read}, by autograd through the code of {self.library}"
-        notes = [*self.remarks, note, *([MEAN_AS_SUM] if self.adapter.mean else [])]
+        notes = [*self.remarks, note, *([guard.MEAN_AS_SUM] if self.adapter.mean else [])]
         if not self._through_scores(pairs):
-            notes.append(UNWEIGHED["rows"])
+            notes.append(guard.UNWEIGHED["rows"])
         twin = None if self.unit_ is not None else self.adapter.twin(self.settings)
         unit_note, graded = "", self.traits.graded
         if twin is not None:
@@ -338,7 +327,7 @@ class Adapted(Foreign):
 
     def _through_scores(self, pairs: Pairs) -> bool:
         """Whether the gradient of the embeddings is that of the scores, so that the weights are all of it."""
-        part, weights = rows_of(self.spelling, pairs), self._weigh(pairs)
+        part, weights = guard.rows_of(self.spelling, pairs), self._weigh(pairs)
         leaves = [rows.detach().clone().requires_grad_() for rows in (part.query, part.candidate)]
         moved = part.with_rows(*leaves)
         with torch.enable_grad():
@@ -418,7 +407,9 @@ class Library:
         if not installed:
             raise InputError(f"a loss with {self.prefix}: needs {self.package}; pip install {self.install}")
         for place in self.modules:
-            with guarded(f"loss {self.prefix}:{name}", while_=f", {self.package} could not be imported", dtypes=False):
+            with guard.guarded(
+                f"loss {self.prefix}:{name}", while_=f", {self.package} could not be imported", dtypes=False
+            ):
                 try:
                     module = importlib.import_module(place)
                 except ModuleNotFoundError as error:
@@ -472,7 +463,7 @@ class Library:
         def build() -> Any:
             return cls(**adapter.parts() | adapter.arguments(plain))
 
-        with guarded(spelling):
+        with guard.guarded(spelling):
             module = build()
         return self._adapted(adapter, spelling, module, build, call, plain | call, reserved.get("unit"))
 

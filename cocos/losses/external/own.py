@@ -24,17 +24,8 @@ from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import METRICS, Pairs
 from cocos.losses._calls import takes_tensors
 from cocos.losses._parameters import accepted, build, settled
+from cocos.losses.external import guard
 from cocos.losses.external.embedded import Embedded
-from cocos.losses.external.guard import (
-    DETACHED,
-    Foreign,
-    checked,
-    derivative,
-    guarded,
-    per_query,
-    reduction_notes,
-    seeded,
-)
 from cocos.losses.external.score_matrix import See, watch_matrices
 from cocos.losses.external.signature import (
     RESERVED,
@@ -95,7 +86,7 @@ class CallByRole:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class OfScores(Foreign):
+class OfScores(guard.Foreign):
     """A loss of the user's that reads scores or Pairs.
 
     Args:
@@ -120,10 +111,10 @@ class OfScores(Foreign):
         except InputError:
             return self
         if not value.requires_grad and not self._closed:
-            raise InputError(f"{self.spelling}: {DETACHED}")
+            raise InputError(f"{self.spelling}: {guard.DETACHED}")
         if self.gradient == "autograd":
             notes.append(f"its weights are of {self.metric.replace('_', ' ')} scores, by autograd")
-        notes += reduction_notes(value, self.call.reduction)
+        notes += guard.reduction_notes(value, self.call.reduction)
         loss = replace(self, traits=replace(self.traits, notes=tuple(notes)))
         if self.traits.unit_from not in {"given", "own"}:
             with contextlib.suppress(InputError):  # said where it is weighed
@@ -160,31 +151,31 @@ class OfScores(Foreign):
     def _value(self, pairs: Pairs) -> Tensor:
         """Compute the loss, (Q,) or (), a known mean as a sum."""
         values, queries = self._values_by_role(pairs), len(pairs.scores)
-        with guarded(self.spelling), seeded(pairs.scores.device):
+        with guard.guarded(self.spelling), guard.seeded(pairs.scores.device):
             value = self.call(values, pairs.scores)
-        value = checked(self.spelling, value, queries)
+        value = guard.checked(self.spelling, value, queries)
         return value * queries if self.call.reduction == "mean" and not value.ndim else value
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,); an equal part of it for each where it returns one number."""
-        return per_query(self._value(pairs), len(pairs.scores))
+        return guard.per_query(self._value(pairs), len(pairs.scores))
 
     def own_weight(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ score, (Q, C): the target's closed form, else by autograd; 0 for a pair in neither mask."""
         if self._closed:
-            with guarded(self.spelling):
+            with guard.guarded(self.spelling):
                 found = self.target.weight(pairs)
             if not isinstance(found, Tensor) or found.shape != pairs.scores.shape:
                 shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
                 raise InputError(f"{self.spelling}: its weights are {shape}, expected {tuple(pairs.scores.shape)}")
             return found
-        found = derivative(self.spelling, lambda scores: self._value(pairs.with_scores(scores)), pairs.scores)
+        found = guard.derivative(self.spelling, lambda scores: self._value(pairs.with_scores(scores)), pairs.scores)
         return torch.where(pairs.positive | pairs.negative, found, 0)
 
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
         """Compute the unit of weights that are known already."""
         if self.traits.unit_from == "own":
-            with guarded(self.spelling):
+            with guard.guarded(self.spelling):
                 return torch.as_tensor(self.target.unit(pairs)).to(weights)
         return super().unit_of(weights, pairs)
 
@@ -225,7 +216,7 @@ def located(spelling: str, kind: str = "loss") -> Any:
     module, _, attribute = spelling.rpartition(":")
     if not module.strip() or not attribute.strip():
         raise InputError(f"{kind} {spelling!r}: write it as package.module:attribute, or file.py:attribute")
-    with guarded(f"{kind} {spelling!r}", while_=" could not be imported"):
+    with guard.guarded(f"{kind} {spelling!r}", while_=" could not be imported"):
         if module.endswith(".py"):
             found = _from_file(spelling, Path(module), kind)
         else:
@@ -270,7 +261,7 @@ def _built(spelling: str, target: Any, given: dict[str, Any]) -> tuple[Any, dict
     missing = [n for n, p in fields.items() if p.default is p.empty and n not in own]
     if missing:
         raise InputError(f"{spelling}: it needs the parameter {missing[0]!r}: -p {missing[0]}=...")
-    with guarded(spelling):
+    with guard.guarded(spelling):
         built = target(**own)
     return built, left
 
