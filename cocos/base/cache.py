@@ -123,7 +123,6 @@ def _header(path: Path) -> tuple[dict[str, str], tuple[int, int], int]:
 
 
 def _bytes(rows: Tensor) -> memoryview:
-    """The memory of rows."""
     values: Any = rows.numpy()
     return memoryview(values.reshape(-1)).cast("B")
 

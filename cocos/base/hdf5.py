@@ -148,7 +148,6 @@ def check(image: bytes) -> None:
 
 
 def _names(root: h5py.h5g.GroupID) -> Iterator[bytes]:
-    """Yield the names in the root."""
     if (number := root.get_num_objs()) > MAX_DATASETS:
         raise ValueError(f"{number:,} datasets, expected at most {MAX_DATASETS:,}")
     for name in list(root):
@@ -162,7 +161,6 @@ def _readable(name: bytes) -> str:
 
 
 def _dataset(root: h5py.h5g.GroupID, name: bytes) -> h5py.h5d.DatasetID:
-    """Open a dataset."""
     if h5py.h5o.get_info(root, name).type != h5py.h5o.TYPE_DATASET:
         raise ValueError(f"{_readable(name)} is no dataset")
     dataset = h5py.h5d.open(root, name)
@@ -262,7 +260,6 @@ class _Attributes:
 
 
 def _bytes_of_texts(one: h5py.h5a.AttrID) -> int:
-    """Bytes of the texts of an attribute."""
     found = np.empty(one.shape, dtype=one.dtype)
     one.read(found)
     return sum(len(each) for each in found.reshape(-1) if isinstance(each, bytes | str))

@@ -46,7 +46,6 @@ def _distribution(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
 
 
 def _load(group: str, point: importlib.metadata.EntryPoint, needs: tuple[str, ...]) -> Plugin:
-    """The plugin that an entry point names."""
     owner, version = _distribution(point)
     try:
         target = point.load()

@@ -123,7 +123,6 @@ class Model:
         return encoders.own(found, self.name)
 
     def _embedded(self, function: Callable, content: Any, data: Any, split: str, device: str) -> Embeddings:
-        """Call a function that makes embeddings."""
         with guarded(self.name, dtypes=False):
             found = function(content, data, split, device_of(device))
         if not isinstance(found, Embeddings):

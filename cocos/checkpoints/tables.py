@@ -184,7 +184,6 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _text(path: Path, lines: Iterable[bytes]) -> Iterator[str]:
-    """Decode lines."""
     for number, line in enumerate(lines, 1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")

@@ -63,7 +63,6 @@ def tokens(caption: str) -> list[str]:
 
 
 def _bytes(path: Path) -> bytes:
-    """Read the bytes of a vocabulary."""
     with reading.stream(path) as stream:
         content = stream.read(MAX_VOCABULARY + 1)
     if len(content) > MAX_VOCABULARY:

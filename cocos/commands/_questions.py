@@ -157,7 +157,6 @@ def _default(value: Any) -> Any:
 
 
 def _value(given: Any, parameter: signatures.Option, name: str) -> Any:
-    """Value of a parameter, from that of its option."""
     wanted, several = ranges.kinds(parameter.annotation)
     if not isinstance(given, str):
         return given

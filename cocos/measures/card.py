@@ -128,7 +128,6 @@ def _usual(source: Embeddings | Checkpoint) -> Any:
 def _of_set(
     name: str, held: Embeddings, loss: losses.Loss, sizes: tuple[int, ...], seed: int, where: dict[str, Any]
 ) -> dict[str, Any]:
-    """The numbers of one set."""
     most = min(len(held.query), len(held.candidate))
     fitting = [size for size in sizes if size <= most]
     if not fitting:

@@ -554,7 +554,6 @@ def _rows_of(runs: list[TableRun], table: PaperTable) -> list[_Row]:
 
 
 def _printed(table: PaperTable) -> list[_Row]:
-    """Rows of the paper."""
     rows, counted = [], "ecir2022" if table.counts else ""
     for row in table.printed["rows"]:
         cells = {}

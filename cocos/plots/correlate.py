@@ -87,7 +87,6 @@ def correlate(
 
 
 def _labelled(name: str, units: str) -> str:
-    """Name of an axis with its unit."""
     return plain(name, 40) + (f" ({plain(units, 30)})" if units not in {"", "1"} else "")
 
 

@@ -210,7 +210,6 @@ def of_directions(summary: Mapping) -> Iterator[Finding]:
 
 
 def _source(name: str, found: Mapping) -> str:
-    """One source in a sentence."""
     said = [f"{name} {mean(found['negatives'])} negatives"]
     said += [] if found["contributing"]["mean"] is None else [f"{mean(found['contributing'])} contribute"]
     said += [] if found["push"]["mean"] is None else [f"{mean(times(found['push'], 100))} % of the push"]

@@ -251,7 +251,6 @@ def _defaults(source: str) -> frozenset[str]:
 
 @functools.cache
 def _texts(source: str) -> tuple[str, ...]:
-    """Texts that a source holds."""
     nodes = ast.walk(ast.parse(source))
     return tuple(each.value for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str))
 

@@ -89,7 +89,6 @@ def _are_entries(*texts: str) -> Callable[[Any], bool]:
 
 
 def _are_texts(value: Any) -> bool:
-    """Whether a value is a list of texts."""
     return isinstance(value, list) and all(map(_is_text, value))
 
 

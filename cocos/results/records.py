@@ -284,7 +284,6 @@ def _with_todays_names(header: Record, record: dict[str, Any]) -> dict[str, Any]
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a store."""
     try:
         with reading.stream(path) as stream:
             if (size := os.fstat(stream.fileno()).st_size) > MOST_BYTES:

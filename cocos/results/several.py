@@ -131,7 +131,6 @@ def each(data: xr.Dataset) -> dict[str, xr.Dataset]:
 
 
 def _dataset_of_loss(data: xr.Dataset, place: int) -> xr.Dataset:
-    """The Dataset of one loss."""
     about = parsed(str(data["about"].values[place]))
     places: dict[Any, Any] = {name: slice(size) for name, size in about["sizes"].items()}
     one = data.isel({"loss": place} | places).drop_vars(["loss", "about"])[list(about["variables"])]

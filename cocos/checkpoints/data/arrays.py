@@ -95,7 +95,6 @@ def _npz(path: Path, names: list[str]) -> dict[str, np.ndarray]:
 
 
 def _arrays(path: Path) -> dict[str, Any]:
-    """Read the arrays that are used."""
     there = _names(path)
     wanted = [name for name in USED if name in there]
     if not set(ROWS) & set(wanted) or not set(BESIDE) & set(wanted):
@@ -165,7 +164,6 @@ def _named(arrays: dict[str, Any], group: Tensor) -> tuple[str, ...] | None:
 
 
 def _captioned(rows: Rows, kind: str, arrays: dict[str, Any], name: str, split: str) -> TrainingSet:
-    """Make a training set of images and captions."""
     captions = np.asarray(arrays["captions"])
     if captions.dtype.kind not in "US":
         raise InputError(f"captions: dtype {captions.dtype}, expected text")

@@ -56,7 +56,6 @@ def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
 
 
 def _list(content: dict[str, Any], key: str, file: Path) -> list[dict[str, Any]]:
-    """Return a list of objects of the file."""
     found = content.get(key)
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise InputError(f"{file}: {key} is no list of objects; expected the captions of COCO")

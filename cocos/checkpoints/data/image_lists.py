@@ -96,7 +96,6 @@ def _products(file: Path) -> Iterable[Row]:
 
 
 def _clothes(file: Path) -> Iterable[Row]:
-    """Read the list of In-shop."""
     for path, item, part in fields(file, ("image_name", "item_id", "evaluation_status"), header=2):
         if part not in {"train", "query", "gallery"}:
             raise InputError(f"{file}: {path} is in {part[:40]!r}, expected train, query or gallery")
@@ -280,7 +279,6 @@ def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
 def _side(
     found: Found, rows: list[Row], number: dict, places: list[Path], notes: list[str], what: str, part: str
 ) -> Side:
-    """Make a side of the images of one part of a list."""
     own = [(path, number[label]) for path, label, each in rows if each == part]
     if len(own) < 2:
         raise InputError(f"{what}: {len(own)} images in {found.file}, expected at least two")

@@ -23,7 +23,6 @@ def recognises(path: Path) -> bool:
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:
-    """Read the entries of the images."""
     path = _file(path)
     found = read(path).get("images")
     if not isinstance(found, list):

@@ -103,7 +103,6 @@ def _held(found: Any, key: str, file: Path) -> list[tuple[Any, Any]]:
 
 
 def _entry(entry: Any, key: str, kind: type, where: str) -> Any:
-    """Return the part of an entry that is read."""
     value = entry.get(key) if isinstance(entry, dict) else None
     if not isinstance(value, kind):
         raise InputError(f"{where}: {key} is {type(value).__name__}, expected {kind.__name__}")

@@ -38,7 +38,6 @@ def recognises(path: Path) -> bool:
 
 
 def _folders(path: Path) -> dict[str, Path]:
-    """Find the folder of each split."""
     if (path / "dataset_dict.json").is_file():
         names = _json(path / "dataset_dict.json").get("splits")
         if not isinstance(names, list) or len(names) > MAX_SPLITS or not all(map(_plain, names)):

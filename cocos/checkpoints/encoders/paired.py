@@ -82,7 +82,6 @@ class PairedTowers(nn.Module):
         return pixels[:, top : top + self.crop[0], left : left + self.crop[1]]
 
     def _images(self, images: Sequence[Any]) -> Tensor:
-        """Encode images."""
         pixels = torch.stack([self._prepared(image) for image in images])
         found = self.model.vision_model(pixel_values=pixels.to(self._words())).pooler_output
         return self.model.visual_projection(found) if hasattr(self.model, "visual_projection") else found

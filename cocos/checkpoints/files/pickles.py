@@ -71,7 +71,6 @@ class Pickles:
             yield from (self._member(name) for name in members if name.endswith(endings))
 
     def _member(self, name: str) -> IO[bytes]:
-        """Read a pickle in an archive."""
         about = self.file.members[name]
         if about.file_size > min(MAX_PICKLE, most_unpacked(self.file.size)):
             raise TooMuch(f"a pickle of {about.file_size} bytes")

@@ -274,7 +274,6 @@ def _shown(value) -> str:
 
 
 def _embeddings(file: File, tensors: dict, more: dict, folder: Path) -> Embeddings:
-    """Make embeddings of the arrays of a file."""
     shown = tensors | {name: _paths(file, name, tensors[name], folder) for name in PICTURE_ARRAYS if name in tensors}
     labelled = "embeddings" in tensors
     pairs = (*TWO_SIDED, *GROUP_ARRAYS, "negatives", "teacher", "grades", *LOGQ_ARRAYS)

@@ -97,7 +97,6 @@ def _files(path: Path, folder: Folder, array: str, given: Any) -> list[str]:
 
 
 def _shards(path: Path, folder: Folder, array: str, table: Any) -> list[Shard]:
-    """The shards of an array."""
     if not isinstance(table, dict) or "files" not in table:
         raise InputError(f"{path}, {array}: expected a table with files, and optionally name and rows")
     for field in table.keys() - set(ARRAY_FIELDS):

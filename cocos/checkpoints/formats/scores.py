@@ -159,7 +159,6 @@ def _matrix(file: File) -> Scores:
 
 
 def _npy(file: File) -> torch.Tensor:
-    """The one array of a .npy file."""
     with file.stream() as stream:
         shape, fortran, dtype = npy_header(stream)
         if math.prod(shape) * dtype.itemsize > most_unpacked(file.size):
@@ -172,7 +171,6 @@ def _npy(file: File) -> torch.Tensor:
 
 
 def _table(file: File) -> Scores:
-    """Scores of a table."""
     table = tables.read(file.at or file.path)
     if set(SIDES) <= set(table.names):
         known = [name for name in (*SIDES, *REFERENCES) if name in table.names]

@@ -76,7 +76,6 @@ def _sides(found: Tokens) -> tuple[tuple[str, Tensor], ...]:
 
 
 def _arrays(file: File, names: list[str]) -> dict[str, Any]:
-    """The arrays of a file."""
     found = embeddings.arrays_of(file, names)
     return {name: each if name in SETTINGS else embeddings.tensor(file, name, each) for name, each in found.items()}
 
@@ -116,7 +115,6 @@ def _lists(file: File, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _tokens(file: File, arrays: dict[str, Any]) -> Tokens:
-    """Tokens of the arrays of a file."""
     given = {name: arrays[name] for name in ARRAYS if name in arrays}
     if any(name in arrays for name in embeddings.NAME_ARRAYS):
         given["names"] = tuple(arrays.get(name) for name in embeddings.NAME_ARRAYS)

@@ -416,7 +416,6 @@ def _checked(training: Training, folder: Path, source: Source) -> Source:
 
 
 def _data(training: Training, data) -> tuple[Source, Path]:
-    """Find the training data."""
     if (reason := training.refusal()) is not None:
         raise InputError(reason)
     folder = _folder(training, data)

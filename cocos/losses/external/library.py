@@ -180,7 +180,6 @@ class Adapted(guard.Foreign):
         return not self.closed and self.unit_ is None and self.adapter.twin(self.settings) is not None
 
     def _columns(self, pairs: Pairs) -> BatchColumns:
-        """Arrange the pairs in columns."""
         found = columns(
             self.spelling, pairs, self.traits.directions, unit=self.adapter.unit_rows, graded=self.traits.graded
         )

@@ -53,7 +53,6 @@ UNUSABLE = {
 
 
 def _module_of_library(part: str) -> Any:
-    """Import a module of the library."""
     try:
         return importlib.import_module(f"{PML_PACKAGE}.{part}")
     except ModuleNotFoundError as error:

@@ -877,7 +877,6 @@ def _row(row: int, shown: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _curves(data: xr.Dataset) -> Picture:
-    """The curves of a run."""
     from cocos.plots.run import shown
 
     panels = [partial(plots.run, data, show=name) for name in shown([data])]

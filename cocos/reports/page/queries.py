@@ -269,7 +269,6 @@ def header(made: dict[str, Any]) -> str:
 
 
 def _entry(row: int, place: np.ndarray, values: dict[str, np.ndarray], top: int) -> dict[str, Any]:
-    """One query."""
     listed = {
         name: [
             [int(j), _rounded(part, 4), _rounded(score, 3)]
