@@ -112,9 +112,6 @@ def _listed(value: Any) -> Any:
 def check(image: bytes) -> None:
     """Check the structure of an HDF5 file.
 
-    Args:
-        image: the bytes of the file.
-
     Raises:
         ValueError: it holds anything but datasets of numbers and text in its root, or asks for more memory than its
             bytes explain. The library raises errors of its own for a damaged file.

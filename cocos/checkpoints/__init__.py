@@ -57,9 +57,6 @@ def open(path, data=None, model=None, trust: bool = False, recipe=None, names=No
 def distractors(path) -> Checkpoint | Embeddings:
     """Open a file whose candidates match no query: any that `open` takes, or one that has `candidate` alone.
 
-    Args:
-        path: of the file.
-
     Examples:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "more.pt")

@@ -24,13 +24,7 @@ from cocos.embeddings.stored import Stored
 
 @contextmanager
 def one_sentence(path: Path, what: str, then: str = "write or copy it again") -> Generator[None]:
-    """Turn all that reading a file raises into one sentence on it: files can be wrong in unforeseen ways.
-
-    Args:
-        path: of the file.
-        what: is wrong, as the middle of the sentence.
-        then: what to do about it.
-    """
+    """Turn all that reading a file raises into one sentence on it: files can be wrong in unforeseen ways."""
     try:
         yield
     except InputError as error:
@@ -211,11 +205,7 @@ class Checkpoint:
         }
 
     def items(self, split: str = "train") -> Items | None:
-        """Load the texts and pictures of the rows of a split; None where nothing is known of them.
-
-        Args:
-            split: of the checkpoint's data.
-        """
+        """Load the texts and pictures of the rows of a split; None where nothing is known of them."""
         if self.rows is not None:
             return self.rows(split)
         return None if self.training is None else self.training.load(split)

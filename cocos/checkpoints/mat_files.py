@@ -30,11 +30,6 @@ STRUCTS, CHARACTERS = 2, 4
 def struct_array(path: Path, name: str, wanted: Sequence[str]) -> dict[str, list[Any]]:
     """Read fields of a struct array.
 
-    Args:
-        path: of the file.
-        name: of the variable.
-        wanted: names of the fields.
-
     Returns:
         Name of each wanted field that the array has -> the value of each struct: text, or a number.
 

@@ -157,13 +157,7 @@ def answer(
 
 
 def _pace(done: int, total: int, seconds: float) -> str:
-    """Rate of the work, and the time that is left at this rate.
-
-    Args:
-        done: steps since the first report.
-        total: steps that were left then.
-        seconds: since the first report.
-    """
+    """Rate of the work, and the time that is left at this rate."""
     if done <= 0 or seconds <= 0:
         return ""
     left = round((total - done) * seconds / done)

@@ -177,13 +177,7 @@ class DetectorOptions:
 
 
 def named_values(given: list[str] | None, kind: str = "parameter", example: str = "temperature=0.07") -> dict[str, str]:
-    """Read a repeatable option NAME=VALUE.
-
-    Args:
-        given: the texts.
-        kind: of option, for the message.
-        example: a right one, for the message.
-    """
+    """Read a repeatable option NAME=VALUE."""
     given = given or []
     pairs = [item.partition("=") for item in given]
     for item, (name, sign, value) in zip(given, pairs, strict=True):
@@ -222,13 +216,7 @@ def row_count(batch_size: str) -> int | str:
 
 
 def whole_numbers(given: str, option: str, example: str) -> tuple[int, ...]:
-    """Read whole numbers separated by commas.
-
-    Args:
-        given: the text.
-        option: its name, for the message.
-        example: a right value, for the message.
-    """
+    """Read whole numbers separated by commas."""
     parts = [part.strip() for part in given.split(",")]
     if any(part.lstrip("-").isdecimal() and len(part) > MOST_DIGITS for part in parts):
         raise InputError(f"{option} {given!r}: expected whole numbers of at most {MOST_DIGITS} digits, like {example}")

@@ -211,11 +211,6 @@ def write(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | Non
 
     The label is 1 for pairs of one group and for those labelled before, which need no reading, and empty for others.
     Texts of CSV, which is made for spreadsheets, are no formulae there (`cocos.writing.cell`).
-
-    Args:
-        path: with a suffix of `LIST_SUFFIXES`.
-        data: of `cocos.measures.audit`.
-        texts: as in `tables`.
     """
     entries = _entries(data, range(data.sizes["pair"]))
     for entry in entries:

@@ -292,12 +292,7 @@ def _lines_below(legend: Legend) -> int:
 
 
 def _align(figure: Figure, said: Mapping[Text, str]) -> None:
-    """Move titles and labels into the columns of their axes; one that is too long for it gets shorter lines.
-
-    Args:
-        figure: after a layout.
-        said: texts before they were wrapped.
-    """
+    """Move titles and labels into the columns of their axes; one that is too long for it gets shorter lines."""
     for ax in figure.axes:
         if (room := _column(ax)) is None or ax.name == "3d":
             continue

@@ -86,9 +86,6 @@ class BothWays(losses.StatesTraits):
     """Half of a loss of each direction, as losses of two sides are reduced: a twin, not of the shelf.
 
     In pairs of all directions the two halves are the columns that a query asks for, and those that its candidate does.
-
-    Args:
-        loss: of one direction.
     """
 
     loss: losses.ClosedForm

@@ -228,11 +228,7 @@ def _labelled_pairs(module: Any, given: BatchColumns, _: Settings) -> Any:
 
 @dataclass(frozen=True)
 class OfCosineDistance(losses.StatesTraits):
-    """A loss of distances, on cosine distances, which are 1 less the cosine: a twin, not of the shelf.
-
-    Args:
-        loss: of scores that are minus a distance.
-    """
+    """A loss of distances, on cosine distances, which are 1 less the cosine: a twin, not of the shelf."""
 
     loss: losses.ClosedForm
 

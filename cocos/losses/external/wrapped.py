@@ -81,11 +81,7 @@ class Wrapped(losses.StatesTraits):
 
 @dataclass(frozen=True)
 class KeptNegatives(Wrapped):
-    """A loss of pairs of which only some negatives of each query take part; the classes below choose them.
-
-    Args:
-        loss: the loss of the kept pairs.
-    """
+    """A loss of pairs of which only some negatives of each query take part; the classes below choose them."""
 
     loss: losses.Loss
     draws: ClassVar[bool] = False
