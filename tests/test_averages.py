@@ -204,6 +204,11 @@ def test_a_sentence_is_about_one_population(rows, size, temperature):
         assert entry["idle"]["mean"] == pytest.approx(one["idle"].values[: rows // size].mean())
 
 
+def test_a_part_of_the_pull_is_one_where_its_sum_has_no_number():
+    counted = {"contributing": np.array([[0.0, 1.0]]), "pull": np.array([[1.5e308, 0.5e308]])}
+    assert averages.of_batches(counted, 1)["idle_pull"].tolist() == [0.75]
+
+
 def test_a_decomposition_follows_the_same_rule():
     data = measures.decomposition(pairs(), "ntxent")
     document = measures.document("decomposition", data)

@@ -249,8 +249,9 @@ def test_a_file_holds_columns_and_they_survive_a_copy(tmp_path):
 
 def test_a_guide_knows_rows_of_one_side_and_a_matrix_does_not():
     rows = torch.arange(2)
-    guide = teachers.of((torch.eye(2), torch.eye(2)), 2, 2)
-    assert guide.scores("query", rows, "query", rows).tolist() == [[1, 0], [0, 1]]
+    guide = teachers.of((torch.eye(2), torch.eye(2).flip(0)), 2, 2)
+    for side in ("query", "candidate"):
+        assert guide.scores(side, rows, side, rows).tolist() == [[1, 0], [0, 1]]
     matrix = teachers.of(torch.tensor([[0.5, 0.25], [0.1, 0.2]]), 2, 2)
     assert matrix.scores("query", rows, "query", rows).isnan().all()
     assert matrix.scores("candidate", rows, "query", rows).tolist() == matrix.matrix.T.tolist()

@@ -418,6 +418,13 @@ def test_what_another_detector_says_better_is_left_to_it():
     assert "idle" in fired(run(directions=light, kind="hinge")) and "idle" not in fired(run(directions=light))
     pushed = {"q2c": PAIRS | {"unpushed": 30, "relative": 0, "idle": 0}}
     assert not fired(run(directions=pushed))
+    for similarity, cure in ((0.95, "the cure of `collapse` first"), (0.1, "a smaller temperature")):
+        even = {"q2c": PAIRS | {"effective": 28}}
+        assert cure in fired(run(similarity=similarity, directions=even))["whole_batch"].sentence
+    one_side = {"q2c": PAIRS | {"positives": 0, "unpushed": 32}, "c2q": PAIRS}
+    assert "no_positives" not in fired(run(directions=one_side))
+    zero = {"dtype": "float16", "kind": "softmax", "zero": 1.0}  # right where the loss is 0
+    assert "underflow" in fired(run(value=1.0, **zero)) and "underflow" not in fired(run(value=0.001, **zero))
     alone = {"q2c": {"queries": 1, "candidates": 1, "positives": 1, "idle": 1, "weight_negative": 0}}
     assert fired(run(directions=alone)).keys() == {"one_candidate"}
     assert fired(run(near_duplicates=32, candidates=32, similarity=0.99)).keys() == {"collapse"}

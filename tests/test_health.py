@@ -194,6 +194,7 @@ def test_a_count_of_a_collapsed_set_says_so_in_its_dataset():
     assert found["directions"]["s2s"]["cancellation"] == pytest.approx(1)
     assert found["directions"]["s2s"]["reaching"] == pytest.approx(0)
     assert found["directions"]["s2s"]["tied"] == 1
+    assert "all 256 drawn of the 2720 samples" in data.attrs["notes"]
     assert measures.document("count", data)["health"] == found
     plots.count(data, ax=plt.figure().subplots())
     assert "collapsed" in plt.gca().get_title()

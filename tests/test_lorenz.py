@@ -117,9 +117,13 @@ def test_what_the_heaviest_hold_is_drawn_for_several_losses(embeddings):
         name, side, one = next(each for each in sides if label.startswith(each[0]) and label.endswith(each[1]))
         np.testing.assert_allclose(line.get_ydata(), 100 * one["held"])
         assert len(label) <= 32
+    at_three = [drawn[text.get_text()].get_ydata()[2] for text in ax.get_legend().get_texts()]
+    assert at_three == sorted(at_three, reverse=True) and first["k"].values[2] == 3  # in the order of the lines
     assert ax.get_xscale() == "log" and not ax.collections
     assert ax.get_title() == title_of_lorenz([first, second], ["one", wording.plain("x" * 300, 26)])
     plt.close(figure)
+    small = measures.lorenz(embeddings, "ntxent", batch_size=8, points=9)  # too few for the ten heaviest
+    assert title_of_lorenz([first, small], ["one", "two"]).startswith("The heaviest negative carries")
     figure, ax = plt.subplots()
     plots.lorenz(first, ax=ax)
     assert len(ax.collections) == len(ax.lines)

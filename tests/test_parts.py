@@ -89,6 +89,12 @@ def test_parts_that_do_not_belong_together_are_named():
         assert "\n" not in str(error.value)
 
 
+def test_what_is_unknown_in_one_part_is_unknown_in_all():
+    one, other = (measures.count(sets()["pairs"], "ntxent", batch_size=16, part=f"{place}/2") for place in (1, 2))
+    joined = parts.join([one, other.assign(contributing=other["contributing"] * np.nan).assign_attrs(share="unknown")])
+    assert joined.attrs["share"] == "unknown" and joined["contributing"].isnull().all()
+
+
 def test_the_commands_write_parts_and_join_them(tmp_path):
     held = sets()["pairs"]
     file = tmp_path / "pairs.npz"

@@ -146,12 +146,14 @@ def test_known_checkpoints_are_not_measured_again(folder, monkeypatch):
     assert again.exit_code == 0 and len(measured) == 4 and found["checkpoint"].values.tolist() == [2, 10, 100, 200]
     np.testing.assert_array_equal(found["contributing"][:3], first["contributing"])
     assert measures.run(folder, batch_size=30, known=found)["batch"].size == 2 and len(measured) == 8
+    measures.run(folder, eps=0.2, batch_size=20, known=found)
+    assert len(measured) == 12
     monkeypatch.setattr(file, "MAX_HELD", 0)
     monkeypatch.setattr(embeddings, "MIN_MAPPED", 0)  # without a sha256, size and time tell files apart
     mapped = measures.run(folder, batch_size=30)
     write(folder / "epoch_200.npz", 0.1)
     assert not np.array_equal(measures.run(folder, batch_size=30, known=mapped)["value"], mapped["value"])
-    assert len(measured) == 13
+    assert len(measured) == 17
 
 
 def test_an_interrupted_run_keeps_what_was_measured(folder, monkeypatch):

@@ -76,6 +76,13 @@ def test_preferences_push_and_pull_alike_under_dpo():
     assert scores.to(dtype=torch.float32).pairs(torch.arange(2)).teacher.dtype == torch.float32
 
 
+def test_a_teacher_is_the_reference_and_grades_stand_in_for_it():
+    one, other = torch.tensor([[0.9, 0.2]]), torch.tensor([[2.0, 1.0]])
+    for beside, taught in (({"reference": one, "grade": other}, one), ({"grade": other}, other)):
+        scores = cocos.Scores(torch.zeros(1, 2), torch.tensor([[1, 0]]), **beside)
+        assert scores.pairs(torch.arange(1)).teacher.equal(taught)
+
+
 def test_logq_of_lists_is_that_of_their_candidates():
     scores, index = torch.zeros(2, 2, dtype=torch.float64), torch.tensor([[2, 0], [1, 2]])
     logq = torch.tensor([0.5, 0.1, 0.4]).log()

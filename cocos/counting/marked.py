@@ -33,7 +33,7 @@ class MarkedBatch:
         """The marks of the batch of this number; None where the embeddings have none."""
         if not embeddings.marks:
             return None
-        second = sum(map(ord, embeddings.directions[0]))  # each direction has draws of its own
+        second = sum(map(ord, embeddings.directions[0]))  # one sum for q2c and c2q, which share their draws
         (state,) = np.random.SeedSequence([seed, number, second]).generate_state(1, np.uint64)
         return cls(embeddings, batch, torch.Generator().manual_seed(int(state >> np.uint64(1))))
 
