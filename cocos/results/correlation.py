@@ -405,18 +405,8 @@ def beyond(
 
     The partial correlation is that of the ranks, centred within blocks, after the baseline's ranks are regressed out.
     Its test exchanges the residuals of x within blocks and regresses the baseline out anew; it is exact only without a
-    baseline, and close to it otherwise. The difference of two sizes |rho| is biased where both are near 0.
-
-    Args:
-        x: one number a unit.
-        baseline: numbers that x is to surpass, such as validation recall at the same step.
-        y: the numbers that both predict.
-        block: block of each unit; None: one block.
-        permutations: number of random orders of the test.
-        resamples: number of resamples of the bootstrap.
-        level: of the intervals.
-        seed: for all.
-        names: of x, baseline and y, for reasons.
+    baseline, and close to it otherwise. The difference of two sizes |rho| is biased where both are near 0. The baseline
+    is what x is to surpass, such as validation recall at the same step; the other arguments are those of `within`.
 
     Source: test: Freedman & Lane 1983, A nonstochastic interpretation of reported significance levels.
 
@@ -486,16 +476,8 @@ def quadratic(
     """Fit y = block + slope x + curvature x² by least squares, with intervals over resampled units within blocks.
 
     A significant curvature below 0 is no optimum by itself: look whether the optimum, with its interval, is inside the
-    range of x.
-
-    Args:
-        x: one number a unit, on the scale of the parabola, such as the log of an effective number.
-        y: the other numbers, in the same order.
-        block: block of each unit, which has its own level of y; None: one block.
-        resamples: number of resamples of the bootstrap.
-        level: of the intervals.
-        seed: for the resamples.
-        names: of x and y, for reasons.
+    range of x. This is on the scale of the parabola, such as the log of an effective number, and each block has its own
+    level of y; the arguments are those of `within`.
 
     Examples:
         >>> import numpy as np
