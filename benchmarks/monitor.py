@@ -6,6 +6,7 @@ and compared with the same block without a monitor; a second training without on
 """
 
 import argparse
+import gc
 import json
 import math
 import random
@@ -142,6 +143,7 @@ def compare(
     for each in trainings.values():
         for _ in range(WARM):
             each.step()
+    gc.collect()  # the first collection looks at all that was imported, whoever brings it about
     watched = {name: options for name in ways if (options := WAYS[name]) is not None}
     monitors = {name: cocos.Monitor(trainings[name].loss, **options) for name, options in watched.items()}
     seconds = {name: [0.0] * blocks for name in ways}

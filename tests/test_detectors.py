@@ -473,3 +473,15 @@ def test_records_of_a_stranger_raise_nothing():
 def test_the_page_has_the_table_of_the_shelf():
     page = Path(__file__).parent.parent / "docs" / "howto" / "detectors.md"
     assert "\n".join(alarms.shelf_lines()) in page.read_text("utf-8"), "alarms.shelf_lines() has the rows"
+
+
+def test_a_history_that_grows_is_read_as_any_other():
+    history, chosen, fired = detectors.Growing(), detectors.chosen(), set()
+    for step in range(3 * 256):
+        alike = step not in {2, 5, 6, 40, 700}
+        history.append({"step": step, "similarity": 0.99 if alike else 0.1, "value": 1.0 if step % 9 else float("nan")})
+        found = detectors.check(history, chosen)
+        assert found == detectors.check([*history], chosen)
+        fired |= {each.detector for each in found}
+    assert fired == {"collapse", "non_finite"}
+    assert "or earlier" in detectors.check(history[:600], chosen)[0].sentence

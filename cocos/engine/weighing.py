@@ -4,7 +4,9 @@ In: scores and weights of one direction of a batch, and its masks, on the host. 
 kernel cannot read them, `readable` says so, and the caller takes PyTorch.
 """
 
+import ctypes
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,7 +66,7 @@ class Form:
     @property
     def unit(self) -> float:
         """Size of one weight, in float32 as a tensor has it; 1 where no weight is left, as in a batch of one pair."""
-        return (float(torch.tensor(self.total / self.size)) if self.size else 0.0) or 1.0
+        return (ctypes.c_float(self.total / self.size).value if self.size else 0.0) or 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,28 +115,27 @@ def read(
     masks = {"positive": positive.view(torch.int8), "negative": negative.view(torch.int8)}
     ahead, number = torch.empty(queries), torch.empty(queries)
     compared = torch.zeros(5, dtype=torch.float64)
-    asked = structs.struct("weighing", score=score, weight=weight, first=first, candidates=candidates, **masks)
-    asked.set(scratch=torch.empty(candidates + PAD), form=compared, ahead=ahead, number=number, eps=eps)
-    asked.set(queries=queries, unit=unit or 1.0, doubt=UNSURE)
-    form = None
+    found, parts = torch.zeros(len(RESULTS), dtype=torch.float64), torch.zeros(candidates + PAD)
+    asked = structs.struct("weighing", score=score, weight=weight, first=first, **masks, part=parts, found=found,
+        scratch=torch.empty(candidates + PAD), form=compared, ahead=ahead, number=number, eps=eps, doubt=UNSURE,
+        queries=queries, candidates=candidates, unit=unit or 1.0)  # fmt: skip
+    kernel, form = structs.kernel(), None
     if unit is None and factor is not None:
         asked.set(queries=min(GUESSED_FROM, queries), factor=factor)
-        structs.kernel().cocos_form(asked.address)
+        kernel.cocos_form(asked.address)
         guess = Form(*compared.tolist()).unit
         compared.zero_()
         asked.set(queries=queries, unit=guess)
-    while True:
-        found, parts = torch.zeros(len(RESULTS), dtype=torch.float64), torch.zeros(candidates + PAD)
-        asked.set(found=found, part=parts)
-        structs.kernel().cocos_weighing(asked.address)
-        values = dict(zip(RESULTS, found.tolist(), strict=True))
-        if asked.factor:
-            form = Form(*compared.tolist())
-            unit, near = form.unit, abs(guess - form.unit) <= UNSURE / 2 * form.unit
-            asked.set(factor=0.0, unit=unit)
-            if values["doubtful"] or not near:  # of the guess: once more with the unit
-                continue
-        break
+    kernel.cocos_weighing(asked.address)
+    values = dict(zip(RESULTS, found.tolist(), strict=True))
+    if asked.factor:
+        form = Form(*compared.tolist())
+        unit = form.unit
+        asked.set(factor=0.0, unit=unit)
+        if values["doubtful"] or not abs(guess - unit) <= UNSURE / 2 * unit:  # of the guess: once more with the unit
+            found.zero_(), parts.zero_()
+            kernel.cocos_weighing(asked.address)
+            values = dict(zip(RESULTS, found.tolist(), strict=True))
     values |= {name: values[name] / asked.unit for name in IN_UNITS}
     return Weighing(values, parts[:-PAD], ahead, number, form)
 
@@ -152,12 +153,12 @@ class Margins:
     def __init__(self, score: Tensor, first: Tensor, factor: float, rounding: float):
         queries, candidates = score.shape
         self.queries, self._found = queries, torch.zeros(4, dtype=torch.float64)
-        self._asked = structs.struct("margins", score=score, first=first, queries=queries, candidates=candidates)
-        self._asked.set(factor=factor, rounding=rounding, scratch=torch.empty(candidates + PAD), found=self._found)
+        self._asked: Any = structs.struct("margins", score=score, first=first, queries=queries, candidates=candidates,
+            factor=factor, rounding=rounding, scratch=torch.empty(candidates + PAD), found=self._found)  # fmt: skip
 
     def bent(self, scale: float) -> tuple[float, float, float, float]:
         """Means of the mean and the variance under the softmax times a scale, and without it; the largest distance."""
-        self._asked.set(scale=scale)
+        self._asked.scale = scale
         structs.kernel().cocos_margins(self._asked.address)
         mean, variance, plain, largest = self._found.tolist()
         return mean / self.queries, variance / self.queries, plain / self.queries, largest

@@ -187,7 +187,7 @@ class Monitor:
         self._ranked: int | None = None  # number of the last call with an effective rank
         self._costs: deque[float] = deque(maxlen=COSTS)
         self._said: set[str] = set()
-        self._histories: dict[int | None, list[dict[str, Any]]] = {}
+        self._histories: dict[int | None, shelf.Growing] = {}
         self._fired: dict[tuple[str, int | None], int] = {}  # number of records at the last alarm
         self._closed, self._named = False, None
         if not isinstance(loss, torch.nn.Module):
@@ -453,7 +453,7 @@ class Monitor:
         if width is not None and None in self._histories:
             self._histories[width] = self._histories.pop(None)
             self._fired = {(name, width if of is None else of): place for (name, of), place in self._fired.items()}
-        history = self._histories.setdefault(width, [])
+        history = self._histories.setdefault(width, shelf.Growing())
         history.append(record)
         self.records.append(record)
         found = shelf.check(history, self._detectors)

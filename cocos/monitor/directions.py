@@ -363,10 +363,10 @@ def same_rows(first: Tensor, second: Tensor) -> bool:
 
 def block_start(rows: Tensor, of: Tensor, expected: int = 0) -> int | None:
     """Where rows (n, D) stand in a longer matrix as a block, up to their lengths, the expected place first; or None."""
+    if rows.shape == of.shape and rows.shape[0]:
+        return 0 if same_rows(rows, of) else None
     if rows.shape[1] != of.shape[1] or not rows.shape[1] or not 0 < len(rows) <= len(of):
         return None
-    if len(rows) == len(of):
-        return 0 if same_rows(rows, of) else None
     near = (unit_rows(of) - unit_rows(rows[:1])).abs().amax(dim=1) <= rounding(rows, of)
     starts = near[: len(of) - len(rows) + 1].nonzero().flatten().tolist()
     starts = sorted(starts, key=lambda start: (start != expected, start))[:COMPARED_ROWS]

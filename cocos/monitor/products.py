@@ -63,6 +63,9 @@ OWN_EINSUMS = ("ab,ab->a", "ab,acb->ac", "ab,abc->ac", "abc,ac->ab", "abc,ab->ac
 JOINING = ("cat", "concat", "concatenate", "hstack")
 SHAPE_KEEPING = ("pow", "square", "abs", "__pow__")
 REDUCED = ("sum", "mean", "norm", "linalg_norm", "linalg_vector_norm", "var", "std")
+# All functions that are looked at.
+SEEN = {*MULTIPLIED, "linear", "inner", "addmm", "bmm", "cdist", "einsum"}
+SEEN |= {*BROADCAST, *ROW_BY_ROW, *JOINING, *SHAPE_KEEPING, *REDUCED}
 # Number of nodes above an operand that are searched for the one parameter, or the argument, that it is made of.
 NEAR = 40
 # Operand of a product whose rows are those of the product.
@@ -410,7 +413,7 @@ class Products:
     def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """Keep a call of PyTorch if it returned the scores of all pairs, or of each row with its own."""
         name = getattr(func, "__name__", "")
-        if not isinstance(out, Tensor) or not out.is_floating_point():
+        if name not in SEEN or not isinstance(out, Tensor) or not out.is_floating_point():
             return
         if out.ndim == 3:
             self._see_broadcast(name, args, kwargs, out)
@@ -533,9 +536,9 @@ class Products:
             return
         first, second = operands[0], operands[-1]
         alike = len(operands) == 2 and first.ndim == 2 and first.shape == second.shape
-        if first in self._row_pairs and name in SHAPE_KEEPING:
+        if name in SHAPE_KEEPING and first in self._row_pairs:
             self._row_pairs[out] = self._row_pairs[first]
-        elif first in self._row_pairs and name in REDUCED and out.numel() == len(first):
+        elif name in REDUCED and first in self._row_pairs and out.numel() == len(first):
             rows, columns = self._row_pairs[first]
             self._keep_pairs(out, rows, columns, out.detach())
         elif alike and name in BROADCAST:

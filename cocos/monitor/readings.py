@@ -324,7 +324,10 @@ def _transferred(
 def _to_host(values: Sequence[Tensor | list[float]]) -> list[list[float]]:
     """Copy numbers to the host in one transfer; those of the kernel are there."""
     if any(isinstance(value, list) or value.device.type == "cpu" for value in values):
-        return [value if isinstance(value, list) else value.reshape(-1).tolist() for value in values]
+        return [
+            value if isinstance(value, list) else value.reshape(-1).tolist() if value.ndim else [value.item()]
+            for value in values
+        ]
     one = torch.zeros(
         (1,), dtype=torch.float64, device=cast(Tensor, values[0]).device
     )  # whose dtype all get: that of whole numbers
@@ -352,7 +355,8 @@ def _ranks(seen: Seen, visit: weighing.Weighing | None = None) -> Numbers:
     known = first.known & (number > 0)
     found = torch.stack([part, part < AHEAD, part > BEHIND, part > FAR_BEHIND])
     values = torch.where(known, found, 0).sum(dim=1) / known.sum()
-    return dict(zip(("outranked", "ahead", "behind", "far_behind"), values, strict=True))
+    each = values.unbind() if visit is None else [[value] for value in values.tolist()]
+    return dict(zip(("outranked", "ahead", "behind", "far_behind"), each, strict=True))
 
 
 def _without_further_columns(seen: Seen) -> Seen:

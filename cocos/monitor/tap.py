@@ -3,8 +3,8 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -126,13 +126,15 @@ class _Look(TorchFunctionMode):
         if torch.compiler.is_compiling():
             return func(*args, **kwargs)
         if getattr(func, "__name__", "") == "backward":
-            with self.timed():
-                self.root([each for each in _tensors(args[:1]) if each.requires_grad])
+            self.timed(lambda: self.root([each for each in _tensors(args[:1]) if each.requires_grad]))
         out = func(*args, **kwargs)
-        with self.timed():
-            self.products.see(func, args, kwargs, out)
-            self._keep_local(out)
+        self.timed(self._see, func, args, kwargs, out)
         return out
+
+    def _see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """Keep the result of a function of PyTorch where it may matter."""
+        self.products.see(func, args, kwargs, out)
+        self._keep_local(out)
 
     def _keep_local(self, out: Any) -> None:
         """Keep a matrix that this process computed by itself, where there are several processes."""
@@ -141,12 +143,11 @@ class _Look(TorchFunctionMode):
             if out.is_floating_point() and not received(out.grad_fn):
                 self.current.local = [*local[-MOST_LOCAL:], out.detach()]
 
-    @contextmanager
-    def timed(self) -> Generator[None]:
-        """Add up the time that the tap takes, and keep its errors from the training."""
+    def timed(self, call: Callable[..., None], *given: Any) -> None:
+        """Call a function, add up the time that the tap takes, and keep its errors from the training."""
         start = time.perf_counter()
         try:
-            yield
+            call(*given)
         except Exception as error:
             self._failed(_sentence(error))
         self.current.seconds += time.perf_counter() - start
@@ -332,11 +333,10 @@ class Tap:
         with suppress(Exception):
             watch = self._leave()
         if watch is not None and output is not None:
-            with watch.timed():
-                self._end_forward(watch, _losses(output))
+            watch.timed(self._end_forward, watch, output)
 
-    def _end_forward(self, watch: _Look, losses: list[Tensor]) -> None:
-        current = watch.current
+    def _end_forward(self, watch: _Look, output: Any) -> None:
+        current, losses = watch.current, _losses(output)
         if losses:
             current.value = torch.stack([each.detach().mean() for each in losses]).sum()
         watch.root(losses, partial(self._queue, current))

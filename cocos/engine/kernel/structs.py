@@ -30,30 +30,30 @@ FUNCTION = re.compile(r"^(void|int64_t) (cocos_\w+)\(([^)]*)\) \{", re.MULTILINE
 class Struct(ctypes.Structure):
     """Arguments of a kernel function: fields are set by name from numbers and tensors, which the struct keeps alive."""
 
-    POINTED: ClassVar[dict[str, str]] = {}
+    # Dtype of the tensors that each pointer takes; None: any.
+    POINTED: ClassVar[dict[str, torch.dtype | None]] = {}
 
     def set(self, **fields) -> None:
         """Set fields: pointers from contiguous host tensors of the right dtype, arrays from sequences, or numbers."""
         whole: Any = self
         while whole._b_base_ is not None:  # `ctypes` creates nested structs anew on every access
             whole = whole._b_base_
-        kept = whole.__dict__.setdefault("kept", {})
+        kept, address = whole.__dict__.setdefault("kept", {}), self.address
         for name, value in fields.items():
             if not hasattr(type(self), name):
                 raise ValueError(f"kernel: {type(self).__name__} has no field {name}")
-            kept[self.address, name] = value
-            if isinstance(value, tuple | list):
+            kept[address, name] = value
+            if isinstance(value, Tensor):
+                setattr(self, name, self._pointer(name, value))
+            elif isinstance(value, tuple | list):
                 place = getattr(self, name)
                 for k, each in enumerate(value):
-                    place[k] = self._address(name, each)
+                    place[k] = self._pointer(name, each) if isinstance(each, Tensor) else each
             else:
-                setattr(self, name, self._address(name, value))
+                setattr(self, name, value)
 
-    def _address(self, name: str, value):
-        if not isinstance(value, Tensor):
-            return value
-        kind = self.POINTED.get(name, "")
-        wanted = C_TYPES[kind][1] if kind in C_TYPES else value.dtype
+    def _pointer(self, name: str, value: Tensor) -> int:
+        wanted = self.POINTED.get(name) or value.dtype
         if value.dtype != wanted or not value.is_contiguous() or devices.ahead(value.device):
             found = f"{value.dtype} on {value.device} with strides {value.stride()}"
             raise ValueError(f"kernel: {name} is {found}, expected contiguous {wanted} on the host")
@@ -91,7 +91,7 @@ def _struct_class(name: str, body: str, made: dict[str, type[Struct]]) -> type[S
             field, length = NAME.findall(each)[0]
             of: Any
             if "*" in each:
-                pointed[field], of = kind, ctypes.c_void_p
+                pointed[field], of = C_TYPES[kind][1] if kind in C_TYPES else None, ctypes.c_void_p
             else:
                 of = C_TYPES[kind][0] if kind in C_TYPES else made[kind]
             fields.append((field, of * int(length) if length else of))

@@ -21,6 +21,7 @@ from cocos.monitor.detectors._history import (
     PLURALS,
     SILENCED,
     Alarm,
+    Growing,
     Reason,
     Record,
     name_of,
@@ -30,6 +31,7 @@ from cocos.monitor.detectors._history import (
 __all__ = [
     "Alarm",
     "Detector",
+    "Growing",
     "Record",
     "check",
     "chosen",

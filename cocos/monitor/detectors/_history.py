@@ -16,6 +16,8 @@ from cocos.counting import health
 Record = Mapping[str, Any]
 # Records that a detector looks back at most, so that its cost does not grow with the length of a run.
 LOOKBACK = 256
+# Largest number of float64.
+LARGEST_NUMBER = sys.float_info.max
 # Directions in which a query is a candidate of its own, neither positive nor negative.
 OF_ONE_SET = ("s2s",)
 # Words for numbers that no record has, by their keys; others are named by their key.
@@ -42,6 +44,18 @@ PLURALS = {
     NOT_APPLICABLE: "do not apply",
     SILENCED: "are off",
 }
+
+
+class Growing(list[Record]):
+    """The records of a run, which are only added to, and how long the conditions of detectors have held.
+
+    So a condition that holds for long is not looked for in all records anew at each of them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        # By a condition, a method of a detector: number of records, and of the last ones in which it held.
+        self.streaks: dict[Callable[[Record], bool], tuple[int, int]] = {}
 
 
 class Reason(str):
@@ -151,6 +165,8 @@ class Watcher:
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""
+        if not history or not self.fires(history[-1]):
+            return None  # as nearly always
         since, warmup = streak(history, self.least_records(history), self.fires), getattr(self, "warmup", None)
         value = self.value(history[-1]) if since else None
         if since is None or value is None or (warmup is not None and not warm(history, warmup)):
@@ -204,11 +220,11 @@ def _holds(record: Record, key: str) -> bool:
 def number(record: Record, key: str) -> float | None:
     """Finite number of a key; None where it is absent or anything else."""
     value = record.get(key)
-    if type(value) is float:  # what nearly all are
-        return value if abs(value) <= sys.float_info.max else None
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if value is None:
         return None
-    return float(value) if abs(value) <= sys.float_info.max else None
+    if type(value) is not float and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        return None
+    return float(value) if -LARGEST_NUMBER <= value <= LARGEST_NUMBER else None
 
 
 def numbers(record: Record, *keys: str) -> list[float | None]:
@@ -224,8 +240,8 @@ def step(record: Record) -> int:
 def directions(record: Record) -> Iterator[tuple[str, Record]]:
     """Names and numbers of the directions of a record."""
     found = record.get("directions")
-    for name, each in found.items() if isinstance(found, Mapping) else ():
-        if isinstance(each, Mapping):
+    for name, each in found.items() if type(found) is dict or isinstance(found, Mapping) else ():
+        if type(each) is dict or isinstance(each, Mapping):
             yield str(name), each
 
 
@@ -311,14 +327,18 @@ def unrelated(history: Sequence[Record], records: int) -> float | None:
     known = [*islice(ranked, records)][::-1]  # the last ones, without a look at all
     if not known:
         return None
+    if _related(known, CHANCE):
+        return None  # as nearly always
     first = [each for each in history[:records] if number(each, "outranked") is not None] or [*known, *ranked][-1:]
     begins = pooled(first[:1], "outranked") or 0.0, pooled(first[:1], "agreement")
     if begins[0] < RELATED or (begins[1] is not None and begins[1] > CERTAIN_AGREEMENT):
         return None
-    for some, chance in ((first, FIRST_CHANCE), (known, CHANCE)):
-        if (pooled(some, "outranked") or 0.0) <= chance or (pooled(some, "agreement") or 0.0) >= NO_AGREEMENT:
-            return None
-    return pooled(known, "outranked")
+    return None if _related(first, FIRST_CHANCE) else pooled(known, "outranked")
+
+
+def _related(some: Sequence[Record], chance: float) -> bool:
+    """Whether positives rank better than by chance, or what is alike among the queries is so among them."""
+    return (pooled(some, "outranked") or 0.0) <= chance or (pooled(some, "agreement") or 0.0) >= NO_AGREEMENT
 
 
 def of_checkpoints(history: Sequence[Record]) -> bool:
@@ -341,13 +361,18 @@ def streak(history: Sequence[Record], records: int, holds: Callable[[Record], bo
         records: how many at least.
         holds: the condition.
     """
-    first, length = None, 0
-    for record in reversed(history[-LOOKBACK:]):
-        if not holds(record):
-            break
-        first, length = record, length + 1
-    if first is None or length < (1 if of_checkpoints(history) else records):
+    if not history or not holds(history[-1]):
         return None
+    known = history.streaks if isinstance(history, Growing) and hasattr(holds, "__self__") else {}
+    most, (before, length) = min(len(history), LOOKBACK), known.get(holds, (0, 0))
+    if before and before == len(history) - 1:
+        length = min(length + 1, most)
+    else:
+        length = next((k for k in range(1, most) if not holds(history[-1 - k])), most)
+    known[holds] = len(history), length
+    if length < (1 if of_checkpoints(history) else records):
+        return None
+    first = history[-length]
     if length == 1:
         return f"at step {step(first)}"
     return f"since step {step(first)}" + (" or earlier" if length == LOOKBACK < len(history) else "")

@@ -70,10 +70,13 @@ class Idle(Watcher):
 
     def _idle(self, name: str, direction: Record, light: float) -> float | None:
         """Part of the queries that are idle; 0 without negatives, or where many light ones push together."""
-        idle, unpushed, queries, positives = numbers(direction, "idle", "unpushed", "queries", "positives")
-        idle, others = unpushed if idle is None else idle, negatives(name, direction)
+        idle, queries = numbers(direction, "idle", "queries")
+        idle = number(direction, "unpushed") if idle is None else idle
         if idle is None or not queries:
             return None
+        if not idle:
+            return 0.0
+        others, positives = negatives(name, direction), number(direction, "positives")
         weights = [each or 0 for each in numbers(direction, "weight_negative", "weight_positive")]
         return 0.0 if (others is not None and others < 1) or positives == 0 or max(weights) > light else idle / queries
 

@@ -101,8 +101,7 @@ class Mispaired(Watcher):
         if value is not None:
             return alarm(self, history, value, CHANCE, self._all(history, value, labelled=labelled))
         half = -(-least // 2)  # the first and the last half agree, unless the training is learning its pairs
-        parts = [self._part(some) for some in (history[-least:][:half], history[-half:])]
-        if None in parts:
+        if any(self._part(some) is None for some in (history[-half:], history[-least:][:half])):
             return None
         wrong = pooled(history[-least:], "far_behind") or 0
         wrong = min(4 * wrong, 2 * (pooled(history[-least:], "behind") or 0))
@@ -116,7 +115,10 @@ class Mispaired(Watcher):
 
     def _part(self, some: Sequence[Record]) -> float | None:
         """Part of the positives that rank as by chance while the others are ahead; None where they do not."""
-        behind, far, ahead = (pooled(some, key) or 0.0 for key in ("behind", "far_behind", "ahead"))
+        behind = pooled(some, "behind") or 0.0
+        if 2 * behind <= self.part:
+            return None  # as nearly always
+        far, ahead = (pooled(some, key) or 0.0 for key in ("far_behind", "ahead"))
         wrong = min(2 * behind, 4 * far)
         if not self.part < wrong < MOST_WRONG or far < FLAT * behind:
             return None

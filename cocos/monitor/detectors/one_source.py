@@ -8,6 +8,8 @@ from cocos.results.records import SOURCE_KEYS
 
 __all__ = ["OneSource"]
 
+# Keys of the parts of the push, by the ends of their names.
+PUSHES = {key: f"push_{key}" for key in SOURCE_KEYS}
 # Words for a source, from the end of its name in a record.
 SAID = {"in_batch": "in-batch negatives", "own_hard": "own hard negatives", "others_hard": "hard negatives of others"}
 REMEDIES = {
@@ -76,9 +78,13 @@ class OneSource(Watcher):
 def _dominant(record: Record) -> Iterator[tuple[str, str, float, float]]:
     """Yield the source with the most push of each direction that has several."""
     for side, each in directions(record):
-        push = {key: number(each, f"push_{key}") for key in SOURCE_KEYS}
-        negatives = {key: number(each, f"negatives_{key}") or 0 for key in SOURCE_KEYS}
-        known = {key: value for key, value in push.items() if value is not None and negatives[key] > 0}
+        push = {
+            key: value for key, name in PUSHES.items() if name in each and (value := number(each, name)) is not None
+        }
+        if len(push) < 2:
+            continue  # as nearly always
+        negatives = {key: number(each, f"negatives_{key}") or 0 for key in push}
+        known = {key: value for key, value in push.items() if negatives[key] > 0}
         if len(known) < 2:
             continue
         key = max(known, key=lambda name: known[name])

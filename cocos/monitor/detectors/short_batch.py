@@ -41,9 +41,10 @@ class ShortBatch(Watcher):
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""
         now = number(history[-1], "queries")
-        if len(history) > 1 and all(each.get("queries") == now for each in history[-LOOKBACK:-1]):
+        earlier = history[-LOOKBACK:-1]
+        if [each.get("queries") for each in earlier].count(now) == len(earlier):
             return None  # as nearly always
-        sizes = [number(each, "queries") for each in history[-LOOKBACK:-1]]
+        sizes = [number(each, "queries") for each in earlier]
         known = [each for each in sizes if each is not None]
         if now is None or len(known) < USUAL or of_checkpoints(history):
             return None
