@@ -557,6 +557,7 @@ def test_the_picture_has_the_push_that_is_known_and_the_push_that_is_not():
         (["--filter", "self", "--filter", "self=0.1"], "one of them is given twice"),
         (["--out", "list.txt"], "expected one of .csv, .jsonl, .nc"),
         (["--out", "missing/list.csv"], "there is no folder missing"),
+        (["--out", f"{'n' * 300}.csv"], "n.csv: the name is too long for a file"),
         (["--labels", "none.csv"], "none.csv"),
         (["--top", "-1"], "top: -1, expected a whole number of at least 0"),
         (["--near", "2"], "expected a number above 0"),

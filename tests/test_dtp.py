@@ -273,7 +273,7 @@ def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkey
         (["plain", "--out", "n" * 300 + "/a.png"], "n/a.png: the name is too long for a file"),
         (["plain", "--out", "n" * 300 + "/a.nc"], ": the name is too long for a file"),
         (["plain", "--steps", "a"], "--steps 'a': write it as whole numbers, like 1,5,10"),
-        (["plain", "--out", "no/a.png"], "figure no/a.png: it must be a file in a folder that is there"),
+        (["plain", "--out", "no/a.png"], "figure no/a.png: there is no folder no; create it first"),
     ],
 )
 def test_what_is_no_run_gets_one_sentence_and_writes_nothing(arguments, sentence, folders):

@@ -70,6 +70,23 @@ def writable(folder: Path, what: str) -> None:
         raise InputError(f"{what}: the folder {folder} cannot be written ({unreachable(error, made=True)})") from None
 
 
+def output(path: Path | str, what: str = "output") -> Path:
+    """Refuse a path at which no file can be written, before anything is computed; `what` names it in a message."""
+    path = Path(path)
+    if len(os.fsencode(path.name)) > reading.NAME_BYTES:
+        raise InputError(f"{what} {path}: the name is too long for a file")
+    try:
+        folder, there = path.is_dir(), path.parent.is_dir()
+    except OSError as error:
+        raise InputError(f"{what} {path}: {unreachable(error)}") from None
+    if folder:
+        raise InputError(f"{what} {path} is a folder; name a file in it")
+    if not there:
+        raise InputError(f"{what} {path}: there is no folder {path.parent}; create it first")
+    writable(path.parent, f"{what} {path}")
+    return path
+
+
 def _is_same_file(one: Path, other: Path) -> bool:
     with suppress(OSError, ValueError):  # ValueError: a null character, in the name of a loss rather than a path
         return one.samefile(other)

@@ -104,10 +104,7 @@ def _free(out: Path, data: str) -> None:
         raise InputError(f"--out {out}: expected a file that ends in {' or '.join(FILE_SUFFIXES)}")
     if out.exists():
         raise InputError(f"--out {out}: it exists already; remove it, or name another file")
-    if not out.parent.is_dir():
-        raise InputError(f"--out {out}: there is no folder {out.parent}")
-    writing.writable(out.parent, f"--out {out}")
-    writing.apart(out, data)
+    writing.apart(writing.output(out, "--out"), data)
 
 
 def _limited(encoder: Any, batch_size: int) -> Any:

@@ -200,10 +200,7 @@ def writable(path: Path) -> Path:
     """Refuse a path of a list that cannot be written, before anything is computed."""
     if path.suffix not in LIST_SUFFIXES:
         raise InputError(f"output {path}: suffix {path.suffix!r}, expected one of {', '.join((*LIST_SUFFIXES, '.nc'))}")
-    if path.is_dir() or not path.parent.is_dir():
-        raise InputError(f"output {path}: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
-    writing.writable(path.parent, f"output {path}")
-    return path
+    return writing.output(path)
 
 
 def write(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None) -> Path:

@@ -2,7 +2,6 @@
 
 import io
 import math
-import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,8 +18,8 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter
 from matplotlib.transforms import Bbox, blended_transform_factory
 
 import cocos
-from cocos.base import reading, writing
-from cocos.base.errors import InputError, unreachable
+from cocos.base import writing
+from cocos.base.errors import InputError
 from cocos.plots.labels import BELOW, CHARACTERS_PER_INCH, LINE_SPACING, column, in_columns, part_labels
 from cocos.plots.wording import DOLLAR, ESCAPED, middle, wrapped
 
@@ -68,16 +67,7 @@ def writable(path: Path, *more: str) -> Path:
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"figure {path}: suffix {path.suffix!r}, expected one of {', '.join((*SUFFIXES, *more))}")
-    if len(os.fsencode(path.name)) > reading.NAME_BYTES:
-        raise InputError(f"figure {path}: the name is too long for a file")
-    try:
-        there = path.parent.is_dir() and not path.is_dir()
-    except OSError as error:
-        raise InputError(f"figure {path}: {unreachable(error)}") from None
-    if not there:
-        raise InputError(f"figure {path}: it must be a file in a folder that is there")
-    writing.writable(path.parent, f"figure {path}")
-    return path
+    return writing.output(path, "figure")
 
 
 @contextmanager

@@ -296,21 +296,9 @@ def mean_std(values: xr.DataArray) -> dict[str, float | None]:
 
 def writable(path: Path) -> Path:
     """Refuse an output before anything is computed."""
-    path = Path(path)
-    if len(os.fsencode(path.name)) > 255:
-        raise InputError(f"output {path}: the name is too long for a file")
-    if path.suffix != ".nc":
-        raise InputError(f"output {path}: suffix {path.suffix!r}, expected .nc (netCDF)")
-    try:
-        folder, there = path.is_dir(), path.parent.is_dir()
-    except OSError as error:
-        raise InputError(f"output {path}: {unreachable(error)}") from None
-    if folder:
-        raise InputError(f"output {path} is a folder; name a file in it, like {path / 'count.nc'}")
-    if not there:
-        raise InputError(f"output {path}: there is no folder {path.parent}; create it first")
-    writing.writable(path.parent, f"output {path}")
-    return path
+    if (suffix := Path(path).suffix) != ".nc":
+        raise InputError(f"output {path}: suffix {suffix!r}, expected .nc (netCDF)")
+    return writing.output(path)
 
 
 def _with_hash(data: xr.Dataset) -> xr.Dataset:

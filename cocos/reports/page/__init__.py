@@ -430,10 +430,7 @@ def writable(path: Path) -> Path:
     """Refuse a path of a page that cannot be written, before anything is computed."""
     if path.suffix.lower() not in {".html", ".htm"}:
         raise InputError(f"output {path}: suffix {path.suffix!r}, expected .html")
-    if path.is_dir() or not path.parent.is_dir():
-        raise InputError(f"output {path}: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
-    writing.writable(path.parent, f"output {path}")
-    return path
+    return writing.output(path)
 
 
 def _capital(text: str, names: Sequence[str] = ()) -> str:
