@@ -162,7 +162,7 @@ def test_a_picture_of_one_column_is_so_wide_with_text_of_eight_points(tmp_path):
 
     for given, wide, columns in (("one", 3.3, 1), ("two", 6.9, 2), ("9.5", 9.5, 3)):
         seen.clear()
-        path = saving.save_panels([panel] * 3, tmp_path / "a.png", size=(21, 5), width=given)
+        path = saving.save_panels([panel] * 3, tmp_path / "a.png", size=(7, 5), width=given)
         with Image.open(path) as image:
             assert image.size[0] == pytest.approx(160 * wide, abs=1)
             assert "a finding of many words that goes on and on" in image.text["Description"]

@@ -738,9 +738,7 @@ def _draw_runs(runs: "dict[str, xr.Dataset]", width: str | None, path: Path) -> 
     several = list(runs.values())
     named = {"dataset": several, "names": list(runs)} if len(several) > 1 else {"dataset": several[0]}
     panels = [functools.partial(run, **named, show=name) for name in shown(several)]
-    columns = min(CURVES_ABREAST, len(panels))
-    size = (4.0 * columns, 3.4 * -(-len(panels) // columns))
-    saving.save_panels(panels, path, size=size, width=width, columns=columns)
+    saving.save_panels(panels, path, width=width, columns=CURVES_ABREAST)
 
 
 def _read_runs(given: SimpleNamespace, watching: DetectorOptions) -> "dict[str, xr.Dataset]":
@@ -925,10 +923,7 @@ def _draw_correlations(found: "xr.Dataset", width: str | None, path: Path) -> Pa
     shown = ("checkpoints", "runs") if found.sizes["step"] > 1 else ("runs",)
     names = [str(name) for name in found["x"].values[:MOST_X_DRAWN]]
     panels = [functools.partial(plots.correlate, found, x=name, show=show) for name in names for show in shown]
-    columns = min(CORRELATIONS_ABREAST, len(panels))
-    wide, high = SIZE
-    whole = (wide * columns, high * -(-len(panels) // columns))
-    return saving.save_panels(panels, path, size=whole, width=width, columns=columns)
+    return saving.save_panels(panels, path, size=SIZE, width=width, columns=CORRELATIONS_ABREAST)
 
 
 @asks(
@@ -1082,7 +1077,7 @@ def landscape(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     draw = functools.partial(
         saving.save_panels,
         [functools.partial(plots.landscape, found) for found in every],
-        size=(6.6 * len(every), 5.2),
+        size=(6.6, 5.2),
         width=given.width,
         projection="3d" if given.surface else None,
     )

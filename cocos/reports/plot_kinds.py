@@ -183,8 +183,7 @@ class PlotKind:
             panels = [partial(_named, panel, name) for panel, name in zip(panels, names, strict=True)]
             columns = names.count(names[0]) if len(set(names)) < len(names) else min(len(names), ACROSS)
         wide, high = map(max, zip(*sizes, strict=True))
-        size = wide * columns, high * -(-len(panels) // columns)
-        return saving.save_panels(panels, path, size=size, width=width, columns=columns)
+        return saving.save_panels(panels, path, size=(wide, high), width=width, columns=columns)
 
     @property
     def shows(self) -> bool:

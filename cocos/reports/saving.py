@@ -30,8 +30,8 @@ COLUMN_WIDTHS = {"one": 3.3, "two": 6.9}
 NARROWEST_FIGURE, WIDEST_FIGURE = 2.0, 40.0
 # Iterations of the layout until margins that depend on the axes have settled.
 LAYOUT_ROUNDS = 4
-# Narrowest panel beside another, in inches.
-PANEL_INCHES = 3.0
+# Narrowest panel beside another, in inches, and the size of one among several.
+PANEL_INCHES, PANEL_SIZE = 3.0, (4.0, 3.4)
 # Largest part of the width of a column that names at the ticks of its y axis take.
 NAMES_PART = 0.33
 # Part of the height of a figure that its legend takes before the figure grows.
@@ -149,7 +149,7 @@ def save_panels(
     plots: Sequence[Callable],
     path: Path,
     *,
-    size: tuple[float, float],
+    size: tuple[float, float] = PANEL_SIZE,
     width: str | float | None = None,
     projection: str | None = None,
     columns: int | None = None,
@@ -159,20 +159,21 @@ def save_panels(
     At most `columns` panels stand side by side; None: all.
 
     The titles of the panels are the description in the metadata of the file. A `width`, as for `inches`, comes with
-    text of 8 points; otherwise `size` is that of the whole figure, in inches.
+    text of 8 points; otherwise `size` is that of a panel, in inches.
     """
     path, wide = writable(path), inches(width)
     columns = min(len(plots), columns or len(plots))
-    across, down = columns, -(-len(plots) // columns)
     if wide is not None:
         columns = min(columns, max(1, int(wide // PANEL_INCHES)))
-        rows = -(-len(plots) // columns)
-        narrowed = wide / columns / (0.8 * size[0] / across)  # against a panel with text of 8 points
-        size = (wide, rows * 0.8 * size[1] / down * min(1.0, narrowed) ** 0.3)
+    rows = -(-len(plots) // columns)
+    whole = (size[0] * columns, size[1] * rows)
+    if wide is not None:
+        narrowed = wide / columns / (0.8 * size[0])  # against a panel with text of 8 points
+        whole = (wide, rows * 0.8 * size[1] * min(1.0, narrowed) ** 0.3)
     with styled(printed=wide is not None):
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Figure(figsize=whole, layout="constrained")
         for place, plot in enumerate(plots, start=1):
-            plot(ax=figure.add_subplot(-(-len(plots) // columns), columns, place, projection=projection))
+            plot(ax=figure.add_subplot(rows, columns, place, projection=projection))
         _literal(figure)  # before the layout, which reads formulae as well
         _trim(figure)
         finish(figure)

@@ -799,9 +799,7 @@ def _draw_other_sharpness(curves: Mapping[str, xr.Dataset], path: Path, width: f
         some = [each.sel(direction=[side]) for each in curves.values()]
         at = said(float(some[0][key][0].sel(value=own, method="nearest")))
         panels.append(partial(_curve_panel, some, [*curves], show, f"{side}: {at} at {parameter} {own:g}"))
-    columns = 2 if width > PHONE_INCHES else 1
-    size = (4.0 * columns, 3.4 * -(-len(panels) // columns))
-    return saving.save_panels(panels, path, size=size, width=width, columns=columns)
+    return saving.save_panels(panels, path, width=width, columns=2 if width > PHONE_INCHES else 1)
 
 
 def _curve_panel(some: Sequence[xr.Dataset], names: Sequence[str], show: str, title: str, ax: Any) -> None:
@@ -879,9 +877,7 @@ def _curves(data: xr.Dataset) -> Picture:
     panels = [partial(plots.run, data, show=name) for name in shown([data])]
 
     def draw(path: Path, width: float) -> object:
-        columns = min(2 if width > PHONE_INCHES else 1, len(panels))
-        size = (4.0 * columns, 3.4 * -(-len(panels) // columns))
-        return saving.save_panels(panels, path, size=size, width=width, columns=columns)
+        return saving.save_panels(panels, path, width=width, columns=2 if width > PHONE_INCHES else 1)
 
     return _pictured(draw, "run")
 
