@@ -116,22 +116,22 @@ def read(
     ahead, number = torch.empty(queries), torch.empty(queries)
     compared = torch.zeros(5, dtype=torch.float64)
     found, parts = torch.zeros(len(RESULTS), dtype=torch.float64), torch.zeros(candidates + PAD)
-    asked = structs.struct("weighing", score=score, weight=weight, first=first, **masks, part=parts, found=found,
+    asked: Any = structs.struct("weighing", score=score, weight=weight, first=first, **masks, part=parts, found=found,
         scratch=torch.empty(candidates + PAD), form=compared, ahead=ahead, number=number, eps=eps, doubt=UNSURE,
         queries=queries, candidates=candidates, unit=unit or 1.0)  # fmt: skip
     kernel, form = structs.kernel(), None
     if unit is None and factor is not None:
-        asked.set(queries=min(GUESSED_FROM, queries), factor=factor)
+        asked.queries, asked.factor = min(GUESSED_FROM, queries), factor
         kernel.cocos_form(asked.address)
         guess = Form(*compared.tolist()).unit
         compared.zero_()
-        asked.set(queries=queries, unit=guess)
+        asked.queries, asked.unit = queries, guess
     kernel.cocos_weighing(asked.address)
     values = dict(zip(RESULTS, found.tolist(), strict=True))
     if asked.factor:
         form = Form(*compared.tolist())
         unit = form.unit
-        asked.set(factor=0.0, unit=unit)
+        asked.factor, asked.unit = 0.0, unit
         if values["doubtful"] or not abs(guess - unit) <= UNSURE / 2 * unit:  # of the guess: once more with the unit
             found.zero_(), parts.zero_()
             kernel.cocos_weighing(asked.address)

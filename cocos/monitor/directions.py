@@ -591,7 +591,7 @@ def matches_of(query: Tensor, candidate: Tensor, target: Tensor | None, given: S
     Returns:
         (Q, C) bool; None where no target is seen to be wrong.
     """
-    shape = len(query), len(candidate)
+    shape = query.shape[0], candidate.shape[0]
     if target is None or shape[1] <= shape[0] or len(target) != shape[0]:
         return None
     sides = [each for each in given if each.shape == query.shape and each.device == query.device]
@@ -699,7 +699,7 @@ def _is_other_way_round(first: Piece, second: Piece) -> bool:
     if not first.query.shape[1]:
         return first.scores.shape == second.scores.T.shape and torch.allclose(first.scores, second.scores.T)
     sides = (first.parts[0][1], second.query), (second.parts[0][1], first.query)
-    return all(block_start(*((b, a) if len(a) >= len(b) else (a, b))) is not None for a, b in sides)
+    return all(block_start(*((b, a) if a.shape[0] >= b.shape[0] else (a, b))) is not None for a, b in sides)
 
 
 def _with_shared_pull(first: Piece, second: Piece) -> tuple[Piece, Piece]:
@@ -742,7 +742,8 @@ def _self_pairs(piece: Piece, weights: Tensor, rank: int) -> tuple[Tensor | None
     """
     found, start, first = None, 0, None
     for query, candidate in piece.parts:
-        at = block_start(query, candidate, rank * len(query)) if len(query) == len(weights) else None
+        same = query.shape[0] == weights.shape[0]
+        at = block_start(query, candidate, rank * query.shape[0]) if same else None
         if at is not None:
             rows = torch.arange(len(weights), device=weights.device)
             entries = one_per_row(rows + start + at, weights.shape)
@@ -751,7 +752,7 @@ def _self_pairs(piece: Piece, weights: Tensor, rank: int) -> tuple[Tensor | None
             if not meant and (one or not is_pulled(entries, weights)):
                 found = entries if found is None else found | entries
                 first = at if len(piece.parts) == 1 else None
-        start += len(candidate)
+        start += candidate.shape[0]
     return found, first
 
 

@@ -359,22 +359,23 @@ def _needs_no_gradient(operand: Tensor) -> bool:
     return whole and bool(leaves) and all(each.numel() == 1 for each in leaves)
 
 
-def _leaves(operand: Tensor, ends: Collection[Any] = (), *, numbers: bool = False) -> tuple[set[Tensor], bool]:
+def _leaves(operand: Tensor, ends: Collection[Any] = (), *, numbers: bool = False) -> tuple[list[Tensor], bool]:
     """List tensors with a gradient behind an operand, up to nodes or one of several numbers; tell if they are all."""
     waiting: list[Any] = [operand.grad_fn] if operand.grad_fn is not None else []
-    known, leaves = set(waiting), {operand} if operand.requires_grad and operand.grad_fn is None else set()
+    known, leaves = set(waiting), [operand] if operand.requires_grad and operand.grad_fn is None else []
     while waiting and len(known) < NEAR:
         node = waiting.pop()
         if node in ends:
             return leaves, False
         leaf = getattr(node, "variable", None)
         if leaf is not None:
-            leaves.add(leaf)
+            leaves.append(leaf)
             if numbers and leaf.numel() > 1:
                 return leaves, False
-        above = {each for each, _ in getattr(node, "next_functions", ()) if each is not None} - known
-        known |= above
-        waiting += above
+        for above, _ in getattr(node, "next_functions", ()):
+            if above is not None and above not in known:
+                known.add(above)
+                waiting.append(above)
     return leaves, not waiting
 
 
@@ -384,7 +385,7 @@ def _class_side(rows: Tensor, columns: Tensor, ends: set[Any]) -> str:
     for operand in (rows, columns):
         leaves, whole = _leaves(operand, ends)
         shapes = {tuple(operand.shape), tuple(operand.shape)[::-1]}
-        made = whole and len(leaves) == 1 and isinstance(leaf := next(iter(leaves)), Parameter)
+        made = whole and len(leaves) == 1 and isinstance(leaf := leaves[0], Parameter)
         found.append(isinstance(operand, Parameter) or (made and tuple(leaf.shape) in shapes))
     return "" if found[0] == found[1] else "rows" if found[0] else "columns"
 
@@ -429,7 +430,7 @@ class Products:
         if pair is None:
             return
         rows, columns, sign = pair
-        if (len(rows), len(columns)) != tuple(out.shape) or rows.shape[1] != columns.shape[1]:
+        if (rows.shape[0], columns.shape[0]) != out.shape or rows.shape[1] != columns.shape[1]:
             return
         if self._multiply_columns(rows, columns):
             self.over_batch.append(out.grad_fn)
@@ -454,7 +455,7 @@ class Products:
 
     def _multiply_columns(self, rows: Tensor, columns: Tensor) -> bool:
         """Whether the sides of a product are columns of the arguments, so that it sums over the batch."""
-        transposed = {(rows.shape[1], len(rows)), (columns.shape[1], len(columns))}
+        transposed = {tuple(each.shape)[::-1] for each in (rows, columns)}
         straight = {tuple(rows.shape), tuple(columns.shape)}
         if transposed <= self._shapes and tuple(rows.shape) not in self._shapes:
             return True

@@ -222,7 +222,7 @@ def number(record: Record, key: str) -> float | None:
     value = record.get(key)
     if value is None:
         return None
-    if type(value) is not float and (isinstance(value, bool) or not isinstance(value, (int, float))):
+    if type(value) not in (float, int) and (isinstance(value, bool) or not isinstance(value, (int, float))):
         return None
     return float(value) if -LARGEST_NUMBER <= value <= LARGEST_NUMBER else None
 
