@@ -7,6 +7,7 @@ import pytest
 
 from cocos import InputError
 from cocos.reports import captions, figures
+from typed import typed_digits
 
 ROOT = Path(__file__).parent.parent
 ANALYSIS, FOLDER = ROOT / "analysis", ROOT / "figures"
@@ -25,7 +26,7 @@ def test_the_sentence_under_the_first_picture_says_what_its_data_say():
 
 @pytest.mark.parametrize("name", figures.names(ANALYSIS))
 def test_nobody_types_a_result(name):
-    assert not captions.typed_digits((ANALYSIS / f"{name}.py").read_text("utf-8"))
+    assert not typed_digits((ANALYSIS / f"{name}.py").read_text("utf-8"))
 
 
 @pytest.mark.parametrize(
@@ -41,10 +42,8 @@ def test_nobody_types_a_result(name):
 )
 def test_a_typed_result_is_found(body):
     source = f"DIFFERS = 'of 3 seeds'\ndef _said():\n    return 'r = 0.996'\ndef agrees(parts):\n    {body}\n"
-    assert len(captions.typed_digits(source)) == (2 if "_said" in body else 1 + ("DIFFERS" not in body))
-    assert not captions.typed_digits(
-        source.replace("of 3 seeds", "").replace(body, "return 'see Table III, eq. 5: k1, R@1'")
-    )
+    assert len(typed_digits(source)) == (2 if "_said" in body else 1 + ("DIFFERS" not in body))
+    assert not typed_digits(source.replace("of 3 seeds", "").replace(body, "return 'see Table III, eq. 5: k1, R@1'"))
 
 
 def test_words_that_are_not_true_are_refused():

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+import typed
 from analysis.hold_study import findings, page
 from analysis.study.page import FIELD
 from cocos import results
-from cocos.reports import captions
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ NAMES = re.compile(r"R@\d+|\bH[12]\b|1\.35 B\^\(2/3\)|0 to 600|95 %|python3|utf-
 
 def unnamed(text):
     """A text without names that have digits."""
-    return captions.NAMES_WITH_DIGITS.sub("", NAMES.sub("", text))
+    return typed.NAMES_WITH_DIGITS.sub("", NAMES.sub("", text))
 
 
 def test_the_committed_page_says_what_the_results_say():
@@ -53,4 +53,4 @@ def test_nobody_types_a_result_into_the_code_that_fills_it():
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.FunctionDef) and ast.get_docstring(node):
             node.body = node.body[1:]
-    assert not [text for text in captions._texts(tree.body) if re.search(r"\d", unnamed(text))]
+    assert not [text for text in typed.texts(tree.body) if re.search(r"\d", unnamed(text))]

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import typed
 from analysis.study import facts, page, statements
 from cocos.base.errors import InputError
-from cocos.reports import captions, figures
+from cocos.reports import figures
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +24,7 @@ NAMES = re.compile(
 
 def unnamed(text):
     """A text without names that have digits."""
-    return captions.NAMES_WITH_DIGITS.sub("", NAMES.sub("", text))
+    return typed.NAMES_WITH_DIGITS.sub("", NAMES.sub("", text))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def test_nobody_types_a_result_into_the_code_that_fills_it(module):
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.FunctionDef) and ast.get_docstring(node):
             node.body = node.body[1:]
-    assert not [text for text in captions._texts(tree.body) if re.search(r"\d", unnamed(text))]
+    assert not [text for text in typed.texts(tree.body) if re.search(r"\d", unnamed(text))]
 
 
 def test_a_number_that_is_not_there_and_a_sentence_that_is_not_carried_are_refused():

@@ -8,13 +8,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import typed
 from analysis.study.page import FIELD
 from analysis.text_findings import compute, page
 from analysis.text_findings.__main__ import app
 from cocos import losses
 from cocos.base.errors import InputError
 from cocos.embeddings import batches, scores
-from cocos.reports import captions
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def test_the_committed_page_says_what_the_results_say():
 
 def test_nobody_types_a_result_into_the_template():
     prose = FIELD.sub("", page.TEMPLATE.read_text("utf-8"))
-    found = captions.NAMES_WITH_DIGITS.sub("", NAMES.sub("", prose))
+    found = typed.NAMES_WITH_DIGITS.sub("", NAMES.sub("", prose))
     assert not re.findall(r".*\d.*", found)
 
 
