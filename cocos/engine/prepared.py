@@ -74,6 +74,7 @@ class Run:
     eps: float | None = None  # smallest share that contributes, where the measure has one
     stored: Stored | None = None  # the set on a disk of which some rows were read
     rows: tuple[Tensor, ...] = ()  # numbers of these rows there, of both sides, ascending
+    given: Embeddings | None = None  # the embeddings before they were widened; None: they were not
 
     @property
     def findings(self) -> tuple[Finding | str, ...]:
@@ -81,7 +82,7 @@ class Run:
         if isinstance(self.embeddings, SCORED):
             return (*self.embeddings.notes, *self.plan.notes, *losses.traits(self.loss).notes)
         return (
-            *health.meaningless(self.embeddings, self.loss.metric),
+            *health.meaningless(self.narrow, self.loss.metric),
             *health.norms(self.embeddings, self.loss),
             *self.embeddings.notes,
             *self.plan.notes,
@@ -98,7 +99,12 @@ class Run:
     @cached_property
     def spread(self) -> dict[str, dict]:
         """How far each side is from being one point: see `cocos.health.side`."""
-        return health.of(self.embeddings, self.loss.metric)
+        return health.of(self.narrow, self.loss.metric)
+
+    @property
+    def narrow(self) -> Embeddings | Scores | Tokens:
+        """The same rows as they were given, with which their health is kept for the next count."""
+        return self.given or self.embeddings
 
     def provenance(self, *, title: str, **more) -> dict:
         """Attributes of a Dataset of this run: loss, batches, versions, file, and what is given in `more`."""
@@ -531,11 +537,14 @@ def prepare_all(
             _refuse_too_large(loss, largest, memory, whole=whole)
         dtype = options["dtype"]
         own = embeddings if visited else held(dtype=SCORE_TYPES[dtype or "float64"])
+        wide = own is not embeddings and torch.finfo(own.query.dtype).bits > torch.finfo(embeddings.query.dtype).bits
+        before = embeddings if wide else None
         if traits.one_way(own):
-            own = own.single(own.directions[0])
+            own, before = (each and each.single(each.directions[0]) for each in (own, before))
         single = visited and (loss.metric == "cosine" or all(float(each.max()) < SINGLE_NORM for each in own.norms))
         dtype = dtype or ("float32" if single else "float64")
-        run = Run(own, loss, plan, same_group, checkpoint, dtype, visited, options["seed"], options["split"], eps)
+        drawn_by = options["seed"], options["split"]
+        run = Run(own, loss, plan, same_group, checkpoint, dtype, visited, *drawn_by, eps, given=before)
         if isinstance(run.loss, losses.Bindable) and not losses.traits(run.loss).bound:  # it must see the first batch
             run = replace(run, loss=run.loss.bind(run.first()))
         if not whole:

@@ -138,7 +138,7 @@ def _report(run: Run, scored: Callable[[str, int], Pairs]) -> dict:
                 narrow = pairs.narrow()
                 weights = run.weighed(pairs)[0][:, : narrow.scores.shape[1]]
                 directions[name] = counted.felt(weights, narrow, run.loss.metric)
-    aligned = counted.alignment(run.embeddings) | counted.pairing(run.embeddings, run.loss.metric)
+    aligned = counted.alignment(run.narrow) | counted.pairing(run.narrow, run.loss.metric)
     return counted.report(run.spread, aligned, directions)
 
 
