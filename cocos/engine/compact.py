@@ -129,5 +129,14 @@ def between(
     return Entries(row, column, score.where(there, -torch.inf), side, short | more)
 
 
+def ones_above(scores: Tensor, end: Tensor | float) -> Tensor:
+    """1 where a score is above an end, else 0, in the dtype of the scores.
+
+    On the host, PyTorch compares to numbers five times as fast as to truth values.
+    """
+    return torch.gt(scores, end, out=torch.empty_like(scores))
+
+
 def _inside(score: Tensor, low: Tensor, high: Tensor | None) -> Tensor:
-    return score > low if high is None else (score > low) & (score <= high)
+    above = score > low if devices.ahead(score.device) else ones_above(score, low).bool()
+    return above if high is None else above & (score <= high)

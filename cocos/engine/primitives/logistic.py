@@ -99,7 +99,7 @@ class Logistic(LogSumExp):
         """Add one tile."""
         scores = tile.lines(0)
         share = (scores * self.nats).add_(self.bias).clamp_(min=LOWEST_EXPONENT / LOG2E).sigmoid_()
-        over = torch.gt(scores, self.high, out=torch.empty_like(scores))
+        over = compact.ones_above(scores, self.high)
         terms = {0: share, ABOVE: over, MASS: over * share}
         if self.moments:
             terms |= {1: -torch.special.entr(share), 2: share.square()}

@@ -205,10 +205,11 @@ class LogSumExp:
             state.raised(k, where, torch.maximum(state.reference[k][where], (top * self.scale).ceil()))
         if self.floor:
             floor, reference = (each[where].view(len(lines), -1, 1) for each in (self.floor[k], state.reference[k]))
-            kept = lines > floor
-            terms = self._terms(lines, torch.where(kept, (lines * self.scale - reference).exp2_(), 0))
-            total[3] += kept.sum(dim=2).flatten()
-            top = torch.where(kept.any(dim=2).flatten(), top, -torch.inf)
+            kept = compact.ones_above(lines, floor)
+            terms = self._terms(lines, (lines * self.scale).sub_(reference).exp2_().mul_(kept))
+            number = sums_of(kept)
+            total[3] += number
+            top = torch.where(number > 0, top, -torch.inf)
         torch.maximum(state.top[k][where], top, out=state.top[k][where])
         for place, values in enumerate(terms):
             total[place] += sums_of(values)
@@ -220,9 +221,12 @@ class LogSumExp:
 
 def sums_of(terms: Tensor) -> Tensor:
     """Sum the lines of (blocks, queries, others), (blocks * queries,) float64; float32 adds pieces, which is faster."""
-    if terms.shape[2] % FLOAT32_ADDITIONS == 0:
-        terms = terms.unflatten(2, (-1, FLOAT32_ADDITIONS)).sum(dim=3)
-    return terms.sum(dim=2, dtype=torch.float64).flatten()
+    dim = 2
+    if terms.stride(2) != 1:  # columns of a tile: added row by row, as they stand in memory
+        terms, dim = terms.mT, 1
+    if terms.shape[dim] % FLOAT32_ADDITIONS == 0:
+        terms = terms.unflatten(dim, (-1, FLOAT32_ADDITIONS)).sum(dim=dim + 1)
+    return terms.sum(dim=dim, dtype=torch.float64).flatten()
 
 
 class Sums:
@@ -327,7 +331,7 @@ class Sums:
             if asked.weighed:
                 one = (base[where] + math.log2(asked.eps)).view(len(lines), -1, 1).to(lines)  # share of a score of 0
                 part = (lines * of.scale).add_(one).exp2_()
-                found.mass[where] += sums_of(part.mul_(torch.gt(lines, high, out=torch.empty_like(part))))
+                found.mass[where] += sums_of(part.mul_(compact.ones_above(lines, high)))
             doubts = (above < most).nonzero().flatten()
             block, query = doubts // lines.shape[1], doubts % lines.shape[1]
             some = lines[block, query]

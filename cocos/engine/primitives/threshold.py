@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cocos.engine import bounds, fused
+from cocos.engine import bounds, compact, fused
 from cocos.engine.compact import Entries
 from cocos.engine.parts import Part, Tally, Tile, tiles_of, zeros
 from cocos.engine.view import View
@@ -158,10 +158,9 @@ class Threshold:
 def number_above(lines: Tensor, end: Tensor) -> Tensor:
     """Number of others above an end of each line of (blocks, queries, others), (blocks * queries,) int64.
 
-    Ones of the dtype of the scores are added up, several times as fast as truth values, and exactly up to 2^24.
+    Ones of the dtype of the scores are added up, exactly up to 2^24.
     """
-    ones = torch.gt(lines, end.view(len(lines), -1, 1), out=torch.empty_like(lines))
-    return ones.sum(dim=2).flatten().long()
+    return compact.ones_above(lines, end.view(len(lines), -1, 1)).sum(dim=2).flatten().long()
 
 
 def _lines(end: Tensor) -> Tensor:
