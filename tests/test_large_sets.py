@@ -59,7 +59,9 @@ def write(folder, arrays, cuts, kind="npy"):
         elif kind == "parquet":
             arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
             columns = {
-                name: arrow.FixedSizeListArray.from_arrays(arrow.array(values.reshape(-1)), values.shape[1])
+                name: arrow.array(values)
+                if values.ndim == 1
+                else arrow.FixedSizeListArray.from_arrays(arrow.array(values.reshape(-1)), values.shape[1])
                 for name, values in part.items()
             }
             parquet.write_table(arrow.table(columns), folder / f"{number:04d}.parquet", row_group_size=23)
@@ -97,6 +99,28 @@ def test_rows_are_read_by_their_numbers_from_every_kind_of_shard(tmp_path_factor
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(shard_rows, "SHORT_GAP", gap)
         assert torch.equal(stored.candidate.read(rows), torch.as_tensor(arrays["candidate"])[rows])
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "packed", "parquet"])
+def test_named_rows_have_their_texts_and_the_others_are_not_read(tmp_path, monkeypatch, kind):
+    texts = {"candidate_name": np.array([f"caption {'x' * (row % 7)}{row}" for row in range(ROWS)])}
+    if kind != "parquet":  # a side without texts is named by its rows
+        texts["query_name"] = np.array([f"image {row}" for row in range(ROWS)])
+    folder = write(tmp_path / "set", sides() | texts, [77, 300], kind)
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
+    monkeypatch.setattr(shards, "ids", lambda *_: pytest.fail("all texts were read"))
+    asked = ["query", str(folder), "--row", "301", "--direction", "c2q", "--batch-size", "16", "--json"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["query"]["text"] == texts["candidate_name"][301]
+    named = texts.get("query_name", [f"row {row}" for row in range(ROWS)])
+    assert len(told["candidates"]) == 16
+    assert all(each["text"] == named[each["row"]] for each in told["candidates"])
+    found = measures.gradients(cocos.open(folder), "ntxent", "triplet", batch_size=16, batches=5)
+    for name, each in (("q2c", named), ("c2q", texts["candidate_name"])):
+        one = found.sel(direction=name).isel(other=1)
+        assert one["disagree_name"].values.tolist() == [each[row] for row in one["disagree_index"].values]
 
 
 def test_big_endian_and_int8_rows_are_read_as_they_are_meant(tmp_path):

@@ -10,7 +10,7 @@ import os
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +268,38 @@ def begin_of(shard: Shard) -> tuple[int, np.dtype | None] | None:
         return None if fortran or mark != b"PK\x03\x04" else (stream.tell(), np.dtype(dtype))
 
 
+@dataclass(frozen=True, eq=False)
+class ShardTexts:
+    """Texts of the rows of one side in shards, each read when it is asked for.
+
+    Args:
+        shards: in the order of their rows.
+    """
+
+    shards: Sequence[Shard]
+
+    def __call__(self, row: int) -> str:
+        """The text of a row."""
+        begins = np.cumsum([0, *(each.shape[0] for each in self.shards)])
+        place = int(np.searchsorted(begins, row, side="right")) - 1
+        shard, own = self.shards[place], row - int(begins[place])
+        if shard.kind == "parquet":
+            group, begin = _row_group(shard, np.array([own]))
+            return str(_texts(shard, int(group[0]))[own - int(begin[0])])
+        begin, dtype = begin_of(shard) or (0, None)
+        if dtype is None:
+            return str(_texts(shard, None)[own])
+        found = torch.empty(1, dtype.itemsize, dtype=torch.uint8)
+        _from_places(shard, begin, None, np.array([own]), found)
+        return str(found.numpy().view(dtype)[0, 0])
+
+
+@lru_cache(maxsize=8)
+def _texts(shard: Shard, group: int | None) -> np.ndarray:
+    """The texts of a shard that is packed, or of a row group of parquet."""
+    return np.concatenate(list(values(shard) if group is None else _of_parquet(shard, [group])))
+
+
 def _from_places(shard: Shard, begin: int, dtype: np.dtype | None, rows: np.ndarray, into: Tensor) -> None:
     """Read rows from their places, with the short gaps between them."""
     width = into.shape[1] * into.dtype.itemsize
@@ -299,12 +331,18 @@ def _from_whole(shard: Shard, rows: np.ndarray, into: Tensor) -> None:
 
 def _from_row_groups(shard: Shard, rows: np.ndarray, into: Tensor) -> None:
     """Read the row groups of a parquet file in which the rows stand."""
-    parquet = tables.pyarrow(str(shard.path), "pyarrow.parquet")
-    refuse_change(shard)
-    about = parquet.ParquetFile(reading.regular(shard.path)).metadata
-    ends = np.cumsum([0, *(about.row_group(k).num_rows for k in range(about.num_row_groups))])
-    number = np.searchsorted(ends, rows, side="right") - 1
+    number, begin = _row_group(shard, rows)
     for group in np.unique(number):
         mine = np.flatnonzero(number == group)
         found = torch.cat(list(_of_parquet(shard, [int(group)])))
-        into[mine[0] : mine[-1] + 1] = found[torch.from_numpy(rows[mine] - ends[group])].to(into.dtype)
+        into[mine[0] : mine[-1] + 1] = found[torch.from_numpy(rows[mine] - begin[mine])].to(into.dtype)
+
+
+def _row_group(shard: Shard, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The row group of a parquet file in which each row stands, and the first row of that group."""
+    parquet = tables.pyarrow(str(shard.path), "pyarrow.parquet")
+    refuse_change(shard)
+    about = parquet.ParquetFile(reading.regular(shard.path)).metadata
+    begins = np.cumsum([0, *(about.row_group(k).num_rows for k in range(about.num_row_groups))])
+    number = np.searchsorted(begins, rows, side="right") - 1
+    return number, begins[number]

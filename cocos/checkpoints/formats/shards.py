@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,9 +27,10 @@ from cocos.base import processes, reading
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint, shard_rows
 from cocos.checkpoints.checkpoint import holding
+from cocos.checkpoints.data import TextOf
 from cocos.checkpoints.files import File, Folder
 from cocos.checkpoints.formats import embeddings as single
-from cocos.checkpoints.shard_rows import FLOATS, Shard, ShardRows, native, values
+from cocos.checkpoints.shard_rows import FLOATS, Shard, ShardRows, ShardTexts, native, values
 from cocos.embeddings import Embeddings
 from cocos.embeddings.stored import Stored
 
@@ -67,6 +68,28 @@ class Joined:
     rows: int
     values: Callable[[], np.ndarray]
     origin: str
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTexts:
+    """Texts of rows in shards, read when a row is named.
+
+    Args:
+        sides: of queries and of candidates; None where a side has none, whose rows are named by their numbers.
+        asks: the direction in which the queries ask.
+    """
+
+    sides: tuple[TextOf | None, ...]
+    asks: str
+
+    def texts(self, direction: str) -> tuple[TextOf, TextOf]:
+        """Return functions of a row that give the text of a query and of a candidate."""
+        query, candidate = (each or "row {}".format for each in self.sides)
+        return (query, candidate) if direction == self.asks else (candidate, query)
+
+    def pictures(self, direction: str) -> tuple[None, None]:
+        """There are none."""
+        return None, None
 
 
 def recognises(file: File | Folder) -> bool:
@@ -320,12 +343,23 @@ def of_arrays(
             held=size < MIN_MAPPED,
         )
 
+    def texts_of(name: str) -> TextOf | None:
+        if name in held:
+            return ShardTexts(held[name])
+        every = cache(joined[name].values) if name in joined else None  # a join gives all of them
+        return every and (lambda row: str(every()[row]))
+
+    def texts(_split: str) -> StoredTexts | None:
+        sides = tuple(map(texts_of, ("row_name", "row_name") if labelled else single.NAME_ARRAYS))
+        return StoredTexts(sides, "s2s" if labelled else directions[0]) if any(sides) else None
+
     return Checkpoint(
         path=path,
         sha256=sha256,
         format=kind,
         contents=contents,
         embedder=holding(path, "embeddings", found),
+        rows=texts,
         stored=stored,
         hashes=partial(_hashes, files, known, path),
         notes=(f"{path}: {taken}: a set of shards is opened by its headers (cocos inspect --hashes reads all)",),
