@@ -370,7 +370,7 @@ def test_groups_and_texts_are_found_by_a_key_in_tables(tmp_path, monkeypatch):
     for name in ("query", "candidate", "query_group", "candidate_group"):
         assert torch.equal(getattr(found, name), torch.as_tensor(arrays[name]))
     assert found.names == (None, tuple(f"caption {row}" for row in range(ROWS)))
-    assert [each(7) for each in opened.items().texts("i2t")] == ["row 7", "caption 7"]
+    assert [each(7) for each in opened.items().texts("q2c")] == ["row 7", "caption 7"]
     expected = measures.count(found, batch_size=8)
     monkeypatch.setattr(shards, "MIN_MAPPED", 1)  # read batch by batch
     counted = measures.count(cocos.open(tmp_path / "set.toml"), batch_size=8)
