@@ -32,8 +32,10 @@ WAITING = frozenset(
     "_local_scalar_dense bincount equal masked_select nonzero unique_consecutive unique_dim _unique2".split()
 )
 COPIES = frozenset(("_copy_from", "_to_copy", "copy_"))
-# Factories that PyTorch would carry out by making an empty tensor longer.
+# What PyTorch would carry out by changing the shape of a tensor in place: factories that make an empty tensor longer,
+# and quantiles.
 GROWING = ("arange", "arange.start", "arange.start_step", "eye", "eye.m", "linspace", "randperm", "randperm.generator")
+QUANTILES = tuple(f"{name}{kind}" for name in ("quantile", "nanquantile") for kind in ("", ".scalar"))
 INDEXING = frozenset("index index_put index_put_ _index_put_impl_ _unsafe_index _unsafe_index_put".split())
 
 
@@ -104,7 +106,8 @@ class _Pretended(Tensor):
     def __new__(cls, host: Tensor):
         """Wrap a tensor of the host."""
         layout = {"strides": host.stride(), "storage_offset": host.storage_offset(), "dtype": host.dtype}
-        made = Tensor._make_wrapper_subclass(cls, host.shape, device=DEVICE, **layout)
+        with torch.inference_mode(False):  # PyTorch counts the versions of a wrapper
+            made = Tensor._make_wrapper_subclass(cls, host.shape, device=DEVICE, **layout)
         made.host = host
         return made
 
@@ -232,7 +235,7 @@ def _device() -> tuple[torch.device, list[torch.library.Library]]:
     every, aten = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
     every.fallback(_computed, "PrivateUse1")
     aten.impl("_copy_from", _copied, "PrivateUse1")
-    for name in GROWING:
+    for name in (*GROWING, *QUANTILES):
         packet, _, overload = name.partition(".")
         operation = getattr(getattr(torch.ops.aten, packet), overload or "default")
         aten.impl(name, functools.partial(_computed, operation), "PrivateUse1")

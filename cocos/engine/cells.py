@@ -85,6 +85,7 @@ def nearest(
         seed: of the clustering.
         report: called with cells done, and in all.
     """
+    embeddings = embeddings.to("cpu")  # where SciPy clusters
     made = Cells.of(embeddings.candidate, cells, metric, seed)
     number = len(made.centre)
     near = torch.cat([
@@ -113,8 +114,9 @@ def nearest(
 
 
 def exactly(embeddings: Embeddings, metric: str, keep: int, rows: Tensor) -> Tensor:
-    """The nearest candidates of some queries among all, decided in float64, (n, keep); -1 where there are fewer."""
-    batch = Batch(rows, torch.arange(len(embeddings.candidate)), paired=False)
+    """The nearest candidates of some queries among all, decided in float64, (n, keep) on the host; -1 for none."""
+    rows = rows.to(embeddings.candidate.device)
+    batch = Batch(rows, torch.arange(len(embeddings.candidate), device=rows.device), paired=False)
     view = stack.view(embeddings, batch, metric=metric, product="float64")
     (found,) = sweep.run(view, [readers.Neighbours(min(keep, len(embeddings.candidate)))])
-    return found.candidate
+    return found.candidate.cpu()

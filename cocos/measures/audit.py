@@ -440,8 +440,7 @@ def _mutual(embeddings: Embeddings, metric: str, number: int, by_cells: ByCells 
     if by_cells:
         nearest_of = by_cells.of(sides, metric, number)
     for side in () if by_cells else sides:
-        index = torch.arange(len(side.query), device=side.query.device)
-        nearest_of.append(cells_of.exactly(side, metric, number, index).cpu())
+        nearest_of.append(cells_of.exactly(side, metric, number, torch.arange(len(side.query))))
     keys = []
     for asks, found in enumerate(nearest_of):
         row = torch.arange(len(found))[:, None].expand_as(found)[found >= 0]

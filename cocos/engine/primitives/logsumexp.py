@@ -346,13 +346,13 @@ class Sums:
         """Count noted negatives in PyTorch."""
         of, base, known = self.of, asked.base(), asked.error * LOG2E
         for row, column, score in noted:
-            query = (row, column)[k].long()
+            query, there = (row, column)[k].long(), score > -torch.inf
             excess = base[query] + score.double() * of.scale
             off = of.off + (of.view.bound(score.double(), deep=of.deep) if of.square else 0.0)
-            open_ = (excess.abs() <= known[query] + off * of.scale).nonzero().flatten()
+            open_ = (there & (excess.abs() <= known[query] + off * of.scale)).nonzero().flatten()
             excess[open_] = base[query[open_]] + of.view.exact(row[open_], column[open_]) * of.scale
             found.number.index_add_(0, query, (excess > 0).long())
-            near = (excess.abs() <= known[query]) & (score > -torch.inf)
+            near = there & (excess.abs() <= known[query])
             found.uncertain.index_add_(0, query, near.long())
             if asked.weighed:
                 found.mass.index_add_(0, query, torch.where(excess > 0, excess.exp2() * asked.eps, 0))
