@@ -561,6 +561,39 @@ def test_queries_that_cannot_be_asked_are_refused_in_one_sentence(tmp_path, monk
     assert said in done.stderr and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", SETS)
+def test_two_sets_on_a_disk_are_compared_by_some_queries_as_in_memory(tmp_path, monkeypatch, name):
+    made, writes = SETS[name]
+    one, other = made(), made()
+    moved = "embeddings" if name == "labelled" else "candidate"
+    other[moved] = (other[moved] + np.random.default_rng(9).normal(size=other[moved].shape) / 3).astype(
+        one[moved].dtype
+    )
+    held = []
+    for folder, arrays in (("a", one), ("b", other)):
+        writes(tmp_path / folder, arrays)
+        np.savez(tmp_path / f"{folder}.npz", **arrays)
+        held.append(cocos.open(tmp_path / f"{folder}.npz"))
+    whole, expected = measures.diff(*held, batch_size="all"), measures.diff(*held, queries=30, dtype="float64")
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
+    monkeypatch.setattr(shards, "_joined", lambda *_: pytest.fail("all rows were read at once"))
+    found = measures.diff(cocos.open(tmp_path / "a"), cocos.open(tmp_path / "b"), queries=30)
+    assert "are counted against all candidates" in found.attrs["notes"]
+    metrics = found["metric"].values.tolist()
+    assert {"R@1", "MRR", "contributing", "effective"} <= {*metrics} and found.sizes["query"] == 30
+    for each in ("value", "difference", "low", "high", "changed_index"):
+        np.testing.assert_allclose(found[each], expected[each], rtol=1e-9, atol=1e-9, err_msg=each)
+    for direction in found["direction"].values:
+        rows = found["query_index"].sel(direction=direction).values
+        for metric in ("R@1", "MRR"):  # a query has the values that it has among all
+            of_all = whole["value"].sel(direction=direction, metric=metric)
+            place = {row: k for k, row in enumerate(whole["query_index"].sel(direction=direction).values.tolist())}
+            some = of_all.values[:, [place[row] for row in rows.tolist()]]
+            np.testing.assert_array_equal(found["value"].sel(direction=direction, metric=metric), some)
+    with pytest.raises(InputError, match="queries 3: B is a result or scores"):
+        measures.diff(held[0], measures.count(held[1]), queries=3)
+
+
 def test_few_queries_of_many_rows_are_drawn_evenly_and_without_all_their_numbers(monkeypatch):
     monkeypatch.setattr(streamed, "MOST_SHUFFLED", 10)
     for number, queries in ((12, 11), (10**12, 50), (30, 7)):

@@ -785,7 +785,7 @@ def diff(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 
     files, names = (given.first, given.second), _apart(given.first, given.second)
     checked(given.out, *files, given.source.data, figures=True)
-    asked = {"names": names} | {name: options.pop(name) for name in ("by", "changed", "top", "level")}
+    asked = {"names": names} | {name: options.pop(name) for name in ("by", "changed", "top", "level", "queries")}
     about, notes = [], []
     with progress() as start:
         pair = _results(files, names, given)

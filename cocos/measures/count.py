@@ -49,6 +49,8 @@ from cocos.results import parts, pieces, several
 
 # Relative difference of a share and eps that rounding can turn.
 EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
+# How the note of a count of queries against all candidates begins.
+ALL_CANDIDATES = "no batches are drawn"
 # Queries of a set on a disk of which its health is told, with their positives: of the first batch, or that are asked.
 LOOKED_AT = 2**12
 # Ratios of the largest counts of neighbouring bins, the finest first, and the largest number of bins above 1.
@@ -284,7 +286,7 @@ def _against_all(
 def _of_all(rows: Sequence[Tensor], sizes: Sequence[int]) -> str:
     """What a user should know of these queries."""
     asking = " and ".join(f"{len(each):,} of {size:,}" for each, size in zip(rows, sizes, strict=False))
-    return f"no batches are drawn: queries ({asking}) are counted against all candidates"
+    return f"{ALL_CANDIDATES}: queries ({asking}) are counted against all candidates"
 
 
 def _check(runs: Sequence[Run], convention: str) -> None:

@@ -28,7 +28,7 @@ from cocos.engine import readers, retrieval
 from cocos.engine.prepared import embedded, loss_for
 from cocos.engine.sampling import Sampling, sampled
 from cocos.measures.contributors import contributors
-from cocos.measures.count import count
+from cocos.measures.count import ALL_CANDIDATES, count
 from cocos.measures.evaluate import evaluate
 from cocos.measures.retrievals import retrievals
 from cocos.measures.run import episodes
@@ -125,6 +125,7 @@ def diff(
     changed: Annotated[int, whole(0, 1000)] = 5,
     top: Annotated[int, whole(1, 100)] = 3,
     level: Level = 0.95,
+    queries: Annotated[int, whole(1)] | None = None,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Compare two results, or the embeddings of two models for the same data, query by query.
@@ -146,6 +147,8 @@ def diff(
         changed: number of the queries that changed most to list, of each direction.
         top: number of candidates to list for each of them.
         level: of the confidence intervals.
+        queries: of embeddings: count and rank this many queries of each direction, drawn by the seed, against all
+            candidates, and draw no batches. Those of a large set in shards are read from the disk in parts.
         **sampling: of embeddings: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
@@ -171,7 +174,16 @@ def diff(
     if len(names) != 2 or names[0] == names[1]:
         raise InputError(f"names: {list(names)}, expected two different ones")
     names = str(names[0]), str(names[1])
-    first, second = _ranked_alike(first, second, loss, eps, names, sampling)
+    texts: list[Items | None] = []
+    if queries is None:
+        first, second = _ranked_alike(first, second, loss, eps, names, sampling)
+    else:
+        texts = [_items(each, sampling["split"]) for each in (first, second)]
+        several = loss if isinstance(loss, tuple) else (loss, loss)
+        first, second = (
+            _against_all(each, name, one, eps, queries, sampling)
+            for each, name, one in zip((first, second), names, several, strict=True)
+        )
     opened = [isinstance(each, xr.Dataset) for each in (first, second)]
     if any(opened) and not all(opened):
         raise InputError(f"{names[opened.index(False)]}: no result, and {names[opened.index(True)]} is one; give two")
@@ -199,16 +211,23 @@ def diff(
         ]
         notes += _comparable(*pair, names)
         both = [known.tables(k) for k in range(2)] if known else both
-        matched, said = _matched(both[0], both[1], names)
+        matched, unmatched = _matched(both[0], both[1], names)
         variables, more = _of_queries(matched, level)
         by = _value_of_change(by, variables["metric"][1])
         variables |= _changed(matched, by, changed)
         if known:
             variables |= known.listed(variables["changed_index"][1], list(matched), top)
+        if items := next(filter(None, texts), None):
+            rows = variables["changed_index"][1]
+            said = [_names_of_rows(items.texts(side)[0], own) for side, own in zip(matched, rows, strict=True)]
+            variables["changed_name"] = (("direction", "changed"), np.stack(said).astype(str), "name of the query")
         attrs |= {"title": "Difference query by query", "by": by}
-        notes += said
+        notes += unmatched
     variables["version"] = ("version", list(names))
-    return results.labelled(variables, attrs | findings.attributes([*notes, *more]))
+    asked = [
+        line for line in pair[0].attrs.get("notes", "").splitlines() if queries and line.startswith(ALL_CANDIDATES)
+    ]
+    return results.labelled(variables, attrs | findings.attributes([*notes, *more, *asked]))
 
 
 def _value_of_change(by: str | None, known: Sequence[str]) -> str:
@@ -500,11 +519,9 @@ class CountedAlike:
             raise InputError(f"{names[0]} and {names[1]} are the same: no query can differ; give two checkpoints")
         used, items, seen = [], [], []
         for each, wanted in zip(given, loss if isinstance(loss, tuple) else (loss, loss), strict=True):
-            checkpoint = each if isinstance(each, Checkpoint) else None
             used.append(losses.of(loss_for(wanted, each)))
             seen.append(embedded(each, sampling["split"], sampling["device"], sampling["progress"]))
-            known = checkpoint.items(sampling["split"]) if checkpoint else None
-            items.append(known or (AnnotatedRows(seen[-1]) if seen[-1].names else None))
+            items.append(_items(each, sampling["split"]) or _items(seen[-1], ""))
         _same_names(seen, names)
         counts = []
         for each, embeddings, one in zip(given, seen, used, strict=True):
@@ -573,6 +590,27 @@ class CountedAlike:
         part = np.bincount(place, found["part"].values[pushes], len(rows))  # a batch may contain a row several times
         order = np.argsort(-part, kind="stable")[:top]
         return rows[order], part[order]
+
+
+def _items(source: Any, split: str) -> Items | None:
+    """The texts of the rows of a source, or None."""
+    if isinstance(source, Checkpoint):
+        return source.items(split)
+    return AnnotatedRows(source) if isinstance(source, Embeddings) and source.names else None
+
+
+def _against_all(source: Any, name: str, loss: Any, eps: float, queries: int, sampling: Sampling) -> xr.Dataset:
+    """Counts and ranks of some queries of a source against all of its candidates."""
+    scored = isinstance(source, Checkpoint) and source.format in {"scores", "tokens"}
+    if scored or not isinstance(source, Embeddings | Checkpoint):
+        raise InputError(f"queries {queries}: {name} is a result or scores, whose queries are compared as they are")
+    loss = losses.of(loss_for(loss, source))
+    data = count(source, loss, eps, queries=queries, **sampling)
+    asking = {each: sampling[each] for each in ("seed", "split", "device", "progress")}
+    ranked = evaluate(source, metric=loss.metric, queries=queries, **asking)
+    sides = ranked["best_rank"].sel(direction=data["direction"]).values
+    data["best_rank"] = (data["query_index"].dims, sides[:, None])
+    return data.assign_attrs(source.identity() if isinstance(source, Checkpoint) else {})
 
 
 def _ranked_alike(first: Any, second: Any, loss, eps: float, names: Sequence[str], sampling: Sampling) -> tuple:

@@ -58,6 +58,11 @@ UNREAD = True
 # Bytes of the rows of one side from which on they are not held in memory.
 MIN_MAPPED = 2**30
 GIB = 2**30
+# What reads less than all rows.
+READ_ALONE = (
+    "a number of batches (--batches) reads its rows alone, and so do --queries of count, evaluate and diff; "
+    "audit --cells compares without a copy in memory"
+)
 logger = logging.getLogger(__name__)
 
 
@@ -200,8 +205,8 @@ def _say_size(path: Path, rows: dict[str, ShardRows]) -> None:
     disk, has = sum(each for each in size.values() if each >= MIN_MAPPED), processes.memory()
     takes = f"all rows are needed: {disk / GIB:.1f} GiB in {tempfile.gettempdir()}, and {held / GIB:.1f} GiB of memory"
     if has is not None and held > has:
-        raise InputError(f"{path}: {takes}, of which there are {has / GIB:.1f}; take a part of the rows, or batches")
-    logger.warning("note: %s: %s (a number of batches is read alone)", path, takes)
+        raise InputError(f"{path}: {takes}, of which there are {has / GIB:.1f}; {READ_ALONE}")
+    logger.warning("note: %s: %s; %s", path, takes, READ_ALONE)
 
 
 def _joined(path: Path, role: str, rows: ShardRows) -> Tensor:
