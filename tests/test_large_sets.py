@@ -29,7 +29,7 @@ from cocos.checkpoints.shard_rows import ShardRows
 from cocos.commands import app
 from cocos.embeddings.batches import MatchedRows
 from cocos.embeddings.windows import Windows
-from cocos.engine import streamed
+from cocos.engine import prepared, streamed
 from cocos.results import parts, pieces
 
 ROWS, WIDTH = 500, 8
@@ -271,6 +271,66 @@ def test_a_question_of_batches_reads_their_rows_alone(tmp_path, monkeypatch, nam
             assert np.array_equal(other, one), key
 
 
+SETS = {
+    "pairs": (sides, lambda folder, arrays: write(folder, arrays, [123, 300])),
+    "groups": (groups, write_sides),
+    "labelled": (
+        lambda: {"embeddings": sides(np.float32)["query"], "labels": np.arange(ROWS) % 60},
+        lambda folder, arrays: write(folder, arrays, [123, 300]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["replay", "solve", "temperature"])
+def test_few_batches_are_weighed_where_no_number_is_given(tmp_path, monkeypatch, name):
+    folder = write(tmp_path / "set", sides(np.float32), [123])
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
+    monkeypatch.setattr(shards, "_joined", lambda *_: pytest.fail("all rows were read"))
+    monkeypatch.setattr(prepared, "FEW_QUERIES", 48)
+    ask = {
+        "replay": lambda more: measures.replay(cocos.open(folder), batch_size=16, **more),
+        "solve": lambda more: measures.solve(cocos.open(folder), effective=4, batch_size=16, **more),
+        "temperature": lambda more: measures.temperature(cocos.open(folder), batch_sizes=[16], **more),
+    }[name]
+    found, expected = ask({}), ask({"batches": 3})
+    assert found.drop_attrs().identical(expected.drop_attrs())
+    assert "3 of 31 batches were read; --batches for another number" in found.attrs["notes"]
+    assert "batches were read" not in expected.attrs["notes"]
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("by_cells", [False, True])
+def test_an_audit_of_batches_reads_their_rows_alone(tmp_path, monkeypatch, name, by_cells):
+    """With the texts of these rows and labels of pairs; neighbours are looked for by cells, and then mapped."""
+    made, writes = SETS[name]
+    arrays, rules = made(), ["group", "text"] if name == "pairs" else ["group"]
+    if name == "pairs":
+        arrays |= {f"{side}_name": np.array([f"text {row % 90}" for row in range(ROWS)]) for side in sides()}
+    held, folder = single(tmp_path, arrays), writes(tmp_path / "set", arrays)
+    options = {"batch_size": 16, "batches": 9, "rules": [*rules, *["neighbours"] * by_cells], "copies": "keep"}
+    options |= {"cells": 7, "visited": 7} if by_cells else {}
+    if name == "pairs":
+        options["labels"] = [[0, 90, 1], [*range(2), 0], [*np.flatnonzero(np.arange(ROWS) % 90 == 3)[:2].tolist(), 0]]
+    expected = measures.audit(held, **options)
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
+    if not by_cells:
+        monkeypatch.setattr(shards, "_joined", lambda *_: pytest.fail("all rows were read at once"))
+    found = measures.audit(cocos.open(folder), **options)
+    assert found.sizes["pair"] > 2 or name == "labelled"
+    for key in expected.variables:
+        one, other = expected[key].values, found[key].values
+        if one.dtype.kind == "f":
+            np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-12, err_msg=key)
+        else:
+            assert np.array_equal(other, one), key
+    if not by_cells:
+        untried = json.loads(measures.audit(cocos.open(folder), batch_size=16, batches=9).attrs["untried"])
+        assert untried["neighbours"].endswith("name it in the rules to read all, or give cells")
+        assert ("rows outside of the batches" in untried.get("text", "")) == (name != "pairs")
+        with pytest.raises(InputError, match="expected rows of"):
+            measures.audit(cocos.open(folder), **options | {"labels": [[9999, 0, 1]]})
+
+
 def test_a_question_of_all_rows_says_their_size_and_refuses_what_does_not_fit(tmp_path, monkeypatch, caplog):
     folder = write(tmp_path / "set", sides(), [123])
     monkeypatch.setattr(shards, "MIN_MAPPED", 1)
@@ -452,16 +512,6 @@ def test_the_command_ends_when_it_is_known(tmp_path):
     assert told["batches"] < 32
     assert told["until"]["reached"]
     assert "ended after" in CliRunner().invoke(app, options[:-1]).stdout
-
-
-SETS = {
-    "pairs": (sides, lambda folder, arrays: write(folder, arrays, [123, 300])),
-    "groups": (groups, write_sides),
-    "labelled": (
-        lambda: {"embeddings": sides(np.float32)["query"], "labels": np.arange(ROWS) % 60},
-        lambda folder, arrays: write(folder, arrays, [123, 300]),
-    ),
-}
 
 
 @pytest.mark.parametrize("name", SETS)

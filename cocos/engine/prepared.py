@@ -58,6 +58,11 @@ DOUBLE_BYTES = 8  # of a float64
 WEIGHING_ARRAYS = 10
 
 
+# Queries of one side in the batches of a set on a disk, where no number is given and they are weighed many times.
+FEW_QUERIES = 2**13
+FEW_NOTE = "{:,} of {:,} batches were read; --batches for another number"
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """A set of embeddings, a loss, and the batches to look at."""
@@ -388,6 +393,17 @@ def drawn_from(source: Any, options: Sampling) -> Stored | None:
     if not isinstance(source, Checkpoint) or options["batches"] is None or isinstance(options["batch_size"], str):
         return None
     return source.on_disk
+
+
+def few_batches(source: Any, options: Sampling) -> tuple[Sampling, tuple[str, ...]]:
+    """Of a set on a disk take few batches where no number is given: the options, and a note on it if so."""
+    disk = drawn_from(source, options | {"batches": 1}) if options["batches"] is None else None
+    if disk is None or isinstance(options["batch_size"], str):
+        return options, ()
+    number, few = disk.number // options["batch_size"], max(1, FEW_QUERIES // options["batch_size"])
+    if few >= number:
+        return options, ()
+    return options | {"batches": few}, (FEW_NOTE.format(few, number),)
 
 
 def embedded(

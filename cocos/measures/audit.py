@@ -30,8 +30,8 @@ from cocos.embeddings.sources import OWN_HARD
 from cocos.embeddings.tokens import Tokens
 from cocos.engine import cells as cells_of
 from cocos.engine import devices
-from cocos.engine.prepared import Run, loss_for, prepare
-from cocos.engine.sampling import Sampling, sampled, tracked
+from cocos.engine.prepared import Run, drawn_from, embedded, loss_for, prepare
+from cocos.engine.sampling import DEFAULTS, Sampling, sampled, tracked
 from cocos.results import summaries
 from cocos.results.summaries import entries, plain
 
@@ -166,8 +166,14 @@ def audit(
         >>> data["suspects"].sel(rule="group").values, data["query_index"].values, data["candidate_index"].values
         (array([2]), array([0, 1]), array([0, 0]))
     """
-    run = _prepared(embeddings, loss, sampling)
-    chosen = suspicions(rules, run.embeddings)
+    source, disk = embeddings, drawn_from(embeddings, DEFAULTS | sampling)
+    unread = () if disk is None else ("neighbours",) * (cells is None) + ("text", "near") * (not disk.matched)
+    if set(unread) & set(rules or ()):  # one of them is asked for
+        unread, disk = (), None
+    run = _prepared(embeddings, loss, sampling, everything=disk is None)
+    if disk is not None and disk.matched:
+        run = replace(run, embeddings=replace(run.embeddings, names=_texts_drawn(run)))
+    chosen = suspicions(rules, run.embeddings, unread)
     trials = filter_rules.trials(
         filters,
         taught=run.embeddings.teacher is not None,
@@ -175,13 +181,17 @@ def audit(
         scale=losses.traits(run.loss).softmax_scale,
     )
     report = sampling["progress"] and sampling["progress"]("comparing rows")
-    judged = _labelled(labels, run.embeddings)
+    judged = _labelled(labels, run)
     own = dict(run.embeddings.marks or {}) | judged
     denied = {DENIED: own.pop(DENIED)} if DENIED in judged else {}
     by_cells = None if cells is None else ByCells(cells, visited, sampling["seed"], report)
     if cells is not None and "neighbours" not in chosen:
         raise InputError(f"cells {cells}: only the rule neighbours looks for them, and it is not among the rules")
-    marks = own | _marks(run.embeddings, chosen, run.loss.metric, near, neighbours, by_cells)
+    marks = own | _marks(run.embeddings, chosen, near)
+    if "neighbours" in chosen:
+        whole = embedded(source, sampling["split"], "cpu", None) if run.stored is not None else run.embeddings
+        mutual = _mutual(whole, run.loss.metric, neighbours, by_cells)
+        marks["neighbours"] = of("neighbours", _drawn(run, mutual), *_sizes(run.embeddings))
     if report:
         report(1, 1)
     labelled = [label for mark in own.values() for label in mark.labels]
@@ -201,7 +211,7 @@ def audit(
     for name, side, second in run.sides if only is None else (run.side(only),):
         found[name] = Tallies([*names, ANY_RULE], trials, known)
         found[name].add_batches(run, side, second, sampling["progress"])
-    lacking = _lacking(run.embeddings)
+    lacking = _lacking(run.embeddings, unread)
     untried = {name: lacking.get(name, "other rules are asked for") for name in SUSPICIONS if name not in chosen}
     texts = [text for side in run.embeddings.names or () for text in side or ()]
     cut = likeness.cut(texts) if {"text", "near"} & set(chosen) else 0
@@ -219,19 +229,19 @@ def audit(
         **findings.attributes([*run.findings, *compared_by]),
         known=int(sum(each.known_negatives[0] for each in found.values())),
     )
-    width = len(run.embeddings.candidate)
+    width = len(run.embeddings.candidate) if run.stored is None else run.stored.sides[1].shape[0]
     if isinstance(run.embeddings, Scores) and run.embeddings.candidate_index is not None:
         width = int(run.embeddings.candidate_index.max()) + 1
     return results.labelled(_variables(found, width), attrs)
 
 
-def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling) -> Run:
+def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling, *, everything: bool) -> Run:
     """Prepare the run without the filter of the loss, with batches of a loader that knows nothing of groups."""
     loss = loss_for(loss, embeddings)
     if isinstance(loss, losses.Filters) and loss.filter != "none":
         loss = loss.unfiltered()
     sampling["copies"] = sampling["copies"] or "keep"
-    run = prepare(embeddings, loss, scored=True, everything=True, **sampling)
+    run = prepare(embeddings, loss, scored=True, everything=everything, **sampling)
     traits = losses.traits(run.loss)
     if traits.graded or traits.weights == "influence":
         reason = "compares graded pairs" if traits.graded else "has no weights of scores"
@@ -239,9 +249,35 @@ def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling) -> 
     return run
 
 
-def _lacking(embeddings: Embeddings) -> dict[str, str]:
-    """Name what the embeddings lack, for each rule that they do not allow."""
-    lacking = {}
+def _sizes(embeddings: Embeddings) -> tuple[int, int]:
+    return len(embeddings.query), len(embeddings.candidate)
+
+
+def _drawn(run: Run, pairs: Tensor) -> Tensor:
+    """Pairs of rows of the whole set, (n, 2), as rows of the run; without those that it has not read."""
+    if run.stored is None:
+        return pairs
+    both = zip(run.rows, pairs.T.contiguous(), strict=True)
+    place = [torch.searchsorted(rows, own).clamp(max=len(rows) - 1) for rows, own in both]
+    found = torch.stack(place, dim=1)
+    there = [rows[own] == of_all for rows, own, of_all in zip(run.rows, place, pairs.T, strict=True)]
+    return found[there[0] & there[1]]
+
+
+def _texts_drawn(run: Run) -> Any:
+    """Texts of the rows that a run has read of a set on a disk, as `Embeddings.names`."""
+    items: Any = run.checkpoint and run.checkpoint.items(run.split)
+    if items is None:
+        return None
+    sides = zip(items.sides, run.rows, strict=True)
+    return tuple(None if text is None else [text(row) for row in rows.tolist()] for text, rows in sides)
+
+
+def _lacking(embeddings: Embeddings, unread: Sequence[str] = ()) -> dict[str, str]:
+    """Name what the embeddings lack, for each rule that they do not allow; `unread` need other rows than those read."""
+    lacking = dict.fromkeys(unread, "it reads rows outside of the batches; name it in the rules to read all")
+    if "neighbours" in lacking:
+        lacking["neighbours"] += ", or give cells"
     if isinstance(embeddings, Scores):
         lacking = dict.fromkeys(SUSPICIONS, "it needs rows, and there are scores alone")
         if embeddings.teacher is not None:
@@ -251,7 +287,7 @@ def _lacking(embeddings: Embeddings) -> dict[str, str]:
         why = (
             "the rows have no names, which are their texts; give query_name and candidate_name in the file, or --names"
         )
-        lacking |= {"text": why, "near": why}
+        lacking = {"text": why, "near": why} | lacking
     if embeddings.teacher is None:
         lacking["guide"] = (
             "there are no scores of a guide; give teacher (queries, candidates), or guide_query and guide_candidate"
@@ -263,9 +299,9 @@ def _lacking(embeddings: Embeddings) -> dict[str, str]:
     return lacking
 
 
-def suspicions(names: Sequence[str] | None, embeddings: Embeddings) -> tuple[str, ...]:
-    """Check the rules that are asked for; None: all that the embeddings allow."""
-    lacking = _lacking(embeddings)
+def suspicions(names: Sequence[str] | None, embeddings: Embeddings, unread: Sequence[str] = ()) -> tuple[str, ...]:
+    """Check the rules that are asked for; None: all that the embeddings allow, without those `unread`."""
+    lacking = _lacking(embeddings, unread)
     if names is None:
         return tuple(name for name in SUSPICIONS if name not in lacking)
     for name in names:
@@ -278,25 +314,16 @@ def suspicions(names: Sequence[str] | None, embeddings: Embeddings) -> tuple[str
     return tuple(dict.fromkeys(names))
 
 
-def _marks(
-    embeddings: Embeddings,
-    rules: Sequence[str],
-    metric: str,
-    near: float,
-    neighbours: int,
-    by_cells: "ByCells | None",
-) -> dict[str, Mark]:
-    """Marks of the rules that depend on rows alone: all but `guide`."""
-    made, sizes = {}, (len(embeddings.query), len(embeddings.candidate))
+def _marks(embeddings: Embeddings, rules: Sequence[str], near: float) -> dict[str, Mark]:
+    """Marks of the rules that depend on groups and texts of rows alone."""
+    made = {}
     if "group" in rules:
-        made["group"] = of("group", (embeddings.groups.query, embeddings.groups.candidate), *sizes)
+        made["group"] = of("group", (embeddings.groups.query, embeddings.groups.candidate), *_sizes(embeddings))
     if {"text", "near"} & set(rules):
         own, close = _shared_texts(embeddings, near if "near" in rules else None)
         for name, shared in (("text", own), ("near", close)):
             if name in rules and shared is not None:
                 made[name] = Mark(name, (name,), shared.there, shared.back)
-    if "neighbours" in rules:
-        made["neighbours"] = of("neighbours", _mutual(embeddings, metric, neighbours, by_cells), *sizes)
     return made
 
 
@@ -452,12 +479,12 @@ def _mutual(embeddings: Embeddings, metric: str, number: int, by_cells: ByCells 
     return pairs[groups.query[pairs[:, 0]] != groups.candidate[pairs[:, 1]]]
 
 
-def _labelled(labels: Path | str | Sequence | None, embeddings: Embeddings) -> dict[str, Mark]:
+def _labelled(labels: Path | str | Sequence | None, run: Run) -> dict[str, Mark]:
     """Marks of the pairs that a person has labelled, `LABELLED_RULE` and `DENIED`; none of pairs without a label.
 
     Args:
         labels: path of a list with columns query, candidate and label (1, 0 or empty), or rows of these.
-        embeddings: whose rows are named, as the first direction has them.
+        run: whose rows are named, as the first direction has them.
     """
     pairs: dict[str, list[list[int]]] = {LABELLED_RULE: [], DENIED: []}
     for where, query, candidate, label in () if labels is None else _labelled_rows(labels):
@@ -468,10 +495,13 @@ def _labelled(labels: Path | str | Sequence | None, embeddings: Embeddings) -> d
             pairs[LABELLED_RULE if said in YES else DENIED].append([_row(where, query), _row(where, candidate)])
     if labels is not None and not any(pairs.values()):
         raise InputError("labels: no pair has a label; write 1 beside pairs that belong together, and 0 beside others")
-    sizes = len(embeddings.query), len(embeddings.candidate)
-    return {
-        name: replace(of(LABELLED_RULE, rows, *sizes), name=name, kinds=(name,)) for name, rows in pairs.items() if rows
-    }
+    sizes, made = _sizes(run.embeddings), {}
+    for name, rows in pairs.items():
+        if rows:
+            if run.stored is not None:  # a row that is not in the set is named by its number there
+                of(LABELLED_RULE, rows, *(side.shape[0] for side in run.stored.sides))
+            made[name] = replace(of(LABELLED_RULE, _drawn(run, torch.tensor(rows)), *sizes), name=name, kinds=(name,))
+    return made
 
 
 def _labelled_rows(labels: Path | str | Sequence) -> Iterator[tuple[str, Any, Any, Any]]:
@@ -540,7 +570,7 @@ class Tallies:
                 columns = self.add(pairs, weights, self._found(side, seen, pairs, query), random)
                 asks, place = query[columns.pop("row")], columns.pop("column")
                 own = side.candidates(asks, place) if isinstance(side, Scores) else seen.candidate_index[place]
-                rows = asks, own
+                rows = run.numbers(asks, second), run.numbers(own, not second)
                 rows = rows[::-1] if second else rows
                 self.suspects.append(columns | dict(zip(("query_index", "candidate_index"), rows, strict=True)))
                 start += len(pairs.scores)

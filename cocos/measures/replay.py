@@ -15,7 +15,7 @@ from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scored import Scores
 from cocos.engine import settings
-from cocos.engine.prepared import drawn_from, embedded, loss_for
+from cocos.engine.prepared import drawn_from, embedded, few_batches, loss_for
 from cocos.engine.sampling import Sampling, sampled, within
 from cocos.engine.settings import AS_IT_IS, Setting
 from cocos.measures.count import count
@@ -109,6 +109,7 @@ def replay(
         raise InputError(nearest("value to compare by", by, REPLAYED))
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     base = loss_for(loss, embeddings)
+    sampling, few = few_batches(embeddings, sampling)
     disk = drawn_from(embeddings, sampling)
     rows: Any = disk
     if disk is None:
@@ -124,7 +125,7 @@ def replay(
     variables, notes = _compared(variants, counts, level)
     first = counts[0].attrs
     own = results.lines(first)
-    known = [*own, *left]
+    known = [*own, *few, *left]
     for each, data in zip(variants, counts, strict=True):
         known += [f"{each.label}: {line}" for line in results.lines(data.attrs) if line not in own]
     attrs = first | (checkpoint.identity() | {"split": sampling["split"]} if checkpoint else {})

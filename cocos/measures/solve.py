@@ -13,7 +13,7 @@ from cocos.counting import sharpness
 from cocos.counting.statistics import BATCH_NUMBERS
 from cocos.embeddings import Embeddings
 from cocos.engine import devices
-from cocos.engine.prepared import prepare
+from cocos.engine.prepared import few_batches, prepare
 from cocos.engine.sampling import Sampling, sampled
 from cocos.engine.settings import Scored
 from cocos.results import summaries
@@ -79,6 +79,7 @@ def solve(
     """
     if not isinstance(loss, str):
         sharpness.parameter_of(losses.of(loss), parameter)
+    sampling, few = few_batches(embeddings, sampling)
     run = prepare(embeddings, loss, visits=True, scored=True, **sampling)
     usual = effective is None
     if effective is None:
@@ -102,6 +103,7 @@ def solve(
     jump = abs(found.effective / effective - 1) > tolerance and not found.bound
     notes = [
         *run.notes,
+        *few,
         *([USUAL_NOTE.format(effective)] if usual else []),
         *([f"the effective number jumps over {effective:g} at this value"] if jump else []),
     ]

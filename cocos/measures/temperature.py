@@ -19,8 +19,8 @@ from cocos.counting import equilibrium, sharpness
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.tokens import SCORED, Tokens
-from cocos.engine import devices
-from cocos.engine.prepared import Run, drawn_from, prepare
+from cocos.engine import devices, prepared
+from cocos.engine.prepared import FEW_NOTE, Run, drawn_from, prepare
 from cocos.engine.sampling import DEFAULTS, Sampling, sampled, tracked
 from cocos.engine.settings import Scored
 from cocos.measures.solve import solve
@@ -189,7 +189,8 @@ def _full_batches(
         own = options
         if disk is not None and options["batches"] is None:  # as many as are kept of a pass below
             number = disk.number // int(size)
-            own = options | {"batches": max(1, min(number, USUAL_SCORES // int(size) ** 2))}
+            few = min(number, USUAL_SCORES // int(size) ** 2, prepared.FEW_QUERIES // int(size))
+            own = options | {"batches": max(1, few)}
         run = prepare(embeddings, loss, **own, batch_size=size, scored=True)
         embeddings = run.checkpoint and replace(run.checkpoint, embedder=lambda *_, e=run.embeddings: e) or embeddings
         there = run.plan.batch_size
@@ -201,7 +202,7 @@ def _full_batches(
         kept = full[: max(1, USUAL_SCORES // there**2)] if options["batches"] is None else full
         short = [note for note in run.plan.notes if note not in run.plan.undrawn] if sizes else []
         if len(kept) < (number := max(number, len(full))):
-            short.append(f"batch size {there}: {len(kept)} of {number} batches were read; --batches for another number")
+            short.append(f"batch size {there}: {FEW_NOTE.format(len(kept), number)}")
         made.append(replace(run, plan=replace(run.plan, batches=kept, notes=tuple(short))))
     return made
 
@@ -231,7 +232,7 @@ def temperature(
         effective: find the temperature with this effective number of negatives as well.
         clip: largest scale that training allows; 100 is CLIP's.
         **sampling: options of the batches, see `cocos.sampling.Sampling`. Without a number of batches, one pass is
-            read, but at most 4.2 million scores of a direction.
+            read, but at most 4.2 million scores of a direction, and of a large set on a disk 8,192 queries.
 
     Returns:
         Each (batch_size,): `equilibrium_temperature`, `equilibrium_scale`, the interval `low` to `high` of the
