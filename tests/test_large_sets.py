@@ -612,6 +612,26 @@ def test_queries_that_cannot_be_asked_are_refused_in_one_sentence(tmp_path, monk
 
 
 @pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("queries", [30, ROWS])
+def test_the_distribution_of_scores_is_read_from_a_disk_as_in_memory(tmp_path, monkeypatch, name, queries):
+    made, writes = SETS[name]
+    arrays = made()
+    held, folder = single(tmp_path, arrays), writes(tmp_path / "set", arrays)
+    expected = measures.score_distribution(held, bins=20, queries=queries, ks=[1, 7, 200])
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
+    monkeypatch.setattr(shards, "_joined", lambda *_: pytest.fail("all rows were read at once"))
+    monkeypatch.setattr(streamed, "SECTION", 150)
+    monkeypatch.setattr(streamed, "NUMBERS_AT_ONCE", 37 * WIDTH)
+    found = measures.score_distribution(cocos.open(folder), bins=20, queries=queries, ks=[1, 7, 200])
+    assert "are scored against all candidates" in found.attrs["notes"]
+    for key in expected.variables:
+        if expected[key].dtype.kind == "f":
+            np.testing.assert_allclose(found[key], expected[key], rtol=1e-9, atol=1e-12, err_msg=key)
+        else:
+            assert np.array_equal(found[key], expected[key]), key
+
+
+@pytest.mark.parametrize("name", SETS)
 def test_two_sets_on_a_disk_are_compared_by_some_queries_as_in_memory(tmp_path, monkeypatch, name):
     made, writes = SETS[name]
     one, other = made(), made()

@@ -30,7 +30,7 @@ from cocos.engine.readers.hinge import HingeReader
 from cocos.engine.readers.ranks import PositiveRanks
 from cocos.engine.readers.softmax import SoftmaxReader
 
-__all__ = ["Asking", "against_all", "drawn_queries", "ranks", "refuse_unstreamed"]
+__all__ = ["Asking", "against_all", "drawn_queries", "ranks", "refuse_unstreamed", "spread"]
 
 # Metrics whose float64 product is exact enough for every decision; a distance of near rows is not.
 STREAMED_METRICS = ("cosine", "cosine_dot", "dot")
@@ -385,6 +385,92 @@ class _Levels:
         assert whole.ties is not None
         whole.above += other.above
         whole.ties += other.ties
+
+
+@dataclass(eq=False)
+class SpreadSums(StreamedSums):
+    """How the scores of all candidates of each query are spread: the nearest ones, bins of the negatives, moments."""
+
+    top: Tensor | None = None  # (n, k), descending
+    bins: Tensor | None = None  # (n, bins)
+    moments: Tensor | None = None  # (2, n): sums of scores and of their squares
+
+
+class _Spread:
+    """Keeps the largest cosines of each query, and counts negatives in equal bins from -1 to 1."""
+
+    def __init__(self, asking: Asking, keep: int, bins: int):
+        self.asking, self.keep, self.bins = asking, keep, bins
+
+    def begin(self) -> SpreadSums:
+        """No candidate."""
+        number = len(self.asking)
+        top = torch.full((number, self.keep), -torch.inf, dtype=torch.float64)
+        made = SpreadSums(torch.zeros(number, dtype=torch.int64), top=top)
+        made.bins = torch.zeros(number, self.bins, dtype=torch.int64)
+        made.moments = torch.zeros(2, number, dtype=torch.float64)
+        return made
+
+    def see(self, made: SpreadSums, score: Tensor, some: slice) -> None:
+        """Add scores of some queries, (m, C), -inf where a pair is no negative."""
+        there = score > -torch.inf
+        best = score.topk(min(self.keep, score.shape[1]), dim=1).values
+        self._nearer(made, some, best)
+        self._sum(made, some, score, there)
+        place = self.place(score)
+        rows = torch.arange(len(score))[:, None] * self.bins
+        number = torch.bincount((place + rows)[there], minlength=len(score) * self.bins)
+        made.bins[some] += number.view(len(score), self.bins)
+
+    def place(self, score: Tensor) -> Tensor:
+        """The bin of each score; of none, any."""
+        return ((score + 1) / (2 / self.bins)).floor().clamp(0, self.bins - 1).long()
+
+    def _nearer(self, made: SpreadSums, some: slice, best: Tensor) -> None:
+        both = torch.cat([made.top[some], best], dim=1)
+        made.top[some] = both.topk(self.keep, dim=1).values
+
+    def _sum(self, made: SpreadSums, some: slice, score: Tensor, there: Tensor) -> None:
+        value = torch.where(there, score, 0)
+        made.moments[0, some] += value.sum(dim=1)
+        made.moments[1, some] += value.square().sum(dim=1)
+
+    def prune(self, made: SpreadSums) -> None:
+        """Nothing is kept."""
+
+    def join(self, whole: SpreadSums, other: SpreadSums) -> None:
+        """Add the next candidates."""
+        whole.add(other)
+        self._nearer(whole, slice(None), other.top)
+        whole.bins += other.bins
+        whole.moments += other.moments
+
+    def done(self, whole: SpreadSums) -> SimpleNamespace:
+        """Put the positives among the negatives."""
+        asking = self.asking
+        scored, there = asking.slots(asking.score, asking.query, asking.number, -torch.inf)
+        self._nearer(whole, slice(None), scored)
+        self._sum(whole, slice(None), scored, there)
+        mean, square = whole.moments / (whole.negatives + asking.number).clamp(min=1)
+        positives = torch.bincount(self.place(asking.score), minlength=self.bins)
+        deviation = (square - mean.square()).clamp(min=0).sqrt()
+        return SimpleNamespace(score=whole.top, deviation=deviation, bins=whole.bins, positives=positives)
+
+
+def spread(asking: Asking, keep: int, bins: int, report: Callable[[int, int], None] | None = None) -> SimpleNamespace:
+    """Spread of the cosines of some queries with all candidates.
+
+    Args:
+        asking: the queries.
+        keep: nearest candidates of each.
+        bins: equal ones from -1 to 1.
+        report: called with candidates done, and in all.
+
+    Returns:
+        `score` (n, keep), descending, -inf beyond the last; `deviation` (n,) of the scores; `bins` (n, bins) of the
+        negatives; `positives` (bins,) of all queries.
+    """
+    return _summed(asking, _Spread(asking, keep, bins), report)
 
 
 def _of_hinge(reader: HingeReader, whole: StreamedSums) -> dict[str, Tensor]:
