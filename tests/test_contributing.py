@@ -11,7 +11,7 @@ import torch
 
 import cocos
 from cocos import losses, measures
-from cocos.engine import readers
+from cocos.engine import readers, sampling
 
 ROOT = Path(__file__).parent.parent
 TABLE = dict(
@@ -83,7 +83,7 @@ from typer.testing import CliRunner
 from cocos import data, detectors, encoders, losses, measures, plots
 from cocos.checkpoints import formats
 from cocos.commands import app
-from cocos.engine import readers
+from cocos.engine import readers, sampling
 """
 
 
@@ -237,3 +237,7 @@ def test_a_question_is_one_file(tmp_path, fresh):
     ):
         assert refused == 2 and sentence in said and not nothing, said
     assert code == 0 and (tmp_path / "lead.nc").is_file()
+
+
+def test_a_measure_of_queries_without_a_default_takes_all_of_them():
+    assert sampling.sampled(sampling.Queries)(lambda **options: options)()["queries"] is None

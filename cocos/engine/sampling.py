@@ -101,7 +101,7 @@ def sampled(bundle: type = Sampling, *, without: Sequence[str] = (), **defaults)
         without: options that the measure does not take.
         defaults: defaults of this measure where they differ from `DEFAULTS`.
     """
-    every = DEFAULTS | defaults
+    every = {"queries": None} | DEFAULTS | defaults
     options = {name: every[name] for name in bundle.__annotations__ if name not in without}
     shown = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=bundle.__annotations__[name])
