@@ -90,6 +90,12 @@ def test_a_badge_is_a_picture_that_needs_nothing_else(tmp_path):
     assert f"{low:.2g} to {high:.2g} effective of 8" in text
 
 
+def test_a_scale_is_named_as_a_temperature_and_a_badge_is_of_the_largest_batch():
+    scaled = losses.load("sampled_softmax", {"scale": 20})
+    data = cocos.measures.card({"one": embeddings()}, scaled, batch_sizes=[8, 32])
+    assert "effective negatives at 0.05, batch 8" in reports.text(data) and "effective of 32" in reports.badge(data)
+
+
 def test_a_readme_says_what_the_model_was_trained_with(tmp_path):
     readme = tmp_path / "README.md"
     readme.write_text(

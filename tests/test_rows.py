@@ -133,3 +133,11 @@ def test_a_measured_number_is_not_replaced(embeddings):
     for name in ("contributing", "direction", "run"):
         with pytest.raises(InputError, match=f"concat: {name} is a number or a dimension of the runs"):
             results.concat(runs, **{name: [0, 1]})
+
+
+def test_recall_of_samples_with_class_proxies_is_that_among_samples():
+    rows, classes = torch.eye(3).repeat_interleave(2, 0) + 0.1, torch.arange(6) // 2
+    held = cocos.Embeddings.labelled(rows, classes, rows[::2].roll(1, 0), torch.arange(3))
+    data = measures.evaluate(held)
+    assert data["R@1"].squeeze().sel(direction=["s2s", "s2p"]).values.tolist() == [100, 0]
+    assert results.row(data)["r1"] == 100

@@ -289,7 +289,7 @@ def test_hashes_of_shards_are_taken_when_asked_and_compared_with_the_manifest(tm
     odd_names(tmp_path)
     files = ["images/x7.npy", "texts/a.safetensors"]
     known = {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in files}
-    lines = [f'"{name}" = "{each}"' for name, each in known.items()]
+    lines = [f'"{name}" = "{each.upper()}"' for name, each in known.items()]
     path = listed(tmp_path, "\n".join([MANIFEST, "[sha256]", *lines]))
     found = json.loads(inspected(path).stdout)
     assert found["hashes"].items() >= known.items() and len(found["hashes"]) == 16
