@@ -176,7 +176,7 @@ def test_a_loss_that_reads_rows_side_by_side_has_a_candidate_once_for_each_query
         scores.pairs(questions(), batch)
 
 
-@pytest.mark.parametrize("loss", ["ntxent", "triplet", "supcon", "smoothap", "ce_softmax", "snm", "proxy_anchor"])
+@pytest.mark.parametrize("loss", ["ntxent", "supcon", "snm", "proxy_anchor"])
 @pytest.mark.parametrize("direction", ["q2c", "c2q"])
 def test_shared_candidates_count_the_same_held_and_in_one_pass(loss, direction):
     same_both_ways(questions(), loss, direction, batch_size=60)
@@ -406,7 +406,7 @@ def test_negatives_that_are_not_drawn_are_counted():
     )
 
 
-@pytest.mark.parametrize("loss", ["ntxent", "triplet", "supcon", "smoothap", "ce_softmax", "snm", "proxy_anchor"])
+@pytest.mark.parametrize("loss", ["ntxent", "triplet", "smoothap", "ce_softmax"])
 @pytest.mark.parametrize("direction", ["q2c", "c2q"])
 @pytest.mark.parametrize("flipped", [False, True])
 def test_hard_negatives_count_the_same_held_and_in_one_pass(loss, direction, flipped):

@@ -105,7 +105,7 @@ def test_mnrl_is_its_slow_loop_in_value_and_weights(setting):
     assert loss(pairs).tolist() == pytest.approx(slow(pairs, *arguments), rel=1e-12)
     weight, step = loss.weight(pairs), 1e-6
     assert weights.gap(loss, pairs) < 1e-12
-    for q, c in ((0, 3), (1, 1), (2, pairs.scores.shape[1] - 2), (5, 12)):
+    for q, c in ((0, 3), (2, pairs.scores.shape[1] - 2)):
         change = torch.zeros_like(pairs.scores)
         change[q, c] = step
         up, down = (math.fsum(slow(pairs.with_scores(pairs.scores + s * change), *arguments, frozen=pairs))

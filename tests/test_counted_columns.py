@@ -117,18 +117,18 @@ def check(found, right, what, room=2e-5):
         assert (off <= room * size + 1e-6 + moved).all(), f"{what}: {name} is off by {off.max():.3g}"
 
 
-@pytest.mark.parametrize("kind", ["own", "shared", "captions", "duplicates"])
+@pytest.mark.parametrize("kind", ["shared", "captions", "duplicates"])
 @pytest.mark.parametrize("name", LOSSES)
 def test_all_columns_are_counted_as_in_one_matrix(kind, name):
     given, loss = embeddings(kind), loss_of(name)
     room = 2e-5 * (1 + max(scales(loss)) / 20)
     for sizes in ((90,), (20, 45, 25)):
         for same_group in ("ignore", "negative"):
-            for eps in (0.01, 1e-4) if len(sizes) == 1 else (0.01,):
-                some, what = batches(given, sizes), f"{kind}, {name}, {sizes}, {same_group}, {eps}"
-                found = read(given, some, loss, eps, same_group)
-                check(found, dense(given, some, loss, eps, same_group), what, room)
-                assert (found["source_negatives"].sum(dim=1) == found["negatives"]).all(), what
+            eps = 1e-4 if len(sizes) == 1 and same_group == "ignore" else 0.01
+            some, what = batches(given, sizes), f"{kind}, {name}, {sizes}, {same_group}, {eps}"
+            found = read(given, some, loss, eps, same_group)
+            check(found, dense(given, some, loss, eps, same_group), what, room)
+            assert (found["source_negatives"].sum(dim=1) == found["negatives"]).all(), what
 
 
 @pytest.mark.parametrize("name", ["mnrl", "four directions", "harder", "each direction"])

@@ -1,4 +1,7 @@
-"""Curves that the engine reads give what weights that are held in float64 give, for every loss that it reads."""
+"""Curves that the engine reads give what weights that are held in float64 give, for every loss that it reads.
+
+How the data are drawn is no matter of a loss: every set is tried with `FEW`, and two with all of them.
+"""
 
 import numpy as np
 import pytest
@@ -40,6 +43,14 @@ SETS = {
 }
 
 
+def sets(loss, some=tuple(SETS)):
+    """The sets of these names that a loss counts, with their options."""
+    for name in some:
+        embeddings, options = SETS[name]
+        if loss.metric != "cosine_dot" or len(embeddings.directions) == 1:
+            yield embeddings, options
+
+
 def both(monkeypatch, measure, *arguments, **options):
     """A curve by the engine, and with all weights held."""
     seen = []
@@ -69,10 +80,8 @@ def test_counts_at_every_eps_are_those_of_weights_that_are_held(monkeypatch, nam
     """In whole batches, and in stretches of lines whose direction has a view of its own."""
     cut(monkeypatch, small)
     loss = losses.load(name, GIVEN.get(name, {}))
-    for embeddings, options in SETS.values():
-        if loss.metric == "cosine_dot" and len(embeddings.directions) == 2:
-            continue
-        grid = [0, 1e-9, 1e-3, 0.01, 0.03, 1 / 3, 1, 2, 5]
+    grid = [0, 1e-9, 1e-3, 0.01, 0.03, 1 / 3, 1, 2, 5]
+    for embeddings, options in sets(loss, SETS if small else ("groups", "proxies")):
         found, held = both(monkeypatch, measures.eps_curve, embeddings, loss, grid, **options)
         assert found["contributing_all"].max() > 0
         for key in ("contributing_all", "idle_fraction"):
@@ -83,9 +92,7 @@ def test_counts_at_every_eps_are_those_of_weights_that_are_held(monkeypatch, nam
 def test_lorenz_curves_are_those_of_weights_that_are_held(monkeypatch, name, small):
     cut(monkeypatch, small)
     loss = losses.load(name, GIVEN.get(name, {}))
-    for embeddings, options in SETS.values():
-        if loss.metric == "cosine_dot" and len(embeddings.directions) == 2:
-            continue
+    for embeddings, options in sets(loss, ("groups", "negatives", "proxies")):
         found, held = both(monkeypatch, measures.lorenz, embeddings, loss, points=11, **options)
         assert list(found) == list(held)
         for key in held.data_vars:
@@ -102,9 +109,7 @@ def test_other_temperatures_are_those_of_weights_that_are_held(monkeypatch, name
     """More of them than are read in one pass, a 30th of the loss's own to 30 times it."""
     loss = losses.load(name)
     values = getattr(loss, "temperature" if name in {"ntxent", "smoothap"} else "scale") * np.geomspace(1 / 30, 30, 12)
-    for embeddings, options in SETS.values():
-        if name == "smoothap" and embeddings.proxies:
-            continue
+    for embeddings, options in sets(loss, ("groups", "negatives", "labelled")):
         found, held = both(monkeypatch, measures.temperature_curve, embeddings, loss, values, eps=0.03, **options)
         assert found.attrs["dtype"] == "float32" and "may count or not" not in found.attrs["notes"]
         for key in ("contributing_all", "idle_fraction"):

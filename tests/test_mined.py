@@ -187,8 +187,12 @@ CROSS = {
 
 
 @pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize("loss", CROSS.values(), ids=CROSS)
-def test_sums_over_a_batch(route, loss, name):
+@pytest.mark.parametrize("kind", CROSS)
+def test_sums_over_a_batch(route, kind, name):
+    """At another scale or fraction than the defaults, of the sets that have something of each other."""
+    if kind not in {"all", "half"} and name not in SOME:
+        pytest.skip("with the defaults")
+    loss = CROSS[kind]
     rounding = ROUNDING * max(1, loss.scale / 20)
     for eps, relative in ((0.01, False), (1e-4, True), *[(0.0, False)] * (name in SOME)):
         check(visited(SETS[name], loss, eps, relative=relative), SETS[name], loss, eps, rounding=rounding)
@@ -297,7 +301,7 @@ def test_the_last_one_kept_is_the_one_of_float64(name, tight, batch, monkeypatch
             for mine, where, part in view.exact_rows(k, torch.arange(len(score))):
                 score[mine, where] = part
             lines = score.tensor_split(torch.from_numpy(view.rows[1:-1])) if batch else score
-            for place in known.nonzero().flatten():
+            for place in known.nonzero().flatten()[::7]:
                 falling = lines[place].flatten().sort(descending=True).values
                 assert abs(falling[keeps[k][place] - 1] - kept.last[place]) <= 1e-12
 
@@ -344,7 +348,7 @@ def test_a_wrong_guess_of_what_a_batch_keeps_is_found_out(route, monkeypatch, lo
         return level.where(bracket.sought[:, None], torch.inf), torch.zeros(len(bracket.keep), dtype=torch.float64)
 
     monkeypatch.setattr(kth, "_levels_from_sample", wrong)
-    for fraction in (0.001, 0.3, 0.7):
+    for fraction in (0.001, 0.7):
         loss = losses.load("ce_nm", {"fraction": fraction})
         for name in ("random", "labelled", "stack"):
             check(visited(SETS[name], loss, 1e-3), SETS[name], loss, 1e-3)
