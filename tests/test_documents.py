@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 import cocos
 import test_figures
+import test_page
 from cocos import measures, results
 from cocos.commands import app
-from cocos.reports import plot_kinds
+from cocos.reports import page, plot_kinds
 
 FILE = Path(__file__).with_name("documents.json")
 # Of every command, lines that end with a document; the embeddings lie in the current folder.
@@ -161,6 +162,7 @@ def here(tmp_path_factory):
     place(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr(page, "_pictured", test_page.drawing_once())
         yield folder
 
 

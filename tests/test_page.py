@@ -387,18 +387,19 @@ LABELS = torch.arange(96) % 8
 
 
 @pytest.mark.parametrize(
-    ("made", "loss", "absent"),
+    ("made", "loss"),
     [
-        (cocos.Embeddings.labelled(torch.eye(12)[LABELS] + 0.5 * rows().query, LABELS), "triplet", set()),
+        (cocos.Embeddings.labelled(torch.eye(12)[LABELS] + 0.5 * rows().query, LABELS), "triplet"),
         (cocos.Embeddings(torch.eye(12)[LABELS] + 0.5 * rows().query, torch.eye(12)[:8], LABELS, torch.arange(8)),
-         "proxy_anchor", set()),
-        (rows(), "smoothap", set()),
+         "proxy_anchor"),
+        (rows(), "smoothap"),
     ],
     ids=["labelled", "proxies", "a loss of ranks"],
 )  # fmt: skip
-def test_other_kinds_of_embeddings_have_all_sections(made, loss, absent):
-    shown = {each.key for each in cocos.report(made, loss=loss, batch_size=32).sections}
-    assert {"how-many", "how-unequal", "what-if", "suspects", "queries", "retrieval"} - shown == absent
+def test_other_kinds_of_embeddings_have_all_sections(made, loss):
+    report = cocos.report if loss == "proxy_anchor" else in_words  # pictures of one of them: of others by test_plot.py
+    shown = {each.key for each in report(made, loss=loss, batch_size=32).sections}
+    assert {"how-many", "how-unequal", "what-if", "suspects", "queries", "retrieval"} <= shown
 
 
 @pytest.mark.usefixtures("undrawn")
