@@ -66,7 +66,7 @@ def differences(one: xr.Dataset, other: xr.Dataset) -> tuple[str, ...]:
             alike = np.array_equal(one[name], other[name], equal_nan=kind == "f")
         else:
             above = str(name).replace("weight_below", "weight_above")  # the rest of the sum has the error of the whole
-            least = ABSOLUTE + (RELATIVE * np.abs(one[above].values) if above != name else 0)
+            least = ABSOLUTE + (RELATIVE * np.nan_to_num(np.abs(one[above].values)) if above != name else 0)
             alike = kind != "f" or np.allclose(one[name], other[name], RELATIVE, least, equal_nan=True)
         if not alike:
             found.add(name)
