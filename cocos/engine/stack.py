@@ -84,7 +84,7 @@ def view(
     _refuse_out_of_range(made)
     if dots is not None and only is not None and not any(side.extreme for side in made.sides):
         score = made.sides[1].divided(made.sides[0].divided(dots, slice(None)), only)
-        made._scored[0, 0, len(only)] = (torch.arange(len(only)), only, score)
+        made._scored[0, 0, len(only)] = (torch.arange(len(only), device=only.device), only, score)
     return made
 
 
