@@ -33,7 +33,6 @@ OPENERS = re.compile(
 # Files of the package itself, of this system, of the user's own code, or that were just written here.
 OWN = {
     "base/cache.py path.read_bytes()",
-    "base/hdf5.py xr.open_dataset(xr.backends.H5NetCDFStore(netcdf))",
     "checkpoints/encoded.py",
     "checkpoints/formats/shards.py np.memmap(file, np.uint8, 'r+', shape=(size,))",
     "commands/doctor.py",
