@@ -15,6 +15,7 @@ import cocos
 import taught
 from cocos import Embeddings, losses, measures, plots, results
 from cocos.commands import app
+from cocos.counting import findings as kinds_of
 from cocos.counting import health
 from cocos.embeddings.batches import Batch
 from cocos.monitor.detectors.collapse import Collapse
@@ -420,6 +421,7 @@ def test_shuffled_sides_are_at_chance_and_the_matching_ones_are_not():
         assert document["health"]["at_chance"] == at_chance
         text = str(table("count", data))
         assert text.startswith("CAUTION: positives score no higher than chance") == at_chance
+        assert len(kinds_of.first(data.attrs)) == at_chance  # what other tables put first
         kinds = {verdict["kind"] for verdict in document["verdicts"].values()}
         assert (kinds == {"mispaired"}) == at_chance and "collapsed" not in text
     labels = torch.arange(60) // 4
