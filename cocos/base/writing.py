@@ -29,7 +29,7 @@ STALE_SECONDS = 3600.0
 @contextmanager
 def replacing(path: Path) -> Generator[Path]:
     """Give a temporary file beside `path` that replaces it when the block succeeds, and is removed otherwise."""
-    # Killed runs leave temporary files, which are removed; those of runs in progress are younger.
+    # Remove the temporary files that killed runs left; a run in progress has younger ones.
     with suppress(OSError):  # a folder that cannot be listed, or files of others
         for entry in path.parent.glob(".cocos-*"):
             about = entry.lstat()

@@ -101,7 +101,7 @@ def between(
     """List the scores of a tile that are above the lower and not above the upper end of their row, or of their column.
 
     Args:
-        tile: (m, n) scores, not empty; or (blocks, m, n), whose rows and columns are those of all blocks, in turn.
+        tile: (m, n) scores, not empty; or (blocks, m, n), whose rows and columns are numbered block by block.
         row_ends: (m,) each, in the dtype of the tile, see `Ends`; None: rows list nothing.
         column_ends: (n,) each, likewise.
         patient: use the exact length, which waits for the device.

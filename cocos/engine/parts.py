@@ -21,7 +21,7 @@ MAX_PARTS = 12
 PART_STEP = 256
 # Scores of a stacked tile: 2 MiB in float32.
 STACKED_SCORES = 2**19
-# A pair that is no negative is masked by itself in the time in which so many scores are compared with two places.
+# Scores that can be compared with two places in the time in which one non-negative is masked by itself.
 MASKED_APART = 8
 
 

@@ -18,7 +18,7 @@ ITEMS_AT_ONCE = 64  # images or texts that go through a tower at once
 class PairedTowers(nn.Module):
     """An image tower and a text tower, as `CLIPModel` and `SiglipModel` have them.
 
-    SigLIP fills every text up to the longest, and its tower reads what it is filled up with.
+    SigLIP pads every text to the longest length, and its tower reads the padding too.
 
     Args:
         config: plain data of the `config.json` of a CLIP or SigLIP model.

@@ -23,7 +23,7 @@ class SpeakerEncoder(nn.Module):
     A frame has 40 mel channels, of windows of 25 ms every 10 ms of sound at 16 kHz.
 
     Source: Wan et al. 2018, Generalized end-to-end loss for speaker verification, arXiv:1710.10467; names and sizes
-    are those of the public re-implementation by Jemine (Resemblyzer), which adds the ReLU.
+    follow the public re-implementation by Jemine (Resemblyzer), which adds the ReLU.
     """
 
     kinds = ("speech", "features")

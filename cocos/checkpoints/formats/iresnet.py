@@ -50,7 +50,7 @@ class IResNet(ImageEncoder):
         kernel: of the first convolution, 3 or 7.
 
     Source: Duta et al. 2021, Improved residual networks, arXiv:2004.04989; Deng et al. 2019, ArcFace,
-    arXiv:1801.07698; names are those of insightface's recognition code.
+    arXiv:1801.07698; keys are named as in insightface's recognition code.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ class TFeat(ImageEncoder):
     has instance normalisation, a linear layer, and vectors of any length.
 
     Source: Balntas et al. 2016, BMVC, Learning local feature descriptors with triplets (TFeat); Mishkin et al. 2018,
-    arXiv:1711.06704 (HardTFeat, trained with the hardest negative in the batch); names are those of their files.
+    arXiv:1711.06704 (HardTFeat, trained with the hardest negative in the batch); keys are named as in their files.
     """
 
     def __init__(self, *, channels: tuple[int, int] = (32, 64), dimensions: int = 128, hard: bool = False):

@@ -29,7 +29,7 @@ class WarpNet(ImageEncoder):
     The loss reads Euclidean distances to proxies. The last layer `fc` of the ResNet is in the files and is not used.
     Its sizes are as `ResNet.sizes_of` reads them.
 
-    Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656; names are those of its code.
+    Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656; keys are named as in its code.
     """
 
     def __init__(self, *, dimensions: int, **sizes):
