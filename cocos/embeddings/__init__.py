@@ -15,7 +15,7 @@ from cocos.base.errors import InputError
 from cocos.base.matrices import Mapped, files_of, joint, matrix, norms_and_projections, refuse_open_rows, variances
 from cocos.embeddings import marks, queued, teachers
 
-__all__ = ["UNGIVEN", "Embeddings"]
+__all__ = ["UNGIVEN", "Embeddings", "draw"]
 
 logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
@@ -467,3 +467,41 @@ class Embeddings:
             **dict.fromkeys(("names", "pictures", "negatives", "candidate_negatives", "queue", "query_queue")),
             **{"notes": (), "mapped": (), "marks": {}, "_kept": {}},
         )
+
+
+def draw(
+    source: Embeddings,
+    *,
+    sample: str = "pairs",
+    batch_size: int | str = 128,
+    batches: int | None = None,
+    per_group: int | None = None,
+    seed: int = 0,
+    copies: str = "once",
+) -> tuple[Any, ...]:
+    """Return the row numbers of the batches that every measure draws with these options.
+
+    Args:
+        source: the frozen embeddings of the training set.
+        sample: `pairs` or `groups`.
+        batch_size: at least 2, or `all`.
+        batches: their number; None is one pass over the set.
+        per_group: with `groups`, candidates of a query or samples of a class.
+        seed: of the generator.
+        copies: `once` or `keep` repeated candidates of a batch.
+
+    Returns:
+        Batches with `query_index` and `candidate_index`, int64.
+
+    Raises:
+        InputError: an option out of range, or a query without any positive.
+
+    Examples:
+        >>> batches = cocos.embeddings.draw(cocos.Embeddings(torch.eye(4), torch.eye(4) + 1), batch_size=2)
+        >>> sorted(torch.cat([batch.query_index for batch in batches]).tolist())
+        [0, 1, 2, 3]
+    """
+    from cocos.embeddings import batches as sampling  # which imports this file
+
+    options = {"sample": sample, "batch_size": batch_size, "batches": batches, "per_group": per_group}
+    return tuple(sampling.plan(source, **options, seed=seed, copies=copies).batches)
