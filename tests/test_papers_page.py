@@ -39,7 +39,7 @@ COMPARED = [
 
 @cache
 def of_runs(file):
-    return cocos.results.open(ROOT / "analysis" / "study" / "results" / f"{file}.nc")
+    return cocos.results.open(ROOT / "analysis" / "runs" / f"{file}.nc")
 
 
 def ours(file, table, setting, column):

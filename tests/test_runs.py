@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from analysis import runs
-from analysis.study.kept import kept
+from analysis.runs.kept import kept
 from cocos.base.errors import InputError
 
 

@@ -347,7 +347,7 @@ def test_names_are_forgiving(given):
 
 def test_results_of_the_study_fill_their_tables():
     """n of every row, and no table without its columns."""
-    folder = ROOT / "analysis" / "study" / "results"
+    folder = ROOT / "analysis" / "runs"
     expected = {
         "towers": {"1": {1, 3}, "2": {1, 3}, "3": {1, 3}, "4": {3}, "5": {3}},
         "proxies": {"III": {5}, "IV": {8}, "ablations": {8, 20}},
@@ -372,7 +372,7 @@ def test_the_text_of_a_stranger_is_harmless():
 
 def test_a_run_that_is_done_is_not_done_again(tmp_path):
     sys.path.insert(0, str(ROOT))
-    from analysis.study.kept import kept
+    from analysis.runs.kept import kept
 
     sys.path.pop(0)
     file, done = tmp_path / "work" / "runs.jsonl", []
@@ -518,6 +518,6 @@ def test_verification_accuracy_fills_table_v():
 def test_a_table_without_runs_of_ours_says_so():
     for name in ("V", "VI", "VII", "VIII", "cross_example_2"):
         assert "no run of this project" in measures.paper_table(name).attrs["notes"]
-    made = measures.paper_table("I", [results.open(ROOT / "analysis" / "study" / "results" / "proxies.nc")])
+    made = measures.paper_table("I", [results.open(ROOT / "analysis" / "runs" / "proxies.nc")])
     assert set(made["column"].values.tolist()) == {"own data R@1", "own data NMI"}
     assert set(made["number"].values.tolist()) == {5}

@@ -47,7 +47,7 @@ def tables(
     work: Work = Path("study-work"),
 ):
     """Run what the tables of the papers need and is not done yet, in one thread; `cocos table` prints them."""
-    from analysis.study import distractors, proxies, towers
+    from analysis.runs import distractors, proxies, towers
 
     made = {"towers": towers.main, "proxies": proxies.main, "cross_example": distractors.main}
     for name in known("table", names or list(made), made):

@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 import cocos
+from analysis.runs.kept import RESULTS as RUNS
 from analysis.study import by_the_table, details, findings, items, null_rates, plan, reanalysis
 from analysis.study.runner import RESULTS
 from analysis.study.tasks import CAPTIONS, SPLITS
@@ -213,7 +214,7 @@ def _warp() -> dict[str, Any]:
 
 def _accuracy() -> list[dict[str, Any]]:
     """R@1 of the warp less t at settings that a search chose, on seeds that chose nothing; the claim comes first."""
-    runs, made = results.open(RESULTS / "proxies.nc"), []
+    runs, made = results.open(RUNS / "proxies.nc"), []
     for arms in json.loads(runs.attrs["comparisons"]):
         both = []
         for name in arms:

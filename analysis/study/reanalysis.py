@@ -13,6 +13,7 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
+from analysis.runs.kept import RESULTS as RUNS
 from analysis.study import findings, plan
 from analysis.study.findings import BATCH_SIZE, DATA, LAST, VALUE
 from analysis.study.runner import RESULTS
@@ -356,9 +357,9 @@ def _masking(found: Found) -> Found:
     return {"tests": len(p)} | {data: int(part.sum()) for data, part in zip(DATA, parts, strict=True)}
 
 
-def _towers(folder: Path) -> Found:
+def _towers() -> Found:
     """R@1 of the losses that were trained end to end on convolution towers, by learning rate."""
-    runs, made = results.open(folder / "towers.nc"), {}
+    runs, made = results.open(RUNS / "towers.nc"), {}
     for name in (CONSTANT, "triplet"):
         own = runs["family"].values == name
         for rate in np.unique(runs["learning_rate"].values[own]):
@@ -406,7 +407,7 @@ def computed(folder: Path = RESULTS) -> Found:
         return results.open(folder / f"{name}.nc")
 
     made: Found = {data: _of_data(opened, data, found[data]["held"]["best"]) for data in DATA}
-    made |= {"apex": APEX, "masking": _masking(found), "towers": _towers(folder)}
+    made |= {"apex": APEX, "masking": _masking(found), "towers": _towers()}
     return findings._plain(made)
 
 

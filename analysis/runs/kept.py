@@ -6,8 +6,9 @@ from pathlib import Path
 
 from analysis import runs
 
-__all__ = ["WORK", "kept"]
+__all__ = ["RESULTS", "WORK", "kept"]
 
+RESULTS = Path(__file__).parent
 WORK = Path("study-work")
 
 

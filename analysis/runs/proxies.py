@@ -16,8 +16,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from analysis.study.kept import WORK, kept
-from analysis.study.runner import RESULTS
+from analysis.runs.kept import RESULTS, WORK, kept
 from cocos import losses, measures, results
 
 ANALYSIS = Path(__file__).parent.parent

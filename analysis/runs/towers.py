@@ -15,8 +15,7 @@ import xarray as xr
 
 from analysis import train_example
 from analysis.proxy_networks import one_thread
-from analysis.study.kept import WORK, kept
-from analysis.study.runner import RESULTS
+from analysis.runs.kept import RESULTS, WORK, kept
 from cocos import losses, measures, results
 from cocos.checkpoints import encoders
 from cocos.checkpoints.data import emoji_captions

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from analysis.study.kept import WORK, kept
-from analysis.study.runner import RESULTS
+from analysis.runs.kept import RESULTS, WORK, kept
 from cocos import Embeddings, Pairs, losses, measures, results
 from cocos.checkpoints import encoders
 from cocos.commands import demo
