@@ -10,7 +10,7 @@ import children
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tensors here are small: a second thread costs more than it brings
 gc.disable()  # until all is imported: there is no garbage in modules
-collect_ignore_glob = ["faults/*", "fuzz/*", "oracles/*"]  # no tests, and no examples in docstrings
+collect_ignore_glob = ["faults/*", "oracles/*"]  # no tests, and no examples in docstrings
 MOST = 8  # processes that run tests: each holds PyTorch
 
 

@@ -4,7 +4,10 @@ import argparse
 import ast
 import collections
 import enum
+import functools
+import importlib
 import io
+import operator
 import os
 import pickle
 import shlex
@@ -138,7 +141,13 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_does_not_run(tmp_path,
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("function", [eval, exec, __import__, getattr, pickle.loads, torch.load, np.fromfile, io.open])
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(eval, exec, __import__, getattr, pickle.loads, torch.load, np.fromfile, io.open, importlib.import_module),
+        *(functools.partial, operator.attrgetter),
+    ],
+)
 def test_other_calls_that_run_code_are_refused(tmp_path, function):
     class Call:
         def __reduce__(self):

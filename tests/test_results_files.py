@@ -336,7 +336,7 @@ def test_attributes_are_of_their_kind(copied, attack):
 @pytest.mark.parametrize("value", [5, "[]", [1, 2], None], ids=str)
 @pytest.mark.parametrize("name", ["several.nc", "run.nc"])
 def test_whatever_every_attribute_is_commands_end_in_a_sentence(copied, made, name, value):
-    """Of one value each, or without any; the fuzzer tries single ones, and variables."""
+    """Of one value each, or without any."""
     path = copied(name)
     with h5py.File(path, "a") as file:
         for key in set(file.attrs) - {"_NCProperties"}:
