@@ -1,17 +1,15 @@
 """CONTRIBUTING says what an addition costs: one new file, which everything finds by its name."""
 
-import json
 import re
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 import cocos
 from cocos import losses, measures
-from cocos.engine import readers, sampling
+from cocos.engine import readers
 
 ROOT = Path(__file__).parent.parent
 TABLE = dict(
@@ -87,11 +85,6 @@ from cocos.engine import readers, sampling
 """
 
 
-@pytest.mark.parametrize("kind", TABLE)
-def test_the_folder_of_an_addition_is_there(kind):
-    assert (ROOT / TABLE[kind]).is_dir()
-
-
 def test_one_file_is_all_that_an_addition_needs(fresh, tmp_path):
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "cocos", tmp_path / "cocos", ignore=ignored)
@@ -164,80 +157,3 @@ def test_a_statistic_of_a_loss_that_a_reader_could_read_is_not_lost(name, base):
     assert (found["clamped_per_query"] == 1).all() and readers.has(plain()) and not readers.has(Own())
     usual = measures.count(cocos.Embeddings(rows, rows + 0.1), plain(), batch_size=8)
     assert (found["contributing"] == usual["contributing"]).all()
-
-
-# A question: what it computes, its options with their ranges, and the labels of its variables.
-QUESTION = '''"""How far does the best positive of a query lead its best negative?"""
-
-from typing import Annotated, Unpack
-
-import torch
-import xarray as xr
-
-from cocos import results
-from cocos.base.ranges import whole
-from cocos.engine.prepared import prepare
-from cocos.engine.sampling import Sampling, sampled
-
-
-@sampled()
-def lead(embeddings, loss="ntxent", *, rank: Annotated[int, whole(1, 5)] = 1, **sampling: Unpack[Sampling]):
-    """Subtract the score of a negative from that of the best positive, in training batches.
-
-    Args:
-        embeddings: embeddings, or a checkpoint.
-        loss: a loss, or its name.
-        rank: of the negative, by score.
-        **sampling: see `cocos.sampling.Sampling`.
-    """
-    run, found = prepare(embeddings, loss, **sampling), {}
-    for name, side, second in run.sides:
-        for batch in run.plan.batches:
-            for pairs, _, _ in run.blocks(side, batch.flip() if second else batch, whole=False):
-                positive, negative = (pairs.scores.where(mask, -2) for mask in (pairs.positive, pairs.negative))
-                lead = positive.amax(dim=1) - negative.sort(dim=1, descending=True).values[:, rank - 1]
-                found.setdefault(name, []).append(lead)
-    variables = {"lead": (("direction",), torch.stack([torch.cat(each).mean() for each in found.values()]),
-                          "lead of the best positive", "score"), "direction": ("direction", list(found))}
-    return results.labelled(variables, run.provenance(title="Lead of the positives"))
-'''
-
-
-# Exit code, stdout and stderr of some lines.
-CALLED = """
-import json
-from typer.testing import CliRunner
-from cocos.commands import app
-done = [CliRunner().invoke(app, line) for line in lines]
-print(json.dumps([(each.exit_code, each.stdout, each.stderr) for each in done]))
-"""
-
-
-def test_a_question_is_one_file(tmp_path, fresh):
-    """Its command, JSON, table, help and refusals follow from the function."""
-    shutil.copytree(ROOT / "cocos", tmp_path / "cocos", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "cocos" / "measures" / "lead.py").write_text(QUESTION, "utf-8")
-    np.savez(tmp_path / "rows.npz", query=np.eye(4), candidate=np.eye(4) + 0.5)
-    asked = ["lead", "rows.npz", "--batch-size", "all"]
-    lines = [[*asked, "--json"], [*asked, "--rank", "2"], ["lead", "--help"], ["--help-all"]]
-    lines += [[*asked, "--rank", "9"], [*asked, "--rank", "x"], [*asked, "--out", "lead.nc"]]
-    done = fresh(
-        f"import os, sys\nos.chdir({str(tmp_path)!r})\nsys.path[:] = ['', *sys.path]\nlines = {lines}\n{CALLED}"
-    )
-    assert done.returncode == 0, done.stderr
-    (_, printed, _), (_, shown, _), (_, text, _), (_, every, _), *wrong, (code, _, _) = json.loads(done.stdout)
-    document = json.loads(printed)
-    assert document["loss"]["name"] == "ntxent" and document["batch_size"] == 4
-    assert document["directions"]["q2c"]["lead"] == pytest.approx((1.5 - 0.5) / 3**0.5)
-    assert "Lead of the positives" in shown and re.search(r"^lead of the best positive +\S+ +\S+$", shown, re.MULTILINE)
-    assert "Subtract the score of a negative" in text and re.search(r"--rank NUMBER +Of the negative, by score\.", text)
-    assert "  lead  " in every
-    for (refused, nothing, said), sentence in zip(
-        wrong, ("expected a whole number from 1 to 5", "--rank"), strict=True
-    ):
-        assert refused == 2 and sentence in said and not nothing, said
-    assert code == 0 and (tmp_path / "lead.nc").is_file()
-
-
-def test_a_measure_of_queries_without_a_default_takes_all_of_them():
-    assert sampling.sampled(sampling.Queries)(lambda **options: options)()["queries"] is None
