@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 
 import children
 import cocos
-from benchmarks import large_plan
 from cocos import measures, results
 from cocos.base.errors import InputError
 from cocos.checkpoints import shard_rows
@@ -675,30 +674,6 @@ def test_few_queries_of_many_rows_are_drawn_evenly_and_without_all_their_numbers
 
 
 ROOT = Path(__file__).parent.parent
-
-
-def test_the_plan_of_large_sets_is_made_of_what_was_measured():
-    page = (ROOT / "docs" / "howto" / "large_plan.md").read_text("utf-8")
-    for made in (large_plan.table(), large_plan.constants(), large_plan.plan()):
-        assert "\n".join(made) in page
-    counts = large_plan.measured()
-    assert {one["processes"] for one in counts} >= {1, 2, 4, 8}
-    assert {one["shards"] for one in counts} >= {1, 10, 100, 1000}
-    assert {one["rows"] for one in counts} >= {10**4, 10**5, 10**6, 10**7}
-
-
-def test_the_constants_of_the_plan_are_differences_and_a_line():
-    one = {"rows": 10**6, "shards": 10, "processes": 1, "queries": 0, "batch_size": 100}
-    counts = [
-        one | {"width": width, "drawn": drawn, "CPU": 2 + width * drawn * 1e-6}
-        for width in (64, 384)
-        for drawn in (1000, 9000)
-    ]
-    found = large_plan.seconds_per_score(counts)
-    assert found == pytest.approx({64: 64e-8, 384: 384e-8})
-    assert large_plan.at_width(found, 768) == pytest.approx(768e-8)
-    asked = [one | {"width": 384, "queries": n, "CPU": 2e6 * (7e-6 + n * 3e-8)} for n in (50, 200)]
-    assert large_plan.seconds_of_streaming([*counts, *asked]) == pytest.approx((384, 7e-6, 3e-8))
 
 
 @pytest.mark.slow
