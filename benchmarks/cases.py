@@ -56,7 +56,7 @@ class Row:
 
     Args:
         name: label in the table.
-        way: `bare`, `pass`, `count` (the public function), `autograd`, `published`, `pml`, or one of
+        way: `bare`, `pass`, `count` (the public function), `autograd`, `pml`, or one of
             `benchmarks.peers`.
         readings: readers that share a pass; for other ways, the loss.
         bars: goals of the row.

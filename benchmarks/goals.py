@@ -19,13 +19,12 @@ def _batches(size: int, number: int, limit: float) -> Case:
     """Batches of pairs, counted for NT-Xent, triplet and SigLIP by the public function and by peers."""
     rows = [BARE]
     for reading in (NTXENT, TRIPLET, SIGLIP):
-        naive, published = f"{reading.name}, autograd + counting", reading is not SIGLIP
+        naive = f"{reading.name}, autograd + counting"
         bars = (Bar(limit), Bar(0.5, naive))
         rows += [Row(f"{reading.name}, measures.count", "count", (reading,), bars), Row(naive, "naive", (reading,))]
         rows += (
-            [Row(f"{reading.name}, published counter", "published", (reading,))] if published and size <= 512 else []
+            [Row(f"{reading.name}, PML's gradient", "pml", (reading,))] if reading is not SIGLIP and size <= 128 else []
         )
-        rows += [Row(f"{reading.name}, PML's gradient", "pml", (reading,))] if published and size <= 128 else []
     return Case(f"goals-{size}", Inputs(size, WIDTH, batches=number), tuple(rows), "goals")
 
 
@@ -100,16 +99,6 @@ def _evaluate(name: str, kind: str, queries: int, captions: int) -> Case:
 GOALS = (
     _batches(128, 200, 2.0),
     _captions(128, 40),
-    Case(
-        "goals-captions-published",
-        Inputs(128, WIDTH, per_query=5),
-        (
-            BARE,
-            Row("smoothap, measures.count", "count", (SMOOTH,)),
-            Row("smoothap, published counter", "published", (SMOOTH,)),
-        ),
-        "goals",
-    ),
     _batches(512, 32, 1.6),
     _captions(512, 4),
     _batches(1024, 16, 1.4),

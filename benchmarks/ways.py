@@ -1,7 +1,6 @@
 """Build what is timed: each row of a case as a function without arguments."""
 
 from collections.abc import Callable
-from dataclasses import fields
 
 import torch
 from torch import Tensor
@@ -9,7 +8,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from benchmarks import adapter, peers
 from benchmarks.cases import Reading, Row
-from benchmarks.published import COUNTERS
 from cocos import losses, measures
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
@@ -100,13 +98,6 @@ def _pml(part: Embeddings, reading: Reading) -> Callable[[], None]:
     return run
 
 
-def _published(part: Embeddings, reading: Reading):
-    loss = loss_of(reading)
-    arguments = {field.name: getattr(loss, field.name) for field in fields(loss)}
-    eps = {} if reading.name == "triplet" else {"eps": reading.eps}
-    return COUNTERS[reading.name](part.query @ part.candidate.T, **arguments, **eps)
-
-
 def prepare(
     row: Row, embeddings: Embeddings, batches: tuple[Batch | None, ...], kind: str, size: int | None = None
 ) -> Callable[[], list]:
@@ -169,7 +160,5 @@ def prepare(
     if row.way == "autograd":
         loss = loss_of(reading)
         return lambda: [autograd(part.query, part.candidate, loss) for part in parts]
-    if row.way == "published":
-        return lambda: [_published(part, reading) for part in parts]
     runs = [_pml(part, reading) for part in parts]
     return lambda: [run() for run in runs]
