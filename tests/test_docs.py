@@ -306,7 +306,7 @@ def test_a_page_is_repaired_for_keys_and_readers_once(extensions, tmp_path):
 
 def test_a_link_to_a_notebook_leads_to_its_page(extensions):
     pytest.importorskip("sphinx")
-    text = ["See [it](../../notebooks/recall.ipynb).\n\n### `collapse`\n"]
+    text = ["See [it](../../notebooks/count.ipynb).\n\n### `collapse`\n"]
     extensions("shelf").read(None, "howto/any", text)
-    assert "[it](/notebooks/recall.myst)" in text[0]
+    assert "[it](/notebooks/count.myst)" in text[0]
     assert "```{index} ! collapse\n```\n\n### `collapse`" in text[0]
