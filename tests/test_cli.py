@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import children
 import cocos
-from cocos import measures, results
+from cocos import checkpoints, measures, results
 from cocos.commands import _answer, app, demo
 
 PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE"}}
@@ -392,15 +392,47 @@ def test_the_demo_runs_end_to_end(tmp_path, monkeypatch):
     assert "there is no folder file" in refused.stderr or "cannot be written" in refused.stderr
 
 
-def test_the_embedded_checkpoint_counts_with_what_it_recorded(tmp_path):
-    path = demo.checkpoint().path
-    done = call("count", path, "--batches", "2", "--json")
+def test_embedded_checkpoint_uses_recorded_parameters(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call("count", "example", "--batches", "2", "--json")
     assert done.exit_code == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["loss"]["name"] == "ntxent"
     assert document["checkpoint"]["format"] == "native"
+    assert document["checkpoint"]["path"] == "example"
     assert "(recorded in the checkpoint)" in done.stderr
-    given = json.loads(call("count", path, "--batches", "2", "--json", "-p", "temperature=0.05").stdout)
+    given = json.loads(call("count", "example", "--batches", "2", "--json", "-p", "temperature=0.05").stdout)
     assert given["loss"]["parameters"] == {"temperature": 0.05}
-    text = call("inspect", path).stdout
+    text = call("inspect", "example").stdout
     assert "emoji_captions" in text and "trained with" in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "inspect {}",
+        "count {} --batches 2",
+        "evaluate {} --split val",
+        "audit {} --batches 2",
+        "run {} --batches 2",
+        "whatif {} --batches 2",
+        "verify {}",
+        "report {} --batches 2",
+        "plot count {} --batches 2",
+    ],
+)
+def test_example_opens_in_every_command(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    done = call(*command.format("example").split())
+    assert done.exit_code == 0, done.stderr
+    assert str(checkpoints.EXAMPLE_FILE.parent) not in done.stdout + done.stderr
+
+
+def test_example_is_never_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "example").write_text("a file of the user")
+    checkpoint = cocos.open("example")
+    assert checkpoint.format == "native"
+    assert str(tmp_path / "example") in checkpoint.notes[0]
+    with pytest.raises(cocos.InputError):
+        cocos.open(tmp_path / "example")

@@ -4,16 +4,28 @@ A format is one file of `cocos.checkpoints.formats`. Content decides, never a su
 """
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from cocos.base.errors import InputError
 from cocos.checkpoints import encoded, inspection, routes
-from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
+from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
 from cocos.checkpoints.files import File, Folder
 from cocos.checkpoints.formats import Format, load, names
 from cocos.embeddings import Embeddings
 
-__all__ = ["Checkpoint", "File", "Folder", "Format", "distractors", "inspect", "names", "open"]
+__all__ = [
+    "EXAMPLE",
+    "EXAMPLE_FILE",
+    "Checkpoint",
+    "File",
+    "Folder",
+    "Format",
+    "distractors",
+    "inspect",
+    "names",
+    "open",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +34,7 @@ def open(path, data=None, model=None, trust: bool = False, recipe=None, names=No
     """Open a frozen checkpoint, a folder of one, or a file of embeddings. Nothing in it is executed.
 
     Args:
-        path: the file or folder; or training data, where `model` encodes them.
+        path: the file or folder; or training data, where `model` encodes them; `example` is the embedded checkpoint.
         data: file or folder of the training data, where the checkpoint does not carry or name them; or your own
             `load(split)`, or its name as `file.py:function` or `package.module:function`, which returns a
             `cocos.data.TrainingSet` or a dictionary (`cocos.data.training_set`).
@@ -41,17 +53,26 @@ def open(path, data=None, model=None, trust: bool = False, recipe=None, names=No
         UnsafeFile: it asks for code to be run.
 
     Examples:
-        >>> from importlib import resources
-        >>> cocos.open(resources.files("cocos") / "example" / "emoji_ntxent.pt").format
+        >>> cocos.open("example").format
         'native'
     """
     if trust and model is None:
         raise InputError("trust: placeholders are only of use to a model function of your own; name one (--model)")
-    found = routes.route(Path(path), data, model, recipe, trust).open()
+    if Path(path) == EXAMPLE:
+        found = routes.route(EXAMPLE_FILE, data, model, recipe, trust).open()
+        found = replace(found, path=EXAMPLE, notes=(_embedded(), *found.notes))
+    else:
+        found = routes.route(Path(path), data, model, recipe, trust).open()
     found = found if names is None else encoded.named(found, Path(names))
     for note in found.notes:
         logger.info("note: %s", note)
     return found
+
+
+def _embedded() -> str:
+    """Describe the embedded checkpoint in a note."""
+    note = "example: the embedded checkpoint, two small towers trained with NT-Xent on 2,497 emoji and their captions"
+    return f"{note}; it is not the path {EXAMPLE.absolute()}" if EXAMPLE.exists() else note
 
 
 def distractors(path) -> Checkpoint | Embeddings:
@@ -75,7 +96,7 @@ def inspect(path, data=None, *, hashes: bool = False) -> dict:
     """Say what a file or folder is and what is in it, also where cocos cannot count on it. Nothing in it is executed.
 
     Args:
-        path: the file, the folder of a model, or that of a training run.
+        path: the file, the folder of a model, or that of a training run; `example` is the embedded checkpoint.
         data: file or folder of the training data.
         hashes: read every shard of a set for its sha256 (`hashes`), and compare it with that in the manifest.
 

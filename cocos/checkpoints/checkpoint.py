@@ -21,6 +21,9 @@ from cocos.checkpoints.files import File, Folder
 from cocos.embeddings import Embeddings
 from cocos.embeddings.stored import Stored
 
+# The word that opens the embedded checkpoint in the place of a path, and its file.
+EXAMPLE, EXAMPLE_FILE = Path("example"), Path(__file__).parent.parent / "example" / "emoji_ntxent.pt"
+
 
 @contextmanager
 def one_sentence(path: Path, what: str, then: str = "write or copy it again") -> Generator[None]:
@@ -84,8 +87,7 @@ class Checkpoint:
             file, whose hash is `sha256`.
 
     Examples:
-        >>> from importlib import resources
-        >>> checkpoint = cocos.open(resources.files("cocos") / "example" / "emoji_ntxent.pt")
+        >>> checkpoint = cocos.open("example")
         >>> checkpoint.loss()[0].temperature
         0.1
     """

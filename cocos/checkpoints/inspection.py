@@ -10,7 +10,7 @@ from pathlib import Path
 from cocos.base.errors import InputError
 from cocos.checkpoints import data as shelf
 from cocos.checkpoints import inventory, routes, series
-from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
+from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
 from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain
 from cocos.checkpoints.files.file import TENSOR_KINDS
 from cocos.checkpoints.formats import Format, format_of, why
@@ -27,7 +27,7 @@ PICKLES = re.compile(r"\.(bin|pt|pth|pkl|ckpt|p)$")
 
 def about(path: Path, data=None, *, hashes: bool = False) -> dict:
     """Describe a file, a folder, or the run of a training; `hashes`: read all files of a set in shards as well."""
-    file = file_or_folder(path)
+    file = file_or_folder(EXAMPLE_FILE if path == EXAMPLE else path)
     with one_sentence(file.path, "is a damaged file"):
         format = format_of(file)
         if format is None and (told := _of_none(file)) is not None:
@@ -41,7 +41,7 @@ def about(path: Path, data=None, *, hashes: bool = False) -> dict:
                 found |= {"sha256": opened.sha256} | (_hashed(opened) if hashes else {})
         else:
             found = _of_kind(file)
-        found = _common(file, data, hashed=not getattr(format, "UNREAD", False)) | found
+        found = _common(file, data, hashed=not getattr(format, "UNREAD", False)) | found | {"path": str(path)}
         file.refuse_change()
     return plain(found | {"next": _next(found)})
 

@@ -55,7 +55,10 @@ EVERYWHERE: dict[str, tuple[Any, Any]] = {
 }
 # Name of an option that several commands share -> its type with its help, and its value where it is not given.
 SHARED: dict[str, tuple[Any, Any]] = {
-    "file": argument(Path, "Frozen checkpoint or folder, file of embeddings, or training data (--model)."),
+    "file": argument(
+        Path,
+        "Frozen checkpoint or folder, file of embeddings, training data (--model); `example` is the embedded one.",
+    ),
     "loss": option(
         str | None, "Loss whose gradient is studied: see `cocos losses`. [as the checkpoint says, or ntxent]"
     ),

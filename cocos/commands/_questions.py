@@ -1003,7 +1003,9 @@ def verify(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 
 def _parted(target: str | None, loss: str | None) -> tuple[str | None, str | None]:
     """Tell a file from a loss: `cocos verify ntxent` names a loss in the place of a file."""
-    if target is None or Path(target).exists():
+    from cocos import checkpoints
+
+    if target is None or Path(target).exists() or Path(target) == checkpoints.EXAMPLE:
         return target, loss
     if loss is None and (":" in target or not Path(target).suffix):
         return None, target
