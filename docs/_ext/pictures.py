@@ -161,7 +161,7 @@ def _embeddings(folder: Path) -> None:
 
 
 def _triples(folder: Path) -> None:
-    """`triples.npz`: captions of photos with the three captions that score highest, as in notebooks/text.ipynb."""
+    """`triples.npz`: captions of photos with the three captions that score highest."""
     data = np.load(ROOT / "notebooks" / "data" / "captions_minilm.npz")
     rows = normalize(torch.as_tensor(data["embeddings"]).float(), dim=1)
     asked = torch.arange(0, len(rows), 5)
