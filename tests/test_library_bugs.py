@@ -1,56 +1,78 @@
-"""Known bugs of libraries: each is caught with its sentence, and its right twin is the same."""
-
-import re
-from pathlib import Path
+"""Three bugs of public libraries, restated in a few lines: the corrected version has the same gradient, the bug not."""
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from torch.nn.functional import cross_entropy, normalize, softplus
 
-from analysis.known_bugs import page, recreated
-from analysis.known_bugs.__main__ import app
-from analysis.known_bugs.bugs import BUGS, said
-from cocos.engine.pair_gradients import synthetic
+import cocos
 
-PAGE = Path(__file__).parent.parent / "docs" / "library_bugs.md"
+PROCESSES = 2
 
 
-@pytest.fixture(scope="module")
-def written():
-    return PAGE.read_text("utf-8")
+def logits(query, candidate):
+    return 10 * normalize(query, dim=-1) @ normalize(candidate, dim=-1).T
 
 
-@pytest.mark.parametrize("name", BUGS)
-def test_the_fault_is_named_and_the_corrected_version_is_the_same(name, written):
-    bug = BUGS[name]
-    verdict = said(bug)
-    assert bug.names in verdict and bug.names != "the same"
-    assert said(bug, cured=True) == "the same"
-    section = written.partition(f"## {name}\n")[2].partition("\n## ")[0]
-    assert bug.fault in section and f"({bug.thread})" in section and bug.library in section
-    assert f"verdict: *{verdict}*" in section and "corrected: *the same*" in section
+def gathered(query, candidate, negatives, *, by_process):
+    """Softmax over columns gathered from processes: https://github.com/huggingface/sentence-transformers/pull/3453."""
+    columns = [column.chunk(PROCESSES) for column in (candidate, *(() if negatives is None else negatives.unbind(1)))]
+    rows = [part for parts in zip(*columns, strict=True) for part in parts] if by_process else sum(columns, ())
+    return cross_entropy(logits(query, torch.cat(rows)), torch.arange(len(query)))
 
 
-def test_the_page_has_all_of_them_and_no_other(written):
-    assert re.findall(r"^## (.*)$", written, re.MULTILINE) == list(BUGS)
-    assert written.startswith(page.HEAD.format(number=len(BUGS)))
-    assert len({bug.thread for bug in BUGS.values()}) == len(BUGS) >= 8
+def every_process(query, candidate, *, factor):
+    """Full loss per process: https://github.com/KevinMusgrave/pytorch-metric-learning/issues/363.
+
+    Only the rows of a process have a gradient, and the gradients of all processes are averaged.
+    """
+    losses = []
+    for part in torch.arange(len(query)).chunk(PROCESSES):
+        mine = torch.isin(torch.arange(len(query)), part)[:, None]
+        sides = [torch.where(mine, side, side.detach()) for side in (query, candidate)]
+        losses.append(factor * cross_entropy(logits(*sides), torch.arange(len(query))))
+    return torch.stack(losses).mean()
 
 
-def test_the_command_lists_and_shows_one():
-    listed = CliRunner().invoke(app, ["list"])
-    assert listed.exit_code == 0 and all(bug.thread in listed.stdout for bug in BUGS.values())
-    one = CliRunner().invoke(app, ["scale-as-stored"])
-    assert one.exit_code == 0 and "cocos: another temperature" in one.stdout and "cocos: the same" in one.stdout
-    assert CliRunner().invoke(app, ["nothing"]).exit_code == 2
+def sigmoid(query, candidate, *, sign):
+    """Pairwise sigmoid loss: https://github.com/illuin-tech/colpali/pull/382."""
+    scores = logits(query, candidate)
+    return softplus(sign * torch.where(torch.eye(len(scores), dtype=torch.bool), scores, -scores)).sum() / len(scores)
 
 
-def test_values_tell_nothing_where_only_a_gradient_is_lost():
-    """The fault of a collective without backward does not show in the loss."""
-    rows = synthetic(64, 0, 0, torch.device("cpu"))
-    for wrong, right in (
-        (recreated.reduced_without_gradient, recreated.reduced_with_gradient),
-        (recreated.local_loss_alone, recreated.local_loss_and_gradient),
-        (recreated.guide_with_offset, recreated.guide_whole),
-    ):
-        torch.testing.assert_close(wrong(rows.query, rows.candidate), right(rows.query, rows.candidate))
+def misaligned(query, candidate, negatives=None):
+    return gathered(query, candidate, negatives, by_process=True)
+
+
+def aligned(query, candidate, negatives=None):
+    return gathered(query, candidate, negatives, by_process=False)
+
+
+def averaged(query, candidate):
+    return every_process(query, candidate, factor=1)
+
+
+def multiplied(query, candidate):
+    return every_process(query, candidate, factor=PROCESSES)
+
+
+def upside_down(query, candidate):
+    return sigmoid(query, candidate, sign=1)
+
+
+def upright(query, candidate):
+    return sigmoid(query, candidate, sign=-1)
+
+
+CASES = {  # reference, bug, corrected version, ratio of the bug's gradient as documented in docs/howto/same_gradient.md
+    "sentence-transformers": ("ntxent", misaligned, aligned, 0.48),
+    "pytorch-metric-learning": ("ntxent", averaged, multiplied, 0.5),
+    "colpali": ("siglip@bias=0", upside_down, upright, -0.43),
+}
+
+
+@pytest.mark.parametrize("library", CASES)
+def test_library_bug_changes_the_gradient(library):
+    reference, bug, corrected, ratio = CASES[library]
+    attrs = cocos.measures.same_gradient(reference, bug).attrs
+    assert not attrs["same"] and attrs["ratio"] == pytest.approx(ratio, abs=0.005)
+    assert cocos.measures.same_gradient(reference, corrected).attrs["same"]
