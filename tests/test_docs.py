@@ -76,9 +76,6 @@ def files(tmp_path_factory):
         (folder / "runs" / run).mkdir()
         for step in (2, 10):
             np.savez(folder / "runs" / run / f"step_{step}.npz", **two_sides(step + (run == "test"), images=20))
-    for run in ("collapsing", "healthy"):  # docs/case.md
-        (folder / "runs" / run).mkdir()
-        np.savez(folder / "runs" / run / "step_300.npz", **two_sides(run == "healthy", images=20))
     np.savez(folder / "more.npz", candidate=rng.normal(size=(9, 8)))
     test_image_lists.birds(folder / "CUB_200_2011")
     test_image_lists.cars(folder / "cars196")
@@ -207,24 +204,6 @@ def test_the_drawing_shows_rooms_that_are_there(monkeypatch):
     assert rooms.TARGET.read_text("utf-8") == rooms.draw()  # python docs/_ext/rooms.py
     for name in rooms.ROOMS:
         assert (ROOT / "cocos" / (name if name.endswith("/") else f"{name}.py")).exists(), name
-
-
-def printed(name):
-    """What a notebook has printed, in its kept outputs, with single spaces."""
-    cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text("utf-8"))["cells"]
-    lines = [line for cell in cells for each in cell.get("outputs", []) for line in each.get("text", [])]
-    return " ".join("".join(lines).split())
-
-
-def test_the_case_quotes_what_its_notebook_printed():
-    """Each line of its quotations, and each number with two decimals in its prose."""
-    page, kept = ROOT / "docs" / "case.md", printed("collapse")
-    quoted = [" ".join(line.split()) for text in blocks(page, "text") for line in text.splitlines()]
-    assert len(quoted) > 8
-    for line in quoted:
-        assert line in kept, line
-    for number in re.findall(r"\b\d+\.\d\d\b", BLOCK.sub("", page.read_text("utf-8"))):
-        assert number in kept, number
 
 
 @pytest.fixture
