@@ -92,7 +92,7 @@ def shelf_lines() -> list[str]:
     lines = []
     for row in detectors.table():
         thresholds = ", ".join(f"`{name}={value:g}`" for name, value in row["thresholds"].items()) or "none"
-        lines += [f"### `{row['name']}`", "", f"**Fires when** {row['fires_when']}", "", f"**Try** {row['try']}", ""]
+        lines += [f"### `{row['name']}`", "", f"**Fires when** {row['fires_when']}", ""]
         lines += [f"**Thresholds:** {thresholds}", ""]
     return lines[:-1]
 

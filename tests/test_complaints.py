@@ -37,14 +37,6 @@ def test_the_fault_is_named_and_its_cure_is_silent(name):
     assert monitor.records[-1]["value"] < 0.9 * monitor.records[0]["value"]
 
 
-def test_the_page_on_detectors_lists_them():
-    page = (Path(__file__).parent.parent / "docs" / "howto" / "detectors.md").read_text("utf-8")
-    rows = [line for line in page.splitlines() if line.startswith("| [")]
-    for row, complaint in zip(rows, complaints.COMPLAINTS.values(), strict=True):
-        fires = ", ".join(f"`{name}`" for name in complaint.fires)
-        assert f"({complaint.thread}) | {complaint.saw} | {complaint.fault} | {fires} |" in row
-
-
 def test_the_scale_of_its_author_falls_to_one():
     complaint = complaints.COMPLAINTS["falling-scale"]
     records = complaints.train(complaint.faulty, SEED, EVERY).records
