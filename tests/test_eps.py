@@ -12,7 +12,6 @@ import torch
 from typer.testing import CliRunner
 
 import taught
-from analysis import eps_units
 from cocos import Embeddings, Pairs, engine, losses, measures, results
 from cocos.commands import app
 from cocos.counting import conventions, statistics
@@ -316,8 +315,3 @@ def test_a_sum_with_a_term_of_unknown_unit_says_so():
         and sum("own push" in note for note in losses.traits(mixed).notes) == 1
     )
     assert results.provenance(mixed)["share"] == "unknown"
-
-
-def test_the_table_of_units_is_that_of_its_script():
-    """Means and deviations over draws; `python -m analysis.eps_units` prints it."""
-    assert eps_units.table() in PAGE.read_text("utf-8")
