@@ -22,7 +22,6 @@ from torch.nn.functional import normalize
 from typer import Argument, Option, Typer
 
 import cocos
-from cocos.commands import demo
 from cocos.embeddings import Embeddings
 from complaints import HardestTriplet
 
@@ -43,7 +42,7 @@ def _head(features: int) -> nn.Sequential:
 
 def _features(split: str) -> Embeddings:
     """Frozen features of a split, with a variance of about 1: unit vectors times the square root of their width."""
-    found = demo.checkpoint().embed(split)
+    found = cocos.open("example").embed(split)
     width = found.query.shape[1]
     return Embeddings(found.query * width**0.5, found.candidate * width**0.5, found.query_group, found.candidate_group)
 

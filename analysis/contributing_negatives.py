@@ -1,23 +1,22 @@
 """Contributing negatives per query of the embedded example, for four losses."""
 
-from cocos import measures, plots
-from cocos.commands import demo
+from cocos import checkpoints, measures, plots
 from cocos.reports.captions import holds
 from study_tables import LOSSES
 
 PUBLISHED = "Bleeker & de Rijke 2022: the counts of Tables 3 to 5, here as distributions"
 DIFFERS = "another model and other data; only the losses that leave queries idle can be compared"
-INPUTS = tuple((demo.checkpoint().path,))
+INPUTS = (checkpoints.EXAMPLE_FILE,)
 SIZE, PRINTED = (7.0, 4.7), True
 
 
 def data(progress):
     """Count the whole training set once for every loss."""
-    frozen = demo.checkpoint()
+    frozen = checkpoints.open(checkpoints.EXAMPLE_FILE)
     about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     embeddings = frozen.embed(device="cpu")
     parts = {}
-    for name in demo.EXAMPLE_LOSSES:
+    for name in ("ntxent", "triplet", "triplet_sh", "smoothap"):
         counted = measures.count(embeddings, frozen.loss(name)[0]).assign_attrs(about)
         parts[name] = counted[["contributing", "negatives", "relative"]]
     return parts

@@ -5,16 +5,15 @@ Each query is in a batch of 128 pairs; its fourteen largest shares are shown wit
 
 from matplotlib.patches import Patch
 
-from cocos import measures, plots
+from cocos import checkpoints, measures, plots
 from cocos.checkpoints.data import emoji_captions
-from cocos.commands import demo
 from cocos.plots.contributors import OTHERS_GREY
 from cocos.plots.labels import below, tiny_points
 from cocos.reports.captions import holds
 
 PUBLISHED = "none; requested by users"
 DIFFERS = "nothing published to compare with"
-INPUTS = tuple((demo.checkpoint().path,))
+INPUTS = (checkpoints.EXAMPLE_FILE,)
 SIZE, PRINTED = (7.0, 6.8), True
 ASKS = {"i2t": "image query", "t2i": "caption query"}
 ROWS = {"i2t": 58, "t2i": 11090}
@@ -24,7 +23,7 @@ CAPTIONS = 5
 
 def data(progress):
     """Find the contributors in the first batch of seed 0 that contains the query, one query per direction."""
-    frozen = demo.checkpoint()
+    frozen = checkpoints.open(checkpoints.EXAMPLE_FILE)
     about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     embeddings = frozen.embed(device="cpu")
     loss = frozen.loss("ntxent", {})[0]

@@ -12,11 +12,10 @@ import torch
 import xarray as xr
 from matplotlib.lines import Line2D
 
-from cocos import Embeddings, losses, measures
+from cocos import Embeddings, checkpoints, losses, measures
 from cocos.checkpoints import data as shelf
 from cocos.checkpoints import encoders
 from cocos.checkpoints.encoders.small_towers import pieces
-from cocos.commands import demo
 from cocos.counting.statistics import paired
 from cocos.embeddings import batches, scores
 from cocos.plots.labels import tiny_points
@@ -36,8 +35,8 @@ TABLE_1 = {  # PR-AUC and R@1 in percent, Veit & Wilber 2020, Table 1
     "ce_softmax": (20.1, 27.0),
     "ce_nm": (20.1, 26.9),
 }
-EXAMPLE = demo.checkpoint().path.parent
-INPUTS = (demo.checkpoint().path, EXAMPLE / "images.webp", EXAMPLE / "captions.jsonl.gz")
+EXAMPLE = checkpoints.EXAMPLE_FILE.parent
+INPUTS = (checkpoints.EXAMPLE_FILE, EXAMPLE / "images.webp", EXAMPLE / "captions.jsonl.gz")
 SIZE, PRINTED = (7.0, 5.4), True
 RUNS = {  # name: (label, loss, whether both sides ask, line)
     "sampled_softmax": ("sampled softmax", "sampled_softmax", False, ":"),
@@ -142,7 +141,7 @@ def data(progress):
 
 def _data(report):
     """Train every loss at every scale, and test it at the scale with the best mean PR-AUC on the validation split."""
-    frozen = demo.checkpoint()
+    frozen = checkpoints.open(checkpoints.EXAMPLE_FILE)
     held = torch.load(frozen.path, weights_only=True)
     encoder = held["cocos"]["encoder"]["name"], held["cocos"]["encoder"]["arguments"]
     towers = encoders.freeze(encoders.build(*encoder), held["state"])

@@ -5,8 +5,7 @@ The triplet losses count every nonzero weight, which any eps below 1 does: their
 
 import numpy as np
 
-from cocos import measures, plots
-from cocos.commands import demo
+from cocos import checkpoints, measures, plots
 from cocos.plots.labels import dark
 from cocos.reports.captions import holds
 from study_tables import LOSSES
@@ -16,7 +15,7 @@ PUBLISHED = (
     "for the triplet losses"
 )
 DIFFERS = "the paper gives one count per loss, at one eps"
-INPUTS = tuple((demo.checkpoint().path,))
+INPUTS = (checkpoints.EXAMPLE_FILE,)
 SIZE, PRINTED = (7.0, 4.0), True
 MARKS = (0.01, 0.0001)
 # Thresholds; the smallest stands for 0.
@@ -25,12 +24,12 @@ EPS = (*np.logspace(-6, 0, 61)[:-1], 0.9999, 1)
 
 def data(progress):
     """Count one pass over the training set at 62 thresholds for each loss."""
-    frozen = demo.checkpoint()
+    frozen = checkpoints.open(checkpoints.EXAMPLE_FILE)
     about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     embeddings = frozen.embed(device="cpu")
     return {
         name: measures.eps_curve(embeddings, frozen.loss(name, {})[0], EPS).assign_attrs(about)
-        for name in demo.EXAMPLE_LOSSES
+        for name in ("ntxent", "triplet", "triplet_sh", "smoothap")
     }
 
 

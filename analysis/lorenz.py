@@ -5,15 +5,14 @@ Queries without any push are left out. Batches are drawn as in training with eac
 
 import numpy as np
 
-from cocos import measures, plots
-from cocos.commands import demo
+from cocos import checkpoints, measures, plots
 from cocos.plots.labels import dark, spread
 from study_tables import LOSSES
 
 PUBLISHED = "none; Bleeker & de Rijke 2022 count contributing negatives at one threshold"
 DIFFERS = "the paper has no such curve"
 TOPS = (10, 1)
-INPUTS = tuple((demo.checkpoint().path,))
+INPUTS = (checkpoints.EXAMPLE_FILE,)
 # Left end of the axis, which leaves room for the names of the lines; least distance of two names, of its height.
 FIRST_K, NAME_GAP = 0.36, 0.045
 SIZE, PRINTED = (7.0, 4.0), True
@@ -21,11 +20,11 @@ SIZE, PRINTED = (7.0, 4.0), True
 
 def data(progress):
     """Weigh one pass over the training set for each loss."""
-    frozen = demo.checkpoint()
+    frozen = checkpoints.open(checkpoints.EXAMPLE_FILE)
     about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     embeddings = frozen.embed(device="cpu")
     parts = {}
-    for name in demo.EXAMPLE_LOSSES:
+    for name in ("ntxent", "triplet", "triplet_sh", "smoothap"):
         found = measures.lorenz(embeddings, frozen.loss(name, {})[0]).assign_attrs(about)
         parts[name] = found.drop_vars("gini_per_query")
     return parts

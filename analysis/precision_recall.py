@@ -10,15 +10,14 @@ import seaborn as sns
 import torch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from cocos import measures
-from cocos.commands import demo
+from cocos import checkpoints, measures
 
 PUBLISHED = "Veit & Wilber 2020, arXiv:2011.08824 (precision and recall of one threshold; PR-AUC in its Table 1)"
 DIFFERS = (
     "another model (two small towers trained with NT-Xent) and other data (emoji with captions in four languages); see "
     "cross_example for the effect of the losses of the paper"
 )
-INPUTS = (demo.checkpoint().path,)
+INPUTS = (checkpoints.EXAMPLE_FILE,)
 SIZE, PRINTED = (7.0, 3.6), True
 CHUNK = 256
 FIRST_RECALL = 0.01  # below it, a few pairs decide the precision of one threshold
@@ -27,7 +26,7 @@ TICKS = (0.003, 0.01, 0.03, 0.1, 0.3, 1)
 
 def data(progress):
     """Measure all pairs of the training and of the test split, and cut each image query at each of its captions."""
-    frozen, parts = demo.checkpoint(), {}
+    frozen, parts = checkpoints.open(checkpoints.EXAMPLE_FILE), {}
     about = {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     for split in ("train", "test"):
         beaten = _beaten(frozen.embed(split))

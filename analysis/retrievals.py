@@ -3,9 +3,8 @@
 import functools
 import importlib.resources
 
-from cocos import measures, plots
+from cocos import checkpoints, measures, plots
 from cocos.checkpoints import data as shelf
-from cocos.commands import demo
 
 PUBLISHED = (
     "Veit & Wilber 2020, arXiv:2011.08824, Fig. 5 (example retrievals, with an outline for scores of at least .6). We "
@@ -16,14 +15,14 @@ DIFFERS = (
     "nothing here was trained with the losses of the paper (see cross_example)"
 )
 EXAMPLE = importlib.resources.files("cocos") / "example"
-INPUTS = (demo.checkpoint().path, EXAMPLE / "images.webp", EXAMPLE / "captions.jsonl.gz")
+INPUTS = (checkpoints.EXAMPLE_FILE, EXAMPLE / "images.webp", EXAMPLE / "captions.jsonl.gz")
 CONFIDENT, NEAREST = 0.6, 3
 SIZE, PRINTED = (7.0, 5.3), True
 
 
 def data(progress):
     """Retrieve with the same seed in both directions."""
-    frozen = demo.checkpoint()
+    frozen = checkpoints.open(checkpoints.EXAMPLE_FILE)
     about = {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     return {
         name: measures.retrievals(frozen, k=NEAREST, direction=name, split="test", device="cpu").assign_attrs(about)

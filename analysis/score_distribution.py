@@ -7,8 +7,7 @@ threshold serves every query.
 
 from matplotlib.lines import Line2D
 
-from cocos import measures, plots
-from cocos.commands import demo
+from cocos import checkpoints, measures, plots
 from cocos.plots.labels import palette
 
 PUBLISHED = "Veit & Wilber 2020, arXiv:2011.08824, Fig. 4, right (lines of queries with their 5th and 95th percentile)"
@@ -20,13 +19,13 @@ DIFFERS = (
 )
 TENTH, NEAR = 10, 0.7
 ASKS = {"i2t": "images (i2t)", "t2i": "captions (t2i)"}
-INPUTS = (demo.checkpoint().path,)
+INPUTS = (checkpoints.EXAMPLE_FILE,)
 SIZE, PRINTED = (7.0, 4.6), True
 
 
 def data(progress):
     """Measure 400 queries of each direction against the whole training set."""
-    frozen = demo.checkpoint()
+    frozen = checkpoints.open(checkpoints.EXAMPLE_FILE)
     about = {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     return {"train": measures.score_distribution(frozen, queries=400, device="cpu").assign_attrs(about)}
 

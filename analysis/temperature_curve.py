@@ -6,21 +6,20 @@ negatives push according to the effective number, and none contributes according
 
 from matplotlib import rc_context
 
-from cocos import measures, plots
-from cocos.commands import demo
+from cocos import checkpoints, measures, plots
 from cocos.reports.captions import holds
 
 PUBLISHED = (
     "none; that a small temperature puts the push on the hardest negatives is from Wang & Liu 2021, arXiv:2012.09740"
 )
 DIFFERS = "the embeddings are fixed: a model trained with another temperature would have other embeddings"
-INPUTS = tuple((demo.checkpoint().path,))
+INPUTS = (checkpoints.EXAMPLE_FILE,)
 SIZE, PRINTED = (7.0, 3.6), True
 
 
 def data(progress):
     """Weigh 24 batches at 33 temperatures."""
-    frozen = demo.checkpoint()
+    frozen = checkpoints.open(checkpoints.EXAMPLE_FILE)
     about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     embeddings = frozen.embed(device="cpu")
     loss = frozen.loss("ntxent", {})[0]

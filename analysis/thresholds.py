@@ -1,19 +1,18 @@
 """Consequences of one cut-off for each query: candidates returned, precision, recall, and queries without any."""
 
-from cocos import measures, plots
-from cocos.commands import demo
+from cocos import checkpoints, measures, plots
 from cocos.plots.labels import dark, palette
 
 PUBLISHED = "none; Veit & Wilber 2020, arXiv:2011.08824, ask for scores that mean the same for every query"
 DIFFERS = "nothing published to compare with"
 ASKED = "best F1"
-INPUTS = (demo.checkpoint().path,)
+INPUTS = (checkpoints.EXAMPLE_FILE,)
 SIZE, PRINTED = (7.0, 5.6), True
 
 
 def data(progress):
     """Cut-offs of four recalls and of the best F1 over all pairs of the training split."""
-    frozen = demo.checkpoint()
+    frozen = checkpoints.open(checkpoints.EXAMPLE_FILE)
     about = {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     found = measures.thresholds(frozen, device="cpu").assign_attrs(about)
     return {"train": found.drop_vars(["returned", "precision", "recall"])}

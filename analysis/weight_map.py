@@ -5,8 +5,7 @@ itself, a triplet loss the negatives of a row that come too near to its positive
 cross-example softmax all negatives of the batch for each positive.
 """
 
-from cocos import losses, measures, plots
-from cocos.commands import demo
+from cocos import checkpoints, losses, measures, plots
 from cocos.reports.captions import holds
 
 PUBLISHED = (
@@ -14,7 +13,7 @@ PUBLISHED = (
     "cross-example softmax compare). We did not have the figures themselves, so the layout is ours"
 )
 DIFFERS = "drawn from the weights of a trained model on one real batch, where the paper has a sketch"
-INPUTS = (demo.checkpoint().path,)
+INPUTS = (checkpoints.EXAMPLE_FILE,)
 LOSSES = {
     "contrastive_cosine": "pairwise",
     "triplet": "triplet",
@@ -29,7 +28,7 @@ SIZE, PRINTED = (7.0, 6.6), True
 
 def data(progress):
     """Weigh the first batch of seed 0 with each loss; any weight counts."""
-    frozen = demo.checkpoint()
+    frozen = checkpoints.open(checkpoints.EXAMPLE_FILE)
     about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     embeddings = frozen.embed(device="cpu")
     drawn = {"sample": "pairs", "batch_size": BATCH, "order": "batch"}

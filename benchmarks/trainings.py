@@ -18,7 +18,6 @@ from torch.nn.functional import cross_entropy, logsigmoid, normalize
 
 import cocos
 from analysis.complaints import Clip, Gathered, Grouped, HardestTriplet, MiniBatched, tower
-from cocos.commands import demo
 from cocos.embeddings import Embeddings, scores
 from cocos.monitor import detectors
 from cocos.monitor.detectors import Record
@@ -183,7 +182,7 @@ class Data:
 @functools.cache
 def _features() -> tuple[Tensor, Tensor, Tensor]:
     """Features of the training split: images, captions, and the image of each caption."""
-    found = demo.checkpoint().embed("train")
+    found = cocos.open("example").embed("train")
     return found.query * FEATURES**0.5, found.candidate * FEATURES**0.5, found.candidate_group
 
 

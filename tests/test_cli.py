@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import children
 import cocos
 from cocos import checkpoints, measures, results
-from cocos.commands import _answer, app, demo
+from cocos.commands import _answer, app
 
 PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE"}}
 
@@ -368,28 +368,6 @@ def test_an_interrupted_run_writes_nothing(tmp_path):
 )
 def test_progress_tells_the_rate_and_the_time_left(done, total, seconds, said):
     assert _answer._pace(done, total, seconds) == said
-
-
-def test_the_demo_runs_end_to_end(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("COLUMNS")
-    done = call("demo")
-    assert done.exit_code == 0, done.stderr
-    assert sorted(os.listdir(tmp_path / "cocos-demo")) == ["count.nc", "count.png"]
-    data = results.open(tmp_path / "cocos-demo" / "count.nc")
-    assert data["loss"].values.tolist() == ["ntxent", "triplet", "triplet_sh", "smoothap"]
-    assert data["contributing_all"].sel(loss="ntxent").mean() > 1
-    for name in data["loss"].values:
-        assert f"{name} i2t" in done.stdout and f"{name} t2i" in done.stdout
-    assert (tmp_path / "cocos-demo" / "count.png").read_bytes().startswith(b"\x89PNG")
-    again = call("demo", "--out", tmp_path / "again")
-    assert again.stdout == done.stdout
-    for name in ("count.nc", "count.png"):
-        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "cocos-demo" / name).read_bytes()
-    (tmp_path / "file").write_text("")
-    refused = call("demo", "--out", "file/inner")
-    assert refused.exit_code == 2
-    assert "there is no folder file" in refused.stderr or "cannot be written" in refused.stderr
 
 
 def test_embedded_checkpoint_uses_recorded_parameters(tmp_path, monkeypatch):

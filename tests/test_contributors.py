@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, checkpoints, losses, measures, plots
 from cocos.checkpoints.data import emoji_captions, precomp
-from cocos.commands import app, demo
+from cocos.commands import app
 from cocos.counting import weights
 from cocos.embeddings import scores
 from cocos.embeddings.batches import plan
@@ -289,7 +289,7 @@ def test_the_command_lists_one_query(file, tmp_path, embeddings):
 
 
 def test_the_command_knows_the_captions_of_the_data():
-    path, items = demo.checkpoint().path, emoji_captions.load("test")
+    path, items = checkpoints.EXAMPLE_FILE, emoji_captions.load("test")
     done = call(
         "query", path, "--split", "test", "--row", 12, "--json", "--top", 6, "--batch-size", 64, "--device", "cpu"
     )

@@ -7,7 +7,6 @@ import xarray as xr
 import cocos
 from cocos import losses, measures
 from cocos.checkpoints.pictures import Preparation
-from cocos.commands import demo
 
 NAMED = ("ntxent", "triplet", "siglip", "mnrl", "smoothap", "supcon", "triplet_euclidean", "align_uniform", "ce_nm")
 GTE = {"directions": "query-candidate,query-query,candidate-query,candidate-candidate"}
@@ -80,9 +79,9 @@ def test_a_measure_does_not_read_the_default_dtype(case, wide):
 def test_images_and_texts_are_encoded_in_float32(wide, monkeypatch):
     """The embedded example: both towers, and the preparation of images."""
     monkeypatch.setenv("COCOS_CACHE", "off")
-    usual = demo.checkpoint().embed("test", device="cpu")
+    usual = cocos.open("example").embed("test", device="cpu")
     wide()
-    found = demo.checkpoint().embed("test", device="cpu")
+    found = cocos.open("example").embed("test", device="cpu")
     for side in ("query", "candidate"):
         torch.testing.assert_close(getattr(found, side), getattr(usual, side), rtol=1e-5, atol=1e-6)
     assert Preparation(None, None)(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)).dtype == torch.float32

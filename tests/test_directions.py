@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import cocos
-from cocos.commands import app, demo
+from cocos.commands import app
 from cocos.reports import table
 
 WORDS = re.compile(r"\b(image|caption)s?\b|i2t|t2i", re.IGNORECASE)
@@ -32,7 +32,7 @@ def test_two_sides_are_queries_and_candidates_unless_a_name_is_given(arrays):
 
 
 def test_an_image_encoder_says_that_images_ask():
-    example = demo.checkpoint()
+    example = cocos.open("example")
     assert example.embed("test", "cpu").directions == ("i2t", "t2i")
 
 

@@ -28,7 +28,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 BY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ELSEWHERE = {"torchrun", "python3", "source", ".venv/bin/pip", "pre-commit"}  # lines that start other programs
-LONG = {"demo", "figures", "landscape", "dtp", "report"}  # have tests of their own: here only their options are read
+LONG = {"figures", "landscape", "dtp", "report"}  # have tests of their own: here only their options are read
 
 
 def blocks(page, kind):
@@ -232,7 +232,7 @@ def test_a_page_of_a_notebook_has_its_prose_code_and_outputs(extensions, tmp_pat
     text = extensions("stories").story(ROOT / "notebooks" / "distributed.ipynb", tmp_path)
     assert text.startswith("# Two devices train worse than one")
     assert "```console\n$ cocos verify --same-as mnrl gathered.py:loss\n```" in text
-    assert "verdict: misaligned targets" in text and "from cocos.commands import demo" in text
+    assert "verdict: misaligned targets" in text and "import cocos" in text
     (picture,) = re.findall(r"!\[Both losses fall;.*\]\((.*)\)", text)
     assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
 

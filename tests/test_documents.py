@@ -29,7 +29,7 @@ LINES = (
         "correlate a.nc b.nc c.nc d.nc --permutations 100 --resamples 100",
     ),
     *("count e.npz", "count e.npz --loss smoothap --n90 --metrics", "count e.npz --loss ntxent --loss triplet"),
-    *("count set.npz --loss triplet_euclidean", "decompose e.npz", "demo", "detectors", "diff a.nc b.nc"),
+    *("count set.npz --loss triplet_euclidean", "decompose e.npz", "detectors", "diff a.nc b.nc"),
     *(
         "diff e.npz f.npz",
         "doctor",
@@ -73,7 +73,7 @@ def texts(items):
 """
 GROUP = typer.main.get_command(app)
 # Commands whose --out is a folder, or a file of any name.
-WRITES_FOLDERS = {"demo", "figures"}
+WRITES_FOLDERS = {"figures"}
 # Options that kinds of plots need beside their file.
 NEEDED = {"contributors": "--set row=0", "sources": "--loss mnrl -p directions=query-candidate,query-query"}
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from cocos.base import cache, writing
 from cocos.base.errors import InputError
-from cocos.commands import app, demo
+from cocos.commands import app
 
 ABOUT = {"checkpoint": "a" * 64, "data": "b" * 64, "split": "train", "device": "cpu"}
 SIZES = (3, 3, 2)
@@ -349,7 +349,7 @@ def test_the_example_is_encoded_once(monkeypatch, tmp_path):
     """Neither a changed split nor a changed byte of the file meets the rows of another."""
     import cocos
 
-    source = demo.checkpoint().path
+    source = cocos.checkpoints.EXAMPLE_FILE
     told = []
     first = cocos.open(source).embed("test", progress=lambda *each: told.append(each))
     assert told[-1] == (len(first.query) + len(first.candidate),) * 2

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos.base import cache
 from cocos.checkpoints.encoders import small_towers
-from cocos.commands import app, demo
+from cocos.commands import app
 
 PAIRS = [
     {"query": "a cat", "positive": "it purrs", "negative": "it barks"},
@@ -101,7 +101,7 @@ def example(path, number=40):
 
 def test_a_checkpoint_encodes_other_data_and_hands_on_its_loss(inside):
     example("rows.npz")
-    model = demo.checkpoint().path
+    model = cocos.checkpoints.EXAMPLE_FILE
     said = json.loads(run("encode", "rows.npz", "--model", model, "--out", "some.npz", "--json"))
     found = cocos.open("some.npz")
     assert said["model"]["sha256"] == cocos.open(model).sha256 and found.loss()[0] == cocos.open(model).loss()[0]
@@ -112,7 +112,7 @@ def test_a_checkpoint_encodes_other_data_and_hands_on_its_loss(inside):
 
 def test_an_interrupted_run_is_resumed(inside, monkeypatch):
     example("rows.npz", number=30)
-    model, whole = demo.checkpoint().path, small_towers.SmallTowers.encode
+    model, whole = cocos.checkpoints.EXAMPLE_FILE, small_towers.SmallTowers.encode
     asked, stop = [], 3
 
     def encode(self, items, kind, side):

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import cocos
 import reference
 from cocos import Embeddings, InputError, measures, results
-from cocos.commands import app, demo
+from cocos.commands import app
 from cocos.embeddings import scores
 from cocos.engine import retrieval
 from cocos.reports import table
@@ -526,7 +526,7 @@ def test_the_seed_is_that_of_the_clusters_only(classes):
 
 
 def test_a_checkpoint_is_evaluated_on_its_test_split():
-    frozen = demo.checkpoint()
+    frozen = cocos.open("example")
     data = measures.evaluate(frozen)
     assert data.attrs["split"] == "test" and "split test, one of train, val, test" in data.attrs["notes"]
     assert data.attrs["checkpoint_sha256"] == frozen.sha256
@@ -668,7 +668,7 @@ def test_bad_arguments_get_one_sentence(files, monkeypatch, arguments, sentence)
 
 
 def test_an_unknown_split_of_a_checkpoint_is_named():
-    done = call("evaluate", demo.checkpoint().path, "--split", "tst")
+    done = call("evaluate", "example", "--split", "tst")
     assert done.exit_code == 2 and "'tst': did you mean 'test'?" in done.stderr
 
 

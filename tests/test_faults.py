@@ -140,7 +140,6 @@ def test_a_folder_that_cannot_be_written_is_a_sentence_before_any_work(tmp_path,
         ["dtp", file, "--out", "/sys/kernel/x.png"],
         ["losses", "ntxent", "--out", "/sys/kernel/x.svg"],
         ["figures", "--analysis", tmp_path / "analysis", "--out", "/sys/kernel"],
-        ["demo", "--out", "/sys/kernel"],
     ):
         done = call(*command)
         assert done.exit_code == 2, (command, done.output, done.exception)

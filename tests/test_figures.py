@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import InputError
-from cocos.commands import app, demo
+from cocos.commands import app
 from cocos.reports import figures, inputs, saving
 
 ROOT = Path(__file__).parent.parent
@@ -407,14 +407,14 @@ def test_what_can_be_made_again_is_not_in_git():
 def test_every_committed_figure_says_where_it_comes_from(name):
     source = ast.parse((ROOT / "analysis" / f"{name}.py").read_text("utf-8"))
     texts = {ast.unparse(node) for node in source.body if isinstance(node, ast.Assign)}
-    from_example = any(text.startswith("INPUTS = ") and "demo.checkpoint()" in text for text in texts)
+    from_example = any(text.startswith("INPUTS = ") and "EXAMPLE_FILE" in text for text in texts)
     with h5py.File(ROOT / "figures" / f"{name}.nc") as held:
         assert held.attrs["cocos"] == cocos.__version__
         attrs = [{key: np.ravel(value)[0] for key, value in part.attrs.items()} for part in held.values()]
     parts = {f"cocos {cocos.__version__}", f"command: cocos figures {name}"}
     digests = dict.fromkeys(each["checkpoint_sha256"] for each in attrs if "checkpoint_sha256" in each)
     if from_example:
-        assert list(digests) == [hashlib.sha256(demo.checkpoint().path.read_bytes()).hexdigest()]
+        assert list(digests) == [hashlib.sha256(cocos.checkpoints.EXAMPLE_FILE.read_bytes()).hexdigest()]
     seeds = dict.fromkeys(str(each["seed"]) for each in attrs if "seed" in each)
     parts |= {f"checkpoint sha256: {', '.join(digests)}"} if digests else set()
     parts |= {f"seed: {', '.join(seeds)}"} if seeds else set()

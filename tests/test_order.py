@@ -100,7 +100,7 @@ def test_a_count_imports_what_it_needs(fresh, tmp_path):
 
 
 def test_the_embedded_example_is_opened_without_the_compiler(fresh):
-    code = "import sys; from cocos.commands import demo; demo.checkpoint()\n"
+    code = "import sys, cocos; cocos.open('example')\n"
     code += "assert not {'sympy', 'torch._dynamo'} & set(sys.modules)"
     done = fresh(code)
     assert done.returncode == 0, done.stderr

@@ -33,9 +33,8 @@ def rows(seed: int = 0, number: int = 96, noise: float = 0.4) -> cocos.Embedding
 
 @pytest.fixture(scope="module")
 def example():
-    from cocos.commands.demo import checkpoint
 
-    return cocos.report(checkpoint(), batches=8)
+    return cocos.report(cocos.open("example"), batches=8)
 
 
 def drawing_once():
@@ -116,9 +115,8 @@ def test_the_gravest_finding_stands_first_and_then_the_one_of_the_largest_part(e
 
 
 def test_the_slider_has_the_counts_of_five_thresholds(example):
-    from cocos.commands.demo import checkpoint
 
-    frozen = checkpoint()
+    frozen = cocos.open("example")
     embeddings = frozen.embed()
     for place in (10, 25, 40, 50, 59):
         eps = example.curve["eps"][place]
@@ -232,9 +230,8 @@ def test_the_first_suspects_stand_open_and_the_others_unfold(hostile):
 
 def test_each_query_of_the_page_is_that_of_the_measure(example):
     """Parts of the push and of the pull, and the rest as one number, of single queries."""
-    from cocos.commands.demo import checkpoint
 
-    frozen = checkpoint()
+    frozen = cocos.open("example")
     embeddings, loss = frozen.embed(), frozen.loss()[0]
     side = example.queries["directions"][0]
     every = {each["row"]: each for each in side["queries"]}

@@ -16,7 +16,7 @@ from cocos.checkpoints import data as shelf
 from cocos.checkpoints import encoders
 from cocos.checkpoints.data import emoji_captions, precomp
 from cocos.checkpoints.formats import native
-from cocos.commands import app, demo
+from cocos.commands import app
 
 TEXTS = ("a red cat", "two dogs", "the sea", "a hill at night", "rain", "a green boat")
 CODE = """
@@ -196,7 +196,7 @@ def precomp_of(split):
 
 def test_a_model_is_a_checkpoint_and_the_file_its_data(folder):
     data = folder / "emoji"
-    shutil.copytree(demo.checkpoint().path.parent, data)
+    shutil.copytree(cocos.checkpoints.EXAMPLE_FILE.parent, data)
     (data / "emoji_ntxent.pt").rename(folder / "towers.pt")
     done = call("count", data, "--model", "towers.pt", "--split", "val", "--batches", 1)
     assert done.exit_code == 0, done.output
@@ -339,7 +339,7 @@ def towers(tmp_path):
     """A checkpoint of cocos in a folder of its own."""
     where = tmp_path / "stranger"
     where.mkdir()
-    shutil.copy(demo.checkpoint().path, where / "a.pt")
+    shutil.copy(cocos.checkpoints.EXAMPLE_FILE, where / "a.pt")
     return where
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos.base.errors import InputError
-from cocos.commands import app, demo
+from cocos.commands import app
 
 SAID = {"query": ("a cat", "a dog", ""), "candidate": ("it purrs", "it barks", "it hums", "it flies")}
 
@@ -98,6 +98,6 @@ def test_a_table_that_does_not_fit_is_refused(columns, said, inside):
 
 def test_data_name_their_own_rows(inside):
     with pytest.raises(InputError, match="named by its data"):
-        cocos.open(demo.checkpoint().path, names="names.jsonl")
+        cocos.open(cocos.checkpoints.EXAMPLE_FILE, names="names.jsonl")
     with pytest.raises(InputError, match=r"gone.jsonl"):
         cocos.open("some.npz", names="gone.jsonl")

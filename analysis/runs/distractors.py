@@ -15,9 +15,8 @@ import torch
 import xarray as xr
 
 from analysis.runs.kept import RESULTS, WORK, kept
-from cocos import Embeddings, Pairs, losses, measures, results
+from cocos import Embeddings, Pairs, checkpoints, losses, measures, results
 from cocos.checkpoints import encoders
-from cocos.commands import demo
 from cocos.engine import retrieval
 
 sys.path.append(str(Path(__file__).parent.parent))  # where the scripts of analysis find each other
@@ -66,7 +65,7 @@ class _Runs:
 
     def _towers(self) -> tuple:
         if self.loaded is None:
-            held = torch.load(demo.checkpoint().path, weights_only=True)
+            held = torch.load(checkpoints.EXAMPLE_FILE, weights_only=True)
             encoder = held["cocos"]["encoder"]["name"], held["cocos"]["encoder"]["arguments"]
             towers = encoders.freeze(encoders.build(*encoder), held["state"])
             self.loaded = encoder, {split: _Split(split, towers) for split in ("train", "val", "test")}

@@ -18,7 +18,6 @@ from PIL import Image
 from torch.nn.functional import normalize
 
 import cocos
-from cocos.commands import demo
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "pictures"
@@ -153,7 +152,7 @@ PICTURES = {
 
 def _embeddings(folder: Path) -> None:
     """`embeddings.npz`: the held-out split of the example, with its texts and pictures."""
-    held = demo.checkpoint().embed("val")
+    held = cocos.open("example").embed("val")
     shown = {"query_image": np.stack(held.pictures[0]), "candidate_name": np.array(held.names[1])}
     groups = {"query_group": held.query_group, "candidate_group": held.candidate_group}
     sides = {"query": held.query, "candidate": held.candidate, "directions": list(held.directions)}
