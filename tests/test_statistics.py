@@ -1,7 +1,6 @@
 """Statistics against slow loops, and the properties that a count must have."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,14 +11,12 @@ from scipy.special import stdtr
 
 import cocos
 import oracles
-from analysis import group_intervals
 from cocos import Pairs, losses
 from cocos.counting import statistics
 from cocos.losses.smoothap import SmoothAP
 
 LOSSES = [name for name in losses.names() if hasattr(losses.load(name), "weight")]
 seeds = st.integers(0, 2**31 - 1)
-DIFF_PAGE = Path(__file__).parents[1] / "docs" / "howto" / "diff.md"
 names = st.sampled_from(LOSSES)
 
 
@@ -280,15 +277,6 @@ def test_a_share_of_exactly_eps_is_below_it_and_doubts_are_parts_of_eps():
     assert below.tolist() == [0.25] and above.tolist() == [0.7501]
     assert statistics.uncertain(share, pairs, 0.25, 1e-3).tolist() == [2]  # 0.2501 is 0.0004 of eps away
     assert statistics.uncertain(share, pairs, 0.25, 3e-4).tolist() == [1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", group_intervals.DESIGNS)
-def test_intervals_hold_where_few_groups_are_large(words):
-    """The row of docs/howto/diff.md; intervals by sums of groups cover 85 to 94 % where sizes differ."""
-    row = group_intervals.row(words)
-    assert f"| {' | '.join([words, *row])} |" in DIFF_PAGE.read_text("utf-8")
-    assert all(float(each) > 94 for each in row[: len(group_intervals.SHARED)])
 
 
 def test_degrees_of_freedom_are_those_of_the_whole_covariance():
