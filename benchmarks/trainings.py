@@ -17,17 +17,107 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, logsigmoid, normalize
 
 import cocos
-from analysis.complaints import Clip, Gathered, Grouped, HardestTriplet, MiniBatched, tower
 from cocos.embeddings import Embeddings, scores
 from cocos.monitor import detectors
 from cocos.monitor.detectors import Record
 
 __all__ = ["FAULTS", "HEALTHY", "OFF", "Data", "Fault", "Training", "quiet", "records"]
 
-LATENT, FEATURES = 12, 24
+LATENT, FEATURES, HIDDEN, WIDTH = 12, 24, 64, 32
 NOISE, NEAR = 0.3, 0.5  # of a view, and of a hard negative beside its caption, in units of one latent coordinate
 BATCH, STEPS, LONGER, EPOCH = 32, 260, 1000, 20  # an epoch in batches
 OFF, LOSS_FACTOR = dict.fromkeys(detectors.names(), False), 1024.0  # a factor as GradScaler has it after some steps
+
+
+class Clip(nn.Module):
+    """Symmetric cross-entropy of cosines times a learned scale, as CLIP begins it: 1/0.07."""
+
+    def __init__(self):
+        super().__init__()
+        self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+
+    def forward(self, image: Tensor, caption: Tensor) -> Tensor:
+        """Mean over both directions, ()."""
+        logits = self.logit_scale.exp() * normalize(image, dim=1) @ normalize(caption, dim=1).T
+        target = torch.arange(len(logits))
+        return (cross_entropy(logits, target) + cross_entropy(logits.T, target)) / 2
+
+
+class HardestTriplet(nn.Module):
+    """Triplet loss with the hardest negative of each side, summed, as VSE++ has it."""
+
+    margin = 0.2
+
+    def forward(self, image: Tensor, caption: Tensor) -> Tensor:
+        """Sum over both directions, ()."""
+        scores = normalize(image, dim=1) @ normalize(caption, dim=1).T
+        positive, own = scores.diagonal(), torch.eye(len(scores), dtype=torch.bool)
+        of_image = (self.margin + scores - positive[:, None]).clamp(min=0).masked_fill(own, 0)
+        of_caption = (self.margin + scores - positive).clamp(min=0).masked_fill(own, 0)
+        return of_image.amax(dim=1).sum() + of_caption.amax(dim=0).sum()
+
+
+class Grouped(nn.Module):
+    """Cross-entropy of each query over the passages of a batch: its positive and its own negatives, query by query."""
+
+    def forward(self, query: Tensor, *passages: Tensor) -> Tensor:
+        """Mean over the queries, ()."""
+        candidates = torch.stack(passages, dim=1).flatten(0, 1)
+        scores = normalize(query, dim=1) @ normalize(candidates, dim=1).T / 0.02
+        return cross_entropy(scores, len(passages) * torch.arange(len(scores)))
+
+
+class MiniBatched(nn.Module):
+    """Cross-entropy in mini-batches of anchors: all but the last go backward at once, and the last one is returned.
+
+    Args:
+        stops_at_its_tile: whether the end of a mini-batch is compared with the length of its own scores, as in the
+            thread, so that no mini-batch ever goes backward but the last.
+        size: anchors of one mini-batch.
+    """
+
+    def __init__(self, stops_at_its_tile: bool, size: int = 16):
+        super().__init__()
+        self.stops_at_its_tile, self.size = stops_at_its_tile, size
+
+    def forward(self, image: Tensor, caption: Tensor) -> Tensor:
+        """Mean over the last mini-batch, ()."""
+        for start in range(0, len(image), self.size):
+            end = start + self.size
+            scores = 20 * normalize(image[start:end], dim=1) @ normalize(caption, dim=1).T
+            loss = cross_entropy(scores, torch.arange(start, end))
+            if end < len(scores if self.stops_at_its_tile else image):
+                loss.backward(retain_graph=True)
+        return loss
+
+
+class Gathered(nn.Module):
+    """Cross-entropy over positives and hard negatives gathered from several devices; the target of anchor i is i.
+
+    Args:
+        by_device: whether the columns stand device by device, PNPN, as a gather of both together leaves them, and not
+            all positives first, PPNN, as the targets assume.
+        devices: number of devices, simulated in one process.
+    """
+
+    def __init__(self, by_device: bool, devices: int = 2):
+        super().__init__()
+        self.by_device, self.devices = by_device, devices
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """Mean over the anchors, ()."""
+        sides = (positive.chunk(self.devices), negative.chunk(self.devices))
+        order = zip(*sides, strict=True) if self.by_device else sides
+        candidates = torch.cat([rows for each in order for rows in each])
+        scores = 20 * normalize(anchor, dim=1) @ normalize(candidates, dim=1).T
+        return cross_entropy(scores, torch.arange(len(scores)))
+
+
+def tower(features: int, layers: int) -> nn.Sequential:
+    """A network with `layers` hidden layers."""
+    sizes = [features, *[HIDDEN] * layers]
+    hidden = [nn.Sequential(nn.Linear(*each), nn.ReLU()) for each in zip(sizes, sizes[1:], strict=False)]
+    return nn.Sequential(*hidden, nn.Linear(HIDDEN, WIDTH))
 
 
 class Softmax(nn.Module):
