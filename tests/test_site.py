@@ -24,13 +24,12 @@ MAIN = (
         "api/index",
         "commands",
         "gallery/eps_curve",
-        "notebooks/collapse",
+        "notebooks/training",
     ),
 )
 # Words that people type, and the page that answers them.
 SEARCHED = {
     "InfoNCE": "losses/ntxent",
-    "collapse": "notebooks/collapse",
     "hard negatives": "howto/columns",
     "temperature too low": "howto/temperature",
 }

@@ -172,9 +172,40 @@ def _triples(folder: Path) -> None:
 
 
 def _runs(folder: Path) -> None:
-    """`runs/collapsing` and `runs/healthy` of analysis/collapse.py."""
-    script = ROOT / "analysis" / "collapse.py"
-    subprocess.run([sys.executable, script, folder / "runs"], check=True, cwd=ROOT, capture_output=True)
+    """`runs/collapsing` and `runs/healthy`: two heads on frozen embeddings, by the VSE++ recipe (arXiv:1707.05612)."""
+    splits = {}
+    for split in ("train", "val"):
+        embeddings = demo.checkpoint().embed(split)
+        scale = embeddings.query.shape[1] ** 0.5  # unit vectors become features with a variance of about 1
+        groups = {"query_group": embeddings.query_group, "candidate_group": embeddings.candidate_group}
+        splits[split] = {"query": scale * embeddings.query, "candidate": scale * embeddings.candidate, **groups}
+    train, held = splits.values()
+    width = train["query"].shape[1]
+    for name, rate in (("healthy", 1e-3), ("collapsing", 3e-2)):
+        run = folder / "runs" / name
+        run.mkdir(parents=True, exist_ok=True)
+        torch.manual_seed(0)
+        sizes = [(width, 128), (128, 128), (128, 64)]
+        heads = {}
+        for side in ("query", "candidate"):
+            first, second, last = (torch.nn.Linear(*size) for size in sizes)
+            heads[side] = torch.nn.Sequential(first, torch.nn.ReLU(), second, torch.nn.ReLU(), last)
+        parameters = [parameter for head in heads.values() for parameter in head.parameters()]
+        optimizer = torch.optim.Adam(parameters, lr=rate)
+        for step in range(301):
+            if step % 50 == 0:
+                sides = {side: normalize(head(held[side]), dim=1).detach().numpy() for side, head in heads.items()}
+                groups = {group: held[group] for group in ("query_group", "candidate_group")}
+                np.savez(run / f"step_{step:03}.npz", **sides, **groups, directions=["i2t", "t2i"])
+            row = torch.randint(len(train["candidate"]), (128,))
+            image = train["candidate_group"][row]  # the group of a caption is the row of its image
+            query = normalize(heads["query"](train["query"][image]), dim=1)
+            scores = query @ normalize(heads["candidate"](train["candidate"][row]), dim=1).T
+            hinges = [(0.2 + part - part.diagonal()[:, None]).clamp(min=0) for part in (scores, scores.T)]
+            optimizer.zero_grad()
+            sum(hinge.fill_diagonal_(0).amax(dim=1).sum() for hinge in hinges).backward()
+            torch.nn.utils.clip_grad_norm_(parameters, 2.0)
+            optimizer.step()
 
 
 def _monitored(folder: Path) -> None:
