@@ -175,7 +175,7 @@ def _runs(folder: Path) -> None:
     """`runs/collapsing` and `runs/healthy`: two heads on frozen embeddings, by the VSE++ recipe (arXiv:1707.05612)."""
     splits = {}
     for split in ("train", "val"):
-        embeddings = demo.checkpoint().embed(split)
+        embeddings = cocos.open("example").embed(split)
         scale = embeddings.query.shape[1] ** 0.5  # unit vectors become features with a variance of about 1
         groups = {"query_group": embeddings.query_group, "candidate_group": embeddings.candidate_group}
         splits[split] = {"query": scale * embeddings.query, "candidate": scale * embeddings.candidate, **groups}
