@@ -15,7 +15,7 @@ from cocos.base import signatures
 from cocos.commands import _questions, app
 
 PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE", "PYTHONSAFEPATH"}}
-COMMANDS = "count decompose evaluate inspect losses landscape query plot dtp verify figures doctor".split()
+COMMANDS = "count decompose evaluate inspect losses landscape query plot dtp verify figures".split()
 HUGE = "9" * 5000
 
 

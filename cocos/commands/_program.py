@@ -62,7 +62,7 @@ MOST_FIRST = 8
 HELP_ALL = "--help-all"
 UsageError = typer.BadParameter.__base__  # a class of click, wherever typer keeps it
 
-# Exit codes beside 0 (done) and 1 (`verify` found a fault, `doctor` something to put right, `--fail-on` an alarm).
+# Exit codes beside 0 (done) and 1 (`verify` found a fault, `--fail-on` an alarm).
 UNUSABLE_INPUT, UNSAFE_FILE = 2, 3
 # Seconds that an interrupted run has to clean up before a timer ends it.
 CLEANUP_SECONDS = 3.0
@@ -460,7 +460,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_show_locals=False,
-    epilog="Exit codes: 0 done, 1 verify found a fault or a difference, doctor a problem or --fail-on an alarm, 2 "
+    epilog="Exit codes: 0 done, 1 verify found a fault or a difference or --fail-on an alarm, 2 "
     "unusable input, 3 refused as unsafe, 130 interrupted, 143 terminated. --debug, anywhere: the traceback of your "
     "own code as well.",
 )

@@ -409,7 +409,7 @@ KINDS = {
     "no kernel": Kind(
         "note",
         sentence="no compiled kernel, so that PyTorch reads the scores, several times as slowly: {reason}",
-        cure="cocos doctor says how to get one",
+        cure="install a C compiler (cc, gcc or clang) or name one with CC",
     ),
     # Of an audit.
     "suspected": Kind(
