@@ -29,7 +29,7 @@ LINES = (
         "correlate a.nc b.nc c.nc d.nc --permutations 100 --resamples 100",
     ),
     *("count e.npz", "count e.npz --loss smoothap --n90 --metrics", "count e.npz --loss ntxent --loss triplet"),
-    *("count set.npz --loss triplet_euclidean", "decompose e.npz", "detectors", "diff a.nc b.nc"),
+    *("count set.npz --loss triplet_euclidean", "decompose e.npz", "diff a.nc b.nc"),
     *(
         "diff e.npz f.npz",
         "dtp steps",

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 # Digits of a whole number on the command line; a longer one exceeds the number of rows of any file.
 MOST_DIGITS = 15
+# Names of all detectors, without importing any.
+DETECTOR_NAMES = ", ".join(
+    sorted(path.stem for path in (Path(__file__).parents[1] / "monitor" / "detectors").glob("[!_]*.py"))
+)
 # Name that stands for all detectors in `--fail-on`.
 ANY = "any"
 
@@ -99,7 +103,7 @@ SHARED: dict[str, tuple[Any, Any]] = {
     "k": option(str, "Cut-offs of R@k and mAP@k.", "1,5,10"),
     "detector": option(
         list[str] | None,
-        "NAME=off, or NAME.THRESHOLD=VALUE; repeatable: see `cocos detectors`.",
+        f"NAME=off, or NAME.THRESHOLD=VALUE; repeatable. NAME: {DETECTOR_NAMES}.",
         None,
         "--detector",
     ),

@@ -50,22 +50,6 @@ def table(entries: list[dict], unspecified: dict[str, str], beyond: dict[str, st
     return Table(("loss", "family", "parameters"), rows, head, notes, left=True)
 
 
-def detectors(rows: list[dict]) -> Table:
-    """List detectors, given by `cocos.detectors.table`: thresholds, when each fires, and what to try."""
-    cells = tuple(
-        (
-            row["name"],
-            "on" if row["on"] else "off",
-            ", ".join(f"{name}={value:g}" for name, value in row["thresholds"].items()) or "none",
-            row["fires_when"].replace("`", ""),
-            row["try"],
-        )
-        for row in rows
-    )
-    notes = ("Change one with --detector NAME=off or --detector NAME.THRESHOLD=VALUE, where a command takes it.",)
-    return Table(("detector", "", "thresholds", "fires when", "try"), cells, (), notes, left=True)
-
-
 def chart(data: xr.Dataset) -> list[str]:
     """Draw the curves of `cocos.measures.weight_curve` in characters: `*` a negative, `o` the positive, `@` both."""
     score = data["score"].values
