@@ -24,7 +24,6 @@ LINES = (
     *(
         "audit e.npz",
         "audit e.npz --plan",
-        "cache",
         "card e.npz --batch-size 8",
         "correlate a.nc b.nc c.nc d.nc --permutations 100 --resamples 100",
     ),
@@ -61,8 +60,8 @@ LINES = (
     *("solve e.npz --effective 3", "table 1", "temperature e.npz --batch-size 8", "verify ntxent"),
     *("verify --same-as ntxent supcon e.npz", "whatif e.npz"),
 )
-# Keys of what depends on the data or the machine: the numbers of a finding, the files of the cache.
-FREE = ("numbers", "entries")
+# Keys of what depends on the data: the numbers of a finding.
+FREE = ("numbers",)
 # A model of texts.
 MODEL = """
 import torch

@@ -9,11 +9,9 @@ import threading
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from cocos.base import cache, writing
 from cocos.base.errors import InputError
-from cocos.commands import app
 
 ABOUT = {"checkpoint": "a" * 64, "data": "b" * 64, "split": "train", "device": "cpu"}
 SIZES = (3, 3, 2)
@@ -48,14 +46,19 @@ def encoded(about=ABOUT, encoder=None, **options):
     return encoder.asked
 
 
+def files():
+    """Whether each file of the cache holds all rows."""
+    folder = cache.folder()
+    names = [cache.FILE_NAME.fullmatch(path.name) for path in folder.iterdir()] if folder and folder.is_dir() else []
+    return [name["start"] is None for name in names if name]
+
+
 def test_rows_are_encoded_once():
     told = []
-    assert encoded(label="some.pt", progress=lambda *each: told.append(each)) == [0, 1, 2]
+    assert encoded(progress=lambda *each: told.append(each)) == [0, 1, 2]
     assert told == [(3, 8), (6, 8), (8, 8)]
     assert encoded() == []
-    (entry,) = cache.entries()
-    assert (entry.label, entry.shape, entry.whole) == ("some.pt", (8, 2), True) and entry.size > 64
-    assert ABOUT.items() <= entry.about.items()
+    assert files() == [True]
 
 
 def test_a_kept_file_is_safetensors(folder):
@@ -69,7 +72,7 @@ def test_a_kept_file_is_safetensors(folder):
 @pytest.mark.parametrize("name", ABOUT)
 def test_another_input_is_encoded_anew(name):
     encoded()
-    assert encoded(ABOUT | {name: "other"}) == [0, 1, 2] and len(cache.entries()) == 2
+    assert encoded(ABOUT | {name: "other"}) == [0, 1, 2] and len(files()) == 2
 
 
 def test_other_code_is_encoded_anew(monkeypatch):
@@ -96,9 +99,9 @@ def test_an_interrupted_run_is_resumed(error, folder):
         encoded(encoder=Encoder(stop=1, error=error))
     with pytest.raises(error):
         encoded(encoder=Encoder(stop=2, error=error))
-    assert [each.whole for each in cache.entries()] == [False, False]
+    assert files() == [False, False]
     assert encoded() == [2]
-    assert [each.whole for each in cache.entries()] == [True]
+    assert files() == [True]
 
 
 def test_rows_are_kept_in_their_own_order():
@@ -138,7 +141,7 @@ def test_nothing_is_kept_without_a_key_or_where_it_is_off(folder, monkeypatch):
     encoded({})
     for word in ("off", "OFF", "0"):
         monkeypatch.setenv("COCOS_CACHE", word)
-        assert cache.folder() is None and encoded() == [0, 1, 2] and cache.entries() == []
+        assert cache.folder() is None and encoded() == [0, 1, 2] and files() == []
     assert not folder.exists()
 
 
@@ -157,7 +160,6 @@ def test_a_damaged_file_is_a_note_and_is_encoded_anew(damage, folder, caplog):
         "text": content.replace(b'"F32"', b'"F16"'),
     }
     path.write_bytes(changed[damage])
-    cache.entries()
     assert encoded() == [0, 1, 2] and path.name in caplog.text
     assert encoded() == []
 
@@ -192,18 +194,12 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_header_is_a_note_and_is_encoded_anew_and_cleared(name, folder, caplog):
+def test_a_hostile_header_is_a_note_and_is_encoded_anew(name, folder, caplog):
     encoded()
     (path,) = folder.iterdir()
     path.write_bytes(file_of(path.read_bytes(), HOSTILE[name]))
-    hostile = path.read_bytes()
-    assert CliRunner().invoke(app, ["cache", "--json"]).exit_code == 0
-    assert CliRunner().invoke(app, ["cache"]).exit_code == 0
     assert encoded() == [0, 1, 2] and path.name in caplog.text
     assert encoded() == []
-    path.write_bytes(hostile)
-    assert CliRunner().invoke(app, ["cache", "--clear"]).exit_code == 0
-    assert not list(folder.iterdir())
 
 
 def test_a_file_of_holes_is_neither_read_nor_kept_in_memory(folder, caplog):
@@ -216,14 +212,13 @@ def test_a_file_of_holes_is_neither_read_nor_kept_in_memory(folder, caplog):
         os.truncate(path, len(content) - 4 * ROWS.numel() + 4 * 8 * 2**37)
     except OSError:
         pytest.skip("this file system has no files of 4 TiB")
-    assert cache.entries()[0].label == ""
     assert encoded() == [0, 1, 2] and "never written" in caplog.text
     assert encoded() == []
 
 
 def planted(folder):
     """Rows that somebody else wrote, under the right key and with the right hash."""
-    rows, right = torch.full_like(ROWS, 7.0), cache._Kept(folder, ABOUT | cache._identity_of_code(), "some.pt")
+    rows, right = torch.full_like(ROWS, 7.0), cache._Kept(folder, ABOUT | cache._identity_of_code())
     right.keep(rows)
     (path,) = folder.iterdir()
     return path
@@ -249,8 +244,6 @@ def test_rows_that_others_can_have_planted_are_never_served(way, folder, tmp_pat
         os.chown(path if way == "owner" else folder, 12345, 12345)
     assert encoded() == [0, 1, 2] and str(folder) in caplog.text
     assert encoded() == ([0, 1, 2] if "folder" in way else [])
-    said = CliRunner().invoke(app, ["cache"]).stdout
-    assert ("not used" in said) == ("folder" in way)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
@@ -269,13 +262,13 @@ def test_a_folder_of_the_name_of_a_file_is_left_alone(folder):
     (path,) = folder.iterdir()
     path.unlink()
     path.mkdir()
-    assert cache.entries() == [] and cache.clear() == (0, 0) and path.is_dir()
+    assert encoded() == [0, 1, 2] and path.is_dir()
 
 
 def test_a_folder_that_is_a_file_is_a_note(folder, caplog):
     folder.write_text("mine")
     assert encoded() == [0, 1, 2] and str(folder) in caplog.text
-    assert folder.read_text() == "mine" and cache.entries() == []
+    assert folder.read_text() == "mine" and files() == []
 
 
 def test_a_full_disk_is_one_note(folder, monkeypatch, caplog):
@@ -301,7 +294,7 @@ def test_several_may_write_at_once():
         each.start()
     for each in threads:
         each.join(20)
-    assert found == [[0, 1, 2]] * 2 and len(cache.entries()) == 1 and encoded() == []
+    assert found == [[0, 1, 2]] * 2 and len(files()) == 1 and encoded() == []
 
 
 class Noted:
@@ -313,16 +306,6 @@ class Noted:
     def __call__(self, chunk):
         self.asked.append(chunk)
         return self.function(chunk)
-
-
-def test_only_files_of_the_cache_are_cleared(folder):
-    encoded()
-    with pytest.raises(KeyboardInterrupt):
-        encoded(ABOUT | {"split": "test"}, Encoder(stop=2))
-    (folder / "mine.safetensors").write_text("mine")
-    sizes = [each.size for each in cache.entries()]
-    assert len(sizes) == 2 and cache.clear() == (2, sum(sizes))
-    assert [each.name for each in folder.iterdir()] == ["mine.safetensors"]
 
 
 def test_the_folder_is_that_of_the_platform(monkeypatch, tmp_path):
@@ -361,7 +344,7 @@ def test_the_example_is_encoded_once(monkeypatch, tmp_path):
     next(iter(content["state"].values())).flatten()[0] += 1
     torch.save(content, tmp_path / "other.pt")
     cocos.open(tmp_path / "other.pt").embed("test", progress=lambda *each: told.append(each))
-    assert told and len(cache.entries()) == 2
+    assert told and len(files()) == 2
 
 
 def test_vectors_of_two_widths_are_refused():

@@ -8,7 +8,6 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
-from cocos.base import cache
 from cocos.checkpoints.encoders import small_towers
 from cocos.commands import app
 
@@ -125,19 +124,12 @@ def test_an_interrupted_run_is_resumed(inside, monkeypatch):
     monkeypatch.setenv("COCOS_CACHE", str(inside / "cache"))
     words = ("encode", "rows.npz", "--model", model, "--out", "some.npz", "--batch-size", 10)
     assert "interrupted" in run(*words, code=130) and not (inside / "some.npz").exists()
-    assert [each.whole for each in cache.entries()] == [False]
-    listed = json.loads(run("cache", "--json"))["entries"]
-    assert [(each["rows"], each["whole"]) for each in listed] == [(30, False)] and "a part" in run("cache")
+    assert len(list((inside / "cache").iterdir())) == 1
     stop = 100
     run(*words)
     assert asked == [("query", 10)] * 3 + [("candidate", 10)] * 6 and (inside / "some.npz").exists()
     run(*words[:4], "--out", "more.npz")
     assert len(asked) == 9 and (inside / "some.npz").read_bytes() == (inside / "more.npz").read_bytes()
-    assert "deleted 1 files of 0.0 MiB in " in run("cache", "--clear")
-    assert json.loads(run("cache", "--clear", "--json"))["deleted"] == 0
-    assert json.loads(run("cache", "--json")) == {"folder": str(inside / "cache"), "bytes": 0, "entries": []}
-    monkeypatch.setenv("COCOS_CACHE", "off")
-    assert "off" in run("cache") and json.loads(run("cache", "--json"))["folder"] is None
 
 
 def test_data_of_a_function_and_a_model_of_a_file(inside):

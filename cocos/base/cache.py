@@ -17,7 +17,7 @@ import re
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -48,29 +48,6 @@ ENCODING_ROOM = Path(__file__).parents[1] / "checkpoints"
 ENCODING_PACKAGES = ("torch", "numpy", "pillow", "transformers", "tokenizers", "timm")
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A file of the cache.
-
-    Args:
-        path: of the file.
-        size: bytes.
-        time: of its last change, in seconds since 1970.
-        label: what was encoded, for people.
-        about: what the rows depend on.
-        shape: rows and width.
-        whole: whether all rows are there; otherwise it is a part of an interrupted run.
-    """
-
-    path: Path
-    size: int
-    time: float
-    label: str
-    about: dict[str, str]
-    shape: tuple[int, int]
-    whole: bool
 
 
 def folder() -> Path | None:
@@ -143,10 +120,10 @@ def _read(path: Path, about: Mapping[str, str], number: int) -> Tensor:
     return rows
 
 
-def _write(path: Path, rows: Tensor, about: Mapping[str, str], label: str) -> None:
+def _write(path: Path, rows: Tensor, about: Mapping[str, str]) -> None:
     """Write rows to a file, atomically."""
     content = _bytes(rows)
-    said = {"label": label, "about": json.dumps(about), "sha256": hashlib.sha256(content).hexdigest()}
+    said = {"about": json.dumps(about), "sha256": hashlib.sha256(content).hexdigest()}
     about_rows = {"dtype": "F32", "shape": list(rows.shape), "data_offsets": [0, len(content)]}
     header = json.dumps({"__metadata__": said, "rows": about_rows}).encode()
     header = header.ljust(-len(header) % 8 + len(header))
@@ -161,8 +138,8 @@ def _write(path: Path, rows: Tensor, about: Mapping[str, str], label: str) -> No
 class _Kept:
     """The files of one key. The first that cannot be written is a note, and nothing more is written."""
 
-    def __init__(self, where: Path | None, about: Mapping[str, str], label: str):
-        self.where, self.about, self.label, self.key = where, about, label, _key(about)
+    def __init__(self, where: Path | None, about: Mapping[str, str]):
+        self.where, self.about, self.key = where, about, _key(about)
         if where is not None and (why := distrusted(where)):
             logger.warning("note: cache %s is not used: %s", where, why)
             self.where = None
@@ -210,7 +187,7 @@ class _Kept:
         name = self.key if start is None else f"{self.key}-{start:012}-{start + len(rows):012}"
         try:
             self.where.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write(self.where / f"{name}.safetensors", rows, self.about, self.label)
+            _write(self.where / f"{name}.safetensors", rows, self.about)
         except OSError as error:
             logger.warning("note: cache %s: it cannot be written (%s); nothing is kept", self.where, unreachable(error))
             self.where = None
@@ -240,7 +217,6 @@ def embeddings(
     total: int,
     begin: Callable[[], Work],
     *,
-    label: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
     """Return the rows of an encoder from the cache, or encode and keep them; an interrupted run is resumed.
@@ -250,14 +226,13 @@ def embeddings(
             added. Empty: nothing is kept.
         total: N, number of rows.
         begin: builds the encoder; it is called only if rows are missing.
-        label: what is encoded, for people.
         progress: called with (rows done, rows in all).
 
     Returns:
         (N, D), float32, on the CPU.
     """
     about = {**about, **_identity_of_code()} if about else {}
-    kept = _Kept(folder() if about else None, about, label)
+    kept = _Kept(folder() if about else None, about)
     if (whole := kept.whole(total)) is not None:
         return whole
     work, run = begin(), _Run(kept, total)
@@ -316,36 +291,3 @@ def distrusted(where: Path) -> str:
     except OSError as error:
         return error.strerror or str(error)
     return ""
-
-
-def _cached_paths() -> Iterator[tuple[Path, re.Match[str]]]:
-    """Yield the paths in the folder that have the name of a file of the cache, with the parts of the name."""
-    where = folder()
-    for path in where.iterdir() if where is not None and where.is_dir() else ():
-        if (name := FILE_NAME.fullmatch(path.name)) is not None and (path.is_symlink() or not path.is_dir()):
-            yield path, name
-
-
-def entries() -> list[Entry]:
-    """List the files of the cache, the newest first; with an empty label those that are damaged or not private."""
-    found = []
-    for path, name in _cached_paths():
-        with suppress(OSError):
-            state, whole = path.lstat(), name["start"] is None
-            try:
-                said, shape, _ = _header(path)
-                about = json.loads(said.get("about", "{}"))
-                found.append(Entry(path, state.st_size, state.st_mtime, said.get("label", ""), about, shape, whole))
-            except DAMAGES:
-                found.append(Entry(path, state.st_size, state.st_mtime, "", {}, (0, 0), whole))
-    return sorted(found, key=lambda each: (-each.time, each.path))
-
-
-def clear() -> tuple[int, int]:
-    """Delete the files of the cache by their names, read or not, and nothing else; return how many, and their bytes."""
-    number = size = 0
-    for path, _ in _cached_paths():
-        about = path.lstat()
-        path.unlink(missing_ok=True)
-        number, size = number + 1, size + about.st_size
-    return number, size

@@ -146,7 +146,7 @@ class Checkpoint:
         return html.table("Checkpoint", rows)
 
     def embed(self, split: str = "train", device: str = "auto", progress=None) -> Embeddings:
-        """Encode a split with the frozen model, or take its rows from the cache (`cocos cache`).
+        """Encode a split with the frozen model, or take its rows from the cache.
 
         Args:
             split: of the checkpoint's data; a file of embeddings has only what is in it.
@@ -191,7 +191,6 @@ class Checkpoint:
             proxies=self.proxies,
             proxy_labels=self.proxy_labels,
             about=self._encoding(),
-            label=self.path.name,
         )
 
     def _encoding(self) -> dict[str, str] | None:

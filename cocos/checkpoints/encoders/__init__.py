@@ -218,7 +218,6 @@ def embed(
     proxies: Tensor | None = None,
     proxy_labels: Tensor | None = None,
     about: Mapping[str, str] | None = None,
-    label: str = "",
 ) -> Embeddings:
     """Encode a training set once, with the names, pictures and hard negatives of its rows.
 
@@ -231,7 +230,6 @@ def embed(
             samples ask each other.
         proxy_labels: (P,) class of each proxy; 0..P-1 when left out.
         about: all that the model depends on, as the key of the cache; None: nothing is kept.
-        label: name of the model in the list of the cache.
     """
     sides = (training.query,) if training.candidate is None else training.sides
     if not all(map(len, sides)):
@@ -242,7 +240,6 @@ def embed(
         key,
         sum(map(len, sides)),
         lambda: _work(build().to(place), sides),
-        label=f"{label}, {training.name} {training.split}",
         progress=progress,
     )
     found = rows.to(place).split([len(side) for side in sides])
