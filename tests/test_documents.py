@@ -24,7 +24,6 @@ LINES = (
     *(
         "audit e.npz",
         "audit e.npz --plan",
-        "card e.npz --batch-size 8",
         "correlate a.nc b.nc c.nc d.nc --permutations 100 --resamples 100",
     ),
     *("count e.npz", "count e.npz --loss smoothap --n90 --metrics", "count e.npz --loss ntxent --loss triplet"),
