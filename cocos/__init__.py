@@ -10,7 +10,6 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos import losses, measures, plots, results
     from cocos.base.errors import InputError, UnsafeFile
     from cocos.checkpoints import Checkpoint, open
-    from cocos.counting import collisions as collisions
     from cocos.counting import equilibrium as equilibrium
     from cocos.counting import maxsim as maxsim
     from cocos.counting import sharpness as sharpness
@@ -66,7 +65,6 @@ __all__ = [
 ]
 # Modules with a page of their own beside those in `__all__`; any other one is reached by its path too.
 _MODULES = (
-    "collisions",
     "correlation",
     "engine",
     "equilibrium",
@@ -84,8 +82,7 @@ _ROOMS = {
     "base": "annotations cache docstrings errors hdf5 html matrices plugins processes reading tensor_files untrusted"
     " writing",
     "checkpoints": "data encoders",
-    "counting": "collisions comparisons conventions equilibrium forces health maxsim sharpness statistics verdicts"
-    " weights",
+    "counting": "comparisons conventions equilibrium forces health maxsim sharpness statistics verdicts weights",
     "embeddings": "batches likeness marks scores similarities sources teachers",
     "engine": "queries retrieval sampling",
     "losses.external": "units",
@@ -102,7 +99,7 @@ _MOVED |= {
 # The table of a question, which had a file of its own, and what all tables share.
 _MOVED |= {
     f"cocos.reports.{name}": f"cocos.measures.{name}"
-    for name in "contributors correlate decomposition diff dtp evaluate gradients landscape plan replay retrievals"
+    for name in "contributors correlate decomposition diff dtp evaluate gradients landscape replay retrievals"
     " same_gradient solve temperature thresholds verification verify".split()
 }
 _MOVED |= {

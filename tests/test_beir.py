@@ -4,11 +4,9 @@ import gzip
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 import cocos
 from cocos import InputError
-from cocos.commands import app
 
 CORPUS = {
     "d1": ("Cats", "They purr."),
@@ -43,13 +41,6 @@ def test_relevant_documents_are_positives_and_others_hard_negatives(tmp_path, zi
     query, candidate = found.query.group.tolist(), found.candidate.group.tolist()
     assert query[0] == candidate[0] == query[2] == candidate[2] != query[1] == candidate[1]  # d1 is relevant to two
     assert found.negatives.tolist() == [[1], [-1], [-1]]
-
-
-def test_cocos_plan_takes_the_folder(tmp_path):
-    folder = beir(tmp_path)
-    done = CliRunner().invoke(app, ["plan", str(folder), "--split", "test", "--batch-size", "2"])
-    assert done.exit_code == 0, done.output
-    assert "beir" in done.output or "test" in done.output
 
 
 def test_judgements_of_unknown_ids_are_left_out_and_named(tmp_path):

@@ -23,7 +23,6 @@ FILE = Path(__file__).with_name("documents.json")
 LINES = (
     *(
         "audit e.npz",
-        "audit e.npz --plan",
         "correlate a.nc b.nc c.nc d.nc --permutations 100 --resamples 100",
     ),
     *("count e.npz", "count e.npz --loss smoothap --n90 --metrics", "count e.npz --loss ntxent --loss triplet"),
@@ -46,7 +45,6 @@ LINES = (
         "landscape --f1 warp",
         "losses",
         "losses ntxent",
-        "plan e.npz",
         "plot count e.npz",
         "query e.npz --row 0",
     ),

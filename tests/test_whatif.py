@@ -58,14 +58,6 @@ def test_options_of_two_questions_are_refused(arguments, sentence):
     assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"cocos: {sentence}\n")
 
 
-def test_an_audit_has_the_plan():
-    asked = ["--batch-size", "8,16", "--json"]
-    assert call("audit", "rows.npz", "--plan", *asked).stdout == call("plan", "rows.npz", *asked).stdout
-    assert call("audit", "rows.npz", "--plan").stdout == call("plan", "rows.npz").stdout
-    done = call("audit", "rows.npz", "--plan", "--near", 0.5)
-    assert done.exit_code == 2 and "--near does not go with --plan" in done.stderr
-
-
 def test_the_help_is_calm_and_names_the_rest():
     text = call("--help").stdout
     listed = text.partition("Commands:")[2].partition("More:")[0]

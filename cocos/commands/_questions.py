@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from cocos.checkpoints import Checkpoint
-    from cocos.checkpoints.data import TrainingSet
 
 # Parameters of a measure that no option sets.
 NEVER_TYPED = {"loss", "progress"}
@@ -514,7 +513,7 @@ def report(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 @asks(
     "audit embeddings.npz --loss ntxent -p temperature=0.05 --out suspects.csv",
     takes="file source loss",
-    shown="top plan",
+    shown="top",
     renamed={"filters": "filter", "only": "direction"},
     filter=option(
         list[str] | None,
@@ -523,15 +522,10 @@ def report(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     ),
     labels=option(Path | None, "A list of --out with labels filled in: 1 belongs together, 0 does not."),
     top=option(int, "Number of suspected pairs to print.", 10),
-    plan=option(
-        bool, "Tell only how often a batch would contain rows that match, from the data alone.", False, "--plan"
-    ),
     out=option(Path | None, "Write all suspected pairs (.csv, .jsonl) or the Dataset (.nc) to this file."),
 )
-def audit(given: SimpleNamespace, options: dict[str, Any]) -> Answer | None:
+def audit(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """List suspected false negatives by the push that they receive, and replay the filters that would remove them."""
-    if given.plan:
-        return instead("plan", "--plan", plan=None)
     from cocos.base import writing
     from cocos.reports import audit as report
 
@@ -641,31 +635,6 @@ def gradients(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     draw = drawn("gradients", found, given.width)
     about = [f"{given.file} ({frozen.format}): {found.attrs['loss_repr']}, {origin}"]
     return answer("gradients", found, given.out, draw=draw, about=about, notes=frozen.notes)
-
-
-@asks(
-    "plan pairs.jsonl --batch-size 32,128,512",
-    takes="source out",
-    renamed={"batch_sizes": "batch_size"},
-    file=argument(Path, "Training data, a file of embeddings, or a frozen checkpoint."),
-    batch_size=option(str | None, "Batch sizes, separated by commas. [usual ones below the number of rows]"),
-)
-def plan(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
-    """Tell how often a batch contains two rows of one group or text, from the data alone, and a safe size."""
-    from cocos import measures
-    from cocos.checkpoints import data as shelf
-
-    checked(given.out, given.file, given.source.data)
-    if given.source.data is None and given.source.model is None and shelf.recognised(given.file):
-        found, split = shelf.find(given.file), given.split
-        if split == "train" and found.splits and split not in found.splits:
-            split = options["split"] = found.splits[0]  # of data whose splits have other names
-        about, notes = f"{given.file} ({found.kind}, {split})", found.notes
-        data: Checkpoint | TrainingSet = found.load(split)
-    else:
-        data = frozen = given.source.open(given.file)
-        about, notes = f"{given.file} ({frozen.format})", frozen.notes
-    return answer("plan", measures.plan(data, **options), given.out, about=[about], notes=notes)
 
 
 @asks(

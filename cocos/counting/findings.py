@@ -371,9 +371,8 @@ KINDS = {
         "note",
         "pairs of rows of one group in a batch",
         "{number} pairs of rows in the batches {alike}, {fate} (published: kept)",
-        "cocos plan says how often a batch has them",
-        "below",
-        "same_group_pairs",
+        place="below",
+        key="same_group_pairs",
     ),
     "copies": Kind(
         "note",

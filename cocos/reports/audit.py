@@ -85,7 +85,7 @@ def _advice(directions: dict, known: list[str]) -> Iterator[str]:
     if groups > 0:
         yield (
             "rows of one group: draw each group once a batch, or mask them (cocos count does, unless --same-group "
-            "negative); cocos plan FILE tells how often a batch contains them"
+            "negative)"
         )
     suspected = max(entry["rules"][rule]["suspects"] for entry in directions.values() for rule in entry["rules"])
     if suspected:
