@@ -1,12 +1,8 @@
 """`cocos plot`: every picture of the shelf from the command line, its numbers, and what it refuses."""
 
-import inspect
 import json
 import re
-import sys
-import textwrap
 from pathlib import Path
-from types import ModuleType
 
 import matplotlib
 
@@ -16,17 +12,14 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
-from matplotlib import pyplot as plt
 from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, losses, measures, plots, results
-from cocos.base import signatures
 from cocos.checkpoints.data import emoji_captions
 from cocos.commands import app
 from cocos.reports import plot_kinds, saving, table
-from cocos.results import summaries
 
 TWINS = sorted(set(measures.__all__) & set(plots.__all__))
 OWN = {"correlate", "diff", "dtp", "landscape", "run"}  # with a command of their own
@@ -90,45 +83,6 @@ def test_a_kind_is_drawn_and_told(kind, typed, file, tmp_path):
     assert (tmp_path / f"{kind}.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted({f"{kind}.png", "rows.npz"})
     assert re.search(r"\d", done.stdout) and f"wrote {kind}.png" in done.stderr and "nan" not in done.stdout
-
-
-def test_a_new_twin_is_found_with_its_options_and_its_numbers(file, monkeypatch, undrawn):
-    def brand_new(embeddings, *, window: int = 3, device: str | None = None, progress=None):
-        """How wide is the window?
-
-        Args:
-            window: how wide.
-        """
-        side = embeddings.embed(device=device or "auto")
-        data = xr.Dataset({"width": ("direction", [window, 2.5 * window])}, coords={"direction": list(side.directions)})
-        data["width"].attrs.update(long_name="width of the window", units="1")
-        return data.assign_attrs(cocos="0", title="A window", metric="cosine")
-
-    def drawn(dataset, *, tall: bool = False, ax=None):
-        """Draw it.
-
-        Args:
-            tall: or not.
-        """
-
-    sources = {}
-    for shelf, one in ((measures, brand_new), (plots, drawn)):
-        monkeypatch.setattr(shelf, "__all__", [*shelf.__all__, "brand_new"])
-        monkeypatch.setattr(shelf, "brand_new", one, raising=False)
-        monkeypatch.setitem(sys.modules, f"{shelf.__name__}.brand_new", ModuleType("brand_new"))
-        text = textwrap.dedent(inspect.getsource(one)).replace("def drawn", "def brand_new")
-        (file.parent / f"{one.__name__}.py").write_text(text)
-        sources[f"{shelf.__name__}.brand_new"] = signatures.ModuleNames(file.parent / f"{one.__name__}.py")
-    own = signatures.source
-    monkeypatch.setattr(signatures, "source", lambda module: sources[module] if module in sources else own(module))
-    assert "How wide is the window?" in call("plot").stdout
-    card = call("plot", "brand-new").stdout
-    assert re.search(r"--set window= +3 +how wide\.", card) and re.search(r"--set tall= +False +or not\.", card)
-    found = told("brand_new", file, "--set", "window=4", "--set", "tall=true", "--out", "new.png")
-    assert found["directions"] == {"q2c": {"width": 4.0}, "c2q": {"width": 10.0}}
-    ((panels, _),) = undrawn
-    assert [panel.keywords for panel in panels] == [{"tall": True}]
-    assert re.search(r"width of the window +4 +10", call("plot", "brand_new", file, "--set", "window=4").stdout)
 
 
 def test_the_numbers_are_those_of_the_measures(file, embeddings, undrawn):
@@ -206,29 +160,6 @@ def test_one_panel_a_direction_where_the_plot_draws_one(arguments, panels, file,
     assert width > 5
 
 
-def test_every_panel_has_room_for_the_largest(embeddings, undrawn):
-    size = sys.modules["cocos.plots.retrievals"].size
-    large = measures.retrievals(embeddings, queries=3, k=4)
-    small = large.isel(query=slice(1), rank=slice(1))
-    plot_kinds.find("retrievals").draw([small, large], {}, Path("x.png"), [{}, {}])
-    ((_, found),) = undrawn
-    assert found == size(large)
-
-
-def test_weights_side_by_side_have_one_scale(embeddings, file, undrawn):
-    assert call("plot", "weight_map", file, "--batch-size", "12").exit_code == 0
-    maps = [measures.weight_map(embeddings, batch_size=12, direction=name) for name in ("q2c", "c2q")]
-    largest = [float(one["share"].where(one["negative"]).max()) for one in maps]
-    assert largest[0] != largest[1]
-    assert [panel.keywords["most"] for panel in undrawn[0][0]] == [max(largest)] * 2
-    for panel in undrawn[0][0]:
-        figure, ax = plt.subplots()
-        assert panel(ax=ax).images[1].norm.vmax == max(largest)
-        plt.close(figure)
-    assert call("plot", "weight_map", file, "--batch-size", "12", "--set", "most=1").exit_code == 0
-    assert [panel.keywords["most"] for panel in undrawn[1][0]] == [1, 1]
-
-
 def test_all_of_the_contributors_are_listed_where_that_is_asked_for(file, undrawn):
     def listed(*more):
         return len(told("contributors", file, "--direction", "c2q", *more)["directions"]["c2q"]["candidates"])
@@ -236,21 +167,6 @@ def test_all_of_the_contributors_are_listed_where_that_is_asked_for(file, undraw
     every = ("--set", "top=all")
     assert (listed(), listed(*every), listed("--set", "top=3")) == (20, 24, 3)
     assert listed(*every, "--copies", "keep") == 47  # of 48 pairs, one has its image again
-
-
-def test_panels_stand_side_by_side_and_long_titles_are_wrapped(tmp_path):
-    axes = []
-
-    def panel(*, ax):
-        axes.append(ax)
-        ax.set_title("a loss with parameters, and a gradient that is stop-gradient " * 2)
-        return ax
-
-    saving.save_panels([panel, panel], tmp_path / "two.svg", size=(4, 3))
-    places = [ax.get_position() for ax in axes]
-    assert places[0].x1 < places[1].x0 and places[0].y0 == places[1].y0
-    lines = axes[0].get_title().splitlines()
-    assert all(len(line) <= 36 for line in lines) and not any(line.endswith("-") for line in lines)
 
 
 def test_json_alone_draws_nothing(file, tmp_path):
@@ -350,14 +266,6 @@ def test_what_cannot_be_drawn_gets_one_sentence_and_writes_nothing(arguments, se
     assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
 
 
-@pytest.mark.parametrize("command", [["plot", "retrievals"], ["plot", "weight_map"], ["evaluate"]])
-def test_a_zero_vector_is_told_with_its_file(command, file):
-    arrays = dict(np.load(file))
-    np.savez("zero.npz", **arrays | {"query": arrays["query"] * 0})
-    done = call(*command, "zero.npz")
-    assert done.exit_code == 2 and "zero.npz: query: zero vector in rows 0, 1" in done.stderr
-
-
 def test_the_rows_of_a_checkpoint_are_shown_as_what_they_are():
     items = emoji_captions.load("test")
     sheet, bars = plot_kinds.find("retrievals"), plot_kinds.find("contributors")
@@ -390,34 +298,12 @@ def test_names_and_pictures_of_a_file_are_shown(file, undrawn):
     assert call("plot", "contributors", file).exit_code == 0 and "labels" not in undrawn[-1][0][0].keywords
 
 
-def test_a_curve_of_one_value_is_a_point_at_its_place(file, tmp_path):
-    done = call("plot", "eps_curve", file, "--eps", 0.01, "--batch-size", 12, "--batches", 1)
-    assert done.exit_code == 0 and "one batch of 12 pairs" in done.stdout and done.stderr.count("\n") == 2
-
-
-def test_places_of_a_curve_are_even_and_have_its_ends():
-    for size in (13, 33, 61, 101, 481, 62, 1000):
-        found = summaries.places(size)
-        assert found[0] == 0 and found[-1] == size - 1 and 5 <= len(found) <= 9
-        assert np.ptp(np.diff(found)) <= (0 if size not in {62, 1000} else 1)
-    assert summaries.places(12).tolist() == list(range(12))
-    np.testing.assert_allclose(np.logspace(-6, 0, 61)[summaries.places(61)], [10.0**n for n in range(-6, 1)])
-
-
 def test_what_no_query_has_is_none_and_not_nan(embeddings):
     few = measures.score_distribution(embeddings, queries=4, ks=(1, 40))
     row = next(row for row in table("summary", few).rows if row[0].startswith("standard deviation"))
     assert re.fullmatch(r"0\.\d+: 0\.\d+ \(0\.\d+ to 0\.\d+\)", row[1])
     beyond = [row for row in table("summary", few).rows if row[0] == "  k 40"]
     assert [row[2] for row in beyond] == ["none", "none"] and "none" not in {row[1] for row in beyond}
-
-
-def test_every_kind_that_draws_batches_keeps_their_notes(file):
-    for kind in ("count", "decomposition", "eps_curve", "lorenz"):
-        done = call("plot", kind, file, "--loss", "triplet_euclidean", "--out", f"{kind}.nc", "--batch-size", 64)
-        assert "note: batch size 64 is above" in done.stderr and "note: distances of the embeddings" in done.stderr, (
-            kind
-        )
 
 
 def test_the_numbers_of_thresholds_are_kept_without_a_picture(file, embeddings, tmp_path):
@@ -448,55 +334,3 @@ def test_curves_of_two_losses_share_a_panel_and_are_told_one_by_one(file, undraw
 def test_a_suffix_in_capitals_is_one(file, tmp_path):
     assert call("plot", "weight_curve", "--out", "a.PNG").exit_code == 0
     assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
-
-
-def test_bars_of_a_count_join_without_a_gap_or_an_overlap():
-    rows = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
-    data = measures.count(Embeddings(rows, rows + 0.5 * rows.flip(0)), "ntxent", batch_size=60)
-    with saving.styled():
-        labels = [label.get_text() for label in plots.count(data, ax=plt.figure().subplots()).get_xticklabels()]
-    plt.close("all")
-    ends = [tuple(map(int, (label.partition("–")[0], label.rpartition("–")[2]))) for label in labels[1:]]
-    assert labels[0] == "none" and ends[0][0] == 1 and len(ends) > 3
-    assert [low for low, _ in ends[1:]] == [high + 1 for _, high in ends[:-1]]
-
-
-@pytest.mark.parametrize("temperature", [0.05, 0.1, 0.15, 0.2, 0.3])
-def test_the_mean_of_a_count_is_marked_on_the_bar_that_holds_it(temperature):
-    rows = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
-    loss = losses.load("ntxent", {"temperature": temperature})
-    data = measures.count(Embeddings(rows, rows + 0.5 * rows.flip(0)), loss, batch_size=60)
-    with saving.styled():
-        ax = plots.count(data, ax=plt.figure().subplots())
-    uppers = [0] + [int(label.get_text().rpartition("–")[2]) for label in ax.get_xticklabels()[1:]]
-    places = [float(line.get_xdata()[0]) for line in ax.lines if line.get_marker() == "D"]
-    plt.close(ax.figure)
-    means = data["contributing"].mean(["batch", "query"]).values
-    for place, mean in zip(places, means, strict=True):
-        bar = next(k for k, upper in enumerate(uppers) if mean <= upper + 0.5)
-        assert bar - 0.5 <= place <= bar + 0.5
-
-
-def test_the_style_and_the_colours_are_those_of_seaborn():
-    import matplotlib
-    import seaborn as sns
-
-    from cocos.plots.labels import COLOURS
-    from cocos.reports import saving
-
-    mine, theirs = ({**matplotlib.rcParamsDefault, **each} for each in (saving.STYLE, sns.axes_style("ticks")))
-    assert {name for name in mine if mine[name] != theirs[name]} == {*saving.FONTS, "image.cmap"}
-    assert [*COLOURS] == [each for each in sns.color_palette("colorblind", 10).as_hex() if each != "#ece133"]
-
-
-@pytest.mark.parametrize(
-    "divided",  # as a German, English or French dictionary divides them
-    ["Wasser-\nballspie-\nler", "Liebes-\npaar", "Briefkas-\nten", "medium-\ndark", "télévi-\nseurs", "mittel-\nhelle"],
-)
-def test_long_words_of_retrievals_are_divided_at_hyphens_and_between_syllables(divided):
-    word = divided.replace("-\n", "").replace("mediumdark", "medium-dark")
-    data = measures.retrievals(Embeddings(torch.eye(3), torch.eye(3)), queries=1, k=2)
-    figure = plt.figure(figsize=(3.7, 2.5))
-    ax = plots.retrievals(data, pictures=lambda side, row: word, ax=figure.subplots())
-    plt.close(figure)
-    assert divided in [text.get_text() for text in ax.texts]

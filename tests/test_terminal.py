@@ -8,17 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 import cocos
 from cocos import measures
-from cocos.base import docstrings, terminal
-from cocos.base.errors import InputError
+from cocos.base import terminal
 from cocos.base.layout import Table
 from cocos.commands import app
-from cocos.reports import formulas, plot_kinds, saving
+from cocos.reports import plot_kinds, saving
 from cocos.reports.count import overview
 
 EVIL = "\x1b[2J\x1b]0;owned\x07a\rb\x9b31m\u202egnp\u2066\nformat  verified\x00"
@@ -124,20 +122,6 @@ def test_columns_of_numbers_that_are_too_many_stand_below_one_another():
     ]  # fmt: skip
 
 
-def test_every_table_of_a_loss_begins_with_a_sentence(folder):
-    assert " negatives contribute (" in call("count", folder / "e.npz").stdout.splitlines()[0]
-    assert "pull and push cancel by" in call("decompose", folder / "e.npz").stdout.splitlines()[0]
-    rows = call("count", folder / "e.npz").stdout.splitlines()
-    assert any(row.startswith("* contributing negatives per query") for row in rows)
-
-
-def test_formulae_are_readable():
-    assert formulas.readable(r"\sum_{p \in P} e^{s_p / \tau}") == "Σ[p ∈ P] exp(sₚ / τ)"
-    for name in cocos.losses.names():
-        text = formulas.readable(docstrings.formula(type(cocos.losses.load(name))))
-        assert text and not set(text) & set("\\&") and "begin" not in text, text
-
-
 def test_a_cell_cannot_forge_a_row_or_reach_the_terminal():
     table = Table((EVIL, "b"), ((EVIL, EVIL),), (EVIL,), (EVIL,), typed=(EVIL,))
     for width in (None, 80, 40):
@@ -188,12 +172,6 @@ def test_a_checkpoint_cannot_forge_a_line(tmp_path):
     assert sum(line.startswith("format") for line in text.splitlines()) == 1
 
 
-def test_sentences_have_a_bounded_length():
-    assert terminal.bounded("short") == "short"
-    long = terminal.bounded("a" * 3000 + "b" * 3000)
-    assert len(long) <= terminal.MOST_CHARACTERS and long.startswith("aa") and long.endswith("bb") and "…" in long
-
-
 @pytest.mark.parametrize("kind", ["count", "retrievals", "eps_curve", "contributors"])
 def test_a_formula_in_a_name_is_drawn_as_text(kind, folder, tmp_path):
     file = tmp_path / "formula.npz"
@@ -202,22 +180,6 @@ def test_a_formula_in_a_name_is_drawn_as_text(kind, folder, tmp_path):
     done = call("plot", kind, file, *row, "--out", tmp_path / "a.svg")
     assert done.exit_code == 0, done.output
     assert r"$\frac{$" in (tmp_path / "a.svg").read_text()
-
-
-def test_powers_of_ten_stay_formulae(tmp_path):
-    with saving.styled():
-        figure = Figure()
-        ax = figure.add_subplot()
-        ax.set(xscale="log", xlim=(1e-8, 1e8), title="$a_1$", yticks=[0, 1], yticklabels=[r"$\frac{$", "b"])
-        text = saving.save(figure, tmp_path / "a.svg", {}).read_text()
-    assert "$a_1$" in text and r"$\frac{$" in text and r"\$" not in text and r"$\mathdefault{10^{8}}$" in text
-
-
-@pytest.mark.parametrize("kind", [InputError, cocos.UnsafeFile])
-def test_a_sentence_of_the_api_is_printable_too(kind):
-    """A notebook shows it as it is."""
-    error = kind("\x1b[31mfile\n\u202enames.pt: 3")
-    assert str(error) == "?[31mfile ?names.pt: 3" and error.args == (str(error),)
 
 
 def test_an_unsafe_file_with_a_hostile_name_is_refused_in_printable_words(tmp_path):
