@@ -14,11 +14,10 @@ import pytest
 import torch
 import xarray as xr
 
-from cocos import Embeddings, InputError, engine, measures, plots, results
+from cocos import Embeddings, InputError, engine, measures, plots
 from cocos.engine.queries import steps
 from cocos.engine.readers import PrecisionRecall, PrecisionRecallCurve
 from cocos.measures.precision_recall import _thinned
-from cocos.plots.score_distribution import title as title_of_scores
 from cocos.reports import table
 
 
@@ -336,92 +335,6 @@ def line(ax, start):
     return next(each for each in ax.lines if each.get_label().startswith(start))
 
 
-def test_a_distribution_is_drawn_as_it_is(captions, ax, tmp_path):
-    data = measures.score_distribution(captions, queries=12, ks=(1, 10))
-    results.save(data, tmp_path / "data.nc")
-    data = results.open(tmp_path / "data.nc")
-    assert plots.score_distribution(data, direction="c2q", ax=ax) is ax
-    one, thin = data.sel(direction="c2q"), ax.collections[0]
-    assert len(thin.get_segments()) == 12 and thin.get_rasterized()
-    for mine, theirs in zip(thin.get_segments(), one["negatives"].values, strict=True):
-        np.testing.assert_array_equal(mine, np.column_stack([one["bin"], theirs]))
-    assert not any(each.get_label().startswith(("5th", "median", "95th")) for each in ax.lines)  # of twelve queries
-    for k in (1, 10):
-        ends = one["kth_band"].sel(k=k).values
-        np.testing.assert_array_equal(line(ax, f"_k = {k}").get_xdata(), ends[[0, 2]])
-        np.testing.assert_array_equal(line(ax, f"_median {k}").get_xdata(), ends[[1]])
-        assert any(f"neighbour {k}, spread {float(one['spread'].sel(k=k)):.2f}" in t.get_text() for t in ax.texts)
-    (strip,) = ax.child_axes
-    np.testing.assert_array_equal(strip.patches[0].get_data().values, one["positives"])
-    highest = max(segment[:, 1].max() for segment in thin.get_segments())
-    assert ax.transData.transform((0, highest))[1] < strip.bbox.y0 and strip.get_xlim() == ax.get_xlim()
-    assert ax.get_title() == title_of_scores(data, "c2q") and ax.get_title().endswith("(12 queries)")
-    with pytest.raises(InputError, match="unknown direction 'x2y'"):
-        plots.score_distribution(data, direction="x2y", ax=ax)
-
-
-def test_percentiles_of_many_queries_are_drawn_and_directions_have_one_axis(captions):
-    data = measures.score_distribution(captions, ks=(1,))
-    data = data.isel(query=np.arange(120) % data.sizes["query"])
-    figure, axes = plt.subplots(1, 2)
-    for ax, name in zip(axes, ("q2c", "c2q"), strict=True):
-        plots.score_distribution(data, direction=name, ax=ax)
-        for percentile, label in ((5, "5th"), (50, "median"), (95, "95th")):
-            band = data["band"].sel(direction=name, percentile=percentile)
-            np.testing.assert_array_equal(line(ax, label).get_ydata(), band)
-    assert axes[0].get_xlim() == axes[1].get_xlim()
-    plt.close(figure)
-
-
-def test_a_distribution_of_one_query_says_no_more_than_it_knows():
-    few = Embeddings(drawn(1, 8), drawn(6, 8, seed=1), torch.tensor([0]), torch.tensor([0, 0, 0, 1, 2, 3]))
-    data = measures.score_distribution(few)
-    for name, title, spread in (("q2c", "(1 query)", True), ("c2q", "(6 queries)", False)):
-        figure, ax = plt.subplots(layout="constrained")
-        plots.score_distribution(data, direction=name, ax=ax)
-        figure.canvas.draw()
-        said = [text.get_text() for text in ax.texts]
-        assert ax.get_title().endswith(title) and "inf" not in "".join(said) and "nan" not in "".join(said)
-        assert ("spread" in said[0]) == ("spread of neighbour k" in ax.get_xlabel()) == spread
-        box = ax.texts[0].get_window_extent()
-        assert ax.bbox.x0 <= box.x0 and box.x1 <= ax.bbox.x1
-        plt.close(figure)
-
-
-def test_precision_and_recall_are_drawn_as_they_are(captions, ax):
-    data = measures.precision_recall(captions)
-    plots.precision_recall(data, direction="c2q", ax=ax)
-    shown = data["recall"].values >= 0.01
-    points = np.column_stack([data["recall"], data["precision"]])[shown]
-    np.testing.assert_array_equal(line(ax, "one threshold for all pairs (micro)").get_xydata(), points)
-    one, said = data.sel(direction="c2q"), ax.get_title()
-    assert f"PR-AUC {data.attrs['pr_auc']:.1f} %" in said and f"mAP {float(one['mAP']):.1f} %" in said
-    np.testing.assert_array_equal(line(ax, "one threshold for each").get_ydata(), one["mean"])
-    edge = ax.collections[0].get_paths()[0].vertices[:, 1]
-    assert data["percentile"].values.tolist() == [25, 50, 75] and np.isin(one["band"][[0, 2]].values, edge).all()
-    with pytest.raises(InputError, match="unknown direction 'x2y'"):
-        plots.precision_recall(data, direction="x2y", ax=ax)
-
-
-def test_cut_offs_are_drawn_as_they_are(captions, ax):
-    data = measures.thresholds(captions, cutoffs=(0.2, 0.9))
-    plots.thresholds(data, ax=ax)
-    many, idle, whole = ax.child_axes
-    for place, name in enumerate(("q2c", "c2q")):
-        one = data.sel(direction=name)
-        np.testing.assert_array_equal(line(many, name).get_ydata(), one["level_returned"].sel(percentile=50))
-        ribbon = many.collections[place].get_paths()[0].vertices[:, 1]
-        assert np.isin(one["level_returned"].sel(percentile=[5, 95]).values, ribbon).all()
-        for key, label in (("level_none", "_nothing"), ("level_no_positive", "_no positive")):
-            lines = [each for each in idle.lines if each.get_label() == label]
-            np.testing.assert_array_equal(lines[place].get_ydata(), one[key])
-    for key in ("precision", "recall"):
-        np.testing.assert_array_equal(line(whole, key).get_ydata(), 100 * data[f"level_{key}"])
-    for strip in ax.child_axes:
-        assert [segment[0, 0] for segment in strip.collections[-1].get_segments()] == data["cutoff"].values.tolist()
-    assert data["chosen"].values.tolist() == ["given", "given"]
-
-
 def test_curves_of_cut_offs_agree_with_the_cut_offs(captions):
     data = measures.thresholds(captions)
     every = measures.thresholds(captions, cutoffs=data["level"].values.tolist())
@@ -446,21 +359,6 @@ def test_cut_offs_come_from_the_data_where_none_is_given(captions):
     assert 2 / (1 / precision[best] + 1 / recall[best]) >= float(f1.max()) - 1e-12
 
 
-def test_nothing_of_cut_offs_lies_over_anything_else(classes, captions):
-    for embeddings, options in ((captions, {}), (classes, {"cutoffs": (-0.9,)})):
-        figure = plt.figure(figsize=(7.2, 6.6), layout="constrained")
-        ax = figure.subplots()
-        plots.thresholds(measures.thresholds(embeddings, **options), ax=ax)
-        for _ in range(3):
-            figure.draw_without_rendering()
-        many, idle, whole = (strip.get_tightbbox() for strip in ax.child_axes)
-        assert idle.y0 >= whole.y1 - 1 and ax.title.get_window_extent().y0 >= many.y1 - 1
-        assert ax.get_legend().get_window_extent().y1 <= whole.y0 + 1
-        names = [text.get_window_extent() for text in ax.child_axes[0].texts]
-        assert all(not a.overlaps(b) for k, a in enumerate(names) for b in names[:k])
-        plt.close(figure)
-
-
 def test_a_contact_sheet_shows_what_was_retrieved(captions, ax):
     data = measures.retrievals(captions, queries=[2, 29], k=3)
     plots.retrievals(data, ax=ax)
@@ -483,33 +381,6 @@ def test_a_contact_sheet_shows_what_was_retrieved(captions, ax):
     assert ("no positive" in texts) == bool(data["best_rank"].isnull().any())
 
 
-def test_the_best_positive_is_named(captions):
-    data, side = measures.retrievals(captions, queries=20, k=2), captions
-    scored = torch.nn.functional.normalize(side.query, dim=1) @ torch.nn.functional.normalize(side.candidate, dim=1).T
-    match = side.query_group[:, None] == side.candidate_group
-    for place, row in enumerate(data["query_index"].values):
-        best = int(data["best_candidate"][place])
-        if not match[row].any():
-            assert best == -1
-            continue
-        assert match[row, best]
-        assert float(scored[row, best]) == pytest.approx(float(scored[row][match[row]].max()), abs=1e-12)
-
-
-@pytest.mark.parametrize("k", [1, 2, 5])
-def test_the_line_above_a_contact_sheet_has_room(k, captions):
-    data = measures.retrievals(captions, queries=2, k=k)
-    width, height = sys.modules["cocos.plots.retrievals"].size(data)
-    figure, ax = plt.subplots(figsize=(width, height), layout="constrained")
-    plots.retrievals(data, ax=ax)
-    figure.canvas.draw()
-    head = next(text for text in ax.texts if text.get_text().startswith("nearest by")).get_window_extent()
-    assert head.x1 <= figure.bbox.x1 and head.y1 < ax.title.get_window_extent().y0
-    texts = [text.get_window_extent() for text in ax.texts if text.get_text()]
-    assert all(not one.overlaps(other) for place, one in enumerate(texts) for other in texts[:place])
-    plt.close(figure)
-
-
 @pytest.mark.parametrize(("queries", "ranks"), [(61, 1), (1, 41), (30, 21)])
 def test_a_contact_sheet_that_nobody_can_look_at_is_refused(queries, ranks):
     size = sys.modules["cocos.plots.retrievals"].size
@@ -517,17 +388,6 @@ def test_a_contact_sheet_that_nobody_can_look_at_is_refused(queries, ranks):
     with pytest.raises(InputError, match=f"{queries} queries x {ranks} candidates, too many .* --out x.nc"):
         size(data)
     assert size(data.isel(query=slice(20), rank=slice(20)))[1] < 35
-
-
-def test_pictures_and_texts_are_drawn_in_their_cells(captions, ax):
-    data = measures.retrievals(captions, queries=[2], k=3)
-    long = "word " * 40
-    plots.retrievals(data, pictures=lambda side, row: np.full((4, 4, 3), row) if side == "query" else long, ax=ax)
-    assert [int(np.asarray(image.get_array()).max()) for image in ax.images] == [2]
-    assert tuple(ax.images[0].get_extent()) == (0, 1, -1, 0)
-    shown = [each.get_text().split("\n") for each in ax.texts if each.get_text().startswith("word")]
-    assert len(shown) == 3 and all(len(lines) <= 6 and max(map(len, lines)) <= 15 for lines in shown)
-    assert all(lines[-1].endswith("…") for lines in shown)
 
 
 def test_confident_candidates_have_an_outline(captions):

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import cases
 import cocos
 import taught
-from cocos import Embeddings, InputError, Pairs, losses, measures, plots, results
+from cocos import Embeddings, InputError, losses, measures, plots, results
 from cocos.commands import app
 from cocos.counting import forces
 from cocos.counting import weights as weighing
@@ -355,33 +355,6 @@ def test_cosine_statistics_do_not_depend_on_norms(dtype, norm):
         torch.testing.assert_close(scaled, expected, rtol=10 * tolerance, atol=tolerance, equal_nan=True, msg=key)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_float32_is_as_good_as_float32_can_be(metric):
-    single, weights = given(metric, dtype=torch.float32)
-    double = scores.pairs(single.embeddings.to(dtype=torch.float64), metric=metric)
-    double = dataclasses.replace(double, positive=single.positive, negative=single.negative)
-    found = forces.per_query(weights, single, metric)
-    for key, expected in forces.per_query(weights.double(), double, metric).items():
-        assert found[key].dtype in {torch.float32, torch.int64}
-        torch.testing.assert_close(
-            found[key].double(), expected.double(), rtol=1e-4, atol=1e-5, equal_nan=True, msg=key
-        )
-
-
-def test_blocks_of_candidates_change_nothing(monkeypatch):
-    pairs, weights = given("mahalanobis")
-    whole = forces.sides(weights, pairs, "mahalanobis")
-    monkeypatch.setattr(forces, "MAX_DIFFERENCES", 100)
-    for part, expected in zip(forces.sides(weights, pairs, "mahalanobis"), whole, strict=True):
-        close(part, expected, 1e-14)
-
-
-def test_pairs_without_embeddings_are_refused():
-    pairs = Pairs(torch.zeros(2, 2), torch.eye(2, dtype=torch.bool))
-    with pytest.raises(TypeError, match=r"pairs\.embeddings is None"):
-        forces.sides(torch.zeros(2, 2), pairs, "cosine")
-
-
 # --- the measure
 
 
@@ -546,14 +519,6 @@ def test_what_cannot_be_taken_apart_gets_a_sentence():
     short = dataclasses.replace(short, query=1e-37 * short.query)
     with pytest.raises(InputError, match=r"gradients leave the range of float32; the embeddings are too short"):
         measures.decomposition(short, losses.load("cosface"), dtype="float32")
-
-
-@pytest.mark.parametrize("strange", [{"weights": "influence"}, {"own_scores": True}])
-def test_weights_that_are_no_slopes_of_known_scores_are_refused(strange):
-    """Lengths have no sign, and of scores of a loss's own the way to the embeddings is not known."""
-    loss = type("Strange", (type(losses.load("ntxent")),), strange)()
-    with pytest.raises(InputError, match="so pull and push have no direction"):
-        measures.decomposition(planted(), loss)
 
 
 def test_a_loss_without_a_closed_form_has_its_norm_read_by_autograd():

@@ -97,20 +97,6 @@ def test_what_has_no_distance_gets_a_sentence(given, sentence):
         measures.dtp(**given)
 
 
-def test_lines_bands_and_alpha_are_drawn():
-    runs = {name: [samples(k, radius=r) for k in range(3)] for name, r in (("t", 6.0), ("warp", 2.0))}
-    found = measures.dtp(runs, steps=(1, 2, 4), alpha={"warp": 2.5})
-    figure, ax = plt.subplots()
-    assert plots.dtp(found, ax=ax) is ax
-    drawn = {line.get_label(): line for line in ax.lines}
-    for name in runs:
-        np.testing.assert_array_equal(drawn[name].get_xydata().T, [found["step"], found["average"].sel(run=name)])
-    assert [line.get_ydata()[0] for line in ax.lines if line.get_label().startswith("_")] == [2.5]
-    assert len(ax.collections) == 2 and "euclidean" in ax.get_ylabel()
-    assert len(plots.dtp(found, band=False, ax=figure.add_subplot(212)).collections) == 0
-    plt.close(figure)
-
-
 def members(names):
     return [series.Member.of(Path(name)) for name in names]
 
@@ -290,35 +276,6 @@ def test_what_is_no_run_gets_one_sentence_and_writes_nothing(arguments, sentence
     assert sorted(folders.iterdir()) == there
 
 
-@pytest.mark.parametrize(
-    ("names", "note"),
-    [
-        ({"a": ("1", "2"), "b": ("10", "20")}, "the numbers in the names differ between runs: steps are 0 to 1, in the "
-         "order of the names"),
-        ({"a": ("epoch_2", "best")}, "no number in the name of best.npz: steps are 0 to 1, in the order best.npz, "
-         "epoch_2.npz"),
-        ({"a": ("e_1", "f_1")}, "the numbers in the names do not ascend: steps are 0 to 1, in the order e_1.npz, "
-         "f_1.npz"),
-        ({"a": ("best",)}, "no number in the name of best.npz: the step is 0"),
-        ({"a": ("e_4",)}, "step 4: the number in the names of the files"),
-    ],
-)  # fmt: skip
-def test_steps_that_are_not_in_the_names_are_told_and_hidden_files_are_none(names, note, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for run, files in names.items():
-        for file in files:
-            write(tmp_path / run / f"{file}.npz", samples(0))
-        (tmp_path / run / "._epoch_2.npz").write_bytes(b"left by tar")
-    done = call(*names, "--out", "a.nc")
-    assert done.exit_code == 0 and f"note: {note}\n" in done.stderr
-
-
-def test_many_files_without_numbers_are_not_all_named():
-    assert series.unnumbered({"a": members(f"{letter}.npz" for letter in "abcdefghij")}).endswith(
-        "steps are 0 to 9, in the order a.npz, b.npz, c.npz, d.npz, e.npz, f.npz, ..., j.npz"
-    )
-
-
 def test_samples_without_a_proxy_are_told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     one = samples(0)
@@ -334,13 +291,6 @@ def test_samples_without_a_proxy_are_told(tmp_path, monkeypatch):
     assert measures.dtp({"a": [whole]}).attrs["notes"] == ""
     assert measures.dtp({"a": [part, part], "b": [part, part]}).attrs["notes"] == notes
     assert measures.dtp({"a": [whole, part, None]}).attrs["notes"] == f"a, step 1: {notes}"
-
-
-def test_one_checkpoint_is_a_point():
-    figure, ax = plt.subplots()
-    plots.dtp(measures.dtp({"run": [samples(0)]}), ax=ax)
-    assert ax.lines[0].get_marker() == "o"
-    plt.close(figure)
 
 
 def test_a_run_that_has_diverged_ends_and_says_so():
@@ -361,43 +311,4 @@ def test_a_run_that_has_diverged_ends_and_says_so():
     said = [text.get_text() for text in ax.texts if not text.get_text().startswith("α = ")]
     assert said == [*whole, "lost: diverged"]
     figure.canvas.draw()
-    plt.close(figure)
-
-
-@pytest.mark.parametrize("log", [False, True])
-def test_names_of_lines_that_end_alike_do_not_cover_each_other(log):
-    radii = {"far": 8.0, "a": 2.0, "b": 2.001, "c": 2.002, "low": 0.5}
-    found = measures.dtp({name: [samples(0), samples(1, radius=r)] for name, r in radii.items()})
-    figure, ax = plt.subplots()
-    plots.dtp(found, log=log, ax=ax)
-    assert ax.get_yscale() == ("log" if log else "linear")
-    figure.canvas.draw()
-    boxes = {text.get_text(): text.get_window_extent() for text in ax.texts}
-    bottom, top = (
-        np.array([getattr(boxes[name], end) for name in ("low", "a", "b", "c", "far")]) for end in ("y0", "y1")
-    )
-    assert (bottom[1:] >= top[:-1] - 3).all()  # pixels: letters are lower than their boxes
-    for name in ("far", "low", "b"):
-        offset = next(text for text in ax.texts if text.get_text() == name).xyann[1]
-        assert abs(offset) < 1e-2 + (3 if name == "b" else 0), name
-    plt.close(figure)
-
-
-def test_long_names_are_cut_and_an_alpha_of_several_runs_is_told_once():
-    names = [f"{'folder_' * 15}{k}" for k in range(10)]
-    radii = dict(zip(names, (2.0, 2.0, *(2 + k / 100 for k in range(8))), strict=True))
-    alpha = dict.fromkeys(names, 1.0) | {names[0]: 1.01, names[1]: 3.0}
-    found = measures.dtp({name: [samples(0), samples(1, radius=r)] for name, r in radii.items()}, alpha=alpha)
-    figure = plt.figure(figsize=(7.2, 4.6), layout="constrained")
-    ax = plots.dtp(found, ax=figure.add_subplot())
-    figure.canvas.draw()
-    assert ax.get_position().width > 0.6
-    said = [text.get_text() for text in ax.texts]
-    assert sorted(said) == sorted(
-        [f"folder_folder_…lder_folder_{k}" for k in range(10)] + ["α = 1", "α = 1.01", "α = 3"]
-    )
-    assert {text.get_color() for text in ax.texts if text.get_text() == "α = 1"} == {"0.3"}
-    for part in ("folder", "α"):
-        bottom = np.sort([text.get_window_extent().y0 for text in ax.texts if text.get_text().startswith(part)])
-        assert (np.diff(bottom) * 72 / figure.dpi > 9.9).all()
     plt.close(figure)

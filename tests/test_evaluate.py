@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from importlib import resources
 from types import SimpleNamespace
 
@@ -436,40 +435,6 @@ def test_nmi_is_that_of_the_table_of_both_partitions():
     assert retrieval.nmi(labels, torch.zeros(4, dtype=torch.int64)) == pytest.approx(0)
 
 
-def test_k_means_is_that_of_scipy_from_the_same_start():
-    from scipy.cluster.vq import kmeans2
-
-    generator = torch.Generator().manual_seed(7)
-    vectors = torch.nn.functional.normalize(torch.randn(300, 5, generator=generator, dtype=torch.float64), dim=1)
-    starts = retrieval.kmeans_plus_plus(vectors, 12, seed=1)
-    _, labels = kmeans2(vectors.numpy(), starts.numpy(), minit="matrix", iter=100)
-    found, moved = retrieval.kmeans(vectors, starts)
-    assert found.tolist() == labels.tolist() and moved == 0
-    assert torch.equal(starts, retrieval.kmeans_plus_plus(vectors, 12, seed=1))
-    assert not torch.equal(starts, retrieval.kmeans_plus_plus(vectors, 12, seed=2))
-    assert len(starts.unique(dim=0)) == 12
-
-
-def test_an_empty_cluster_stays_and_equal_rows_are_no_fault():
-    vectors = torch.tensor([[0.0, 1.0], [0.0, 2.0], [5.0, 0.0]])
-    labels, _ = retrieval.kmeans(vectors, torch.tensor([[0.0, 1.0], [5.0, 0.0], [99.0, 99.0]]))
-    assert labels.tolist() == [0, 0, 1]
-    labels, _ = retrieval.kmeans(vectors, torch.tensor([[99.0, 99.0], [0.0, 1.0], [5.0, 0.0]]))
-    assert labels.tolist() == [1, 1, 2]
-    assert retrieval.kmeans_plus_plus(torch.ones(5, 3), 3).tolist() == [[1.0] * 3] * 3
-
-
-def test_k_means_plus_plus_starts_in_every_far_cluster():
-    centres = 1000 * torch.eye(6)
-    vectors = centres.repeat(20, 1) + torch.randn(120, 6, generator=torch.Generator().manual_seed(8))
-    labels = torch.arange(120) % 6
-    for seed in range(5):
-        starts = retrieval.kmeans_plus_plus(vectors, 6, seed)
-        assert starts.argmax(dim=1).unique().tolist() == list(range(6))
-        assert retrieval.nmi(labels, retrieval.kmeans(vectors, starts)[0]) == pytest.approx(100)
-        assert retrieval.clustered(vectors, labels, seed) == (pytest.approx(100), "")
-
-
 def noisy(classes, samples, noise, seed=9):
     """Unit vectors about as many centres as there are classes, and their classes."""
     generator = torch.Generator().manual_seed(seed)
@@ -488,41 +453,6 @@ def test_nmi_is_that_of_the_clusters_of_scikit_learn_from_the_same_start():
         theirs = cluster.KMeans(30, init=starts.numpy(), n_init=1, max_iter=100, tol=0).fit(vectors.numpy()).labels_
         right = 100 * metrics.normalized_mutual_info_score(labels.numpy(), theirs)
         assert retrieval.clustered(vectors, labels, seed)[0] == pytest.approx(right, abs=0.5) and right < 99
-
-
-def test_a_start_draws_several_centres_at_once_as_well_as_one(monkeypatch):
-    """The clusters are as good, and the start makes one pass over the distances in place of one for each centre."""
-    vectors, labels = noisy(120, 10, 0.4)
-    alone = [retrieval.clustered(vectors, labels, seed)[0] for seed in range(5)]
-    monkeypatch.setattr(retrieval, "SINGLE_DRAWS", 12)
-    drawn = retrieval.kmeans_plus_plus(vectors, 120, 0)
-    assert len(drawn) == 120 and len(drawn.unique(dim=0)) > 115
-    together = [retrieval.clustered(vectors, labels, seed)[0] for seed in range(5)]
-    assert np.mean(together) == pytest.approx(np.mean(alone), abs=1.0) and np.mean(alone) < 99
-
-
-def test_the_cost_of_clusters_is_bounded_and_said(monkeypatch):
-    vectors, labels = noisy(40, 25, 1.5)
-    whole, note = retrieval.clustered(vectors, labels)
-    assert note == ""
-    once = len(vectors) * 40 * 16
-    monkeypatch.setattr(retrieval, "FEWEST_ITERATIONS", 2)
-    monkeypatch.setattr(retrieval, "BUDGET", 4 * once)
-    value, note = retrieval.clustered(vectors, labels)
-    assert note.startswith("NMI: k-means ended after 3 iterations, ") and abs(value - whole) < 10
-    monkeypatch.setattr(retrieval, "BUDGET", 3 * once // 4)
-    value, note = retrieval.clustered(vectors, labels, 3)
-    assert note.startswith("NMI: of 20 of the 40 classes, drawn by the seed (500 of 1,000 samples)")
-    assert (value, note) == retrieval.clustered(vectors, labels, 3) and value != retrieval.clustered(vectors, labels)[0]
-    notes = measures.evaluate(Embeddings.labelled(vectors, labels), folds=2, seed=3).attrs["notes"]
-    assert "fold 0: NMI: k-means ended after" in notes
-
-
-def test_the_seed_is_that_of_the_clusters_only(classes):
-    first, again, other = (measures.evaluate(classes, seed=seed) for seed in (1, 1, 2))
-    assert first.identical(again)
-    assert first["NMI"].item() != other["NMI"].item()
-    assert first["mAP@R"].item() == other["mAP@R"].item()
 
 
 def test_a_checkpoint_is_evaluated_on_its_test_split():
@@ -665,31 +595,6 @@ def test_bad_arguments_get_one_sentence(files, monkeypatch, arguments, sentence)
     done = call("evaluate", "a.npz", "--json", *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert sentence in done.stderr and done.stderr.count("\n") == 1
-
-
-def test_an_unknown_split_of_a_checkpoint_is_named():
-    done = call("evaluate", "example", "--split", "tst")
-    assert done.exit_code == 2 and "'tst': did you mean 'test'?" in done.stderr
-
-
-@pytest.mark.parametrize("which", ["rows", "more"])
-def test_files_that_are_mapped_must_stay_as_they_are_while_they_are_ranked(tmp_path, which):
-    """Both the set and its distractors, before the pass and after it."""
-    generator = np.random.default_rng(0)
-    opened = {}
-    for name in ("rows", "more"):
-        np.save(tmp_path / f"{name}.npy", generator.normal(size=(40, 6)).astype(np.float32))
-        rows = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
-        opened[name] = Embeddings(rows[:20], rows[20:])
-    file = tmp_path / f"{which}.npy"
-
-    def written(what):
-        return lambda done, total: os.utime(file, ns=(0, 1))
-
-    with pytest.raises(InputError, match=rf"{which}.npy changed while it was read"):
-        measures.evaluate(opened["rows"], distractors=opened["more"], progress=written)
-    with pytest.raises(InputError, match=rf"{which}.npy changed while it was read"):
-        measures.evaluate(opened["rows"], distractors=opened["more"])
 
 
 def with_proxies(seed=0, *, shift=0):

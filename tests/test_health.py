@@ -10,9 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-import cases
 import cocos
-import taught
 from cocos import Embeddings, losses, measures, plots, results
 from cocos.commands import app
 from cocos.counting import findings as kinds_of
@@ -90,13 +88,6 @@ def test_lengths_tell_rows_apart_where_the_metric_reads_them():
     assert side(torch.zeros(30, 8), "dot")["collapsed"]
 
 
-@pytest.mark.parametrize("size", [1e-250, 1e250])
-def test_very_long_and_very_short_rows_are_no_collapse(size):
-    for metric in ("dot", "cosine", "euclidean"):
-        found, plain = (side(noise(60, 8).double() * each, metric) for each in (size, 1.0))
-        assert found == pytest.approx(plain, rel=1e-6)
-
-
 def test_spread_and_rank_agree_with_the_definitions():
     rows = noise(200, 16).double() @ torch.diag(torch.linspace(1, 3, 16).double())
     found = side(rows, "dot")
@@ -134,16 +125,6 @@ def test_duplicates_are_counted_exactly_and_up_to_rounding():
         rows[:, :columns] = 0.01
         rows[250:280] = rows[:30]
         assert side(rows, "dot")["duplicates"] == side(rows, "dot")["near_duplicates"] == 30
-
-
-def test_a_side_is_looked_at_once(monkeypatch):
-    set_ = Embeddings(noise(60, 8), noise(60, 8) + 1)
-    first = health.of(set_, "cosine")
-    monkeypatch.setattr(health, "side", lambda rows, **options: pytest.fail("looked at again"))
-    assert health.of(set_, "cosine") == first
-    assert health.of(set_.flip(), "cosine") == {"query": first["candidate"], "candidate": first["query"]}
-    with pytest.raises(pytest.fail.Exception):
-        health.of(set_, "euclidean")
 
 
 @pytest.mark.parametrize("name", ["ntxent", "supcon", "contrastive_linear", "multi_similarity", "linear_softmax"])
@@ -222,18 +203,6 @@ def test_proxies_and_neural_collapse():
     assert "all 10 proxies are one point" in data.attrs["notes"]
 
 
-@pytest.mark.parametrize("name", cases.KINDS)
-def test_every_kind_of_loss_has_a_line_of_health(name):
-    for rows, collapsed in ((noise(16, 6), False), (torch.ones(16, 6), True)):
-        set_ = Embeddings.labelled(rows, torch.arange(16) % 4, noise(4, 6))
-        data = measures.count(taught.embeddings(set_, name), name, batch_size=8)
-        found = measures.document("count", data)["health"]
-        assert found["sides"]["query"]["collapsed"] == found["collapsed"] == collapsed
-        text = str(count_table(data, explain=True))
-        assert ("collapsed" in text) == collapsed and "health: " in text
-        json.dumps(found, allow_nan=False)
-
-
 def test_scores_that_are_visited_have_the_same_health():
     set_ = Embeddings(noise(200, 16), noise(200, 16) + noise(200, 16))
     held = measures.document("count", measures.count(set_, "ntxent", batch_size="all", n90=True))["health"]
@@ -268,48 +237,6 @@ def files(tmp_path_factory):
     np.savez(folder / "collapsed.npz", query=rows, candidate=rows)
     np.savez(folder / "healthy.npz", query=other, candidate=other + 0.5 * noise(64, 9).numpy()[:, 1:])
     return folder
-
-
-COMMANDS = (
-    ("count", "FILE", "--loss", "ntxent", "--batch-size", "16"),
-    ("count", "FILE", "--loss", "ntxent", "--batch-size", "16", "--format", "latex"),
-    ("decompose", "FILE", "--loss", "ntxent", "--batch-size", "16"),
-    ("evaluate", "FILE"),
-    ("verify", "FILE", "--loss", "ntxent", "--batch-size", "16"),
-    ("plot", "lorenz", "FILE", "--batch-size", "16", "--out", "lorenz.nc"),
-    ("plot", "score-distribution", "FILE", "--out", "scores.nc"),
-)
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]))
-def test_the_word_stands_where_it_is_so_and_only_there(files, tmp_path, monkeypatch, command):
-    """On stdout and, without -q, on stderr; the JSON says true or false."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("collapsed", "healthy"):
-        (tmp_path / "set.npz").write_bytes((files / f"{name}.npz").read_bytes())
-        line = ["set.npz" if word == "FILE" else word for word in command]
-        done = CliRunner().invoke(app, line)
-        assert done.exit_code == 0, done.output
-        for stream in (done.stdout, done.stderr) if command[0] != "verify" else (done.stdout,):
-            assert ("collapsed" in stream) == (name == "collapsed"), stream
-        assert "nan" not in done.stdout
-        if "latex" in command:
-            continue
-        found = json.loads(CliRunner().invoke(app, [*line, "--json", "-q"]).stdout)
-        if command[0] == "verify":
-            assert any("collapsed" in note for note in found[0]["notes"]) == (name == "collapsed")
-        else:
-            assert found["health"]["collapsed"] == (name == "collapsed")
-
-
-def test_candidates_of_one_query_say_so_too():
-    for rows, collapsed in ((noise(16, 6), False), (torch.ones(16, 6), True)):
-        data = measures.contributors(labelled(rows), "ntxent", batch_size=8)
-        assert measures.document("contributors", data)["health"] == {"collapsed": collapsed}
-        assert ("collapsed" in str(table("contributors", data))) == collapsed
-        for measure in (measures.thresholds, measures.retrievals):
-            data = measure(labelled(rows), **({"precisions": [0.1]} if measure is measures.thresholds else {}))
-            assert ("collapsed" in str(table(measure.__name__, data))) == collapsed
 
 
 def test_a_decomposition_has_words_for_negatives_without_force(files):
@@ -389,22 +316,6 @@ def test_evaluate_has_geometry_without_any_loss(plain):
     assert document["health"]["alignment_queries"] == 40 and document["health"]["sides"]["query"]["uniformity"] < -1
     text = " ".join(CliRunner().invoke(app, ["evaluate", str(plain), "-q"]).stdout.split())
     assert f"health: alignment {document['health']['alignment']:.3f}; uniformity" in text and "effective rank" in text
-
-
-@pytest.mark.parametrize("name", ["vicreg", "VICRegLoss", "barlow_twins", "Barlow-Twins", "w_mse", "BYOL", "simsiam"])
-def test_a_loss_without_negatives_is_refused_with_the_command_that_helps(plain, name):
-    for command in (["count", str(plain), "--loss", name], ["losses", name], ["verify", f"triplet+{name}"]):
-        done = CliRunner().invoke(app, command)
-        assert done.exit_code == 2 and not done.stdout
-        assert "has no negatives, so there is nothing to count" in done.stderr
-        assert "cocos evaluate FILE gives the alignment, uniformity and effective rank" in done.stderr
-    assert f"'{name}'" in done.stderr or name.lower() in done.stderr.lower()
-
-
-def test_the_list_of_losses_names_the_ones_without_negatives():
-    text = " ".join(CliRunner().invoke(app, ["losses"]).stdout.split())
-    assert "vicreg, barlow_twins, w_mse, byol, simsiam; cocos evaluate FILE gives alignment" in text
-    assert '--loss "matryoshka(ntxent)" -p dims=64,128,256' in text
 
 
 # Rows that do not match, and arrays that are turned

@@ -1,6 +1,5 @@
 """Landscapes: functions of the distance, where their minimum is, and what is drawn of it."""
 
-import importlib
 import json
 import math
 import sys
@@ -9,19 +8,17 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
 import xarray as xr
 from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, Pairs, losses, measures, plots
+from cocos import Embeddings, InputError, Pairs, losses, measures
 from cocos.commands import app
 from cocos.counting import weights
 from cocos.embeddings import scores
 from cocos.measures.landscape import CurveSoftmax, parse
-from cocos.reports import saving
 
 TABLE_III = ("t", "t^2", "sqrt", "t^1.5", "0.97", "0.5", "1.1", "2")
 
@@ -330,72 +327,6 @@ def test_the_landscape_of_two_scores_is_the_loss_of_them(name):
         measures.score_landscape(loss, negatives=0)
 
 
-def test_what_is_drawn_is_the_dataset():
-    data = measures.landscape("warp", points=31)
-    figure, ax = plt.subplots()
-    assert plots.landscape(data, ax=ax) is ax
-    marks = {line.get_label(): line.get_xydata() for line in ax.lines}
-    np.testing.assert_allclose(marks["own proxy"], [[-5, 0]])
-    np.testing.assert_allclose(marks["other proxy"], [[5, 0]])
-    np.testing.assert_allclose(marks["minimum found, (-8, 0)"], [data["found"].values])
-    np.testing.assert_allclose(next(v for k, v in marks.items() if "predicted" in k), [data["predicted"].values])
-    filled, lines, arrows = ax.collections[0], ax.collections[1], ax.collections[2]
-    assert filled.levels[0] <= data["height"].min() and filled.levels[-1] >= data["height"].max()
-    assert filled.get_rasterized() and len(lines.levels) > 5
-    assert all(f"{level:.0e}"[0] in "13" and level == pytest.approx(float(f"{level:.0e}")) for level in filled.levels)
-    thin = data.isel(x=slice(1, None, 2), y=slice(1, None, 2))
-    force = np.hypot(thin["force_x"], thin["force_y"]).values.ravel()
-    length = np.hypot(arrows.U, arrows.V)
-    np.testing.assert_allclose(length, (1 + np.log10(force / force.max()) / 4).clip(0), atol=1e-12)
-    np.testing.assert_allclose(arrows.U * force, length * thin["force_x"].values.ravel(), atol=1e-12)
-    assert ax.get_title() == "f1 = warp(alpha=3, k1=0.65, k2=1.5, delta=1), f2 = t"
-    plt.close(figure)
-    figure = plt.figure()
-    ax = figure.add_subplot(projection="3d")
-    assert plots.landscape(data, ax=ax).get_zlabel() == "landscape of the gradient (nats)"
-    plt.close(figure)
-    data = measures.score_landscape("ntxent", points=21)
-    figure, ax = plt.subplots()
-    filled = plots.score_landscape(data, ax=ax).collections[0]
-    assert filled.levels[0] <= data["push"].min() and filled.levels[-1] >= data["push"].max() and len(figure.axes) == 2
-    plt.close(figure)
-
-
-def test_panels_of_one_scale_share_levels_and_have_no_bar_of_their_own(still):
-    figure, (left, right) = plt.subplots(1, 2)
-    drawn = [plots.landscape(measures.landscape(name, points=21), common=True, ax=ax).collections[0].levels
-             for name, ax in (("t^2", left), ("sqrt", right))]  # fmt: skip
-    np.testing.assert_array_equal(*drawn)
-    assert len(figure.axes) == 2 and drawn[0][0] == 1e-6 and drawn[0][-1] == 100
-    plt.close(figure)
-    figure, axes = plt.subplots(1, 2)
-    for name, ax in zip(("ntxent", "circle"), axes, strict=True):
-        data = measures.score_landscape(name, points=21)
-        drawn = plots.score_landscape(data, share=True, ax=ax).collections[0]
-        np.testing.assert_allclose(drawn.levels, np.arange(11) / 10)
-        assert data.attrs["unit"] == {"ntxent": 10, "circle": 80}[name]
-    assert len(figure.axes) == 2
-    plt.close(figure)
-
-
-def test_the_edge_of_a_hinge_is_a_straight_line():
-    figure, ax = plt.subplots()
-    drawn = plots.score_landscape(measures.score_landscape("triplet", points=40), share=True, ax=ax).collections[0]
-    edge = np.concatenate([path.vertices for path in drawn.get_paths() if len(path.vertices)])
-    inside = edge[(np.abs(edge) < 0.9).all(axis=1)]
-    away = inside[:, 0] - inside[:, 1] - 0.2
-    step = 2 / 39
-    assert len(inside) > 20 and np.abs(away).max() < step  # no corner sticks out of the cells that the margin crosses
-    plt.close(figure)
-
-
-def test_a_surface_marks_its_proxies_and_its_minimum():
-    figure = plt.figure()
-    ax = plots.landscape(measures.landscape("warp", points=21), ax=figure.add_subplot(projection="3d"))
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["own proxy", "other proxy", "minimum found"]
-    plt.close(figure)
-
-
 def test_the_command_says_what_it_found(tmp_path):
     data = tmp_path / "warp.nc"
     done = call("landscape", "--f1", "warp", "--alpha", 3, "--k1", 0.65, "--k2", 1.5, "--out", data)
@@ -452,38 +383,3 @@ def test_the_command_takes_the_proxies_of_a_file(tmp_path, still):
     assert f"{tmp_path / 'rows.npz'} (embeddings" in done.stderr and "its candidates are the proxies" in done.stderr
     done = call("landscape", tmp_path / "rows.npz", "--rows", "3,x", "--out", tmp_path / "b.png")
     assert done.exit_code == 2 and "--rows '3,x'" in done.stderr and not (tmp_path / "b.png").exists()
-
-
-def test_the_ends_of_a_descent_that_are_as_far_are_told_once():
-    """Every point on a circle of radius 3 is as good, where the other proxy has no say at all."""
-    found = measures.landscape("(t-3)^2", "max(t, 100)", points=5)
-    assert found.attrs["found_as"] == "no single one: the ends lie 3 from the own proxy"
-
-
-@pytest.mark.parametrize(
-    ("given", "unit", "label"),
-    [
-        ({"f1": "t"}, "nats", "loss (nats)"),
-        ({"f1": "warp"}, "nats", "landscape of the gradient (nats)"),
-        ({"loss": "ntxent"}, "nats", "loss (nats)"),
-        ({"loss": "triplet"}, "1", "loss"),
-        ({"loss": "smoothap"}, "1", "loss"),
-    ],
-)
-def test_only_logarithms_of_probabilities_are_in_nats(given, unit, label, still):
-    data = measures.landscape(points=7, **given)
-    assert {data[name].attrs["units"] for name in ("loss", "height", "binary")} == {unit}
-    figure, ax = plt.subplots()
-    plots.landscape(data, ax=ax)
-    assert label in [other.get_ylabel() for other in figure.axes]
-    plt.close(figure)
-
-
-def test_the_bar_of_shared_colours_has_plain_numbers_and_no_dollar_signs(tmp_path):
-    """Dollar signs are drawn as they are, since a name may hold some."""
-    figure = plt.figure()
-    importlib.import_module("cocos.plots.landscape").bar(figure, [figure.add_subplot()])
-    saving.save(figure, tmp_path / "bar.png", {})
-    said = [tick.get_text() for tick in figure.axes[-1].get_yticklabels()]
-    plt.close(figure)
-    assert "0.0001" in said and not any("$" in each for each in said)
