@@ -79,8 +79,7 @@ _MODULES = (
 
 # The room of each module that lay beside the rooms in version 0.1; its first name keeps working.
 _ROOMS = {
-    "base": "annotations cache docstrings errors hdf5 html matrices plugins processes reading tensor_files untrusted"
-    " writing",
+    "base": "annotations cache docstrings errors hdf5 html matrices processes reading tensor_files untrusted writing",
     "checkpoints": "data encoders",
     "counting": "comparisons conventions equilibrium forces health maxsim sharpness statistics verdicts weights",
     "embeddings": "batches likeness marks scores similarities sources teachers",

@@ -74,7 +74,6 @@ class Checkpoint:
         mapped: the file, where it is mapped: its sha256 is empty, and is taken where a result is saved.
         rows: split -> texts and pictures of the rows, in the order of the embeddings, or None where nothing is known;
             None where those of `training` are the rows.
-        distribution: name and version of the installed distribution whose format or encoder was used; empty if none.
         encoder: builds the frozen encoder; None for embeddings.
         training: its training data, recorded or given; None where none are known.
         proxies: (P, D) class vectors that came with it: a labelled set is counted against them.
@@ -104,7 +103,6 @@ class Checkpoint:
     notes: tuple[str, ...] = ()
     mapped: tuple[Mapped, ...] = ()
     rows: Callable[[str], Items | None] | None = None
-    distribution: str = ""
     encoder: Callable[[], nn.Module] | None = None
     training: Source | None = None
     proxies: Tensor | None = None
@@ -133,7 +131,6 @@ class Checkpoint:
             "path": self.path,
             "sha256": self.sha256[:12],
             "format": self.format,
-            "distribution": self.distribution,
             "trained with": self.trained_with,
             "recorded": "; ".join(
                 f"{loss}: {', '.join(f'{name} {value}' for name, value in parameters.items())}"
@@ -202,7 +199,6 @@ class Checkpoint:
             "checkpoint": self.sha256,
             "format": self.format,
             "settings": str(settings),
-            "distribution": self.distribution,
         }
 
     def items(self, split: str = "train") -> Items | None:
@@ -248,10 +244,8 @@ class Checkpoint:
         return loss, ", ".join(origin) or "no parameters given"
 
     def identity(self) -> dict[str, str]:
-        """Return the provenance: path, sha256, format and distribution; size and time of a mapped file; the data."""
+        """Return the provenance: path, sha256 and format; size and time of a mapped file; the data."""
         more = {"checkpoint_mapped": f"{self.mapped[0].size} {self.mapped[0].time}"} if self.mapped else {}
-        if self.distribution:
-            more["checkpoint_distribution"] = self.distribution
         if self.training is not None:
             more |= {"data_path": str(self.training.path or ""), "data_kind": self.training.kind}
         return more | {

@@ -125,7 +125,6 @@ def _provenance(frozen: "Checkpoint", source: "Source", rows: "TrainingSet") -> 
             "path": str(frozen.path),
             "sha256": frozen.sha256,
             "format": frozen.format,
-            "distribution": frozen.distribution,
             "contents": {key: str(each)[:300] for key, each in plain.items()},
         },
         "data": {

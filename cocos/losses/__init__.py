@@ -7,7 +7,7 @@ import pkgutil
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from cocos.base import docstrings, html, plugins
+from cocos.base import docstrings, html
 from cocos.base.errors import InputError, nearest
 from cocos.losses._parameters import accepted, build, fields, settled
 from cocos.losses._protocols import (
@@ -116,7 +116,6 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
 __all__ = [
     "BEYOND_SCORES",
     "CONTRACT",
-    "PROVIDED",
     "UNSPECIFIED",
     "Bindable",
     "ClosedForm",
@@ -138,7 +137,6 @@ __all__ = [
     "cached",
     "canonical",
     "counterpart",
-    "distribution_of",
     "has_closed_form",
     "has_weight",
     "known",
@@ -159,7 +157,6 @@ __all__ = [
     "traits",
 ]
 
-PROVIDED: dict[str, plugins.Plugin] = {}  # losses of other distributions that were loaded, by name
 CONTRACT = ("metric", "couples", "gradient", "unit")  # attributes by which an object is known for a loss
 # Functions that make a loss of a loss, and their file in `external`.
 BUILDERS = dict.fromkeys(("matryoshka", "random_k", "semi_hard", "skip_k", "top_k"), "wrapped")
@@ -279,7 +276,7 @@ def module_name(name: str) -> str:
         raise InputError(f"loss {name!r} is a file: name the function or class in it, like {name}:my_loss")
     known = _known_names()
     if _simplified(name) not in known:
-        raise InputError(nearest("loss", name, [*names(), *plugins.names(plugins.LOSSES)]))
+        raise InputError(nearest("loss", name, names()))
     return known[_simplified(name)][0]
 
 
@@ -344,8 +341,7 @@ def reader_of(name: str) -> str | None:
         return "wrapped"
     if ":" in name:
         return PREFIXES_OF_LIBRARIES.get(name.partition(":")[0].strip().lower(), "own")
-    on_shelf = name.strip().lower().replace("-", "_") in {*names(), *UNSPECIFIED} or _simplified(name) in _known_names()
-    return "own" if not on_shelf and name in plugins.names(plugins.LOSSES) else None
+    return None
 
 
 def _file_of_spelling(name: str) -> FileOfSpellings | None:
@@ -438,22 +434,7 @@ def name_of(loss: object) -> str:
     module, spelling = type(loss).__module__, traits(loss).spelling
     if isinstance(spelling, str):
         return spelling
-    if name := next((name for name, plugin in PROVIDED.items() if plugin.target is type(loss)), None):
-        return name
     return module.removeprefix(f"{__name__}.") if module.startswith(f"{__name__}.") else type(loss).__name__
-
-
-def distribution_of(loss: object) -> str | None:
-    """The distributions, with their versions, that a loss or the terms of a sum come from; None for those of cocos.
-
-    Examples:
-        >>> print(cocos.losses.distribution_of(cocos.losses.load("ntxent")))
-        None
-    """
-    known = traits(loss)
-    terms = [distribution_of(term) for term in (*(term for _, term in known.terms), known.wrapped) if term]
-    own = PROVIDED.get(name_of(loss))
-    return ", ".join(dict.fromkeys(filter(None, [str(own) if own else None, *terms]))) or None
 
 
 def parameters(loss: object) -> dict[str, Any]:
@@ -479,7 +460,7 @@ def load(name: str, parameters: dict[str, Any] | None = None, **named: Any) -> T
     Args:
         name: a file of the shelf, e.g. `ntxent`, or an alias on its card, e.g. `InfoNCE`; your own loss,
             `package.module:attribute` or `file.py:attribute`; one of another library, `pml:CircleLoss` or
-            `open_clip:ClipLoss`; one that another distribution adds (see `cocos.plugins`); a sum of such,
+            `open_clip:ClipLoss`; a sum of such,
             `triplet+0.5*contrastive_cosine`; or one of some negatives, `top_k(ntxent)`, `random_k(...)`,
             `skip_k(...)`, `semi_hard(...)`, see `top_k`.
         parameters: its fields or arguments, as numbers or as text; omitted ones have the paper's value. In a sum

@@ -102,7 +102,7 @@ def _is_health(value: Any) -> bool:
 RIGHT: dict[str, Callable[[Any], bool]] = (
     dict.fromkeys(
         (
-            *("title", "notes", "cocos", "torch", "loss", "loss_repr", "loss_distribution", "gradient", "weights"),
+            *("title", "notes", "cocos", "torch", "loss", "loss_repr", "gradient", "weights"),
             *("metric", "unit", "share", "sample", "same_group", "dtype", "device", "split", "convention", "ties"),
             *("checkpoint_path", "checkpoint_sha256", "checkpoint_format", "undrawn", "options", "by", "verdict"),
         ),
@@ -255,7 +255,6 @@ def provenance(loss, **more) -> dict:
         "metric": loss.metric,
         "unit": f"given: {loss.unit_:g}" if source == "given" else source,
         "share": share(loss),
-        "loss_distribution": losses.distribution_of(loss),
     }
     return {key: value for key, value in (attrs | more).items() if value is not None}
 
@@ -279,14 +278,13 @@ def about(attrs: dict) -> dict:
 
 
 def about_loss(attrs: dict) -> dict:
-    """Name, parameters, and for a loss of another distribution its name and version.
+    """Return the name and parameters of the loss.
 
     Examples:
         >>> cocos.results.about_loss({"loss": "triplet", "loss_parameters": '{"margin": 0.2}'})
         {'name': 'triplet', 'parameters': {'margin': 0.2}}
     """
-    found = {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])}
-    return found | ({"distribution": attrs["loss_distribution"]} if "loss_distribution" in attrs else {})
+    return {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])}
 
 
 def mean_std(values: xr.DataArray) -> dict[str, float | None]:

@@ -2,9 +2,6 @@
 
 A family of checkpoints, whose format and encoder belong together, is one file of `cocos.checkpoints.formats`; its
 encoder is on this shelf by the same name.
-
-An installed distribution can add architectures, as entry points of the group `cocos.encoders` (`cocos.plugins`). They
-are looked up only where no file of the shelf has the name, and a file can name nothing but what is installed.
 """
 
 import importlib
@@ -18,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from cocos.base import cache, plugins
+from cocos.base import cache
 from cocos.base.errors import InputError, NotFinite, nearest
 from cocos.checkpoints.data import KINDS, Side, TrainingSet
 from cocos.checkpoints.pictures import IMAGES_AT_ONCE, Preparation
@@ -32,7 +29,6 @@ __all__ = [
     "build",
     "completed",
     "device_of",
-    "distribution_of",
     "embed",
     "fits",
     "freeze",
@@ -90,26 +86,13 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Any:
-    """Import an architecture: of this shelf, of a family of checkpoints, or of another distribution."""
+    """Import an architecture: of this shelf, or of a family of checkpoints."""
     from cocos.checkpoints import formats
 
     if name not in names():
-        return _plugin(name).target
+        raise InputError(nearest("encoder", name, names()))
     own = any(m.name == name for m in pkgutil.iter_modules(__path__))
     return importlib.import_module(f"{__name__}.{name}") if own else formats.load(name)
-
-
-def _plugin(name: str) -> plugins.Plugin:
-    """Import an architecture of another distribution."""
-    found = plugins.find(plugins.ENCODERS, name, needs=("build",))
-    if found is None:
-        raise InputError(nearest("encoder", name, [*names(), *plugins.names(plugins.ENCODERS)]))
-    return found
-
-
-def distribution_of(name: str) -> str:
-    """Name the distribution, with its version, that provides an architecture; empty for those of cocos."""
-    return "" if name in names() else str(_plugin(name))
 
 
 def build(name: str, arguments: dict, state: dict[str, Tensor] | None = None) -> nn.Module:

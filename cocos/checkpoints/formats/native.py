@@ -46,7 +46,7 @@ def read(file: File, data=None) -> Checkpoint:
     """Build the frozen encoder that the file names, and find its data; all names are of the shelves."""
     record, state = _record(file), file.record["state"]
     name = record["encoder"]["name"]
-    distribution = encoders.distribution_of(name)  # imports it, which must not happen on the meta device
+    encoders.load(name)  # imports it, which must not happen on the meta device
     with encoders.without_memory():  # the file's sizes: nothing is allocated before they fit its weights
         model = encoders.build(name, record["encoder"]["arguments"], state)
     model = encoders.freeze(model, state)
@@ -61,7 +61,6 @@ def read(file: File, data=None) -> Checkpoint:
         encoder=lambda: model,
         settings="",
         training=_training(file.path, record["data"]["name"], record["data"]["arguments"], data),
-        distribution=distribution,
         recorded={name: parameters},
         trained_with=name,
     )

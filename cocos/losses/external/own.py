@@ -1,8 +1,7 @@
-"""The user's own loss: any callable that reads scores, embeddings or Pairs, unchanged; and those of distributions."""
+"""The user's own loss: any callable that reads scores, embeddings or Pairs, unchanged."""
 
 import contextlib
 import copy
-import dataclasses
 import importlib
 import importlib.util
 import inspect
@@ -18,12 +17,9 @@ import torch
 from torch import Tensor
 
 from cocos import losses
-from cocos.base import plugins
 from cocos.base.errors import InputError, Unfit, nearest
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import METRICS, Pairs
-from cocos.losses._calls import takes_tensors
-from cocos.losses._parameters import accepted, build, settled
 from cocos.losses.external import guard
 from cocos.losses.external.embedded import Embedded
 from cocos.losses.external.score_matrix import See, watch_matrices
@@ -359,24 +355,6 @@ def _stated_traits(target: Any, known: losses.Traits, roles: Collection[str], me
     )
 
 
-def _target(spelling: str) -> Any:
-    """Find the object of a module or a file, or that of a name of another distribution."""
-    if ":" in spelling:
-        return located(spelling)
-    plugin = cast(plugins.Plugin, plugins.find(plugins.LOSSES, spelling))
-    losses.PROVIDED[spelling] = plugin
-    return plugin.target
-
-
-def _like_the_shelf(spelling: str, target: Any) -> bool:
-    """Whether another distribution adds a class as on the shelf: its fields are its parameters."""
-    return (
-        ":" not in spelling
-        and dataclasses.is_dataclass(target)
-        and all(hasattr(target, name) for name in losses.CONTRACT)
-    )
-
-
 def canonical(spelling: str) -> str:
     """Return the spelling itself."""
     return spelling
@@ -384,21 +362,14 @@ def canonical(spelling: str) -> str:
 
 def known(spelling: str) -> set[str] | None:
     """Names of the parameters that it takes; None: any."""
-    target = _target(spelling)
-    return accepted(target) if _like_the_shelf(spelling, target) else parameter_names(target)
+    return parameter_names(located(spelling))
 
 
 def qualified(spelling: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters; of a class as on the shelf with a `scale` read as 1/temperature, where it has one."""
-    if ":" in spelling:
-        return parameters
-    target = _target(spelling)
-    return settled(spelling, target, parameters) if _like_the_shelf(spelling, target) else parameters
+    """Return the parameters as they are."""
+    return parameters
 
 
 def load(spelling: str, given: dict[str, Any]) -> losses.Loss:
-    """Load the loss that `package.module:attribute` or `file.py:attribute` names, or that another distribution adds."""
-    target = _target(spelling)
-    if _like_the_shelf(spelling, target):
-        return build(spelling, takes_tensors(target), given)
-    return of(target, spelling, given)
+    """Load the loss that `package.module:attribute` or `file.py:attribute` names."""
+    return of(located(spelling), spelling, given)
