@@ -129,14 +129,6 @@ def test_an_encoder_gets_images_of_one_size_from_zero_to_one(pictures):
         cocos.open(pictures, model=encoder).embed(device="cpu")
 
 
-def test_a_recipe_prepares_images_for_an_encoder_of_ones_own(pictures, monkeypatch):
-    monkeypatch.chdir(pictures.parent)
-    (pictures.parent / "mine.py").write_text("def pixels(images):\n    return images.flatten(1)\n")
-    (pictures.parent / "mine.toml").write_text("[model]\nimages = {resize = [4, 5]}\n")
-    found = cocos.open("pets", model="mine.py:pixels", recipe="mine.toml").embed(device="cpu")
-    assert found.query.shape == (4, 3 * 4 * 5) and float(found.query.max()) == 1.0
-
-
 def test_images_in_arrays_stay_as_they_are_unless_they_are_to_be_prepared(tmp_path):
     images = np.full((4, 6, 6, 3), 255, np.uint8)
     np.savez(tmp_path / "a.npz", images=images, labels=[0, 0, 1, 1])

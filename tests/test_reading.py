@@ -10,7 +10,7 @@ import pytest
 from cocos import checkpoints, results
 from cocos.base import reading, writing
 from cocos.base.errors import InputError
-from cocos.checkpoints import data, image_files, recipes, words
+from cocos.checkpoints import data, image_files, words
 from cocos.results import records
 
 DEADLINE = 20.0  # seconds of one reader
@@ -78,7 +78,6 @@ INSIDE = {
     "README.md": checkpoints.open,
     "config.json": checkpoints.open,
     "model.safetensors": checkpoints.open,
-    "cocos.toml": lambda folder: recipes.read(folder / "cocos.toml", inside=True),
     "run.jsonl": lambda folder: records.read(folder / "run.jsonl"),
     "some_vocab.pkl": lambda folder: words.read_vocabulary(folder / "some_vocab.pkl", 4),
     "a.png": lambda folder: image_files.ImageFiles((str(folder / "a.png"),))[0],

@@ -1,6 +1,5 @@
-"""The routes from what a user types to a model and its data: functions, paths and recipes."""
+"""The routes from what a user types to a model and its data: functions and paths."""
 
-import contextlib
 import json
 import shutil
 from dataclasses import replace
@@ -183,13 +182,6 @@ def test_a_width_that_depends_on_the_batch_gets_a_sentence(folder, monkeypatch):
         cocos.open("w.pt", model=lambda content: lambda rows: torch.ones(len(rows), len(rows)), data=data).embed()
 
 
-def test_the_data_that_the_user_typed_win(folder):
-    (folder / "other").mkdir()
-    (folder / "other" / "r.toml").write_text("[data]\npath = 'nowhere'\n[loss]\nname = 'supcon'\n")
-    made = cocos.open("features", model=lambda: lambda rows: rows, recipe=folder / "other" / "r.toml")
-    assert made.training.path == shelf.Path("features") and made.trained_with == "supcon"
-
-
 def precomp_of(split):
     return shelf.TrainingSet(*shelf.load("precomp", "train", shelf.Path("features")).sides, "mine", split)
 
@@ -232,13 +224,13 @@ def test_a_model_is_a_checkpoint_and_the_file_its_data(folder):
         (["w.pt", "--model", "my.py:build", "--data", "my.py:labelled", "--split", "val"], "split 'val' is asked for"),
         (["e.npz", "--data", "my.py:load"], "data my.py:load: e.npz (embeddings) has no encoder"),
         (["features"], "features is training data (precomp), and names no model: cocos count features --model"),
-        (["recipes"], "recipes is a folder; name a checkpoint"),
+        (["empty"], "empty is a folder; name a checkpoint"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
 def test_a_wrong_route_gets_a_sentence(folder, arguments, sentence):
     np.savez("e.npz", query=np.eye(4), candidate=np.eye(4)[::-1])
-    (folder / "recipes").mkdir()
+    (folder / "empty").mkdir()
     done = call("count", *arguments)
     assert done.exit_code == 2 and not done.stdout, done.output
     assert sentence in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr, done.stderr
@@ -257,144 +249,6 @@ def test_rows_are_of_the_kind_that_their_type_says():
     assert [side.kind for side in found.sides] == ["image", "text"] and found.pictures("q2c")[0](1).shape == (4, 4, 3)
     assert found.texts("c2q")[1](1) == "d"
     assert shelf.training_set({"items": np.zeros((2, 3)), "labels": [0, 1]}, "mine").query.kind == "features"
-
-
-RECIPES = {
-    "[data]\nload = 'my.py:load'\n[model]\nbuild = 'my.py:build'": ("data my.py:load", "ntxent", 0.1),
-    "[loss]\nname = 'clip'\nparameters = {temperature = 0.3}\n[data]\nload = 'my.py:load'": (
-        "recipe",
-        "ntxent",
-        0.3,
-    ),
-    "[loss]\nname = 'triplet'\nparameters = {margin = 0.3}\n[data]\nload = 'my.py:load'": ("recipe", "triplet", 0.3),
-}
-
-
-@pytest.mark.parametrize("text", RECIPES)
-def test_a_recipe_names_what_the_user_does_not(folder, text):
-    said, loss, value = RECIPES[text]
-    elsewhere = folder / "recipes"
-    elsewhere.mkdir()
-    (elsewhere / "r.toml").write_text(text)
-    model = [] if "build" in text else ["--model", "my.py:build"]
-    done = call("count", "w.pt", *model, "--recipe", elsewhere / "r.toml", "--json")
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)["loss"]
-    assert found["name"] == loss and value in found["parameters"].values() and said in notes_of(done)[0]
-    assert value == 0.1 or f"recorded in {elsewhere / 'r.toml'}" in done.stderr
-    given = call(
-        "count", "w.pt", *model, "--recipe", elsewhere / "r.toml", "--json", "--loss", "ntxent", "-p", "scale=4"
-    )
-    assert json.loads(given.stdout)["loss"] == {"name": "ntxent", "parameters": {"temperature": 0.25}}
-
-
-def test_a_recipe_has_paths_and_options_of_the_data(folder):
-    elsewhere = folder / "recipes"
-    elsewhere.mkdir()
-    (elsewhere / "r.toml").write_text("[data]\npath = '../features'\nkind = 'precomp'\n[model]\nbuild='my.py:module'")
-    opened = cocos.open("w.pt", recipe=elsewhere / "r.toml")
-    assert opened.training.kind == "precomp" and opened.splits == ("train",)
-    for line, sentence in (
-        ("kind = 'precom'", "unknown data 'precom': did you mean 'precomp'?"),
-        ("foldr = 'x'", "unknown option of data precomp 'foldr': did you mean 'folder'?"),
-    ):
-        (elsewhere / "r.toml").write_text(f"[data]\npath = '../features'\n{line}")
-        with pytest.raises(InputError, match=sentence.replace("?", r"\?")):
-            cocos.open("w.pt", model="my.py:module", recipe=elsewhere / "r.toml")
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("[modle]\npath='a'", "unknown table 'modle': did you mean 'model'?"),
-        ("model = 3", "expected a table [model]"),
-        ("[model]\nbuilt='my.py:build'", "unknown key of [model] 'built': did you mean 'build'?"),
-        ("[model]\nbuild=3", "model.build is 3, expected text"),
-        ("[data]\nkind=3", "data.kind is 3, expected text"),
-        ("[data]\npath='a\\u0000'".replace("'", '"'), r"data.path is 'a\x00', expected text"),
-        ("[model]\nbuild='my.py:build'\npath='w.pt'", "[model] has build and path; keep one"),
-        ("[data]\nload='my.py:load'\ncolumn='a'", "[data] has load, and options"),
-        ("[loss]\nnam='ntxent'", "unknown key of [loss] 'nam': did you mean 'name'?"),
-        ("[loss]\nname='ntxnt'", "did you mean 'ntxent'?"),
-        ("[loss]\nname='my.py:loss'", "'my.py:loss' is no loss of the shelf"),
-        ("[loss]\nname='ntxent'\nparameters={tau=1}", "tau"),
-        ("[loss]\nparameters={margin=1}", "[loss] needs a name"),
-        ("[data", "it is no TOML"),
-        ("a = " + "[" * 5000, "it is no TOML"),
-        ("\0\xff", "it is no TOML"),
-        ("# " + "x" * 70000, "at most 16384 bytes"),
-    ],
-)
-def test_a_wrong_recipe_gets_a_sentence(folder, text, sentence):
-    elsewhere = folder / "recipes"
-    elsewhere.mkdir()
-    (elsewhere / "r.toml").write_text(text)
-    done = call("count", "w.pt", "--recipe", elsewhere / "r.toml")
-    assert (done.exit_code, done.stdout) == (2, "") and sentence in done.stderr and done.stderr.count("\n") == 1
-    assert "r.toml" in done.stderr
-
-
-@pytest.fixture
-def towers(tmp_path):
-    """A checkpoint of cocos in a folder of its own."""
-    where = tmp_path / "stranger"
-    where.mkdir()
-    shutil.copy(cocos.checkpoints.EXAMPLE_FILE, where / "a.pt")
-    return where
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("[model]\nbuild='evil.py:build'", "model.build names the code 'evil.py:build'"),
-        ("[data]\nload='evil.py:load'", "data.load names the code 'evil.py:load'"),
-        ("[loss]\nname='evil.py:Loss'", "'evil.py:Loss' is no loss of the shelf"),
-        ("[data]\npath='../elsewhere'", "data.path '../elsewhere' leads out of its folder"),
-        ("[data]\npath='/etc'", "data.path '/etc' leads out of its folder"),
-        ("[data]\nimages='/etc'", "data.images '/etc' leads out of its folder"),
-    ],
-)
-@pytest.mark.parametrize("typed", [False, True])
-def test_a_recipe_beside_a_checkpoint_names_no_code(towers, text, named, typed):
-    (towers / "evil.py").write_text(f"open({str(towers / 'ran')!r}, 'w')")
-    (towers / "cocos.toml").write_text(text)
-    with pytest.raises(InputError) as error:
-        cocos.open(towers / "a.pt", recipe=towers / "cocos.toml" if typed else None)
-    assert named in str(error.value) and str(towers / "cocos.toml") in str(error.value)
-    assert not (towers / "ran").exists()
-
-
-def test_a_path_that_leads_to_itself_gets_a_sentence(towers):
-    (towers / "loop").symlink_to("loop")
-    (towers / "cocos.toml").write_text("[data]\npath='loop'")
-    with pytest.raises(InputError, match="loop"):
-        cocos.open(towers / "a.pt").embed()
-
-
-@pytest.mark.parametrize("line", ["[data]\npath='evil.py:load'", "[model]\npath='evil.py:build'"])
-@pytest.mark.parametrize("typed", [False, True])
-def test_a_path_of_a_recipe_is_never_taken_for_code(towers, line, typed):
-    (towers / "evil.py").write_text(f"open({str(towers / 'ran')!r}, 'w')")
-    (towers / "cocos.toml").write_text(line)
-    with contextlib.suppress(InputError):
-        cocos.open(towers / "a.pt", recipe=towers / "cocos.toml" if typed else None).embed()
-    assert not (towers / "ran").exists()
-
-
-def test_a_recipe_beside_a_checkpoint_is_read(towers):
-    (towers / "cocos.toml").write_text("[loss]\nname = 'triplet'\nparameters = {margin = 0.25}\n")
-    opened = cocos.open(towers / "a.pt")
-    loss, origin = opened.loss()
-    assert (
-        loss.margin == 0.25 and "cocos.toml" in origin and opened.notes == (f"route: recipe {towers / 'cocos.toml'}",)
-    )
-    assert cocos.open(towers / "a.pt", recipe=other(towers)).loss()[0].margin == 0.5  # what is typed wins
-
-
-def other(towers):
-    path = towers.parent / "r.toml"
-    path.write_text("[loss]\nname = 'triplet'\nparameters = {margin = 0.5}\n")
-    return path
 
 
 def test_a_checkpoint_without_data_says_what_to_type():

@@ -359,7 +359,6 @@ def test_a_damaged_parquet_file_is_named_on_one_line(tmp_path):
 
 @pytest.mark.parametrize("columns", [5, ["query"], {"query": 3}, {"query": [["x"]]}, {3: "query"}])
 def test_columns_that_are_none_are_refused(tmp_path, columns):
-    """As a recipe of a stranger may have them."""
     with pytest.raises(InputError, match="column"):
         data.find(write(tmp_path / "a.jsonl", PAIRS), {"columns": columns}).load()
 

@@ -1,6 +1,7 @@
 """Small models trained with the libraries themselves, saved as their users save them, opened and counted.
 
-No code of the user for the first three, two short functions for plain PyTorch. The extra `trained` has the libraries.
+No code of the user for sentence-transformers, two short functions for plain PyTorch. The extra `trained` has the
+libraries.
 """
 
 import json
@@ -10,20 +11,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 import cocos
 from cocos.base.errors import InputError
-from cocos.checkpoints.formats._trunks import ResNet
 
 CLASSES, EACH, SIDE = 4, 8, 32
 LABELS = np.arange(CLASSES * EACH) % CLASSES
-SMALL = {"stem": 4, "num_blocks": [1, 1, 1, 1], "widths": [4, 6, 8, 10], "outputs": [4, 6, 8, 10], "bottleneck": False}
 WORDS = "red green blue black white small large round square striped".split()
-RECIPE = """
-[model]
-images = {resize = 32, mean = [0.0, 0.0, 0.0], std = [1.0, 1.0, 1.0]}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -52,88 +47,6 @@ def counted(checkpoint):
 
 def same(found, expected):
     torch.testing.assert_close(found.double(), expected.detach().double(), rtol=0, atol=2e-6)
-
-
-def test_pytorch_metric_learning(tmp_path, pictures):
-    """Trunk, embedder and loss, by the hook that its users give to a trainer; counted against the proxies."""
-    pytest.importorskip("pytorch_metric_learning")
-    from pytorch_metric_learning import losses, trainers
-    from pytorch_metric_learning.utils import common_functions
-
-    torch.manual_seed(0)
-    images, labels = as_tensors(pictures)
-    loss = losses.ProxyAnchorLoss(CLASSES, 5)
-    models = {"trunk": ResNet(**SMALL), "embedder": nn.Linear(10, 5)}
-    parts = models | {"metric_loss": loss}
-    optimizers = {f"{name}_optimizer": torch.optim.Adam(each.parameters(), 1e-2) for name, each in parts.items()}
-
-    def save(trainer):
-        for saved in (trainer.models, trainer.loss_funcs, trainer.optimizers):
-            common_functions.save_dict_of_models(saved, trainer.epoch, str(tmp_path))
-
-    rows = [(image, int(label)) for image, label in zip(images, labels, strict=True)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        trainers.MetricLossOnly(
-            models, optimizers, 16, {"metric_loss": loss}, rows, iterations_per_epoch=2, dataloader_num_workers=0,
-            end_of_epoch_hook=save, set_min_label_to_zero=False,
-        ).train(num_epochs=2)  # fmt: skip
-    (tmp_path / "cocos.toml").write_text(RECIPE)
-
-    checkpoint = cocos.open(tmp_path, data=pictures)
-    assert checkpoint.contents["loss to begin with"] == "proxynca"
-    found = counted(checkpoint)
-    for model in models.values():
-        model.eval()
-    with torch.no_grad():
-        expected = models["embedder"](models["trunk"](images))
-    same(found.query, expected)
-    same(found.candidate, loss.proxies)
-    (tmp_path / "cocos.toml").write_text(RECIPE.replace("resize = 32", "crop = 32"))
-    with pytest.raises(InputError, match="crop 32"):
-        cocos.open(tmp_path, data=pictures).embed()
-    assert found.directions == ("s2p",)
-
-
-def test_lightning(tmp_path, pictures):
-    """The file of a Trainer, whose hyperparameters name the loss."""
-    lightning = pytest.importorskip("lightning")
-
-    class Pictures(lightning.LightningModule):
-        def __init__(self, temperature=0.1, loss="ntxent"):
-            super().__init__()
-            self.save_hyperparameters()
-            self.backbone, self.head = ResNet(**SMALL), nn.Linear(10, 5)
-
-        def forward(self, images):
-            return normalize(self.head(self.backbone(images)))
-
-        def training_step(self, batch, number):
-            first, second = self(batch[0]), self(batch[0] + 0.05 * torch.randn_like(batch[0]))
-            return cross_entropy(first @ second.T / self.hparams.temperature, torch.arange(len(first)))
-
-        def configure_optimizers(self):
-            return torch.optim.Adam(self.parameters(), 1e-2)
-
-    torch.manual_seed(0)
-    images, labels = as_tensors(pictures)
-    model = Pictures()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        batches = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images, labels), 16)
-        lightning.Trainer(
-            max_epochs=2, default_root_dir=tmp_path, logger=False, accelerator="cpu",
-            enable_progress_bar=False, enable_model_summary=False,
-        ).fit(model, batches)  # fmt: skip
-    (path,) = tmp_path.rglob("*.ckpt")
-    path.with_name("cocos.toml").write_text(RECIPE)
-
-    checkpoint = cocos.open(path, data=pictures)
-    found = counted(checkpoint)
-    model.eval()
-    with torch.no_grad():
-        same(normalize(found.query), model(images))
-    assert checkpoint.loss()[0] == cocos.losses.load("ntxent", {"temperature": 0.1})
 
 
 def test_sentence_transformers(tmp_path):

@@ -30,7 +30,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 
-def open(path, data=None, model=None, trust: bool = False, recipe=None, names=None) -> Checkpoint:
+def open(path, data=None, model=None, trust: bool = False, names=None) -> Checkpoint:
     """Open a frozen checkpoint, a folder of one, or a file of embeddings. Nothing in it is executed.
 
     Args:
@@ -44,7 +44,6 @@ def open(path, data=None, model=None, trust: bool = False, recipe=None, names=No
             function and of files and folders that it needs. It is your code, named by you; a file can never name it.
         trust: read a file that holds objects of unknown classes, with an inert placeholder for each; their code is
             not imported or run either. Only `model` sees the placeholders.
-        recipe: file that names model, data and loss, where they are not given here (`cocos.checkpoints.recipes`).
         names: table of names and pictures for the rows of a file of embeddings that has none: JSON lines, CSV or
             parquet with `query_name`, `candidate_name`, `query_image`, `candidate_image`; or `name` and `image`.
 
@@ -59,10 +58,10 @@ def open(path, data=None, model=None, trust: bool = False, recipe=None, names=No
     if trust and model is None:
         raise InputError("trust: placeholders are only of use to a model function of your own; name one (--model)")
     if Path(path) == EXAMPLE:
-        found = routes.route(EXAMPLE_FILE, data, model, recipe, trust).open()
+        found = routes.route(EXAMPLE_FILE, data, model, trust).open()
         found = replace(found, path=EXAMPLE, notes=(_embedded(), *found.notes))
     else:
-        found = routes.route(Path(path), data, model, recipe, trust).open()
+        found = routes.route(Path(path), data, model, trust).open()
     found = found if names is None else encoded.named(found, Path(names))
     for note in found.notes:
         logger.info("note: %s", note)
@@ -89,7 +88,7 @@ def distractors(path) -> Checkpoint | Embeddings:
         with one_sentence(Path(path), "is a damaged file"):
             if (found := load("embeddings").candidates(File(Path(path)))) is not None:
                 return found
-    return routes.route(Path(path), None, None, None, trust=False).open()
+    return routes.route(Path(path), None, None, trust=False).open()
 
 
 def inspect(path, data=None, *, hashes: bool = False) -> dict:

@@ -92,7 +92,6 @@ SHARED: dict[str, tuple[Any, Any]] = {
         "repeatable, for files and folders that it needs.",
     ),
     "trust": option(bool, "Read unknown classes as inert placeholders, for --model.", False, "--trust"),
-    "recipe": option(Path | None, "TOML file that names model, data and loss, where no option does."),
     "names": option(
         Path | None,
         "Table of names and pictures for rows that have none: query_name, candidate_name, query_image, ...",
@@ -116,7 +115,7 @@ SHARED: dict[str, tuple[Any, Any]] = {
 DRAWN = option(Path | None, "Write the Dataset (.nc) or the figure (.png, .pdf, .svg) to this file.")
 # Names that stand for several of them.
 BUNDLES = {
-    "source": ("data", "model", "trust", "recipe", "names"),
+    "source": ("data", "model", "trust", "names"),
     "loss": ("loss", "param"),
     "figure": ("out", "width"),
 }
@@ -135,7 +134,6 @@ class Opening:
     data: str | None = None
     model: list[str] | None = None
     trust: bool = False
-    recipe: Path | None = None
     names: Path | None = None
 
     def open(self, file: Path) -> "Checkpoint":
@@ -144,7 +142,7 @@ class Opening:
         from cocos.checkpoints import data as shelf
 
         data = self.data if self.data is None or shelf.is_own(self.data) else Path(self.data)
-        given = {"trust": self.trust, "recipe": self.recipe, "names": self.names}
+        given = {"trust": self.trust, "names": self.names}
         return checkpoints.open(file, data=data, model=self.model or None, **given)
 
 

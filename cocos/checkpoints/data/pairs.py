@@ -32,8 +32,6 @@ SPLIT_FILES = re.compile(
 )
 # Split that is all rows, of data with several splits.
 ALL_ROWS = "all"
-# Where columns are named for commands other than `encode`.
-OR_RECIPE = ", or columns under [data] in a recipe"
 MATCHES = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
 
 
@@ -316,7 +314,7 @@ def roles(names: Sequence[str], given: Mapping[str, Sequence[str]], path: Path) 
         return Roles(text=text, label=named("label") or usual("label"))
     raise InputError(
         f"{path}: none of its columns is known ({', '.join(map(str, names[:12])) or 'there is none'}); name them: "
-        f"cocos encode --columns query=NAME,positive=NAME or text=NAME,label=NAME{OR_RECIPE}"
+        f"cocos encode --columns query=NAME,positive=NAME or text=NAME,label=NAME"
     )
 
 
@@ -375,7 +373,6 @@ def _texts(value: Any, where: str, *, empty: bool = False, many: bool = False) -
     if many and not isinstance(value, list):
         raise InputError(
             f"{where} is one text, and no column has labels; name one: cocos encode --columns text=NAME,label=NAME"
-            + OR_RECIPE
         )
     for text in texts:
         if not isinstance(text, str) or not text.strip():
@@ -398,6 +395,6 @@ def _is_match(value: Any, where: str) -> bool:
     if found is None:
         raise InputError(
             f"{where} is {str(value)[:60]!r}, expected 1 where the texts of a row match and 0 where they do not; to "
-            "count every row as a match, name both: cocos encode --columns query=NAME,positive=NAME" + OR_RECIPE
+            "count every row as a match, name both: cocos encode --columns query=NAME,positive=NAME"
         )
     return found

@@ -149,31 +149,23 @@ def freeze(model: nn.Module, state: dict) -> nn.Module:
     return model.eval().requires_grad_(False)
 
 
-def prepared(model: nn.Module, images: Any) -> nn.Module:
-    """Change how an encoder of this shelf prepares images.
+def prepared(images: dict[str, Any]) -> Preparation:
+    """Return the preparation of images that a function of the user's asks for.
 
     Args:
-        model: the encoder; one of two towers has them in its image tower.
         images: `resize` (the shorter side, or height and width, in pixels), `crop` (height and width of the middle),
             `mean` and `std` (where white is 1), `resampling` (`bilinear`, `bicubic` or `plain`). What is not named is
             not done.
     """
-    towers: tuple[Any, ...] = (model, getattr(model, "image", None))
-    owner = next((each for each in towers if hasattr(each, "preparation")), None)
-    if owner is None:
-        raise InputError(f"[model] images: {getattr(model, 'name', type(model).__name__)} prepares no images")
-    channels = len(owner.preparation.mean)
-    given: dict[str, Any] = {"resize": None, "crop": None, "mean": (0.0,) * channels, "std": (1.0,) * channels}
-    if not isinstance(images, dict):
-        raise InputError(f"[model] images: {images!r:.60}, expected a table, like {{resize = 256}}")
+    given: dict[str, Any] = {"resize": None, "crop": None, "mean": UNNORMALISED.mean, "std": UNNORMALISED.std}
     for key in images:
         if key not in {*given, "resampling"}:
-            raise InputError(nearest("key of [model] images", key, [*given, "resampling"]))
+            raise InputError(nearest("key of images", key, [*given, "resampling"]))
     given |= {key: tuple(value) if isinstance(value, list) else value for key, value in images.items()}
-    owner.preparation = Preparation(**given)
-    if len(owner.preparation.mean) != channels:
-        raise InputError(f"[model] images: mean {given['mean']}, expected {channels} numbers")
-    return model
+    preparation = Preparation(**given)
+    if len(preparation.mean) != len(UNNORMALISED.mean):
+        raise InputError(f"images: mean {given['mean']}, expected {len(UNNORMALISED.mean)} numbers")
+    return preparation
 
 
 def device_of(name: str | None) -> torch.device:
@@ -326,7 +318,7 @@ class OwnEncoder(nn.Module):
             of texts, or a tensor on the device of the computation. It returns (n, D), as a tensor or an array.
 
     Images in files come as (n, 3, 224, 224) of float32 from 0 to 1: the shorter side is 256 pixels, and the middle is
-    cut out. An attribute `images` of the function, or a recipe (`prepared`), says otherwise, also of images in arrays,
+    cut out. An attribute `images` of the function (`prepared`) says otherwise, also of images in arrays,
     which are otherwise (n, 3, H, W) of uint8, as they are in the data.
     """
 
@@ -338,7 +330,7 @@ class OwnEncoder(nn.Module):
         self.preparation = UNNORMALISED
         told = (getattr(each, "images", None) for each in functions.values())  # a module may have a tower of this name
         if images := next((each for each in told if isinstance(each, dict)), None):
-            prepared(self, images)
+            self.preparation = prepared(images)
         self.modules_of = nn.ModuleList(
             dict.fromkeys(each for each in functions.values() if isinstance(each, nn.Module))
         )

@@ -16,7 +16,7 @@ WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapp
 IMAGENET_CLASSES = 1000
 ASSUMED = (
     "how its images were prepared: the shorter side is resized to 256 pixels, of which the middle 224 are read, with "
-    "the mean and the standard deviation of ImageNet; a recipe can say otherwise ([model] images)"
+    "the mean and the standard deviation of ImageNet"
 )
 MAX_SHOWN = 8  # names of tensors that are listed
 OF_A_LOSS = ("loss", "criterion", "miner", "metric")  # parts of a name that belong to a loss, not to the encoder

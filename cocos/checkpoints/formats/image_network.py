@@ -17,7 +17,7 @@ from cocos.checkpoints.pictures import ImageEncoder, Preparation
 # Preparation of the trackers of Deep SORT: OpenCV's plain resizing, without a crop.
 TRACKED = (
     "how its images were prepared: they are resized to 224 x 224 pixels, as the trackers of Deep SORT do, with the "
-    "mean and the standard deviation of ImageNet; a recipe can say otherwise ([model] images)"
+    "mean and the standard deviation of ImageNet"
 )
 STRETCHED = {"resize": (224, 224), "crop": None, "resampling": "plain"}
 
