@@ -1,4 +1,4 @@
-"""Networks of images and speech: published names, forward passes against slow ones, files as people save them."""
+"""Networks of images: published names, forward passes against slow ones, files as people save them."""
 
 import argparse
 import hashlib
@@ -17,7 +17,7 @@ from cocos.checkpoints import encoders, formats
 from cocos.checkpoints.data import image_captions
 from cocos.checkpoints.encoders import without_memory
 from cocos.checkpoints.files import StateDict, file_or_folder
-from cocos.checkpoints.formats import _networks, _trunks, ge2e, image_network, iresnet, tfeat, vsepp, warpnet
+from cocos.checkpoints.formats import _networks, _trunks, image_network, iresnet, vsepp, warpnet
 from cocos.checkpoints.pictures import Preparation
 from cocos.checkpoints.words import SPECIAL
 from oracles import vision
@@ -32,7 +32,6 @@ STRIDES = [
     s if k == 0 else 1 for s, n in zip((1, 2, 2, 2, 1, 2, 1), (1, 2, 3, 4, 3, 3, 1), strict=True) for k in range(n)
 ]
 FACES = {"num_blocks": [1, 2, 1, 1], "widths": [4, 4, 5, 6, 7], "dimensions": 6, "side": 32, "places": 2}
-PATCHES = {"channels": (3, 4), "dimensions": 5}
 
 
 def trunk(name, sizes, **more):
@@ -83,8 +82,6 @@ PASSES = {
     "warpnet": (lambda: warpnet.build(dimensions=5, **RESNET, classes=3), 64, vision.warpnet),
     "iresnet": (lambda: iresnet.build(**FACES), 32, vision.iresnet),
     "iresnet, kernel 7": (lambda: iresnet.build(**FACES | {"kernel": 7}), 32, vision.iresnet),
-    "tfeat": (lambda: tfeat.build(**PATCHES), 32, vision.tfeat),
-    "hard tfeat": (lambda: tfeat.build(**PATCHES, hard=True), 32, vision.hard_tfeat),
 }
 
 
@@ -97,19 +94,6 @@ def test_a_forward_pass_is_the_slow_one(name):
     channels = len(model.preparation.mean)
     images = torch.rand(2, channels, side, side, generator=torch.Generator().manual_seed(1))
     np.testing.assert_allclose(model(images), slow(images.double().numpy(), in_float64(state)), rtol=2e-5, atol=2e-5)
-
-
-def test_a_recording_of_any_length_is_the_slow_one():
-    model = ge2e.build(channels=3, hidden=4, num_layers=2, dimensions=5)
-    state = filled(model)
-    state["linear.bias"] = state["linear.bias"].abs()  # not all numbers are cut off by the ReLU
-    encoders.freeze(model, state)
-    frames = [torch.rand(n, 3, generator=torch.Generator().manual_seed(n)) for n in (4, 7, 1)]
-    slow = [vision.speaker(each.double().numpy(), in_float64(state)) for each in frames]
-    np.testing.assert_allclose(model.encode(frames, "speech", "query"), slow, atol=2e-6)
-    np.testing.assert_allclose(model.encode(frames[:1], "features", "query"), slow[:1], atol=2e-6)
-    with pytest.raises(InputError, match=r"recording \(4, 2\): expected \(frames, 3\)"):
-        model.encode([torch.rand(4, 2)], "speech", "query")
 
 
 # Number of names of published state dicts, and the beginning of the sha256 of their sorted lines "NAME SHAPE". Sources:
@@ -191,7 +175,6 @@ def test_the_middle_of_an_image_is_read_and_normalised():
     padded = Preparation(None, (8, 4), (0.0,) * 3, (1.0,) * 3)([image])[0, 0]
     assert padded.shape == (8, 4) and (padded[0] == 0).all() and (padded[7] == 0).all()
     assert Preparation(12, None)([image]).shape == (1, 3, 12, 18)
-    assert Preparation(None, None, (0.0,), (1.0,))([image]).shape == (1, 1, 6, 9)
     for wrong in (image.float(), image[0], image.expand(3, -1, -1)[:2]):
         with pytest.raises(InputError, match=r"expected \(3, height, width\)"):
             prepare([wrong])
@@ -224,9 +207,7 @@ def vectors(checkpoint, images):
 
 IMAGES = torch.randint(0, 256, (3, 3, 40, 40), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
 FAMILIES = {
-    "ge2e": (lambda: ge2e.build(channels=3, hidden=4, num_layers=2, dimensions=5), "model_state"),
     "iresnet": (lambda: iresnet.build(**FACES), None),
-    "tfeat": (lambda: tfeat.build(**PATCHES), None),
     "warpnet": (lambda: warpnet.build(dimensions=5, **RESNET, classes=3), None),
     "image_network": (lambda: _trunks.ResNet(**RESNET), "net"),
 }
@@ -249,21 +230,10 @@ def test_a_family_is_found_and_loaded_strictly(tmp_path, family):
 
 
 def test_the_scale_of_a_speaker_encoder_is_recorded(tmp_path):
-    state = filled(ge2e.build(channels=3, hidden=4, num_layers=1, dimensions=5))
-    state |= {"similarity_weight": torch.tensor([20.0]), "similarity_bias": torch.tensor([-5.0])}
-    checkpoint = opened(save(tmp_path / "a.pt", {"model_state": state}))
-    assert checkpoint.loss("ntxent")[0].temperature == 0.05
-    assert checkpoint.recorded["normalized_softmax"] == {"scale": 20.0}
-    assert checkpoint.contents["similarity"].startswith("20 cosine -5")
-
-
-def test_the_descriptor_ignores_filters_that_never_change(tmp_path):
-    state = filled(tfeat.build(**PATCHES, hard=True)) | {"SIFT.gx.0.weight": torch.ones(1, 1, 1, 3)}
-    assert (
-        opened(save(tmp_path / "a.pth", {"epoch": 2, "state_dict": state}))
-        .contents["network"]
-        .startswith("HardTFeat, 5 numbers")
-    )
+    state = {"linear.weight": torch.randn(5, 4), "similarity_weight": torch.tensor([20.0])}
+    path = save(tmp_path / "a.pt", {"model_state": state | {"similarity_bias": torch.tensor([-5.0])}})
+    found = cocos.checkpoints.inspect(path)
+    assert found["recorded"]["ntxent"] == {"temperature": 0.05} and found["hints"] == {"bias": -5.0, "scale": 20.0}
 
 
 def test_counters_that_an_old_pytorch_did_not_save_are_added(tmp_path):

@@ -1,6 +1,5 @@
 """Take stock of a file of any architecture: tensors, class weights, hyperparameters, parameters of its loss."""
 
-import functools
 import io
 import math
 import re
@@ -27,7 +26,7 @@ NO_PARAMETER = re.compile(r"(^|\.)(num_batches_tracked|running_(mean|var)|positi
 MAX_CONTAINERS = 8  # containers that a tensor may be in
 # Keys under which training scripts keep their settings.
 SETTINGS_KEYS = ("hyper_parameters", "hparams", "args", "opt", "config", "cfg")
-# Names of numbers of a loss, as files write them; those of a family of networks stand in its file (`formats`).
+# Names of numbers of a loss, as files write them; the last two are those of GE2E.
 LOSS_NUMBERS = {
     "temperature": "temperature",
     "tau": "temperature",
@@ -35,6 +34,8 @@ LOSS_NUMBERS = {
     "logit_scale": "scale",
     "margin": "margin",
     "logit_bias": "bias",
+    "similarity_weight": "scale",
+    "similarity_bias": "bias",
 }
 LOSS_KEYS = ("loss", "criterion", "loss_name", "loss_type", "objective")
 # Losses for which one recorded temperature, or one margin, has the same meaning.
@@ -217,22 +218,13 @@ def _finite(value) -> float | None:
     return found if found is not None and math.isfinite(found) else None
 
 
-@functools.cache
-def loss_numbers() -> dict[str, str]:
-    """Names of numbers of a loss, as files write them, and the parameters that they are."""
-    from cocos.checkpoints import formats  # which read files with this module
-
-    families = [getattr(formats.load(name), "LOSS_NUMBERS", {}) for name in formats.names()]
-    return LOSS_NUMBERS | {name: parameter for family in families for name, parameter in family.items()}
-
-
 def _said(file: File) -> Iterator[tuple[str, object]]:
     """Yield names and values that may belong to the loss: settings, tensors of one number, metadata."""
     for _, held in _settings(file):
         yield from _flat(held)
     yield from file.metadata.items()
     if file.kind == "npz":
-        for name in (each for each in loss_numbers() if f"{each}.npy" in file.members):
+        for name in (each for each in LOSS_NUMBERS if f"{each}.npy" in file.members):
             if file.members[f"{name}.npy"].file_size <= MAX_NUMBER_MEMBER:
                 with file.archive() as archive:
                     yield name, np.load(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
@@ -251,14 +243,14 @@ def recorded(file: File) -> tuple[dict[str, dict], str | None, dict[str, float]]
     A number recorded with two values is left out. `logit_scale` is the logarithm of a scale, as in CLIP.
     """
     seen: dict[str, set] = {}
-    named, sigmoid, known = set(), False, loss_numbers()
+    named, sigmoid = set(), False
     for key, value in _said(file):
         if key in LOSS_KEYS and isinstance(value, str) and len(value) < 100:
             named.add(value)
-        elif key in known:
-            read = _exponential if key == "logit_scale" else _finite if known[key] == "bias" else _number
+        elif key in LOSS_NUMBERS:
+            read = _exponential if key == "logit_scale" else _finite if LOSS_NUMBERS[key] == "bias" else _number
             if (number := read(value)) is not None:  # float32 writes 0.07 as 0.0700000003
-                seen.setdefault(known[key], set()).add(float(f"{number:.6g}"))
+                seen.setdefault(LOSS_NUMBERS[key], set()).add(float(f"{number:.6g}"))
                 sigmoid |= key == SIGMOID_BIAS
     hints = {name: values.pop() for name, values in sorted(seen.items()) if len(values) == 1}
     loss = _loss(named.pop()) if len(named) == 1 else None

@@ -26,8 +26,7 @@ class Preparation:
         crop: (height, width) that is cut from the centre, zeros where the image is smaller; None leaves the size.
         mean: of each channel, where white is 1.
         std: of each channel.
-        resampling: `bilinear` or `bicubic`, both as Pillow does it (a smaller image is averaged), or `plain`,
-            bilinear between the four nearest pixels.
+        resampling: `bilinear` or `bicubic`, both as Pillow does it (a smaller image is averaged).
     """
 
     resize: int | tuple[int, int] | None = 256
@@ -74,15 +73,8 @@ class Preparation:
         return (image.float() / 255 - mean) / std
 
     def _channels(self, image: Tensor) -> Tensor:
-        """Repeat a grey channel, or weigh three to one with the weights of ITU-R 601-2, as Pillow does."""
-        if len(self.mean) == image.shape[0]:
-            return image
-        if image.shape[0] == 1:
-            return image.expand(len(self.mean), -1, -1)
-        from PIL import Image  # only where an image is encoded
-
-        grey = Image.fromarray(np.ascontiguousarray(image.permute(1, 2, 0).numpy())).convert("L")
-        return torch.from_numpy(np.array(grey))[None]
+        """Repeat a grey channel."""
+        return image.expand(len(self.mean), -1, -1) if image.shape[0] == 1 else image
 
     def _resized(self, image: Tensor) -> Tensor:
         if self.resize is None:

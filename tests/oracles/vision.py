@@ -1,7 +1,7 @@
-"""Forward passes of image and speech networks, from the raw tensors of a state dict, in float64.
+"""Forward passes of image networks, from the raw tensors of a state dict, in float64.
 
 Written without `torch.nn` and apart from `cocos.encoders`: a convolution is a sum over the places of its kernel, batch
-normalisation is arithmetic with four vectors, an LSTM is a loop over frames. Papers are named at each network.
+normalisation is arithmetic with four vectors. Papers are named at each network.
 """
 
 import math
@@ -164,44 +164,6 @@ def iresnet(x, state):
                 x = norm(x, state, f"{at}downsample.1")
             x = x + norm(y, state, f"{at}bn3")
     return norm(linear(norm(x, state, "bn2").reshape(len(x), -1), state, "fc"), state, "features")
-
-
-def lstm(frames, state, layer):
-    """Every output of one layer: Hochreiter & Schmidhuber 1997 with a forget gate, in the order i, f, g, o."""
-    ih, hh, b, c = (state[f"lstm.{name}_l{layer}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-    width = hh.shape[1]
-    h, cell, found = np.zeros(width), np.zeros(width), []
-    for frame in frames:
-        i, f, g, o = np.split(ih @ frame + b + hh @ h + c, 4)
-        i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
-        cell = f * cell + i * np.tanh(g)
-        h = o * np.tanh(cell)
-        found.append(h)
-    return found
-
-
-def speaker(frames, state):
-    """Wan et al. 2018: the last state, a linear layer, ReLU, unit length."""
-    for layer in numbers(state, "lstm.weight_ih_l"):
-        frames = lstm(frames, state, layer)
-    return unit(relu(linear(frames[-1][None], state, "linear")))[0]
-
-
-def tfeat(x, state):
-    """Balntas et al. 2016: zero mean and unit variance of a patch, tanh after each layer."""
-    x = (x - x.mean((2, 3), keepdims=True)) / np.sqrt(x.var((2, 3), keepdims=True) + 1e-5)
-    x = pool(np.tanh(convolve(x, state["features.1.weight"], state["features.1.bias"])), 2, 2)
-    x = np.tanh(convolve(x, state["features.4.weight"], state["features.4.bias"]))
-    return np.tanh(linear(x.reshape(len(x), -1), state, "descr.0"))
-
-
-def hard_tfeat(x, state):
-    """Mishkin et al. 2018: the sample deviation (n - 1) of a patch, a convolution over all places, unit length."""
-    x = (x - x.mean((2, 3), keepdims=True)) / (x.std((2, 3), keepdims=True, ddof=1) + 1e-7)
-    x = pool(np.tanh(convolve(x, state["features.0.weight"], state["features.0.bias"])), 2, 2)
-    x = np.tanh(convolve(x, state["features.3.weight"], state["features.3.bias"]))
-    x = np.tanh(convolve(x, state["classifier.1.weight"], state["classifier.1.bias"]))[:, :, 0, 0]
-    return x / np.sqrt((x * x).sum(1, keepdims=True) + 1e-8)
 
 
 def triangle(image, size):

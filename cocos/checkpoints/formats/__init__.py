@@ -21,9 +21,7 @@ class Format(Protocol):
     A family of networks is one file too. It has `build(**arguments)`, and is an encoder by its name as those of
     `cocos.encoders` are. `arguments(state)` reads them off the names and shapes of weights, or is None for those of
     another network: the network is then found in checkpoints of Lightning as well. `describe(arguments)` names it;
-    `width(arguments)` is that of its embeddings, unless this is the argument `dimensions`. `NOT_READ` are beginnings of
-    names of tensors that it does not read, and `LOSS_NUMBERS` the names of numbers of its loss among the tensors
-    (`cocos.checkpoints.inventory`).
+    `width(arguments)` is that of its embeddings, unless this is the argument `dimensions`.
     """
 
     def recognises(self, file: File) -> bool:

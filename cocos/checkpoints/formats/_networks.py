@@ -56,11 +56,10 @@ def find(file: File | Folder, family: str) -> Network | None:
 def in_family(part: StateDict, family: str) -> Network | None:
     """Find a network of a family that is all of one state dict; None if it is another."""
     module: Any = formats.load(family)
-    state = {key: each for key, each in part.tensors.items() if not key.startswith(getattr(module, "NOT_READ", ()))}
-    arguments = module.arguments(state)
-    if arguments is None or not encoders.fits(lambda: module.build(**arguments), state):
+    arguments = module.arguments(part.tensors)
+    if arguments is None or not encoders.fits(lambda: module.build(**arguments), part.tensors):
         return None
-    return Network(family, arguments, state, part.origin, {})
+    return Network(family, arguments, part.tensors, part.origin, {})
 
 
 def trunk_in(file: File | Folder, any_family: bool = True) -> Network | None:

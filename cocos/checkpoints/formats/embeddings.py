@@ -170,7 +170,7 @@ def _sort_out(file: File, arrays: list[str], strict: bool) -> list[str]:
             "proxies, proxy_labels, proxy_variance"
         )
     known = LABELLED_ARRAYS if labelled else TWO_SIDED_ARRAYS
-    unused = [str(name) for name in arrays if name not in known and name not in inventory.loss_numbers()]
+    unused = [str(name) for name in arrays if name not in known and name not in inventory.LOSS_NUMBERS]
     for name in unused[:100] if strict else ():
         close = difflib.get_close_matches(name[:40], set(known) - set(arrays), n=1, cutoff=0.8)
         if close:
