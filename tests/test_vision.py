@@ -17,7 +17,7 @@ from cocos.checkpoints import encoders, formats
 from cocos.checkpoints.data import image_captions
 from cocos.checkpoints.encoders import without_memory
 from cocos.checkpoints.files import StateDict, file_or_folder
-from cocos.checkpoints.formats import _networks, _trunks, image_network, iresnet, vsepp, warpnet
+from cocos.checkpoints.formats import _networks, _trunks, iresnet, vsepp, warpnet
 from cocos.checkpoints.pictures import Preparation
 from cocos.checkpoints.words import SPECIAL
 from oracles import vision
@@ -26,16 +26,7 @@ RESNET = {"stem": 4, "num_blocks": [2, 1, 1, 1], "widths": [4, 6, 8, 10], "outpu
 RESNET |= {"bottleneck": True, "groups": 2}
 BASIC = {"stem": 4, "num_blocks": [1, 2, 1, 1], "widths": [4, 6, 8, 10], "outputs": [4, 6, 8, 10], "bottleneck": False}
 VGG = {"parts": [[3], [4], [4, 5], [5], [6, 6]], "batch_norm": False, "hidden": 7}
-MOBILE = {"widths": [4] + [4, 6, 6] + [6] * 3 + [8] * 4 + [8] * 3 + [10] * 3 + [10] + [12]}
-MOBILE |= {"inner": [4] + [12] * 16, "nested": False}
-STRIDES = [
-    s if k == 0 else 1 for s, n in zip((1, 2, 2, 2, 1, 2, 1), (1, 2, 3, 4, 3, 3, 1), strict=True) for k in range(n)
-]
 FACES = {"num_blocks": [1, 2, 1, 1], "widths": [4, 4, 5, 6, 7], "dimensions": 6, "side": 32, "places": 2}
-
-
-def trunk(name, sizes, **more):
-    return image_network.build(trunk=name, sizes=sizes, **more)
 
 
 def filled(model, seed=0):
@@ -54,31 +45,11 @@ def in_float64(state, prefix=""):
     return {key.removeprefix(prefix): each.double().numpy() for key, each in state.items() if key.startswith(prefix)}
 
 
-def of_trunk(slow):
-    def run(images, state):
-        return slow(images, {key.removeprefix("trunk."): each for key, each in state.items()})
-
-    return run
-
-
-def mobilenet(images, state):
-    return vision.mobilenet_v2(images, state, STRIDES)
-
-
-def embedded(images, state):
-    found = vision.resnet(images, {key.removeprefix("trunk."): each for key, each in state.items()})
-    return vision.unit(vision.linear(vision.relu(vision.norm(found, state, "embedder.0")), state, "embedder.2"))
-
-
-HEAD = [["batch_norm", 40], ["relu"], ["linear", 40, 5]]
 PASSES = {
-    "resnet": (lambda: trunk("resnet", RESNET), 64, of_trunk(vision.resnet)),
-    "resnet, basic, fc": (lambda: trunk("resnet", BASIC | {"classes": 5}), 64, of_trunk(vision.resnet)),
-    "vgg": (lambda: trunk("vgg", VGG | {"classes": 5}), 64, of_trunk(vision.vgg)),
-    "vgg, batch norm": (lambda: trunk("vgg", VGG | {"batch_norm": True}), 224, of_trunk(vision.vgg)),
-    "mobilenet": (lambda: trunk("mobilenet_v2", MOBILE), 64, of_trunk(mobilenet)),
-    "mobilenet, nested": (lambda: trunk("mobilenet_v2", MOBILE | {"nested": True}), 64, of_trunk(mobilenet)),
-    "head": (lambda: trunk("resnet", RESNET, layers=HEAD, unit=True), 64, embedded),
+    "resnet": (lambda: _trunks.network("resnet", RESNET), 64, vision.resnet),
+    "resnet, basic, fc": (lambda: _trunks.network("resnet", BASIC | {"classes": 5}), 64, vision.resnet),
+    "vgg": (lambda: _trunks.network("vgg", VGG | {"classes": 5}), 64, vision.vgg),
+    "vgg, batch norm": (lambda: _trunks.network("vgg", VGG | {"batch_norm": True}), 224, vision.vgg),
     "warpnet": (lambda: warpnet.build(dimensions=5, **RESNET, classes=3), 64, vision.warpnet),
     "iresnet": (lambda: iresnet.build(**FACES), 32, vision.iresnet),
     "iresnet, kernel 7": (lambda: iresnet.build(**FACES | {"kernel": 7}), 32, vision.iresnet),
@@ -91,8 +62,7 @@ def test_a_forward_pass_is_the_slow_one(name):
     model = build()
     state = filled(model)
     model = encoders.freeze(model, state)
-    channels = len(model.preparation.mean)
-    images = torch.rand(2, channels, side, side, generator=torch.Generator().manual_seed(1))
+    images = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(1))
     np.testing.assert_allclose(model(images), slow(images.double().numpy(), in_float64(state)), rtol=2e-5, atol=2e-5)
 
 
@@ -209,7 +179,6 @@ IMAGES = torch.randint(0, 256, (3, 3, 40, 40), generator=torch.Generator().manua
 FAMILIES = {
     "iresnet": (lambda: iresnet.build(**FACES), None),
     "warpnet": (lambda: warpnet.build(dimensions=5, **RESNET, classes=3), None),
-    "image_network": (lambda: _trunks.ResNet(**RESNET), "net"),
 }
 
 
@@ -224,9 +193,7 @@ def test_a_family_is_found_and_loaded_strictly(tmp_path, family):
     assert [torch.equal(one, other) for one, other in zip(held, state.values(), strict=True)] == [True] * len(held)
     for change in (lambda s: s.popitem(last=False), lambda s: s.update(more=torch.ones(1))):
         change(other := OrderedDict(state))
-        part = StateDict("", other)
-        found = _trunks.trunk(other) if family == "image_network" else _networks.in_family(part, family)
-        assert found is None
+        assert _networks.in_family(StateDict("", other), family) is None
 
 
 def test_the_scale_of_a_speaker_encoder_is_recorded(tmp_path):
@@ -237,7 +204,7 @@ def test_the_scale_of_a_speaker_encoder_is_recorded(tmp_path):
 
 
 def test_counters_that_an_old_pytorch_did_not_save_are_added(tmp_path):
-    state = filled(_trunks.ResNet(**BASIC))
+    state = filled(warpnet.build(dimensions=5, **BASIC))
     old = {key: each for key, each in state.items() if not key.endswith("num_batches_tracked")}
     torch.testing.assert_close(
         vectors(opened(save(tmp_path / "old.pth", old)), IMAGES),
@@ -247,7 +214,8 @@ def test_counters_that_an_old_pytorch_did_not_save_are_added(tmp_path):
 
 def test_half_precision_is_encoded_in_float32(tmp_path):
     state = {
-        key: each.half() if each.is_floating_point() else each for key, each in filled(_trunks.ResNet(**BASIC)).items()
+        key: each.half() if each.is_floating_point() else each
+        for key, each in filled(warpnet.build(dimensions=5, **BASIC)).items()
     }
     assert vectors(opened(save(tmp_path / "a.pth", state)), IMAGES).dtype == torch.float32
 
@@ -278,84 +246,15 @@ def test_class_weights_of_all_ranks_are_found(tmp_path):
         opened(network)
 
 
-def trained(folder, epoch, **parts):
-    for part, state in parts.items():
-        save(folder / f"{part}_{epoch}.pth", state)
-
-
-def test_trunk_embedder_and_loss_of_one_epoch_are_one_model(tmp_path):
-    state, linear = filled(_trunks.ResNet(**RESNET)), {"weight": torch.randn(5, 40), "bias": torch.randn(5)}
-    trained(
-        tmp_path, 9, trunk=state, embedder=linear, metric_loss={"W": torch.ones(5, 4)}, trunk_optimizer={"state": {}}
-    )
-    trained(tmp_path, "best2", trunk=state, embedder={f"net.1.{k}": v for k, v in linear.items()})
-    whole, last = opened(tmp_path), opened(tmp_path / "trunk_9.pth")
-    assert whole.format == last.format == "pytorch_metric_learning"
-    assert whole.proxies is None and last.proxies.shape == (4, 5)
-    bare = torch.relu(vectors(opened(save(tmp_path / "other.pth", state)), IMAGES))  # net.0 has no weights: ReLU
-    torch.testing.assert_close(vectors(whole, IMAGES), bare @ linear["weight"].T + linear["bias"])
-    save(tmp_path / "embedder_9.pth", {"attention.weight": torch.ones(2, 2)})
-    with pytest.raises(InputError, match=r"embedder_9.pth: .*attention\.weight.*--model FILE.py:build"):
-        opened(tmp_path / "trunk_9.pth")
-
-
-def test_an_embedding_depends_on_the_embedder_beside_it(tmp_path):
-    trained(tmp_path, 1, trunk=filled(_trunks.ResNet(**BASIC)), embedder={"weight": torch.ones(5, 10)})
-    one = opened(tmp_path / "trunk_1.pth").settings
-    save(tmp_path / "embedder_1.pth", {"weight": torch.zeros(5, 10)})
-    assert opened(tmp_path / "trunk_1.pth").settings != one
-
-
-def test_a_network_under_an_attribute_of_lightning_has_its_head(tmp_path):
-    state = {f"encoder.backbone.{key}": each for key, each in filled(_trunks.ResNet(**RESNET)).items()}
-    state |= {"encoder.head.0.weight": torch.randn(6, 40), "encoder.head.2.weight": torch.randn(5, 6)}
-    state |= {"loss_fn.proxies": torch.randn(4, 5), "classifier.weight": torch.randn(9, 40)}
-    settings = {"loss": "ProxyAnchorLoss", "margin": 0.2, "embedding_size": 5}
-    content = {"pytorch-lightning_version": "2.1.0", "state_dict": state, "hyper_parameters": settings, "epoch": 3}
-    checkpoint = opened(save(tmp_path / "a.ckpt", content))
-    assert checkpoint.format == "lightning" and checkpoint.contents["hyperparameters"] == settings
-    assert checkpoint.loss()[0] == cocos.losses.load("proxy_anchor", {"margin": 0.2})
-    assert torch.equal(checkpoint.proxies, state["loss_fn.proxies"])
-    bare = {key.removeprefix("encoder.backbone."): each for key, each in state.items() if "backbone" in key}
-    trunk_only = vectors(opened(save(tmp_path / "b.pth", bare)), IMAGES)
-    head = torch.relu(trunk_only @ state["encoder.head.0.weight"].T) @ state["encoder.head.2.weight"].T
-    torch.testing.assert_close(vectors(checkpoint, IMAGES), head)
-
-
-def test_without_a_version_of_lightning_it_is_an_image_network(tmp_path):
-    state = {f"backbone.{key}": each for key, each in filled(_trunks.ResNet(**RESNET)).items()}
-    state |= {"a.weight": torch.randn(6, 40), "b.weight": torch.randn(5, 40)}
-    checkpoint = opened(save(tmp_path / "a.pth", {"model_state_dict": state}))
-    assert checkpoint.format == "image_network" and vectors(checkpoint, IMAGES).shape == (3, 40)
-    assert any("a, b could each follow" in note for note in checkpoint.notes)
-
-
-def test_the_classes_of_imagenet_are_no_embedding(tmp_path):
-    for classes, width in ((1000, 10), (7, 7)):
-        checkpoint = opened(save(tmp_path / "a.pth", filled(_trunks.ResNet(**BASIC, classes=classes))))
-        assert vectors(checkpoint, IMAGES).shape == (3, width)
-
-
-def test_a_tracker_resizes_the_whole_image(tmp_path):
-    network = _trunks.network("mobilenet_v2", MOBILE)
-    checkpoint = opened(save(tmp_path / "a.pt", filled(network)))
-    assert checkpoint.model.preparation.resize == (224, 224) and checkpoint.model.preparation.crop is None
-
-
 CONFIG = {"architecture": "resnet50", "num_classes": 7, "pretrained_cfg": {"input_size": [3, 32, 48], "crop_pct": 0.8}}
-
-
-def test_a_folder_of_timm_is_prepared_as_it_says(tmp_path):
-    save(tmp_path / "pytorch_model.bin", filled(_trunks.ResNet(**BASIC, classes=7)))
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    model = opened(tmp_path).model
-    assert model.preparation == Preparation(40, (32, 48), resampling="bicubic")
-    assert model.encode(IMAGES, "image", "query").shape == (3, 10)
 
 
 def test_other_architectures_of_timm_are_built_by_timm(tmp_path, monkeypatch):
     save(tmp_path / "pytorch_model.bin", {"stem.weight": torch.full((4, 3), 2.0), "head.fc.weight": torch.ones(7, 4)})
-    config = CONFIG | {"architecture": "tiny.in1k", "pretrained_cfg": {"classifier": "head.fc"}}
+    config = CONFIG | {
+        "architecture": "tiny.in1k",
+        "pretrained_cfg": CONFIG["pretrained_cfg"] | {"classifier": "head.fc"},
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(InputError, match="pip install timm"):
@@ -367,7 +266,9 @@ def test_other_architectures_of_timm_are_built_by_timm(tmp_path, monkeypatch):
 
     library = types.SimpleNamespace(is_model="tiny".__eq__, list_models=lambda: ["tiny"], create_model=create)
     monkeypatch.setitem(sys.modules, "timm", library)
-    assert opened(tmp_path).model.network(torch.ones(1, 3)).tolist() == [[6.0] * 4]
+    model = opened(tmp_path).model
+    assert model.network(torch.ones(1, 3)).tolist() == [[6.0] * 4]
+    assert model.preparation == Preparation(40, (32, 48), resampling="bicubic")
     for name in ("hf-hub:some/model", "local-dir:x", "large"):
         (tmp_path / "config.json").write_text(json.dumps(config | {"architecture": name}))
         with pytest.raises(InputError, match="unknown architecture of timm"):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import interpolate, pad
+from torch.nn.functional import pad
 
 from cocos.base.errors import InputError
 
@@ -49,8 +49,8 @@ class Preparation:
         numbers = [*self.mean, *self.std] if isinstance(self.mean, tuple) and isinstance(self.std, tuple) else [None]
         if len(self.mean) != len(self.std) or not all(isinstance(n, int | float) for n in numbers) or not all(self.std):
             raise InputError(f"images: mean {self.mean}, std {self.std}, expected a number a channel each, std not 0")
-        if self.resampling not in {*FILTERS, "plain"}:
-            raise InputError(f"resampling: {self.resampling!r}, expected bilinear, bicubic or plain")
+        if self.resampling not in FILTERS:
+            raise InputError(f"resampling: {self.resampling!r}, expected bilinear or bicubic")
 
     def __call__(self, images: Sequence[Any]) -> Tensor:
         """Prepare N images, each (1 or 3, height, width) of uint8: float32, (N, channels, height, width)."""
@@ -83,9 +83,6 @@ class Preparation:
         after = _shorter_side(before, self.resize) if isinstance(self.resize, int) else self.resize
         if before == after:
             return image
-        if self.resampling == "plain":
-            found = interpolate(image[None].float(), after, mode="bilinear", align_corners=False)[0]
-            return found.round().to(torch.uint8)
         from PIL import Image
 
         size, filter = (after[1], after[0]), FILTERS[self.resampling]

@@ -114,29 +114,6 @@ def vgg(x, state, features="features.", classifier="classifier."):
     return linear(x, state, f"{classifier}6") if f"{classifier}6.weight" in state else x
 
 
-def relu6(x):
-    return np.clip(x, 0, 6)
-
-
-def mobilenet_v2(x, state, strides):
-    """Sandler et al. 2018: `strides` of the 17 blocks; names counted layer by layer, or nested as in torchvision."""
-    x = relu6(norm(convolve(x, state["features.0.0.weight"], stride=2, padding=1), state, "features.0.1"))
-    for block, stride in enumerate(strides, start=1):
-        at = f"features.{block}.conv."
-        names = [key.removesuffix(".weight") for key in state if key.startswith(at) and state[key].ndim == 4]
-        y = x
-        for k, name in enumerate(names):
-            weight = state[f"{name}.weight"]
-            size = weight.shape[2]
-            y = convolve(y, weight, stride=stride if size == 3 else 1, padding=size // 2)
-            head, _, number = name.rpartition(".")
-            y = norm(y, state, f"{head}.{int(number) + 1}")
-            y = relu6(y) if k < len(names) - 1 else y
-        x = x + y if stride == 1 and x.shape == y.shape else y
-    last = f"features.{len(strides) + 1}"
-    return relu6(norm(convolve(x, state[f"{last}.0.weight"]), state, f"{last}.1")).mean((2, 3))
-
-
 def warpnet(x, state):
     """Maximum plus mean over places, layer normalisation without weights, a linear layer."""
     maps = resnet_maps(x, state, "Backbone.")

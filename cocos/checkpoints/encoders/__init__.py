@@ -154,7 +154,7 @@ def prepared(images: dict[str, Any]) -> Preparation:
 
     Args:
         images: `resize` (the shorter side, or height and width, in pixels), `crop` (height and width of the middle),
-            `mean` and `std` (where white is 1), `resampling` (`bilinear`, `bicubic` or `plain`). What is not named is
+            `mean` and `std` (where white is 1), `resampling` (`bilinear` or `bicubic`). What is not named is
             not done.
     """
     given: dict[str, Any] = {"resize": None, "crop": None, "mean": UNNORMALISED.mean, "std": UNNORMALISED.std}

@@ -20,8 +20,7 @@ class Format(Protocol):
 
     A family of networks is one file too. It has `build(**arguments)`, and is an encoder by its name as those of
     `cocos.encoders` are. `arguments(state)` reads them off the names and shapes of weights, or is None for those of
-    another network: the network is then found in checkpoints of Lightning as well. `describe(arguments)` names it;
-    `width(arguments)` is that of its embeddings, unless this is the argument `dimensions`.
+    another network; `dimensions` among them is the width of its embeddings. `describe(arguments)` names the network.
     """
 
     def recognises(self, file: File) -> bool:

@@ -1,13 +1,11 @@
-"""Trunks of image networks with the names of torchvision (ResNet, VGG, MobileNetV2), and the layers after them.
+"""Trunks of image networks with the names of torchvision: ResNet and VGG.
 
-A trunk is a class that knows itself: `sizes_of` reads its arguments off the weights of a file, `width_of` and `named`
-tell of them, and `last_layer` is the name of its classifier.
+A trunk is a class whose `sizes_of` reads its arguments off the weights of a file.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,17 +16,6 @@ from cocos.checkpoints.encoders import fits
 RESIDUAL_STAGES = (1, 2, 3, 4)
 PLACES = 7  # height and width of the maps that the linear layers of VGG read
 PARTS_OF_VGG = 5  # each ends with a max pooling
-STRIDES_OF_GROUPS = (1, 2, 2, 2, 1, 2, 1)  # of the seven groups of blocks of MobileNetV2; source: table 2 of the paper
-BLOCKS_OF_GROUPS = (1, 2, 3, 4, 3, 3, 1)  # of blocks in each group; source: the same
-# Layers after the trunk: the numbers that each takes.
-LAYERS: dict[str, tuple[Any, int]] = {
-    "linear": (nn.Linear, 2),
-    "batch_norm": (nn.BatchNorm1d, 1),
-    "layer_norm": (nn.LayerNorm, 1),
-    "relu": (nn.ReLU, 0),
-}
-MAX_HEAD = 64  # layers after the trunk
-NUMBERED = re.compile(r"(?:(?P<before>.+)\.)?(?P<place>\d{1,3})\.(?P<name>[a-z_]+)")
 
 
 def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
@@ -96,8 +83,6 @@ class ResNet(nn.Module):
     Source: He et al. 2016, arXiv:1512.03385, table 1; names and strides are those of torchvision.
     """
 
-    last_layer: ClassVar[str] = "fc"
-
     def __init__(
         self,
         stem: int,
@@ -159,11 +144,6 @@ class ResNet(nn.Module):
         } | _classes(shape, "fc")
 
     @staticmethod
-    def width_of(sizes: Mapping[str, Any]) -> int:
-        """Width of the features."""
-        return sizes["outputs"][-1]
-
-    @staticmethod
     def named(sizes: Mapping[str, Any]) -> str:
         """Name it, with the number of its layers that have weights."""
         depth = (3 if sizes["bottleneck"] else 2) * sum(sizes["num_blocks"]) + 2
@@ -181,8 +161,6 @@ class VGG(nn.Module):
 
     Source: Simonyan & Zisserman 2015, arXiv:1409.1556, table 1; the names are those of torchvision.
     """
-
-    last_layer: ClassVar[str] = "classifier.6"
 
     def __init__(self, parts: Sequence[Sequence[int]], batch_norm: bool, hidden: int, classes: int = 0):
         super().__init__()
@@ -233,113 +211,12 @@ class VGG(nn.Module):
                 parts.append([])
         return {"parts": parts, "batch_norm": batch_norm, "hidden": hidden[0]} | _classes(shape, "classifier.6")
 
-    @staticmethod
-    def width_of(sizes: Mapping[str, Any]) -> int:
-        """Width of the hidden features."""
-        return sizes["hidden"]
 
-    @staticmethod
-    def named(sizes: Mapping[str, Any]) -> str:
-        """Name it, with the number of its layers that have weights."""
-        return f"VGG-{sum(map(len, sizes['parts'])) + 3}"
-
-
-def _unit(before: int, after: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
-    convolution = nn.Conv2d(before, after, kernel, stride, kernel // 2, groups=groups, bias=False)
-    return [convolution, nn.BatchNorm2d(after), nn.ReLU6()]
-
-
-class _InvertedBlock(nn.Module):
-    """Widen, a convolution of each channel, narrow; beside an identity where the shape stays."""
-
-    def __init__(self, before: int, inner: int, after: int, stride: int, nested: bool):
-        super().__init__()
-        units = [] if inner == before else [_unit(before, inner, 1)]
-        units.append(_unit(inner, inner, 3, stride, inner))
-        narrow = [nn.Conv2d(inner, after, 1, bias=False), nn.BatchNorm2d(after)]
-        grouped = [nn.Sequential(*unit) for unit in units] if nested else [layer for unit in units for layer in unit]
-        self.conv = nn.Sequential(*grouped, *narrow)
-        self.same = stride == 1 and before == after
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return (n, after, h, w)."""
-        return x + self.conv(x) if self.same else self.conv(x)
-
-
-class MobileNetV2(nn.Module):
-    """MobileNetV2.
-
-    Args:
-        widths: channels of the first convolution, of each of the 17 blocks, and of the last convolution.
-        inner: channels inside each block.
-        nested: names as in torchvision, where a convolution and its normalisation are one module; else all layers of a
-            block are counted, as in the code that many re-identification networks come from.
-        classes: outputs of the last linear layer; 0: there is none.
-
-    Source: Sandler et al. 2018, arXiv:1801.04381, table 2.
-    """
-
-    last_layer: ClassVar[str] = "classifier"
-
-    def __init__(self, widths: Sequence[int], inner: Sequence[int], nested: bool, classes: int = 0):
-        super().__init__()
-        strides = [
-            stride if k == 0 else 1
-            for stride, n in zip(STRIDES_OF_GROUPS, BLOCKS_OF_GROUPS, strict=True)
-            for k in range(n)
-        ]
-        sizes = zip(widths[:-2], inner, widths[1:-1], strides, strict=True)
-        self.features = nn.Sequential(
-            nn.Sequential(*_unit(3, widths[0], 3, 2)),
-            *(_InvertedBlock(*size, nested) for size in sizes),
-            nn.Sequential(*_unit(widths[-2], widths[-1], 1)),
-        )
-        self.width = widths[-1]
-        last = [nn.Dropout(), nn.Linear(self.width, classes)] if classes else []
-        self.classifier = nn.Sequential(*last)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the output of the last linear layer, (N, classes), or the features, (N, width)."""
-        return self.classifier(self.features(images).mean(dim=(2, 3)))
-
-    @staticmethod
-    def sizes_of(state: Mapping[str, Tensor]) -> dict[str, Any] | None:
-        """Read the sizes of a MobileNetV2 off its weights; None unless it has the layers of one."""
-        shape = _shapes(state)
-        nested, blocks = "features.1.conv.0.0.weight" in shape, sum(BLOCKS_OF_GROUPS)
-
-        def narrow(block: int) -> str:  # the last convolution of a block, with one unit less where it does not widen
-            without, widened = ("1", "2") if nested else ("3", "6")
-            name = f"features.{block}.conv.{widened}.weight"
-            return name if len(shape.get(name, ())) == 4 else f"features.{block}.conv.{without}.weight"
-
-        ends = [f"features.{number}.0.weight" for number in (0, blocks + 1)]
-        inner = [f"features.{block}.conv.{'0.0' if nested else '0'}.weight" for block in range(1, blocks + 1)]
-        after = [narrow(block) for block in range(1, blocks + 1)]
-        if not all(len(shape.get(name, ())) == 4 for name in (*ends, *inner, *after)):
-            return None
-        return {
-            "widths": [shape[ends[0]][0], *(shape[name][0] for name in after), shape[ends[1]][0]],
-            "inner": [shape[name][0] for name in inner],
-            "nested": nested,
-        } | _classes(shape, "classifier.1")
-
-    @staticmethod
-    def width_of(sizes: Mapping[str, Any]) -> int:
-        """Width of the features."""
-        return sizes["widths"][-1]
-
-    @staticmethod
-    def named(sizes: Mapping[str, Any]) -> str:
-        """Name it."""
-        return "MobileNetV2"
-
-
-TRUNKS: dict[str, Any] = {"mobilenet_v2": MobileNetV2, "resnet": ResNet, "vgg": VGG}
+TRUNKS: dict[str, Any] = {"resnet": ResNet, "vgg": VGG}
 
 
 def trunk_class(name: str) -> Any:
-    """Class of a trunk: `resnet`, `vgg` or `mobilenet_v2`."""
+    """Class of a trunk: `resnet` or `vgg`."""
     if name not in TRUNKS:
         raise InputError(nearest("trunk", name, sorted(TRUNKS)))
     return TRUNKS[name]
@@ -357,57 +234,3 @@ def trunk(state: Mapping[str, Tensor]) -> tuple[str, dict[str, Any]] | None:
         if sizes is not None and fits(partial(kind, **sizes), state):
             return name, sizes
     return None
-
-
-def layer(name: str, *sizes: int) -> nn.Module:
-    """Build one layer after a trunk."""
-    kind, number = LAYERS.get(name, (None, 0))
-    if kind is None:
-        raise InputError(nearest("layer", name, list(LAYERS)))
-    if len(sizes) not in {number, number + (name == "linear")}:
-        raise InputError(f"layer {name}: sizes {list(sizes)}, expected {number}")
-    return kind(*sizes)
-
-
-def head(state: Mapping[str, Tensor]) -> tuple[list[list], dict[str, Tensor]] | None:
-    """Read the layers after a trunk off their weights.
-
-    They are one linear layer, or layers numbered in a sequence; a number without weights is taken as ReLU. A tensor
-    that stands under a second name as well is read once.
-
-    Returns:
-        The layers, each a name of `LAYERS` and its sizes, and their weights, numbered from 0; None unless all weights
-        belong to them.
-    """
-    found: dict[int, dict[str, Tensor]] = {}
-    named = {f"0.{key}": each for key, each in state.items()} if state.keys() <= {"weight", "bias"} else dict(state)
-    parsed = {key: match for key in named if (match := NUMBERED.fullmatch(key))}
-    if not parsed or len({match["before"] for match in parsed.values()}) > 1:
-        return None
-    for key, match in parsed.items():
-        found.setdefault(int(match["place"]), {})[match["name"]] = named[key]
-    inside = [named[key] for key in parsed]
-    if not all(
-        any(named[key].shape == each.shape and torch.equal(named[key], each) for each in inside)
-        for key in named.keys() - parsed.keys()
-    ):
-        return None
-    if max(found) >= MAX_HEAD:
-        return None
-    layers = [_described(found.get(place)) for place in range(max(found) + 1)]
-    known = [each for each in layers if each is not None]
-    if len(known) < len(layers):
-        return None
-    return known, {f"{place}.{name}": each for place, layer in found.items() for name, each in layer.items()}
-
-
-def _described(weights: dict[str, Tensor] | None) -> list | None:
-    """Describe a layer by its weights; None for one that is not among `LAYERS`."""
-    if weights is None:
-        return ["relu"]
-    weight = weights.get("weight")
-    if weight is not None and weight.ndim == 2 and weights.keys() <= {"weight", "bias"}:
-        return ["linear", weight.shape[1], weight.shape[0], *([] if "bias" in weights else [False])]
-    if weight is None or weight.ndim != 1:
-        return None
-    return ["batch_norm" if "running_mean" in weights else "layer_norm", weight.shape[0]]

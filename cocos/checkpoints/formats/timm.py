@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import File, Folder, weights
-from cocos.checkpoints.formats import _networks, _trunks
+from cocos.checkpoints.formats import _networks
 from cocos.checkpoints.pictures import ImageEncoder, Preparation
 from cocos.checkpoints.transformers import unfit
 
@@ -116,16 +116,9 @@ def read(file: Folder, data=None) -> Checkpoint:
     if state is None:
         raise InputError(f"{file.path} has a {CONFIG} of timm and no model.safetensors or pytorch_model.bin beside it")
     preparation, bare = _preparation(config), _without_classifier(state, config)
-    found = _trunks.trunk(bare)
-    if found is not None:
-        arguments = {"trunk": found[0], "sizes": found[1], "preparation": preparation}
-        named = {f"trunk.{key}": each for key, each in bare.items()}
-        network = _networks.Network("image_network", arguments, named, "in the folder", {})
-        notes = ()
-    else:
-        arguments = {"architecture": config["architecture"], "preparation": preparation}
-        named = {f"network.{key}": each for key, each in bare.items()}
-        network = _networks.Network("timm", arguments, named, "in the folder", {})
-        notes = (f"{file.path}: {config['architecture']} is built by timm, if it is installed (pip install timm)",)
+    arguments = {"architecture": config["architecture"], "preparation": preparation}
+    named = {f"network.{key}": each for key, each in bare.items()}
+    network = _networks.Network("timm", arguments, named, "in the folder")
+    notes = (f"{file.path}: {config['architecture']} is built by timm, if it is installed (pip install timm)",)
     contents = {"architecture": config["architecture"], "classes": config.get("num_classes"), "images": preparation}
     return _networks.checkpoint(file, network, format="timm", contents=contents, notes=notes)

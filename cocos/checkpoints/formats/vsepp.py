@@ -155,8 +155,7 @@ def build(
         num_layers: of the GRU.
         use_abs: absolute values of both embeddings, as for order embeddings.
         no_imgnorm: leave the image embeddings as long as they are.
-        cnn: `trunk` and `sizes` of the network that reads images (`cocos.encoders.image_network`); None: the features
-            are precomputed.
+        cnn: `trunk` and `sizes` of the network that reads images; None: the features are precomputed.
 
     Source: Faghri et al. 2018, VSE++, arXiv:1707.05612; sizes are the defaults of its code.
     """
