@@ -16,7 +16,7 @@ from cocos.checkpoints.files.file import TENSOR_KINDS
 from cocos.checkpoints.formats import Format, format_of, why
 from cocos.checkpoints.image_files import ImagesElsewhere
 
-OWN_MODEL = "an encoder: the architecture is not known; name a function that builds it, --model file.py:function"
+OWN_MODEL = "an encoder: the architecture is not known; name a function that builds it, --model file.py:build"
 OWN_DATA = "training data that it encodes: --data DATA"
 OWN_SAMPLES = "samples and their encoder: class vectors alone are counted, each as a sample of its class"
 # Kinds of data whose images are files beside a list of them.
@@ -148,7 +148,7 @@ def _next(found: dict) -> str | None:
     if found["advice"] is not None:
         if "name the folder" in found["advice"]:
             return f"cocos inspect {shlex.quote(str(Path(found['path']).parent))}"
-        return f"cocos count {path} --model file.py:function{given}" if OWN_MODEL in found["missing"] else None
+        return f"cocos count {path} --model file.py:build{given}" if OWN_MODEL in found["missing"] else None
     otherwise = "normalized_softmax" if found["proxies"] else "ntxent"
     loss = found["trained_with"] or found["contents"].get("loss to begin with") or otherwise
     return f"cocos count {path}{given} --loss {loss}"

@@ -5,11 +5,13 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from torch import Tensor
 
 from cocos import losses
+from cocos.base import reading
 from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
 from cocos.checkpoints.files import NAMESPACES, File, Folder, plain, weight_files, whole_state_dicts
@@ -42,6 +44,8 @@ LOSS_KEYS = ("loss", "criterion", "loss_name", "loss_type", "objective")
 WITH_TEMPERATURE, WITH_MARGIN = ("ntxent", "supcon"), ("triplet", "triplet_sh")
 # Name of a learned bias that only SigLIP trains, as open_clip and transformers write it.
 SIGMOID_BIAS = "logit_bias"
+# Parameters of a run of open_clip, a name and a value in each line, beside its checkpoints or in the folder above.
+RUN_PARAMETERS, MAX_RUN_PARAMETERS = "params.txt", 2**16
 MAX_LOG_SCALE = 20  # largest logarithm that is read as one of a scale
 MAX_NUMBER_MEMBER = 4096  # bytes of an array of one number
 # No pattern looks at a character of a name more often than a few times: a name may begin anew at each underscore.
@@ -265,9 +269,18 @@ def recorded(file: File) -> tuple[dict[str, dict], str | None, dict[str, float]]
         every |= {name: {"temperature": temperature} for name in WITH_TEMPERATURE}
     if "margin" in hints and "scale" not in hints:  # with a scale it is the margin of an angle
         every |= {name: {"margin": hints["margin"]} for name in WITH_MARGIN}
-    if sigmoid and {"scale", "bias"} <= hints.keys():
+    if sigmoid and {"scale", "bias"} <= hints.keys() and not _without_sigmoid(file):
         return every | {"siglip": {name: hints[name] for name in ("scale", "bias")}}, "siglip", hints
     return every, None, hints
+
+
+def _without_sigmoid(file: File) -> bool:
+    """Whether a run of open_clip records that it was not trained with the loss of SigLIP."""
+    for folder in Path(file.path).absolute().parents[:2]:
+        if (path := folder / RUN_PARAMETERS).is_file():
+            with reading.stream(path) as stream:
+                return b"siglip: False" in stream.read(MAX_RUN_PARAMETERS).splitlines()
+    return False
 
 
 def _exponential(value) -> float | None:

@@ -31,7 +31,6 @@ class PairedTowers(nn.Module):
         mean: of each channel, where white is 1.
         std: of each channel.
         resampling: `bilinear` or `bicubic`.
-        halves: half a pixel of the crop is rounded `down`, or to the `even` pixel.
     """
 
     name = "CLIP or SigLIP"
@@ -50,13 +49,12 @@ class PairedTowers(nn.Module):
         mean: Sequence[float],
         std: Sequence[float],
         resampling: str = "bicubic",
-        halves: str = "down",
     ):
         super().__init__()
         self.model, self.files, self.longest = build_model(config, PAIRED_MODELS), files, longest
-        self.filled, self.padding, even = filled, padding, halves == "even"
-        self.preparation = Preparation(resize, crop if even else None, tuple(mean), tuple(std), resampling)
-        self.crop = None if even else crop  # cut here, where half a pixel is rounded down
+        self.filled, self.padding = filled, padding
+        self.preparation = Preparation(resize, None, tuple(mean), tuple(std), resampling)
+        self.crop = crop  # cut here, where half a pixel is rounded down
         self.kinds = ("image",) if files is None else ("image", "text")
         self.pads = not filled
 

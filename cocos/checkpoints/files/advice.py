@@ -83,10 +83,10 @@ def describe(file: File | Folder) -> str:
         heads = list(dict.fromkeys(str(k)[:40].split(".")[0] for k in tensors))
         return (
             f"{file.path} is a bare state dict of {len(tensors)} tensors ({', '.join(heads[:6])}), which does not say "
-            f"which model or data it belongs to; {EMBED_INSTEAD}, or name your own --model function"
+            f"which model or data it belongs to; {EMBED_INSTEAD}, or build its model: --model file.py:build"
         )
     keys = ", ".join(str(k)[:40] for k in list(content)[:8])
     return (
         f"{file.path} is a training checkpoint of an architecture that cocos does not know (keys {keys}); "
-        f"{EMBED_INSTEAD}, or name your own --model function"
+        f"{EMBED_INSTEAD}, or build its model: --model file.py:build"
     )
