@@ -93,7 +93,7 @@ _MOVED["cocos.run"] = "cocos.engine.prepared"
 # Families of checkpoints, each a file with its format and its encoder.
 _MOVED |= {
     f"cocos.checkpoints.encoders.{name}": f"cocos.checkpoints.formats.{name}"
-    for name in "iresnet static_table timm vsepp vsrn warpnet".split()
+    for name in "iresnet timm vsepp vsrn warpnet".split()
 }
 # The table of a question, which had a file of its own, and what all tables share.
 _MOVED |= {

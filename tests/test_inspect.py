@@ -385,7 +385,7 @@ def test_training_data_are_told_from_checkpoints(tmp_path):
 def test_the_table_of_a_static_model_is_not_taken_for_samples(tmp_path):
     safetensors.torch.save_file({"embeddings": drawn(9, 4)}, tmp_path / "model.safetensors")
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(InputError, match="static table of tokens; name its folder"):
+    with pytest.raises(InputError, match="static table of tokens; encode with it"):
         cocos.open(tmp_path / "model.safetensors")
 
 

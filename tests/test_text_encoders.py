@@ -1,4 +1,4 @@
-"""Text encoders in folders: sentence-transformers, Hugging Face and static tables, against slow derivations."""
+"""Text encoders in folders: sentence-transformers and Hugging Face, against slow derivations."""
 
 import json
 import socket
@@ -354,52 +354,3 @@ def test_a_part_of_a_library_that_does_not_fit_is_blamed_as_well(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", Late("transformers"))
     with pytest.raises(InputError, match="transformers is installed and cannot be imported"):
         transformers.imported("bert")
-
-
-@pytest.fixture(scope="module")
-def tokenizer_json():
-    """Three words and an unknown one."""
-    return {
-        "version": "1.0",
-        "added_tokens": [],
-        "normalizer": {"type": "Lowercase"},
-        "pre_tokenizer": {"type": "Whitespace"},
-        "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "the": 1, "cat": 2, "dog": 3}},
-    }
-
-
-def test_a_static_table_is_the_mean_of_its_rows(tokenizer_json, tmp_path):
-    """model2vec in int8, with a mapping and weights; unknown words are left out."""
-    pytest.importorskip("tokenizers")
-    table = torch.tensor([[1, 0], [0, 2], [3, 4]], dtype=torch.int8)
-    tensors = {
-        "embeddings": table,
-        "mapping": torch.tensor([0, 0, 1, 2]),
-        "weights": torch.tensor([9.0, 0.5, 2.0, 1.0]),
-    }
-    files = {"model.safetensors": tensors, "tokenizer.json": tokenizer_json, "config.json": {"normalize": False}}
-    checkpoint = opened(written(tmp_path, files))
-    found = checkpoint.model.encode(["The cat", "dog bird", "", "bird"], "text", "query")
-    assert found.tolist() == [[0.25, 2.0], [3.0, 4.0], [0.0, 0.0], [0.0, 0.0]]
-    written(tmp_path, {"config.json": {"normalize": True}})
-    assert opened(tmp_path).model.encode(["dog"], "text", "query")[0].tolist() == pytest.approx([0.6, 0.8])
-    for name, wrong in {"mapping": torch.tensor([0, 0, 1, 7]), "weights": torch.ones(3)}.items():
-        written(tmp_path, {"model.safetensors": tensors | {name: wrong}})
-        with pytest.raises(InputError, match=name):
-            opened(tmp_path)
-    written(tmp_path, {"model.safetensors": {"embeddings": table}})
-    with pytest.raises(InputError, match="3 tokens"):
-        opened(tmp_path).model.encode(["dog"], "text", "query")
-
-
-def test_a_static_table_of_sentence_transformers_keeps_unknown_words(tokenizer_json, tmp_path):
-    """`StaticEmbedding` averages every token."""
-    pytest.importorskip("tokenizers")
-    table = torch.tensor([[1.0, 0], [0, 2], [3, 4], [5, 6]])
-    files = {
-        "modules.json": [{"path": "0_StaticEmbedding", "type": TYPE.format("StaticEmbedding")}],
-        "0_StaticEmbedding/model.safetensors": {"embedding.weight": table},
-        "0_StaticEmbedding/tokenizer.json": tokenizer_json,
-    }
-    found = opened(written(tmp_path, files)).model.encode(["dog bird"], "text", "query")
-    assert found.tolist() == [[3.0, 3.0]]

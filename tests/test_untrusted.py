@@ -26,7 +26,8 @@ def sentence_folder(path, **files_beside):
     """A folder that begins as one of sentence-transformers does, which is enough for its side files to be read."""
     path.mkdir()
     held = {
-        "modules.json": [{"idx": 0, "path": "", "type": "sentence_transformers.models.StaticEmbedding"}],
+        "modules.json": [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}],
+        "config.json": {"model_type": "bert"},
         "tokenizer.json": {"version": "1.0", "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}},
     }
     for name, content in (held | files_beside).items():

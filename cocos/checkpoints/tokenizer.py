@@ -48,12 +48,10 @@ class Tokenizer:
             `merges.txt`, plain data of the others.
         longest: tokens that a text is cut to, with the special ones; None cuts nothing.
         lower: lower the case of every text first.
-        special: put the special tokens of the model around each text.
     """
 
-    def __init__(self, files: Mapping[str, Any], longest: int | None = None, lower: bool = False, special: bool = True):
+    def __init__(self, files: Mapping[str, Any], longest: int | None = None, lower: bool = False):
         tokenizers = installed("tokenizers")
-        self.special = special
 
         def built() -> Any:
             definition = _definition(files, lower)
@@ -81,16 +79,10 @@ class Tokenizer:
         """Ids of the special tokens."""
         return frozenset(i for i, token in self.backend.get_added_tokens_decoder().items() if token.special)
 
-    @cached_property
-    def unknown(self) -> int | None:
-        """Id of the token that stands for unknown words; None where the model of the tokenizer names none."""
-        name = getattr(self.backend.model, "unk_token", None)
-        return self.backend.token_to_id(name) if name else None
-
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text."""
         encode = self.backend.encode_batch
-        return _interruptible(lambda: [found.ids for found in encode(list(texts), add_special_tokens=self.special)])
+        return _interruptible(lambda: [found.ids for found in encode(list(texts), add_special_tokens=True)])
 
 
 def tokenizer_files(folder: Folder, within: str = "") -> dict[str, Any]:

@@ -160,7 +160,7 @@ def _sort_out(file: File, arrays: list[str], strict: bool) -> list[str]:
     labelled = "embeddings" in arrays
     missing = [name for name in (("embeddings", "labels") if labelled else TWO_SIDED) if name not in arrays]
     if missing == ["labels"] and Path(file.path).with_name("tokenizer.json").is_file():
-        raise InputError(f"{file.path} looks like a static table of tokens; name its folder, with the tokenizer")
+        raise InputError(f"{file.path} looks like a static table of tokens; encode with it: --model file.py:build")
     if missing:
         close = difflib.get_close_matches(missing[0], arrays, n=1, cutoff=0.6)
         meant = f", so rename {close[0]!r}" if close else ""

@@ -9,7 +9,7 @@ from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, encoders
 from cocos.checkpoints.encoders.sentence import ACTIVATIONS
 from cocos.checkpoints.files import File, Folder, weights
-from cocos.checkpoints.formats import huggingface, static_table
+from cocos.checkpoints.formats import huggingface
 from cocos.checkpoints.tokenizer import tokenizer_files
 from cocos.checkpoints.transformers import filled
 
@@ -17,7 +17,6 @@ LIBRARIES = ("transformers",)
 
 # Modules by the last part of their type; nothing is imported by that name. The first ones had one for each model.
 TRANSFORMERS = frozenset("Transformer BERT RoBERTa DistilBERT ALBERT CamemBERT XLMRoBERTa T5".split())
-FIRST = TRANSFORMERS | {"StaticEmbedding"}
 SETTINGS = tuple(
     f"sentence_{name}_config.json" for name in "bert roberta distilbert camembert albert xlm-roberta".split()
 )
@@ -43,9 +42,7 @@ def read(file: Folder, data=None) -> Checkpoint:
     """Read a folder of sentence-transformers; the model is built when it encodes."""
     modules, about = _modules(file), _dictionary(file, "config_sentence_transformers.json")
     prompts = _prompts(file, about)
-    first, within = modules[0]
-    static = first == "StaticEmbedding"
-    encoder, contents = (_static if static else _stack)(file, within, modules[1:], prompts)
+    encoder, contents = _stack(file, modules[0][1], modules[1:], prompts)
     training = huggingface.training_of(file)
     contents |= {
         "modules": ", ".join(name for name, _ in modules),
@@ -82,7 +79,7 @@ def _modules(file: Folder) -> list[tuple[str, str]]:
     modules = []
     for row, module in enumerate(found):
         kind, path = str(module.get("type")), str(module.get("path") or "").strip("/")
-        name, known = kind.rpartition(".")[2], FIRST if row == 0 else {"Pooling", "Dense", "Normalize"}
+        name, known = kind.rpartition(".")[2], TRANSFORMERS if row == 0 else {"Pooling", "Dense", "Normalize"}
         if not kind.startswith("sentence_transformers.") or name not in known:
             hint = "; name that folder itself" if name == "CLIPModel" else ""
             raise InputError(
@@ -178,10 +175,3 @@ def _modes(about: dict) -> list[str]:
         found = about["pooling_mode"]
         return [str(mode) for mode in found] if isinstance(found, list) else [str(found)]
     return [mode for key, mode in POOLING_KEYS.items() if about.get(key)] or ["mean"]
-
-
-def _static(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict[str, str]):
-    """Return a function that builds a static table, and its description."""
-    if names := [name for name, _ in rest if name != "Normalize"]:
-        raise InputError(f"{file.path}: {names[0]} after StaticEmbedding, expected Normalize")
-    return static_table.table(file, within, unit=bool(rest), prompts=prompts)
