@@ -16,10 +16,9 @@ from matplotlib import pyplot as plt
 from typer.testing import CliRunner
 
 import cocos
-from analysis.study import null_rates
 from cocos import InputError, measures, plots, results
 from cocos.commands import app
-from cocos.measures.correlate import ASSOCIATION_LABELS, REJECTED_SMOOTH, tables
+from cocos.measures.correlate import ASSOCIATION_LABELS, tables
 from cocos.plots.correlate import title
 from cocos.reports import table as report
 from cocos.results import correlation
@@ -143,18 +142,6 @@ def test_a_grid_is_a_coordinate_of_numbers_that_differ(runs):
     ):
         with pytest.raises(InputError, match=sentence):
             measures.correlate(other, "contributing", order=order, **FEW)
-
-
-def test_the_rates_of_the_report_are_those_of_the_simulations():
-    found = json.loads(null_rates.FILE.read_text("utf-8"))
-    smooth = [found["rates"][f"{length:g}"] for length in null_rates.LENGTHS]
-    assert REJECTED_SMOOTH == tuple(round(100 * kind([one["within"] for one in smooth])) for kind in (min, max))
-    assert found["simulations"] == 1000 and all(one["ordered"] < 0.07 for one in found["rates"].values())
-    guide = (null_rates.FILE.parents[3] / "docs" / "howto" / "correlate.md").read_text("utf-8")
-    for one in found["rates"].values():
-        assert f"| {100 * one['within']:.1f} % | {100 * one['ordered']:.1f} % |" in guide
-    again = null_rates.measured(simulations=20, drawn=99)["rates"]  # the simulation runs, and says the same roughly
-    assert again["3"]["within"] > again["3"]["ordered"] and again["points"]["within"] <= 0.3
 
 
 def test_the_levels_are_those_of_the_room(runs):

@@ -255,7 +255,6 @@ def test_every_figure_is_in_the_gallery_with_its_claim(extensions):
 def test_a_page_of_a_figure_is_titled_by_the_first_words_of_its_caption(extensions):
     thumbnails = extensions("thumbnails")
     titles = {name: thumbnails.title(body) for name, _, _, body in thumbnails.figures(ROOT)}
-    assert titles["study_optimum"] == "Recall against the effective number of negatives"
     assert max(map(len, titles.values())) < 120 and len(set(titles.values())) == len(titles)
 
 

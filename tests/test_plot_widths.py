@@ -198,11 +198,9 @@ def test_every_kind_is_drawn():
 
 
 ROOT = Path(__file__).parent.parent
-# Figures of this repository, but those of studies, which their own pages show.
-FIGURES = [name for name in figures.names(ROOT / "analysis") if not name.startswith(("study_", "hold_"))]
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", figures.names(ROOT / "analysis"))
 def test_a_figure_can_be_printed_in_two_columns(name):
     script, _ = figures._loaded(ROOT / "analysis" / f"{name}.py")
     with saving.styled(printed=script.PRINTED):

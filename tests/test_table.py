@@ -345,7 +345,7 @@ def test_names_are_forgiving(given):
     assert call("table", given).exit_code == 0
 
 
-def test_results_of_the_study_fill_their_tables():
+def test_kept_runs_fill_their_tables():
     """n of every row, and no table without its columns."""
     folder = ROOT / "analysis" / "runs"
     expected = {

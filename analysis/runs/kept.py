@@ -4,19 +4,21 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from analysis import runs
-
 __all__ = ["RESULTS", "WORK", "kept"]
 
 RESULTS = Path(__file__).parent
-WORK = Path("study-work")
+WORK = Path("runs-work")
 
 
 def kept(file: Path, key: str, run: Callable[[], dict]) -> dict:
     """Return the row of a run from the file, or run it and append its row; a line that was cut off is run again."""
-    before = runs.known(file)
-    if key in before:
-        return before[key]["row"]
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if entry["key"] == key:
+            return entry["row"]
     row = run()
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as stream:

@@ -1,1 +1,0 @@
-"""The study of contributing negatives and recall: trainings, their measurements, and the tests fixed beforehand."""
