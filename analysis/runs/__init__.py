@@ -1,0 +1,1 @@
+"""Runs behind the tables of the papers."""

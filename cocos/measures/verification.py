@@ -27,7 +27,6 @@ from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Progress, within
 from cocos.measures.evaluate import among_samples, origin, ranked_by, split_of
 from cocos.results import summaries
-from cocos.results.correlation import Drawing
 from cocos.results.phrases import geometry
 
 Report = Callable[[int, int], None] | None
@@ -38,6 +37,8 @@ Prior = Annotated[float, number("between 0 and 1, like 0.01", lambda value: 0 < 
 SYMMETRIC_METRICS = tuple(name for name in engine.PRODUCT_METRICS if name != "cosine_dot")
 # False accept rates at which the true accept rate is given.
 FALSE_ACCEPT_RATES = (0.1, 0.01, 0.001, 0.0001)
+# Maximum number of values that are drawn at once: 1 MiB of float64, which stays in the cache of a core.
+PIECE_VALUES = 2**17
 # Folds of the accuracy, as LFW has them.
 ACCURACY_FOLDS = 10
 # Thresholds of one pass: 4 MiB of counts a part.
@@ -228,7 +229,7 @@ def verification(
     scores.check(embeddings, metric, checkpoint and checkpoint.path)
     spread = health.of(embeddings, metric)
     loud = health.meaningless(embeddings, metric)
-    costs, drawing = Costs(prior, miss_cost, false_accept_cost), Drawing(1, resamples, level, seed)
+    costs, drawing = Costs(prior, miss_cost, false_accept_cost), _Drawing(resamples, level, seed)
     embeddings.unchanged()
     asked: _Decisions = _AllPairs(embeddings, metric)
     if trials is not None:
@@ -307,7 +308,40 @@ def _metrics(accepted: Accepted, costs: Costs) -> tuple[dict[str, float], dict[s
     return ({name: float(each) for name, each in values.items()} for values in (found, thresholds))
 
 
-def _resampled(targets: np.ndarray, ends: np.ndarray, costs: Costs, drawing: Drawing) -> dict[str, np.ndarray]:
+@dataclass(frozen=True)
+class _Drawing:
+    """Resamples of units, drawn from a seed, in pieces of bounded size."""
+
+    resamples: int
+    level: float
+    seed: int
+
+    def resampled(self, statistic: Callable[[np.ndarray], np.ndarray], size: int) -> np.ndarray:
+        """The statistic of units drawn with replacement, (resamples, ...).
+
+        Args:
+            statistic: function of how often each unit was drawn, (piece, n), to (piece, ...).
+            size: number of units.
+        """
+        rng, piece = np.random.default_rng([self.seed, 1]), max(1, PIECE_VALUES // size)
+        counts = [min(piece, self.resamples - start) for start in range(0, self.resamples, piece)]
+
+        def times(count: int) -> np.ndarray:
+            places = rng.integers(size, size=(count, size)) + size * np.arange(count)[:, None]
+            return np.bincount(places.ravel(), minlength=count * size).reshape(count, size).astype(np.float64)
+
+        return np.concatenate([statistic(times(count)) for count in counts])
+
+    def interval(self, values: np.ndarray) -> tuple[float, float]:
+        """Percentile interval of the resamples in which the statistic is defined; NaN where it is in none."""
+        known = values[np.isfinite(values)]
+        if not len(known):
+            return math.nan, math.nan
+        low, high = np.quantile(known, [(1 - self.level) / 2, (1 + self.level) / 2])
+        return float(low), float(high)
+
+
+def _resampled(targets: np.ndarray, ends: np.ndarray, costs: Costs, drawing: _Drawing) -> dict[str, np.ndarray]:
     """Subtract each metric over all units from that of every resample; NaN where it is not defined.
 
     Args:
@@ -326,9 +360,9 @@ def _resampled(targets: np.ndarray, ends: np.ndarray, costs: Costs, drawing: Dra
         part = np.clip((level[:, 0] - start) / np.where(end > start, end - start, 1), 0, 1)
         return found[row, last - 1] + part * (found[row, last] - found[row, last - 1])
 
-    def metrics(times: list[np.ndarray]) -> np.ndarray:
+    def metrics(times: np.ndarray) -> np.ndarray:
         # A pair of units u and v weighs w_u w_v, which is w_u + w_v - 1 to first order in w - 1.
-        accepted, passed = times[0] @ targets, times[0] @ ends - pairs
+        accepted, passed = times @ targets, times @ ends - pairs
         defined = (accepted[:, -1] > 0) & (passed[:, -1] > 0)
         accepted[~defined], passed[~defined] = 1, 1
         hit = np.pad(accepted / accepted[:, -1:], ((0, 0), (1, 0)))
@@ -338,8 +372,8 @@ def _resampled(targets: np.ndarray, ends: np.ndarray, costs: Costs, drawing: Dra
         found = [*(100 * each for each in found), costs.normalised(1 - hit, false).min(axis=1)]
         return np.where(defined[:, None], np.stack(found, axis=1), np.nan)
 
-    whole = metrics([np.ones((1, len(targets)))])[0]
-    drawn = drawing.resampled(metrics, [len(targets)])
+    whole = metrics(np.ones((1, len(targets))))[0]
+    drawn = drawing.resampled(metrics, len(targets))
     return dict(zip(names, (drawn - whole).T, strict=True))
 
 
