@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos.monitor import Monitor
     from cocos.monitor.hold import Hold
     from cocos.reports.page import report
-    from cocos.results import correlation as correlation
     from cocos.results import several as several
 
 __version__ = "0.1.0"
@@ -65,7 +64,6 @@ __all__ = [
 ]
 # Modules with a page of their own beside those in `__all__`; any other one is reached by its path too.
 _MODULES = (
-    "correlation",
     "engine",
     "equilibrium",
     "likeness",
@@ -86,7 +84,7 @@ _ROOMS = {
     "engine": "queries retrieval sampling",
     "losses.external": "units",
     "monitor": "detectors",
-    "results": "correlation records rows several summaries",
+    "results": "records rows several summaries",
 }
 _MOVED = {f"cocos.{name}": f"cocos.{room}.{name}" for room, names in _ROOMS.items() for name in names.split()}
 _MOVED["cocos.run"] = "cocos.engine.prepared"
@@ -98,7 +96,7 @@ _MOVED |= {
 # The table of a question, which had a file of its own, and what all tables share.
 _MOVED |= {
     f"cocos.reports.{name}": f"cocos.measures.{name}"
-    for name in "contributors correlate decomposition diff dtp evaluate gradients landscape replay retrievals"
+    for name in "contributors decomposition diff dtp evaluate gradients landscape replay retrievals"
     " same_gradient solve temperature thresholds verification verify".split()
 }
 _MOVED |= {

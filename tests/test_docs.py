@@ -112,10 +112,6 @@ def commands(page):
                 yield [name for word in words[1:] for name in (found[word][:: len(found[word]) // 8 + 1] or [word])]
 
 
-# Enough for commands that take orders and samples at random, whose defaults take seconds.
-FEW = {"correlate": ["--permutations", "200", "--resamples", "100"]}
-
-
 @BY_PAGE
 def test_examples_of_a_page_print_what_it_says(page):
     text = "".join(blocks(page, "pycon"))
@@ -139,7 +135,7 @@ def test_python_and_commands_of_a_page_run(page, inside):
             continue
         asked = [re.sub(r"\.(png|pdf|svg)$", ".nc", word) for word in words]  # numbers without the picture
         drawn = words[0] == "plot" and len(words) > 2 and "--out" not in words
-        done = CliRunner().invoke(app, [*asked, *["--json"] * drawn, *FEW.get(words[0], [])])
+        done = CliRunner().invoke(app, [*asked, *["--json"] * drawn])
         assert done.exit_code == 0, (words, done.stderr)
 
 

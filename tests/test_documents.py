@@ -23,7 +23,6 @@ FILE = Path(__file__).with_name("documents.json")
 LINES = (
     *(
         "audit e.npz",
-        "correlate a.nc b.nc c.nc d.nc --permutations 100 --resamples 100",
     ),
     *("count e.npz", "count e.npz --loss smoothap --n90 --metrics", "count e.npz --loss ntxent --loss triplet"),
     *("count set.npz --loss triplet_euclidean", "decompose e.npz", "diff a.nc b.nc"),
@@ -124,7 +123,7 @@ def place(folder):
             proxy_labels=np.arange(20),
         )
     embeddings, other = (cocos.open(folder / f"{name}.npz").embed() for name in "ef")
-    for k, name in enumerate("abcd"):
+    for k, name in enumerate("ab"):
         counted = measures.count((embeddings, other)[k % 2], batch_size=8 + 8 * k, metrics=True)
         results.save(counted, folder / f"{name}.nc")
     for k in (1, 2):

@@ -10,7 +10,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-import xarray as xr
 from matplotlib.text import Text
 from typer.testing import CliRunner
 
@@ -86,10 +85,6 @@ def own(name, embeddings):
     """The Dataset of a kind that has a command of its own."""
     if name == "landscape":
         return measures.landscape("t^2", points=9)
-    if name == "correlate":
-        runs = {"family": ("run", [HOSTILE] * 3 + ["b"] * 3), "config": ("run", list("abcdef"))}
-        numbers = {"contributing": ("run", [1, 2, 3, 4, 5, 6]), "rsum": ("run", [3, 1, 2, 5, 4, 6])}
-        return measures.correlate(xr.Dataset(numbers, runs), permutations=100, resamples=100)
     if name == "dtp":
         samples, proxies = torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.eye(2)
         one = cocos.Embeddings(samples, proxies, [0, 1], [0, 1], directions=("$s^{$",))

@@ -22,7 +22,7 @@ from cocos.commands import app
 from cocos.reports import plot_kinds, saving, table
 
 TWINS = sorted(set(measures.__all__) & set(plots.__all__))
-OWN = {"correlate", "diff", "dtp", "landscape", "run"}  # with a command of their own
+OWN = {"diff", "dtp", "landscape", "run"}  # with a command of their own
 
 
 def call(*arguments):

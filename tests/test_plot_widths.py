@@ -11,7 +11,6 @@ matplotlib.use("Agg")
 
 import numpy as np
 import pytest
-import torch
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -43,7 +42,6 @@ SMALL = ["--batch-size", "12", "--batches", "2"]
 DRAWN = {
     "audit": ["plot", "audit", "FILE", "--batch-size", "12", "--set", "neighbours=2"],
     "contributors": ["plot", "contributors", "FILE", "--batch-size", "12"],
-    "correlate": ["correlate", "COUNTS", "--permutations", "100", "--resamples", "100"],
     "count": ["plot", "count", "FILE", *SMALL],
     "count of several": ["plot", "count", "FILE", "OTHER", *SMALL, "--loss", "triplet", "--loss", "ntxent"],
     "decomposition": ["plot", "decomposition", "FILE", *SMALL],
@@ -112,21 +110,11 @@ def files(tmp_path_factory):
     proxies = rng.normal(size=(4, 5))
     np.savez(found["LABELLED"], embeddings=proxies[labels] + 0.3 * rng.normal(size=(40, 5)), labels=labels,
              proxies=proxies, proxy_labels=np.arange(4))  # fmt: skip
-    made = {"COUNTS": []}
-    for place, loss in enumerate(("ntxent", "triplet")):
-        for k in range(4):
-            arrays = {name: value for name, value in pairs(0.5 + 0.4 * k).items() if name.endswith(("y", "e", "group"))}
-            sides = cocos.Embeddings(
-                *(torch.as_tensor(arrays[n]) for n in ("query", "candidate", "query_group", "candidate_group"))
-            )
-            data = measures.count(sides, loss, batch_size=12, metrics=True, seed=place)
-            made["COUNTS"].append(folder / f"{loss}_{LONG[:40]}{k}.nc")
-            results.save(data, made["COUNTS"][-1])
     for name in ("RUN", "RUN2"):
         steps = [cocos.open(found["OTHER"]).embed(), cocos.open(found["FILE"]).embed()]
         found[name] = folder / f"{LONG[:-5]}_{name}.nc"
         results.save(measures.run(steps, "ntxent", batch_size=12), found[name])
-    return found | made
+    return found
 
 
 def visible(figure, renderer):

@@ -56,8 +56,8 @@ NEVER_TYPED = {"loss", "progress"}
 EXAMPLE_NUMBERS = {"batch_size": "32,128,512", "steps": "1,5,10"}
 # Suffixes of results of cocos, and of stores of a monitor.
 RESULT_SUFFIXES = (".nc", ".jsonl")
-# Panels that stand side by side in a figure: of `correlate`, and of `run`; and numbers that the former shows.
-CORRELATIONS_ABREAST, CURVES_ABREAST, MOST_X_DRAWN = 2, 3, 4
+# Panels that stand side by side in a figure of `run`.
+CURVES_ABREAST = 3
 
 # Measures that a command asks beside that of its row, or that a command in a file asks.
 ASKED_WITHIN = {
@@ -834,65 +834,6 @@ def _members(files: tuple[Path, Path], step: int | None) -> tuple[Path, ...]:
             raise InputError(f"--step {step}: {file} has {there}")
         chosen.append(known[step])
     return tuple(chosen)
-
-
-@asks(
-    "correlate runs/*.nc --x contributing,effective --out runs.png",
-    section="Training runs",
-    takes="figure",
-    shown="x y family where",
-    results=("files",),
-    files=argument(
-        list[Path],
-        "Results of count, evaluate or run (.nc), stores of cocos.Monitor (.jsonl), or tables of runs (.nc).",
-        metavar="FILE",
-    ),
-    x=option(
-        list[str] | None,
-        "Number of the runs, like contributing; repeatable. [contributing, effective, idle, hardest_share]",
-    ),
-    where=option(list[str] | None, "Only runs with a value of a coordinate, like batch_size=128; repeatable."),
-    order=option(str | None, "Coordinate whose values are the grid of the settings, like value. [value, if there]"),
-    baseline=option(list[str] | None, "Number that x is to surpass, like rsum_val; repeatable."),
-    level="Level of the intervals.",
-    seed="Seed for random orders and resamples.",
-    figure=option(Path | None, "Draw every run as a point to this file as well (.png, .pdf, .svg)."),
-)
-def correlate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
-    """Correlate counts and recall over many runs, at every level from checkpoints to families."""
-    from cocos import measures
-    from cocos.base import writing
-    from cocos.measures.correlate import tables
-    from cocos.reports import saving
-
-    checked(given.out, *given.files, figures=True)
-    if given.figure is not None:
-        saving.writable(given.figure)
-        writing.apart(given.figure, *given.files, given.out)
-    saving.inches(given.width)
-    own = {"x": listed(given.x), "where": given.where or [], "baseline": listed(given.baseline)}
-    found = measures.correlate(given.files, **options | own)
-    draw = functools.partial(_draw_correlations, found, given.width)
-    wrote = list(saved(found, given.out, draw))
-    if given.figure is not None:
-        wrote.append(draw(given.figure))
-    return Answer(
-        text=lambda: "\n\n".join(lines(each) for each in tables(found)),
-        document=lambda: measures.document("correlate", found),
-        wrote=wrote,
-    )
-
-
-def _draw_correlations(found: "xr.Dataset", width: str | None, path: Path) -> Path:
-    """Draw a panel for every x, and before it one with the checkpoints where there are several."""
-    from cocos import plots
-    from cocos.plots.correlate import SIZE
-    from cocos.reports import saving
-
-    shown = ("checkpoints", "runs") if found.sizes["step"] > 1 else ("runs",)
-    names = [str(name) for name in found["x"].values[:MOST_X_DRAWN]]
-    panels = [functools.partial(plots.correlate, found, x=name, show=show) for name in names for show in shown]
-    return saving.save_panels(panels, path, size=SIZE, width=width, columns=CORRELATIONS_ABREAST)
 
 
 @asks(

@@ -5,7 +5,6 @@ embedded example, captions of photos under a public encoder, and small trainings
 """
 
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -44,11 +43,6 @@ PICTURES = {
         "cocos query embeddings.npz --row 12 --loss ntxent",
         "Bars of the largest parts of the gradient of one emoji, with the captions that pull and push it.",
         "checkpoint",
-    ),
-    "correlate": Picture(
-        "cocos correlate captions_grid.nc --where batch_size=128 --x effective",
-        "Recall against the effective number of negatives: along the checkpoints of many trainings, and at their ends.",
-        "correlate",
     ),
     "count": Picture(
         "cocos plot count embeddings.npz --loss ntxent --loss triplet",
@@ -247,11 +241,6 @@ def _proxies(folder: Path) -> None:
             descent.step()
 
 
-def _grid(folder: Path) -> None:
-    """`captions_grid.nc`: the runs of the study, as they are kept."""
-    shutil.copy(ROOT / "analysis" / "study" / "results" / "captions_grid.nc", folder)
-
-
 # What makes the files of a command, by a word of the command.
 MAKERS = {
     "embeddings.npz": _embeddings,
@@ -259,7 +248,6 @@ MAKERS = {
     "runs/collapsing": _runs,
     "training.jsonl": _monitored,
     "runs/warp": _proxies,
-    "captions_grid.nc": _grid,
 }
 
 
