@@ -21,9 +21,7 @@ from cocos.reports import page, plot_kinds
 FILE = Path(__file__).with_name("documents.json")
 # Of every command, lines that end with a document; the embeddings lie in the current folder.
 LINES = (
-    *(
-        "audit e.npz",
-    ),
+    "audit e.npz",
     *("count e.npz", "count e.npz --loss smoothap --n90 --metrics", "count e.npz --loss ntxent --loss triplet"),
     *("count set.npz --loss triplet_euclidean", "decompose e.npz", "diff a.nc b.nc"),
     *(
