@@ -148,11 +148,6 @@ class Softmax(nn.Module):
         return cross_entropy(scores, torch.arange(len(query)))
 
 
-def too_many() -> nn.Module:
-    """A softmax whose controller asks for more negatives than a batch has."""
-    return cocos.Hold(Softmax(), effective=40, after=0, every=5)
-
-
 class Started(Clip):
     """The same loss as CLIP's, whose learned scale begins elsewhere.
 
@@ -513,5 +508,4 @@ FAULTS = (
         "mini-batches without a backward pass",
         Training(lambda: MiniBatched(stops_at_its_tile=True), steps=60, batch=64),
     ),
-    Fault("unheld", "40 of 31 negatives are to be held", Training(too_many, steps=60)),
 )

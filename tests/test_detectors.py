@@ -126,7 +126,7 @@ def test_a_detector_without_its_numbers_says_which_it_lacks():
     bare = [{"step": step, "finite": True} for step in range(0, 1000, 50)]
     said = detectors.watching([bare], detectors.chosen())
     blind = {name for name, why in said.items() if why is not None and why.startswith("cannot see this loss: ")}
-    assert blind >= set(detectors.names()) - {"non_finite", "not_gathered", "one_source", "underflow", "unheld"}
+    assert blind >= set(detectors.names()) - {"non_finite", "not_gathered", "one_source", "underflow"}
     assert said["non_finite"] is None and said["not_gathered"] == "does not apply: one process trains"
     assert said["collapse"] == "cannot see this loss: no embeddings beside the scores"
     assert said["scale"] == "cannot see this loss: no scale that is one number"
@@ -237,7 +237,6 @@ LIMITS = {
         {"directions": {"q2c": PAIRS | HARD}},
         {"directions": {"q2c": PAIRS | HARD | {"push_own_hard": 0.94}}},
     ),
-    "unheld": ({"held_target": 25, "held_missed": 0.11}, {"held_target": 25, "held_missed": 0.09}),
     "off_equilibrium": (
         {"scale": [14] + [14.5] * 11, "equilibrium_scale": 60, "scale_slope": -0.1},
         {"scale": [14] + [15.5] * 11, "equilibrium_scale": 60, "scale_slope": -0.1},
