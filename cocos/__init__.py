@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos.embeddings.scores import Pairs
     from cocos.embeddings.tokens import Tokens
     from cocos.monitor import Monitor
-    from cocos.monitor.hold import Hold
     from cocos.reports.page import report
     from cocos.results import several as several
 
@@ -31,7 +30,6 @@ __version__ = "0.1.0"
 _HOMES = {
     "Checkpoint": "cocos.checkpoints",
     "Embeddings": "cocos.embeddings",
-    "Hold": "cocos.monitor.hold",
     "InputError": "cocos.base.errors",
     "Monitor": "cocos.monitor",
     "Pairs": "cocos.embeddings.scores",
@@ -44,7 +42,6 @@ _HOMES = {
 __all__ = [
     "Checkpoint",
     "Embeddings",
-    "Hold",
     "InputError",
     "Monitor",
     "Pairs",

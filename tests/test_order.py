@@ -118,7 +118,7 @@ def test_the_collector_rests_until_the_work_begins_and_while_the_interpreter_end
 
 
 def test_the_public_names_are_there():
-    assert len(cocos.__all__) == 19 and set(cocos.__all__) < set(dir(cocos))
+    assert len(cocos.__all__) == 18 and set(cocos.__all__) < set(dir(cocos))
     assert {"Monitor", "maxsim", "sharpness", "equilibrium", "losses"} <= set(dir(cocos))
     for name in dir(cocos):
         assert getattr(cocos, name) is not None

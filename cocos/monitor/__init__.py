@@ -21,7 +21,7 @@ from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.monitor import calls, queues, readings, tap
 from cocos.monitor import detectors as shelf
-from cocos.monitor.callbacks import HELD, Unreached
+from cocos.monitor.callbacks import Unreached
 from cocos.monitor.calls import Named, Seen, embeddings_of
 from cocos.monitor.recognised import Reading, inner, recogniser
 from cocos.monitor.tap import Hook, brief, joined, rank, world
@@ -426,9 +426,6 @@ class Monitor:
         repeated = calls.repeated(inputs) if repeated is None else repeated
         run |= {} if repeated is None else {"repeated_inputs": int(repeated)}
         run |= self._unreached.numbers() if self._unreached is not None else {}
-        known = HELD.get(self._module) if self._named is None else None
-        held = known() if known is not None else None
-        run |= held() if held is not None else {}
         by_width = [[queues.aged(each, call.ages) for each in seen] for seen in by_width]
         ranked = self._ranked is None or call.number - self._ranked >= RANK_CALLS
         self._ranked = call.number if ranked else self._ranked

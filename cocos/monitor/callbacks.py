@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakMethod
 
 from torch import nn
 
@@ -19,8 +18,6 @@ Log = Callable[[dict[str, float], int], object]
 NAMES = ("loss", "criterion")
 # Modules without a gradient that a record names.
 MOST_MODULES = 3
-# Numbers of the controller of a module, for the records of a monitor of the same module: see `cocos.monitor.hold`.
-HELD: "WeakKeyDictionary[nn.Module, WeakMethod[Callable[[], dict[str, float]]]]" = WeakKeyDictionary()
 # Classes that keep a module as their attribute `module`.
 WRAPPERS = ("DistributedDataParallel", "DataParallel", "_FabricModule")
 

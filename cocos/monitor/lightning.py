@@ -1,7 +1,6 @@
 """A callback for Lightning: the monitor on the loss module of a LightningModule, its numbers in every logger."""
 
 import logging
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from torch import nn
 
 from cocos.base.errors import InputError
 from cocos.monitor import Monitor, callbacks
-from cocos.monitor.hold import Hold
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -38,7 +36,6 @@ class MonitorCallback(Callback):
         budget: percent of the time that the monitor may take; None: it takes what it needs.
         detectors: by name: False for off, or thresholds; None: all of them.
         groups: called for the groups of the rows of the next batch; None: read from the arguments of the loss.
-        hold: the controller of the loss; it learns the length of the training, and is saved with the checkpoints.
 
     Examples:
         >>> from lightning.pytorch import Trainer
@@ -56,10 +53,8 @@ class MonitorCallback(Callback):
         *,
         detectors: Mapping[str, Mapping[str, Any] | bool] | None = None,
         groups: Callable[[], Any] | None = None,
-        hold: Hold | None = None,
     ):
         super().__init__()
-        self.hold = hold
         self.monitor: Monitor | None = None
         self._loss, self._every, self._log, self._store = loss, every, log, store
         self._eps, self._budget, self._detectors, self._groups = eps, budget, detectors, groups
@@ -68,8 +63,6 @@ class MonitorCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach the monitor."""
-        if self.hold is not None and math.isfinite(trainer.estimated_stepping_batches):
-            self.hold.lasts(int(trainer.estimated_stepping_batches) * trainer.accumulate_grad_batches)
         module = callbacks.given(self._loss, pl_module) or callbacks.only(pl_module)
         if module is None:
             raise InputError(
@@ -86,15 +79,6 @@ class MonitorCallback(Callback):
             callbacks.unwrapped(module), self._every, callbacks.logged(log, self._log), self._store, self._eps,
             self._budget, detectors=self._detectors, groups=self._groups, due=self._due,
         )  # fmt: skip
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state of the controller, for a checkpoint."""
-        return {} if self.hold is None else self.hold.get_extra_state()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the controller of a checkpoint."""
-        if self.hold is not None and state_dict:
-            self.hold.set_extra_state(state_dict)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Tell the monitor the step."""

@@ -1,6 +1,5 @@
 """The monitor in the Trainer of Hugging Face, and in that of sentence-transformers; its numbers in every reporter."""
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,19 +16,14 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from cocos.base import reading
 from cocos.base.errors import InputError
 from cocos.monitor import Monitor, callbacks
-from cocos.monitor.hold import Hold
 from cocos.monitor.tap import Hook
 
 __all__ = ["Watched", "watch"]
 
 logger = logging.getLogger("cocos")
-# Name of the file of a checkpoint with the state of the controller.
-HELD = "cocos_hold.json"
 
 
 class _Quiet(TrainerCallback):
@@ -57,7 +51,6 @@ class Watched(TrainerCallback):
         monitors: makes the monitor of a module, by the name of its dataset.
         find: finds the modules, by the names of their datasets; the only one has the name "".
         every: record one in this number of steps.
-        hold: see `watch`.
     """
 
     def __init__(
@@ -66,9 +59,7 @@ class Watched(TrainerCallback):
         find: Callable[[], dict[str, nn.Module]],
         make: Callable[..., Monitor],
         every: int,
-        hold: Hold | None = None,
     ):
-        self.hold = hold
         self.monitors: dict[str, Monitor] = {}
         self._trainer, self._find, self._make, self._every = trainer, find, make, every
         self._modules: dict[str, nn.Module] = {}
@@ -155,25 +146,8 @@ class Watched(TrainerCallback):
             self._trainer.callback_handler.callbacks.remove(each)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Follow a trainer that has made its model anew, and tell the controller how long the training is."""
+        """Follow a trainer that has made its model anew."""
         self._attach()
-        if self.hold is not None:
-            self.hold.lasts(state.max_steps * args.gradient_accumulation_steps)
-            saved = self._saved(args, state)  # of the checkpoint that this training resumes, where it has one
-            if state.global_step > 0 and saved.is_file():
-                with reading.stream(saved) as stream:
-                    self.hold.set_extra_state(json.load(stream))
-
-    @staticmethod
-    def _saved(args: TrainingArguments, state: TrainerState) -> Path:
-        """File with the controller's state in the checkpoint of the present step."""
-        return Path(args.output_dir or ".") / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}" / HELD
-
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Save the controller beside the checkpoint."""
-        path = self._saved(args, state)
-        if self.hold is not None and state.is_world_process_zero and path.parent.is_dir():
-            path.write_text(json.dumps(self.hold.get_extra_state()), "utf-8")
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Tell the monitors the step: the number under which the trainer logs the update that begins."""
@@ -221,7 +195,6 @@ def watch(
     loss: nn.Module | str | None = None,
     detectors: Mapping[str, Mapping[str, Any] | bool] | None = None,
     groups: Callable[[], Any] | None = None,
-    hold: Hold | None = None,
 ) -> Watched:
     """Record the loss of a trainer; the numbers go to its reporters (W&B, TensorBoard, ...) whenever it logs.
 
@@ -241,7 +214,6 @@ def watch(
             above.
         detectors: by name: False for off, or thresholds; None: all of them.
         groups: called for the groups of the rows of the next batch; None: read from the arguments of the loss.
-        hold: the controller of the loss; it learns the length of the training, and is saved with the checkpoints.
 
     Raises:
         InputError: no trainer, no loss, several, or an option that cannot be used.
@@ -258,7 +230,7 @@ def watch(
             detectors=detectors, groups=groups, due=due,
         )  # fmt: skip
 
-    return Watched(trainer, lambda: _modules(trainer, loss), make, every, hold)
+    return Watched(trainer, lambda: _modules(trainer, loss), make, every)
 
 
 def _modules(trainer: Trainer, loss: nn.Module | str | None) -> dict[str, nn.Module]:

@@ -119,8 +119,6 @@ STEP_METRICS = {
     "subnormal": ("part of the push by gradients below the smallest normal number of half precision", "1"),
     "zero": ("part of the negatives' weights that are exactly 0", "1"),
     "lost": ("part of the pairs whose gradient never arrived", "1"),
-    "held_target": ("number that `Hold` is to hold", "1"),
-    "held_missed": ("distance of the number at its last setting from the target, in parts of it", "1"),
     "overhead": ("time of the monitor so far", "percent"),
     "alarm": ("detectors that fire", "detectors"),
 }
