@@ -39,29 +39,27 @@ SET, REPORTED = range(10), range(100, 110)
 EVERY = 10
 
 
-def first_steps(history: Sequence[Record], settings: Mapping[str, Any] | None = None) -> dict[str, int]:
+def first_steps(history: Sequence[Record]) -> dict[str, int]:
     """Step of the first alarm of each detector that fires in a run.
 
     Args:
         history: records of the run.
-        settings: of the detectors that differ from their defaults.
     """
     found: dict[str, int] = {}
-    for each in detectors.replay(history, detectors.chosen(settings)):
+    for each in detectors.replay(history, detectors.chosen()):
         found.setdefault(each.detector, each.step)
     return found
 
 
-def _read(history: Sequence[Record], settings: Mapping[str, Any] | None = None) -> list[dict[str, int]]:
+def _read(history: Sequence[Record]) -> list[dict[str, int]]:
     """First alarms of a run, with all of its records, and with those of each tenth step."""
-    return [first_steps(each, settings) for each in (history, [one for one in history if one["step"] % EVERY == 0])]
+    return [first_steps(each) for each in (history, [one for one in history if one["step"] % EVERY == 0])]
 
 
 def fault_row(fault: Fault, runs: Sequence[Sequence[Record]]) -> dict[str, Any]:
     """How many runs with a fault fire its detector in every reading, and the median step of the first alarm."""
     name = fault.detector
-    settings = {name: dict(fault.settings)} if fault.settings else None
-    ways = [_read(history, settings) for history in runs]
+    ways = [_read(history) for history in runs]
     # A short batch, or a step of NaN, may fall between two records.
     fired = [readings for readings in ways if name in readings[0] and (fault.brief or all(name in r for r in readings))]
     first = [readings[0][name] for readings in fired]

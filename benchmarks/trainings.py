@@ -125,14 +125,13 @@ class Softmax(nn.Module):
 
     Args:
         scale: from a cosine to a logit.
-        over_pairs: whether the mean is taken over all pairs, in place of the queries.
         half: whether the scores are float16.
         hub: length of a broken first candidate, which points to the mean of the queries; 0: there is none.
     """
 
-    def __init__(self, scale: float = 20.0, *, over_pairs: bool = False, half: bool = False, hub: float = 0.0):
+    def __init__(self, scale: float = 20.0, *, half: bool = False, hub: float = 0.0):
         super().__init__()
-        self.scale, self.over_pairs, self.half, self.hub = scale, over_pairs, half, hub
+        self.scale, self.half, self.hub = scale, half, hub
 
     def forward(self, query: Tensor, candidate: Tensor) -> Tensor:
         """Mean over the queries, ()."""
@@ -143,8 +142,6 @@ class Softmax(nn.Module):
         if self.half:
             query, candidate = query.half(), candidate.half()
         scores = (self.scale * query @ candidate.T).float()
-        if self.over_pairs:
-            return -(scores.log_softmax(dim=1) * torch.eye(len(scores))).mean()
         return cross_entropy(scores, torch.arange(len(query)))
 
 
@@ -327,14 +324,12 @@ class Fault:
         detector: its name.
         fault: in words.
         training: with the fault.
-        settings: thresholds of the detector that differ from their defaults.
         brief: whether it lasts for single steps, which a record of every tenth step may miss.
     """
 
     detector: str
     fault: str
     training: Training
-    settings: Mapping[str, Any] = field(default_factory=dict)
     brief: bool = False
 
 
@@ -446,8 +441,6 @@ FAULTS = (
         Training(Softmax, steps=45, data=Data(last=5)),
         brief=True,
     ),
-    Fault("mean_reduction", "softmax averaged over all pairs", Training(lambda: Softmax(over_pairs=True), steps=60)),
-    Fault("mean_reduction", "triplets averaged where a sum is expected", Training(AllTriplets, steps=60), {"hinge": 2}),
     Fault("non_finite", "an image of NaN", Training(Softmax, steps=45, data=Data(broken=True)), brief=True),
     Fault("underflow", "float16 without a factor", Training(lambda: Softmax(half=True), batch=256, steps=60)),
     Fault("duplicates", "each pair twice in a batch", Training(Softmax, steps=60, data=Data(items=16))),

@@ -196,10 +196,6 @@ LIMITS = {
     ),
     "scale": ({"scale": [14] * 11 + [1.9]}, {"scale": [1.9] * 12}),
     "short_batch": ({"queries": [32] * 11 + [15]}, {"queries": [32] * 11 + [16]}),
-    "mean_reduction": (
-        {"reduction": 1 / 1024, "queries": 32, "kind": "softmax"},
-        {"reduction": 1 / 32, "queries": 32, "kind": "softmax"},
-    ),
     "non_finite": ({"finite": False}, {"finite": True}),
     "underflow": ({"dtype": "float16", "subnormal": 0.11}, {"dtype": "bfloat16", "subnormal": 0.9}),
     "duplicates": ({"duplicates": 2, "candidates": 32}, {"duplicates": 1, "candidates": 32}),
@@ -435,8 +431,6 @@ def test_what_another_detector_says_better_is_left_to_it():
     assert fired(run(candidates=32, duplicates=18, directions=known)).keys() == {"duplicates"}
     few = {"q2c": PAIRS | {"hub_share": 0.51, "unpushed": 0, "candidates": 6}}
     assert not fired(run(directions=few)) and fired(run(directions=few), hubs={"times": 3}).keys() == {"hubs"}
-    sums = {"reduction": 1 / 1024, "queries": 32, "kind": "hinge"}
-    assert not fired(run(**sums)) and fired(run(**sums), mean_reduction={"hinge": 2}).keys() == {"mean_reduction"}
 
 
 def test_records_of_a_stranger_raise_nothing():
