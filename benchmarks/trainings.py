@@ -145,18 +145,6 @@ class Softmax(nn.Module):
         return cross_entropy(scores, torch.arange(len(query)))
 
 
-class Started(Clip):
-    """The same loss as CLIP's, whose learned scale begins elsewhere.
-
-    Args:
-        scale: at the first step.
-    """
-
-    def __init__(self, scale: float):
-        super().__init__()
-        self.logit_scale = nn.Parameter(torch.tensor(math.log(scale)))
-
-
 class Sigmoid(nn.Module):
     """Pairwise logistic loss with a learned scale and bias, as SigLIP has it."""
 
@@ -469,16 +457,6 @@ FAULTS = (
         "one_source",
         "hard negatives that are empty",
         Training(lambda: Gathered(by_device=False), negatives=1, near=math.inf),
-    ),
-    Fault(
-        "off_equilibrium",
-        "learning rate 0.0001 for a scale of 3",
-        Training(lambda: Started(3.0), scale_rate=1e-4, steps=700),
-    ),
-    Fault(
-        "off_equilibrium",
-        "learning rate 0.04 for the scale, every pair solved",
-        Training(lambda: Started(25.0), scale_rate=4e-2, steps=800, data=Data(noise=0.02)),
     ),
     Fault("mispaired", "every caption of another image", Training(Clip, steps=60, data=Data(shuffled=True))),
     Fault("mispaired", "half of the captions of other images", Training(Softmax, steps=120, data=Data(wrong=0.5))),

@@ -108,7 +108,7 @@ def test_a_run_is_replayed_record_by_record_with_its_widths_apart():
 
 
 def test_whoever_fires_was_watching_and_whoever_watches_would_fire():
-    steady = LIMITS.keys() - {"scale", "short_batch", "off_equilibrium"}  # their condition is a change
+    steady = LIMITS.keys() - {"scale", "short_batch"}  # their condition is a change
     for name, (beyond, _) in LIMITS.items():
         detector, history = detectors.load(name), run(**beyond)
         for number in range(1, len(history) + 1):
@@ -233,10 +233,6 @@ LIMITS = {
         {"directions": {"q2c": PAIRS | HARD}},
         {"directions": {"q2c": PAIRS | HARD | {"push_own_hard": 0.94}}},
     ),
-    "off_equilibrium": (
-        {"scale": [14] + [14.5] * 11, "equilibrium_scale": 60, "scale_slope": -0.1},
-        {"scale": [14] + [15.5] * 11, "equilibrium_scale": 60, "scale_slope": -0.1},
-    ),
 }
 
 
@@ -290,48 +286,6 @@ def test_a_detector_holds_back_in_the_warm_up(name):
 def test_two_checkpoints_are_enough(name):
     history = run(number=2, every=1, source="checkpoint", **LIMITS[name][0])
     assert name in fired(history)
-
-
-def test_a_scale_that_runs_to_its_clip_is_said_and_one_that_settles_or_is_fixed_is_not():
-    free = {"scale": [14 + 5 * k for k in range(12)], "scale_slope": -0.1}  # grows to 69, and no scale balances
-    alarm = fired(run(**free))["off_equilibrium"]
-    assert (
-        alarm.value == 69
-        and alarm.threshold == 100
-        and "runs to its clip of 100, for its equilibrium" in alarm.sentence
-    )
-    assert "beyond it (none)" in alarm.sentence
-    assert "off_equilibrium" in fired(run(**free, equilibrium_scale=180))
-    for healthy in (
-        free | {"equilibrium_scale": 60},
-        free | {"equilibrium_scale": [math.nan] * 9 + [60, 60, 60]},
-        free | {"scale": [60] * 12},
-        free | {"scale": [14 + 3 * k for k in range(12)]},
-        free | {"scale_slope": 0.1},
-        free | {"scale": [80 - 2 * k for k in range(12)]},
-    ):
-        assert "off_equilibrium" not in fired(run(**healthy)), healthy
-    assert "off_equilibrium" not in fired(run(every=45, **free))
-    assert "off_equilibrium" in fired(run(source="checkpoint", every=1, **free))
-
-
-def test_a_scale_that_stays_far_from_its_equilibrium_is_said_and_one_that_comes_near_is_not():
-    far = {"scale": [10] * 4 + [10.3] * 8, "equilibrium_scale": 50, "scale_slope": -0.1}
-    alarm = fired(run(**far))["off_equilibrium"]
-    assert (
-        alarm.value == pytest.approx(50 / 10.3) and "times (more than 4) below its equilibrium of 50" in alarm.sentence
-    )
-    above = {"scale": [70] * 4 + [71] * 8, "equilibrium_scale": 10, "scale_slope": 0.1}
-    assert "above its equilibrium of 10" in fired(run(**above))["off_equilibrium"].sentence
-    for healthy in (
-        far | {"scale": [10 + 0.2 * k for k in range(12)]},
-        far | {"scale": [10.3] * 12},
-        far | {"equilibrium_scale": [12] * 7 + [50] * 2 + [12] * 3},
-        far | {"equilibrium_scale": 35},
-        far | {"equilibrium_scale": [12] * 11 + [50]},
-        far | {"scale_slope": -0.09},  # 0.9 nats: the loss is flat there
-    ):
-        assert "off_equilibrium" not in fired(run(**healthy)), healthy
 
 
 def test_the_sources_of_the_push_are_compared_with_their_numbers():
@@ -440,7 +394,7 @@ def test_records_of_a_stranger_raise_nothing():
     keys = (
         "step value kind queries candidates scale similarity duplicates near_duplicates reduction subnormal zero lost "
     )
-    keys += "width source dtype world gathered finite margin similarity_negative equilibrium_scale scale_slope"
+    keys += "width source dtype world gathered finite margin similarity_negative"
     inner = "queries candidates positives idle effective hub_share pulled_negatives pushed_positives push_own "
     inner += "weight_negative contributing push_in_batch push_own_hard negatives_in_batch negatives_own_hard "
     inner += "relative unpushed"

@@ -30,9 +30,7 @@ ABSENT = {
     "unreached": "the parameters are seen by the callbacks of trainers alone",
     "value": "no value of the loss",
     "scale": "no scale that is one number",
-    "equilibrium_scale": "no softmax or sigmoid of cosines",
     "kind": "neither a softmax nor a sigmoid nor a hinge is recognised",
-    "reduction": "no closed form of its pull",
     "lost": "its loss is read by a closed form",
 }
 # Kinds of reasons why a detector does not watch, in the order in which they are told, and what several detectors do:
@@ -124,7 +122,6 @@ Part = Annotated[float, _between(0, 1)]
 Half = Annotated[float, _between(0, 0.5)]
 Cosine = Annotated[float, _between(-1, 1)]
 AtLeast0 = Annotated[float, _between(0)]
-Ratio = Annotated[float, _between(1)]
 Count = Annotated[int, whole(1)]
 Several = Annotated[int, whole(2)]
 Steps = Annotated[int, whole(0)]
