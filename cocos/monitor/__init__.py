@@ -430,19 +430,11 @@ class Monitor:
         ranked = self._ranked is None or call.number - self._ranked >= RANK_CALLS
         self._ranked = call.number if ranked else self._ranked
         with torch.inference_mode():  # an operation takes less time than without gradients alone
-            read = [
-                readings.of(seen, self._eps, self._generator, self._near(seen[0].width), ranked) for seen in by_width
-            ]
+            read = [readings.of(seen, self._eps, self._generator, ranked) for seen in by_width]
         for numbers in read or [{"finite": False}]:
             for note in numbers.get("notes", ()):
                 self._warn(f"{self._header['loss']}: {note}")
             self._keep(run | numbers)
-
-    def _near(self, width: int | None) -> tuple[float, ...] | None:
-        """The last equilibrium of the scale, and bias, of a width; None without one."""
-        last = (self._histories.get(width) or [{}])[-1]
-        found = tuple(last[name] for name in ("equilibrium_scale", "equilibrium_bias") if name in last)
-        return found or None
 
     def _keep(self, record: dict[str, Any]) -> None:
         """Add a record to the history of its width, ask the detectors, store it and log it."""

@@ -48,7 +48,6 @@ class Seen:
     candidate: Tensor | None = None  # (C, D) likewise
     scale: float | None = None  # factor from a cosine to what the loss reads; None: it is not one number
     stretch: float | None = None  # factor from a cosine to a score, where `scale` is known
-    bias: float | None = None  # offset of what a sigmoid reads
     sources: Tensor | None = None  # (Q, C) int8, place of each candidate in `SOURCES`; None: all are of the batch
     ages: Tensor | None = None  # (C,) steps since a row of a queue was computed, -1 outside; None: there is no queue
     kind: str | None = None  # `softmax`, `sigmoid` or `hinge`, from the functions that the loss called
@@ -62,7 +61,6 @@ class Seen:
     no_gradient: str = ""
     notes: tuple[str, ...] = ()  # remarks for the user, one sentence each
     plain: bool = False  # the weights are those of a softmax with one positive of each query
-    whole: bool = False  # every pair is in one of the masks; False: unknown
     extra: Callable[[float], dict[str, Tensor]] | None = None  # eps -> statistics of the loss's own; None: it has none
 
 
@@ -182,7 +180,7 @@ class Named:
         loss = weights.bound(self.loss, pairs)
         found, traits, part = weights.of(loss, pairs), losses.traits(loss), pairs.embeddings
         kind = "softmax" if traits.softmax_scale is not None else "hinge" if traits.hinge else None
-        scale, bias = traits.logistic or (traits.softmax_scale, None)
+        scale = traits.logistic[0] if traits.logistic else traits.softmax_scale
         kind = "sigmoid" if traits.logistic else kind
         known = traits.unit_from != "unknown"
         sourced = pairs.source is not None and bool((pairs.source > 0).any())
@@ -198,7 +196,6 @@ class Named:
             candidate=part.candidate if part else None,
             scale=scale if loss.metric == "cosine" else None,
             stretch=1.0 if loss.metric == "cosine" else None,
-            bias=bias,
             sources=pairs.source if sourced else None,
             kind=kind,
             value=loss(pairs).detach().mean(),

@@ -19,7 +19,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OTHERS_HARD
 from cocos.engine import weighing
 from cocos.losses.external import units
-from cocos.monitor import settled_scale
 from cocos.monitor.calls import Named, Seen, equal_rows, first_positives
 from cocos.monitor.directions import unit_rows
 from cocos.results.records import (
@@ -61,8 +60,6 @@ ONE_SIDED = (
 CACHED_SCORES = 2**16
 # Numbers up to which float32 has every whole number.
 EXACT_SUMS = 2**24
-# Numbers of a record that are of all batches together.
-SETTLED = ("scale_slope", "equilibrium_scale", "bias", "equilibrium_bias")
 # Sums that are known of weights with a unit.
 OF_A_UNIT = ("idle", "weight_positive", "weight_negative", "contributing")
 # Numbers of a count that a record has.
@@ -123,7 +120,6 @@ def of(
     seen: Sequence[Seen],
     eps: float,
     generator: torch.Generator,
-    near: tuple[float, ...] | None = None,
     ranked: bool = True,
 ) -> dict[str, Any]:
     """Read the directions of one call: the numbers of a record, those that are unknown left out.
@@ -132,7 +128,6 @@ def of(
         seen: one entry per direction, the first one first.
         eps: smallest share that contributes.
         generator: of the samples of rows, on the CPU; the global state of random numbers is untouched.
-        near: scale and bias at which to look for an equilibrium first.
         ranked: with the effective rank.
 
     Returns:
@@ -163,15 +158,14 @@ def of(
         "notes": [*first.notes, *([ONE_SIDED.format(first.no_gradient)] if first.no_gradient else [])] or None,
         "finite": finite,
     }
-    settled = settled_scale.of(seen, generator, near) if finite else {}
     known = {name: value for name, value in about.items() if value is not None}
-    return known | found | settled | {"directions": directions}
+    return known | found | {"directions": directions}
 
 
 def of_batches(
     loss: Any, made: Iterable[Sequence[tuple[str, Pairs]]], eps: float = 0.0, seed: int = 0
 ) -> dict[str, Any]:
-    """Make one record of several batches of a loss at rest: the mean of each number, and one equilibrium.
+    """Make one record of several batches of a loss at rest: the mean of each number.
 
     Args:
         loss: of the shelf, or like one.
@@ -180,14 +174,11 @@ def of_batches(
         seed: of the samples of rows.
     """
     reader, generator = Named(loss), torch.Generator().manual_seed(seed)
-    found, every = [], list[Seen]()
+    found = []
     for batch in made:
         seen = [reader.of_pairs(name, pairs) for name, pairs in batch]
         found.append(of(seen, eps, generator))
-        every += seen
     record = found[0] | _averaged(found, STEP_METRICS)
-    record = {name: value for name, value in record.items() if name not in SETTLED}
-    record |= settled_scale.of(every, generator)
     record["directions"] = {
         name: _averaged([each["directions"][name] for each in found], DIRECTION_METRICS)
         for name in record["directions"]
@@ -235,7 +226,7 @@ def _of_visited_softmax(seen: Seen, factor: float, eps: float) -> tuple[Seen, we
     form = cast(weighing.Form, visit.form)
     if max(form.error / (form.size or math.nan), form.missing) <= units.CLOSE_SHARES:
         one = torch.tensor(form.unit)
-        return replace(seen, unit=one, share="probability", plain=True, whole=not form.out), visit
+        return replace(seen, unit=one, share="probability", plain=True), visit
     return seen, visit
 
 
@@ -246,14 +237,13 @@ def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
     """
     if _precise(stack.weights[:, :1]).dtype != stack.scores.dtype:
         return stack.seen
-    sizes, totals, errors, missing, whole = [], [], [], [], True
+    sizes, totals, errors, missing = [], [], [], []
     guess: Tensor | None = None  # the unit by the first queries; that of all of them differs by rounding alone
     for rows in _blocks(stack):
         weights = _precise(stack.weights[:, rows])
         positive, negative = (_as_factors(mask[:, rows], weights) for mask in (stack.positive, stack.negative))
         logits, taking = stack.scores[:, rows] * factor, negative.add_(positive)
         if float(taking.sum()) != taking.numel():
-            whole = False
             logits += LEFT_OUT * (1 - taking)
         form = logits.softmax(dim=2).sub_(positive)
         missing.append(form.sum(dim=2).abs_().amax(dim=1))
@@ -264,7 +254,7 @@ def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
     size, total, error = (torch.stack(each).sum(dim=0) for each in (sizes, totals, errors))
     least = torch.stack([error / size, torch.stack(missing).amax(dim=0)]).amax(dim=0).tolist()
     return [
-        replace(each, unit=one, share="probability", plain=True, whole=whole) if most <= units.CLOSE_SHARES else each
+        replace(each, unit=one, share="probability", plain=True) if most <= units.CLOSE_SHARES else each
         for each, one, most in zip(stack.seen, (total / size).float(), least, strict=True)
     ]
 
@@ -367,7 +357,7 @@ def _without_further_columns(seen: Seen) -> Seen:
     if candidates == seen.scores.shape[1]:
         return seen
     cut = {name: getattr(seen, name)[:, :candidates] for name in MATRICES}
-    return replace(seen, candidate=seen.candidate[:candidates], kind=None, plain=False, whole=False, **cut)  # type: ignore[index]
+    return replace(seen, candidate=seen.candidate[:candidates], kind=None, plain=False, **cut)  # type: ignore[index]
 
 
 def _zero_outside_masks(seen: Seen) -> Seen:

@@ -27,7 +27,7 @@ RUN_CURVES: dict[str, tuple[dict[str, str], str, str]] = {
     "alignment": ({"alignment": "alignment"}, "squared distance of positives", "Alignment"),
     "uniformity": ({"uniformity": "uniformity"}, "log mean potential (nats)", "Uniformity"),
     "dtp": ({"dtp": "distance to proxy"}, "distance to the own proxy", "Distance to proxy"),
-    "scale": ({"scale": "scale", "equilibrium_scale": "would settle"}, "scale", "Scale"),
+    "scale": ({"scale": "scale"}, "scale", "Scale"),
     "sources": (
         {f"push_{key}": key.replace("_", " ") for key in records.SOURCE_KEYS},
         "part of the push",

@@ -25,7 +25,8 @@ SIDE_COLUMNS |= {"R@1": ("", RunColumn("R@1", 1))}
 SIDE_COLUMNS = dict(sorted(SIDE_COLUMNS.items(), key=lambda each: HOW.index(each[1][0])))
 # Columns of a whole checkpoint.
 COLUMNS = (
-    *(("value", "loss", 3), ("scale", "scale", 1), ("equilibrium_scale", "settles at", 1)),
+    ("value", "loss", 3),
+    ("scale", "scale", 1),
     (RECALL_AMONG_SAMPLES, "R@1", 1),
     *(("alignment", "alignment", 3), ("uniformity", "uniformity", 2), ("dtp", "DTP", 3), ("alarm", "alarms", 0)),
 )
@@ -35,7 +36,6 @@ MOST_ROWS, SOME_ROWS = 24, 13
 LEGENDS = {
     "alignment": "alignment: squared distance of positive pairs",
     "uniformity": "uniformity: the lower, the more spread out",
-    "equilibrium_scale": "settles at: scale at which dL/dscale is 0 (-: the loss falls with every scale)",
 }
 
 
@@ -74,8 +74,6 @@ def _is_shown(data: xr.Dataset, name: str) -> bool:
     """Whether a quantity is known, and a scale changes: one that does not stands in the loss."""
     values = data[name].values
     known = values[np.isfinite(values)]
-    if name == "equilibrium_scale":
-        return bool(len(known)) and "scale" in data and _is_shown(data, "scale")
     return bool(len(known)) and (name != "scale" or bool((known != known[0]).any()))
 
 

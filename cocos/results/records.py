@@ -95,10 +95,6 @@ LABELLED, OF_CLASSES = ("s2s", "s2p"), ("s2p",)
 # Numbers of a whole record: long name and units.
 STEP_METRICS = {
     "scale": ("factor from a cosine to what the loss reads", "1"),
-    "bias": ("offset of what a sigmoid reads", "1"),
-    "scale_slope": ("derivative of the loss with respect to the scale, mean over the queries", "nats"),
-    "equilibrium_scale": ("scale at which this derivative is 0 on the batch", "1"),
-    "equilibrium_bias": ("bias beside that scale", "1"),
     "value": ("value of the loss", "loss"),
     "duplicates": ("candidates that equal another one exactly", "candidates"),
     "near_duplicates": ("candidates with a cosine above 0.999 to another one", "candidates"),
