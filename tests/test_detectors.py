@@ -392,7 +392,7 @@ def test_records_of_a_stranger_raise_nothing():
     values = [0, 1, -1, 1e308, -1e308, 1e-308, math.nan, math.inf, None, True, "1", [], {}, 10**400, 3.5, "softmax"]
     values += ["hinge", "sigmoid", "float16", "checkpoint", False, 32]
     keys = (
-        "step value kind queries candidates scale similarity duplicates near_duplicates reduction subnormal zero lost "
+        "step value kind queries candidates scale similarity duplicates near_duplicates subnormal zero lost "
     )
     keys += "width source dtype world gathered finite margin similarity_negative"
     inner = "queries candidates positives idle effective hub_share pulled_negatives pushed_positives push_own "

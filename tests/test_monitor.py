@@ -183,24 +183,6 @@ def test_weights_of_any_size_are_read_alike(sides, scale):
     assert other["unpushed"] <= 1  # a row may underflow as a whole
 
 
-@pytest.mark.parametrize("over, expected", [("mean", 1 / 24), ("sum", 1.0)])
-@pytest.mark.parametrize("stretch", [1.0, 20.0])
-def test_a_mean_is_told_from_a_sum(sides, over, expected, stretch):
-    scores, targets = stretch * sides[0] @ sides[1].T, torch.arange(24)
-
-    def loss(values):
-        return torch.nn.functional.cross_entropy(values * 20 / stretch, targets, reduction=over)
-
-    found = read(seen_of(loss, scores, *sides, scale=20.0, kind="softmax"))
-    assert found["reduction"] == pytest.approx(expected, rel=1e-4)
-
-    def hinge(values):
-        return getattr(torch.relu(0.5 + values - values.diagonal()[:, None]).sum(dim=1), over)()
-
-    found = read(seen_of(hinge, sides[0] @ sides[1].T, *sides, scale=1.0, kind="hinge"))
-    assert found["reduction"] == pytest.approx(expected, rel=1e-4)
-
-
 def test_gradients_that_half_precision_lost_are_counted(sides):
     scores = (sides[0] @ sides[1].T).half()
     eye = torch.eye(24, dtype=torch.bool)

@@ -47,8 +47,6 @@ AHEAD, BEHIND, FAR_BEHIND = 0.1, 0.5, 0.75
 SPECTRUM_ROUNDING = 1e-6
 # Logit, in nats, far enough below all others to leave a pair out of a softmax.
 LEFT_OUT = -1e9
-# Relative difference up to which the weights of a hinge are alike.
-EVEN_HINGES = 1e-3
 
 # What is said once of a side that gets no gradient: it may be meant so, or be a fault.
 ONE_SIDED = (
@@ -357,7 +355,7 @@ def _without_further_columns(seen: Seen) -> Seen:
     if candidates == seen.scores.shape[1]:
         return seen
     cut = {name: getattr(seen, name)[:, :candidates] for name in MATRICES}
-    return replace(seen, candidate=seen.candidate[:candidates], kind=None, plain=False, **cut)  # type: ignore[index]
+    return replace(seen, candidate=seen.candidate[:candidates], plain=False, **cut)  # type: ignore[index]
 
 
 def _zero_outside_masks(seen: Seen) -> Seen:
@@ -554,8 +552,8 @@ def geometry(
     """Where the rows lie on the unit sphere, () each.
 
     Alignment takes one positive of each query; uniformity, similarity, rank and near duplicates are of a sample of
-    the candidates, drawn anew each time. The similarity of negatives and the reduction are of all queries of a softmax
-    of cosines, and else of a sample.
+    the candidates, drawn anew each time. The similarity of negatives is of all queries of a softmax of cosines, and
+    else of a sample.
 
     Args:
         seen: a direction with its rows.
@@ -594,16 +592,15 @@ def geometry(
 def _of_negatives(
     seen: Seen, query: Tensor, candidate: Tensor, place: Tensor | slice, visit: weighing.Weighing | None
 ) -> Numbers:
-    """Mean cosine of the negatives, and reduction, () each, given unit rows of both sides and a sample of queries."""
+    """Mean cosine of the negatives, (), given unit rows of both sides and a sample of queries."""
     cosine = seen.stretch if seen.plain else None  # factor from cosines to the scores
     if cosine and visit is not None:
         values = visit.values
         mean = values["score_negative"] / cosine / values["negatives"] if values["negatives"] else math.nan
-        return {"similarity_negative": [mean]} | _reduction_of_softmax(seen)
+        return {"similarity_negative": [mean]}
     cosines = seen.scores / cosine if cosine and isinstance(place, slice) else query[place] @ candidate.T
     negative = _as_factors(seen.negative[place], cosines)
-    found = {"similarity_negative": (cosines * negative).sum() / negative.sum()}
-    return found | _reduction(seen, place, cosines, negative)
+    return {"similarity_negative": (cosines * negative).sum() / negative.sum()}
 
 
 def _agreement(query: Tensor, positive: Tensor) -> Tensor:
@@ -656,34 +653,3 @@ def effective_rank(rows: Tensor) -> Tensor:
     values = torch.where(values > SPECTRUM_ROUNDING * len(rows) ** 0.5, values, 0)
     total = values.sum()
     return torch.where(total > 0, torch.special.entr(values / torch.where(total > 0, total, 1)).sum().exp(), 0)
-
-
-def _reduction_of_softmax(seen: Seen) -> Numbers:
-    """The reduction by the unit of the weights, (), where they are those of a softmax; {} elsewhere."""
-    known = seen.plain and seen.unit is not None and seen.scale and seen.stretch
-    return {"reduction": seen.unit * (seen.stretch / seen.scale)} if known else {}  # type: ignore[operator]
-
-
-def _reduction(seen: Seen, place: Tensor | slice, cosines: Tensor, negative: Tensor) -> Numbers:
-    """Total pull of some queries over that of their closed form, (): 1 for a sum, 1/Q for a mean.
-
-    It is known for a softmax with one positive per query, and for a hinge whose negatives weigh alike. Cosines, (q, C),
-    and the mask of negatives are those of the queries.
-    """
-    if found := _reduction_of_softmax(seen):
-        return found
-    weights = _precise(seen.weights[place]).to(cosines.dtype)
-    if seen.kind == "hinge":
-        push = (weights * negative).relu()
-        number, largest = (push > 0).sum(), push.amax()
-        mean = push.sum() / number
-        return {"reduction": torch.where(largest <= (1 + EVEN_HINGES) * mean, mean, torch.nan)}
-    if seen.kind != "softmax" or seen.scale is None:
-        return {}
-    positive = _as_factors(seen.positive[place], cosines)
-    one = (positive.sum(dim=1) == 1).to(cosines.dtype)
-    stretch = _precise(seen.scores[place]).abs().sum() / cosines.abs().sum()  # of the scores to the cosines
-    logits = seen.scale * cosines + LEFT_OUT * (1 - positive - negative)
-    left = (positive * (1 - logits.softmax(dim=1))).sum(dim=1) * seen.scale / stretch
-    pull = -(weights * positive).sum(dim=1)
-    return {"reduction": (one * pull).sum() / (one * left).sum()}

@@ -111,7 +111,6 @@ STEP_METRICS = {
     "alignment": ("mean squared distance of positive pairs on the unit sphere", "1"),
     "uniformity": ("log of the mean Gaussian potential of different candidates", "nats"),
     "rank": ("effective rank of the candidates", "dimensions"),
-    "reduction": ("total pull over that of the closed form", "1"),
     "subnormal": ("part of the push by gradients below the smallest normal number of half precision", "1"),
     "zero": ("part of the negatives' weights that are exactly 0", "1"),
     "lost": ("part of the pairs whose gradient never arrived", "1"),
