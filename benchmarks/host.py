@@ -31,7 +31,6 @@ MEASURES = {
     "contributors": {"row": 3, "batch_size": 64},
     "decomposition": {"batch_size": 64},
     "eps_curve": {"batch_size": 64},
-    "gradients": {"batch_size": 64},
     "lorenz": {"batch_size": 64},
     "precision_recall": {},
     "replay": {"batch_size": 64},

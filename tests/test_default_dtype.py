@@ -45,7 +45,6 @@ CASES = {
     "audit": (PAIRS, lambda rows: measures.audit(rows, "ntxent")),
     "temperature": (PAIRS, lambda rows: measures.temperature(rows, "ntxent", batch_sizes=(32,))),
     "temperature of a sigmoid": (PAIRS, lambda rows: measures.temperature(rows, "siglip", batch_sizes=(32,))),
-    "gradients": (PAIRS, lambda rows: measures.gradients(rows, "ntxent", "triplet")),
     "replay": (PAIRS, lambda rows: measures.replay(rows, "ntxent", {"temperature": [0.05, 0.2], "top_k": 4})),
     "solve": (PAIRS, lambda rows: measures.solve(rows, "ntxent", effective=5)),
     "thresholds": (PAIRS, measures.thresholds),

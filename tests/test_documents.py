@@ -34,7 +34,6 @@ LINES = (
         "evaluate set.npz --verification --resamples 20",
         "figures line --analysis analysis --out figures",
         "figures line --analysis analysis --out figures --check",
-        "gradients e.npz",
         "inspect e.npz",
     ),
     *(

@@ -29,7 +29,7 @@ MOST = 300  # characters of a line of text in a figure
 # Options with which a kind is small.
 FAST = {
     **{kind: ["--batch-size", 12, "--batches", 1] for kind in ("count", "decomposition", "eps_curve", "lorenz")},
-    **{kind: ["--batch-size", 12] for kind in ("gradients", "replay")},
+    "replay": ["--batch-size", 12],
     "temperature_curve": ["--batch-size", 12, "--batches", 1, "--set", "values=0.05,0.1,0.2"],
     "sources": ["--batch-size", 12, "--loss", "mnrl", "--param", "directions=query-candidate,query-query"],
     "contributors": ["--batch-size", 12, "--set", "top=4", "--direction", "q2c"],

@@ -116,10 +116,6 @@ def test_named_rows_have_their_texts_and_the_others_are_not_read(tmp_path, monke
     named = texts.get("query_name", [f"row {row}" for row in range(ROWS)])
     assert len(told["candidates"]) == 16
     assert all(each["text"] == named[each["row"]] for each in told["candidates"])
-    found = measures.gradients(cocos.open(folder), "ntxent", "triplet", batch_size=16, batches=5)
-    for name, each in (("q2c", named), ("c2q", texts["candidate_name"])):
-        one = found.sel(direction=name).isel(other=1)
-        assert one["disagree_name"].values.tolist() == [each[row] for row in one["disagree_index"].values]
 
 
 def test_big_endian_and_int8_rows_are_read_as_they_are_meant(tmp_path):
@@ -246,7 +242,6 @@ def test_labelled_rows_and_logq_on_a_disk_are_those_in_memory(tmp_path, monkeypa
 OF_BATCHES = {
     "count of two losses": lambda rows: measures.count(rows, ["ntxent", "triplet"], batch_size=16, batches=5),
     "replay": lambda rows: measures.replay(rows, batch_size=16, batches=5),
-    "gradients": lambda rows: measures.gradients(rows, batch_size=16, batches=5),
     "temperature": lambda rows: measures.temperature(rows, batch_sizes=[16, 32]),
     "verify": lambda rows: measures.verify("ntxent", rows, batch_size=16, batches=2),
     "contributors": lambda rows: measures.contributors(rows, row=207, direction="c2q", batch_size=16),

@@ -150,7 +150,7 @@ def test_runs_of_several_datasets_share_the_plot_of_distances():
 def test_the_kinds_that_combine_take_names():
     combining = {kind.name for kind in plot_kinds.plot_kinds() if kind.combines}
     every = {kind.name: kind for kind in plot_kinds.plot_kinds()}
-    apart = {"audit", "contributors", "gradients", "landscape", "replay", "retrievals"}
+    apart = {"audit", "contributors", "landscape", "replay", "retrievals"}
     apart |= {"score_landscape", "weight_map"}
     assert combining == every.keys() - apart and len(combining) > 9
     for name in apart:

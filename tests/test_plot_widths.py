@@ -48,7 +48,6 @@ DRAWN = {
     "diff": ["diff", "FILE", "OTHER", "--batch-size", "12"],
     "dtp": ["dtp", "LABELLED"],
     "eps_curve of several": ["plot", "eps_curve", "FILE", "OTHER", *SMALL, "--loss", "triplet", "--loss", "ntxent"],
-    "gradients of two": ["plot", "gradients", "FILE", "--batch-size", "12", "--loss", "ntxent", "--loss", "triplet"],
     "landscape": ["landscape", "--f1", "warp"],
     "lorenz": ["plot", "lorenz", "FILE", *SMALL],
     "precision_recall of several": ["plot", "precision_recall", "FILE", "OTHER"],

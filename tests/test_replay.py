@@ -240,7 +240,6 @@ def test_the_table_states_the_change_and_what_it_cannot_say(file):
     assert flat.count("The embeddings are frozen") == 1
     low, high = (float(one[key][place]) for key in ("low", "high"))
     assert f"{away:+.1f} [{low:+.1f}, {high:+.1f}]" in flat and "n = 48 (q2c)" in flat
-    assert f"next: cocos gradients {file} --batch-size {SIZE} --loss ntxent --against triplet" in flat
 
 
 def test_a_change_that_is_not_resolved_is_not_claimed(embeddings):

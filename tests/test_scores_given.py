@@ -123,7 +123,7 @@ def test_a_loss_that_needs_more_than_scores_is_refused(name, why):
         cocos.measures.count(both()[1], name)
 
 
-@pytest.mark.parametrize("measure", ["health", "gradients", "decomposition", "score_distribution"])
+@pytest.mark.parametrize("measure", ["health", "decomposition", "score_distribution"])
 def test_a_measure_that_needs_vectors_is_refused(measure):
     with pytest.raises(InputError, match="vectors of queries and candidates"):
         getattr(cocos.measures, measure)(both()[1])

@@ -140,7 +140,7 @@ def options(module: str, name: str) -> dict[str, Option]:
 
     Examples:
         >>> from cocos.base import signatures
-        >>> level = signatures.options("cocos.measures.gradients", "gradients")["level"]
+        >>> level = signatures.options("cocos.measures.replay", "replay")["level"]
         >>> level.default, level.meaning
         (0.95, 'of the confidence intervals.')
     """

@@ -609,35 +609,6 @@ def temperature(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 
 
 @asks(
-    "gradients embeddings.npz --loss ntxent --against triplet --against smoothap",
-    takes="file source loss figure",
-    shown="against disagree",
-    against=option(list[str] | None, "Another loss to compare with; repeatable. [triplet and smoothap]"),
-)
-def gradients(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
-    """Compare the gradients of several losses at this checkpoint, query by query: do they agree?"""
-    from cocos import losses, measures
-
-    checked(given.out, given.file, given.source.data, figures=True)
-    others = given.against or [name for name in ("triplet", "smoothap") if name != given.loss]
-    names = [given.loss, *others]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"--against {name}: it is named {names.count(name)} times, expected once")
-    every = [given.parameters, *({} for _ in others)]
-    own, *rest = split_parameters(given.parameters, names) if given.against else every
-    for name, values in zip(others, rest, strict=True):
-        losses.load(name, values)
-    frozen, chosen, origin = opened(given.file, given.loss, own, given.source)
-    options["against"] = [frozen.loss(name, values)[0] for name, values in zip(others, rest, strict=True)]
-    with progress() as start:
-        found = measures.gradients(frozen, chosen, **options, progress=start)
-    draw = drawn("gradients", found, given.width)
-    about = [f"{given.file} ({frozen.format}): {found.attrs['loss_repr']}, {origin}"]
-    return answer("gradients", found, given.out, draw=draw, about=about, notes=frozen.notes)
-
-
-@asks(
     "run checkpoints/ --loss ntxent -p temperature=0.07 --out run.nc",
     section="Training runs",
     takes="source loss detector fail_on figure",

@@ -8,7 +8,7 @@ import xarray as xr
 
 from cocos import losses, results
 from cocos.base.errors import InputError, nearest
-from cocos.base.layout import Table, following
+from cocos.base.layout import Table
 from cocos.base.ranges import Level, Share
 from cocos.checkpoints import Checkpoint
 from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
@@ -269,9 +269,7 @@ def table(data: xr.Dataset) -> Table:
         "for the number of rows.",
         data.attrs["frozen"],
     )
-    others = data["loss_name"].values[data["changed"].values == "loss"].tolist()
-    compared = following(data.attrs, "gradients", {"loss": str(data.attrs["loss"]), "against": others})
-    return Table(columns, tuple(rows), head, notes, least=("push",), typed=compared if others else ())
+    return Table(columns, tuple(rows), head, notes, least=("push",))
 
 
 def _mean(each: xr.Dataset, name: str) -> str:

@@ -66,10 +66,6 @@ PICTURES = {
         "cocos plot eps-curve embeddings.npz --loss ntxent --loss triplet",
         "Contributing negatives against the threshold: NT-Xent falls with it, the triplet loss is flat.",
     ),
-    "gradients": Picture(
-        "cocos plot gradients embeddings.npz --loss ntxent --loss triplet --loss siglip --width two",
-        "Matrices of the mean cosine between the gradients of three losses, one for each direction.",
-    ),
     "landscape": Picture(
         "cocos landscape --f1 warp --alpha 3 --k1 0.65 --k2 1.5",
         "The loss around two proxies as a map with arrows; its minimum lies 3 behind the own proxy.",
