@@ -13,7 +13,6 @@ from cocos.counting import statistics
 from cocos.embeddings import scores
 from cocos.embeddings.batches import Batch, _with_negatives
 from cocos.embeddings.sources import GTE_DIRECTIONS, SOURCES
-from cocos.engine import fused
 from cocos.engine.columns import columns, fits
 from cocos.engine.kernel import structs
 from cocos.engine.readers.columns import ColumnsReader, scales, serves
@@ -33,11 +32,6 @@ LOSSES = {
     "same view": ("dhel", {}),
     "other queries": ("mnrl", {"directions": GTE_DIRECTIONS[:2]}),
 }
-
-
-@pytest.fixture
-def plain(monkeypatch):
-    monkeypatch.setattr(fused, "serves", lambda view, reader: False)
 
 
 def loss_of(name):
@@ -131,14 +125,6 @@ def test_all_columns_are_counted_as_in_one_matrix(kind, name):
             assert (found["source_negatives"].sum(dim=1) == found["negatives"]).all(), what
 
 
-@pytest.mark.parametrize("name", ["mnrl", "four directions", "harder", "each direction"])
-def test_torch_and_float64_find_the_same(name, plain):
-    given, loss = embeddings("duplicates"), loss_of(name)
-    for product in ("float32", "float64"):
-        found = read(given, batches(given, (40, 50)), loss, 0.01, product=product)
-        check(found, dense(given, batches(given, (40, 50)), loss, 0.01), f"{name}, {product}")
-
-
 @pytest.mark.parametrize("eps", [0.0, 0.3, 1.0])
 def test_every_threshold(eps):
     given, loss = embeddings("shared"), loss_of("four directions")
@@ -163,16 +149,6 @@ def test_the_sources_of_one_query_by_hand():
     assert found["source_contributing"][0].tolist() == [1, 1, 1, *rest]
     part = [1 / (1 + 2 * math.e), math.e / (1 + 2 * math.e), math.e / (1 + 2 * math.e)]
     assert float(found["effective"][0]) == pytest.approx(math.exp(-sum(p * math.log(p) for p in part)), rel=1e-6)
-
-
-def test_threads_do_not_change_a_bit():
-    given, loss, found = embeddings("shared"), loss_of("four directions"), []
-    before = torch.get_num_threads()
-    for threads in (1, 3):
-        torch.set_num_threads(threads)
-        found.append(read(given, batches(given), loss, 0.01))
-    torch.set_num_threads(before)
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
 @pytest.mark.skipif(structs.loaded() is None, reason="there is no compiled kernel")

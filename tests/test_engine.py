@@ -19,7 +19,6 @@ from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
 from cocos.engine import bounds, readers, sweep
 from cocos.engine.kernel import structs
-from cocos.engine.readers import softmax
 from cocos.losses.ce_nm import CrossExampleNegativeMining
 
 TILE = (96, 112)  # divides none of the inputs
@@ -425,21 +424,6 @@ def assert_same(loss, found, other, what):
             assert (off <= (room * some + FAR if values.is_floating_point() else 0)).all(), f"{what}, {loss}: {name}"
 
 
-@pytest.mark.parametrize("kind", ["random", "clustered", "labelled", "paired"])
-def test_counts_and_sums_alone_are_the_same(kind):
-    given, described = inputs()[kind], {"effective", "participation"}
-    for asked in (FAMILY, DISTANCES):
-        alone = [readers.of(loss, eps, spread=False, relative=True) for loss, eps in asked]
-        found = engine.run(given.view(asked[0][0].metric), alone, tile=TILE)
-        for (loss, _, whole), part in zip(visited(given, asked), found, strict=True):
-            softmax = getattr(loss, "softmax_scale", None) is not None
-            assert not softmax or not any(described & each.keys() for each in part)
-            rest = [
-                {name: each[name] for name in each.keys() & got.keys()} for each, got in zip(whole, part, strict=True)
-            ]
-            assert_same(loss, rest, part, kind)
-
-
 def few(given, number=30):
     """Some queries of an input, for tiles of one row."""
     rows = [torch.arange(len(side)) for side in (given.embeddings.query, given.embeddings.candidate)]
@@ -585,18 +569,6 @@ def test_the_interval_holds_the_truth_in_every_product(product):
             for loss, eps, found in visited(inputs()[kind], asked, product=product):
                 for direction, pairs in zip(found, inputs()[kind].pairs(loss.metric), strict=True):
                     check_counts(direction, loss, eps, pairs, f"{kind}, {loss}, {product}", settled=False)
-
-
-@pytest.mark.parametrize(("number", "refined", "few"), [(250, False, True), (700, False, False), (700, True, True)])
-def test_queries_are_looked_at_again_where_they_are_few(number, refined, few, monkeypatch):
-    """Where they are many, their sums are refined by the terms that were noted, which leaves few."""
-    monkeypatch.setattr(softmax, "NOTED_PER_SCORE", softmax.NOTED_PER_SCORE if refined else 0)
-    given, loss = Input(Embeddings(*pairs_of(number, 24))), losses.load("ntxent", {"temperature": 0.05})
-    ((_, _, found),) = visited(given, [(loss, 0.01)], product="bfloat16")
-    for direction, pairs in zip(found, given.pairs(), strict=True):
-        check_counts(direction, loss, 0.01, pairs, "bfloat16", settled=few)
-        truth = statistics.contributing(weighed(loss, pairs)[0], pairs, 0.01)
-        assert few == bool((direction["contributing"] == truth).all()), "then the intervals were not needed"
 
 
 @pytest.mark.parametrize("product", list(engine.PRODUCTS))
@@ -770,11 +742,3 @@ def test_a_gibibyte_of_scores_takes_64_mebibytes():
     done = children.python(MEMORY, env=environment)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 64
-
-
-def test_a_run_leaves_nothing_in_its_readers():
-    asked = [*(readers.of(losses.load(name), 0.01) for name in ("ntxent", "snm", "ce_nm")), readers.Ranks()]
-    before = [dict(vars(reader)) for reader in asked]
-    first, second = (engine.run(inputs()["random"].view(), asked, tile=TILE)[0] for _ in range(2))
-    assert [vars(reader) for reader in asked] == before
-    assert_same(losses.load("ntxent"), first, second, "again")

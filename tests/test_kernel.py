@@ -8,7 +8,6 @@ import torch
 
 from cocos import Embeddings, engine, losses
 from cocos.embeddings import scores
-from cocos.embeddings.batches import Batch
 from cocos.engine import bounds, exact, fused, readers
 from cocos.engine.kernel import build, structs
 from cocos.engine.parts import parts_of
@@ -260,25 +259,6 @@ def test_duplicates_and_collapse():
         (found,) = engine.run(view, [Threshold(view, levels)])
         check_counts(view, levels, found)
     assert found.ties[0].sum() > 80
-
-
-@pytest.mark.parametrize("sizes", [(1, 2, 5), (16, 48, 17, 300), (3,) * 40])
-def test_a_stack_counts_as_its_batches_do(sizes):
-    embeddings = some(sum(sizes), sum(sizes), 9, groups=sum(sizes) // 2 + 1, seed=len(sizes))
-    embeddings = Embeddings(embeddings.query, embeddings.candidate, embeddings.query_group, embeddings.query_group)
-    order = torch.randperm(sum(sizes), generator=torch.Generator().manual_seed(0))
-    batches = [Batch(part, part, paired=True) for part in order.split(sizes)]
-    view = engine.view(embeddings, batches)
-    levels, _ = about_positives(view, 0.2)
-    (found,) = engine.run(view, [Threshold(view, levels)])
-    check_counts(view, levels, found)
-    for direction in (0, 1):
-        alone = []
-        for batch in batches:
-            one = engine.view(embeddings, batch)
-            (counts,) = engine.run(one, [Threshold(one, about_positives(one, 0.2)[0])])
-            alone.append(one.sides[direction].unsorted(counts.above[direction]))
-        assert torch.equal(view.sides[direction].unsorted(found.above[direction]), torch.cat(alone))
 
 
 @pytest.mark.parametrize("shape", [(700, 3300), (3300, 700)])

@@ -10,7 +10,7 @@ from cocos import engine
 from cocos.embeddings import Embeddings, scores
 from cocos.engine import fused, retrieval, sweep
 from cocos.engine.primitives import histogram
-from cocos.engine.primitives.histogram import Bins, Ladder
+from cocos.engine.primitives.histogram import Ladder
 from cocos.engine.readers.histogram import Histogram
 from cocos.engine.readers.neighbours import Neighbours
 from cocos.engine.readers.precision_recall import PrecisionRecall
@@ -196,17 +196,6 @@ def test_every_negative_is_in_one_bin_of_its_query_and_of_its_candidate(metric, 
             right = torch.zeros_like(count).scatter_add_(1, place.floor().clamp(0, 23).long(), pairs.negative.long())
             assert torch.equal(count.sum(dim=1), pairs.negative.sum(dim=1)), kind
             assert ((count - right).abs().sum(dim=1) <= 2 * near).all(), kind
-
-
-def test_both_routes_fill_the_same_bins(monkeypatch):
-    if fused.kernel_name() != "compiled C":
-        pytest.skip("no compiler")
-    view = engine.view(GIVEN["wide"])
-    ours = engine.run(view, [Bins(view, 50, -0.5, 0.02)])[0]
-    monkeypatch.setattr(fused, "serves", lambda view, reader: False)
-    theirs = engine.run(view, [Bins(view, 50, -0.5, 0.02)])[0]
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.sum() == other.sum() and (one - other).abs().sum() < 1e-3 * one.sum()
 
 
 @pytest.mark.parametrize("kind", ["overlapping", "wide", "twins", "labelled", "no negative", "one pair"])

@@ -8,7 +8,7 @@ import torch
 from cocos import engine, losses
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
-from cocos.engine import fused, parts, sweep
+from cocos.engine import fused, parts
 from cocos.engine.parts import Part
 from cocos.engine.primitives import exponentials, logsumexp
 from cocos.engine.primitives.logsumexp import LogSumExp, Question, counts
@@ -125,30 +125,10 @@ def test_no_shape_of_matrix_or_tile_loses_a_negative(shape, tile, code):
     check(engine.view(made("random", *shape)), 10.0, tile=tile)
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_parts_of_any_number_give_the_same(size, code, monkeypatch):
-    monkeypatch.setattr(parts, "MAX_PARTS", size)
-    monkeypatch.setattr(parts, "PART_STEP", 32)
-    check(engine.view(made("clusters")), 20.0)
-    check(engine.view(made("clusters", 100, 400)), 100.0)
-
-
 def stack(n=260, sizes=(64, 64, 64, 64), seed=1, paired=True):
     """Batches of random rows."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     return [Batch(rows, rows, paired=paired) for rows in order[: sum(sizes)].split(list(sizes))]
-
-
-@pytest.mark.parametrize("sizes", [(2, 100, 17, 130, 5), (21, 21, 21, 21, 21, 21, 9, 9, 2)])
-@pytest.mark.parametrize(("scale", "metric"), [(300.0, "cosine"), (10.0, "euclidean")])
-@pytest.mark.parametrize("whole", [False, True])
-def test_stacks_are_seen_block_by_block(sizes, scale, metric, whole, code, monkeypatch):
-    monkeypatch.setattr(parts, "MAX_PARTS", 2)
-    for kind, some in (("random", stack(sizes=sizes)), ("clusters", stack(sizes=sizes, paired=False))):
-        view = engine.view(made(kind), some, metric=metric)
-        for tile in (None, (50, 130)):
-            sums, _ = check(view, scale, tile=tile, whole=whole)
-            assert bool(sums.state.tiles) == (whole and code == "plain torch")
 
 
 def test_neighbouring_batches_of_one_size_are_one_tile():
@@ -232,33 +212,6 @@ def test_equal_shares_are_uncertain_where_they_equal_eps(code):
     view = engine.view(embeddings)
     _, counted = check(view, 10.0, 0.01)  # 100 negatives have a share of 1/100 each
     assert (counted[0].uncertain == 100).all()
-
-
-@pytest.mark.skipif(not KERNEL, reason="no compiled kernel")
-@pytest.mark.parametrize("metric", METRICS)
-def test_plain_torch_counts_what_the_kernel_counts(metric, monkeypatch):
-    view = engine.view(made("clusters"), stack(sizes=(100, 60, 100)), metric=metric)
-    inside = check(view, 7.0)
-    monkeypatch.setattr(fused, "serves", lambda view, reader: False)
-    outside = check(view, 7.0)
-    for k in view.directions:
-        assert ((inside[0].log2[k] - outside[0].log2[k]).abs() <= inside[0].error[k] + outside[0].error[k]).all()
-        certain = (inside[1][k].uncertain == 0) & (outside[1][k].uncertain == 0)
-        assert torch.equal(inside[1][k].number[certain], outside[1][k].number[certain])
-
-
-@pytest.mark.parametrize("relative", [False, True])
-def test_no_bit_depends_on_the_number_of_threads(relative, code, monkeypatch):
-    view, found = engine.view(made("clusters", 400)), []
-    monkeypatch.setattr(parts, "PART_STEP", 64)
-    for threads in (1, 2):
-        monkeypatch.setattr(sweep, "workers", lambda threads=threads: threads)
-        reader = softmax.reads(losses.load("ntxent", {"temperature": 0.3}), EPS, spread=True, relative=relative)
-        found.append(engine.run(view, [reader])[0])
-    for left, right in zip(*found, strict=True):
-        assert left.keys() == right.keys()
-        for name in left:
-            assert torch.equal(left[name], right[name]), name
 
 
 def test_a_count_that_float32_leaves_open_is_made_in_float64():

@@ -15,10 +15,8 @@ from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
 from cocos.engine import readers
 from cocos.engine.kernel import structs
-from cocos.engine.primitives import kept as hardest
 from cocos.engine.primitives import kth
 from cocos.engine.primitives.exponentials import Exponentials
-from cocos.engine.primitives.kept import number_kept
 from cocos.engine.readers import cross_example
 from cocos.engine.readers.mining import Mining
 from cocos.engine.readers.softmax import SoftmaxReader
@@ -152,19 +150,6 @@ def narrow(monkeypatch):
     monkeypatch.setattr(kth, "MAX_LISTED_NEGATIVES", (0, 10))
 
 
-@pytest.fixture
-def passes(monkeypatch):
-    """Passes that went into narrowing."""
-    made, honest = [], kth.Bracket.narrowed
-
-    def counted(self, level, count):
-        made.append(self)
-        return honest(self, level, count)
-
-    monkeypatch.setattr(kth.Bracket, "narrowed", counted)
-    return made
-
-
 @pytest.mark.parametrize("name", SETS)
 def test_mining_of_every_query_from_a_sample(route, name):
     for fraction, eps in zip(FRACTIONS, (0.01, 1e-4, 0.01, 0.01), strict=True):
@@ -209,161 +194,6 @@ def test_a_whole_fraction_is_a_softmax():
     assert type(readers.of(snm(1.0))) is SoftmaxReader and type(readers.of(snm(0.5))) is Mining
 
 
-def test_a_sample_is_enough_where_few_negatives_lie_about_the_last_one(passes):
-    visited(SETS["random"], snm(0.5), 0.01)
-    visited(SETS["random"], CROSS["half"], 0.01)
-    assert not passes
-
-
-@pytest.mark.parametrize("name", ["random", "groups", "collapsed"])
-def test_one_pass_of_counts_narrows_brackets_to_what_can_be_listed(passes, monkeypatch, name):
-    monkeypatch.setattr(kth, "SAMPLED_CANDIDATES", 60)
-    monkeypatch.setattr(kth, "MAX_LISTED_NEGATIVES", (0, 20))
-    visited(SETS[name], snm(0.5), 0.01)
-    assert len(passes) == 2 * (1 + (name == "collapsed"))  # where scores are equal, one more does not help either
-
-
-@pytest.mark.parametrize("tile", [(37, 48), (400, 400)])
-def test_no_count_depends_on_the_tile(narrow, monkeypatch, tile):
-    monkeypatch.setattr(structs, "loaded", lambda: None)
-    given = SETS["groups"]
-    for loss in (snm(0.2), CROSS["half"]):
-        right, found = visited(given, loss, 0.01), visited(given, loss, 0.01, tile=tile)
-        for mine, theirs in zip(found, right, strict=True):
-            for name, values in mine.items():
-                same = torch.equal if name in WHOLE else lambda a, b: torch.allclose(a, b, 1e-5, 1e-5)
-                assert same(values, theirs[name]), name
-
-
-@pytest.mark.parametrize("threads", [2, 3])
-def test_every_bit_is_the_same_for_any_number_of_threads(narrow, threads):
-    before, given = torch.get_num_threads(), SETS["groups"]
-    for loss in (snm(0.2), CROSS["half"], CROSS["all"]):
-        right = visited(given, loss, 0.01)
-        try:
-            torch.set_num_threads(threads)
-            found = visited(given, loss, 0.01)
-        finally:
-            torch.set_num_threads(before)
-        for mine, theirs in zip(found, right, strict=True):
-            assert all(torch.equal(values, theirs[name]) for name, values in mine.items())
-
-
-@pytest.fixture
-def lost(monkeypatch):
-    """Numbers of owners whose last negative was not found."""
-    found, honest = [], kth.settled
-
-    def watched(*given, **more):
-        kept = honest(*given, **more)
-        found.append(int(kept[0].lost.sum()))
-        return kept
-
-    monkeypatch.setattr(hardest, "settled", watched)
-    return found
-
-
-NEARER = Embeddings(near(QUERY[:40].repeat(8, 1), 3, 1e-7), CANDIDATE[:40].repeat(8, 1))
-
-
-class Last:
-    """The scores of the last negatives that are kept, of every query or of every batch."""
-
-    def __init__(self, fraction, *, batch):
-        self.fraction, self.batch = fraction, batch
-
-    def passes(self, view):
-        number = [view.negatives(k) for k in view.directions]
-        if self.batch:
-            number = [torch.stack([part.sum() for part in number[0].tensor_split(torch.from_numpy(view.rows[1:-1]))])]
-        keeps = [number_kept(self.fraction, each) for each in number]
-        of = view.block_of(0, torch.arange(len(view.sides[0]))) if self.batch else None
-        found = yield from kth.bracketed(view, keeps, of)
-        seen = yield kth.listing(view, found)
-        kept = [kth.settled(view, k, each, seen)[0] for k, each in enumerate(found)]
-        return keeps, number, kept  # noqa: B901 - the value that `run` gives
-
-
-@pytest.mark.parametrize("batch", [False, True], ids=["query", "batch"])
-@pytest.mark.parametrize("tight", [False, True])
-@pytest.mark.parametrize("name", ["random", "labelled", "duplicates", "near duplicates", "nearer", "stack"])
-def test_the_last_one_kept_is_the_one_of_float64(name, tight, batch, monkeypatch):
-    """Where brackets are so tight that rounding may have moved it outside, nothing is said."""
-    if tight:
-        monkeypatch.setattr(kth.Bracket, "ends", lambda self, view: ((self.low + self.high) / 2 - 6e-8, self.high))
-    for fraction in FRACTIONS:
-        view = engine.view(*SETS.get(name, (NEARER, None)))
-        keeps, number, found = engine.run(view, [Last(fraction, batch=batch)])[0]
-        for k, kept in enumerate(found):
-            known = ~kept.lost & (keeps[k] < number[k]) & (keeps[k] > 0)
-            assert known.any() or tight
-            score = torch.full([len(side) for side in view.sides[:: 1 - 2 * k]], -torch.inf, dtype=torch.float64)
-            for mine, where, part in view.exact_rows(k, torch.arange(len(score))):
-                score[mine, where] = part
-            lines = score.tensor_split(torch.from_numpy(view.rows[1:-1])) if batch else score
-            for place in known.nonzero().flatten()[::7]:
-                falling = lines[place].flatten().sort(descending=True).values
-                assert abs(falling[keeps[k][place] - 1] - kept.last[place]) <= 1e-12
-
-
-@pytest.mark.parametrize("name", ["collapsed", "duplicates", "near duplicates", "random"])
-def test_queries_with_too_many_in_their_brackets_are_held(route, monkeypatch, lost, name):
-    monkeypatch.setattr(kth, "MAX_LISTED_NEGATIVES", (0, 1))
-    check(visited(SETS[name], snm(0.5), 0.01), SETS[name], snm(0.5), 0.01)
-    assert name == "random" or sum(lost)
-
-
-def test_lists_that_become_too_long_are_forgotten(route, monkeypatch, lost):
-    """The sample says that few are listed, and is wrong."""
-    honest = kth.listing
-
-    def forgetful(view, brackets):
-        found = honest(view, brackets)
-        found.most = 5
-        return found
-
-    monkeypatch.setattr(hardest, "listing", forgetful)
-    check(visited(SETS["random"], snm(0.5), 0.01), SETS["random"], snm(0.5), 0.01)
-    assert lost == [300, 300]
-
-
-def test_brackets_that_miss_are_noticed(route, narrow, monkeypatch, lost):
-    honest = kth.Bracket.narrowed
-
-    def dishonest(self, level, count):
-        bracket = honest(self, level, count)
-        return bracket.between(bracket.low + 0.01, bracket.high + 0.01)
-
-    monkeypatch.setattr(kth.Bracket, "narrowed", dishonest)
-    check(visited(SETS["random"], snm(0.5), 0.01), SETS["random"], snm(0.5), 0.01)
-    assert sum(lost)
-
-
-@pytest.mark.parametrize("ends", [(0.8, 0.81), (-0.9, -0.89), (0.2, 0.2), (-2.0, 2.0)], ids=str)
-def test_a_wrong_guess_of_what_a_batch_keeps_is_found_out(route, monkeypatch, lost, ends):
-    """The last pair kept is looked for between two scores: here where it is not, or among all pairs."""
-
-    def wrong(view, direction, bracket):
-        level = torch.linspace(*ends, 12).expand(len(bracket.keep), 12)
-        return level.where(bracket.sought[:, None], torch.inf), torch.zeros(len(bracket.keep), dtype=torch.float64)
-
-    monkeypatch.setattr(kth, "_levels_from_sample", wrong)
-    for fraction in (0.001, 0.7):
-        loss = losses.load("ce_nm", {"fraction": fraction})
-        for name in ("random", "labelled", "stack"):
-            check(visited(SETS[name], loss, 1e-3), SETS[name], loss, 1e-3)
-    assert any(lost) or ends == (-2.0, 2.0)
-
-
-@pytest.mark.parametrize("surely", [0.5, -3.0], ids=["low", "too high"])
-def test_a_guess_of_the_sum_of_a_batch_is_verified(route, monkeypatch, surely):
-    monkeypatch.setattr(cross_example, "GUESS_MARGIN", surely)
-    for loss in (CROSS["all"], CROSS["sharp"], CROSS["half"]):
-        for name in ("random", "groups", "labelled", "stack"):
-            given, rounding = SETS[name], ROUNDING * max(1, loss.scale / 20)
-            check(visited(given, loss, 1e-3), given, loss, 1e-3, rounding=rounding)
-
-
 def test_too_many_equal_pairs_are_refused(monkeypatch):
     monkeypatch.setattr(kth, "MAX_LISTED_NEGATIVES", (0, 3))
     with pytest.raises(InputError, match="too many pairs have the score of the last one that it keeps"):
@@ -400,24 +230,3 @@ def test_a_share_of_eps_is_uncertain(route, monkeypatch, eps, spills):
     for mine in visited((Embeddings(SAME[:99], SAME[:99]), None), snm(0.5), eps):
         assert (mine["uncertain"] == 49).all()
         assert ((mine["contributing"] == 0) | (mine["contributing"] == 49)).all()
-
-
-@pytest.mark.parametrize("product", ["float64", "bfloat16"])
-def test_the_interval_of_every_product(product):
-    given = SETS["random"]
-    for loss in (snm(0.3), CROSS["half"]):
-        found = visited(given, loss, 0.01, product=product)
-        if product == "float64":
-            check(found, given, loss, 0.01, rounding=1e-5)
-            continue
-        for mine, (pairs,) in zip(found, dense(given), strict=True):
-            share = weights.of(loss, pairs).abs() / loss.unit(pairs)
-            right = statistics.contributing(share, pairs, 0.01)
-            assert ((mine["contributing"] - right).abs() <= mine["uncertain"]).all()
-
-
-@pytest.mark.parametrize("name", ["snm", "ce_nm"])
-def test_the_spread_is_left_out_where_it_is_not_asked_for(name):
-    found = visited(SETS["random"], losses.load(name), 0.01, spread=False)
-    assert not {"effective", "participation"} & found[0].keys()
-    check(found, SETS["random"], losses.load(name), 0.01)

@@ -181,43 +181,6 @@ def stacked(sizes, many=5, noise=3.0):
     return embeddings, batches
 
 
-@pytest.mark.parametrize("sizes", [(16,) * 6, (3, 40, 2, 17)], ids=["equal", "ragged"])
-def test_a_stack_is_its_batches_one_by_one(kernel, sizes):
-    embeddings, batches = stacked(sizes)
-    found, starts = read(embeddings, smooth(), 0.01, batches), [0, 0]
-    assert found[0]["contributing"].sum() > 0
-    for batch in batches:
-        own = []
-        for k, (side, index) in enumerate(zip(found, (batch.query_index, batch.candidate_index), strict=True)):
-            own.append({name: values[starts[k] : starts[k] + len(index)] for name, values in side.items()})
-            starts[k] += len(index)
-        check(own, smooth(), 0.01, embeddings, "stack", batch)
-
-
-@pytest.mark.skipif(structs.loaded() is None, reason="there is no compiled kernel")
-@pytest.mark.parametrize("kind", ["captions", "hard", "labelled", "uneven", "far"])
-def test_the_plain_route_counts_as_the_kernel(kind, monkeypatch):
-    found = [[read(inputs()[kind], smooth(), eps, whole=whole) for eps in (0.01, 1e-4)] for whole in (True, False)]
-    monkeypatch.setattr(fused, "serves", lambda view, reader: False)
-    for whole, each in zip((True, False), found, strict=True):
-        for eps, mine in zip((0.01, 1e-4), each, strict=True):
-            for side, plain in zip(mine, read(inputs()[kind], smooth(), eps, whole=whole), strict=True):
-                for name in ("contributing", "uncertain", "relative", "eq7"):
-                    assert name not in side or torch.equal(side[name], plain[name]), (eps, name)
-
-
-@pytest.mark.parametrize("shape", ["one", "stack"])
-def test_no_bit_depends_on_the_number_of_threads(kernel, shape, monkeypatch):
-    embeddings, batches = stacked((30,) * 9) if shape == "stack" else (captions(400, 5, 3.0), None)
-    for whole in (True, False):
-        found = []
-        for threads in (1, 3):
-            monkeypatch.setattr(sweep, "workers", lambda number=threads: number)
-            found.append(read(embeddings, smooth(), 0.01, batches, whole=whole))
-        for one, other in zip(*found, strict=True):
-            assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
 @pytest.mark.parametrize("whole", [True, False], ids=["spread", "counts"])
 def test_a_second_pass_is_made_where_a_negative_may_count(kernel, whole, monkeypatch):
     passes, visit = [], sweep._visit
@@ -238,11 +201,6 @@ def test_what_is_not_looked_at_again_is_uncertain(kernel, monkeypatch):
             assert ((mine[name] - right[name]).abs() <= mine[doubt]).all()
             unsure += int(mine[doubt].sum())
     assert unsure > 0
-
-
-def test_float64_products(kernel):
-    loss = smooth(0.003)
-    assert check(read(inputs()["hard"], loss, 0.01, product="float64"), loss, 0.01, inputs()["hard"], "float64") > 40
 
 
 def test_many_positives_are_held(kernel, monkeypatch):

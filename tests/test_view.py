@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import cocos
-from cocos import engine, losses
+from cocos import engine
 from cocos.base.errors import InputError
 from cocos.embeddings import batches, scores
 from cocos.embeddings.batches import Batch
-from cocos.engine import devices, exact, readers, sweep
+from cocos.engine import devices, exact, sweep
 from cocos.engine.parts import Tally, zeros
 from cocos.engine.readers.rows import dense_rows
 from cocos.engine.skipped import Skipped
@@ -206,33 +206,6 @@ def test_pytorch_has_one_thread_of_its_own_where_workers_see_parts(monkeypatch):
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("blocks", [8, 90])
-def test_the_number_of_threads_changes_no_bit(blocks, monkeypatch):
-    data, found = embeddings("groups", number=2000), []
-    view = engine.view(data, stack(data, 2000 // blocks))
-    for threads in (1, 3):
-        monkeypatch.setattr(sweep, "workers", lambda number=threads: number)
-        found.append(engine.run(view, [Sums()])[0])
-    for name in ("row", "column"):
-        assert torch.equal(found[0][name], found[1][name])
-
-
-class Sums:
-    """The sum of the scores of every query and candidate: its bits depend on the order of the additions."""
-
-    def start(self, view):
-        made = (zeros(len(side), dtype=torch.float32, device=view.device) for side in view.sides)
-        return Tally(rows={"row": next(made)}, columns={"column": next(made)})
-
-    def see(self, state, tile):
-        score = tile.scores.clamp(min=-1)
-        state.rows["row"][tile.rows] += score.sum(dim=1)
-        state.columns["column"][tile.columns] += score.sum(dim=0)
-
-    def done(self, state):
-        return state.rows | state.columns
-
-
 def test_the_reader_of_the_engine_s_page_finds_what_it_says():
     page = (Path(cocos.__file__).parent.parent / "docs" / "engine.md").read_text(encoding="utf-8")
     code = page.split("```python\n")[2].split("```")[0]
@@ -272,19 +245,6 @@ def test_norms_and_products_that_are_kept_are_those_of_the_rows(turned, repeated
     sizes = torch.cat([torch.full_like(each, len(each)) for each in rows])
     own = torch.cat([(each[:, None] == each).sum(dim=1) for each in rows])
     assert torch.equal(view.sides[0].unsorted(view.negatives(0)), sizes - own)
-
-
-def test_a_run_says_what_its_arguments_should_be():
-    embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
-    seen = engine.view(embeddings)
-    for arguments, words in (
-        ((embeddings, []), "view: Embeddings"),
-        ((seen, readers.of(losses.load("ntxent"))), "readers: SoftmaxReader"),
-        ((seen, [losses.load("ntxent")]), "reader: NTXent"),
-        ((seen, [readers.of(losses.load("triplet_euclidean"))]), "euclidean"),
-    ):
-        with pytest.raises(InputError, match=words):
-            engine.run(*arguments)
 
 
 def test_a_query_skips_its_own_pairs_alone_where_others_have_more():
