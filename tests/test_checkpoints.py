@@ -415,28 +415,29 @@ def test_an_array_whose_bytes_do_not_fit_its_shape_is_refused(shape):
         Array().__setstate__((1, eval(shape), Dtype("f8"), False, b"12345678"))
 
 
-def own_model(content, data, split, device):
-    """A user's function: any content to embeddings."""
-    assert (data, split, str(device)) == ("here", "train", "cpu")
-    return cocos.Embeddings(content["w"], content["w"])
+def own_model(content):
+    """A user's function: content to an encoder."""
+    return lambda rows: rows @ content["w"]
 
 
 def test_a_function_of_the_users_reads_what_cocos_does_not_know(tmp_path):
-    torch.save({"w": torch.ones(3, 2), "extra": Harmless()}, tmp_path / "a.pt")
-    with pytest.raises(InputError, match="--trust"):
-        checkpoints.open(tmp_path / "a.pt", data="here", model=own_model).embed(device="cpu")
-    opened = checkpoints.open(tmp_path / "a.pt", data="here", model=own_model, trust=True)
-    assert opened.embed(device="cpu").query.tolist() == torch.ones(3, 2).tolist()
-    named = checkpoints.open(tmp_path / "a.pt", data="here", model="test_checkpoints:own_model", trust=True)
-    assert len(named.embed(device="cpu").query) == 3
+    rows = {"items": np.eye(3, dtype="float32"), "labels": [0, 0, 1]}
+    torch.save({"w": torch.ones(3, 2)}, tmp_path / "a.pt")
+    for model in (own_model, "test_checkpoints:own_model"):
+        opened = checkpoints.open(tmp_path / "a.pt", data=rows, model=model)
+        assert opened.embed(device="cpu").query.tolist() == torch.ones(3, 2).tolist()
     for model, sentence in (
         ("nope", "write it as file.py:function or package.module:function"),
         ("no.such:thing", "there is no module 'no.such' here"),
         ("test_checkpoints:nothing", "unknown attribute of test_checkpoints 'nothing'"),
-        (lambda content, data, split, device: content["w"], "returned a Tensor, expected cocos.Embeddings"),
+        (lambda content, data: content["w"], "takes 2 arguments; it must take the content of"),
+        (lambda content: 3, "int, expected a function from a batch of rows"),
     ):
         with pytest.raises(InputError, match=sentence):
-            checkpoints.open(tmp_path / "a.pt", model=model, trust=True).embed()
+            checkpoints.open(tmp_path / "a.pt", data=rows, model=model).embed()
+    torch.save({"w": torch.ones(3, 2), "extra": Harmless()}, tmp_path / "a.pt")
+    with pytest.raises(UnsafeFile, match="objects of class test_checkpoints.Harmless, whose code cocos does not run"):
+        checkpoints.open(tmp_path / "a.pt", data=rows, model=own_model)
 
 
 def test_losses_take_what_the_checkpoint_recorded():

@@ -139,7 +139,7 @@ def test_data_of_a_function_and_a_model_of_a_file(inside):
     from safetensors.numpy import save_file
 
     save_file({"weight": np.eye(7, 3, dtype="float32")}, "weight.safetensors")
-    run("encode", "pairs.jsonl", "--model", "mine.py:build", "--model", "weight.safetensors", "--out", "other.npz")
+    run("encode", "weight.safetensors", "--model", "mine.py:build", "--data", "pairs.jsonl", "--out", "other.npz")
     assert cocos.open("other.npz").embed().query.shape == (3, 3)
 
 

@@ -291,20 +291,6 @@ def test_labels_are_counted_against_the_proxies_of_a_checkpoint():
         replace(made, proxies=torch.eye(4)[:1], proxy_labels=None).embed(device="cpu")
 
 
-def test_names_of_a_users_embeddings_are_shown(folder):
-    side = torch.eye(4)
-    calls = []
-
-    def encode(content, data, split, device):
-        calls.append(split)
-        return cocos.Embeddings(side, side + 0.1, names=(list("abcd"), None))
-
-    opened = cocos.open("w.pt", model=encode)
-    opened.embed(device="cpu")
-    query, candidate = opened.items().texts("q2c")
-    assert (query(1), candidate(2), calls) == ("b", "row 2, group 2", ["train"])
-
-
 def test_rows_without_texts_are_described_by_the_other_side():
     captions, features = ["a", "b"], np.ones((2, 3), dtype="float32")
     found = shelf.training_set({"query": features, "candidate": captions, "query_kind": "speech"}, "mine")

@@ -39,9 +39,8 @@ def open(path, data=None, model=None, trust: bool = False, names=None) -> Checkp
             `load(split)`, or its name as `file.py:function` or `package.module:function`, which returns a
             `cocos.data.TrainingSet` or a dictionary (`cocos.data.training_set`).
         model: a checkpoint or folder that encodes `path`, which is then data. Or your own function, or its name:
-            `build(content)` returns an encoder (`cocos.encoders.own`), `function(content, data, split, device)` returns
-            Embeddings; where `path` is data, it is the encoder, or builds it without an argument. Or a list of a
-            function and of files and folders that it needs. It is your code, named by you; a file can never name it.
+            `build(content)` returns an encoder (`cocos.encoders.own`); where `path` is data, it is the encoder, or
+            builds it without an argument. It is your code, named by you; a file can never name it.
         trust: read a file that holds objects of unknown classes, with an inert placeholder for each; their code is
             not imported or run either. Only `model` sees the placeholders.
         names: table of names and pictures for the rows of a file of embeddings that has none: JSON lines, CSV or

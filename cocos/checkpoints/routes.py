@@ -72,10 +72,10 @@ class Route:
         """A checkpoint whose model is code of the user's."""
         if _is_of(self.data, self.file):
             return self.model.of_data(self.data)
-        if self.data is None and self.model.encodes and shelf.recognised(self.file):
+        if self.data is None and shelf.recognised(self.file):
             return self.model.of_data(shelf.find(self.file))
         file = file_or_folder(self.file, placeholders=self.trust)
-        return self.model.read(file, self._source() if self.model.encodes else self.data)
+        return self.model.read(file, self._source())
 
     def _of_format(self) -> Checkpoint:
         """A checkpoint of a known format."""
@@ -135,9 +135,8 @@ def read(file: File | Folder, format: Format, data: Any) -> Checkpoint:
 def route(path: Path, data: Any, model: Any, trust: bool) -> Route:
     """Find the route to a model and its data, from what the user types: the arguments of `cocos.open`."""
     asked = None if model is None else model_functions.parted(model)
-    swapped = asked is not None and asked.function is None
-    if swapped:
+    if swapped := isinstance(asked, Path):
         if data is not None and not _is_of(data, path):
-            raise InputError(f"data {_shown(data)}: {path} is the data that {asked.paths[0]} encodes; name one of them")
-        path, data, asked = asked.paths[0], data or path, None
+            raise InputError(f"data {_shown(data)}: {path} is the data that {asked} encodes; name one of them")
+        path, data, asked = asked, data or path, None
     return Route(path, asked, data, swapped, trust)

@@ -73,7 +73,7 @@ def complete(step: "Step | str") -> "Step | str":
     if isinstance(step, str) or not step.carry:
         return step
     known, given = takes(step.command), typed.get()
-    if "file" in given and [*step.files] == given.get("model"):
+    if "file" in given and [*step.files] == [given.get("model")]:
         step = replace(step, files=(str(given["file"]),))
     shared = {name: value for name, value in given.items() if name in known and name not in NOT_CARRIED}
     several = shared.get("loss")

@@ -87,9 +87,8 @@ SHARED: dict[str, tuple[Any, Any]] = {
         "Training data, where FILE does not name them: a file, a folder, or your own file.py:function.",
     ),
     "model": option(
-        list[str] | None,
-        "A checkpoint or folder that encodes FILE, or your own file.py:function or package.module:function; "
-        "repeatable, for files and folders that it needs.",
+        str | None,
+        "A checkpoint or folder that encodes FILE, or your own file.py:function or package.module:function.",
     ),
     "trust": option(bool, "Read unknown classes as inert placeholders, for --model.", False, "--trust"),
     "names": option(
@@ -132,7 +131,7 @@ class Opening:
     """How to open a checkpoint."""
 
     data: str | None = None
-    model: list[str] | None = None
+    model: str | None = None
     trust: bool = False
     names: Path | None = None
 
@@ -143,7 +142,7 @@ class Opening:
 
         data = self.data if self.data is None or shelf.is_own(self.data) else Path(self.data)
         given = {"trust": self.trust, "names": self.names}
-        return checkpoints.open(file, data=data, model=self.model or None, **given)
+        return checkpoints.open(file, data=data, model=self.model, **given)
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     0,
     epilog="Example: cocos encode pairs.jsonl --model all-MiniLM-L6-v2 --out embeddings.npz",
     options={
-        "model": option(
-            list[str], "A checkpoint or folder that encodes them, or your own file.py:function; repeatable.", REQUIRED
-        ),
+        "model": option(str, "A checkpoint or folder that encodes them, or your own file.py:function.", REQUIRED),
         "out": option(Path, "Write the embeddings to this file (.npz, .safetensors).", REQUIRED),
         "file": argument(
             str | None,
-            "Training data: a file, a folder, or your own file.py:function; or named with --data.",
+            "Training data: a file, a folder, or your own file.py:function; with --data, the file that the function of "
+            "--model reads.",
             None,
             "DATA",
         ),
@@ -53,9 +52,10 @@ def encode(model, out, file, data, split, columns, images, batch_size, pictures,
     from cocos.checkpoints import data as shelf
     from cocos.checkpoints import encoded
 
-    if file and data:
+    function = ":" in model and not Path(model).exists()
+    if file and data and not function:
         raise InputError(f"{file} and --data {data}: give the training data once")
-    data = file or data
+    read, data = file or data, data or file
     if not data:
         raise InputError("missing argument 'data'; see cocos encode --help")
     if pictures not in encoded.PICTURES:
@@ -70,15 +70,7 @@ def encode(model, out, file, data, split, columns, images, batch_size, pictures,
         split = source.splits[0]  # of data whose splits have other names
     rows = source.load(split)
     source = replace(source, loader=lambda _: rows)
-    by, named, functions = (
-        ", ".join(model),
-        Path(data),
-        [each for each in model if ":" in each and not Path(each).exists()],
-    )
-    weights = [each for each in model if each not in functions and not each.endswith(".py") and Path(each).is_file()]
-    if functions and weights:  # a function that builds its encoder from the content of a file
-        named, model = Path(weights[0]), [each for each in model if each != weights[0]]
-    frozen = checkpoints.open(named, data=source, model=model)
+    frozen = checkpoints.open(Path(read), data=source, model=model)
     if batch_size is not None and frozen.encoder is not None:
         frozen = replace(frozen, encoder=lambda build=frozen.encoder: _limited(build(), batch_size))
     with progress() as start:
@@ -89,7 +81,7 @@ def encode(model, out, file, data, split, columns, images, batch_size, pictures,
     return Answer(
         text=lambda: _said(out, embeddings),
         document=lambda: document,
-        about=[f"{data} ({source.kind}, {split}) under {by} ({frozen.format})"],
+        about=[f"{data} ({source.kind}, {split}) under {model} ({frozen.format})"],
         notes=[*frozen.notes, *embeddings.notes],
         wrote=(out,),
     )
