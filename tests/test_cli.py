@@ -243,7 +243,6 @@ def test_faulty_embeddings_get_one_sentence(tmp_path, arrays, name):
         (["-p", "temperature=1e-38"], "exponents leave the range of float32: a scale of 1e+38 times scores of up to 1"),
         (["-p", "scale=1e308"], "exponents leave the range of float32: a scale of 1e+308 times scores of up to 1"),
         (["--split", "val"], "split 'val'"),
-        (["--trust"], "trust: placeholders are only of use to a model function"),
         (["--seed", "99999999999999999999"], "seed: 99999999999999999999, expected at most"),
         (["--seed", "-1"], "seed: -1, expected at least 0"),
         (["--per-group", "2"], "per group: 2, but only batches of groups have it"),

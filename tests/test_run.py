@@ -487,7 +487,7 @@ def test_options_are_typed_again(folder):
     """What a suggested command takes as well is handed on, quoted; what it does not take is not."""
     layout = importlib.import_module("cocos.base.layout")
     own = importlib.import_module("cocos.commands._answer")
-    given = {"loss": "triplet", "param": ["margin=0.1", "x=a b"], "batch_size": "all", "data": "d", "trust": True}
+    given = {"loss": "triplet", "param": ["margin=0.1", "x=a b"], "batch_size": "all", "data": "d"}
     token = own.typed.set(given | {"out": "x.nc", "k": "1,3"})
     try:
         step = own.complete(layout.Step("diff", ("a.npz", "b c.npz")))
@@ -495,7 +495,7 @@ def test_options_are_typed_again(folder):
         several = own.complete(layout.Step("inspect", ("a.npz",)))
     finally:
         own.typed.reset(token)
-    options = "--loss triplet -p margin=0.1 -p 'x=a b' --batch-size all --data d --trust"
+    options = "--loss triplet -p margin=0.1 -p 'x=a b' --batch-size all --data d"
     assert str(step) == f"next: cocos diff a.npz 'b c.npz' {options}"
     assert str(alone) == "next: cocos run r.nc --out run.png" and str(several) == "next: cocos inspect a.npz --data d"
 

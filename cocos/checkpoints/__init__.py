@@ -25,12 +25,13 @@ __all__ = [
     "inspect",
     "names",
     "open",
+    "InputError",
 ]
 
 logger = logging.getLogger(__name__)
 
 
-def open(path, data=None, model=None, trust: bool = False, names=None) -> Checkpoint:
+def open(path, data=None, model=None, names=None) -> Checkpoint:
     """Open a frozen checkpoint, a folder of one, or a file of embeddings. Nothing in it is executed.
 
     Args:
@@ -41,8 +42,6 @@ def open(path, data=None, model=None, trust: bool = False, names=None) -> Checkp
         model: a checkpoint or folder that encodes `path`, which is then data. Or your own function, or its name:
             `build(content)` returns an encoder (`cocos.encoders.own`); where `path` is data, it is the encoder, or
             builds it without an argument. It is your code, named by you; a file can never name it.
-        trust: read a file that holds objects of unknown classes, with an inert placeholder for each; their code is
-            not imported or run either. Only `model` sees the placeholders.
         names: table of names and pictures for the rows of a file of embeddings that has none: JSON lines, CSV or
             parquet with `query_name`, `candidate_name`, `query_image`, `candidate_image`; or `name` and `image`.
 
@@ -54,13 +53,11 @@ def open(path, data=None, model=None, trust: bool = False, names=None) -> Checkp
         >>> cocos.open("example").format
         'native'
     """
-    if trust and model is None:
-        raise InputError("trust: placeholders are only of use to a model function of your own; name one (--model)")
     if Path(path) == EXAMPLE:
-        found = routes.route(EXAMPLE_FILE, data, model, trust).open()
+        found = routes.route(EXAMPLE_FILE, data, model).open()
         found = replace(found, path=EXAMPLE, notes=(_embedded(), *found.notes))
     else:
-        found = routes.route(Path(path), data, model, trust).open()
+        found = routes.route(Path(path), data, model).open()
     found = found if names is None else encoded.named(found, Path(names))
     for note in found.notes:
         logger.info("note: %s", note)
@@ -87,7 +84,7 @@ def distractors(path) -> Checkpoint | Embeddings:
         with one_sentence(Path(path), "is a damaged file"):
             if (found := load("embeddings").candidates(File(Path(path)))) is not None:
                 return found
-    return routes.route(Path(path), None, None, trust=False).open()
+    return routes.route(Path(path), None, None).open()
 
 
 def inspect(path, data=None, *, hashes: bool = False) -> dict:

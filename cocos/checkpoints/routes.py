@@ -30,14 +30,12 @@ class Route:
         model: code of the user's; None: the file is a checkpoint.
         data: training data: a path, a function or its name, a `Source`; None: as the checkpoint says.
         swapped: the user named the data first, and the checkpoint as its model.
-        trust: put inert placeholders where there are objects of unknown classes.
     """
 
     file: Path
     model: Model | None
     data: Any
     swapped: bool
-    trust: bool
 
     def open(self) -> Checkpoint:
         """Open the checkpoint, with its training data and a note on the route."""
@@ -74,7 +72,7 @@ class Route:
             return self.model.of_data(self.data)
         if self.data is None and shelf.recognised(self.file):
             return self.model.of_data(shelf.find(self.file))
-        file = file_or_folder(self.file, placeholders=self.trust)
+        file = file_or_folder(self.file)
         return self.model.read(file, self._source())
 
     def _of_format(self) -> Checkpoint:
@@ -132,11 +130,11 @@ def read(file: File | Folder, format: Format, data: Any) -> Checkpoint:
     return found
 
 
-def route(path: Path, data: Any, model: Any, trust: bool) -> Route:
+def route(path: Path, data: Any, model: Any) -> Route:
     """Find the route to a model and its data, from what the user types: the arguments of `cocos.open`."""
     asked = None if model is None else model_functions.parted(model)
     if swapped := isinstance(asked, Path):
         if data is not None and not _is_of(data, path):
             raise InputError(f"data {_shown(data)}: {path} is the data that {asked} encodes; name one of them")
         path, data, asked = asked, data or path, None
-    return Route(path, asked, data, swapped, trust)
+    return Route(path, asked, data, swapped)

@@ -90,7 +90,6 @@ SHARED: dict[str, tuple[Any, Any]] = {
         str | None,
         "A checkpoint or folder that encodes FILE, or your own file.py:function or package.module:function.",
     ),
-    "trust": option(bool, "Read unknown classes as inert placeholders, for --model.", False, "--trust"),
     "names": option(
         Path | None,
         "Table of names and pictures for rows that have none: query_name, candidate_name, query_image, ...",
@@ -114,7 +113,7 @@ SHARED: dict[str, tuple[Any, Any]] = {
 DRAWN = option(Path | None, "Write the Dataset (.nc) or the figure (.png, .pdf, .svg) to this file.")
 # Names that stand for several of them.
 BUNDLES = {
-    "source": ("data", "model", "trust", "names"),
+    "source": ("data", "model", "names"),
     "loss": ("loss", "param"),
     "figure": ("out", "width"),
 }
@@ -132,7 +131,6 @@ class Opening:
 
     data: str | None = None
     model: str | None = None
-    trust: bool = False
     names: Path | None = None
 
     def open(self, file: Path) -> "Checkpoint":
@@ -141,8 +139,7 @@ class Opening:
         from cocos.checkpoints import data as shelf
 
         data = self.data if self.data is None or shelf.is_own(self.data) else Path(self.data)
-        given = {"trust": self.trust, "names": self.names}
-        return checkpoints.open(file, data=data, model=self.model, **given)
+        return checkpoints.open(file, data=data, model=self.model, names=self.names)
 
 
 @dataclass(frozen=True)

@@ -56,12 +56,10 @@ class File:
 
     Args:
         path: of the file.
-        placeholders: put inert placeholders where the file has objects of unknown classes.
         at: where its bytes lie, for a file that was unpacked from an archive; None: at `path`.
     """
 
     path: Path
-    placeholders: bool = False
     at: Path | None = None
     _state: tuple = field(default=(), init=False, repr=False)
 
@@ -172,7 +170,7 @@ class File:
         """
         if self.kind == "safetensors":
             return self._safe(tensor_files.tensors)
-        return self.pickles.load(placeholders=self.placeholders) if self.is_torch else None
+        return self.pickles.load() if self.is_torch else None
 
     @property
     def record(self) -> dict:

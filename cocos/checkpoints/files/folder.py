@@ -40,11 +40,9 @@ class Folder:
 
     Args:
         path: of the folder, or of the archive.
-        placeholders: put inert placeholders where its files have objects of unknown classes.
     """
 
     path: Path
-    placeholders: bool = False
     kind: str = field(default="folder", init=False)
     is_torch: bool = field(default=False, init=False)
     content: None = field(default=None, init=False)
@@ -101,7 +99,7 @@ class Folder:
         if name not in self._opened:
             entry = self._entry(name)
             at = entry if isinstance(entry, Path) else self._unpacked(name, entry)
-            self._opened[name] = File(self.path / name, placeholders=self.placeholders, at=at)
+            self._opened[name] = File(self.path / name, at=at)
         return self._opened[name]
 
     @cached_property
@@ -231,12 +229,12 @@ def _evil(info: zipfile.ZipInfo) -> str | None:
     return None
 
 
-def file_or_folder(path: Path, *, placeholders: bool = False) -> File | Folder:
+def file_or_folder(path: Path) -> File | Folder:
     """Open a folder, a zip archive of one, or any other file."""
     try:
         if path.is_dir():
-            return Folder(path, placeholders=placeholders)
+            return Folder(path)
     except OSError as error:
         raise InputError(f"{path}: {unreachable(error)}") from None
-    file = File(path, placeholders=placeholders)
-    return Folder(path, placeholders=placeholders) if file.kind == "zip" else file
+    file = File(path)
+    return Folder(path) if file.kind == "zip" else file

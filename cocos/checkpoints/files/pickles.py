@@ -28,16 +28,6 @@ MAX_PICKLE = 2**26  # bytes of one pickle in an archive, without the numbers of 
 LEGACY_PICKLES = 5  # of a torch file before 1.6: magic number, version, machine, object, keys of storages
 
 
-class Placeholder:
-    """Stand in for an object of an unknown class: keep its arguments and state, and do nothing."""
-
-    def __init__(self, *arguments, **keywords):
-        self.arguments, self.keywords, self.state = arguments, keywords, None
-
-    def __setstate__(self, state):
-        self.state = state
-
-
 # Classes that training scripts leave in checkpoints and that only hold values, by the name that a file gives.
 VALUE_CLASSES = {
     "argparse.Namespace": argparse.Namespace,
@@ -164,8 +154,8 @@ class Pickles:
                 "run; do not load it with another tool, and ask its author for tensors only"
             )
 
-    def load(self, *, placeholders: bool):
-        """Load a torch file with `weights_only=True`, after a rehearsal, or with placeholders for unknown classes.
+    def load(self):
+        """Load a torch file with `weights_only=True`, after a rehearsal.
 
         Raises:
             InputError: the file is damaged, or holds objects of unknown classes (they are named).
@@ -173,21 +163,18 @@ class Pickles:
         """
         self.refuse_code()
         problem = self._rehearsed[1]
-        if self.foreign and not placeholders and not isinstance(problem, UnsafeOperation | TooMuch):
+        if self.foreign and not isinstance(problem, UnsafeOperation | TooMuch):
             raise UnsafeFile(self.needs_code()) from problem
-        if problem is not None or self.strange and not placeholders:
+        if problem is not None or self.strange:
             raise InputError(self._why(problem)) from problem
-        allowed = dict(VALUE_CLASSES)
-        if placeholders:
-            allowed |= {name: type(name.rsplit(".", 1)[-1], (Placeholder,), {}) for name in self.strange}
         try:
             with (
                 self.file.stream() as stream,
                 warnings.catch_warnings(action="ignore"),
-                torch.serialization.safe_globals([(item, name) for name, item in allowed.items()]),
+                torch.serialization.safe_globals([(item, name) for name, item in VALUE_CLASSES.items()]),
             ):
                 content = torch.load(stream, map_location="cpu", weights_only=True)
-            return bare(content, placeholders=placeholders)
+            return bare(content)
         except Exception as error:  # torch raises almost anything for a damaged file
             raise InputError(self._why(error)) from error
 
@@ -198,7 +185,7 @@ class Pickles:
             return f"{path} is a whole pickled model ({modules[0]}), which needs its code to be run; {SAVE_INSTEAD}"
         return (
             f"{path} holds objects of class {', '.join(self.strange[:3])}, whose code cocos does not run; "
-            f"{SAVE_INSTEAD}, or read it with placeholders and your own --model function (--trust)"
+            f"{SAVE_INSTEAD}"
         )
 
     def _why(self, problem: Exception | None) -> str:

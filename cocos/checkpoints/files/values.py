@@ -76,11 +76,11 @@ NUMPY_STAND_INS = {
 }
 
 
-def bare(value, *, placeholders: bool = False, deep: int = 0, memo: dict | None = None):
+def bare(value, *, deep: int = 0, memo: dict | None = None):
     """Rebuild loaded content from dicts, lists, tuples, sets, namespaces, tensors, arrays and plain values.
 
-    Objects of other classes are refused, or kept as placeholders for a function of the user's. The memo has rebuilt
-    values by the id of the original, so that shared values stay shared.
+    Objects of other classes are refused. The memo has rebuilt values by the id of the original, so that shared values
+    stay shared.
     """
     memo = {} if memo is None else memo
     kind = type(value)
@@ -92,7 +92,7 @@ def bare(value, *, placeholders: bool = False, deep: int = 0, memo: dict | None 
         raise ValueError(f"containers nested more than {MAX_NESTING} deep")
 
     def inner(item):
-        return bare(item, placeholders=placeholders, deep=deep + 1, memo=memo)
+        return bare(item, deep=deep + 1, memo=memo)
 
     if isinstance(value, Tensor):
         made = torch.Tensor.detach(value)  # without attributes: a parameter may have an `item` or `numel` of the file's
@@ -125,8 +125,6 @@ def bare(value, *, placeholders: bool = False, deep: int = 0, memo: dict | None 
         made = value.value
     elif kind is Dtype:
         made = value.dtype
-    elif placeholders:
-        made = value
     else:
         raise ValueError(f"an object of class {kind.__name__}")
     memo[id(value)] = value, made
