@@ -7,8 +7,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from cocos.base.errors import InputError
-from cocos.checkpoints import encoded, inspection, routes
+from cocos.checkpoints import inspection, routes
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
 from cocos.checkpoints.files import File, Folder
 from cocos.checkpoints.formats import Format, load, names
@@ -25,13 +24,12 @@ __all__ = [
     "inspect",
     "names",
     "open",
-    "InputError",
 ]
 
 logger = logging.getLogger(__name__)
 
 
-def open(path, data=None, model=None, names=None) -> Checkpoint:
+def open(path, data=None, model=None) -> Checkpoint:
     """Open a frozen checkpoint, a folder of one, or a file of embeddings. Nothing in it is executed.
 
     Args:
@@ -42,8 +40,6 @@ def open(path, data=None, model=None, names=None) -> Checkpoint:
         model: a checkpoint or folder that encodes `path`, which is then data. Or your own function, or its name:
             `build(content)` returns an encoder (`cocos.encoders.own`); where `path` is data, it is the encoder, or
             builds it without an argument. It is your code, named by you; a file can never name it.
-        names: table of names and pictures for the rows of a file of embeddings that has none: JSON lines, CSV or
-            parquet with `query_name`, `candidate_name`, `query_image`, `candidate_image`; or `name` and `image`.
 
     Raises:
         InputError: the file cannot be read; the sentence says what it is and what to do.
@@ -58,7 +54,6 @@ def open(path, data=None, model=None, names=None) -> Checkpoint:
         found = replace(found, path=EXAMPLE, notes=(_embedded(), *found.notes))
     else:
         found = routes.route(Path(path), data, model).open()
-    found = found if names is None else encoded.named(found, Path(names))
     for note in found.notes:
         logger.info("note: %s", note)
     return found

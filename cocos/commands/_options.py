@@ -90,10 +90,6 @@ SHARED: dict[str, tuple[Any, Any]] = {
         str | None,
         "A checkpoint or folder that encodes FILE, or your own file.py:function or package.module:function.",
     ),
-    "names": option(
-        Path | None,
-        "Table of names and pictures for rows that have none: query_name, candidate_name, query_image, ...",
-    ),
     "direction": option(str | None, "Direction of retrieval, like q2c. [all]"),
     "level": option(float, "Level of the confidence intervals.", 0.95),
     "steps": option(str | None, "Steps of the checkpoints, like 1,5,10. [the numbers in their names, or 0, 1, 2, ...]"),
@@ -113,7 +109,7 @@ SHARED: dict[str, tuple[Any, Any]] = {
 DRAWN = option(Path | None, "Write the Dataset (.nc) or the figure (.png, .pdf, .svg) to this file.")
 # Names that stand for several of them.
 BUNDLES = {
-    "source": ("data", "model", "names"),
+    "source": ("data", "model"),
     "loss": ("loss", "param"),
     "figure": ("out", "width"),
 }
@@ -131,7 +127,6 @@ class Opening:
 
     data: str | None = None
     model: str | None = None
-    names: Path | None = None
 
     def open(self, file: Path) -> "Checkpoint":
         """The checkpoint, or the embeddings, of a file."""
@@ -139,7 +134,7 @@ class Opening:
         from cocos.checkpoints import data as shelf
 
         data = self.data if self.data is None or shelf.is_own(self.data) else Path(self.data)
-        return checkpoints.open(file, data=data, model=self.model, names=self.names)
+        return checkpoints.open(file, data=data, model=self.model)
 
 
 @dataclass(frozen=True)

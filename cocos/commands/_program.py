@@ -45,7 +45,7 @@ OPTION_GROUPS = {
     "Loss": ("loss", "param", "eps", "convention", "against", "same_as", "tolerance"),
     "Batches": ("batch_size", "batches", "sample", "per_group", "copies", "same_group", "seed"),
     "File and model": (
-        *("data", "model", "split", "evaluated", "steps", "columns", "images", "names"),
+        *("data", "model", "split", "evaluated", "steps", "columns", "images"),
         *("distractors", "device", "dtype"),
     ),
     "Detectors": ("detector", "fail_on"),

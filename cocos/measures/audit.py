@@ -284,9 +284,7 @@ def _lacking(embeddings: Embeddings, unread: Sequence[str] = ()) -> dict[str, st
             del lacking["guide"]
         return lacking
     if not any(embeddings.names or ()):
-        why = (
-            "the rows have no names, which are their texts; give query_name and candidate_name in the file, or --names"
-        )
+        why = "the rows have no names, which are their texts; give query_name and candidate_name in the file"
         lacking = {"text": why, "near": why} | lacking
     if embeddings.teacher is None:
         lacking["guide"] = (
