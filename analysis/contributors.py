@@ -5,26 +5,23 @@ Each query is in a batch of 128 pairs; its fourteen largest shares are shown wit
 
 from matplotlib.patches import Patch
 
-from cocos import checkpoints, measures, plots
+import cocos
+from cocos import measures, plots
 from cocos.checkpoints.data import emoji_captions
 from cocos.plots.contributors import OTHERS_GREY
 from cocos.plots.labels import below, tiny_points
-from cocos.reports.captions import holds
 
-PUBLISHED = "none; requested by users"
-DIFFERS = "nothing published to compare with"
-INPUTS = (checkpoints.EXAMPLE_FILE,)
-SIZE, PRINTED = (7.0, 6.8), True
+SIZE = (7.0, 6.8)
 ASKS = {"i2t": "image query", "t2i": "caption query"}
 ROWS = {"i2t": 58, "t2i": 11090}
 # Captions per image in the data.
 CAPTIONS = 5
 
 
-def data(progress):
+def data():
     """Find the contributors in the first batch of seed 0 that contains the query, one query per direction."""
-    frozen = checkpoints.open(checkpoints.EXAMPLE_FILE)
-    about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
+    frozen = cocos.open("example")
+    about = frozen.identity()
     embeddings = frozen.embed(device="cpu")
     loss = frozen.loss("ntxent", {})[0]
     return {
@@ -51,32 +48,6 @@ def title(parts):
     counts = " and ".join(f"{part.attrs['contributing']}" for part in parts.values())
     held = " and ".join(f"{_held(part):.0f} %" for part in parts.values())
     return f"{counts} contributing negatives carry only {held} of the push of two queries"
-
-
-def alt(parts):
-    """One sentence."""
-    shown = parts["i2t"].sizes["candidate"]
-    return (
-        f"Bars of the {shown} largest parts of the gradient of an image query and of a caption query, with a dashed "
-        "line at the smallest that contributes."
-    )
-
-
-def agrees(parts):
-    """Counts and parts of the push of the two queries."""
-    told = [
-        f"{name}: {part.attrs['contributing']} of {part.attrs['negatives']} negatives have a softmax probability above "
-        f"{part.attrs['eps']:g}, which is {_cut(part):.1f} % of the push, and carry {_held(part):.0f} % of it"
-        for name, part in parts.items()
-    ]
-    even = all(abs(part.attrs["push"] - part.attrs["pull"]) < 1e-9 * part.attrs["push"] for part in parts.values())
-    twice = parts["t2i"].attrs["repeated"]
-    return (
-        f"{'; '.join(told)}. "
-        + holds(even, "The positive pulls as much as all negatives push, as the closed form requires.")
-        + f" Images in the batch more than once, with several of their captions (t2i): {twice}. n = one query per "
-        "direction."
-    )
 
 
 def draw(parts, figure):

@@ -8,22 +8,14 @@ import seaborn as sns
 import xarray as xr
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
-from scipy.stats import spearmanr
 
-import omniglot
+from analysis import omniglot
+from analysis.proxy_networks import one_thread, trained
 from cocos import losses, measures
 from cocos.embeddings import scores
-from proxy_networks import one_thread, trained
 
-PUBLISHED = "DeMoor & Prevost 2024, Table III (functions of eq. 8), Fig. 9 and eq. 9 (AvgDTP)"
-DIFFERS = (
-    "other data, another network and fewer dimensions. A run counts as diverged here when its mean distance exceeds "
-    "a limit of our choice; no number becomes infinite, because sums of exponentials are shifted. The published code "
-    "does not shift the sums of eq. 4, which may explain the instability in Table III. Table III does not state its "
-    "scale"
-)
-INPUTS = (omniglot.FILE,)
-SIZE, PRINTED = (7.0, 4.0), True
+PUBLISHED = "DeMoor & Prevost 2024, Table III"
+SIZE = (7.0, 4.0)
 PLAIN = {
     "t": ("t", "t"),
     "t²": ("t^2", "t^2"),
@@ -62,12 +54,12 @@ def _runs():
         yield f"warp, α = {alpha:g}", losses.load("warped_softmax", {"alpha": alpha, "k1": k1, "k2": k2})
 
 
-def data(progress):
+def data():
     """Train every function with all seeds, up to the last epoch or divergence."""
     with one_thread():
         (pixels, labels), held = omniglot.images("train"), omniglot.images("test")
         rows, held = omniglot.edges(omniglot.views(pixels, VIEWS, seed=0)), (omniglot.edges(held[0]), held[1])
-        diverged, table, report = [], {}, progress and progress("training")
+        diverged, table = [], {}
         for name, loss in _runs():
             kept = None
             for networks in trained(loss, rows, labels, seeds=SEEDS, epochs=EPOCHS):
@@ -80,8 +72,6 @@ def data(progress):
                 if not table:
                     table["untrained"] = _row(*kept)
             table[name] = _row(*kept)
-            if report:
-                report(len(table) - 1, len(PLAIN) + len(WARPS))
     ours = xr.DataArray(
         [table[name] for name in TABLE_III],
         dims=("function", "column", "seed"),
@@ -112,13 +102,6 @@ def _row(found, held):
     return list(zip(*columns, strict=True))
 
 
-def _rank(parts, column, among):
-    """Spearman's rank correlation of our mean over seeds with Table III, as a number and in words."""
-    table = parts["table"].sel(function=among)
-    rho, p = spearmanr(table["ours"].sel(column=column).mean("seed"), table["published"].sel(published_column=column))
-    return rho, f"{rho:.2f} (p = {p:.2f}, n = {len(among)})"
-
-
 def _groups(parts):
     """List the functions: all, all that do not diverge, and the non-diverging ones that are not warps."""
     every, gone = list(TABLE_III)[1:], parts["table"].attrs["diverged"].split(", ")
@@ -136,39 +119,6 @@ def title(parts):
         " and ".join(f"{rest:.1f}" for rest in moved.values()),
     )
     return f"Warps with α = {alphas} move embeddings to {rests} from their proxy"
-
-
-def alt(parts):
-    """One sentence."""
-    return (
-        f"Distance to proxy at the end of training under {len(WARPS)} warps and {len(PLAIN)} functions of the "
-        "distance, ours beside Table III of DeMoor & Prevost, with a line at α for each warp."
-    )
-
-
-def agrees(parts):
-    """Distances to proxy, and rank correlations with Table III."""
-    table, (every, ended, plain) = parts["table"], _groups(parts)
-    ours, told = table["ours"].mean("seed"), table["published"]
-    rests = ", ".join(
-        f"{name} {float(ours.sel(function=name, column='AvgDTP')):.1f} "
-        f"({float(told.sel(function=name, published_column='AvgDTP')):g})"
-        for name in ended
-    )
-    first = float(ours.sel(function="untrained", column="AvgDTP"))
-    best = ", ".join(
-        f"{name} {float(ours.sel(function=name, column='R@1')):.1f} "
-        f"({float(told.sel(function=name, published_column='R@1')):g})"
-        for name in sorted(every, key=lambda name: -float(ours.sel(function=name, column="R@1")))[:3]
-    )
-    return (
-        f"AvgDTP (Table III in parentheses): {rests}; {table.attrs['diverged']} diverge. Before training it is "
-        f"{first:.1f} on average, so the smallest warp starts near its α and is little evidence. Rank correlation of "
-        f"AvgDTP with Table III: {_rank(parts, 'AvgDTP', ended)[1]} over the functions that do not diverge, "
-        f"{_rank(parts, 'AvgDTP', plain)[1]} without the warps. Of R@1: {_rank(parts, 'R@1', every)[1]} over all, "
-        f"{_rank(parts, 'R@1', ended)[1]} over those that do not. Highest R@1 here: {best}. "
-        f"n = {table.sizes['seed']} seeds."
-    )
 
 
 def draw(parts, figure):

@@ -7,19 +7,17 @@ the gradient, full from 1 on.
 import numpy as np
 from matplotlib.lines import Line2D
 
-import along_proxies
+from analysis import along_proxies
 from cocos import measures, plots
 from cocos.plots.landscape import bar
 
-PUBLISHED = "DeMoor & Prevost 2024, Fig. 5 (landscapes of several classes)"
-DIFFERS = ""
-EQ_5 = "log(1 + Σ (exp(binary) - 1))"
+PUBLISHED = "DeMoor & Prevost 2024, Fig. 5"
 # Height of the measure between the own proxy and the minimum, as a part of the height above the line of the proxies.
 MEASURE = 0.22
-SIZE, PRINTED = (7.0, 3.7), True
+SIZE = (7.0, 3.7)
 
 
-def data(progress):
+def data():
     """Compute landscapes of three and five classes, and the largest difference from eq. 5."""
     parts = {}
     for number in (3, 5):
@@ -37,20 +35,6 @@ def title(parts):
     numbers = " and ".join(str(part.attrs["proxies"]) for part in parts.values())
     told = " and ".join(dict.fromkeys(f"{one:.2f}" for one in behind))
     return f"With {numbers} classes, too, the minimum lies α = {told} behind the own proxy"
-
-
-def alt(parts):
-    """One sentence."""
-    numbers = " and ".join(str(part.attrs["proxies"]) for part in parts.values())
-    return (
-        f"Landscapes of the warped softmax around {numbers} proxies, with the distance from the proxy to the minimum."
-    )
-
-
-def agrees(parts):
-    """Eq. 5 on the grid."""
-    worst = max(part.attrs["eq_5"] for part in parts.values())
-    return f"The loss agrees with {EQ_5} (eq. 5) to {worst:.0e} on the whole grid. Closed forms: no sample."
 
 
 def draw(parts, figure):

@@ -11,20 +11,14 @@ import xarray as xr
 from matplotlib.lines import Line2D
 from torch.nn.functional import conv2d
 
-import omniglot
+from analysis import omniglot
+from analysis.proxy_networks import one_thread, recall, trained
 from cocos import losses
 from cocos.counting.statistics import paired
 from cocos.plots.replay import UNRESOLVED_GREY, forest
-from proxy_networks import one_thread, recall, trained
 
-PUBLISHED = "DeMoor & Prevost 2024, Table IV (R@1 on corrupted images of CUB-200)"
-DIFFERS = (
-    "the strengths are ours, and Table IV does not say which images it corrupts (here the held-out ones); hue and "
-    "saturation are left out because the images are grey, and so is HIST. We did not search for α, k1 and k2 of the "
-    "warp, so this is not a test of the paper. Our cosine softmax is ProxyNCA++ on unit vectors"
-)
-INPUTS = (omniglot.FILE,)
-SIZE, PRINTED = (7.0, 4.0), True
+PUBLISHED = "DeMoor & Prevost 2024, Table IV"
+SIZE = (7.0, 4.0)
 LOSSES = {
     "√t": ("euclidean_softmax", {"f1": "sqrt", "f2": "sqrt"}),
     "t": ("euclidean_softmax", {}),
@@ -87,14 +81,14 @@ def _mislabelled(labels, part, seed):
     return torch.where(wrong, (labels + other) % classes, labels)
 
 
-def data(progress):
+def data():
     """Measure R@1 of each loss and seed, by corruption of the held-out images and by part of wrong labels."""
     with one_thread():
         (pixels, labels), (held, unseen) = omniglot.images("train"), omniglot.images("test")
         rows = omniglot.edges(omniglot.views(pixels, VIEWS, seed=0))
         seen = {name: omniglot.edges(images) for name, images in _corrupted(held, seed=0)}
-        report, corrupted, mislabelled = progress and progress("training"), [], []
-        for done, (name, parameters) in enumerate(LOSSES.values()):
+        corrupted, mislabelled = [], []
+        for name, parameters in LOSSES.values():
             loss = losses.load(name, parameters)
             for part in WRONG:
                 told = _mislabelled(labels, part, seed=0)
@@ -104,8 +98,6 @@ def data(progress):
                     recalls = [recall(each, loss.metric) for each in found]
                     corrupted += [recalls] if part == 0 else []
                     mislabelled += [recalls] if kind == "uncorrupted" else []
-            if report:
-                report(done + 1, len(LOSSES))
     shape = (len(LOSSES), -1, len(SEEDS))
     coords = {"loss": list(LOSSES), "corruption": list(TABLE_IV), "wrong": list(WRONG), "seed": list(SEEDS)}
     return {
@@ -142,43 +134,6 @@ def title(parts):
     return (
         f"The warp is below plain softmax, t, in {len(worse)} of {len(kinds)} conditions, above it in "
         f"{len(better) or 'none'}; wrong labels lower R@1 of {len(lost)} of {len(LOSSES)} losses"
-    )
-
-
-def alt(parts):
-    """One sentence."""
-    return (
-        f"Paired differences of R@1, warp minus t, under {parts['noise'].sizes['corruption']} corruptions, with "
-        "intervals."
-    )
-
-
-def _rows(told, rows):
-    """Rows with resolved differences first, and n once."""
-    clear, rest = (
-        [f"{name} {row.short()}{more}" for name, row, more in rows if row.resolved == way] for way in (True, False)
-    )
-    return (
-        f"{told}, points, n = {rows[0][1].number} paired seeds. Resolved: {', '.join(clear)}; not: "
-        f"{', '.join(rest) or 'none'}."
-    )
-
-
-def agrees(parts):
-    """Every row with its interval and the gain of Table IV."""
-    noise = parts["noise"]
-    gains = noise["published"].diff("published_loss").isel(published_loss=0)
-    kinds = [
-        (kind, _gain(parts, kind), f" ({gains.sel(corruption=kind).item():+.1f})")
-        for kind in noise["corruption"].values
-    ]
-    below = [sum(_gain(parts, kind, loss).high < 0 for kind, *_ in kinds) for loss in ("√t", "cosine")]
-    part = f"R@1 with {100 * float(noise['wrong'][-1]):.0f} % wrong training labels minus R@1 without (an addition)"
-    return (
-        f"{_rows('R@1, warp minus t (Table IV in parentheses)', kinds)} "
-        f"{_rows(part, [(n, _lost(parts, n), '') for n in LOSSES])} "
-        f"√t is below t in {below[0]} of {len(kinds)} rows, the cosine softmax in {below[1]}. Intervals are over "
-        "networks on the same images, and are not adjusted for the number of rows."
     )
 
 

@@ -1,20 +1,17 @@
 """Consequences of one cut-off for each query: candidates returned, precision, recall, and queries without any."""
 
-from cocos import checkpoints, measures, plots
+import cocos
+from cocos import measures, plots
 from cocos.plots.labels import dark, palette
 
-PUBLISHED = "none; Veit & Wilber 2020, arXiv:2011.08824, ask for scores that mean the same for every query"
-DIFFERS = "nothing published to compare with"
 ASKED = "best F1"
-INPUTS = (checkpoints.EXAMPLE_FILE,)
-SIZE, PRINTED = (7.0, 5.6), True
+SIZE = (7.0, 5.6)
 
 
-def data(progress):
+def data():
     """Cut-offs of four recalls and of the best F1 over all pairs of the training split."""
-    frozen = checkpoints.open(checkpoints.EXAMPLE_FILE)
-    about = {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
-    found = measures.thresholds(frozen, device="cpu").assign_attrs(about)
+    frozen = cocos.open("example")
+    found = measures.thresholds(frozen, device="cpu")
     return {"train": found.drop_vars(["returned", "precision", "recall"])}
 
 
@@ -32,26 +29,6 @@ def title(parts):
         f"The best single cut-off returns at least {many:.0f} captions to one image in twenty, and nothing to "
         f"{float(none.sel(direction='i2t')):.0f} % of the images and {float(none.sel(direction='t2i')):.0f} % of the "
         "captions"
-    )
-
-
-def alt(parts):
-    """One sentence."""
-    return (
-        "Candidates returned per query, queries without any, precision and recall, against the cut-off of the score; "
-        "dots at the cut-off of the claim."
-    )
-
-
-def agrees(parts):
-    """Position of the cut-off, with its precision and recall."""
-    cut, data = _one(parts), parts["train"]
-    n = data.sizes["query"]
-    return (
-        f"The claim is about the cut-off of the {ASKED} over all pairs: cosine {float(cut['cutoff']):.3f}, L2 "
-        f"{float(cut['distance']):.3f}, precision {100 * float(cut['global_precision']):.0f} % and recall "
-        f"{100 * float(cut['global_recall']):.0f} %. n = {n:,} queries per direction for the bands, all pairs for "
-        "the cut-offs; one model."
     )
 
 

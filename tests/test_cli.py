@@ -298,7 +298,6 @@ def test_missing_empty_and_text_files(tmp_path):
         ["verify", "LONG"],
         ["count", "FILE", "--out", "LONG.nc"],
         ["losses", "ntxent", "--out", "LONG.png"],
-        ["figures", "--analysis", "LONG"],
         ["query", "FILE", "--row", "0", "--out", "LONG.png"],
         ["query", "FILE", "--row", "0", "--out", "LONG.gif"],
     ],

@@ -12,7 +12,6 @@ import typer.main
 from typer.testing import CliRunner
 
 import cocos
-import test_figures
 import test_page
 from cocos import measures, results
 from cocos.commands import app
@@ -32,8 +31,6 @@ LINES = (
     *(
         "evaluate e.npz",
         "evaluate set.npz --verification --resamples 20",
-        "figures line --analysis analysis --out figures",
-        "figures line --analysis analysis --out figures --check",
         "inspect e.npz",
     ),
     *(
@@ -63,8 +60,6 @@ def texts(items):
     return torch.tensor([[float(ord(letter)) for letter in each] for each in items])
 """
 GROUP = typer.main.get_command(app)
-# Commands whose --out is a folder, or a file of any name.
-WRITES_FOLDERS = {"figures"}
 # Options that kinds of plots need beside their file.
 NEEDED = {"contributors": "--set row=0", "sources": "--loss mnrl -p directions=query-candidate,query-query"}
 
@@ -129,10 +124,6 @@ def place(folder):
         with cocos.Monitor("ntxent", store=folder / f"{name}.jsonl") as monitor:
             for step in range(3):
                 monitor(embeddings.query[:16], embeddings.candidate[:32:2], step=step)
-    (folder / "analysis").mkdir()
-    (folder / "figures").mkdir()
-    (folder / "analysis" / "line.py").write_text(test_figures.SCRIPT)
-    (folder / "analysis" / "slope.txt").write_text("2")
     (folder / "p.jsonl").write_text(
         "".join(json.dumps({"query": f"q{k}", "positive": f"p{k}"}) + "\n" for k in range(4))
     )
@@ -172,10 +163,7 @@ def wrong(line, folder):
     for k, word in enumerate(words):
         if (folder / word).is_file() and words[k - 1] not in {"--out", "--badge"}:
             yield [*words[:k], f"gone{Path(word).suffix}", *words[k + 1 :]]
-    if (
-        "--out" in {name for each in GROUP.get_command(None, words[0]).params for name in each.opts}
-        and words[0] not in WRITES_FOLDERS
-    ):
+    if "--out" in {name for each in GROUP.get_command(None, words[0]).params for name in each.opts}:
         some = [word for k, word in enumerate(words) if word != "--out" and words[k - 1] != "--out"]
         yield from ([*some, "--out", out] for out in ("nowhere/out.nc", "nowhere/out.png", "out.txt", "y" * 300))
     yield [*words, "--no-such-option"]

@@ -21,20 +21,8 @@ from cocos import results
 from cocos.base import writing
 from cocos.base.errors import InputError
 from cocos.commands import app
-from cocos.reports import figures, saving
+from cocos.reports import saving
 
-SCRIPT = '''"""A figure of numbers."""
-import numpy as np
-import xarray as xr
-PUBLISHED = DIFFERS = ""
-def title(parts):
-    return "Numbers."
-alt = agrees = title
-def data(progress=None):
-    return {"one": xr.Dataset({"x": (("a", "b"), np.random.default_rng(0).normal(size=(40, 40)))})}
-def draw(parts, figure):
-    figure.subplots().plot(parts["one"]["x"])
-'''
 needs_limits = pytest.mark.skipif(sys.platform == "win32", reason="no resource limits")
 
 
@@ -70,7 +58,7 @@ def limited(limit, value, arguments):
 
 def starve(cases, folder):
     """Print exit code and words of each, in forks of a process without autograd so far: PyTorch refuses others."""
-    for name in ("_questions", "figures", "plot"):
+    for name in ("_questions", "plot"):
         importlib.import_module(f"cocos.commands.{name}")
     import cocos.engine  # noqa: F401
     import cocos.reports.plot_kinds  # noqa: F401
@@ -84,8 +72,6 @@ def starved(fresh, tmp_path_factory):
     """A folder, and (limit, its value, command, exit code, words) of commands that lack space or descriptors there."""
     folder = tmp_path_factory.mktemp("starved")
     embeddings(folder)
-    (folder / "analysis").mkdir()
-    (folder / "analysis" / "one.py").write_text(SCRIPT)
     outputs = {
         "count.nc": ["count", "e.npz", "--loss", "ntxent", "-q"],
         "evaluate.nc": ["evaluate", "e.npz", "-q"],
@@ -94,10 +80,9 @@ def starved(fresh, tmp_path_factory):
         "landscape.nc": ["landscape", "-q"],
         "dtp.pdf": ["dtp", "p.npz", "-q"],
     }
-    for name in (*outputs, "one.nc"):
+    for name in outputs:
         (folder / name).write_text("old")
     commands = [[*command, "--out", name] for name, command in outputs.items()]
-    commands.append(["figures", "--analysis", "analysis", "--out", ".", "-q"])
     cases = [("RLIMIT_FSIZE", 2048, each) for each in commands]
     cases += [("RLIMIT_NOFILE", limit, commands[0]) for limit in (3, 4)]
     done = fresh(f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nimport test_faults\n"
@@ -115,7 +100,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_file_whole(starved):
             assert said.startswith("cocos: ") and said.count("\n") == 1
             assert "cannot be written (File too large)" in said
     olds = {path.name: path.read_text() for path in folder.iterdir() if path.suffix in {".png", ".svg", ".pdf", ".nc"}}
-    assert len(olds) == 7 and set(olds.values()) == {"old"}
+    assert len(olds) == 6 and set(olds.values()) == {"old"}
 
 
 @needs_limits
@@ -129,17 +114,12 @@ def test_without_descriptors_a_command_is_a_sentence(starved):
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="no folder that not even root can write")
 def test_a_folder_that_cannot_be_written_is_a_sentence_before_any_work(tmp_path, file):
-    (tmp_path / "analysis").mkdir()
-    (tmp_path / "analysis" / "one.py").write_text(
-        "def data(progress=None):\n    raise AssertionError\ndef draw(p, f):\n    ..."
-    )
     for command in (
         ["count", file, "--out", "/sys/kernel/x.nc"],
         ["plot", "lorenz", file, "--out", "/sys/kernel/x.png"],
         ["landscape", "--out", "/sys/kernel/x.pdf"],
         ["dtp", file, "--out", "/sys/kernel/x.png"],
         ["losses", "ntxent", "--out", "/sys/kernel/x.svg"],
-        ["figures", "--analysis", tmp_path / "analysis", "--out", "/sys/kernel"],
     ):
         done = call(*command)
         assert done.exit_code == 2, (command, done.output, done.exception)
@@ -202,14 +182,6 @@ def test_the_output_is_no_file_of_the_training_data(tmp_path):
     writing.apart(data / "count.nc", data)  # an earlier result may be made again
     writing.apart(data / "new.nc", data, None)
     writing.apart(None, data)
-
-
-def test_a_figure_is_none_of_its_inputs(tmp_path):
-    (tmp_path / "one.nc").write_text("old")
-    (tmp_path / "one.py").write_text(f"INPUTS = ({str(tmp_path / 'one.nc')!r},)\n{SCRIPT}")
-    with pytest.raises(InputError, match="is the input"):
-        figures.run(["one"], analysis=tmp_path, folder=tmp_path)
-    assert (tmp_path / "one.nc").read_text() == "old"
 
 
 # Writes a file slowly under a temporary name; the signal comes while it stands there.

@@ -2,8 +2,8 @@
 leaves the picture, meets another one or is too small to print, and the axes keep 40 % of the width.
 """
 
+import importlib
 import itertools
-from pathlib import Path
 
 import matplotlib
 
@@ -18,9 +18,10 @@ from matplotlib.text import Text
 from typer.testing import CliRunner
 
 import cocos
+from analysis import __main__ as analysis
 from cocos import measures, plots, results
 from cocos.commands import app
-from cocos.reports import figures, saving
+from cocos.reports import saving
 
 pytestmark = pytest.mark.slow
 
@@ -184,14 +185,11 @@ def test_every_kind_is_drawn():
     assert {name.partition(" of ")[0] for name in DRAWN} == set(measures.__all__) & set(plots.__all__)
 
 
-ROOT = Path(__file__).parent.parent
-
-
-@pytest.mark.parametrize("name", figures.names(ROOT / "analysis"))
+@pytest.mark.parametrize("name", analysis.names())
 def test_a_figure_can_be_printed_in_two_columns(name):
-    script, _ = figures._loaded(ROOT / "analysis" / f"{name}.py")
-    with saving.styled(printed=script.PRINTED):
+    script = importlib.import_module(f"analysis.{name}")
+    with saving.styled(printed=True):
         figure = Figure(figsize=script.SIZE, layout="constrained")
-        script.draw(figures._kept(ROOT / "figures" / f"{name}.nc"), figure)
+        script.draw(analysis.load(name), figure)
         saving.finish(figure)
         assert figure.get_figwidth() == TWO_COLUMNS and not [*faults(figure)]

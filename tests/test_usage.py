@@ -15,7 +15,7 @@ from cocos.base import signatures
 from cocos.commands import _questions, app
 
 PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE", "PYTHONSAFEPATH"}}
-COMMANDS = "count decompose evaluate inspect losses landscape query plot dtp verify figures".split()
+COMMANDS = "count decompose evaluate inspect losses landscape query plot dtp verify".split()
 HUGE = "9" * 5000
 
 
@@ -77,7 +77,6 @@ WRONG = {
     "verify nothing": "unknown loss 'nothing'",
     "inspect": "missing argument",
     "inspect e.npz --model": "--model",
-    "figures nothing": "there is no folder analysis",
     # numbers that no machine holds
     f"evaluate e.npz --k {2**63}": "--k",
     f"evaluate e.npz --k {HUGE}": "--k",

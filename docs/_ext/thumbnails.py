@@ -30,18 +30,13 @@ def _thumbnail(name: str, alt: str, target: str, words: str, command: str) -> st
     return f"::::{{container}} thumbnail\n{picture}```console\n$ {command}\n```\n::::\n\n"
 
 
-def figures(root: Path) -> list[tuple[str, str, str, str]]:
-    """Name, text for those who do not see it, claim and section of every figure of this repository."""
-    found = []
-    for name, alt, body in SECTION.findall((root / "figures" / "README.md").read_text("utf-8")):
-        claim = re.search(r"^- \*\*Claim:\*\* (.*)$", body, re.MULTILINE)
-        found.append((name, alt, claim[1] if claim else body.strip().splitlines()[0], body))
-    return found
+def figures(root: Path) -> list[tuple[str, str, str]]:
+    """Return name, subject and caption of every figure of this repository."""
+    return SECTION.findall((root / "figures" / "README.md").read_text("utf-8"))
 
 
-def title(body: str) -> str:
-    """The first words of a figure's caption: what it shows, in half a line."""
-    sentence = " ".join(body.strip().split("\n\n")[0].split())
+def title(sentence: str) -> str:
+    """Return the first words of the subject of a figure."""
     ends = (found.start() for found in NAMED.finditer(sentence) if found.start() >= FEWEST)
     return sentence[: next(ends, None)]
 
@@ -57,11 +52,11 @@ def gallery(root: Path, folder: Path) -> None:
         plots += _thumbnail(f"plot-{name}", words, f"howto/{picture.page}.html", shown, picture.command)
     drawn = ":::::{container} thumbnails\n\n"
     every = figures(root)
-    for name, alt, claim, body in every:
+    for name, alt, body in every:
         _small(root / "figures" / f"{name}.png", folder / f"{name}.png")
-        drawn += _thumbnail(name, alt, f"gallery/{name}.html", claim, f"cocos figures {name}")
-        page = f"# {title(body)}\n\n![{alt}](../../figures/{name}.png)\n\n{body.strip()}\n\n"
-        page += f"## Code\n\n`cocos figures {name}` in a clone draws it with this script, `analysis/{name}.py`:\n\n"
+        drawn += _thumbnail(name, alt, f"gallery/{name}.html", body.strip(), f"python -m analysis figures {name}")
+        page = f"# {title(alt)}\n\n![{alt}](../../figures/{name}.png)\n\n{body.strip()}\n\n"
+        page += f"## Code\n\n`python -m analysis figures {name}` draws it with `analysis/{name}.py`:\n\n"
         page += f"```{{literalinclude}} ../../analysis/{name}.py\n:language: python\n```\n"
         write(folder / f"{name}.myst", page)
     only(folder, [name for name, *_ in every], ".myst")
