@@ -32,7 +32,6 @@ WAYS: dict[str, dict[str, Any] | None] = {
     "without again": None,
     "every=1": {"every": 1},
     "every=50": {"every": 50},
-    "budget=2": {"budget": 2},
 }
 # Width of the inputs and of the hidden layer of a tower, and of the embeddings.
 INPUT, HIDDEN, WIDTH = 256, 512, 256

@@ -391,9 +391,7 @@ def test_records_of_a_stranger_raise_nothing():
     rng = random.Random(0)
     values = [0, 1, -1, 1e308, -1e308, 1e-308, math.nan, math.inf, None, True, "1", [], {}, 10**400, 3.5, "softmax"]
     values += ["hinge", "sigmoid", "float16", "checkpoint", False, 32]
-    keys = (
-        "step value kind queries candidates scale similarity duplicates near_duplicates subnormal zero lost "
-    )
+    keys = "step value kind queries candidates scale similarity duplicates near_duplicates subnormal zero lost "
     keys += "width source dtype world gathered finite margin similarity_negative"
     inner = "queries candidates positives idle effective hub_share pulled_negatives pushed_positives push_own "
     inner += "weight_negative contributing push_in_batch push_own_hard negatives_in_batch negatives_own_hard "

@@ -6,7 +6,6 @@ import math
 import os
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -32,16 +31,11 @@ __all__ = ["Monitor"]
 logger = logging.getLogger("cocos")
 # Seed of the samples of candidates; their generator is the monitor's own.
 SEED = 0
-# Readings of which the dearest one is taken for the next one's cost.
-COSTS = 5
 # Time that a reading takes over that by its own clock, since hooks run and caches are emptied outside of it: measured
 # at 1.2 to 2, as a ratio, by `benchmarks/monitor.py`.
 UNSEEN_COST = 1.5
 # Calls from one effective rank to the next one at least: it takes an eighth of a reading, and changes slowly.
 RANK_CALLS = 8
-# Ratio of a budget to the time that is planned for: what a rare reading takes by its own clock is a third less, at
-# worst, than what the training loses, for it drops the caches of both; measured by `benchmarks/monitor.py`.
-BUDGET_MARGIN = 1.75
 # Largest number of different warnings of one monitor.
 MOST_WARNINGS = 20
 # Options of a monitor that are functions, in words.
@@ -61,14 +55,12 @@ def first() -> bool:
     return rank() == 0 if joined() or not text.isdecimal() else int(text) == 0
 
 
-def check(every: Any, eps: Any, budget: Any, **functions: Any) -> None:
+def check(every: Any, eps: Any, **functions: Any) -> None:
     """Refuse options that cannot be used."""
     if isinstance(every, bool) or not isinstance(every, Integral) or every < 1:
         raise InputError(f"every: {every!r}, expected a whole number of calls, at least 1")
     if not isinstance(eps, Real) or not 0 <= float(eps) < math.inf:
         raise InputError(f"eps: {eps!r}, expected a share: finite and at least 0")
-    if budget is not None and (not isinstance(budget, Real) or not 0 < float(budget) <= 100):
-        raise InputError(f"budget: {budget!r}, expected percent of the time, above 0 and at most 100")
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise InputError(f"{name}: {type(function).__name__}, expected a function {FUNCTIONS[name]}")
@@ -108,7 +100,7 @@ class Monitor:
     """Record, step by step, how many negatives contribute to the gradient of a loss in training.
 
     A module is read through its own forward and backward pass, which stay as they are. A name, or a loss of the shelf,
-    is computed on the embeddings that are given to the monitor. Nothing is skipped unless `every` or `budget` says so.
+    is computed on the embeddings that are given to the monitor. Nothing is skipped unless `every` says so.
     An error of the monitor or of `log` is one warning, and the training goes on.
 
     Where `inputs` is set to a batch as the network gets it, before the loss is called, rows that repeat are found in
@@ -122,8 +114,6 @@ class Monitor:
             parameter of this name.
         store: file to which every record is appended, `.jsonl`; `cocos.results.open` reads it.
         eps: smallest share that contributes.
-        budget: percent of the time since the first call that the monitor may take, so that the first reading comes
-            after 100 / budget calls; None: it takes what it needs.
         detectors: by name: False for off, or thresholds; None: all of `cocos.detectors`.
         groups: called for the groups of the rows of the next batch, where a module is not given them; None: row i
             matches row i.
@@ -164,19 +154,18 @@ class Monitor:
         log: Callable[[dict[str, float], int], object] | None = None,
         store: Path | str | None = None,
         eps: float = 0.01,
-        budget: float | None = None,
         *,
         detectors: Mapping[str, Mapping[str, Any] | bool] | None = None,
         groups: Callable[[], Any] | None = None,
         due: Callable[[], bool] | None = None,
         ages: Callable[[], Any] | None = None,
     ):
-        check(every, eps, budget, log=log, groups=groups, due=due, ages=ages)
+        check(every, eps, log=log, groups=groups, due=due, ages=ages)
         self.records: list[dict[str, Any]] = []
         self.step: int | None = None
         self.inputs: Any = None
         self._unreached: Unreached | None = None
-        self._every, self._eps, self._budget = int(every), float(eps), budget
+        self._every, self._eps = int(every), float(eps)
         self._log = caller(log) if log is not None else None
         self._detectors = shelf.chosen(detectors)
         self._due, self._ages = due, ages
@@ -185,7 +174,6 @@ class Monitor:
         self._began: float | None = None
         self._spent = 0.0
         self._ranked: int | None = None  # number of the last call with an effective rank
-        self._costs: deque[float] = deque(maxlen=COSTS)
         self._said: set[str] = set()
         self._histories: dict[int | None, shelf.Growing] = {}
         self._fired: dict[tuple[str, int | None], int] = {}  # number of records at the last alarm
@@ -205,8 +193,6 @@ class Monitor:
             self._attach(loss, groups)
         elif groups is not None:
             raise InputError("groups: of a module only; a loss by its name is given them with each batch")
-        if budget is not None:
-            readings.warm()
 
     def _attach(self, module: torch.nn.Module, groups: Callable[[], Any] | None) -> None:
         """Read the calls of a module: by their arguments where the module is recognised and no groups are given."""
@@ -332,21 +318,10 @@ class Monitor:
         number, self._calls = self._calls, self._calls + 1
         if self._due is None and number % self._every:
             return None
-        if not self._affordable(now - self._began, number) or (self._due is not None and not self._due()):
+        if self._due is not None and not self._due():
             return None
         step = number if self.step is None else int(self.step)
         return _Turn(step if abs(step) <= MOST_STEPS else number, number, ages)
-
-    def _affordable(self, passed: float, calls: int) -> bool:
-        """Whether one more reading stays within the budget, given the seconds and calls since the first call.
-
-        The first reading is taken to cost as much as a step.
-        """
-        if self._budget is None:
-            return True
-        if not self._costs:
-            return calls > 0 and passed / calls <= passed * self._budget / 100
-        return BUDGET_MARGIN * (self._spent + max(self._costs)) <= passed * self._budget / 100
 
     def _enter(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Before a forward pass: find out whether it is read through its arguments; else the tap reads it."""
@@ -399,10 +374,7 @@ class Monitor:
             step = "a call" if call is None else f"step {call.step}"
             self._warn(f"the monitor could not read {step} ({type(error).__name__}: {brief(error)})")
         finally:
-            spent = time.perf_counter() - start + before
-            self._spent += UNSEEN_COST * spent
-            if call is not None:
-                self._costs.append(UNSEEN_COST * spent)
+            self._spent += UNSEEN_COST * (time.perf_counter() - start + before)
 
     def _warn(self, sentence: str) -> None:
         """Log a warning once, whatever the numbers in it."""

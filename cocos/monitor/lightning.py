@@ -33,7 +33,6 @@ class MonitorCallback(Callback):
         log: called with the numbers by name and the step, in addition to the loggers.
         store: file to which every record is appended, `.jsonl`.
         eps: smallest share that contributes.
-        budget: percent of the time that the monitor may take; None: it takes what it needs.
         detectors: by name: False for off, or thresholds; None: all of them.
         groups: called for the groups of the rows of the next batch; None: read from the arguments of the loss.
 
@@ -49,7 +48,6 @@ class MonitorCallback(Callback):
         log: callbacks.Log | None = None,
         store: Path | str | None = None,
         eps: float = 0.01,
-        budget: float | None = None,
         *,
         detectors: Mapping[str, Mapping[str, Any] | bool] | None = None,
         groups: Callable[[], Any] | None = None,
@@ -57,7 +55,7 @@ class MonitorCallback(Callback):
         super().__init__()
         self.monitor: Monitor | None = None
         self._loss, self._every, self._log, self._store = loss, every, log, store
-        self._eps, self._budget, self._detectors, self._groups = eps, budget, detectors, groups
+        self._eps, self._detectors, self._groups = eps, detectors, groups
         self._due: callbacks.Due | None = None
         self._kind = ""
 
@@ -77,7 +75,7 @@ class MonitorCallback(Callback):
         self._due, self._kind = callbacks.Due(self._every), type(module).__name__
         self.monitor = Monitor(
             callbacks.unwrapped(module), self._every, callbacks.logged(log, self._log), self._store, self._eps,
-            self._budget, detectors=self._detectors, groups=self._groups, due=self._due,
+            detectors=self._detectors, groups=self._groups, due=self._due,
         )  # fmt: skip
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:

@@ -269,13 +269,6 @@ def _blocks(stack: _Stack) -> list[slice]:
     return [slice(k, k + rows) for k in range(0, queries, rows)]
 
 
-def warm() -> None:
-    """Read something small, so that the first reading of a training takes no longer than others."""
-    rows, eye = torch.eye(4), torch.eye(4, dtype=torch.bool)
-    seen = Seen("q2c", rows, rows, eye, ~eye, query=rows, candidate=rows, scale=1.0, kind="softmax", value=rows[0, 0])
-    of([seen], 0.0, torch.Generator().manual_seed(0))
-
-
 def _transferred(
     seen: Sequence[Seen], eps: float, generator: torch.Generator, ranked: bool, visited: Visits
 ) -> tuple[dict[str, float], list[dict[str, float]], bool]:

@@ -190,7 +190,6 @@ def watch(
     log: callbacks.Log | None = None,
     store: Path | str | None = None,
     eps: float = 0.01,
-    budget: float | None = None,
     *,
     loss: nn.Module | str | None = None,
     detectors: Mapping[str, Mapping[str, Any] | bool] | None = None,
@@ -209,7 +208,6 @@ def watch(
         log: called with the numbers by name and the step, in addition to the reporters.
         store: file to which every record is appended, `.jsonl`; of several losses, the name of the dataset is added.
         eps: smallest share that contributes.
-        budget: percent of the time that the monitor may take; None: it takes what it needs.
         loss: the module that computes the loss, or the name of an attribute of the trainer like `criterion`; None: as
             above.
         detectors: by name: False for off, or thresholds; None: all of them.
@@ -226,7 +224,7 @@ def watch(
         logged = callbacks.logged(keep, log)
         own = path.with_stem(f"{path.stem}-{name}") if path is not None and name else path
         return Monitor(
-            module, every, lambda numbers, step: logged(callbacks.renamed(numbers, name), step), own, eps, budget,
+            module, every, lambda numbers, step: logged(callbacks.renamed(numbers, name), step), own, eps,
             detectors=detectors, groups=groups, due=due,
         )  # fmt: skip
 
