@@ -17,7 +17,7 @@ import cocos
 from cocos import losses, measures, results
 from cocos.base.errors import InputError
 from cocos.counting import statistics
-from cocos.monitor import RANK_CALLS, calls, directions, readings
+from cocos.monitor import calls, directions, readings
 from cocos.monitor.calls import Seen
 from cocos.results import records
 
@@ -236,20 +236,6 @@ def test_nothing_global_is_drawn_and_nothing_of_the_user_is_kept_or_changed(side
     gc.collect()
     assert len(held) == 1
     assert torch.is_grad_enabled()
-
-
-def test_the_rank_has_an_interval_of_its_own_and_no_other_number_has_one(sides):
-    module = Similarity()
-    with cocos.Monitor(module) as monitor:
-        for _ in range(2 * RANK_CALLS + 1):
-            module(*(side.clone().requires_grad_() for side in sides)).backward()
-    assert [each["step"] for each in monitor.records if "rank" in each] == [0, RANK_CALLS, 2 * RANK_CALLS]
-    first, second = monitor.records[:2]
-    assert first.keys() - second.keys() == {"rank"} and not second.keys() - first.keys()
-    with cocos.Monitor(module, every=RANK_CALLS) as monitor:
-        for _ in range(2 * RANK_CALLS + 1):
-            module(*(side.clone().requires_grad_() for side in sides)).backward()
-    assert len(monitor.records) == 3 and all("rank" in each for each in monitor.records)
 
 
 def test_directions_that_share_operations_have_the_numbers_of_each_alone(sides):

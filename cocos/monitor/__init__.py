@@ -34,8 +34,6 @@ SEED = 0
 # Time that a reading takes over that by its own clock, since hooks run and caches are emptied outside of it: measured
 # at 1.2 to 2, as a ratio, by `benchmarks/monitor.py`.
 UNSEEN_COST = 1.5
-# Calls from one effective rank to the next one at least: it takes an eighth of a reading, and changes slowly.
-RANK_CALLS = 8
 # Largest number of different warnings of one monitor.
 MOST_WARNINGS = 20
 # Options of a monitor that are functions, in words.
@@ -173,7 +171,6 @@ class Monitor:
         self._calls = 0
         self._began: float | None = None
         self._spent = 0.0
-        self._ranked: int | None = None  # number of the last call with an effective rank
         self._said: set[str] = set()
         self._histories: dict[int | None, shelf.Growing] = {}
         self._fired: dict[tuple[str, int | None], int] = {}  # number of records at the last alarm
@@ -399,10 +396,8 @@ class Monitor:
         run |= {} if repeated is None else {"repeated_inputs": int(repeated)}
         run |= self._unreached.numbers() if self._unreached is not None else {}
         by_width = [[queues.aged(each, call.ages) for each in seen] for seen in by_width]
-        ranked = self._ranked is None or call.number - self._ranked >= RANK_CALLS
-        self._ranked = call.number if ranked else self._ranked
         with torch.inference_mode():  # an operation takes less time than without gradients alone
-            read = [readings.of(seen, self._eps, self._generator, ranked) for seen in by_width]
+            read = [readings.of(seen, self._eps, self._generator) for seen in by_width]
         for numbers in read or [{"finite": False}]:
             for note in numbers.get("notes", ()):
                 self._warn(f"{self._header['loss']}: {note}")

@@ -118,7 +118,6 @@ def of(
     seen: Sequence[Seen],
     eps: float,
     generator: torch.Generator,
-    ranked: bool = True,
 ) -> dict[str, Any]:
     """Read the directions of one call: the numbers of a record, those that are unknown left out.
 
@@ -126,17 +125,14 @@ def of(
         seen: one entry per direction, the first one first.
         eps: smallest share that contributes.
         generator: of the samples of rows, on the CPU; the global state of random numbers is untouched.
-        ranked: with the effective rank.
 
     Returns:
         Keys of a record, without those of the run (step, call, overhead, alarms).
     """
     seen, visits = _with_units(seen, eps)
-    found, by_direction, finite = _transferred(seen, eps, generator, ranked, visits)
+    found, by_direction, finite = _transferred(seen, eps, generator, visits)
     if not finite:  # a pair that takes no part may be masked by infinity
-        found, by_direction, finite = _transferred(
-            [_zero_outside_masks(each) for each in seen], eps, generator, ranked, {}
-        )
+        found, by_direction, finite = _transferred([_zero_outside_masks(each) for each in seen], eps, generator, {})
     first = seen[0]
     directions = {
         each.direction: {"queries": each.scores.shape[0], "candidates": each.scores.shape[1]} | numbers
@@ -270,7 +266,7 @@ def _blocks(stack: _Stack) -> list[slice]:
 
 
 def _transferred(
-    seen: Sequence[Seen], eps: float, generator: torch.Generator, ranked: bool, visited: Visits
+    seen: Sequence[Seen], eps: float, generator: torch.Generator, visited: Visits
 ) -> tuple[dict[str, float], list[dict[str, float]], bool]:
     """Read a record and its directions in one transfer; tell whether every score, weight and loss is finite.
 
@@ -284,7 +280,7 @@ def _transferred(
     more |= _ranks(first, visits.get(first))
     if first.query is not None and first.candidate is not None:
         cut = _without_further_columns(first)
-        more |= geometry(cut, generator, ranked=ranked, visit=visits.get(cut))
+        more |= geometry(cut, generator, visit=visits.get(cut))
     sums = [_sums(each, eps, [visits[one] for one in each.seen if one in visits]) for each in stacks]
     values = iter(_to_host([value for each in (more, *sums) for value in each.values()]))
     found = {name: next(values)[0] for name in more}
@@ -539,9 +535,7 @@ def _sample(rows: Tensor, generator: torch.Generator, most: int = SAMPLED_ROWS) 
     return torch.randperm(len(rows), generator=generator)[:most].to(rows.device)
 
 
-def geometry(
-    seen: Seen, generator: torch.Generator, *, ranked: bool = True, visit: weighing.Weighing | None = None
-) -> Numbers:
+def geometry(seen: Seen, generator: torch.Generator, *, visit: weighing.Weighing | None = None) -> Numbers:
     """Where the rows lie on the unit sphere, () each.
 
     Alignment takes one positive of each query; uniformity, similarity, rank and near duplicates are of a sample of
@@ -551,7 +545,6 @@ def geometry(
     Args:
         seen: a direction with its rows.
         generator: of the samples, on the CPU.
-        ranked: with the effective rank.
         visit: of its rows by the kernel; None: there was none.
 
     Source: alignment and uniformity of Wang & Isola 2020, arXiv:2005.10242, with α = 2 and t = 2; effective rank of
@@ -560,7 +553,7 @@ def geometry(
     query, candidate = unit_rows(seen.query), unit_rows(seen.candidate)  # type: ignore[arg-type]
     some = _sample(candidate, generator)
     found, closest = _of_candidates(candidate[some], len(candidate))
-    found |= {"rank": effective_rank(candidate[some])} if ranked and found else {}
+    found |= {"rank": effective_rank(candidate[some])} if found else {}
     first, whole = first_positives(seen.positive), isinstance(some, slice)
     nearest, shortest = torch.stack(closest).tolist()
     known = whole and nearest <= NEAR < shortest  # rows without a near one have no equal one
