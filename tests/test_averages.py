@@ -1,20 +1,18 @@
 """What a partial batch weighs: means over queries, totals and deviations over full batches; and the published way."""
 
 import json
-import re
 
 import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import Embeddings, losses, measures, results
+from cocos import Embeddings, measures, results
 from cocos.commands import app
 from cocos.counting import averages
 from cocos.counting.averages import of_records
 from cocos.embeddings.batches import Batch
 from cocos.reports import table
-from cocos.reports.count import overview
 from cocos.reports.latex import latex
 
 OF_QUERIES = {
@@ -163,47 +161,6 @@ def test_a_batch_of_pairs_is_as_large_as_its_larger_side():
     assert summary["directions"]["c2q"]["batch_queries"] == 5
 
 
-def test_the_table_and_the_sentence_above_give_the_same_numbers():
-    for convention in ("standard", "ecir2022"):
-        for batch_size in (32, 128):
-            data = measures.count(pairs(), "ntxent", convention=convention, batch_size=batch_size)
-            shown_table = table("count", data)
-            cells = {row[0]: row[1:] for row in shown_table.rows}
-            for place, name in enumerate(data["direction"].values):
-                sentence = next(line for line in shown_table.head if line.startswith(f"{name}: "))
-                shown = {label: values[place].partition(" ±")[0] for label, values in cells.items()}
-                label = next(each for each in shown if each.endswith("contributing negatives per query"))
-                assert f"{name}: {shown[label]} of " in sentence
-                assert f"{shown['  queries without any, %']} % of the queries have none" in sentence
-                assert shown["  effective number of negatives"] in " ".join(shown_table.head)
-
-
-def numbers(text):
-    return [float(each) for each in re.findall(r"\d+\.?\d*", text)]
-
-
-@pytest.mark.parametrize(("rows", "size", "temperature"), [(50, 16, 20.0), (300, 128, 20.0), (133, 32, 0.1)])
-def test_a_sentence_is_about_one_population(rows, size, temperature):
-    """All queries drawn: a short last batch is in the count, in the negatives and in the queries without any."""
-    ntxent = losses.load("ntxent", {"temperature": temperature})
-    data = measures.count(pairs(rows), ntxent, batch_size=size)
-    for name, entry in measures.document("count", data)["directions"].items():
-        one = data.sel(direction=name)
-        counted = np.concatenate(batchwise(data, name, "contributing"))
-        negatives = np.concatenate(batchwise(data, name, "negatives"))
-        said = next(line for line in table("count", data).head if line.startswith(f"{name}: "))
-        shown = numbers(re.sub(r"\(.*\)", "", said.removeprefix(f"{name}: ").partition("of the queries have none")[0]))
-        assert shown[:2] == pytest.approx([counted.mean(), negatives.mean()], abs=0.005)
-        assert shown[-1] == pytest.approx(100 * (counted == 0).mean(), abs=0.05)
-        assert shown[0] <= shown[1]
-        assert (shown[-1] == 100) == (counted.mean() == 0)
-        assert entry["idle_fraction"]["mean"] == pytest.approx((counted == 0).mean())
-        assert entry["negatives"]["mean"] == pytest.approx(negatives.mean())
-        pull = np.concatenate(batchwise(data, name, "pull"))
-        assert entry["idle_pull"]["mean"] == pytest.approx(pull[counted == 0].sum() / pull.sum())
-        assert entry["idle"]["mean"] == pytest.approx(one["idle"].values[: rows // size].mean())
-
-
 def test_a_part_of_the_pull_is_one_where_its_sum_has_no_number():
     counted = {"contributing": np.array([[0.0, 1.0]]), "pull": np.array([[1.5e308, 0.5e308]])}
     assert averages.of_batches(counted, 1)["idle_pull"].tolist() == [0.75]
@@ -231,14 +188,6 @@ def test_one_batch_has_no_deviation_in_any_output(tmp_path):
     for options in ([], ["--format", "latex"]):
         shown = runner.invoke(app, ["count", str(file), "-q", *options]).stdout
         assert "±" not in shown and "\\pm" not in shown
-
-
-def test_the_overview_names_the_whole_of_each_loss():
-    parts = [measures.count(pairs(), name).assign_attrs(checkpoint_path="x", checkpoint_sha256="") for name in (
-        "ntxent", "triplet")]  # fmt: skip
-    text = str(overview(parts))
-    assert text.count("2 batches of 128 pairs (the last of 5), seed 0") == 1
-    assert not any("±" in line for line in text.splitlines() if line.startswith("ntxent q2c"))
 
 
 def test_idle_is_a_number_and_what_is_a_fraction_has_another_name():

@@ -3,15 +3,11 @@
 import logging
 import os
 import shutil
-import signal
 import stat
-import time
 from pathlib import Path
 
 import pytest
-import torch
 
-from cocos import Embeddings, measures
 from cocos.engine.kernel import build as _build
 
 pytestmark = pytest.mark.skipif(_build.library() is None, reason="there is no C compiler")
@@ -115,32 +111,6 @@ def test_a_link_is_never_loaded(build, tmp_path, link):
     assert not path.is_symlink() and path.lstat().st_nlink == 1 and elsewhere.exists()
 
 
-@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a file away")
-def test_a_library_of_somebody_else_is_never_loaded(build):
-    build()
-    os.chown(made(build.folder), 12345, 12345)
-    assert build()[0] is not None and len(build.ran()) == 2
-    assert made(build.folder).stat().st_uid == os.getuid()
-
-
-def test_a_folder_that_is_a_link_is_not_used(build, tmp_path):
-    (tmp_path / "real").mkdir(mode=0o700)
-    build.folder.symlink_to(tmp_path / "real")
-    found, said = build()
-    assert found is None and "is a link" in said[0] and not list((tmp_path / "real").iterdir())
-
-
-def test_a_relative_folder_is_not_heeded(build, tmp_path, monkeypatch):
-    """A folder that somebody else has filled must not become the cache by standing in it."""
-    (tmp_path / "home").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert build(XDG_CACHE_HOME=".", HOME=str(tmp_path / "home"))[0] is not None
-    assert not build.folder.exists()
-    assert made(tmp_path / "home" / ".cache" / "cocos").exists()
-    found, said = build(HOME="home")
-    assert found is None and "relative" in said[0]
-
-
 def test_a_compiler_may_have_arguments(build, compiler):
     found, said = build(CC=f"{compiler()} -m64 '-DNAME=a b'")
     assert found is not None and said == []
@@ -191,58 +161,3 @@ def test_a_build_that_fails_is_said_once_and_remembered(build, compiler, lines, 
 def test_no_compiler_is_a_note(build, changed):
     found, said = build(CC=changed)
     assert found is None and len(said) == 1
-
-
-def gone(process):
-    """Whether a process has ended; one that nobody waits for is a zombie."""
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        try:
-            if Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "Z":
-                return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.02)
-    return False
-
-
-HANGS = 'sleep 300 & echo $! > "{0}/child"; echo $$ > "{0}/parent"; sleep 300'
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_a_compiler_that_hangs_ends_with_all_that_it_started(build, compiler, tmp_path, monkeypatch, interrupted):
-    monkeypatch.setattr(_build, "COMPILER_SECONDS", 60 if interrupted else 1)
-    environment = {"CC": compiler(HANGS.format(tmp_path))}
-    if interrupted:
-        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, 1)
-        with pytest.raises(KeyboardInterrupt):
-            build(**environment)
-        signal.signal(signal.SIGALRM, before)
-        assert not list(build.folder.iterdir())
-    else:
-        found, said = build(**environment)
-        assert found is None and "did not end within 1 s" in said[0]
-        assert build() == (None, [])
-    assert all(gone((tmp_path / name).read_text().strip()) for name in ("child", "parent"))
-
-
-def test_what_a_killed_build_left_is_swept_up(build):
-    (build.folder / "build-old").mkdir(parents=True)
-    (build.folder / "build-old" / "kernel.so").write_text("half")
-    (build.folder / "build-now").mkdir()
-    build.folder.chmod(0o700)
-    os.utime(build.folder / "build-old", (0, 0))
-    build()
-    assert sorted(path.name for path in build.folder.iterdir())[0] == "build-now"
-    assert not (build.folder / "build-old").exists()
-
-
-def test_a_count_says_why_it_is_slow(monkeypatch):
-    generator = torch.Generator().manual_seed(0)
-    embeddings = Embeddings(*torch.randn(2, 40, 8, generator=generator))
-    assert "slowly" not in str(measures.count(embeddings, "triplet", batch_size=20).attrs)
-    monkeypatch.setattr(_build, "_open_library", lambda: (None, "cc failed with exit code 3: no space left"))
-    data = measures.count(embeddings, "triplet", batch_size=20)
-    assert "several times as slowly: cc failed with exit code 3: no space left" in str(data.attrs)

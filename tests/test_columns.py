@@ -257,20 +257,6 @@ def test_a_guide_knows_rows_of_one_side_and_a_matrix_does_not():
     assert matrix.scores("candidate", rows, "query", rows).tolist() == matrix.matrix.T.tolist()
 
 
-def test_the_parts_of_each_source_are_drawn_as_they_are_measured():
-    embeddings = columns(queries=12, hard=2)
-    data = measures.sources(embeddings, losses.load("mnrl", {"directions": GTE}), batch_size=6)
-    assert float(data["push"].sum()) == pytest.approx(1) and float(data["share"].sum()) == pytest.approx(1)
-    assert data["negatives"].sel(source="own hard").values.tolist() == [2]
-    ax = cocos.plots.sources(data)
-    every = [data[kind].sel(source=name) for name in data["source"].values for kind in ("push", "share")]
-    drawn = [100 * float(values[0]) for values in every]
-    bars = [bar.get_width() for bar in ax.patches if bar.get_gid() == "part of the push"]
-    assert bars == pytest.approx(drawn)
-    with pytest.raises(InputError, match="sources: all candidates are from the batch"):
-        measures.sources(cocos.Embeddings(embeddings.query, embeddings.candidate[:12]))
-
-
 @pytest.mark.parametrize(("loss", "graded"), [("cosent", True), ("ntxent", True), ("cosent", False), ("ntxent", False)])
 def test_grades_that_a_loss_does_not_read_are_said(loss, graded):
     side = columns(queries=12).query

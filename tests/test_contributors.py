@@ -6,22 +6,18 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
 import xarray as xr
-from matplotlib.offsetbox import AnnotationBbox
 from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, checkpoints, losses, measures, plots
+from cocos import Embeddings, InputError, checkpoints, losses, measures
 from cocos.checkpoints.data import emoji_captions, precomp
 from cocos.commands import app
 from cocos.counting import weights
 from cocos.embeddings import scores
 from cocos.embeddings.batches import plan
-from cocos.measures.contributors import rest
-from cocos.plots.contributors import title as title_of_contributors
 from cocos.reports import table
 
 
@@ -160,13 +156,6 @@ def test_what_has_no_contributors(embeddings, options, sentence):
         measures.contributors(embeddings, "ntxent", **options)
 
 
-def test_a_row_that_is_in_no_batch_is_named():
-    made = planted(images=4, captions=1)
-    lonely = Embeddings(made.query, torch.cat([made.candidate, made.candidate[:1]]), torch.arange(4), torch.arange(5))
-    with pytest.raises(InputError, match="row: 4 of c2q is in none of the 1 batches"):
-        measures.contributors(lonely, "ntxent", row=4, direction="c2q")
-
-
 def test_a_query_is_chosen_where_none_is_named():
     made = planted()
     data = measures.contributors(made, "ntxent", batch_size=30)
@@ -178,67 +167,6 @@ def test_a_query_is_chosen_where_none_is_named():
     few = Embeddings(torch.cat([made.query] * 3), made.query, torch.arange(30).repeat(3), torch.arange(30))
     for direction in few.directions:
         assert measures.contributors(few, "triplet", direction=direction).sizes["candidate"] > 1
-
-
-def test_the_contributors_are_drawn(embeddings):
-    data = measures.contributors(embeddings, "ntxent", row=4, batch_size=30, top=8)
-    figure, ax = plt.subplots()
-    labels = "row {} costs $5".format
-    assert plots.contributors(data, labels=labels, pictures=lambda row: np.full((4, 4), row), query="x", ax=ax) is ax
-    figure.canvas.draw()
-    left, others = rest(data, 8)
-    bars = sorted(ax.patches, key=lambda bar: bar.get_y())
-    assert len(bars) == 9 and left == data.attrs["negatives"] - int((~data["positive"]).sum())
-    listed = data["part"].where(data["weight"] > 0, 0)
-    assert others == pytest.approx(1 - float(listed.sum())) and bars[-1].get_width() == pytest.approx(100 * others)
-    for bar, part, weight, positive in zip(
-        bars, *(data[n].values for n in ("part", "weight", "positive")), strict=False
-    ):
-        assert np.sign(bar.get_width()) == np.sign(weight) and bool(bar.get_hatch()) == positive
-        assert weight < 0 or bar.get_width() == pytest.approx(100 * part)
-    said = [tick.get_text() for tick in ax.get_yticklabels()]
-    assert said[:-1] == [rf"row {row} costs \$5" for row in data["candidate_index"].values]
-    assert said[-1] == f"other {left} negatives"
-    boxes = [artist for artist in ax.get_children() if isinstance(artist, AnnotationBbox)]
-    assert [box.offsetbox.get_data()[0, 0] for box in boxes] == data["candidate_index"].values.tolist()
-    texts = [text.get_text() for text in ax.texts]
-    for held, weight in zip(data["held"].values, data["weight"].values, strict=True):
-        assert (f"{100 * held:.0f} %" if weight > 0 else f"{100 * held:.0f} % of the pull") in texts
-    assert f"{100 * others:.0f} % more" in texts and [text.get_text() for text in ax.child_axes[0].texts] == ["x"]
-    assert title_of_contributors(data) in ax.get_title() and ax.get_ylim()[0] > ax.get_ylim()[1]
-    plt.close(figure)
-    figure, ax = plt.subplots()
-    picture = np.full((6, 6, 3), 7, dtype=np.uint8)
-    whole = measures.contributors(embeddings, "supcon", row=4, sample="groups", batch_size="all", top=None)
-    plots.contributors(whole, image=picture, ax=ax)
-    shown = [text.get_text() for text in ax.texts]
-    pulls = whole["held"].values[:40][whole["weight"].values[:40] < 0]
-    assert len(pulls) > 1 and all(f"{100 * held:.0f} % of the pull" in shown for held in pulls)
-    assert len(ax.patches) == 41 and ax.get_yticklabels()[0].get_text().startswith("group ")
-    np.testing.assert_array_equal(ax.child_axes[0].images[0].get_array(), picture)
-    plt.close(figure)
-
-
-def test_a_candidate_is_pale_by_its_share_of_the_unit(embeddings):
-    data = measures.contributors(embeddings, "triplet", 0.5, row=4, batch_size="all", top=8)
-    assert data.attrs["contributing"] == 3  # each violates the margin, and has a third of the push
-    figure, ax = plt.subplots()
-    plots.contributors(data, ax=ax)
-    assert [bar.get_alpha() for bar in ax.patches if bar.get_width() > 0] == [1, 1, 1]
-    plt.close(figure)
-
-
-def test_a_query_without_any_gradient_is_said_to_be_one():
-    rows = torch.eye(8, dtype=torch.float64)
-    data = measures.contributors(Embeddings(rows, rows), "triplet", batch_size="all")
-    figure, ax = plt.subplots()
-    plots.contributors(data, ax=ax)
-    assert "this query has no gradient here" in [text.get_text() for text in ax.texts]
-    plt.close(figure)
-    figure, ax = plt.subplots()
-    plots.eps_curve(measures.eps_curve(Embeddings(rows, rows), "triplet", batch_size="all"), ax=ax)
-    assert "no negative contributes at any eps" in [text.get_text() for text in ax.texts]
-    plt.close(figure)
 
 
 def test_the_table_says_what_the_dataset_says(embeddings):

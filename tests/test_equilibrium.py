@@ -7,12 +7,11 @@ import sys
 import numpy as np
 import pytest
 import torch
-from matplotlib import pyplot as plt
 from scipy.optimize import brentq, root
 from typer.testing import CliRunner
 
 import cocos
-from cocos import InputError, Pairs, losses, measures, plots
+from cocos import InputError, Pairs, losses, measures
 from cocos.commands import app
 from cocos.counting import equilibrium
 from cocos.reports import table
@@ -327,19 +326,3 @@ def test_bad_input_is_one_sentence(tmp_path, given, sentence):
     done = call(saved(tmp_path, noisy(40)), *given)
     assert done.exit_code == 2 and sentence in done.stderr and "Traceback" not in done.stderr
     assert done.stdout == ""
-
-
-def test_the_figure_shows_equilibria_intervals_clip_and_training(tmp_path):
-    file = saved(tmp_path, noisy(70, 1.2), temperature=0.05)
-    data = measures.temperature(cocos.open(file), batch_sizes=[16, 64])
-    ax = plots.temperature(data, ax=plt.figure().subplots())
-    texts = {text.get_text() for text in ax.texts}
-    assert {"clip, scale 100", "trained with: 0.05"} <= texts
-    there = data["equilibrium_temperature"].values
-    assert any(np.array_equal(line.get_ydata(), there) for line in ax.lines)
-    assert ax.get_title() == f"A learned temperature settles at {there[0]:.3g} at batch 16, {there[1]:.3g} at batch 64"
-    solved = measures.temperature(cocos.Embeddings(torch.eye(40), torch.eye(40) + 0.01))
-    ax = plots.temperature([data, solved], names=["noisy", "solved"], ax=plt.figure().subplots())
-    assert "runs to the clip" in [text.get_text() for text in ax.get_legend().get_texts()]
-    assert "the clip at batch 32, the clip at batch 40 (solved)" in ax.get_title()
-    plt.close("all")

@@ -168,11 +168,6 @@ def test_a_comparison_has_each_change_with_its_interval():
     assert "changed" not in values and values["equal"].sentence.startswith("no interval, for all n = 120")
 
 
-def test_values_without_an_interval_are_grouped_by_the_reason():
-    same = measures.diff(near(), near(), batch_size="all").attrs["notes"].splitlines()
-    assert sum("no interval, for all n = 120 differences are 0: " in line for line in same) == 1
-
-
 def test_evaluate_and_any_other_measure_have_theirs():
     found = findings.of(measures.evaluate(collapsed()))
     assert kept(found)["collapsed"].severity == "stop"

@@ -65,20 +65,6 @@ def test_the_identity_is_that_of_the_bytes(classes):
     assert data.find(classes).load().identity != before
 
 
-def test_a_link_to_a_folder_around_it_is_no_class(classes):
-    whole = data.find(classes).load()
-    (classes / "above").symlink_to(classes.parent)
-    assert data.find(classes).load().query.names == whole.query.names
-
-
-def test_a_link_to_a_device_is_no_image(classes):
-    """It would be read without end."""
-    (classes / "cats" / "endless.png").symlink_to("/dev/zero")
-    (classes / "itself").symlink_to(classes / "itself")
-    found = data.find(classes).load()
-    assert found.query.names == ("cats/a.png", "cats/more/b.png", "dogs/c.png", "dogs/d.webp") and found.identity
-
-
 @pytest.mark.parametrize("damage", ["text", "cut", "gone", "bomb", "large", "many", "vector"])
 def test_an_image_that_is_none_is_named(damage, classes, monkeypatch):
     path = classes / "cats/a.png"

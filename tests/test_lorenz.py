@@ -6,18 +6,14 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
 
-from cocos import Embeddings, InputError, losses, measures, plots
+from cocos import Embeddings, InputError, losses, measures
 from cocos.counting import weights
 from cocos.embeddings import scores
 from cocos.embeddings.batches import plan
-from cocos.plots import labels, wording
-from cocos.plots.lorenz import title as title_of_lorenz
-from cocos.plots.weight_map import title as title_of_map
 
 
 def planted(images=30, captions=3, width=8, noise=0.7):
@@ -104,32 +100,6 @@ def test_the_heaviest_hold_what_a_loop_over_sorted_weights_finds(embeddings, nam
     assert data["k"].values[0] == 1 and data["k"].values[-1] == most and (np.diff(data["k"]) > 0).all()
 
 
-def test_what_the_heaviest_hold_is_drawn_for_several_losses(embeddings):
-    first, second = (measures.lorenz(embeddings, name, batch_size=24, points=9) for name in ("ntxent", "triplet"))
-    figure, ax = plt.subplots()
-    assert plots.lorenz([first, second], names=["one", "x" * 300], ax=ax) is ax
-    drawn = {line.get_label(): line for line in ax.lines}
-    sides = [(name, *each) for name, data in (("one", first), ("x", second)) for each in labels.sides(data, ["held"])]
-    assert len(drawn) == len(sides) and len({(line.get_color(), line.get_linestyle()) for line in ax.lines}) == len(
-        sides
-    )
-    for label, line in drawn.items():
-        name, side, one = next(each for each in sides if label.startswith(each[0]) and label.endswith(each[1]))
-        np.testing.assert_allclose(line.get_ydata(), 100 * one["held"])
-        assert len(label) <= 32
-    at_three = [drawn[text.get_text()].get_ydata()[2] for text in ax.get_legend().get_texts()]
-    assert at_three == sorted(at_three, reverse=True) and first["k"].values[2] == 3  # in the order of the lines
-    assert ax.get_xscale() == "log" and not ax.collections
-    assert ax.get_title() == title_of_lorenz([first, second], ["one", wording.plain("x" * 300, 26)])
-    plt.close(figure)
-    small = measures.lorenz(embeddings, "ntxent", batch_size=8, points=9)  # too few for the ten heaviest
-    assert title_of_lorenz([first, small], ["one", "two"]).startswith("The heaviest negative carries")
-    figure, ax = plt.subplots()
-    plots.lorenz(first, ax=ax)
-    assert len(ax.collections) == len(ax.lines)
-    plt.close(figure)
-
-
 @pytest.mark.parametrize(
     ("name", "parameter"), [("ntxent", "temperature"), ("smoothap", "temperature"), ("snm", "scale")]
 )
@@ -185,29 +155,6 @@ def test_what_no_temperature_can_be_changed_of(embeddings, loss, values, sentenc
         measures.temperature_curve(embeddings, loss, values, batch_size=24)
 
 
-def test_the_temperatures_are_drawn(embeddings):
-    data = measures.temperature_curve(embeddings, "ntxent", (0.01, 0.1, 1), batch_size=24)
-    figure, (left, right) = plt.subplots(1, 2)
-    assert plots.temperature_curve(data, ax=left) is left
-    sides = labels.sides(data, ["effective", "contributing_all"])
-    assert len(left.lines) == 2 * len(sides) + 1 and left.lines[-1].get_xdata()[0] == 0.1
-    for place, (_, one) in enumerate(sides):
-        for line, name in zip(left.lines[2 * place : 2 * place + 2], ("effective", "contributing_all"), strict=True):
-            np.testing.assert_allclose(line.get_xydata(), np.stack([one["value"], one[name]], axis=1))
-    plots.temperature_curve(data, show="idle", ax=right)
-    for line, (_, one) in zip(right.lines, labels.sides(data, ["idle_fraction"]), strict=False):
-        np.testing.assert_allclose(line.get_ydata(), 100 * one["idle_fraction"])
-    assert left.get_xlabel() == "temperature (embeddings frozen)"
-    at = [f"{float(data['effective'].mean('direction').sel(value=value)):.1f} at {value:g}" for value in (0.01, 0.1, 1)]
-    assert left.get_title() == "Effective negatives: " + ", ".join(at)
-    with pytest.raises(InputError, match="unknown show 'idles': did you mean 'idle'"):
-        plots.temperature_curve(data, show="idles", ax=right)
-    other = measures.temperature_curve(embeddings, losses.load("sampled_softmax"), (1, 5), batch_size=24)
-    with pytest.raises(InputError, match="separate plots"):
-        plots.temperature_curve([data, other], ax=right)
-    plt.close(figure)
-
-
 @pytest.mark.parametrize("direction", [None, "c2q"])
 @pytest.mark.parametrize("name", ["ntxent", "triplet", "ce_softmax"])
 def test_a_map_has_the_weights_of_the_first_batch(embeddings, name, direction):
@@ -253,32 +200,6 @@ def test_what_no_map_is_drawn_of(embeddings, monkeypatch):
     monkeypatch.setattr(importlib.import_module("cocos.measures.weight_map"), "MAP_CELLS", 100)
     with pytest.raises(InputError, match="batch size: 12 x 12 cells, expected at most 100"):
         measures.weight_map(embeddings, "ntxent", batch_size=12)
-
-
-def test_a_map_is_drawn_with_its_positives(embeddings):
-    data = measures.weight_map(embeddings, "triplet", batch_size=40, seed=1)
-    share, negative, positive = (data[name].values for name in ("share", "negative", "positive"))
-    assert (~positive & ~negative).any()  # two captions of one image
-    figure, ax = plt.subplots()
-    assert plots.weight_map(data, ax=ax) is ax
-    blank, drawn = (np.ma.filled(image.get_array().astype(float), np.nan) for image in ax.images)
-    np.testing.assert_array_equal(np.isfinite(blank), negative & (share <= 0.01))
-    np.testing.assert_array_equal(np.isfinite(drawn), negative & (share > 0.01))
-    np.testing.assert_array_equal(drawn[np.isfinite(drawn)], share[negative & (share > 0.01)])
-    right, top = ax.child_axes[:2]
-    np.testing.assert_array_equal([bar.get_width() for bar in right.patches], data["contributing"])
-    np.testing.assert_allclose([bar.get_height() for bar in top.patches], 100 * data["received"])
-    assert "takes no part" in [text.get_text() for text in ax.get_legend().get_texts()]
-    idle = int((data["contributing"] == 0).sum())
-    assert [text.get_text() for text in right.texts] == ([f"{idle} idle"] if idle else [])
-    marks = {line.get_label(): line.get_xydata() for line in ax.lines}
-    pulled = positive & (data["weight"].values < 0)
-    assert {(y, x) for x, y in marks["positive"]} == set(zip(*pulled.nonzero(), strict=True))
-    assert {(y, x) for x, y in marks["positive that is not pulled"]} == set(
-        zip(*(positive & ~pulled).nonzero(), strict=True)
-    )
-    assert title_of_map(data) == ax.get_title() and "triplet, q2c" in ax.get_title() and ax.yaxis_inverted()
-    plt.close(figure)
 
 
 def test_a_map_by_group_has_as_many_candidates_as_it_has(embeddings):

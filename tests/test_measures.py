@@ -10,7 +10,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -26,10 +25,6 @@ from cocos.embeddings import scores
 from cocos.embeddings.batches import Batch, plan
 from cocos.engine import prepared
 from cocos.engine.sampling import Sampling
-from cocos.measures.count import bins
-from cocos.plots import labels
-from cocos.plots.count import title as title_of_count
-from cocos.plots.wording import percent
 from cocos.reports import table
 from cocos.reports.latex import latex
 
@@ -341,47 +336,6 @@ def test_an_extreme_scale_is_counted_or_one_sentence(name, embeddings):
 def test_only_embeddings_are_counted():
     with pytest.raises(InputError, match="embeddings: str, expected cocos.Embeddings or a checkpoint"):
         measures.count("embeddings.npz")
-
-
-def test_plots_draw_the_dataset(embeddings):
-    data, other = (measures.count(embeddings, name, batch_size=16) for name in ("ntxent", "triplet"))
-    figure, axes = plt.subplots(2)
-    ax = plots.count([data, other], ax=axes[0])
-    said = [text.get_text() for text in ax.texts]
-    most = max(float(each["contributing"].max()) for each in (data, other))
-    upper = bins(most)
-    high = {}
-    for row, each in enumerate((data, other)):
-        for direction, sign in (("q2c", 1), ("c2q", -1)):
-            counted = each["contributing"].sel(direction=direction).values
-            counted = counted[np.isfinite(counted)]
-            lower = np.concatenate([[-1], upper[:-1]])
-            parts = [((counted > a) & (counted <= b)).mean() for a, b in zip(lower, upper, strict=True)]
-            base = min(
-                (line.get_ydata()[0] for line in ax.lines if len(line.get_ydata()) == 2),
-                key=lambda y: abs(y + 1.2 * row),
-            )
-            bars = [bar for bar in ax.patches if bar.get_y() == base and bar.get_height() * sign > 0]
-            found = {round(bar.get_x() + bar.get_width() / 2): bar.get_height() * sign for bar in bars}
-            high |= {(row, direction, place): (height, parts[place]) for place, height in found.items()}
-            assert {place for place, part in enumerate(parts) if part} == set(found)
-            assert percent(parts[0]) in said
-    ratios = [height / part for height, part in high.values()]
-    np.testing.assert_allclose(ratios, ratios[0])  # one scale for all losses and both directions
-    idle = {bar.get_facecolor() for bar in ax.patches if round(bar.get_x() + bar.get_width() / 2) == 0}
-    assert len(idle) == 1 and idle.isdisjoint({
-        bar.get_facecolor() for bar in ax.patches if round(bar.get_x() + bar.get_width() / 2) > 0
-    })
-    assert ax.get_xlabel() == "contributing negatives of a query (share above eps = 0.01)"
-    assert [label.get_text().partition(", ")[0] for label in ax.get_yticklabels()] == ["ntxent", "triplet"]
-    assert all(", pairs\n" in label.get_text() for label in ax.get_yticklabels())
-    assert ax.get_title() == title_of_count([data, other], ["ntxent", "triplet"])
-    curve = measures.eps_curve(embeddings, "ntxent", batch_size=16)
-    ax = plots.eps_curve(curve, ax=axes[1])
-    for line, (_, one) in zip(ax.lines, labels.sides(curve, ["contributing_all"]), strict=False):
-        counts = one["contributing_all"].values
-        np.testing.assert_array_equal(line.get_ydata(), counts[counts > 0])
-    plt.close(figure)
 
 
 def test_latex_has_the_columns_of_the_published_tables(embeddings):

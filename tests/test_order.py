@@ -90,7 +90,7 @@ def test_the_help_of_every_command_is_light():
     code += "top = CliRunner().invoke(app, ['--help-all']).stdout\n"
     code += "names = [line.split()[0] for line in top.splitlines() if line[:2] == '  ' and line[2:3].islower()]\n"
     code += "for name in names: CliRunner().invoke(app, [name, '--help-all'])\n"
-    code += f"print(len(names) > 25, [m for m in {HEAVY[:4]!r} if m in sys.modules])"
+    code += f"print(len(names) >= 12, [m for m in {HEAVY[:4]!r} if m in sys.modules])"
     assert children.python(code).stdout.split(maxsplit=1) == ["True", "[]\n"]
 
 
@@ -104,17 +104,6 @@ def test_the_embedded_example_is_opened_without_the_compiler(fresh):
     code += "assert not {'sympy', 'torch._dynamo'} & set(sys.modules)"
     done = fresh(code)
     assert done.returncode == 0, done.stderr
-
-
-def test_the_collector_rests_until_the_work_begins_and_while_the_interpreter_ends(fresh):
-    code = "import atexit, gc, sys, cocos.measures\nfrom cocos.commands import _questions, main\n"
-    code += "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
-    code += "_questions.opened = lambda *_: (print(gc.isenabled()), None, None)\n"
-    code += "cocos.measures.count = lambda *_, **options: sys.exit(print(gc.isenabled()))\n"
-    code += "sys.argv = ['cocos', 'count', 'some.npz', '--quiet']\nmain()"
-    done = fresh(code)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["False", "True", "True"]
 
 
 def test_the_public_names_are_there():

@@ -529,21 +529,6 @@ def test_a_loss_that_wants_unit_vectors_is_given_no_others(own):
     close(loss.weight(pairs), losses.load("ntxent").weight(pairs))
 
 
-def test_what_does_not_pass_through_the_scores_is_said(own):
-    pairs = pairs_of(labelled())
-    loss = own("with_regulariser").bind(pairs)
-    assert loss.matrix.also_read == "lengths" and any("it reads the lengths too" in note for note in loss.traits.notes)
-    plain = losses.load(f"{own.file}:by_hand").weight(pairs)
-    close(loss.weight(pairs), plain)
-
-
-def test_one_number_without_scores_cannot_be_taken_apart(own):
-    with pytest.raises(InputError, match="no single matrix of scores was seen in it"):
-        own("to_centres_in_all").bind(pairs_of(labelled()))
-    with pytest.raises(InputError, match="no single matrix of scores"):
-        own("two_matrices").bind(matched(two_sided()))
-
-
 def test_what_is_detached_is_no_part_of_the_gradient():
     """A miner on detached embeddings chooses, and detached factors are held; both move the value with the scores."""
     normal = torch.nn.functional.normalize
@@ -858,11 +843,6 @@ def test_unusable_callables_get_a_sentence(own, name, parameters, sentence):
     assert sentence.format(file=own.file) in str(error.value)
 
 
-def test_odd_names_can_be_explained(own):
-    pairs = pairs_of(two_sided())
-    close(own("odd", {"arguments": "scores,positive"}).weight(pairs), pairs.positive.double())
-
-
 # The command line
 
 
@@ -901,11 +881,6 @@ def test_a_run_of_the_command(files, file, loss, parameters, kind, share):
     assert found["loss"]["parameters"].items() >= parameters.items()
     key = "relative" if share == "unknown" else "contributing_all"
     assert found["share"] == share and all(part[key]["mean"] > 0 for part in found["directions"].values())
-
-
-def test_what_a_loss_prints_is_not_the_result(files):
-    done = call("count", files / "two.npz", "--loss", "my_losses:prints", "--json", "-q")
-    assert json.loads(done.stdout)["loss"]["name"] == "my_losses:prints" and "step 1" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """A run over its checkpoints: its numbers are those of each checkpoint, its sentences those of the detectors."""
 
-import importlib
 import json
 import re
 import shutil
@@ -24,7 +23,6 @@ from cocos.checkpoints.files import file
 from cocos.checkpoints.formats import embeddings
 from cocos.commands import app
 from cocos.measures.run import episodes
-from cocos.plots.run import shown
 from cocos.reports.run import table
 
 STEPS = {2: 1.5, 10: 0.8, 100: 0.3}
@@ -264,16 +262,6 @@ def test_a_column_of_a_run_has_one_meaning(tmp_path):
     assert "own push" in found["unknown"].notes[0] and "own push" not in found["known"].notes[0]
 
 
-def test_a_store_of_a_stranger_is_printed_and_drawn(tmp_path):
-    path, direction = tmp_path / "run.jsonl", '"directions":{"q2c":{"contributing":1,"idle":0}}'
-    header = '{"cocos":"1","loss":"ntxent","loss_parameters":"{}","eps":0.01}'
-    path.write_text(f'{header}\n{{"step":0,"value":1e308,{direction}}}\n{{"step":1,"value":2,{direction}}}\n')
-    done = call(path, "--out", tmp_path / "run.png")
-    assert done.exit_code == 0 and "2 records, step 0 to 1" in done.stdout, done.output
-    path.write_text(f'{header.replace("0.01", "1" + "0" * 400)}\n{{"step":0,{direction}}}\n')
-    assert "is no result of cocos, or a damaged one: attribute eps" in call(path).output
-
-
 @pytest.mark.parametrize("kind", ["labelled", "distractors"])
 def test_ranks_are_those_of_evaluate(kind):
     query, candidate = rows(1.0, size=40)
@@ -462,53 +450,3 @@ def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
     sides = Embeddings(*rows(0.5)), Embeddings(*rows(0.5), directions=("i2t", "t2i"))
     with pytest.raises(InputError, match="directions are i2t, t2i"):
         measures.run(sides, batch_size=20)
-
-
-def test_every_panel_draws_the_numbers_of_the_data(data):
-    panels = shown([data])
-    assert panels[:3] == ["negatives", "idle", "recall"] and len(panels) == 6
-    for show in panels:
-        figure, ax = plt.subplots()
-        assert plots.run(data, show=show, ax=ax) is ax
-        drawn = [line.get_ydata() for line in ax.lines]
-        if show == "recall":
-            assert any(np.allclose(each, data["R@1"].sel(direction="q2c"), atol=4) for each in drawn)
-        if show == "alignment":
-            np.testing.assert_allclose(drawn[0], data["alignment"])
-        plt.close(figure)
-    with pytest.raises(InputError, match="show 'dtp'"):
-        plots.run(data, show="dtp")
-    two = plots.run([data, data], names=["first", "second"], show="alignment")
-    assert len({line.get_label() for line in two.lines}) == 2
-    plt.close("all")
-
-
-def test_options_are_typed_again(folder):
-    """What a suggested command takes as well is handed on, quoted; what it does not take is not."""
-    layout = importlib.import_module("cocos.base.layout")
-    own = importlib.import_module("cocos.commands._answer")
-    given = {"loss": "triplet", "param": ["margin=0.1", "x=a b"], "batch_size": "all", "data": "d"}
-    token = own.typed.set(given | {"out": "x.nc", "k": "1,3"})
-    try:
-        step = own.complete(layout.Step("diff", ("a.npz", "b c.npz")))
-        alone = own.complete(layout.Step("run", ("r.nc",), {"out": "run.png"}, carry=False))
-        several = own.complete(layout.Step("inspect", ("a.npz",)))
-    finally:
-        own.typed.reset(token)
-    options = "--loss triplet -p margin=0.1 -p 'x=a b' --batch-size all --data d"
-    assert str(step) == f"next: cocos diff a.npz 'b c.npz' {options}"
-    assert str(alone) == "next: cocos run r.nc --out run.png" and str(several) == "next: cocos inspect a.npz --data d"
-
-
-def test_an_untrained_first_checkpoint_is_no_caution(tmp_path):
-    """Positives of an untrained model score as chance has it; of the last checkpoint that is worth a word."""
-    generator = np.random.default_rng(0)
-    query = generator.normal(size=(64, 8)).astype(np.float32)
-    other = generator.normal(size=query.shape).astype(np.float32)
-    for name, order in (("learns", (other, query)), ("never", (query, other))):
-        (tmp_path / name).mkdir()
-        for step, candidate in enumerate(order):
-            np.savez(tmp_path / name / f"epoch_{step}.npz", query=query, candidate=candidate)
-        done = call(tmp_path / name, "--batch-size", "32")
-        assert done.exit_code == 0, done.output
-        assert ("positives score no higher than chance" in done.stderr) == (name == "never")

@@ -1,17 +1,12 @@
 """The verdict of a count: its kinds on constructed scores, one sentence, one command, and the row to report."""
 
 import json
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from cocos import Embeddings, losses, measures, reports
-from cocos.commands import app
-from cocos.counting import health, statistics, verdicts
-from cocos.monitor.detectors.whole_batch import WholeBatch
+from cocos.counting import verdicts
 from cocos.reports import count as report
 
 
@@ -97,24 +92,6 @@ def test_the_pull_of_queries_without_any_is_said():
     assert hinge["idle_pull"]["mean"] == 0 and hinge["idle_fraction"]["mean"] > 0.1
 
 
-def test_definitions_are_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    file, set_ = tmp_path / "rows.npz", near(0.8)
-    np.savez(file, query=set_.query, candidate=set_.candidate)
-    short, long = (
-        CliRunner().invoke(app, ["count", str(file), "-q", *more]).stdout.splitlines() for more in ((), ("--explain",))
-    )
-    assert short[:5] == long[:5] and len(long) > len(short) + 20
-    assert short[5].startswith("next: cocos audit ") or short[6].startswith("next: cocos audit ")
-    assert not any(line.startswith("health") for line in short) and any(line.startswith("health") for line in long)
-    labels = [each.row for each in list(statistics.BATCH_NUMBERS.values())[:4]]
-    assert all(any(line.startswith(f"{label}: ") for line in long) for label in labels)
-    blank = [place for place, line in enumerate(short) if not line]
-    assert len(short) - blank[-1] - 1 <= 5  # provenance in three lines of 80 columns, and the mark
-    two = CliRunner().invoke(app, ["count", str(file), "-q", "--loss", "ntxent", "--loss", "triplet", "--explain"])
-    assert "effective: exp of the entropy of the push" in two.stdout and two.exit_code == 0
-
-
 def cubic(scores, positive, negative):
     """A loss of a user's whose weights are no softmax, sigmoid or hinge of its scores."""
     return (torch.where(negative, scores + 1, 0) ** 3).sum(dim=1) - torch.where(positive, scores, 0).sum(dim=1)
@@ -129,27 +106,3 @@ def test_a_loss_with_an_unknown_unit_is_described_by_its_push():
     assert marked == "* negatives with more than 1 % of the push"
     two = report.overview({"cubic": data, "ntxent": measures.count(near(0.8), "ntxent")})
     assert "have more than 1 % of the push: fine." in two.head[0] and "contribute, " in two.head[1]
-
-
-def test_the_page_has_the_limits_that_the_code_has():
-    page = (Path(__file__).parents[1] / "docs" / "concepts.md").read_text("utf-8")
-    rows = {row.split("|")[1].strip(): row for row in page.splitlines() if row.startswith("| ")}
-    assert [kind for kind in rows if kind in verdicts.SEVERITY] == list(verdicts.SEVERITY)
-    limits = {
-        "flat": (f"above {verdicts.WHOLE_BATCH:g} of", f"from {verdicts.FEW_NEGATIVES} negatives on"),
-        "thin": (
-            f"more than {verdicts.IDLE_QUERIES:g} of the queries",
-            f"more than {verdicts.MOST_PULL:g} of the pull",
-        ),
-        "starved": (f"more than {verdicts.IDLE_QUERIES:g} of the queries", f"at most {verdicts.MOST_PULL:g} of"),
-        "alike": (
-            f"above {health.CERTAINLY_ALIKE:g}, or",
-            f"above {health.NEARLY_ONE:g} while more than {health.OUTRANKED:g}",
-        ),
-        "sharp": (f"below {verdicts.ONE_OR_TWO:g} ",),
-        "wasteful": (f"below {verdicts.SMALL_PART:g} of",),
-        "mispaired": (f"{health.RESOLVED_DEVIATIONS:g} standard deviations", f"at least {health.LEAST_PAIRED} queries"),
-    }
-    assert all(each in rows[kind] for kind, words in limits.items() for each in words)
-    assert all(f"`{name}`" in page for name in verdicts.TEMPERED)
-    assert verdicts.WHOLE_BATCH == WholeBatch().part and verdicts.FEW_NEGATIVES == WholeBatch().negatives
