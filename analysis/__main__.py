@@ -1,8 +1,11 @@
-"""Draw the figures of the papers: `python -m analysis figures`."""
+"""Print the tables and draw the figures of the papers: `python -m analysis table` and `python -m analysis figures`."""
 
 import hashlib
 import importlib
+import json
 import re
+import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +15,15 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import cocos
+from analysis import table_formats, tables
+from cocos import results
+from cocos.base.errors import InputError
 from cocos.reports.saving import finish, save, styled
 
 SCRIPTS, FIGURES = Path(__file__).parent, Path(__file__).parents[1] / "figures"
 SUFFIXES = ("svg", "pdf", "png")  # only the .png is in the repository
 COMPRESSED = {"zlib": True, "complevel": 6, "shuffle": True}
+Format = StrEnum("Format", list(table_formats.TABLE_FORMATS))
 
 app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
 
@@ -92,9 +99,42 @@ def index() -> str:
     return "\n\n".join(["# Figures", "Written by `python -m analysis figures`.", *sections]) + "\n"
 
 
-@app.callback()
-def main() -> None:
-    """Draw the figures of the papers."""
+def labelled(given: str) -> tuple[str | None, Path]:
+    """Split LABEL=FILE; a file whose own name has an equals sign is a file."""
+    label, sign, file = given.partition("=")
+    return (label, Path(file)) if sign and label and file and not Path(given).exists() else (None, Path(given))
+
+
+@app.command()
+def table(
+    name: Annotated[str | None, typer.Argument(help="Table. [list all tables]")] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RESULTS...", help="Results (.nc) or LABEL=RESULT. [the published numbers]"),
+    ] = None,
+    format: Annotated[Format, typer.Option(help="Format of the table.")] = Format.text,
+    published: Annotated[bool, typer.Option("--published", help="Add the published numbers.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print a table of a paper: the published numbers, or yours with mean and deviation over the runs."""
+    if name is None:
+        rows = [(each.name, each.title, each.printed["cited"]) for each in tables.PAPER_TABLES.values()]
+        listed = [dict(zip(("table", "title", "published"), row, strict=True)) for row in rows]
+        print(json.dumps(listed) if as_json else "\n".join("  ".join(row) for row in rows))
+        return
+    given = [labelled(each) for each in files or ()]
+    try:
+        data = tables.paper_table(
+            name,
+            [results.open(file) for _, file in given],
+            labels=[label for label, _ in given],
+            names=[str(file) for _, file in given],
+            published=published or not given,
+        )
+    except InputError as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(2) from None
+    print(json.dumps(tables.document(data)) if as_json else table_formats.TABLE_FORMATS[format](data))
 
 
 @app.command()

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 import cocos
 import test_image_lists
+from analysis.__main__ import app as analysis_app
 from cocos.commands import app
 from test_vsepp import options, save, text_state, vsepp_state, write_folder
 
@@ -106,10 +107,16 @@ def commands(page):
     for text in blocks(page, "console"):
         for line in text.splitlines():
             words = shlex.split(line.removeprefix("$ "), comments=True)
-            assert line.startswith("$ ") and words[0] in ELSEWHERE | {"cocos"}, line
+            assert line.startswith("$ ") and words[0] in ELSEWHERE | {"cocos", "python"}, line
             if words[0] == "cocos":
                 found = {word: sorted(map(str, Path().glob(word))) for word in words[1:]}
                 yield [name for word in words[1:] for name in (found[word][:: len(found[word]) // 8 + 1] or [word])]
+
+
+def analysis_commands(page):
+    """Return the arguments of each `$ python -m analysis ...` of a page."""
+    lines = [line for text in blocks(page, "console") for line in text.splitlines()]
+    return [shlex.split(line)[4:] for line in lines if line.startswith("$ python -m analysis ")]
 
 
 @BY_PAGE
@@ -136,6 +143,9 @@ def test_python_and_commands_of_a_page_run(page, inside):
         asked = [re.sub(r"\.(png|pdf|svg)$", ".nc", word) for word in words]  # numbers without the picture
         drawn = words[0] == "plot" and len(words) > 2 and "--out" not in words
         done = CliRunner().invoke(app, [*asked, *["--json"] * drawn])
+        assert done.exit_code == 0, (words, done.stderr)
+    for words in analysis_commands(page):
+        done = CliRunner().invoke(analysis_app, words)
         assert done.exit_code == 0, (words, done.stderr)
 
 

@@ -47,7 +47,7 @@ LINES = (
         "run store.jsonl",
         "run store.jsonl other.jsonl",
     ),
-    *("solve e.npz --effective 3", "table 1", "temperature e.npz --batch-size 8", "verify ntxent"),
+    *("solve e.npz --effective 3", "temperature e.npz --batch-size 8", "verify ntxent"),
     *("verify --same-as ntxent supcon e.npz", "whatif e.npz"),
 )
 # Keys of what depends on the data: the numbers of a finding.

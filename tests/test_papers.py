@@ -1,6 +1,5 @@
 """Golden data of the published counters (tests/data/README.md), for both conventions."""
 
-import json
 from functools import cache
 from pathlib import Path
 
@@ -311,8 +310,6 @@ def test_the_published_smoothap_counter_takes_other_images_for_the_positives_of_
     assert [caption for caption in range(captions) if caption // 5 in read[caption]] == [0] and len(read[0]) == 5
     notes = conventions.footnotes(SmoothAP(), "ecir2022", directions=2)
     assert "candidates of other queries" in notes[0] and "its own and four others" in notes[0]
-    note = json.loads(measures.paper_table("5").attrs["footnotes"])["rows"]
-    assert "images 5i to 5i+4" in note and "captions" not in note
 
 
 def test_the_slides_name_of_the_hardest_negative_finds_it_with_a_warning():

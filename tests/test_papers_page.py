@@ -10,13 +10,14 @@ import pytest
 from typer.main import get_command
 
 import cocos
+from analysis import __main__ as analysis
+from analysis.tables import PAPER_TABLES
 from cocos.commands import app
 from cocos.counting.statistics import paired
-from cocos.measures.paper_table import PAPER_TABLES
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "papers.md").read_text("utf-8")
-NAMED = sorted(set(re.findall(r"`(cocos [^`]+)`", PAGE)))
+NAMED = sorted(set(re.findall(r"`((?:cocos|python -m analysis) [^`]+)`", PAGE)))
 # Paper, statement, table of the runs, place of the published number, settings and column of ours.
 COMPARED = [
     ("slides, Table 1", "rsum, SH minus triplet (VSE++)", "towers", "1", "triplet_sh", "triplet", "rsum"),
@@ -100,8 +101,9 @@ def test_where_embeddings_rest_under_the_warp_is_that_of_the_data(alpha):
 
 @pytest.mark.parametrize("command", NAMED)
 def test_a_command_that_the_page_names_is_one(command):
-    _, name, *words = shlex.split(command.replace("FILE...", "FILE"))
-    get_command(app).get_command(None, name).make_context(name, words, resilient_parsing=False)
+    program = app if command.startswith("cocos") else analysis.app
+    name, *words = shlex.split(command.replace("python -m analysis", "cocos").replace("FILE...", "FILE"))[1:]
+    get_command(program).get_command(None, name).make_context(name, words, resilient_parsing=False)
 
 
 def test_the_page_has_every_table_and_no_row_without_a_command_or_a_reason():
@@ -110,7 +112,7 @@ def test_the_page_has_every_table_and_no_row_without_a_command_or_a_reason():
         if len(line) >= 2 and line[1].startswith("none"):
             assert len(line) == 3 and len(line[2]) > 20, line
     for name in PAPER_TABLES:
-        assert re.search(rf"cocos table {name}\b", PAGE), name
+        assert re.search(rf"python -m analysis table {name}\b", PAGE), name
     for number in range(1, 13):  # figures of DeMoor & Prevost
         assert any(number in numbers(line[0]) for line in rows if line[0].startswith("Fig")), number
 

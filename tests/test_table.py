@@ -1,4 +1,4 @@
-"""`cocos table` and `cocos.measures.paper_table`: printed numbers, runs, formats, bold, footnotes, what is refused."""
+"""`python -m analysis table`: printed numbers, runs, formats, bold, footnotes, what is refused."""
 
 import csv
 import io
@@ -15,10 +15,11 @@ import xarray as xr
 from scipy import stats
 from typer.testing import CliRunner
 
+from analysis import table_formats as reports
+from analysis import tables
+from analysis.__main__ import app
+from analysis.tables import PAPER_TABLES
 from cocos import Embeddings, InputError, measures, results
-from cocos.commands import app
-from cocos.measures.paper_table import PAPER_TABLES
-from cocos.reports import paper_table as reports
 
 ROOT = Path(__file__).parent.parent
 PRINTED = [  # by hand from the papers: table, row, column, mean, deviation
@@ -105,7 +106,7 @@ def counted(tmp_path_factory):
 
 @pytest.mark.parametrize(("name", "row", "column", "mean", "std"), PRINTED)
 def test_printed_numbers_are_those_of_the_papers(name, row, column, mean, std):
-    table = measures.paper_table(name)
+    table = tables.paper_table(name)
     assert cell(table, row, column) == mean
     np.testing.assert_equal(cell(table, row, column, "std"), std)
 
@@ -113,7 +114,7 @@ def test_printed_numbers_are_those_of_the_papers(name, row, column, mean, std):
 @pytest.mark.parametrize("name", ["1", "2"])
 def test_printed_recalls_add_up(name):
     """Each average is the mean of its recalls and each rsum their sum, up to rounding, but for the misprint."""
-    table = measures.paper_table(name)
+    table = tables.paper_table(name)
     for row in range(8):
         one = table["mean"].isel(row=row)
         for way in ("i2t", "t2i"):
@@ -126,7 +127,7 @@ def test_printed_recalls_add_up(name):
 
 def test_printed_counts_of_the_hardest_negative_add_up_to_a_batch():
     """One or none a query: C^B + C^0 is the mean batch size, 127.979 queries."""
-    table = measures.paper_table("3")
+    table = tables.paper_table("3")
     for row in np.flatnonzero(np.char.endswith(table["label"].values, "SH")):
         for way in ("i2t", "t2i"):
             total = sum(float(table["mean"].isel(row=row).sel(column=f"{way} {each}")) for each in ("C^B", "C^0"))
@@ -135,7 +136,7 @@ def test_printed_counts_of_the_hardest_negative_add_up_to_a_batch():
 
 @pytest.mark.parametrize("name", WITH_NUMBERS)
 def test_the_wrong_columns_are_marked_and_no_other(name):
-    table = measures.paper_table(name)
+    table = tables.paper_table(name)
     marked = {
         (str(table["label"].values[row]), str(table["column"].values[column]))
         for row, column in zip(*np.nonzero(table["mark"].values), strict=True)
@@ -179,7 +180,7 @@ def test_every_format_holds_the_numbers(name, format, parsed, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
     done = call("table", name, "--format", format)
     assert done.exit_code == 0, done.stderr
-    table = measures.paper_table(name)
+    table = tables.paper_table(name)
     for found, wanted in zip(parsed(done.stdout), table["mean"].values, strict=True):
         np.testing.assert_allclose(found[len(found) - len(wanted) :], wanted)
 
@@ -243,7 +244,7 @@ def test_evaluations_with_distractors_fill_table_1_of_cross_example_softmax(tmp_
     image = torch.randn(120, 8, generator=generator)
     embeddings = Embeddings(image, image + torch.randn(120, 8, generator=generator), directions=("t2i", "i2t"))
     found = measures.evaluate(embeddings, ks=(1, 5, 10, 100), distractors=Embeddings(-image, -image))
-    table = measures.paper_table("cross_example", [found], labels=["ours"])
+    table = tables.paper_table("cross_example", [found], labels=["ours"])
     for condition, start in (("without", ""), ("with", "+ distractors ")):
         right = found["R@10"].sel(distractors=condition, direction="t2i").item()
         assert cell(table, "ours", f"{start}R@10") == right
@@ -257,7 +258,7 @@ def test_a_direction_without_distractors_has_no_numbers_of_them():
     embeddings = Embeddings(image, image + torch.randn(20, 8, generator=generator), directions=("i2t", "t2i"))
     found = measures.evaluate(embeddings, ks=(1, 10), distractors=Embeddings(-image, -image))
     assert found["unmatched"].sel(direction="t2i") == 0
-    table = measures.paper_table("cross_example", [found], labels=["ours"])
+    table = tables.paper_table("cross_example", [found], labels=["ours"])
     assert not np.isnan(cell(table, "ours", "R@1"))
     assert "+ distractors R@1" not in table["column"].values
 
@@ -267,20 +268,20 @@ def test_labelled_samples_have_one_direction_for_table_iii():
     labels = torch.arange(8).repeat_interleave(5)
     rows = torch.eye(8)[labels] + 0.4 * torch.randn(40, 8, generator=generator)
     found = measures.evaluate(Embeddings.labelled(rows, labels))
-    table = measures.paper_table("III", [found], labels=["mine"])
+    table = tables.paper_table("III", [found], labels=["mine"])
     assert cell(table, "mine", "R@1") == found["R@1"].item() and cell(table, "mine", "NMI") == found["NMI"].item()
-    as_run = measures.paper_table("III", [results.concat([results.row(found)], config=["mine"])])
+    as_run = tables.paper_table("III", [results.concat([results.row(found)], config=["mine"])])
     assert cell(as_run, "mine", "R@1") == found["R@1"].item()
 
 
 def test_other_names_of_directions_are_read_in_order():
     data = runs({"a": [10.0, 12.0]}).assign_coords(direction=["q2c", "c2q"])
-    table = measures.paper_table("1", [data])
+    table = tables.paper_table("1", [data])
     assert cell(table, "a", "i2t R@1") == 11 and cell(table, "a", "t2i R@1") == 12
 
 
 def test_published_rows_stand_below_ours_of_the_same_loss():
-    table = measures.paper_table("1", [runs({"smoothap": [40.0], "triplet": [30.0]})], published=True)
+    table = tables.paper_table("1", [runs({"smoothap": [40.0], "triplet": [30.0]})], published=True)
     said = list(zip(table["source"].values, table["label"].values, strict=True))
     assert said[0] == ("runs", "triplet") and said[1] == ("published", "1.1 VSE++, Triplet")
     assert said.index(("runs", "smoothap")) == said.index(("published", "1.4 VSE++, SmoothAP")) - 1
@@ -288,11 +289,11 @@ def test_published_rows_stand_below_ours_of_the_same_loss():
 
 def test_a_value_is_bold_where_paired_differences_support_it_and_only_there():
     noise = np.array([0.0, 3.0, -2.0, 5.0, 1.0])  # of the seeds, the same in both settings
-    clear = measures.paper_table("1", [runs({"a": 50 + noise + [0, 0.1, 0, 0, 0.1], "b": 48 + noise})])
+    clear = tables.paper_table("1", [runs({"a": 50 + noise + [0, 0.1, 0, 0, 0.1], "b": 48 + noise})])
     assert cell(clear, "a", "rsum", "bold") and not cell(clear, "b", "rsum", "bold")
-    apart = measures.paper_table("1", [runs({"a": 50 + noise, "b": 48 + noise}, seeds=[*range(5), *range(9, 14)])])
+    apart = tables.paper_table("1", [runs({"a": 50 + noise, "b": 48 + noise}, seeds=[*range(5), *range(9, 14)])])
     assert not apart["bold"].values.any()  # other seeds: no pairs
-    open_ = measures.paper_table("1", [runs({"a": 50 + noise, "b": 49 + noise[::-1]})])
+    open_ = tables.paper_table("1", [runs({"a": 50 + noise, "b": 49 + noise[::-1]})])
     assert not open_["bold"].values.any() and "nothing is bold" in open_.attrs["notes"]
     assert "**" in reports.markdown(clear) and r"\mathbf{" in reports.latex(clear) and "*" in reports.text(clear)
 
@@ -300,7 +301,7 @@ def test_a_value_is_bold_where_paired_differences_support_it_and_only_there():
 def test_bold_needs_a_lead_over_every_other_row():
     noise = np.array([0.0, 3.0, -2.0, 5.0, 1.0])
     rows = {"a": 50 + noise + [0, 0.1, 0, 0, 0.1], "b": 48 + noise, "c": 49.9 + noise[::-1]}
-    assert not measures.paper_table("1", [runs(rows)])["bold"].values.any()
+    assert not tables.paper_table("1", [runs(rows)])["bold"].values.any()
 
 
 def test_corruptions_make_rows_and_settings_columns():
@@ -308,10 +309,10 @@ def test_corruptions_make_rows_and_settings_columns():
     data = runs({"Regular Softmax": [1.0, 2.0], "mine": [3.0, 5.0]})
     data = xr.concat([data, data + 10], "run").drop_vars(["rsum", "direction"]).isel(direction=0)
     data = data.assign_coords(corruption=("run", kinds))
-    table = measures.paper_table("IV", [data], published=True)
+    table = tables.paper_table("IV", [data], published=True)
     assert cell(table.isel(row=table["source"].values == "runs"), "jigsaw", "mine") == 14
     assert table["column"].values.tolist()[-1] == "mine"
-    assert "'corruption'" in str(pytest.raises(InputError, measures.paper_table, "IV", [data.drop_vars("corruption")]))
+    assert "'corruption'" in str(pytest.raises(InputError, tables.paper_table, "IV", [data.drop_vars("corruption")]))
 
 
 @pytest.mark.parametrize(
@@ -321,7 +322,6 @@ def test_corruptions_make_rows_and_settings_columns():
         (["cross"], "did you mean 'cross_example'?"),
         (["ablations"], "curves without numbers; give runs"),
         (["1", "a=gone.nc"], "gone.nc: there is no such file"),
-        (["--format", "latex"], "name a table"),
         (["1", "--format", "html"], "html"),
     ],
 )
@@ -353,19 +353,19 @@ def test_kept_runs_fill_their_tables():
         "proxies": {"III": {5}, "IV": {8}, "ablations": {8, 20}},
         "cross_example": {"cross_example": {5}},
     }
-    for name, tables in expected.items():
+    for name, numbers in expected.items():
         data = results.open(folder / f"{name}.nc")
-        for table, number in tables.items():
-            made = measures.paper_table(table, [data])
+        for table, number in numbers.items():
+            made = tables.paper_table(table, [data])
             assert set(made["number"].values.tolist()) == number, (name, table)
             assert np.isfinite(made["mean"].values).mean() > 0.9
-    three = measures.paper_table("3", [results.open(folder / "towers.nc")])
+    three = tables.paper_table("3", [results.open(folder / "towers.nc")])
     assert set(three["counted"].values.tolist()) == {"standard", "ecir2022"}
 
 
 def test_the_text_of_a_stranger_is_harmless():
     data = runs({"a|b & c_$\x1b[31m": [1.0, 2.0]})
-    table = measures.paper_table("1", [data])
+    table = tables.paper_table("1", [data])
     assert "\x1b" not in reports.text(table) + reports.markdown(table) + reports.latex(table)
     assert r"a\|b" in reports.markdown(table) and r"a|b \& c\_\$" in reports.latex(table)
 
@@ -489,7 +489,7 @@ def test_ensembles_fill_the_tables_of_the_reality_check_with_intervals(tmp_path)
     sets = [Embeddings.labelled(each.query, each.query_group) for each in sets]
     alone = [measures.evaluate(each) for each in sets[:2]]
     whole = [measures.evaluate(sets[place], ensemble=sets[place + 1 : place + 2]) for place in (2, 4)]
-    table = measures.paper_table("VI", [*alone, *whole], labels=["mine"] * 4)
+    table = tables.paper_table("VI", [*alone, *whole], labels=["mine"] * 4)
     assert table["label"].values.tolist() == ["mine"] and table["number"].values.tolist() == [2]
     values = [each["mAP@R"].item() for each in alone]
     assert cell(table, "mine", "Complete MAP@R") == pytest.approx(np.mean(values))
@@ -500,7 +500,7 @@ def test_ensembles_fill_the_tables_of_the_reality_check_with_intervals(tmp_path)
     members = [each["R@1_of_members"].mean().item() for each in whole]
     assert cell(table, "mine", "Aggregate P@1") == pytest.approx(np.mean(members))
     assert "half of its 95 % interval" in table.attrs["notes"]
-    third = measures.paper_table("III", alone, labels=["mine"] * 2)
+    third = tables.paper_table("III", alone, labels=["mine"] * 2)
     assert cell(third, "mine", "NMI", "std") == pytest.approx(np.std([each["NMI"].item() for each in alone], ddof=1))
     assert cell(third, "mine", "NMI", "half") > 0
 
@@ -510,14 +510,14 @@ def test_verification_accuracy_fills_table_v():
     made = xr.Dataset(
         {"value": ("metric", [4.0, 97.5]), "deviation": ("metric", [0.5, 0.4])}, {"metric": ["EER", "accuracy"]}
     )
-    table = measures.paper_table("V", [made], labels=["mine:LFW"], published=True)
+    table = tables.paper_table("V", [made], labels=["mine:LFW"], published=True)
     assert cell(table, "mine", "LFW") == 97.5 and cell(table, "mine", "LFW", "std") == 0.4
     assert math.isnan(cell(table, "mine", "CALFW"))
 
 
 def test_a_table_without_runs_of_ours_says_so():
     for name in ("V", "VI", "VII", "VIII", "cross_example_2"):
-        assert "no run of this project" in measures.paper_table(name).attrs["notes"]
-    made = measures.paper_table("I", [results.open(ROOT / "analysis" / "runs" / "proxies.nc")])
+        assert "no run of this project" in tables.paper_table(name).attrs["notes"]
+    made = tables.paper_table("I", [results.open(ROOT / "analysis" / "runs" / "proxies.nc")])
     assert set(made["column"].values.tolist()) == {"own data R@1", "own data NMI"}
     assert set(made["number"].values.tolist()) == {5}

@@ -61,7 +61,7 @@ CURVES_ABREAST = 3
 
 # Measures that a command asks beside that of its row, or that a command in a file asks.
 ASKED_WITHIN = {
-    **{"equivalences": "losses", "health": "count", "paper_table": "table", "same_gradient": "verify"},
+    **{"equivalences": "losses", "health": "count", "same_gradient": "verify"},
     "verification": "evaluate",
 }
 # Options of a question without a row that its help shows, beside the shared ones.

@@ -10,14 +10,18 @@ from collections.abc import Callable
 
 import xarray as xr
 
+from analysis.tables import BOLD_NOTE, OF_BOLD
 from cocos import results
 from cocos.base import terminal, writing
 from cocos.base.layout import Table
-from cocos.measures.paper_table import BOLD_NOTE, OF_BOLD
-from cocos.reports.latex import escaped
 
 # A cell without a value.
 DASH = "–"
+# Signs that a font of pdfLaTeX lacks.
+SIGNS = {
+    **{"α": r"$\alpha$", "λ": r"$\lambda$", "τ": r"$\tau$", "Δ": r"$\Delta$", "δ": r"$\delta$"},
+    **{"√": r"$\surd$", "²": r"$^2$", "±": r"$\pm$", "−": "$-$"},
+}
 
 
 # Mean, deviation, whether it is bold, and the letter of a footnote, as a cell of a format.
@@ -92,6 +96,12 @@ def markdown(data: xr.Dataset) -> str:
     below = [f"<sup>{letter}</sup> {plain(text)}" for letter, text in footnotes.items()]
     below += map(plain, results.lines(data.attrs))
     return "\n\n".join([plain(_title(data)), body, "\n".join(f"- {line}" for line in below)]).rstrip("\n")
+
+
+def escaped(text: str) -> str:
+    """Escape a text so that LaTeX prints it literally; the signs of these tables become formulae."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | SIGNS
+    return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in terminal.clean(text))
 
 
 def _symbols(text: str) -> str:

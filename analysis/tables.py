@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -300,7 +300,7 @@ PAPER_TABLES = {
 @functools.cache
 def published_numbers() -> dict[str, Any]:
     """The printed numbers of all tables, with the papers and the footnotes."""
-    text = (files("cocos.measures") / "published.json").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("published.json").read_text(encoding="utf-8")
     found: dict[str, Any] = json.loads(text)
     return found
 
@@ -712,7 +712,7 @@ def paper_table(
     its column by paired differences of the seeds, corrected by Holm's method; printed values are never bold.
 
     Args:
-        name: of the table: `cocos.measures.paper_table` knows 1 to 5 (Bleeker & de Rijke 2022), I to VIII and ablations
+        name: of the table: 1 to 5 (Bleeker & de Rijke 2022), I to VIII and ablations
             (DeMoor & Prevost 2024), and cross_example and cross_example_2 (Tables 1 and 2 of Veit & Wilber 2020).
         runs: tables of runs (`cocos.results.concat`), or results of `count`, with `metrics`, of `evaluate`, `run`
             (its last checkpoint) and `dtp`.
@@ -725,7 +725,7 @@ def paper_table(
         A Dataset with dims row and column: `mean`, `std`, their decimals, `bold`, and the `mark` of a footnote.
 
     Examples:
-        >>> table = cocos.measures.paper_table("1")
+        >>> table = paper_table("1")
         >>> table["mean"].sel(column="rsum").values[:2].tolist()
         [309.4, 353.8]
     """
@@ -737,7 +737,7 @@ def paper_table(
         raise InputError(f"{len(runs)} results, {len(names)} names, {len(labels)} labels: expected one of each")
     if not runs and not table.printed["rows"]:
         where = f"{table.printed['place']} of the paper, {table.printed['data']}"
-        raise InputError(f"table {table.name}: {where}; give runs, as in cocos table {table.name} FILE")
+        raise InputError(f"table {table.name}: {where}; give runs, as in python -m analysis table {table.name} FILE")
     for one in names:
         if names.count(one) > 1:
             raise InputError(f"{one} is named {names.count(one)} times; name each result once, for each is one run")
