@@ -36,7 +36,6 @@ PRINTED_POINTS, TWO_COLUMNS = 6.0, 7.0
 # Pixels by which boxes of text may meet: the boxes of letters without descenders are higher than these.
 MEETING = 2.0
 
-ARRAYS = ("query", "candidate", "query_group", "candidate_group")
 SMALL = ["--batch-size", "12", "--batches", "2"]
 # Commands by the kind that they draw, of several losses or files where a kind draws these; `FILE` is a set of pairs,
 # `OTHER` a second one, `LABELLED` has classes.

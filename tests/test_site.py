@@ -16,7 +16,7 @@ SITE = Path(os.environ.get("COCOS_SITE", Path(__file__).parent.parent / "docs" /
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # The doors, the groups and one page of each kind that is made.
 MAIN = (
-    *("index", "start", "concepts", "eps", "glossary", "faq", "case", "related", "gallery", "notebooks"),
+    *("index", "start", "concepts", "eps", "glossary", "faq", "related", "gallery", "notebooks"),
     *("howto/checkpoint", "howto/monitor", "howto/detectors", "howto/report", "howto/plots", "howto/loss"),
     *(
         "losses/index",

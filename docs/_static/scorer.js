@@ -5,7 +5,7 @@ const OFFSETS = [
   [/^(howto\/|faq$|concepts$|start$)/, 2],
   [/^notebooks\//, -1],
   [/^gallery\//, -8],
-  [/^(changelog|commands|contributing|architecture|preregistration|genindex|papers)$/, -12],
+  [/^(changelog|commands|contributing|architecture|genindex|papers)$/, -12],
 ];
 var Scorer = {
   score: ([docname, title, anchor, descr, score]) =>
