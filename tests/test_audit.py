@@ -42,19 +42,19 @@ PASSAGES = [
 
 
 def shingles(text):
-    said = f" {cocos.likeness.normal(text)} "
+    said = f" {cocos.embeddings.likeness.normal(text)} "
     return {said[i : i + 4] for i in range(max(1, len(said) - 3))} if said.strip() else set()
 
 
 def alike(one, other, least):
     """Whether two texts are nearly equal, and not equal."""
     a, b = shingles(one), shingles(other)
-    different = cocos.likeness.normal(one) != cocos.likeness.normal(other)
+    different = cocos.embeddings.likeness.normal(one) != cocos.embeddings.likeness.normal(other)
     return bool(a and b and different and len(a & b) / len(a | b) >= least)
 
 
 def same(one, other, _):
-    return bool(one.strip()) and cocos.likeness.normal(one) == cocos.likeness.normal(other)
+    return bool(one.strip()) and cocos.embeddings.likeness.normal(one) == cocos.embeddings.likeness.normal(other)
 
 
 def questions(seed=0, **more):

@@ -48,7 +48,7 @@ def reads(loss, eps, *, spread, relative):
 """,
     "detector": """
 from dataclasses import dataclass
-from cocos.detectors._history import alarm
+from cocos.monitor.detectors._history import alarm
 __all__ = ["Mine"]
 @dataclass(frozen=True)
 class Mine:

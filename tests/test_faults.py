@@ -187,7 +187,7 @@ def test_the_output_is_no_file_of_the_training_data(tmp_path):
 # Writes a file slowly under a temporary name; the signal comes while it stands there.
 SLOW = """
 import signal, sys, time, typer
-from cocos import writing
+from cocos.base import writing
 from cocos.commands import _program
 from pathlib import Path
 for each in (signal.SIGINT, signal.SIGTERM):

@@ -181,14 +181,10 @@ def test_evaluate_and_any_other_measure_have_theirs():
     assert findings.of(measures.weight_curve("triplet", points=5)) == []
 
 
-def test_a_result_keeps_its_findings_in_a_file_and_an_older_one_is_understood(tmp_path):
+def test_a_result_keeps_its_findings_in_a_file(tmp_path):
     data = measures.count(collapsed(), batch_size=40)
     file = results.save(data, tmp_path / "count.nc")
     assert [each.sentence for each in findings.of(results.open(file))] == [each.sentence for each in findings.of(data)]
-    older = data.copy()
-    del older.attrs["findings"]
-    found = results.open(results.save(older, tmp_path / "older.nc"))
-    assert kinds.collapsed(found.attrs) and reports.table("count", found).head[0].startswith("WARNING: ")
     wrong = data.assign_attrs(findings=json.dumps([{"kind": 3}]))
     with pytest.raises(ValueError, match="attribute findings"):
         results.open(results.save(wrong, tmp_path / "wrong.nc"))

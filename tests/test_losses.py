@@ -324,7 +324,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from cocos.scores import Pairs
+from cocos.embeddings.scores import Pairs
 
 __all__ = ["Twice"]
 

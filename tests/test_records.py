@@ -1,7 +1,6 @@
 """The store of a training run: one line per record; whatever kills the run, at most the last record is lost."""
 
 import json
-import math
 import os
 import random
 import signal
@@ -21,7 +20,7 @@ HEADER = {"cocos": "0.1.0", "loss": "ntxent", "loss_parameters": "{}", "eps": 0.
 # A run that records without end, as fast as it can.
 ENDLESS = """
 import itertools, sys
-from cocos import records
+from cocos.results import records
 store = records.Store(sys.argv[1], {"cocos": "0.1.0", "loss": "ntxent", "loss_parameters": "{}", "eps": 0.01})
 for step in itertools.count(int(sys.argv[2])):
     store.append({"step": step, "call": step, "directions": {"q2c": {"contributing": step / 3} | dict.fromkeys(
@@ -167,38 +166,6 @@ def test_several_widths_are_a_dimension_and_several_records_a_step_stay(tmp_path
     assert data["step"].values.tolist() == [0, 0, 1] and data["width"].values.tolist() == [64, 16]
     assert data["contributing"].dims == ("step", "width", "direction")
     assert data["contributing"].isel(step=1).sel(width=16, direction="q2c") == 1.16
-
-
-NEW = {"relative": 3.0, "unpushed": 1, "contributing": 2.0, "idle": 4}
-OLD = {"contributing": 5.0, "idle": 6, "effective": 7.0, "weight_positive": 8.0, "weight_negative": 9.0}
-
-
-@pytest.mark.parametrize(
-    "header, about, direction, expected",
-    [
-        ({"share": "push"}, {"source": "backward pass"}, OLD, {"relative": 5.0, "unpushed": 6, "effective": 7.0}),
-        ({"share": "push"}, {"source": "closed form"}, OLD, OLD),  # a recognised module, by the unit of its twin
-        (
-            {"share": "push", "unit": "push"},
-            {"source": "closed form"},
-            OLD,
-            {"relative": 5.0, "unpushed": 6, "effective": 7.0},
-        ),
-        ({"share": "push", "unit": "push"}, {"source": "closed form"}, NEW, NEW),
-        ({"share": "probability"}, {"source": "closed form"}, OLD, OLD),
-        ({"share": "violations"}, {"source": "closed form"}, OLD, OLD | {"unpushed": 6}),
-        ({}, {"source": "backward pass"}, NEW, NEW),
-    ],
-)
-def test_an_older_store_is_read_under_the_names_of_today(tmp_path, header, about, direction, expected):
-    path = tmp_path / "run.jsonl"
-    lines = [HEADER | header, {"step": 1, "directions": {"q2c": direction, "c2q": {}}} | about]
-    path.write_text("\n".join(map(json.dumps, lines)))
-    found = records.read(path).records[0]["directions"]
-    assert found == {"q2c": expected, "c2q": {}}
-    data = results.open(path).sel(direction="q2c", step=1)
-    for name in ("relative", "unpushed", "contributing", "idle"):
-        assert float(data[name]) == expected.get(name, math.nan) or (math.isnan(data[name]) and name not in expected)
 
 
 def test_a_number_beyond_every_float_is_unknown(tmp_path):

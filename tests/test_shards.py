@@ -125,7 +125,7 @@ LOSSES = """
 import os
 import signal
 
-from cocos import processes
+from cocos.base import processes
 
 processes.LINGER = min(1.0, processes.LINGER)  # a launcher of this machine ends the others at once
 

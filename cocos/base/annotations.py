@@ -81,7 +81,7 @@ def halved(text: str) -> bool:
     r"""Whether a text has half of a surrogate pair, which JSON can spell and neither a file nor an encoder can hold.
 
     Examples:
-        >>> cocos.annotations.halved("\ud83d"), cocos.annotations.halved("\U0001f600")
+        >>> cocos.base.annotations.halved("\ud83d"), cocos.base.annotations.halved("\U0001f600")
         (True, False)
     """
     return not text.isascii() and HALF.search(text) is not None

@@ -14,7 +14,7 @@ def table(title: str, rows: Mapping[str, object]) -> str:
         rows: name -> value, shown as text; None and empty text leave the row out.
 
     Examples:
-        >>> from cocos import html
+        >>> from cocos.base import html
         >>> html.table("Embeddings", {"rows": 3, "notes": ""})
         '<table><caption>Embeddings</caption><tr><th>rows</th><td>3</td></tr></table>'
     """

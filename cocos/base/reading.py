@@ -41,7 +41,7 @@ def regular(path: Path | str) -> Path:
 
     Examples:
         >>> try:
-        ...     cocos.reading.regular("/dev/null")
+        ...     cocos.base.reading.regular("/dev/null")
         ... except cocos.InputError as error:
         ...     print(str(error).partition(";")[0])
         /dev/null is no regular file but a device
@@ -73,7 +73,7 @@ def stream(path: Path | str) -> io.BufferedReader:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "some.txt")
         >>> _ = path.write_text("ntxent")
-        >>> with cocos.reading.stream(path) as file:
+        >>> with cocos.base.reading.stream(path) as file:
         ...     file.read()
         b'ntxent'
     """
@@ -113,10 +113,10 @@ def private(path: Path | str) -> bool:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "some.txt")
         >>> path.touch(mode=0o600)
-        >>> cocos.reading.private(path)
+        >>> cocos.base.reading.private(path)
         True
         >>> path.chmod(0o602)
-        >>> cocos.reading.private(path)
+        >>> cocos.base.reading.private(path)
         False
     """
     about = os.lstat(path)

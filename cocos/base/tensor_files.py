@@ -114,7 +114,7 @@ def tensors(stream: IO[bytes], size: int, wanted: Collection[str] | None = None)
     Examples:
         >>> import io
         >>> import safetensors.torch
-        >>> from cocos import tensor_files
+        >>> from cocos.base import tensor_files
         >>> raw = safetensors.torch.save({"a": torch.arange(3), "b": torch.zeros(0, 2, dtype=torch.bfloat16)})
         >>> tensor_files.tensors(io.BytesIO(raw), len(raw), {"a"})
         {'a': tensor([0, 1, 2])}

@@ -27,7 +27,7 @@ def memory(text: str | bytes) -> int:
         text: the document, or its bytes in UTF-8.
 
     Examples:
-        >>> from cocos import untrusted
+        >>> from cocos.base import untrusted
         >>> untrusted.memory("[[],[]]") < 500 < untrusted.memory("[[],[],[],[],[],[]]")
         True
     """
@@ -49,7 +49,7 @@ def parsed(text: str | bytes, most: int = MAX_MEMORY, *, constant: Callable[[str
         ValueError: it is no JSON, nested too deeply, or takes more memory.
 
     Examples:
-        >>> from cocos import untrusted
+        >>> from cocos.base import untrusted
         >>> untrusted.parsed('{"epoch": 3}')
         {'epoch': 3}
         >>> untrusted.parsed("[" * 100_000)

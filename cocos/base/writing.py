@@ -127,7 +127,7 @@ def cell(value: object) -> object:
     Anything but a text, such as a negative number, stays as it is. `text_of` removes the mark.
 
     Examples:
-        >>> cocos.writing.cell("=1+1"), cocos.writing.cell("a\tb"), cocos.writing.cell(-1.5)
+        >>> cocos.base.writing.cell("=1+1"), cocos.base.writing.cell("a\tb"), cocos.base.writing.cell(-1.5)
         ("'=1+1", 'a b', -1.5)
     """
     if not isinstance(value, str):
@@ -140,7 +140,7 @@ def text_of(value: str) -> str:
     """Remove the mark that `cell` puts before a text.
 
     Examples:
-        >>> cocos.writing.text_of("'=1+1"), cocos.writing.text_of("1")
+        >>> cocos.base.writing.text_of("'=1+1"), cocos.base.writing.text_of("1")
         ('=1+1', '1')
     """
     return value.removeprefix(TEXT_MARK)

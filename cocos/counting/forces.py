@@ -142,7 +142,7 @@ def candidate_sides(weights: Tensor, pairs: Pairs, metric: str) -> tuple[Tensor,
         >>> samples, proxies = torch.tensor([[1.0, 0.0], [3.0, 4.0]]), torch.tensor([[0.0, 0.0], [3.0, 3.0]])
         >>> given = cocos.Embeddings(samples, proxies, [0, 1], [0, 1], directions=("s2p",))
         >>> pairs, weights = cocos.scores.pairs(given, metric="euclidean"), torch.tensor([[-1.0, 1.0], [1.0, -1.0]])
-        >>> pull, push = cocos.forces.candidate_sides(weights, pairs, "euclidean")
+        >>> pull, push = cocos.counting.forces.candidate_sides(weights, pairs, "euclidean")
         >>> pull[0].tolist(), [round(each, 6) for each in push[0].tolist()]
         ([-1.0, 0.0], [0.6, 0.8])
     """

@@ -129,7 +129,7 @@ def uniformity(rows: Tensor) -> float | None:
         Of four rows in the four directions of a plane, four pairs have a squared distance of 2, and two of 4:
 
         >>> rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
-        >>> round(cocos.health.uniformity(rows), 3)  # log((4 exp(-4) + 2 exp(-8)) / 6)
+        >>> round(cocos.counting.health.uniformity(rows), 3)  # log((4 exp(-4) + 2 exp(-8)) / 6)
         -4.396
     """
     unit = _on_sphere(rows[(rows != 0).any(dim=1)])
@@ -143,7 +143,7 @@ def similarity(rows: Tensor) -> float | None:
     """Mean cosine of the pairs of some rows, drawn with a fixed seed; None of fewer than two that are not zero.
 
     Examples:
-        >>> cocos.health.similarity(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]))  # 0, 0 and 1
+        >>> cocos.counting.health.similarity(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]))  # 0, 0 and 1
         0.3333333333333333
     """
     index = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:SPREAD_ROWS].to(rows.device)
@@ -167,7 +167,7 @@ def alignment(embeddings: Embeddings) -> dict[str, float | int | None]:
         Both positives are at a right angle to their queries:
 
         >>> rows = torch.eye(4)
-        >>> cocos.health.alignment(cocos.Embeddings(rows[:2], rows[2:]))
+        >>> cocos.counting.health.alignment(cocos.Embeddings(rows[:2], rows[2:]))
         {'alignment': 2.0, 'alignment_queries': 2}
     """
     query, candidate = embeddings.query, embeddings.candidate
@@ -205,9 +205,9 @@ def pairing(embeddings: Embeddings, metric: str = "cosine") -> dict[str, float |
 
     Examples:
         >>> rows = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
-        >>> cocos.health.pairing(cocos.Embeddings(rows, rows))["at_chance"]
+        >>> cocos.counting.health.pairing(cocos.Embeddings(rows, rows))["at_chance"]
         False
-        >>> cocos.health.pairing(cocos.Embeddings(rows, rows.flip(0)))["at_chance"]
+        >>> cocos.counting.health.pairing(cocos.Embeddings(rows, rows.flip(0)))["at_chance"]
         True
     """
     query, candidate = embeddings.query, embeddings.candidate

@@ -81,9 +81,9 @@ def of(
 
     Examples:
         >>> entry = {"negatives": 127, "contributing_all": 0.7, "idle_fraction": 0.7, "idle_pull": 0.1, "effective": 17}
-        >>> cocos.verdicts.of({name: {"mean": value} for name, value in entry.items()}).kind
+        >>> cocos.counting.verdicts.of({name: {"mean": value} for name, value in entry.items()}).kind
         'starved'
-        >>> cocos.verdicts.of({"negatives": {"mean": 127}, "effective": {"mean": 17.6}}).kind
+        >>> cocos.counting.verdicts.of({"negatives": {"mean": 127}, "effective": {"mean": 17.6}}).kind
         'fine'
     """
     numbers = {name: (entry.get(name) or {}).get("mean") for name in VERDICT_NUMBERS}

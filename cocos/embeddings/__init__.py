@@ -47,7 +47,8 @@ class Embeddings:
         mapped: files that the rows are mapped from; a `numpy.memmap` names its own file. `unchanged`
             compares them.
         marks: on pairs of a query and a candidate, by their names, like look-alikes: see `cocos.marks.of`.
-        teacher: scores of a teacher or guide, (Q, C) or (Q, 1 + K), or rows of both sides: see `cocos.teachers.of`.
+        teacher: scores of a teacher or guide, (Q, C) or (Q, 1 + K), or rows of both sides:
+            see `cocos.embeddings.teachers.of`.
         grades: (n,) of row i of the queries and row i of the candidates, for losses of graded pairs (CoSENT).
         queue: rows of earlier steps that are candidates of every batch (MoCo, cross-batch memory): (rows (K, D), age
             (K,)[, group (K,)]), the age in steps, 0 for rows of this step. They become the last candidates, with groups

@@ -33,7 +33,7 @@ def normal(text: str) -> str:
     A text without any letter or digit, such as an emoji, stays as it is.
 
     Examples:
-        >>> cocos.likeness.normal("  What's THAT?") == cocos.likeness.normal("what’s that")
+        >>> cocos.embeddings.likeness.normal("  What's THAT?") == cocos.embeddings.likeness.normal("what’s that")
         True
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
@@ -44,7 +44,7 @@ def numbered(texts: Iterable[str]) -> npt.NDArray[np.int64]:
     """Number texts, (n,): equal ones alike, up to `normal`; -1 for an empty text.
 
     Examples:
-        >>> cocos.likeness.numbered(["A cat.", "a dog", "a cat", ""]).tolist()
+        >>> cocos.embeddings.likeness.numbered(["A cat.", "a dog", "a cat", ""]).tolist()
         [0, 1, 0, -1]
     """
     number: dict[str, int] = {}
@@ -94,7 +94,7 @@ def cut(texts: Iterable[str]) -> int:
     """Count the texts that `cocos encode` has cut to `CUT_CHARACTERS`: what was behind that is not compared.
 
     Examples:
-        >>> cocos.likeness.cut(["short", "x" * 299 + "…"])
+        >>> cocos.embeddings.likeness.cut(["short", "x" * 299 + "…"])
         1
     """
     return sum(len(text) >= CUT_CHARACTERS and text.endswith("…") for text in texts)
@@ -118,7 +118,7 @@ def near(texts: Sequence[str], least: ranges.Fraction = 0.8) -> tuple[npt.NDArra
 
     Examples:
         >>> said = ["when was the chapel built", "when was the chapel built in", "who built it"]
-        >>> cocos.likeness.near(said, 0.8)[0].tolist()
+        >>> cocos.embeddings.likeness.near(said, 0.8)[0].tolist()
         [[0, 1]]
     """
     held = pieces(texts)

@@ -20,7 +20,7 @@ class Teacher:
         guide: rows of the queries, (Q, G), and of the candidates, (C, G), of the guide; or None.
 
     Examples:
-        >>> teacher = cocos.teachers.of((torch.eye(2), torch.eye(2)), 2, 2)
+        >>> teacher = cocos.embeddings.teachers.of((torch.eye(2), torch.eye(2)), 2, 2)
         >>> teacher.scores("query", torch.tensor([0, 1]), "candidate", torch.tensor([1])).tolist()
         [[0.0], [1.0]]
     """
@@ -93,7 +93,7 @@ def of(
         groups: (Q,) and (C,) ids that a query shares with its positives; or None.
 
     Examples:
-        >>> cocos.teachers.of([[0.9, 0.1], [0.2, 0.8]], 2, 2).matrix
+        >>> cocos.embeddings.teachers.of([[0.9, 0.1], [0.2, 0.8]], 2, 2).matrix
         tensor([[0.9000, 0.1000],
                 [0.2000, 0.8000]])
     """

@@ -103,7 +103,7 @@ class Run:
 
     @cached_property
     def spread(self) -> dict[str, dict]:
-        """How far each side is from being one point: see `cocos.health.side`."""
+        """How far each side is from being one point: see `cocos.counting.health.side`."""
         return health.of(self.narrow, self.loss.metric)
 
     @property

@@ -57,7 +57,7 @@ def with_positives(embeddings: Embeddings, rows: Tensor) -> Tensor:
 
     Examples:
         >>> labelled = cocos.Embeddings.labelled(torch.eye(3), [5, 7, 5])
-        >>> cocos.queries.with_positives(labelled, torch.arange(3))
+        >>> cocos.engine.queries.with_positives(labelled, torch.arange(3))
         tensor([0, 2])
     """
     groups = embeddings.groups

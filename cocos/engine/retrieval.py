@@ -81,7 +81,7 @@ def label(name: str) -> tuple[str, str]:
     """Long name and units of a metric, like `R@5`.
 
     Examples:
-        >>> from cocos import retrieval
+        >>> from cocos.engine import retrieval
         >>> retrieval.label("R@5")
         ('queries with a positive among the first 5', '%')
     """

@@ -121,7 +121,7 @@ class View:
         product: arithmetic of the tiles, one of `PRODUCTS`.
         embeddings: the rows that are scored.
         origin: (D,) subtracted from both sides if the metric is a distance, which reduces rounding.
-        together: whether processes that have joined (`cocos.processes`) share the parts of this matrix.
+        together: whether processes that have joined (`cocos.base.processes`) share the parts of this matrix.
         skipped: pairs of the first direction that are not negatives either, in a view of one direction.
     """
 

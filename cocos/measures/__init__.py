@@ -1,7 +1,7 @@
 """The shelf of measures: one question a file, (embeddings or checkpoint, loss, ...) -> Dataset.
 
-Each refuses options and embeddings that it cannot use with `cocos.errors.InputError`; its docstring names the cases in
-which another call may succeed.
+Each refuses options and embeddings that it cannot use with `cocos.InputError`; its docstring names the cases in which
+another call may succeed.
 """
 
 import importlib
@@ -25,7 +25,7 @@ globals().update({name: getattr(importlib.import_module(f"{__name__}.{name}"), n
 
 
 def document(measure: str, data: xr.Dataset) -> dict:
-    """The JSON document of a Dataset: the one that its measure makes in its file, or its numbers (`cocos.summaries`).
+    """The JSON document of a Dataset: the one that its measure makes in its file, or its numbers (`results.summaries`).
 
     Examples:
         >>> import cocos

@@ -136,7 +136,7 @@ def audit(
             `percent` where positives score above 0.
         against: rules that say which pairs are known to be positive, to judge filters by. None: group,text. The marks
             of the rows are among them; all are of those that are asked for.
-        near: least similarity of nearly equal texts, 0 to 1: see `cocos.likeness.near`.
+        near: least similarity of nearly equal texts, 0 to 1: see `cocos.embeddings.likeness.near`.
         neighbours: number of nearest rows in which each must be for the other. Positives are among these rows.
         cells: look for neighbours by cells, of which there are so many, and not among all rows: for sets of which all
             pairs are out of reach. Some are missed; the recall is measured on rows that are scored against everything.

@@ -90,8 +90,8 @@ def count(
             loss for each number of dimensions, and at any and at all of them.
         eps: smallest share that contributes. Hinge losses have whole weights: any eps below 1 counts weight != 0.
         convention: `standard`, or `ecir2022` for what the published counters return, faults included.
-        metrics: add retrieval metrics of the whole set. They are those of `cocos.retrieval.metrics`, on the scores of
-            the loss, read from the same pass where one batch is the whole set.
+        metrics: add retrieval metrics of the whole set. They are those of `cocos.engine.retrieval.metrics`, on the
+            scores of the loss, read from the same pass where one batch is the whole set.
         n90: add the number of negatives that carry 90 % of the push; sorts all scores. These are kept in memory then,
             in float64 unless `dtype` says otherwise, however large a batch is. So they are where the embeddings have
             marks, whose parts of the negatives and of the push are counted then.

@@ -132,7 +132,7 @@ def decomposition(
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
-        The statistics of `cocos.forces.per_query`, dims (direction, batch, query), missing where they are not
+        The statistics of `cocos.counting.forces.per_query`, dims (direction, batch, query), missing where they are not
         defined; `contributing` by weight and `contributing_force`; `negatives`; and in a labelled set, where samples
         are candidates of each other, `candidate_role_norm`, the length of the gradient of a sample in that role, and
         `both_roles_norm`, that of its whole gradient. With class proxies there are the forces on each of them, too, of

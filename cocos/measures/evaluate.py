@@ -350,10 +350,10 @@ def evaluate(
         progress: called with what is done (`encoding`, `ranking`, `clustering`); gives a function of (done, in all).
 
     Returns:
-        A Dataset with dims distractors (`without`, `with`), direction, fold. The metrics
-        are those of `cocos.retrieval.metrics`; beside them `rsum` where there are two directions, `PR-AUC` of the first
+        A Dataset with dims distractors (`without`, `with`), direction, fold. The metrics are those of
+        `cocos.engine.retrieval.metrics`; beside them `rsum` where there are two directions, `PR-AUC` of the first
         direction with one threshold for all queries, and `NMI` for samples with classes: k-means on the unit vectors,
-        one run from a k-means++ start, as many clusters as classes, at a bounded cost (`cocos.retrieval.clustered`):
+        one run from a k-means++ start, as many clusters as classes, at a bounded cost (`engine.retrieval.clustered`):
         a note says where that ended it early or left classes out. A set with class proxies has two directions: `s2p`,
         samples among proxies, and `s2s`, samples among samples, the image-to-image retrieval of papers. Its `accuracy`
         is the part of the samples whose nearest proxy is of their class, R@1 of `s2p`; `accuracy@k` has the proxy among

@@ -63,8 +63,9 @@ def health(
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
-        The quantities of `cocos.health.side` and `cocos.health.felt`, (side,) and (direction,); a side is `query` or
-        `candidate`, and a labelled set has one. `alignment` of the set. Quantities that are not known are missing.
+        The quantities of `cocos.counting.health.side` and `cocos.counting.health.felt`, (side,) and (direction,);
+        a side is `query` or `candidate`, and a labelled set has one. `alignment` of the set. Quantities that are not
+        known are missing.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))

@@ -227,7 +227,7 @@ def _of_visited_softmax(seen: Seen, factor: float, eps: float) -> tuple[Seen, we
 def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
     """Add the unit of the usual loss, a softmax with one positive of each query; others take longer.
 
-    It is the first of the closed forms of `cocos.units.found`, in the precision of the scores.
+    It is the first of the closed forms of `cocos.losses.external.units.found`, in the precision of the scores.
     """
     if _precise(stack.weights[:, :1]).dtype != stack.scores.dtype:
         return stack.seen
@@ -548,7 +548,7 @@ def geometry(seen: Seen, generator: torch.Generator, *, visit: weighing.Weighing
         visit: of its rows by the kernel; None: there was none.
 
     Source: alignment and uniformity of Wang & Isola 2020, arXiv:2005.10242, with α = 2 and t = 2; effective rank of
-    Roy & Vetterli 2007, EUSIPCO, of the deviations from the mean, as in `cocos.health`.
+    Roy & Vetterli 2007, EUSIPCO, of the deviations from the mean, as in `cocos.counting.health`.
     """
     query, candidate = unit_rows(seen.query), unit_rows(seen.candidate)  # type: ignore[arg-type]
     some = _sample(candidate, generator)

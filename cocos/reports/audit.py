@@ -207,7 +207,7 @@ def write(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | Non
     """Write all suspected pairs, the largest push first, as CSV or JSON lines, with a `label` to fill in.
 
     The label is 1 for pairs of one group and for those labelled before, which need no reading, and empty for others.
-    Texts of CSV, which is made for spreadsheets, are no formulae there (`cocos.writing.cell`).
+    Texts of CSV, which is made for spreadsheets, are no formulae there (`cocos.base.writing.cell`).
     """
     entries = _entries(data, range(data.sizes["pair"]))
     for entry in entries:

@@ -22,7 +22,7 @@ from cocos.base.matrices import Mapped
 from cocos.base.untrusted import parsed
 from cocos.counting import averages, findings
 from cocos.losses.external import units
-from cocos.results import older, records
+from cocos.results import records
 from cocos.results.rows import concat, row
 
 __all__ = ["concat", "open", "row", "save"]
@@ -420,7 +420,7 @@ def open(path: Path) -> xr.Dataset:
     except Exception as error:  # h5py and xarray each have their own for each kind of damage
         reason = str(error).partition("\n")[0][:120] or type(error).__name__
         raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from error
-    return older.as_today(sound(path, found))
+    return sound(path, found)
 
 
 def _image(path: Path) -> bytes:

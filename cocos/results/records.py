@@ -2,8 +2,7 @@
 
 The first line of a store, and of each part that a resumed run appends, is a header with the version, the loss and eps.
 Every other line is a record, the numbers of one step, as `cocos.Monitor` takes them. A resumed run supersedes the
-records of earlier parts from its first step on. A last line that a killed process left unfinished is dropped. Records
-of older versions, in which `contributing` may be by the part of the push, are read under the names of today.
+records of earlier parts from its first step on. A last line that a killed process left unfinished is dropped.
 """
 
 import json
@@ -255,27 +254,6 @@ def _is_record(found: dict[str, Any]) -> bool:
     return whole and named and isinstance(alarms, list) and all(isinstance(each, dict) for each in alarms)
 
 
-def _with_todays_names(header: Record, record: dict[str, Any]) -> dict[str, Any]:
-    """Rename the numbers of a record of an older version.
-
-    Before `relative` was recorded, `contributing` and `idle` were by the part of the push where the header says so and
-    the record is no closed form of a recognised module. Queries without any violation are not pushed.
-    """
-    by_push = header.get("share") == "push" and ("unit" in header or record.get("source") != "closed form")
-    made = {}
-    for name, each in record.get("directions", {}).items():
-        if "relative" in each:
-            made[name] = each
-        elif by_push:
-            kept = {key: value for key, value in each.items() if key not in BY_UNIT}
-            made[name] = {new: each[old] for old, new in BY_PUSH.items() if old in each} | kept
-        elif header.get("share") == "violations" and "idle" in each:
-            made[name] = {"unpushed": each["idle"]} | each
-        else:
-            made[name] = each
-    return record | {"directions": made} if made else record
-
-
 def _lines(path: Path) -> Iterator[bytes]:
     try:
         with reading.stream(path) as stream:
@@ -330,7 +308,7 @@ def _read(path: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
             header = found
             parts.append([])
         elif found is not None and header is not None:
-            parts[-1].append(_with_todays_names(header, found))
+            parts[-1].append(found)
     kept: list[dict[str, Any]] = []
     for part in parts:
         if part:

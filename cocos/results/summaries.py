@@ -152,7 +152,7 @@ def document(data: xr.Dataset) -> dict:
 
 
 def table(data: xr.Dataset) -> Table:
-    """Write the numbers of a Dataset, as `cocos.summaries.numbers` selects them: a column for each direction."""
+    """Write the numbers of a Dataset, as `numbers` selects them: a column for each direction."""
     told = numbers(data)
     columns = told["directions"] or {"": {}}
     first, rows, curves, banded = next(iter(columns)), [], [], False

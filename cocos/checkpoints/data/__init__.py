@@ -274,7 +274,7 @@ def training_set(found: Any, name: str, split: str = "train") -> TrainingSet:
         split: that was loaded.
 
     Examples:
-        >>> from cocos.data import training_set
+        >>> from cocos.checkpoints.data import training_set
         >>> found = training_set({"query": ["a cat"], "candidate": ["it purrs"]}, "my data")
         >>> found.query.kind
         'text'

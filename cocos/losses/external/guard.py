@@ -156,7 +156,7 @@ class Foreign(losses.StatesTraits):
     Args:
         traits: what it can do.
         unit_: natural size of one weight; None: that of its twin, or measured.
-        form: of `cocos.units`, that its weights have on the first batch; None: none.
+        form: of `cocos.losses.external.units`, that its weights have on the first batch; None: none.
         weights_of: scores of which its weights are, in words.
         weights_note: the note on them.
         closed: it is weighed by the closed form of its twin: see `by_closed_form`.
