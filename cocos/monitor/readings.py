@@ -17,7 +17,6 @@ from torch import Tensor
 from cocos.counting import averages, statistics
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OTHERS_HARD
-from cocos.engine import weighing
 from cocos.losses.external import units
 from cocos.monitor.calls import Named, Seen, equal_rows, first_positives
 from cocos.monitor.directions import unit_rows
@@ -58,17 +57,13 @@ ONE_SIDED = (
 CACHED_SCORES = 2**16
 # Numbers up to which float32 has every whole number.
 EXACT_SUMS = 2**24
-# Sums that are known of weights with a unit.
-OF_A_UNIT = ("idle", "weight_positive", "weight_negative", "contributing")
 # Numbers of a count that a record has.
 RECORDED = tuple(number for number in statistics.BATCH_NUMBERS.values() if number.record)
 # The matrices of a direction.
 MATRICES = ("scores", "weights", "positive", "negative")
 
-# Numbers by name: tensors on the device, or what the kernel has found.
-Numbers = dict[str, Any]
-# Directions that the kernel has read.
-Visits = dict[Seen, weighing.Weighing]
+# Numbers by name, on the device.
+Numbers = dict[str, Tensor]
 
 
 class _Stack:
@@ -129,10 +124,10 @@ def of(
     Returns:
         Keys of a record, without those of the run (step, call, overhead, alarms).
     """
-    seen, visits = _with_units(seen, eps)
-    found, by_direction, finite = _transferred(seen, eps, generator, visits)
+    seen = _with_units(seen)
+    found, by_direction, finite = _transferred(seen, eps, generator)
     if not finite:  # a pair that takes no part may be masked by infinity
-        found, by_direction, finite = _transferred([_zero_outside_masks(each) for each in seen], eps, generator, {})
+        found, by_direction, finite = _transferred([_zero_outside_masks(each) for each in seen], eps, generator)
     first = seen[0]
     directions = {
         each.direction: {"queries": each.scores.shape[0], "candidates": each.scores.shape[1]} | numbers
@@ -191,37 +186,21 @@ def _factor(seen: Seen) -> float | None:
     return seen.scale / seen.stretch if seen.scale and seen.stretch else None
 
 
-def _with_units(seen: Sequence[Seen], eps: float) -> tuple[Sequence[Seen], Visits]:
-    """Add the unit that the weights of each direction have on this batch, where they have one; and what was visited."""
+def _with_units(seen: Sequence[Seen]) -> Sequence[Seen]:
+    """Add the unit that the weights of each direction have on this batch, where they have one."""
     unknown = [each for each in seen if each.unit is None and each.origin == "backward pass"]
-    made, visits = {each: each for each in seen}, Visits()
+    made = {each: each for each in seen}
     for group in _grouped(unknown):
         factor = _factor(group[0]) if group[0].kind == "softmax" else None
-        if factor is None:
-            continue
-        if all(weighing.readable(*_arrays(each)) for each in group):
-            for each in group:
-                made[each], visits[made[each]] = _of_visited_softmax(each, factor, eps)
-        else:
+        if factor is not None:
             made |= dict(zip(group, _of_softmax(_Stack(group), factor), strict=True))
     for each in unknown:
         if not made[each].plain and (found := units.found(
             each.scores, each.weights, each.positive, each.negative,
             kind=each.kind, factor=_factor(each), upstream=each.factor,
         )) is not None:  # fmt: skip
-            visits.pop(made[each], None)
             made[each] = replace(each, unit=found.size, share=found.share)
-    return [*made.values()], visits
-
-
-def _of_visited_softmax(seen: Seen, factor: float, eps: float) -> tuple[Seen, weighing.Weighing]:
-    """The same as `_of_softmax`, by a visit of the kernel that takes all sums too."""
-    visit = weighing.read(_arrays(seen), first_positives(seen.positive).places, eps, factor=factor)
-    form = cast(weighing.Form, visit.form)
-    if max(form.error / (form.size or math.nan), form.missing) <= units.CLOSE_SHARES:
-        one = torch.tensor(form.unit)
-        return replace(seen, unit=one, share="probability", plain=True), visit
-    return seen, visit
+    return [*made.values()]
 
 
 def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
@@ -253,11 +232,6 @@ def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
     ]
 
 
-def _arrays(seen: Seen) -> tuple[Tensor, ...]:
-    """The matrices of a direction, as the kernel reads them."""
-    return seen.scores, seen.weights, seen.positive, seen.negative
-
-
 def _blocks(stack: _Stack) -> list[slice]:
     """Blocks of queries whose scores stay in the cache of a CPU; all queries on a device."""
     _, queries, candidates = stack.scores.shape
@@ -266,22 +240,19 @@ def _blocks(stack: _Stack) -> list[slice]:
 
 
 def _transferred(
-    seen: Sequence[Seen], eps: float, generator: torch.Generator, visited: Visits
+    seen: Sequence[Seen], eps: float, generator: torch.Generator
 ) -> tuple[dict[str, float], list[dict[str, float]], bool]:
     """Read a record and its directions in one transfer; tell whether every score, weight and loss is finite.
-
-    What was visited by the kernel is not visited again.
 
     Numbers that are not finite are left out.
     """
     first, stacks = seen[0], [_Stack(each) for each in _grouped(seen)]
-    visits = {each: visit for each in seen if (visit := _visited(each, eps, visited.get(each))) is not None}
     more: Numbers = {} if first.value is None else {"value": first.value.reshape(())}
-    more |= _ranks(first, visits.get(first))
+    more |= _ranks(first)
     if first.query is not None and first.candidate is not None:
         cut = _without_further_columns(first)
-        more |= geometry(cut, generator, visit=visits.get(cut))
-    sums = [_sums(each, eps, [visits[one] for one in each.seen if one in visits]) for each in stacks]
+        more |= geometry(cut, generator)
+    sums = [_sums(each, eps) for each in stacks]
     values = iter(_to_host([value for each in (more, *sums) for value in each.values()]))
     found = {name: next(values)[0] for name in more}
     of_stacks = [{name: next(values) for name in each} for each in sums]
@@ -298,19 +269,13 @@ def _transferred(
     return _finite(found), [_finite(each) for each in made], finite
 
 
-def _to_host(values: Sequence[Tensor | list[float]]) -> list[list[float]]:
-    """Copy numbers to the host in one transfer; those of the kernel are there."""
-    if any(isinstance(value, list) or value.device.type == "cpu" for value in values):
-        return [
-            value if isinstance(value, list) else value.reshape(-1).tolist() if value.ndim else [value.item()]
-            for value in values
-        ]
-    one = torch.zeros(
-        (1,), dtype=torch.float64, device=cast(Tensor, values[0]).device
-    )  # whose dtype all get: that of whole numbers
-    given = [value for value in values if isinstance(value, Tensor)]
-    read = iter(torch.cat([one, *(value.reshape(-1) for value in given)]).tolist()[1:])
-    return [[*islice(read, value.numel())] for value in given]
+def _to_host(values: Sequence[Tensor]) -> list[list[float]]:
+    """Copy numbers to the host in one transfer."""
+    if any(value.device.type == "cpu" for value in values):
+        return [value.reshape(-1).tolist() if value.ndim else [value.item()] for value in values]
+    one = torch.zeros((1,), dtype=torch.float64, device=values[0].device)  # whose dtype all get: that of whole numbers
+    read = iter(torch.cat([one, *(value.reshape(-1) for value in values)]).tolist()[1:])
+    return [[*islice(read, value.numel())] for value in values]
 
 
 def _finite(numbers: dict[str, float]) -> dict[str, float]:
@@ -319,21 +284,17 @@ def _finite(numbers: dict[str, float]) -> dict[str, float]:
     return {name: int(value) if value == int(value) and abs(value) < 2**53 else value for name, value in finite.items()}
 
 
-def _ranks(seen: Seen, visit: weighing.Weighing | None = None) -> Numbers:
+def _ranks(seen: Seen) -> Numbers:
     """Measure which part of a query's negatives scores above its first positive; ties count half, () each."""
     first = first_positives(seen.positive)
-    if visit is None:
-        above = (seen.scores - seen.scores.gather(1, first.places[:, None])).sign_()
-        negative = _as_factors(seen.negative, above)
-        ahead, number = (above * negative).sum(dim=1), negative.sum(dim=1)
-    else:
-        ahead, number = visit.ahead, visit.number
+    above = (seen.scores - seen.scores.gather(1, first.places[:, None])).sign_()
+    negative = _as_factors(seen.negative, above)
+    ahead, number = (above * negative).sum(dim=1), negative.sum(dim=1)
     part = 0.5 + 0.5 * ahead / number
     known = first.known & (number > 0)
     found = torch.stack([part, part < AHEAD, part > BEHIND, part > FAR_BEHIND])
     values = torch.where(known, found, 0).sum(dim=1) / known.sum()
-    each = values.unbind() if visit is None else [[value] for value in values.tolist()]
-    return dict(zip(("outranked", "ahead", "behind", "far_behind"), each, strict=True))
+    return dict(zip(("outranked", "ahead", "behind", "far_behind"), values.unbind(), strict=True))
 
 
 def _without_further_columns(seen: Seen) -> Seen:
@@ -369,33 +330,14 @@ def _sum_of_each(values: Tensor) -> Tensor:
     return values.flatten(start_dim=1).sum(dim=1)
 
 
-def _visited(seen: Seen, eps: float, known: weighing.Weighing | None = None) -> weighing.Weighing | None:
-    """Visit each row by the kernel; None where it cannot read them, or something else is asked."""
-    if seen.local is not None or (seen.unit is not None and seen.unit.ndim > 0):
-        return None
-    if known is not None or not weighing.readable(*_arrays(seen)):
-        return known
-    unit = None if seen.unit is None else float(seen.unit)
-    return weighing.read(_arrays(seen), first_positives(seen.positive).places, eps, unit=unit)
-
-
-def _sums(stack: _Stack, eps: float, visits: Sequence[weighing.Weighing] = ()) -> Numbers:
+def _sums(stack: _Stack, eps: float) -> Numbers:
     """Sums over the queries of some directions, (N,) each, and the largest share of one candidate of each.
 
     Args:
         stack: the directions.
         eps: smallest share that contributes.
-        visits: of each direction by the kernel; where one is missing PyTorch reads them all.
     """
     first = stack.first
-    if len(visits) == len(stack.seen):
-        left_out = {"score_negative", "doubtful", *(OF_A_UNIT if first.unit is None else ())}
-        made: Numbers = {
-            name: [each.values[name] for each in visits] for name in weighing.RESULTS if name not in left_out
-        }
-        made["hub_share"] = [float(each.parts.amax()) for each in visits]
-        made |= {} if first.ages is None else _by_age(first)
-        return made if first.sources is None else made | _by_source(first)
     blocks = [_of_rows(stack, rows, eps) for rows in _blocks(stack)]
     sums = blocks[0][0]
     for more, _ in blocks[1:]:
@@ -535,7 +477,7 @@ def _sample(rows: Tensor, generator: torch.Generator, most: int = SAMPLED_ROWS) 
     return torch.randperm(len(rows), generator=generator)[:most].to(rows.device)
 
 
-def geometry(seen: Seen, generator: torch.Generator, *, visit: weighing.Weighing | None = None) -> Numbers:
+def geometry(seen: Seen, generator: torch.Generator) -> Numbers:
     """Where the rows lie on the unit sphere, () each.
 
     Alignment takes one positive of each query; uniformity, similarity, rank and near duplicates are of a sample of
@@ -545,7 +487,6 @@ def geometry(seen: Seen, generator: torch.Generator, *, visit: weighing.Weighing
     Args:
         seen: a direction with its rows.
         generator: of the samples, on the CPU.
-        visit: of its rows by the kernel; None: there was none.
 
     Source: alignment and uniformity of Wang & Isola 2020, arXiv:2005.10242, with α = 2 and t = 2; effective rank of
     Roy & Vetterli 2007, EUSIPCO, of the deviations from the mean, as in `cocos.counting.health`.
@@ -572,21 +513,17 @@ def geometry(seen: Seen, generator: torch.Generator, *, visit: weighing.Weighing
     if seen.own_candidates:
         found.pop("near_duplicates", None)
         found.pop("duplicates", None)
-    return found | _of_negatives(seen, query, candidate, place, visit)
+    return found | {"similarity_negative": _similarity_of_negatives(seen, query, candidate, place)}
 
 
-def _of_negatives(
-    seen: Seen, query: Tensor, candidate: Tensor, place: Tensor | slice, visit: weighing.Weighing | None
-) -> Numbers:
+def _similarity_of_negatives(seen: Seen, query: Tensor, candidate: Tensor, place: Tensor | slice) -> Tensor:
     """Mean cosine of the negatives, (), given unit rows of both sides and a sample of queries."""
-    cosine = seen.stretch if seen.plain else None  # factor from cosines to the scores
-    if cosine and visit is not None:
-        values = visit.values
-        mean = values["score_negative"] / cosine / values["negatives"] if values["negatives"] else math.nan
-        return {"similarity_negative": [mean]}
-    cosines = seen.scores / cosine if cosine and isinstance(place, slice) else query[place] @ candidate.T
-    negative = _as_factors(seen.negative[place], cosines)
-    return {"similarity_negative": (cosines * negative).sum() / negative.sum()}
+    if seen.plain and seen.stretch:  # the factor from cosines to the scores
+        cosines, mask = seen.scores / seen.stretch, seen.negative
+    else:
+        cosines, mask = query[place] @ candidate.T, seen.negative[place]
+    negative = _as_factors(mask, cosines)
+    return (cosines * negative).sum() / negative.sum()
 
 
 def _agreement(query: Tensor, positive: Tensor) -> Tensor:

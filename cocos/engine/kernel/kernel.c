@@ -10,5 +10,4 @@
 #include "sigmoids.c"
 #include "logistic.c"
 #include "histogram.c"
-#include "weighing.c"
 #include "pass.c"

@@ -68,18 +68,6 @@ INLINE void pressed(float *to, vf x, unsigned lanes) {
 }
 #endif
 
-/* WIDE bytes as floats; GCC converts vectors of bytes one by one. */
-INLINE vf from_bytes(const int8_t *p) {
-#if defined __AVX512F__
-    return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
-#elif defined __AVX2__
-    return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
-#else
-    typedef int8_t vb __attribute__((vector_size(WIDE), aligned(1)));
-    return __builtin_convertvector(*(const vb *)p, vf);
-#endif
-}
-
 /* Sum and maximum over the lanes. */
 INLINE double total(vf x) {
     double sum = 0;
