@@ -4,7 +4,6 @@ import json
 import socket
 import sys
 import types
-from zipfile import ZipFile
 
 import pytest
 import torch
@@ -201,15 +200,6 @@ def test_nothing_reaches_for_the_network(folder, tiny, monkeypatch):
     monkeypatch.setattr(socket, "socket", guard)
     monkeypatch.setattr(socket, "create_connection", guard)
     assert opened(folder).model.encode(["a dog"], "text", "query").shape == (1, 6)
-
-
-def test_an_archive_of_a_folder_is_that_folder(folder, tiny, tmp_path):
-    """Zipped with a folder around it, as people send models."""
-    with ZipFile(tmp_path / "model.zip", "w") as archive:
-        for path in folder.rglob("*"):
-            archive.write(path, f"model/{path.relative_to(folder)}")
-    found, expected = (opened(path).model.encode(TEXTS, "text", "query") for path in (tmp_path / "model.zip", folder))
-    assert torch.equal(found, expected)
 
 
 def test_the_old_layout_and_a_head_are_read(folder, tiny, tmp_path):

@@ -58,7 +58,7 @@ def _common(file: File | Folder, data, *, hashed: bool) -> dict:
     return {
         "path": str(file.path),
         "sha256": file.sha256 if hashed else "",
-        "container": _container(file),
+        "container": file.kind,
         "data": data and str(data),
         "trained_with": loss,
         "recorded": recorded,
@@ -81,12 +81,6 @@ def _hashed(opened: Checkpoint) -> dict:
     for name, each in sorted(every.items()):
         whole.update(f"{name}\0{each}\n".encode("utf-8", "surrogateescape"))
     return {"sha256": opened.sha256 or whole.hexdigest(), "hashes": every}
-
-
-def _container(file: File | Folder) -> str:
-    if file.kind != "folder":
-        return file.kind
-    return "folder" if file.path.is_dir() else "zip archive of a folder"
 
 
 def _of_format(found: Checkpoint, format: Format) -> dict:
@@ -161,7 +155,7 @@ def _of_run(folder: Folder, listed: list[dict]) -> dict:
     counted = {each["format"] for each in listed} == {"embeddings"} and len(listed) > 1
     return {
         "path": str(folder.path),
-        "container": _container(folder),
+        "container": folder.kind,
         "format": "run",
         "checkpoints": listed,
         "notes": [],
@@ -182,7 +176,7 @@ def _of_data(file: File | Folder, kind: str) -> dict:
             contents, more = contents | {"images": str(error)}, " --images FOLDER"
     return {
         "path": str(file.path),
-        "container": _container(file),
+        "container": file.kind,
         "format": kind,
         "splits": list(found.splits),
         "contents": contents,

@@ -21,6 +21,7 @@ EMBED_INSTEAD = (
 OF_A_FOLDER = ("modules.json", "tokenizer.json", "vocab.txt", "vocab.json", "preprocessor_config.json")
 ADVICE = {
     "empty": "is empty (0 bytes); copy it again",
+    "zip": "is a zip archive, but not of torch or numpy; unpack it and name the checkpoint or folder inside",
     "damaged zip": "is a truncated or damaged zip archive (a torch or npz file cut short?); copy it again",
     "torchscript": f"is a TorchScript archive, a program; {SAVE_INSTEAD}",
     "pt2": f"is a torch.export program, which can run code when it is loaded; {SAVE_INSTEAD}",
@@ -49,10 +50,10 @@ def _joining(path: Path) -> str:
 
 def _of_folder(folder: Folder) -> str:
     held = ", ".join(name[:60] for name in folder.names[:8]) or "no files"
-    advice = f"or a file of embeddings in it: it is no model that cocos knows (it holds {held})"
-    if folder.path.is_dir():
-        return f"{folder.path} is a folder; name a checkpoint {advice}"
-    return f"{folder.path} is a zip archive, but not of torch or numpy; unpack it and name the checkpoint {advice}"
+    return (
+        f"{folder.path} is a folder; name a checkpoint or a file of embeddings in it: it is no model that cocos knows "
+        f"(it holds {held})"
+    )
 
 
 def describe(file: File | Folder) -> str:

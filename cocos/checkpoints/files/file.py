@@ -56,18 +56,14 @@ class File:
 
     Args:
         path: of the file.
-        at: where its bytes lie, for a file that was unpacked from an archive; None: at `path`.
     """
 
     path: Path
-    at: Path | None = None
     _state: tuple = field(default=(), init=False, repr=False)
 
     def __post_init__(self):
-        if self.at is None:
-            object.__setattr__(self, "at", self.path)
         try:
-            folder, there = self.at.is_dir(), self.at.exists()
+            folder, there = self.path.is_dir(), self.path.exists()
         except OSError as error:
             raise InputError(f"{self.path}: {unreachable(error)}") from None
         if folder:
@@ -75,7 +71,7 @@ class File:
         if not there:
             raise InputError(f"{self.path}: there is no such file")
         try:
-            with reading.stream(self.at) as stream:
+            with reading.stream(self.path) as stream:
                 object.__setattr__(self, "_state", reading.state(os.fstat(stream.fileno())))
                 stream.read(1)
                 there = reading.written(stream, ALWAYS_ALLOWED)
@@ -97,7 +93,7 @@ class File:
         """Bytes of a small file; None for a large one."""
         if self.size > MAX_HELD:
             return None
-        with reading.stream(self.at) as stream:
+        with reading.stream(self.path) as stream:
             found = stream.read(self.size + 1)
         if len(found) != self.size:
             raise InputError(self._changed())
@@ -110,7 +106,7 @@ class File:
         """Open a stream at the beginning of the file."""
         if self.held is not None:
             return io.BytesIO(self.held)
-        raw = reading.stream(self.at).detach()
+        raw = reading.stream(self.path).detach()
         stream = Stream(raw)
         if reading.state(os.fstat(raw.fileno())) != self._state:
             stream.close()

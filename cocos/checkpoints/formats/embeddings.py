@@ -146,7 +146,7 @@ def _map(
     offset = info.header_offset + LOCAL_HEADER.size + name + extra + begin
     if mark != b"PK\x03\x04" or offset + math.prod(shape) * dtype.itemsize > file.size:
         raise ValueError("a member that does not stand where the archive says")
-    return np.memmap(reading.regular(file.at), dtype, "r", offset, shape, order)
+    return np.memmap(reading.regular(file.path), dtype, "r", offset, shape, order)
 
 
 def _sort_out(file: File, arrays: list[str], strict: bool) -> list[str]:

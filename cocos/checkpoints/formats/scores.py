@@ -105,12 +105,12 @@ def _is_table(file: File) -> bool:
         names = set(row) if isinstance(row, dict) else set()
     elif file.kind == "unknown" and not first:
         with file.stream() as stream:
-            names = set(tables.read(file.at or file.path).names) if stream.read(4) == b"PAR1" else set()
+            names = set(tables.read(file.path).names) if stream.read(4) == b"PAR1" else set()
     else:
-        names = set(tables.first_line(file.at or file.path))
+        names = set(tables.first_line(file.path))
     if set(SIDES) <= names:
         if not row:
-            table = tables.read(file.at or file.path)
+            table = tables.read(file.path)
             row = {name: table.column(name)[0] for name in SIDES} if table.rows else {}
         return all(_is_number(row.get(name)) for name in SIDES)
     return {"score", "label"} <= names and bool({"query", "candidate"} & names)
@@ -171,7 +171,7 @@ def _npy(file: File) -> torch.Tensor:
 
 
 def _table(file: File) -> Scores:
-    table = tables.read(file.at or file.path)
+    table = tables.read(file.path)
     if set(SIDES) <= set(table.names):
         known = [name for name in (*SIDES, *REFERENCES) if name in table.names]
         return Scores.preferences(**{name: _numbers(file.path, table, name) for name in known})
@@ -283,7 +283,7 @@ class _Lists:
 
 def _run(file: File, data: Any) -> Scores:
     """Scores of a TREC run, with the judgements of its queries."""
-    path, lists = file.at or file.path, _Lists()
+    path, lists = file.path, _Lists()
     where, judged = _judgements(file.path, data)
     found: dict[str, list[tuple[int, str, float]]] = {}
     for row, (query, _, candidate, _, score, _) in enumerate(tables.fields(path, RUN)):

@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers: `modules.json` and a folder for each module, also zipped."""
+"""Folders of sentence-transformers: `modules.json` and a folder for each module."""
 
 from typing import Any
 

@@ -36,7 +36,7 @@ def recognises(file: File) -> bool:
 def _columns(file: File) -> tuple[str, ...]:
     """Names of the columns of parquet; none of any other file."""
     with file.stream() as stream:
-        return tables.read(file.at or file.path).names if stream.read(4) == b"PAR1" else ()
+        return tables.read(file.path).names if stream.read(4) == b"PAR1" else ()
 
 
 def read(file: File, data=None) -> Checkpoint:
@@ -82,7 +82,7 @@ def _arrays(file: File, names: list[str]) -> dict[str, Any]:
 
 def _lists(file: File, names: tuple[str, ...]) -> dict[str, Any]:
     """The columns of a parquet file; tokens as they lie in it, without a Python object for each number."""
-    path = file.at or file.path
+    path = file.path
     arrow, compute = tables.pyarrow(str(path), "pyarrow"), tables.pyarrow(str(path), "pyarrow.compute")
     parquet = tables.pyarrow(str(path), "pyarrow.parquet")
 
