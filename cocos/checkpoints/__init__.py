@@ -82,13 +82,12 @@ def distractors(path) -> Checkpoint | Embeddings:
     return routes.route(Path(path), None, None).open()
 
 
-def inspect(path, data=None, *, hashes: bool = False) -> dict:
+def inspect(path, data=None) -> dict:
     """Say what a file or folder is and what is in it, also where cocos cannot count on it. Nothing in it is executed.
 
     Args:
         path: the file, the folder of a model, or that of a training run; `example` is the embedded checkpoint.
         data: file or folder of the training data.
-        hashes: read every shard of a set for its sha256 (`hashes`), and compare it with that in the manifest.
 
     Returns:
         Plain data: path, sha256, container, format and why it was recognised, contents known to the format, towers with
@@ -99,4 +98,4 @@ def inspect(path, data=None, *, hashes: bool = False) -> dict:
         InputError: the file cannot be read, or is of no kind that could hold a checkpoint.
         UnsafeFile: it asks for code to be run.
     """
-    return inspection.about(Path(path), data, hashes=hashes)
+    return inspection.about(Path(path), data)

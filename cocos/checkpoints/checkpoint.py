@@ -82,8 +82,6 @@ class Checkpoint:
             it (`identity`).
         recorder: words for where `recorded` was found.
         stored: gives the rows where they are, for a set that memory need not hold; None: there is no such way.
-        hashes: reads all files of a set in shards: name -> sha256, compared with those that a manifest has; None: a
-            file, whose hash is `sha256`.
 
     Examples:
         >>> checkpoint = cocos.open("example")
@@ -110,7 +108,6 @@ class Checkpoint:
     settings: str | None = None
     recorder: str = "the checkpoint"
     stored: Callable[[], Stored | None] | None = None
-    hashes: Callable[[], dict[str, str]] | None = None
 
     def __post_init__(self):
         if self.training is not None and not self.splits:

@@ -1,6 +1,5 @@
 """All that a file, a folder or the run of a training says of itself, as plain data: the document of `cocos inspect`."""
 
-import hashlib
 import importlib.util
 import re
 import shlex
@@ -25,8 +24,8 @@ IMAGE_KINDS = ("image_lists", "caption_tables", "coco_captions", "flickr_caption
 PICKLES = re.compile(r"\.(bin|pt|pth|pkl|ckpt|p)$")
 
 
-def about(path: Path, data=None, *, hashes: bool = False) -> dict:
-    """Describe a file, a folder, or the run of a training; `hashes`: read all files of a set in shards as well."""
+def about(path: Path, data=None) -> dict:
+    """Describe a file, a folder, or the run of a training."""
     file = file_or_folder(EXAMPLE_FILE if path == EXAMPLE else path)
     with one_sentence(file.path, "is a damaged file"):
         format = format_of(file)
@@ -37,8 +36,6 @@ def about(path: Path, data=None, *, hashes: bool = False) -> dict:
             if data is not None and opened.encoder and opened.training is None and opened.embedder is None:
                 opened = replace(opened, training=shelf.find(data))
             found = _of_format(opened, format)
-            if opened.hashes is not None:
-                found |= {"sha256": opened.sha256} | (_hashed(opened) if hashes else {})
         else:
             found = _of_kind(file)
         found = _common(file, data, hashed=not getattr(format, "UNREAD", False)) | found | {"path": str(path)}
@@ -72,15 +69,6 @@ def _common(file: File | Folder, data, *, hashed: bool) -> dict:
         "tensors_in_all": len(every),
         "tensors": [vars(each) | {"shape": list(each.shape)} for each in every[: inventory.MAX_LISTED]],
     }
-
-
-def _hashed(opened: Checkpoint) -> dict:
-    """The sha256 of each shard, and of all of them as of a folder."""
-    assert opened.hashes is not None
-    every, whole = opened.hashes(), hashlib.sha256()
-    for name, each in sorted(every.items()):
-        whole.update(f"{name}\0{each}\n".encode("utf-8", "surrogateescape"))
-    return {"sha256": opened.sha256 or whole.hexdigest(), "hashes": every}
 
 
 def _of_format(found: Checkpoint, format: Format) -> dict:

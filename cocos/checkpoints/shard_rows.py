@@ -173,11 +173,9 @@ class ShardRows:
 
     Args:
         shards: of one width and dtype.
-        scale: gives the factor of each row, or one of all, by which rows of int8 are multiplied; None: there is none.
     """
 
     shards: tuple[Shard, ...]
-    scale: Callable[[], Tensor] | None = None
 
     @cached_property
     def begins(self) -> np.ndarray:
@@ -192,7 +190,7 @@ class ShardRows:
     @property
     def dtype(self) -> torch.dtype:
         """Dtype of the rows as they are read."""
-        return FLOATS.get(self.shards[0].dtype, torch.float32)
+        return FLOATS[self.shards[0].dtype]
 
     def file(self, row: int) -> str:
         """The file in which a row stands."""
@@ -206,24 +204,12 @@ class ShardRows:
         """
         at = index.numpy()
         edges = np.searchsorted(at, self.begins)
-        found = torch.empty(len(at), self.shape[1], dtype=self._stored)
+        found = torch.empty(len(at), self.shape[1], dtype=self.dtype)
         for place, shard in enumerate(self.shards):
             start, stop = int(edges[place]), int(edges[place + 1])
             if start < stop:
                 self._reader(place)(shard, at[start:stop] - self.begins[place], found[start:stop])
-        if self.scale is None:
-            return found
-        scale = self._factors
-        return found.float().mul_(scale if len(scale) == 1 else scale[index, None])
-
-    @cached_property
-    def _factors(self) -> Tensor:
-        assert self.scale is not None
-        return self.scale().float()
-
-    @property
-    def _stored(self) -> torch.dtype:
-        return self.dtype if self.scale is None else torch.int8
+        return found
 
     @cached_property
     def _places(self) -> dict[int, tuple[int, np.dtype | None] | None]:

@@ -5,18 +5,16 @@ all rows has them in memory or, of a large set, in one file without a name in th
 goes with the process.
 """
 
-import hashlib
 import logging
 import math
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,7 @@ import torch
 from torch import Tensor
 
 from cocos.base import processes, reading
-from cocos.base.errors import InputError, nearest
+from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, shard_rows
 from cocos.checkpoints.checkpoint import holding
 from cocos.checkpoints.data import TextOf
@@ -44,8 +42,7 @@ GROUPS = {**{name: name for name in (*single.GROUP_ARRAYS, *single.LABEL_ARRAYS)
 NAMES = {name: name for name in single.NAME_ARRAYS} | {"query_text": "query_name", "candidate_text": "candidate_name"}
 NAMES |= {"text": "row_name", "name": "row_name"}  # of a labelled set
 LOGQ = {name: name for name in single.LOGQ_ARRAYS}
-SCALES = {name: f"{name}_scale" for name in ("embeddings", "query", "candidate", "proxies")}  # of rows of int8
-VECTORS = GROUPS | NAMES | LOGQ | {name: name for name in SCALES.values()}
+VECTORS = GROUPS | NAMES | LOGQ
 SHARD_ARRAYS = MATRICES | VECTORS
 DIGITS = "0123456789"
 # More digits than a number of a shard has.
@@ -53,7 +50,7 @@ LONGEST_NUMBER = 12
 # Words before the number of a checkpoint of a training, of which each is a set by itself.
 NO_SHARD = re.compile(r"(step|iter|iteration|epoch|checkpoint|ckpt|model|seed|run)s?$", re.IGNORECASE)
 KINDS = tuple(kind for kind in shard_rows.KINDS if kind != "npy")
-# `cocos inspect` takes no sha256 unless it is asked: it would read everything.
+# `cocos inspect` takes no sha256: it would read everything.
 UNREAD = True
 # Bytes of the rows of one side from which on they are not held in memory.
 MIN_MAPPED = 2**30
@@ -64,15 +61,6 @@ READ_ALONE = (
     "audit --cells compares without a copy in memory"
 )
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Joined:
-    """Groups or texts that are no shards: their number, what gives them, and words for where they are."""
-
-    rows: int
-    values: Callable[[], np.ndarray]
-    origin: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +223,7 @@ def _mapped(path: Path, role: str, rows: int, width: int, dtype: torch.dtype) ->
 
 
 def ids(shards: Sequence[Shard]) -> Any:
-    """Groups, labels, names or scales of all shards."""
+    """Groups, labels or names of all shards."""
     found = np.concatenate([np.asarray(some) for shard in shards for some in values(shard)])
     return found if found.dtype.kind in "USO" else native(found)
 
@@ -244,85 +232,33 @@ def read(file: Folder, data=None) -> Checkpoint:
     """Read the headers of shards; their rows when they are counted or encoded."""
     if data is not None:
         raise InputError(f"data {data}: {file.path} holds embeddings already and needs no data")
-    held = _inventory(file)
+    path, held = file.path, _inventory(file)
     clip = any(each.path.name.startswith("img_emb") for each in held.get("query", ()))
-    return of_arrays(file.path, held, ("i2t", "t2i") if clip else ("q2c", "c2q"), "shards")
+    directions = ("i2t", "t2i") if clip else ("q2c", "c2q")
 
-
-def _hashes(files: Mapping[str, Path], known: Mapping[str, str], path: Path) -> dict[str, str]:
-    """Sha256 of each file, by its name in the folder; one that the manifest `path` knows as another is named."""
-    found = {}
-    for name, file in files.items():
-        with reading.stream(file) as stream:
-            found[name] = hashlib.file_digest(stream, "sha256").hexdigest()
-        if (said := known.get(name, found[name])) != found[name]:
-            raise InputError(
-                f"{file} has changed: its sha256 is {found[name][:12]}..., and {said[:12]}... in {path}; copy it again"
-            )
-    return found
-
-
-def of_arrays(
-    path: Path,
-    held: dict[str, list[Shard]],
-    directions: tuple[str, ...],
-    kind: str,
-    sha256: str = "",
-    known: Mapping[str, str] = MappingProxyType({}),
-    joined: Mapping[str, "Joined"] = MappingProxyType({}),
-) -> Checkpoint:
-    """The set whose arrays are these shards.
-
-    Args:
-        path: of the folder or file that names them.
-        held: shards of each array, by its name in `SHARD_ARRAYS`, in the order of their rows.
-        directions: of two sides.
-        kind: name of the format.
-        sha256: of the file that names them.
-        known: sha256 of files by their names in the folder, as the file that names them says.
-        joined: groups and texts that are no shards.
-    """
-    if twice := held.keys() & joined.keys():
-        raise InputError(f"{path}: {min(twice)} is given by arrays and by tables; leave one out")
     _refuse_odd(held)
     labelled = "embeddings" in held
     for name in ("embeddings", "labels") if labelled else single.TWO_SIDED:
-        if name not in held and name not in joined:
+        if name not in held:
             raise InputError(f"{path} has shards of {', '.join(sorted(held))}, and none of {name}; add them")
-    for name, scale in SCALES.items():
-        whole = name in held and held[name][0].dtype == "int8"
-        if name in held and not whole and held[name][0].dtype not in FLOATS:
-            raise InputError(f"{path}: {name} is {held[name][0].dtype}, expected floats, or int8 with {scale}")
-        if whole and scale not in held:
-            raise InputError(f"{path}: {name} is int8 without {scale}; a row is its int8 times its scale")
+    for name in held.keys() & {*MATRICES.values()}:
+        if held[name][0].dtype not in FLOATS:
+            raise InputError(f"{path}: {name} is {held[name][0].dtype}, expected floats")
     numbers = {name: sum(each.shape[0] for each in shards) for name, shards in held.items()}
-    numbers |= {name: each.rows for name, each in joined.items()}
     _refuse_lengths(path, held, numbers)
     contents = {
         name: f"({', '.join(map(str, (numbers[name], *shards[0].shape[1:])))}) {shards[0].dtype} in {len(shards)} "
         f"shards, {shards[0].path.name} to {shards[-1].path.name}"
         for name, shards in held.items()
-    } | {name: f"({each.rows},) of {each.origin}" for name, each in joined.items()}
+    }
     states = {each.path: os.stat(reading.regular(each.path)) for shards in held.values() for each in shards}
     whole = sum(each.st_size for each in states.values())
-    root = path if path.is_dir() else path.resolve().parent
-    files = {each.relative_to(root).as_posix(): each for each in sorted(states)}
-    if unknown := next((name for name in known if name not in files), None):
-        raise InputError(f"{path}, sha256: {nearest('shard', unknown, files)}")
-    taken = "sha256 is that of the manifest" if sha256 else "sha256 is not taken"
     layout = " and ".join(sorted({each.kind for shards in held.values() for each in shards}))
     contents |= {"rows": f"{max(numbers.values()):,}", "bytes": f"{whole:,} in {len(states)} files", "layout": layout}
-    rows = {
-        name: ShardRows(tuple(shards), partial(ids, held[SCALES[name]]) if shards[0].dtype == "int8" else None)
-        for name, shards in held.items()
-        if name in MATRICES.values()
-    }
-
-    def values_of(name: str) -> Any:
-        return ids(held[name]) if name in held else native(joined[name].values())
+    rows = {name: ShardRows(tuple(shards)) for name, shards in held.items() if name in MATRICES.values()}
 
     def every(names: Sequence[str]) -> dict[str, Any]:
-        return {name: values_of(name) for name in names if name in held or name in joined}
+        return {name: ids(held[name]) for name in names if name in held}
 
     def found() -> Embeddings:
         _say_size(path, rows)
@@ -349,10 +285,7 @@ def of_arrays(
         )
 
     def texts_of(name: str) -> TextOf | None:
-        if name in held:
-            return ShardTexts(held[name])
-        every = cache(joined[name].values) if name in joined else None  # a join gives all of them
-        return every and (lambda row: str(every()[row]))
+        return ShardTexts(held[name]) if name in held else None
 
     def texts(_split: str) -> StoredTexts | None:
         sides = tuple(map(texts_of, ("row_name", "row_name") if labelled else single.NAME_ARRAYS))
@@ -360,14 +293,13 @@ def of_arrays(
 
     return Checkpoint(
         path=path,
-        sha256=sha256,
-        format=kind,
+        sha256="",
+        format="shards",
         contents=contents,
         embedder=holding(path, "embeddings", found),
         rows=texts,
         stored=stored,
-        hashes=partial(_hashes, files, known, path),
-        notes=(f"{path}: {taken}: a set of shards is opened by its headers (cocos inspect --hashes reads all)",),
+        notes=(f"{path}: sha256 is not taken: a set of shards is opened by its headers",),
     )
 
 
@@ -376,8 +308,7 @@ def _refuse_lengths(path: Path, held: dict[str, list[Shard]], numbers: dict[str,
     owner = {"labels": "embeddings", "row_name": "embeddings", "proxy_labels": "proxies", "logq": "candidate"}
     for name in numbers.keys() & {*VECTORS.values()}:
         side = owner.get(name, name.rpartition("_")[0])
-        own = {numbers.get(side), 1} if name in SCALES.values() else {numbers.get(side)}
-        if side in numbers and numbers[name] not in own:
+        if side in numbers and numbers[name] != numbers[side]:
             raise InputError(f"{path}: {name} has {numbers[name]:,} rows and {side} {numbers[side]:,}; give one a row")
     if "query" in held and "query_group" not in numbers and numbers["query"] != numbers["candidate"]:
         for one, other in zip(held["query"], held["candidate"], strict=False):
