@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import xarray as xr
 
-from analysis.tables import BOLD_NOTE, OF_BOLD
 from cocos import results
 from cocos.base import terminal, writing
 from cocos.base.layout import Table
@@ -24,8 +23,8 @@ SIGNS = {
 }
 
 
-# Mean, deviation, whether it is bold, and the letter of a footnote, as a cell of a format.
-Shown = Callable[[str, str, bool, str], str]
+# Mean, deviation, and the letter of a footnote, as a cell of a format.
+Shown = Callable[[str, str, str], str]
 
 
 def _written(data: xr.Dataset, shown: Shown, dash: str = DASH) -> tuple[list[str], list[list[str]], dict[str, str]]:
@@ -41,7 +40,7 @@ def _written(data: xr.Dataset, shown: Shown, dash: str = DASH) -> tuple[list[str
             mean, std = f"{float(cell['mean']):.{int(cell['digits'])}f}", float(cell["std"])
             spread = "" if math.isnan(std) else f"{std:.{int(cell['std_digits'])}f}"
             letter = letters.get(str(cell["mark"].item()), "")
-            cells.append(dash if math.isnan(float(cell["mean"])) else shown(mean, spread, bool(cell["bold"]), letter))
+            cells.append(dash if math.isnan(float(cell["mean"])) else shown(mean, spread, letter))
         about = [str(one[name].item()) for name in ("label", "source", *counted)]
         rows.append([*about, str(int(one["number"]) or DASH), *cells])
     return ["", "source", *counted, "n"], rows, {letters[mark]: text for mark, text in footnotes.items()}
@@ -58,16 +57,15 @@ def _title(data: xr.Dataset) -> str:
 
 
 def table(data: xr.Dataset) -> Table:
-    """Write a table of a paper as text; a bold value has a star, a footnote its letter in brackets."""
+    """Write a table of a paper as text; a footnote has its letter in brackets."""
 
-    def shown(mean: str, std: str, bold: bool, mark: str) -> str:
-        return f"{mean}{'*' * bold}{f' ± {std}' if std else ''}{f' [{mark}]' if mark else ''}"
+    def shown(mean: str, std: str, mark: str) -> str:
+        return f"{mean}{f' ± {std}' if std else ''}{f' [{mark}]' if mark else ''}"
 
     about, rows, footnotes = _written(data, shown)
     columns = (*about, *(f"{group} {name}".strip() for group, name in _groups(data)))
     notes = [f"[{letter}] {text}" for letter, text in footnotes.items()]
-    starred = {BOLD_NOTE: f"*{OF_BOLD}"}
-    notes += [starred.get(note, note) for note in results.lines(data.attrs)]
+    notes += results.lines(data.attrs)
     return Table(columns, tuple(map(tuple, rows)), (_title(data),), tuple(notes))
 
 
@@ -82,8 +80,8 @@ def markdown(data: xr.Dataset) -> str:
     def plain(text: str) -> str:
         return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", terminal.clean(text))
 
-    def shown(mean: str, std: str, bold: bool, mark: str) -> str:
-        return f"{f'**{mean}**' if bold else mean}{f' ± {std}' if std else ''}{f'<sup>{mark}</sup>' if mark else ''}"
+    def shown(mean: str, std: str, mark: str) -> str:
+        return f"{mean}{f' ± {std}' if std else ''}{f'<sup>{mark}</sup>' if mark else ''}"
 
     about, rows, footnotes = _written(data, shown)
     groups, own = _groups(data), len(about)
@@ -113,8 +111,8 @@ def _symbols(text: str) -> str:
 def latex(data: xr.Dataset) -> str:
     r"""Write a table of a paper as a LaTeX tabular, for the package booktabs; footnotes and notes stand below it."""
 
-    def shown(mean: str, std: str, bold: bool, mark: str) -> str:
-        middle = (rf"\mathbf{{{mean}}}" if bold else mean) + (rf" \pm {std}" if std else "")
+    def shown(mean: str, std: str, mark: str) -> str:
+        middle = mean + (rf" \pm {std}" if std else "")
         return f"${middle}{f'^{{{mark}}}' if mark else ''}$"
 
     about, rows, footnotes = _written(data, shown, "--")

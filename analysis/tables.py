@@ -13,7 +13,6 @@ import xarray as xr
 
 from cocos import losses, results
 from cocos.base.errors import InputError, nearest
-from cocos.counting.statistics import holm, paired
 from cocos.engine import retrieval
 from cocos.measures.count import document as counts_of
 from cocos.measures.evaluate import document as metrics_of
@@ -22,14 +21,6 @@ from cocos.results import several
 
 # Directions of the tables; results that name theirs otherwise are read in this order.
 PRINTED_DIRECTIONS = ("i2t", "t2i")
-# Chance that a column, or a row of a table across settings, has a bold value although none is better.
-BOLD_CHANCE = 0.05
-# Note on what bold is; a text without fonts has a mark in its place.
-OF_BOLD = (
-    ": above all other runs of its column (of its row, where settings are columns) by paired differences of the "
-    f"seeds, each below {BOLD_CHANCE:g} after Holm's correction"
-)
-BOLD_NOTE = f"bold{OF_BOLD}"
 # Sources of a row.
 OUR_ROWS, PUBLISHED_ROWS = "runs", "published"
 # Coordinates of a table of runs that tell settings apart where `config` leaves them out.
@@ -61,7 +52,6 @@ class PaperColumn:
         direction: of these values; None where they have none.
         digits: decimals of our numbers.
         scale: factor from results to the table.
-        ranked: whether a higher value is better.
         distractors: whether candidates that match no query are ranked too.
         place: data set that it is of, in a table of several; `UNPLACED` where a result names none of them.
         models: `Complete`, one model; of an ensemble `Ensemble`, concatenated, or `Aggregate`, the mean of its members.
@@ -73,7 +63,6 @@ class PaperColumn:
     direction: str | None = None
     digits: int = 1
     scale: float = 1.0
-    ranked: bool = True
     distractors: bool = False
     place: str = ""
     models: str = ""
@@ -165,7 +154,7 @@ CROSS_EXAMPLE_COLUMNS = (
 def _counted(*columns: tuple[str, str]) -> tuple[PaperColumn, ...]:
     """Columns of Tables 3 to 5: name and variable, for both directions."""
     return tuple(
-        PaperColumn(direction, name, variable, direction, 2, ranked=False)
+        PaperColumn(direction, name, variable, direction, 2)
         for direction in PRINTED_DIRECTIONS
         for name, variable in columns
     )
@@ -179,7 +168,7 @@ COUNT_NOTE = "eps = 0.01 in the paper; ecir2022 is the published way to count, f
 PROXY_COLUMNS = (
     PaperColumn("", "R@1", "R@1"),
     PaperColumn("", "NMI", "NMI"),
-    PaperColumn("", "AvgDTP", "AvgDTP", digits=2, ranked=False),
+    PaperColumn("", "AvgDTP", "AvgDTP", digits=2),
 )
 # Cut-offs of Tables I and II for each data set; NMI is not printed for SOP.
 PLACES_OF_RECALLS = {"CUB": (1, 2, 4), "CARS": (1, 2, 4), "SOP": (1, 10, 100, 1000)}
@@ -323,7 +312,6 @@ class TableRun:
         family: name of its loss, or empty.
         convention: of its counts, or empty.
         place: of a table `across`, the value of that coordinate.
-        seed: None where it is not known.
         values: key of the column -> value.
     """
 
@@ -331,7 +319,6 @@ class TableRun:
     family: str = ""
     convention: str = ""
     place: str = ""
-    seed: int | None = None
     values: Mapping[str, Value] = field(default_factory=dict)
 
 
@@ -405,7 +392,7 @@ def _of_table(data: xr.Dataset, table: PaperTable, label: str | None) -> Iterato
         for convention in conventions if table.counts else conventions[:1]:
             one = data.isel(run=number)
             one = one.sel(convention=convention) if convention else one
-            family, seed = (one.coords[name].item() if name in one.coords else None for name in ("family", "seed"))
+            family = one.coords["family"].item() if "family" in one.coords else None
             place = str(one.coords[table.across].item()) if table.across in one.coords else ""
             columns = _columns_of(table, UNPLACED) if table.across is None else table.columns[:1]
             setting = str(one.coords["config"].item()) if "config" in one.coords else family or ""
@@ -415,7 +402,6 @@ def _of_table(data: xr.Dataset, table: PaperTable, label: str | None) -> Iterato
                 family or "",
                 convention if table.counts else "",
                 place,
-                None if seed is None else int(seed),
                 _of_row(one, columns),
             )
 
@@ -492,12 +478,11 @@ def _read(data: xr.Dataset, table: PaperTable, name: str, given: str | None) -> 
 
 @dataclass(frozen=True)
 class _Cell:
-    """A value in the table, with the decimals of mean and deviation, and values by seed where seeds are known."""
+    """A value in the table, with the decimals of mean and deviation."""
 
     mean: float
     std: float = math.nan
     digits: tuple[int, int] = (1, 1)
-    seeds: dict[int, float] = field(default_factory=dict)
     number: int = 1
     mark: str = ""
 
@@ -522,14 +507,11 @@ class _Row:
     cells: dict[str, _Cell]
 
 
-def _cell(found: list[tuple[int | None, tuple[float, float]]], column: PaperColumn) -> _Cell:
+def _cell(found: list[Value], column: PaperColumn) -> _Cell:
     """Mean and sample deviation over runs; of a single run, the deviation over its batches."""
-    values = np.array([column.scale * value for _, (value, _) in found])
-    over = column.scale * found[0][1][1]
-    seeds = {} if any(seed is None for seed, _ in found) else dict(zip((s for s, _ in found), values, strict=True))
-    std = float(values.std(ddof=1)) if len(values) > 1 else over
-    seeds = seeds if len(seeds) == len(values) else {}  # two runs of one seed cannot be told apart
-    return _Cell(float(values.mean()), std, (column.digits, column.digits), seeds, len(values))
+    values = np.array([column.scale * value for value, _ in found])
+    std = float(values.std(ddof=1)) if len(values) > 1 else column.scale * found[0][1]
+    return _Cell(float(values.mean()), std, (column.digits, column.digits), len(values))
 
 
 def _rows_of(runs: list[TableRun], table: PaperTable) -> list[_Row]:
@@ -540,12 +522,12 @@ def _rows_of(runs: list[TableRun], table: PaperTable) -> list[_Row]:
         grouped.setdefault(key, []).append(run)
     first, rows = table.columns[0], []
     for (label, convention), own in grouped.items():
-        found: dict[str, list[tuple[int | None, Value]]] = {}
+        found: dict[str, list[Value]] = {}
         for column in table.columns if table.across is None else ():
-            some = [(run.seed, run.values[column.key]) for run in own if column.key in run.values]
+            some = [run.values[column.key] for run in own if column.key in run.values]
             found |= {column.key: some} if some else {}
         for run in own if table.across is not None else ():
-            found.setdefault(run.label, []).append((run.seed, run.values[first.key]))
+            found.setdefault(run.label, []).append(run.values[first.key])
         columns = {column.key: column for column in table.columns} if table.across is None else {}
         cells = {key: _cell(some, columns.get(key, first)) for key, some in found.items()}
         number = max(map(len, found.values()))
@@ -581,40 +563,8 @@ def _order(rows: list[_Row], runs: list[TableRun], table: PaperTable) -> list[_R
     return sorted(rows, key=lambda row: (place(row), row.source == PUBLISHED_ROWS))
 
 
-def _best(cells: list[_Cell]) -> int | None:
-    """Place of a value that is above all others by paired differences of the seeds; None: there is none.
-
-    The chance that none of the differences is real is below `BOLD_CHANCE` by Holm's method.
-    """
-    top = max(range(len(cells)), key=lambda place: cells[place].mean, default=None)
-    if top is None or len(cells) < 2 or len(cells[top].seeds) < 2:
-        return None
-    own, others = cells[top].seeds, [cell.seeds for place, cell in enumerate(cells) if place != top]
-    if any(seeds.keys() != own.keys() for seeds in others):
-        return None
-    gains = [paired([own[seed] for seed in seeds], list(seeds.values())) for seeds in others]
-    clear = [p < BOLD_CHANCE and gain.mean > 0 for p, gain in zip(holm([g.p for g in gains]), gains, strict=True)]
-    return top if all(clear) else None
-
-
-def _bold(rows: list[_Row], table: PaperTable) -> set[tuple[int, str]]:
-    """Our values that are better than all of ours that they stand beside: (row, key of the column)."""
-    ours = [(place, row) for place, row in enumerate(rows) if row.source == OUR_ROWS]
-    found = set()
-    if table.across is not None:
-        for place, row in ours:
-            if (best := _best(list(row.cells.values()))) is not None:
-                found.add((place, list(row.cells)[best]))
-        return found
-    for column in table.columns:
-        held = [(place, row.cells[column.key]) for place, row in ours if column.key in row.cells]
-        if column.ranked and (best := _best([cell for _, cell in held])) is not None:
-            found.add((held[best][0], column.key))
-    return found
-
-
-def _notes(table: PaperTable, rows: list[_Row], bold: bool, more: Sequence[str]) -> list[str]:
-    """Sentences below the table: what ± is, what bold is, how the printed numbers differ."""
+def _notes(table: PaperTable, rows: list[_Row], more: Sequence[str]) -> list[str]:
+    """Sentences below the table: what ± is, how the printed numbers differ."""
     ours = [row for row in rows if row.source == OUR_ROWS]
     printed = any(row.source == PUBLISHED_ROWS for row in rows)
     notes = list(table.notes)
@@ -637,37 +587,25 @@ def _notes(table: PaperTable, rows: list[_Row], bold: bool, more: Sequence[str])
         notes.append(f"published: {about['cited']}; {about['data']}")
         notes += [f"published ±: {about['spread']}"] if about["spread"] and not table.counts else []
         notes += table.beside
-    if bold:
-        notes.append(BOLD_NOTE)
-    elif len(ours) > 1 and any(column.ranked for column in table.columns):
-        notes.append("nothing is bold: no value is above all others by paired differences of the seeds")
     return [*notes, *more]
 
 
-def _of_runs(runs: Sequence[xr.Dataset], rows: list[_Row], table: PaperTable) -> list[str]:
-    """Notes that tables of runs have for this table, and the paired differences of the runs that they compare."""
+def _of_runs(runs: Sequence[xr.Dataset], table: PaperTable) -> list[str]:
+    """Notes that tables of runs have for this table."""
     found = []
     for data in (data for data in runs if "run" in data.dims):
         own = json.loads(data.attrs.get("table_notes", "{}"))
         of_tables = {f"{name}: {note}" for name, some in own.items() for note in some}
         found += [*(line for line in results.lines(data.attrs) if line not in of_tables), *own.get(table.name, ())]
-    for first, second in (pair for data in runs for pair in json.loads(data.attrs.get("comparisons", "[]"))):
-        pair = [row.cells for label in (first, second) for row in rows if row.source == OUR_ROWS and row.label == label]
-        for column in table.columns if len(pair) == 2 else ():
-            if column.ranked and all(column.key in cells for cells in pair):
-                one, other = (cells[column.key].seeds for cells in pair)
-                if one.keys() == other.keys() and len(one) > 1:
-                    gain = paired(list(one.values()), [other[seed] for seed in one])
-                    found.append(f"{column.key}, {first} minus {second}: {gain.said()}")
     return found
 
 
-def _dataset(rows: list[_Row], keys: list[str], bold: set[tuple[int, str]], intervals: bool) -> xr.Dataset:
+def _dataset(rows: list[_Row], keys: list[str], intervals: bool) -> xr.Dataset:
     """The table as arrays, (row, column)."""
     size = (len(rows), len(keys))
     mean, std, half = (np.full(size, np.nan) for _ in range(3))
     digits, std_digits = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    marks, best = np.full(size, "", dtype=object), np.zeros(size, dtype=bool)
+    marks = np.full(size, "", dtype=object)
     for i, row in enumerate(rows):
         for j, key in enumerate(keys):
             if key in row.cells:
@@ -676,7 +614,6 @@ def _dataset(rows: list[_Row], keys: list[str], bold: set[tuple[int, str]], inte
                 mean[i, j], std[i, j], marks[i, j] = cell.mean, cell.half if own else cell.std, cell.mark
                 half[i, j] = cell.half if row.source == OUR_ROWS else math.nan
                 digits[i, j], std_digits[i, j] = cell.digits
-                best[i, j] = (i, key) in bold
     dims = ("row", "column")
     return results.labelled(
         {
@@ -685,7 +622,6 @@ def _dataset(rows: list[_Row], keys: list[str], bold: set[tuple[int, str]], inte
             "half": (dims, half, "half of the 95 % interval of the mean over the runs"),
             "digits": (dims, digits, "decimals of the mean"),
             "std_digits": (dims, std_digits, "decimals of the deviation"),
-            "bold": (dims, best, "above all other runs by paired differences"),
             "mark": (dims, marks.astype(str), "name of the footnote"),
             "column": ("column", keys),
             "label": ("row", [row.label for row in rows]),
@@ -708,8 +644,7 @@ def paper_table(
     """Make a table of a paper from runs, from the printed numbers, or from both.
 
     A row is a setting, with the mean and the sample standard deviation over its runs. A result of `count` or `evaluate`
-    is one run; results with the same label are runs of one row. A value of ours is bold where it is above all others of
-    its column by paired differences of the seeds, corrected by Holm's method; printed values are never bold.
+    is one run; results with the same label are runs of one row.
 
     Args:
         name: of the table: 1 to 5 (Bleeker & de Rijke 2022), I to VIII and ablations
@@ -722,7 +657,7 @@ def paper_table(
         published: whether the printed numbers stand beside; None: only where there are no runs.
 
     Returns:
-        A Dataset with dims row and column: `mean`, `std`, their decimals, `bold`, and the `mark` of a footnote.
+        A Dataset with dims row and column: `mean`, `std`, their decimals, and the `mark` of a footnote.
 
     Examples:
         >>> table = paper_table("1")
@@ -747,13 +682,12 @@ def paper_table(
         if len(families) > 1:
             raise InputError(f"{label}: runs of {' and '.join(families)}, expected runs of one loss in a row")
     rows = _rows_of(read_runs, table)
-    more = _of_runs(runs, rows, table)
+    more = _of_runs(runs, table)
     rows = _order([*rows, *(_printed(table) if published else [])], read_runs, table) if runs else _printed(table)
     keys = [column.key for column in table.columns]
     keys += [key for key in dict.fromkeys(key for row in rows for key in row.cells) if key not in keys]
     keys = [key for key in keys if any(key in row.cells for row in rows)]
-    bold = _bold(rows, table)
-    made = _dataset(rows, keys, bold, table.intervals)
+    made = _dataset(rows, keys, table.intervals)
     used = dict.fromkeys(mark for mark in made["mark"].values.ravel().tolist() if mark)
     return made.assign_attrs(
         results.versions()
@@ -761,7 +695,7 @@ def paper_table(
             "title": table.title,
             "table": table.name,
             "groups": json.dumps({column.key: [column.group, column.name] for column in table.columns}),
-            "notes": "\n".join(_notes(table, rows, bool(bold), more)),
+            "notes": "\n".join(_notes(table, rows, more)),
             "footnotes": json.dumps({mark: published_numbers()["footnotes"][mark] for mark in used}),
         }
     )
@@ -779,7 +713,6 @@ def document(data: xr.Dataset) -> dict:
                 values[str(key)] = {"mean": float(cell["mean"]), "std": None if math.isnan(std) else std}
                 if not math.isnan(half := float(cell["half"])):
                     between[str(key)] = half
-                values[str(key)] |= {"bold": True} if bool(cell["bold"]) else {}
                 values[str(key)] |= {"footnote": str(cell["mark"].item())} if str(cell["mark"].item()) else {}
         about = {
             "label": str(one["label"].item()),

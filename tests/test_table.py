@@ -1,4 +1,4 @@
-"""`python -m analysis table`: printed numbers, runs, formats, bold, footnotes, what is refused."""
+"""`python -m analysis table`: printed numbers, runs, formats, footnotes, what is refused."""
 
 import csv
 import io
@@ -146,7 +146,7 @@ def test_the_wrong_columns_are_marked_and_no_other(name):
 
 
 def numbers(text):
-    """The first number of a cell, without bold, footnote or deviation; NaN for a dash."""
+    """The first number of a cell, without footnote or deviation; NaN for a dash."""
     found = re.search(r"-?\d+(\.\d+)?", text)
     return float(found[0]) if found else math.nan
 
@@ -285,23 +285,6 @@ def test_published_rows_stand_below_ours_of_the_same_loss():
     said = list(zip(table["source"].values, table["label"].values, strict=True))
     assert said[0] == ("runs", "triplet") and said[1] == ("published", "1.1 VSE++, Triplet")
     assert said.index(("runs", "smoothap")) == said.index(("published", "1.4 VSE++, SmoothAP")) - 1
-
-
-def test_a_value_is_bold_where_paired_differences_support_it_and_only_there():
-    noise = np.array([0.0, 3.0, -2.0, 5.0, 1.0])  # of the seeds, the same in both settings
-    clear = tables.paper_table("1", [runs({"a": 50 + noise + [0, 0.1, 0, 0, 0.1], "b": 48 + noise})])
-    assert cell(clear, "a", "rsum", "bold") and not cell(clear, "b", "rsum", "bold")
-    apart = tables.paper_table("1", [runs({"a": 50 + noise, "b": 48 + noise}, seeds=[*range(5), *range(9, 14)])])
-    assert not apart["bold"].values.any()  # other seeds: no pairs
-    open_ = tables.paper_table("1", [runs({"a": 50 + noise, "b": 49 + noise[::-1]})])
-    assert not open_["bold"].values.any() and "nothing is bold" in open_.attrs["notes"]
-    assert "**" in reports.markdown(clear) and r"\mathbf{" in reports.latex(clear) and "*" in reports.text(clear)
-
-
-def test_bold_needs_a_lead_over_every_other_row():
-    noise = np.array([0.0, 3.0, -2.0, 5.0, 1.0])
-    rows = {"a": 50 + noise + [0, 0.1, 0, 0, 0.1], "b": 48 + noise, "c": 49.9 + noise[::-1]}
-    assert not tables.paper_table("1", [runs(rows)])["bold"].values.any()
 
 
 def test_corruptions_make_rows_and_settings_columns():
