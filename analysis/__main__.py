@@ -112,7 +112,7 @@ def table(
         list[str] | None,
         typer.Argument(metavar="RESULTS...", help="Results (.nc) or LABEL=RESULT. [the published numbers]"),
     ] = None,
-    format: Annotated[Format, typer.Option(help="Format of the table.")] = Format.text,
+    format: Annotated[Format, typer.Option(help="Format of the table.")] = Format.markdown,
     published: Annotated[bool, typer.Option("--published", help="Add the published numbers.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

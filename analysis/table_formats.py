@@ -1,7 +1,5 @@
-"""Tables of the papers as text, Markdown, LaTeX and CSV."""
+"""Tables of the papers in Markdown and LaTeX."""
 
-import csv
-import io
 import itertools
 import json
 import math
@@ -11,8 +9,7 @@ from collections.abc import Callable
 import xarray as xr
 
 from cocos import results
-from cocos.base import terminal, writing
-from cocos.base.layout import Table
+from cocos.base import terminal
 
 # A cell without a value.
 DASH = "–"
@@ -54,24 +51,6 @@ def _groups(data: xr.Dataset) -> list[tuple[str, str]]:
 
 def _title(data: xr.Dataset) -> str:
     return f"Table {data.attrs['table']}: {data.attrs['title']}"
-
-
-def table(data: xr.Dataset) -> Table:
-    """Write a table of a paper as text; a footnote has its letter in brackets."""
-
-    def shown(mean: str, std: str, mark: str) -> str:
-        return f"{mean}{f' ± {std}' if std else ''}{f' [{mark}]' if mark else ''}"
-
-    about, rows, footnotes = _written(data, shown)
-    columns = (*about, *(f"{group} {name}".strip() for group, name in _groups(data)))
-    notes = [f"[{letter}] {text}" for letter, text in footnotes.items()]
-    notes += results.lines(data.attrs)
-    return Table(columns, tuple(map(tuple, rows)), (_title(data),), tuple(notes))
-
-
-def text(data: xr.Dataset) -> str:
-    """Write a table of a paper as text no wider than the terminal."""
-    return table(data).text(terminal.room())
 
 
 def markdown(data: xr.Dataset) -> str:
@@ -140,32 +119,5 @@ def latex(data: xr.Dataset) -> str:
     ])
 
 
-def comma_separated(data: xr.Dataset) -> str:
-    """Write a table of a paper as CSV: mean and deviation in columns of their own, in full precision; no notes.
-
-    The last column names the values with a footnote, and what it says.
-    """
-    footnotes, keys = json.loads(data.attrs["footnotes"]), [str(key) for key in data["column"].values]
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([
-        "row",
-        "source",
-        "counted",
-        "n",
-        *(writing.cell(f"{key}{end}") for key in keys for end in ("", " std")),
-        "notes",
-    ])
-    for place in range(data.sizes["row"]):
-        one = data.isel(row=place)
-        values = [float(one[name].sel(column=key)) for key in keys for name in ("mean", "std")]
-        marks = [(key, str(one["mark"].sel(column=key).item())) for key in keys]
-        notes = "; ".join(f"{key}: {footnotes[mark]}" for key, mark in marks if mark)
-        about = [writing.cell(str(one[name].item())) for name in ("label", "source", "counted")]
-        shown = ["" if math.isnan(value) else f"{value:.10g}" for value in values]
-        writer.writerow([*about, int(one["number"]) or "", *shown, writing.cell(notes)])
-    return stream.getvalue().rstrip("\n")
-
-
 # Format -> how a table is written in it.
-TABLE_FORMATS = {"text": text, "markdown": markdown, "latex": latex, "csv": comma_separated}
+TABLE_FORMATS = {"markdown": markdown, "latex": latex}
