@@ -20,14 +20,12 @@ SIGNS = {
 }
 
 
-# Mean, deviation, and the letter of a footnote, as a cell of a format.
-Shown = Callable[[str, str, str], str]
+# Mean and deviation, as a cell of a format.
+Shown = Callable[[str, str], str]
 
 
-def _written(data: xr.Dataset, shown: Shown, dash: str = DASH) -> tuple[list[str], list[list[str]], dict[str, str]]:
-    """Headings of the columns that describe a row, the rows, whose values `shown` writes, and letter -> footnote."""
-    footnotes = json.loads(data.attrs["footnotes"])
-    letters = {mark: chr(ord("a") + place) for place, mark in enumerate(footnotes)}
+def _written(data: xr.Dataset, shown: Shown, dash: str = DASH) -> tuple[list[str], list[list[str]]]:
+    """Headings of the columns that describe a row, and the rows, whose values `shown` writes."""
     counted = ["counted"] if data["counted"].values.astype(bool).any() else []
     rows = []
     for place in range(data.sizes["row"]):
@@ -36,11 +34,10 @@ def _written(data: xr.Dataset, shown: Shown, dash: str = DASH) -> tuple[list[str
             cell = one.isel(column=k)
             mean, std = f"{float(cell['mean']):.{int(cell['digits'])}f}", float(cell["std"])
             spread = "" if math.isnan(std) else f"{std:.{int(cell['std_digits'])}f}"
-            letter = letters.get(str(cell["mark"].item()), "")
-            cells.append(dash if math.isnan(float(cell["mean"])) else shown(mean, spread, letter))
+            cells.append(dash if math.isnan(float(cell["mean"])) else shown(mean, spread))
         about = [str(one[name].item()) for name in ("label", "source", *counted)]
         rows.append([*about, str(int(one["number"]) or DASH), *cells])
-    return ["", "source", *counted, "n"], rows, {letters[mark]: text for mark, text in footnotes.items()}
+    return ["", "source", *counted, "n"], rows
 
 
 def _groups(data: xr.Dataset) -> list[tuple[str, str]]:
@@ -54,15 +51,15 @@ def _title(data: xr.Dataset) -> str:
 
 
 def markdown(data: xr.Dataset) -> str:
-    """Write a table of a paper in Markdown, with footnotes and notes as a list below."""
+    """Write a table of a paper in Markdown, with notes as a list below."""
 
     def plain(text: str) -> str:
         return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", terminal.clean(text))
 
-    def shown(mean: str, std: str, mark: str) -> str:
-        return f"{mean}{f' ± {std}' if std else ''}{f'<sup>{mark}</sup>' if mark else ''}"
+    def shown(mean: str, std: str) -> str:
+        return f"{mean}{f' ± {std}' if std else ''}"
 
-    about, rows, footnotes = _written(data, shown)
+    about, rows = _written(data, shown)
     groups, own = _groups(data), len(about)
     lines = [
         [plain(name) for name in (*about, *(f"{group} {name}".strip() for group, name in groups))],
@@ -70,8 +67,7 @@ def markdown(data: xr.Dataset) -> str:
         *([*map(plain, row[:own]), *row[own:]] for row in rows),
     ]
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    below = [f"<sup>{letter}</sup> {plain(text)}" for letter, text in footnotes.items()]
-    below += map(plain, results.lines(data.attrs))
+    below = map(plain, results.lines(data.attrs))
     return "\n\n".join([plain(_title(data)), body, "\n".join(f"- {line}" for line in below)]).rstrip("\n")
 
 
@@ -88,13 +84,12 @@ def _symbols(text: str) -> str:
 
 
 def latex(data: xr.Dataset) -> str:
-    r"""Write a table of a paper as a LaTeX tabular, for the package booktabs; footnotes and notes stand below it."""
+    r"""Write a table of a paper as a LaTeX tabular, for the package booktabs; notes stand below it."""
 
-    def shown(mean: str, std: str, mark: str) -> str:
-        middle = mean + (rf" \pm {std}" if std else "")
-        return f"${middle}{f'^{{{mark}}}' if mark else ''}$"
+    def shown(mean: str, std: str) -> str:
+        return rf"${mean} \pm {std}$" if std else f"${mean}$"
 
-    about, rows, footnotes = _written(data, shown, "--")
+    about, rows = _written(data, shown, "--")
     groups, own = _groups(data), len(about)
     heads, rules, at = [], [], own + 1
     for group, same in itertools.groupby(group for group, _ in groups):
@@ -103,8 +98,7 @@ def latex(data: xr.Dataset) -> str:
         rules += [rf"\cmidrule(lr){{{at}-{at + size - 1}}}"] if group else []
         at += size
     names = [_symbols(name) for _, name in groups]
-    below = [rf"$^{{{letter}}}$ {_symbols(text)}" for letter, text in footnotes.items()]
-    below += map(_symbols, results.lines(data.attrs))
+    below = map(_symbols, results.lines(data.attrs))
     return "\n".join([
         f"% {terminal.clean(_title(data))}, cocos {data.attrs['cocos']}",
         rf"\begin{{tabular}}{{{'l' * (own - 1)}r{'r' * len(groups)}}}",
