@@ -447,7 +447,12 @@ def _as_table(data: xr.Dataset, name: str, label: str | None) -> xr.Dataset:
         runs = [str(each) for each in data["run"].values]
         config = [label or name if len(runs) == 1 else f"{label}, {each}" if label else each for each in runs]
         return data[["average"]].rename(average="AvgDTP").assign_coords(config=("run", config))
-    made = results.concat([results.row(data)], config=label or name)
+    last = data.sel(width=data["width"].max(), drop=True) if "width" in data.dims else data
+    last = last[[key for key in last if "checkpoint" in last[key].dims]].isel(checkpoint=-1, drop=True)
+    last = last[[key for key in last if set(last[key].dims) <= {"direction"} and last[key].dtype.kind in "fiub"]]
+    made = last.rename(contributing="contributing_all") if "contributing" in last else last
+    family = str(data.attrs.get("loss", ""))
+    made = made.expand_dims("run").assign_coords(config=("run", [label or name]), family=("run", [family]))
     among = {str(key): str(key).removesuffix(AMONG_SAMPLES) for key in made if str(key).endswith(AMONG_SAMPLES)}
     made = made.drop_vars([key for key in among.values() if key in made]).rename(among)
     return made.rename(dtp="AvgDTP") if "dtp" in made else made
@@ -662,7 +667,7 @@ def paper_table(
     Args:
         name: of the table: 1 to 5 (Bleeker & de Rijke 2022), I to VIII and ablations
             (DeMoor & Prevost 2024), and cross_example and cross_example_2 (Tables 1 and 2 of Veit & Wilber 2020).
-        runs: tables of runs (`cocos.results.concat`), or results of `count`, with `metrics`, of `evaluate`, `run`
+        runs: tables of runs, or results of `count`, with `metrics`, of `evaluate`, `run`
             (its last checkpoint) and `dtp`.
         labels: of the rows, one for each of `runs`; None: the settings that a table of runs names, or the name. In a
             table of several data sets a label may end in that of the result, as `warp:CUB`.
