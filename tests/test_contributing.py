@@ -112,13 +112,12 @@ OWN_ROW = """
 """
 COUNTED = """
 import torch
-from cocos import Embeddings, losses, measures, reports, results
+from cocos import Embeddings, losses, measures, reports
 embeddings = Embeddings(torch.eye(2), torch.tensor([[1.0, 0.9], [0.9, 1.0]]))
 data = measures.count(embeddings, losses.load("mine"), batch_size="all")
 print("of a query", data["near_per_query"].sel(direction="q2c").values.tolist())
 print("of a batch", *data["near"].attrs.values(), data["near"].values.tolist())
 print("in JSON", measures.document("count", data)["directions"]["q2c"]["near"])
-print("in a row", float(results.row(data)["near"].mean()))
 (shown,) = (row for row in reports.table("count", data).rows if "near" in row[0])
 print("in the table", shown)
 print("explained", [note for note in reports.count.table(data, explain=True).notes if "near" in note])
@@ -126,7 +125,7 @@ print("explained", [note for note in reports.count.table(data, explain=True).not
 
 
 def test_a_loss_with_a_statistic_of_its_own_is_the_loss_and_one_row(fresh, tmp_path):
-    """Counted, averaged, labelled, in the JSON document, in a table of runs and in the table with its explanation."""
+    """Counted, averaged, labelled, in the JSON document and in the table with its explanation."""
     shutil.copytree(ROOT / "cocos", tmp_path / "cocos", ignore=shutil.ignore_patterns("__pycache__"))
     own = (ROOT / "cocos" / "losses" / "multi_similarity.py").read_text("utf-8")
     (tmp_path / "cocos" / "losses" / "mine.py").write_text(re.sub(r"\bMultiSimilarity\b", "Mine", own) + OWN_STATISTIC)
@@ -137,7 +136,6 @@ def test_a_loss_with_a_statistic_of_its_own_is_the_loss_and_one_row(fresh, tmp_p
         "of a query [[1.0, 1.0]]",
         "of a batch negatives above a half, mean over all queries candidates [[1.0], [1.0]]",
         "in JSON {'mean': 1.0, 'std': None}",
-        "in a row 1.0",
         "in the table ('  negatives that are near', '1.00', '1.00')",
         "explained ['negatives that are near: with a score above a half']",
     ], done.stderr

@@ -32,8 +32,6 @@ def made(tmp_path_factory):
         results.save(measures.evaluate(each), folder / f"evaluate_seed{place}.nc")
     results.save(measures.count(sets[0], ["ntxent", "triplet"], batch_size=8), folder / "several.nc")
     results.save(measures.run(sets, steps=[10, 20], batch_size=8), folder / "run.nc")
-    rows = [results.row(results.open(folder / f"count_seed{place}.nc")) for place in range(2)]
-    results.save(results.concat(rows, seed=[0, 1]), folder / "runs.nc")
     return folder
 
 

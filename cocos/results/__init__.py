@@ -23,9 +23,8 @@ from cocos.base.untrusted import parsed
 from cocos.counting import averages, findings
 from cocos.losses.external import units
 from cocos.results import records
-from cocos.results.rows import concat, row
 
-__all__ = ["concat", "open", "row", "save"]
+__all__ = ["open", "save"]
 
 # Kinds of weights that are not the derivative of the loss by a closed form: name, and what it means.
 KINDS_OF_WEIGHTS = {
