@@ -1,17 +1,10 @@
 """The training that the analysis scripts share: seeds apart, the same bits again, an end where numbers end."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
+from analysis import proxy_networks
 from cocos import Embeddings, losses, measures
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "analysis"))
-import proxy_networks
-
-sys.path.pop(0)
 
 HOW = {"hidden": 12, "width": 4, "batch": 16}
 

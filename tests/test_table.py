@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from typer.testing import CliRunner
 from analysis import table_formats as reports
 from analysis import tables
 from analysis.__main__ import app
+from analysis.runs.kept import kept
 from analysis.tables import PAPER_TABLES
 from cocos import Embeddings, InputError, measures, results
 
@@ -309,10 +309,6 @@ def test_the_text_of_a_stranger_is_harmless():
 
 
 def test_a_run_that_is_done_is_not_done_again(tmp_path):
-    sys.path.insert(0, str(ROOT))
-    from analysis.runs.kept import kept
-
-    sys.path.pop(0)
     file, done = tmp_path / "work" / "runs.jsonl", []
     for _ in range(2):
         assert kept(file, "a", lambda: done.append("a") or {"value": 0.1}) == {"value": 0.1}

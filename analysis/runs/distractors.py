@@ -5,7 +5,6 @@ A-Softmax reads the scale as the length of the queries; on unit vectors L-Softma
 its own. The distractors are the images of the other splits.
 """
 
-import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,14 +13,12 @@ import numpy as np
 import torch
 import xarray as xr
 
+from analysis.cross_example import SCALES, SEARCHED, SEEDS, _Split, _trained
+from analysis.proxy_networks import one_thread
 from analysis.runs.kept import RESULTS, WORK, kept
 from cocos import Embeddings, Pairs, checkpoints, losses, measures, results
 from cocos.checkpoints import encoders
 from cocos.engine import retrieval
-
-sys.path.append(str(Path(__file__).parent.parent))  # where the scripts of analysis find each other
-from cross_example import SCALES, SEARCHED, SEEDS, _Split, _trained  # noqa: E402
-from proxy_networks import one_thread  # noqa: E402
 
 __all__ = ["main"]
 

@@ -8,7 +8,6 @@ noise_robustness (Table IV) and hyperparameters (α, k1, k2 and δ), where they 
 """
 
 import json
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -16,17 +15,14 @@ import numpy as np
 import torch
 import xarray as xr
 
+from analysis import omniglot
+from analysis.proxy_networks import one_thread, recall, trained
 from analysis.runs.kept import RESULTS, WORK, kept
 from cocos import losses, measures, results
 
-ANALYSIS = Path(__file__).parent.parent
-sys.path.append(str(ANALYSIS))  # where its scripts find each other
-import omniglot  # noqa: E402
-from proxy_networks import one_thread, recall, trained  # noqa: E402
-
 __all__ = ["main"]
 
-FIGURES = ANALYSIS.parent / "figures"
+FIGURES = Path(__file__).parents[2] / "figures"
 SETTINGS = {  # the scale of t in steps of √2; boundaries of the warp, each with three pairs of slopes
     "euclidean_softmax": [{"scale": round(2 ** (k / 2), 4)} for k in range(-4, 5)],
     "warped_softmax": [
