@@ -1,4 +1,4 @@
-"""The embeddings cache: rows are encoded once, never stale, resumed after an interruption, and never in the way."""
+"""The embeddings cache: rows are encoded once, never stale, and never in the way."""
 
 import errno
 import json
@@ -47,10 +47,9 @@ def encoded(about=ABOUT, encoder=None, **options):
 
 
 def files():
-    """Whether each file of the cache holds all rows."""
+    """Names of the files of the cache."""
     folder = cache.folder()
-    names = [cache.FILE_NAME.fullmatch(path.name) for path in folder.iterdir()] if folder and folder.is_dir() else []
-    return [name["start"] is None for name in names if name]
+    return [path.name for path in folder.iterdir()] if folder and folder.is_dir() else []
 
 
 def test_rows_are_encoded_once():
@@ -58,7 +57,7 @@ def test_rows_are_encoded_once():
     assert encoded(progress=lambda *each: told.append(each)) == [0, 1, 2]
     assert told == [(3, 8), (6, 8), (8, 8)]
     assert encoded() == []
-    assert files() == [True]
+    assert len(files()) == 1
 
 
 def test_a_kept_file_is_safetensors(folder):
@@ -94,47 +93,25 @@ def test_the_code_is_that_of_the_encoders(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_an_interrupted_run_is_resumed(error, folder):
+def test_an_interrupted_run_leaves_nothing(error, folder):
     with pytest.raises(error):
         encoded(encoder=Encoder(stop=1, error=error))
-    with pytest.raises(error):
-        encoded(encoder=Encoder(stop=2, error=error))
-    assert files() == [False, False]
-    assert encoded() == [2]
-    assert files() == [True]
+    assert files() == []
+    assert encoded() == [0, 1, 2]
 
 
 def test_rows_are_kept_in_their_own_order():
     order = torch.tensor([7, 2, 1, 0, 3, 6, 5, 4])
 
-    def work(stop=None):
-        encoder = Encoder(stop)
+    def work():
+        encoder = Encoder()
         return cache.Work(SIZES, lambda chunk: encoder(chunk) * 0 + ROWS[order.split(SIZES)[chunk]], order)
 
     def begin():
         raise AssertionError("the encoder was built")
 
-    with pytest.raises(KeyboardInterrupt):
-        cache.embeddings(ABOUT, len(ROWS), lambda: work(2))
     assert torch.equal(cache.embeddings(ABOUT, len(ROWS), work), ROWS)
     assert torch.equal(cache.embeddings(ABOUT, len(ROWS), begin), ROWS)
-
-
-def test_parts_are_written_as_time_passes(monkeypatch):
-    monkeypatch.setattr(cache, "PART_SECONDS", 0)
-    with pytest.raises(SystemExit):  # not even the last chance to write is taken
-        monkeypatch.setattr(cache._Run, "save", lambda run, save=cache._Run.save: run.done < 6 and save(run))
-        encoded(encoder=Encoder(stop=2, error=SystemExit))
-    assert encoded() == [1, 2]
-
-
-def test_parts_of_other_chunks_are_used_as_far_as_they_reach(monkeypatch):
-    with pytest.raises(KeyboardInterrupt):
-        encoded(encoder=Encoder(stop=2))
-    asked = []
-    work = cache.Work((4, 4), lambda chunk: asked.append(chunk) or ROWS[4 * chunk : 4 * chunk + 4])
-    rows = cache.embeddings(ABOUT, len(ROWS), lambda: work)
-    assert asked == [1] and torch.equal(rows, ROWS)
 
 
 def test_nothing_is_kept_without_a_key_or_where_it_is_off(folder, monkeypatch):
@@ -202,20 +179,6 @@ def test_a_hostile_header_is_a_note_and_is_encoded_anew(name, folder, caplog):
     assert encoded() == []
 
 
-def test_a_file_of_holes_is_neither_read_nor_kept_in_memory(folder, caplog):
-    """4 TiB take no place on the disk, and no memory either."""
-    encoded()
-    (path,) = folder.iterdir()
-    content = file_of(path.read_bytes(), shaped(8, 2**37))
-    path.write_bytes(content[: -4 * ROWS.numel()])
-    try:
-        os.truncate(path, len(content) - 4 * ROWS.numel() + 4 * 8 * 2**37)
-    except OSError:
-        pytest.skip("this file system has no files of 4 TiB")
-    assert encoded() == [0, 1, 2] and "never written" in caplog.text
-    assert encoded() == []
-
-
 def planted(folder):
     """Rows that somebody else wrote, under the right key and with the right hash."""
     rows, right = torch.full_like(ROWS, 7.0), cache._Kept(folder, ABOUT | cache._identity_of_code())
@@ -276,7 +239,6 @@ def test_a_full_disk_is_one_note(folder, monkeypatch, caplog):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(writing, "replacing", full)
-    monkeypatch.setattr(cache, "PART_SECONDS", 0)
     assert encoded() == [0, 1, 2]
     assert [each.getMessage().count(str(folder)) for each in caplog.records] == [1]
 

@@ -1,8 +1,8 @@
 """The embeddings cache: rows that a frozen encoder gave, on disk under a key of everything they depend on.
 
 One file holds the rows of one split under one model; its name is the sha256 of what the rows depend on, so that a
-changed input never meets the rows of another. While an encoder runs, its rows are kept in parts, from which an
-interrupted run is resumed. Files are safetensors, written whole or not at all; several processes may share a folder.
+changed input never meets the rows of another. Files are safetensors, written whole or not at all; several processes
+may share a folder.
 
 Anyone who knows a model and its data can compute the key. Rows are therefore read only from files and a folder that
 nobody but this user can have written, as the compiled kernel is.
@@ -13,10 +13,8 @@ import hashlib
 import json
 import logging
 import os
-import re
 import struct
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,16 +30,10 @@ from cocos.base.errors import InputError, unreachable
 
 # Values of COCOS_CACHE that switch the cache off.
 SWITCHED_OFF = ("off", "0")
-# Seconds of encoding after which the rows so far are written as a part.
-PART_SECONDS = 30.0
 # Bytes of the header of a file: what the rows depend on, as text.
 MAX_HEADER = 2**20
-# Bytes of a file for each byte of it that was ever written; the others are holes, which read as zeros.
-MAX_HOLES = 10
 # What a file can be that is no longer what was written, or never was.
 DAMAGES = (ValueError, RecursionError, RuntimeError, TypeError, MemoryError)
-# Names of the files: key, and the rows of a part.
-FILE_NAME = re.compile(r"(?P<key>[0-9a-f]{64})(-(?P<start>\d{12})-(?P<stop>\d{12}))?\.safetensors")
 # Room of the package whose code decides what an encoder returns.
 ENCODING_ROOM = Path(__file__).parents[1] / "checkpoints"
 # Distributions that decide what an encoder returns, where they are installed.
@@ -87,10 +79,7 @@ def _header(path: Path) -> tuple[dict[str, str], tuple[int, int], int]:
     if not reading.private(path):
         raise ValueError("a link, or others can write to it")
     with reading.stream(path) as stream:
-        size = os.fstat(stream.fileno()).st_size
-        if size > MAX_HOLES * reading.written(stream, max(size // MAX_HOLES, MAX_HEADER)):
-            raise ValueError(f"{size} bytes, most of them never written")
-        found = tensor_files.header(stream, size, MAX_HEADER)
+        found = tensor_files.header(stream, os.fstat(stream.fileno()).st_size, MAX_HEADER)
     dtype, shape, *_ = found.places.get("rows", (None, ()))
     if len(found.places) != 1 or dtype != torch.float32 or len(shape) != 2:
         raise ValueError(
@@ -136,7 +125,7 @@ def _write(path: Path, rows: Tensor, about: Mapping[str, str]) -> None:
 
 
 class _Kept:
-    """The files of one key. The first that cannot be written is a note, and nothing more is written."""
+    """The file of one key."""
 
     def __init__(self, where: Path | None, about: Mapping[str, str]):
         self.where, self.about, self.key = where, about, _key(about)
@@ -145,32 +134,10 @@ class _Kept:
             self.where = None
 
     def whole(self, number: int) -> Tensor | None:
-        """Read all rows; None if they are not there, or damaged."""
+        """Read all rows; None if they are not there, or damaged, which is noted."""
         if self.where is None:
             return None
-        return self._rows(self.where / f"{self.key}.safetensors", number)
-
-    def begun(self) -> list[Tensor]:
-        """Read the parts of an interrupted run, as far as they reach from the first row on."""
-        found: list[Tensor] = []
-        for start, stop, path in self._parts():
-            ready = sum(map(len, found))
-            rows = self._rows(path, stop - start) if start <= ready < stop else None
-            if rows is not None:
-                found.append(rows[ready - start :])
-        return found
-
-    def _parts(self) -> list[tuple[int, int, Path]]:
-        if (where := self.where) is None:
-            return []
-        with suppress(OSError):
-            names = [FILE_NAME.fullmatch(each.name) for each in where.iterdir()]
-            mine = [each for each in names if each and each["key"] == self.key and each["start"]]
-            return sorted((int(each["start"]), int(each["stop"]), where / each[0]) for each in mine)
-        return []
-
-    def _rows(self, path: Path, number: int) -> Tensor | None:
-        """Read a file of this key; None if there is none, or a damaged one, which is noted."""
+        path = self.where / f"{self.key}.safetensors"
         try:
             return _read(path, self.about, number)
         except OSError:
@@ -180,21 +147,15 @@ class _Kept:
             logger.warning("note: cache: %s is damaged (%s) and is encoded anew", path, why)
             return None
 
-    def keep(self, rows: Tensor, start: int | None = None) -> None:
-        """Write rows: all, or a part that begins at a row."""
+    def keep(self, rows: Tensor) -> None:
+        """Write all rows; a file that cannot be written is a note."""
         if self.where is None:
             return
-        name = self.key if start is None else f"{self.key}-{start:012}-{start + len(rows):012}"
         try:
             self.where.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write(self.where / f"{name}.safetensors", rows, self.about)
+            _write(self.where / f"{self.key}.safetensors", rows, self.about)
         except OSError as error:
             logger.warning("note: cache %s: it cannot be written (%s); nothing is kept", self.where, unreachable(error))
-            self.where = None
-        if start is None:
-            for *_, path in self._parts():
-                with suppress(OSError):
-                    path.unlink()
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +180,7 @@ def embeddings(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """Return the rows of an encoder from the cache, or encode and keep them; an interrupted run is resumed.
+    """Return the rows of an encoder from the cache, or encode and keep them.
 
     Args:
         about: what the rows depend on: hashes of model and data, device and the like. The version of the code is
@@ -235,51 +196,21 @@ def embeddings(
     kept = _Kept(folder() if about else None, about)
     if (whole := kept.whole(total)) is not None:
         return whole
-    work, run = begin(), _Run(kept, total)
-    try:
-        for chunk, size in enumerate(work.sizes):
-            run.take(size, chunk, work.encode)
-            if progress:
-                progress(run.done, total)
-    except BaseException:
-        run.save()
-        raise
-    rows = run.rows if work.order is None else run.rows[work.order.argsort()]
+    work, rows, done = begin(), torch.empty(0, 0, dtype=torch.float32), 0
+    for chunk, size in enumerate(work.sizes):
+        found = work.encode(chunk).detach().to("cpu", torch.float32)
+        if not done:
+            rows = torch.empty(total, found.shape[1], dtype=torch.float32)
+        if found.shape[1] != rows.shape[1]:
+            widths = f"{rows.shape[1]} and {found.shape[1]}"
+            raise InputError(f"the encoder returned vectors of {widths} numbers, expected one width")
+        rows[done : done + size] = found
+        done += size
+        if progress:
+            progress(done, total)
+    rows = rows if work.order is None else rows[work.order.argsort()]
     kept.keep(rows)
     return rows
-
-
-class _Run:
-    """Rows encoded so far, including those of an interrupted run."""
-
-    def __init__(self, kept: _Kept, total: int):
-        self.kept, self.total = kept, total
-        parts = kept.begun()
-        self.rows = torch.cat(parts) if parts else torch.empty(0, 0, dtype=torch.float32)
-        self.ready, self.done, self.saved, self.since = len(self.rows), 0, 0, time.monotonic()
-
-    def take(self, size: int, chunk: int, encode: Callable[[int], Tensor]) -> None:
-        """Encode the next chunk, unless its rows are ready, and write a part if the last one was long ago."""
-        if self.done + size <= self.ready:
-            self.done = self.saved = self.done + size
-            return
-        found = encode(chunk).detach().to("cpu", torch.float32)
-        if self.rows.numel() and found.shape[1] != self.rows.shape[1]:
-            widths = f"{self.rows.shape[1]} and {found.shape[1]}"
-            raise InputError(f"the encoder returned vectors of {widths} numbers, expected one width")
-        if len(self.rows) < self.total:
-            empty = torch.empty(self.total - self.ready, found.shape[1], dtype=torch.float32)
-            self.rows = torch.cat([self.rows, empty]) if self.ready else empty
-        self.rows[self.done : self.done + size] = found
-        self.done += size
-        if time.monotonic() - self.since > PART_SECONDS and self.done < self.total:
-            self.save()
-
-    def save(self) -> None:
-        """Write the rows since the last part as another one."""
-        if self.saved < self.done:
-            self.kept.keep(self.rows[self.saved : self.done], self.saved)
-            self.saved, self.since = self.done, time.monotonic()
 
 
 def distrusted(where: Path) -> str:
