@@ -23,6 +23,8 @@ from cocos.results import several
 PRINTED_DIRECTIONS = ("i2t", "t2i")
 # Sources of a row.
 OUR_ROWS, PUBLISHED_ROWS = "runs", "published"
+# Label of the row of results that are named by their data set.
+OUR_ROW = "ours"
 # Coordinates of a table of runs that tell settings apart where `config` leaves them out.
 VARIED_SETTINGS = ("mask", "arm", "k", "rate", "batch_size")
 # Kinds of a share that a table of counts knows; losses of another kind stand in the first one.
@@ -436,9 +438,8 @@ def _columns_of(table: PaperTable, place: str) -> tuple[PaperColumn, ...]:
 
 
 def _label(given: str | None, table: PaperTable) -> tuple[str | None, str]:
-    """Label of a row, and the data set behind its colon in a table of several, as in `warp:CUB`."""
-    label, _, place = (given or "").rpartition(":")
-    return (label, place) if label and place in table.places else (given, UNPLACED)
+    """Label of a row, and its data set: in a table of several, the label may be one of them."""
+    return (OUR_ROW, given) if given in table.places else (given, UNPLACED)
 
 
 def _as_table(data: xr.Dataset, name: str, label: str | None) -> xr.Dataset:
@@ -670,7 +671,7 @@ def paper_table(
         runs: tables of runs, or results of `count`, with `metrics`, of `evaluate`, `run`
             (its last checkpoint) and `dtp`.
         labels: of the rows, one for each of `runs`; None: the settings that a table of runs names, or the name. In a
-            table of several data sets a label may end in that of the result, as `warp:CUB`.
+            table of several data sets a label may be the data set of the result, as `CUB`.
         names: of `runs`, for messages and as labels; None: their numbers.
         published: whether the printed numbers stand beside; None: only where there are no runs.
 

@@ -409,10 +409,10 @@ def test_a_result_stands_under_the_data_set_that_is_named_or_under_own_data(tmp_
         samples = with_proxies(seed)
         data = measures.evaluate(Embeddings.labelled(samples.query, samples.query_group), ks=(1, 2, 4))
         results.save(data, tmp_path / f"{seed}.nc")
-    given = [f"mine:CUB={tmp_path / '0.nc'}", f"mine={tmp_path / '1.nc'}"]
+    given = [f"CUB={tmp_path / '0.nc'}", f"ours={tmp_path / '1.nc'}"]
     (row,) = json.loads(call("table", "I", *given, "--json").stdout)["rows"]
     first, second = (results.open(tmp_path / f"{seed}.nc") for seed in range(2))
-    assert row["label"] == "mine" and row["n"] == 1
+    assert row["label"] == "ours" and row["n"] == 1
     assert row["values"]["CUB R@2"]["mean"] == first["R@2"].item()
     assert row["values"]["own data R@2"]["mean"] == second["R@2"].item()
     assert not any(key.startswith(("CARS", "SOP")) for key in row["values"])
@@ -444,9 +444,9 @@ def test_verification_accuracy_fills_table_v():
     made = xr.Dataset(
         {"value": ("metric", [4.0, 97.5]), "deviation": ("metric", [0.5, 0.4])}, {"metric": ["EER", "accuracy"]}
     )
-    table = tables.paper_table("V", [made], labels=["mine:LFW"], published=True)
-    assert cell(table, "mine", "LFW") == 97.5 and cell(table, "mine", "LFW", "std") == 0.4
-    assert math.isnan(cell(table, "mine", "CALFW"))
+    table = tables.paper_table("V", [made], labels=["LFW"], published=True)
+    assert cell(table, "ours", "LFW") == 97.5 and cell(table, "ours", "LFW", "std") == 0.4
+    assert math.isnan(cell(table, "ours", "CALFW"))
 
 
 def test_a_table_without_runs_of_ours_says_so():
