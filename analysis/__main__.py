@@ -110,7 +110,9 @@ def table(
     name: Annotated[str | None, typer.Argument(help="Table. [list all tables]")] = None,
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RESULTS...", help="Results (.nc) or LABEL=RESULT. [the published numbers]"),
+        typer.Argument(
+            metavar="RESULTS...", help="Results (.nc), LABEL=RESULT or DATASET=RESULT. [the published numbers]"
+        ),
     ] = None,
     format: Annotated[Format, typer.Option(help="Format of the table.")] = Format.markdown,
     published: Annotated[bool, typer.Option("--published", help="Add the published numbers.")] = False,
