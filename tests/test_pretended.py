@@ -292,7 +292,7 @@ def test_the_benchmark_of_a_card_runs_to_its_end(tmp_path, monkeypatch, capsys):
         "memory": lambda name, row: child._memory(few[name], row),
     }
     monkeypatch.setattr(benchmark, "child", lambda task, *names, **_: json.loads(json.dumps(tasks[task](*names))))
-    monkeypatch.setattr(host, "losses", SimpleNamespace(names=lambda: ["ntxent", "siglip", "dpo"], load=losses.load))
+    monkeypatch.setattr(host, "losses", SimpleNamespace(names=lambda: ["ntxent", "siglip", "bpr"], load=losses.load))
     for name, value in {"ROWS": 48, "SIZES": (16,), "LARGE": 300, "LARGE_WIDTH": 16}.items():
         monkeypatch.setattr(host, name, value)
     for each in (host.checks, host.speed):

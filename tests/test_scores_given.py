@@ -7,7 +7,7 @@ import torch
 import cocos
 from cocos.base.errors import InputError, Unfit
 
-LOSSES = ("ntxent", "triplet", "smoothap", "multi_similarity", "circle", "supcon", "bradley_terry", "bpr")
+LOSSES = ("ntxent", "triplet", "smoothap", "multi_similarity", "circle", "supcon", "bpr")
 
 
 def both(seed=0):
@@ -65,17 +65,6 @@ def test_lists_of_different_lengths_are_those_of_each_query_alone(name):
     assert counted.tolist() == [float(cocos.measures.count(one, loss)["contributing"].item()) for one in lists]
 
 
-def test_preferences_push_and_pull_alike_under_dpo():
-    scores = cocos.Scores.preferences([-10.0, -9.0], [-12.0, -5.0], [-11.0, -9.0], [-12.0, -5.0])
-    loss = cocos.losses.load("dpo")
-    pairs = scores.pairs(torch.arange(2))
-    expected = 0.1 * torch.sigmoid(-0.1 * torch.tensor([1.0, 0.0], dtype=torch.float64))
-    torch.testing.assert_close(loss.weight(pairs), torch.stack([-expected, expected], dim=1))
-    counted = cocos.measures.count(scores, loss)
-    np.testing.assert_allclose(counted["push"].values, counted["pull"].values)
-    assert scores.to(dtype=torch.float32).pairs(torch.arange(2)).teacher.dtype == torch.float32
-
-
 def test_a_teacher_is_the_reference_and_grades_stand_in_for_it():
     one, other = torch.tensor([[0.9, 0.2]]), torch.tensor([[2.0, 1.0]])
     for beside, taught in (({"reference": one, "grade": other}, one), ({"grade": other}, other)):
@@ -115,7 +104,7 @@ def test_what_needs_no_vectors_takes_scores():
         ("adaface", "reads the norms of vectors"),
         ("l_softmax", "reads the norms of vectors"),
         ("dhel", "reads embeddings"),
-        ("dpo", "scores of a reference or a teacher"),
+        ("margin_mse", "scores of a reference or a teacher"),
     ],
 )
 def test_a_loss_that_needs_more_than_scores_is_refused(name, why):
@@ -149,7 +138,3 @@ def test_bad_scores_are_refused(arguments, why):
 def test_a_query_without_a_positive_is_refused():
     with pytest.raises(Unfit, match="query without any positive: row 1"):
         cocos.Scores(torch.zeros(2, 2), torch.tensor([[1, 0], [0, 0]]))
-    with pytest.raises(InputError, match="reference_rejected is missing"):
-        cocos.Scores.preferences([1.0], [0.0], [1.0])
-    with pytest.raises(InputError, match="rejected: shape"):
-        cocos.Scores.preferences([1.0], [0.0, 2.0])

@@ -41,7 +41,6 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.arcface import ArcFace as ArcFace
     from cocos.losses.blackbox_ap import BlackBoxAP as BlackBoxAP
     from cocos.losses.bpr import BPR as BPR
-    from cocos.losses.bradley_terry import BradleyTerry as BradleyTerry
     from cocos.losses.cbml import CBML as CBML
     from cocos.losses.ce_nm import CrossExampleNegativeMining as CrossExampleNegativeMining
     from cocos.losses.ce_softmax import CrossExampleSoftmax as CrossExampleSoftmax
@@ -57,8 +56,6 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.dcl import DCL as DCL
     from cocos.losses.dclw import DCLW as DCLW
     from cocos.losses.dhel import DHEL as DHEL
-    from cocos.losses.dpo import DPO as DPO
-    from cocos.losses.dpo_hinge import DPOHinge as DPOHinge
     from cocos.losses.euclidean_softmax import EuclideanSoftmax as EuclideanSoftmax
     from cocos.losses.external.sides import cached, sides
     from cocos.losses.external.wrapped import matryoshka, random_k, semi_hard, skip_k, top_k
@@ -69,7 +66,6 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.hcl import HCL as HCL
     from cocos.losses.hist import HIST as HIST
     from cocos.losses.hn_nce import HNNCE as HNNCE
-    from cocos.losses.ipo import IPO as IPO
     from cocos.losses.kl_distill import KLDistill as KLDistill
     from cocos.losses.l2_softmax import L2Softmax as L2Softmax
     from cocos.losses.l_softmax import LSoftmax as LSoftmax
@@ -94,11 +90,9 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.ranknet import RankNet as RankNet
     from cocos.losses.recall_at_k import RecallAtK as RecallAtK
     from cocos.losses.rince import RINCE as RINCE
-    from cocos.losses.robust_dpo import RobustDPO as RobustDPO
     from cocos.losses.sampled_softmax import SampledSoftmax as SampledSoftmax
     from cocos.losses.sgsl import SGSL as SGSL
     from cocos.losses.siglip import SigLIP as SigLIP
-    from cocos.losses.simpo import SimPO as SimPO
     from cocos.losses.smoothap import SmoothAP as SmoothAP
     from cocos.losses.smoothed_softmax import SmoothedSoftmax as SmoothedSoftmax
     from cocos.losses.snm import StochasticNegativeMining as StochasticNegativeMining
@@ -163,7 +157,7 @@ BUILDERS = dict.fromkeys(("matryoshka", "random_k", "semi_hard", "skip_k", "top_
 BUILDERS |= dict.fromkeys(("cached", "sides"), "sides")
 # Prefixes of the losses of other libraries, with the file of `external` that reads them.
 PREFIXES_OF_LIBRARIES = {"pml": "pml", "open_clip": "open_clip", "st": "st", "lightly": "lightly"}
-PREFIXES_OF_LIBRARIES |= dict.fromkeys(("ce", "trl", "pylate", "colpali"), "named")
+PREFIXES_OF_LIBRARIES |= dict.fromkeys(("ce", "pylate", "colpali"), "named")
 # Packages whose modules are recognised by their class.
 ADAPTED_PACKAGES = {"pytorch_metric_learning": "pml", "sentence_transformers": "st"}
 ADAPTED_PACKAGES |= {name: name for name in ("lightly", "open_clip")}

@@ -1,7 +1,6 @@
 """BPR: each positive shall rank above each negative, by the logistic function of their difference."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +40,3 @@ class BPR(Differences):
     def slope(self, difference: Tensor) -> Tensor:
         """Compute -σ(-h)."""
         return -(-difference).sigmoid()
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
-        return (("bradley_terry", {}, "always"),)

@@ -40,8 +40,7 @@ BEGIN = """.. list-table::
 COMMON = (
     *("InfoNCE", "SimCLR", "CLIP loss", "multiple negatives ranking", "supervised contrastive", "sigmoid loss"),
     *("VSE++", "batch-hard triplet", "triplet margin loss", "FaceNet loss", "siamese loss", "NormFace", "AM-Softmax"),
-    *("AAM-Softmax", "MS loss", "cross-entropy", "LambdaRank", "ListNet", "reward model loss"),
-    "direct preference optimization",
+    *("AAM-Softmax", "MS loss", "cross-entropy", "LambdaRank", "ListNet"),
 )
 QUOTED = re.compile(r"(:\w+:)?(`+).*?\2", re.DOTALL)
 

@@ -1,7 +1,7 @@
 """Losses of libraries that score no embeddings, by their names: each is a closed form of the shelf.
 
-`ce:` are the losses of cross-encoders of sentence-transformers, `trl:` those of preference trainers, `pylate:` and
-`colpali:` those of late interaction. They read scores, which a file has; the library need not be installed.
+`ce:` are the losses of cross-encoders of sentence-transformers, `pylate:` and `colpali:` those of late interaction.
+They read scores, which a file has; the library need not be installed.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,6 @@ class NamedLoss:
         given: its parameters where the library's defaults differ.
         renamed: parameter of the library -> that of the shelf.
         words: value in the library, in words -> that of the shelf.
-        inverse: parameters of the library that are one over that of the shelf.
         reads: its scores, and what else the closed form depends on, where it is not plain.
 
     Examples:
@@ -33,7 +32,6 @@ class NamedLoss:
     given: Mapping[str, Any] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
-    inverse: tuple[str, ...] = ()
     reads: str = ""
 
 
@@ -41,9 +39,9 @@ WEIGHTING_SCHEMES = {"NDCGLoss1Scheme": "ndcg1", "NDCGLoss2Scheme": "ndcg2", "ND
 RANKING_OF_PROBABILITIES = NamedLoss(
     "ntxent", {"temperature": 0.1}, reads="scores after its Sigmoid, as `predict` has them"
 )
-PER_TOKEN = "log-probabilities per token"
+OF_THE_TERM = {"temperature": "ntxent.temperature"}
 MEAN_MAXSIM = "MaxSim per token of the query (normalize_scores), else MaxSim"
-# Library -> name of a loss there -> loss of the shelf. Defaults of sentence-transformers 6.2, TRL 1.16, PyLate 1.0 and
+# Library -> name of a loss there -> loss of the shelf. Defaults of sentence-transformers 6.2, PyLate 1.0 and
 # colpali-engine 0.3.18, with which tests/test_named.py compares them.
 NAMES_OF_LIBRARIES: dict[str, dict[str, NamedLoss]] = {
     "ce": {
@@ -62,15 +60,6 @@ NAMES_OF_LIBRARIES: dict[str, dict[str, NamedLoss]] = {
         "MultipleNegativesRankingLoss": RANKING_OF_PROBABILITIES,
         "CachedMultipleNegativesRankingLoss": RANKING_OF_PROBABILITIES,
     },
-    "trl": {
-        "sigmoid": NamedLoss("dpo"),
-        "sigmoid_norm": NamedLoss("dpo", reads=PER_TOKEN),
-        "ipo": NamedLoss("ipo", reads=PER_TOKEN),
-        "hinge": NamedLoss("dpo_hinge"),
-        "robust": NamedLoss("robust_dpo", {"label_smoothing": 0.0}),
-        "simpo": NamedLoss("simpo", {"beta": 0.1, "gamma": 0.5}, {"simpo_gamma": "gamma"}, reads=PER_TOKEN),
-        "reward": NamedLoss("bradley_terry", {}, {"center_rewards_coefficient": "centring"}),
-    },
     "pylate": {
         "Contrastive": NamedLoss("ntxent", {"temperature": 1.0}, reads="MaxSim"),
         "CachedContrastive": NamedLoss("ntxent", {"temperature": 1.0}, reads="MaxSim"),
@@ -78,22 +67,15 @@ NAMES_OF_LIBRARIES: dict[str, dict[str, NamedLoss]] = {
     },
     "colpali": {
         "BiEncoderLoss": NamedLoss("ntxent", {"temperature": 0.02}),
-        "BiPairwiseCELoss": NamedLoss(
-            "top_k(simpo)", {"k": 1, "beta": 50.0, "gamma": 0.0}, {"temperature": "beta"}, inverse=("temperature",)
-        ),
+        "BiPairwiseCELoss": NamedLoss("top_k(ntxent)", {"k": 1, "temperature": 0.02}, OF_THE_TERM),
         "BiSigmoidLoss": NamedLoss("siglip", {"scale": 50.0, "bias": 0.0}),
         "ColbertLoss": NamedLoss("ntxent", {"temperature": 0.02}, reads=MEAN_MAXSIM),
         "ColbertPairwiseCELoss": NamedLoss(
-            "top_k(simpo)",
-            {"k": 1, "beta": 1.0, "gamma": 0.0},
-            {"temperature": "beta"},
-            inverse=("temperature",),
-            reads=MEAN_MAXSIM,
+            "top_k(ntxent)", {"k": 1, "temperature": 1.0}, OF_THE_TERM, reads=MEAN_MAXSIM
         ),
         "ColbertSigmoidLoss": NamedLoss("siglip", {"scale": 50.0, "bias": 0.0}, reads=MEAN_MAXSIM),
     },
 }
-APART = "it weighs the two answers by functions of their own, not of their difference, and is not on the shelf"
 TWO_TERMS = "it adds a term of own hard negatives to one of the batch; count the two on their own candidates"
 # Library -> name -> why its negatives are not counted.
 NAMES_REFUSED: dict[str, dict[str, str]] = {
@@ -101,12 +83,6 @@ NAMES_REFUSED: dict[str, dict[str, str]] = {
         "CrossEntropyLoss": "it classifies pairs, so it has no negatives to count",
         "MSELoss": "it compares each score with that of a teacher, so it has no negatives to count",
         "PListMLELoss": "it weighs the draws of ce:ListMLELoss by their place, and is not on the shelf",
-    },
-    "trl": {
-        **dict.fromkeys(("nca_pair", "bco_pair", "sppo_hard", "apo_zero", "apo_down"), APART),
-        **dict.fromkeys(("exo_pair", "discopop"), "its function of the difference is not on the shelf"),
-        **dict.fromkeys(("aot", "aot_unpaired"), "it compares sorted batches, so that a pair has no answer of its own"),
-        "sft": "it has no rejected answer, so there is nothing to count",
     },
     "pylate": {},
     "colpali": {
@@ -163,13 +139,7 @@ def qualified(spelling: str, parameters: dict[str, Any]) -> dict[str, Any]:
         own = row.renamed.get(key, key)
         if own in found:
             raise InputError(f"parameter {own} of {library}:{name} is given twice")
-        value = given
-        if key in row.inverse:
-            try:
-                value = 1 / float(given)
-            except (ValueError, TypeError, ZeroDivisionError):
-                raise InputError(f"{library}:{name}: {key} {given!r}, expected a number above 0") from None
-        found[own] = row.words.get(value, value) if isinstance(value, str) else value
+        found[own] = row.words.get(given, given) if isinstance(given, str) else given
     return losses.qualified(row.loss, found)
 
 
@@ -177,8 +147,8 @@ def load(spelling: str, given: dict[str, Any]) -> losses.Loss:
     """Build the loss of the shelf, with the library's defaults.
 
     Examples:
-        >>> load("trl:robust", {"beta": 0.5})
-        RobustDPO(beta=0.5, label_smoothing=0.0)
+        >>> load("colpali:BiSigmoidLoss", {"scale": 20})
+        SigLIP(scale=20.0, bias=0.0)
     """
     row = _row(spelling)[2]
     return losses.load(row.loss, losses.qualified(row.loss, dict(row.given)) | qualified(spelling, given))
