@@ -86,7 +86,6 @@ def _sets() -> dict[str, Embeddings | Scores]:
         "labels": Embeddings.labelled(rows, label),
         "class vectors": Embeddings(rows, centre, label, torch.arange(len(centre)), directions=("s2p",)),
         "scores": Scores(scores, torch.arange(16).expand(40, 16) < 2),
-        "preferences": Scores.preferences(scores[:, 0], scores[:, 1], scores[:, 2], scores[:, 3]),
     }
 
 

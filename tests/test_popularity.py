@@ -141,18 +141,3 @@ def test_without_logq_nothing_is_said():
     data = measures.count(Scores(torch.zeros(2, 4), torch.eye(2, 4).bool()), losses.load("ntxent"))
     assert not [name for name in data if "frequent" in str(name)]
     assert not [each for each in findings.of(data) if each.kind == "frequent" and each.state == "found"]
-
-
-@pytest.mark.parametrize(("negatives", "centring", "said"), [(1, 0, True), (2, 0, False), (1, 0.1, False)])
-def test_one_negative_pushed_as_the_positive_is_pulled_is_said(negatives, centring, said):
-    """Both scores may fall where the two weights are one number; centring makes them two, and two negatives share."""
-    generator = torch.Generator().manual_seed(0)
-    scores = torch.randn(20, 1 + negatives, generator=generator, dtype=torch.float64) + 3
-    positive = torch.zeros_like(scores, dtype=torch.bool)
-    positive[:, 0] = True
-    data = measures.count(Scores(scores, positive), losses.load("bradley_terry", {"centring": centring}))
-    found = [each for each in findings.of(data) if each.kind == "one against one" and each.state == "found"]
-    assert bool(found) == said
-    if said:
-        idle = (data["contributing"] == 0).mean().item()
-        assert f"{100 * idle:.1f} % of the pairs are idle" in found[0].sentence

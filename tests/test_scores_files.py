@@ -1,4 +1,4 @@
-"""Scores from files: matrices, long tables, preference pairs, TREC runs; a stranger's file gets one sentence."""
+"""Scores from files: matrices, long tables, TREC runs; a stranger's file gets one sentence."""
 
 import json
 import re
@@ -150,15 +150,6 @@ def test_arrays_are_read(tmp_path):
     assert torch.equal(cocos.open(tmp_path / "s.safetensors").embed().scores, found.scores)
 
 
-def test_preference_pairs_are_counted_with_dpo_unless_a_loss_is_named(tmp_path):
-    path = tmp_path / "pairs.csv"
-    path.write_text("chosen,rejected,reference_chosen,reference_rejected\n-10,-12,-11,-12\n-9,-5,-9,-5\n")
-    found = json.loads(call("count", str(path), "--json").stdout)
-    assert found["loss"]["name"] == "dpo" and found["directions"]["q2c"]["queries"] == 2
-    path.write_text("chosen,rejected\n1,0\n0,1\n")
-    assert json.loads(call("count", str(path), "--json").stdout)["loss"]["name"] == "bradley_terry"
-
-
 @pytest.mark.parametrize(
     "old, new, why",
     [
@@ -209,28 +200,15 @@ def test_bad_arrays_and_runs_get_one_sentence(tmp_path):
         np.savez(tmp_path / f"{name}.npz", scores=np.zeros((3, 4)), **arrays)
         done = CliRunner().invoke(app, ["count", str(tmp_path / f"{name}.npz"), "--loss", "ntxent"])
         assert done.exit_code == 2 and re.search(why, done.stderr) and len(done.stderr.strip().splitlines()) == 1
-    (tmp_path / "short.jsonl").write_text('{"chosen": 1, "rejected": 2}\n{"chosen": 1}\n')
-    with pytest.raises(InputError, match="line 2: rejected 'None', expected a finite number"):
-        cocos.open(tmp_path / "short.jsonl")
     (tmp_path / "judged.txt").write_text("q0 0 d1 one\n")
     with pytest.raises(InputError, match="grade 'one', expected a number"):
         cocos.open(run, data=tmp_path / "judged.txt")
     (tmp_path / "nan.trec").write_text("q0 Q0 d1 1 nan t\n")
     with pytest.raises(InputError, match="score 'nan', expected a finite number"):
         cocos.open(tmp_path / "nan.trec", data=judgements(tmp_path))
-    (tmp_path / "nan.jsonl").write_text('{"chosen": NaN, "rejected": 1}\n{"chosen": 2, "rejected": 1}\n')
-    with pytest.raises(InputError, match="chosen 'nan', expected a finite number"):
-        cocos.open(tmp_path / "nan.jsonl")
     run.write_text(run.read_text() + run.read_text().splitlines()[0] + "\n")
     with pytest.raises(InputError, match="paired a second time"):
         cocos.open(run, data=judgements(tmp_path))
-
-
-def test_text_pairs_of_answers_are_no_scores(tmp_path):
-    path = tmp_path / "pairs.jsonl"
-    path.write_text('{"chosen": "yes", "rejected": "no"}\n{"chosen": "a", "rejected": "b"}\n')
-    with pytest.raises(InputError):
-        cocos.open(path)
 
 
 def test_the_push_on_unjudged_candidates_is_counted_and_audited(tmp_path):

@@ -316,15 +316,6 @@ KINDS = {
         "above",
         "directions.{name}.marks",
     ),
-    "one against one": Kind(
-        "note",
-        "",
-        "{name}: each query has one negative, and its push is the pull of the positive (1:1), so that the scores of "
-        "both may fall while the loss does; {idle} of the pairs are idle.",
-        "",
-        "above",
-        "directions.{name}.idle_fraction",
-    ),
     "frequent": Kind(
         "note",
         "",

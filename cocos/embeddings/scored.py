@@ -136,50 +136,6 @@ class Scores:
             raise InputError(f"logq: {value}, expected the log of a probability, finite and at most 0")
         return found
 
-    @classmethod
-    def preferences(
-        cls, chosen: Any, rejected: Any, reference_chosen: Any = None, reference_rejected: Any = None
-    ) -> "Scores":
-        """Make scores of preference pairs: every pair is a query with two candidates, and the first one is positive.
-
-        Args:
-            chosen: (n,) rewards or log-probabilities of the chosen answers.
-            rejected: (n,) those of the rejected ones.
-            reference_chosen: (n,) log-probabilities under the reference model, for DPO and its kin.
-            reference_rejected: (n,) likewise.
-
-        Raises:
-            InputError: different lengths, NaN or infinity, or one side of the reference alone.
-
-        Examples:
-            >>> scores = cocos.Scores.preferences([2.0, 0.5], [1.0, 1.5])
-            >>> scores.scores.shape, scores.positive[0].tolist()
-            (torch.Size([2, 2]), [True, False])
-        """
-        given = {"chosen": chosen, "rejected": rejected}
-        if (reference_chosen is None) != (reference_rejected is None):
-            lacking = "reference_chosen" if reference_chosen is None else "reference_rejected"
-            raise InputError(f"{lacking} is missing: give the reference of both answers, or of neither")
-        if reference_chosen is not None:
-            given |= {"reference_chosen": reference_chosen, "reference_rejected": reference_rejected}
-        sides = {}
-        for name, values in given.items():
-            sides[name] = _numbers(name, values).double()
-            if sides[name].ndim != 1 or not len(sides[name]) or len(sides[name]) != len(sides["chosen"]):
-                raise InputError(
-                    f"{name}: shape {tuple(sides[name].shape)}, expected ({sides['chosen'].numel()},), one number for "
-                    "each pair"
-                )
-            if bad := (~sides[name].isfinite()).nonzero().flatten().tolist():
-                raise InputError(f"{name}: NaN or infinity in {rows(bad)}")
-        scores = torch.stack([sides["chosen"], sides["rejected"]], dim=1)
-        reference = None
-        if reference_chosen is not None:
-            reference = torch.stack([sides["reference_chosen"], sides["reference_rejected"]], dim=1)
-        positive = torch.tensor([True, False]).expand(len(scores), 2)
-        index = torch.arange(scores.numel()).view_as(scores)  # every answer is of one pair alone
-        return cls(scores, positive, reference=reference, candidate_index=index)
-
     def __repr__(self) -> str:
         sizes = f"{int(self.positive.sum())} positive, {int(self.negative.sum())} negative"
         beside = [name for name in ("reference", "grade", "logq", "names") if getattr(self, name) is not None]

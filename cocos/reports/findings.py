@@ -216,13 +216,6 @@ def _source(name: str, found: Mapping) -> str:
     return ", ".join(said)
 
 
-def _one_against_one(one: xr.Dataset) -> bool:
-    """Whether each query has one negative, pushed with the weight with which its positive is pulled, and some are."""
-    push, pull = one["push"], one["pull"]
-    alike = bool((abs(push - pull) <= 1e-9 * push.max()).where(push.notnull(), True).all())
-    return alike and bool((one["negatives"].where(push.notnull(), 1) == 1).all()) and bool(push.max() > 0)
-
-
 def _qualified(data: xr.Dataset, summary: Mapping) -> Iterator[Finding]:
     """Yield what qualifies the counts: batches left out, undecided candidates, rows of one group, footnotes."""
     directions = summary["directions"]
@@ -238,8 +231,6 @@ def _qualified(data: xr.Dataset, summary: Mapping) -> Iterator[Finding]:
         if entry["uncertain"]:
             queries = int((data["uncertain"].sel(direction=name) > 0).sum())
             yield made("undecided", **about, number=entry["uncertain"], queries=queries)
-        if (idle := mean_of(entry, "idle_fraction")) is not None and _one_against_one(data.sel(direction=name)):
-            yield made("one against one", **about, idle=part_in_percent(idle))
         if number := entry.get("relative_uncertain"):
             yield made("undecided part", **about, number=number, percent=percent(summary["eps"]))
     if number := summary["same_group_pairs"]:

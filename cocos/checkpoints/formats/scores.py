@@ -1,8 +1,8 @@
-"""Scores without vectors: a matrix in .npz, .npy or .safetensors; a long table; preference pairs; a TREC run.
+"""Scores without vectors: a matrix in .npz, .npy or .safetensors; a long table; a TREC run.
 
-A table has the columns `query, candidate, score, label[, logq]`, or `chosen, rejected[, reference_chosen,
-reference_rejected]`. A run has lines `query Q0 candidate rank score tag`, and its judgements lie beside it or are named
-with `--data`: TREC's `query 0 candidate grade`, the folder of a BEIR data set, or a file of its `qrels`.
+A table has the columns `query, candidate, score, label[, logq]`. A run has lines `query Q0 candidate rank score tag`,
+and its judgements lie beside it or are named with `--data`: TREC's `query 0 candidate grade`, the folder of a BEIR data
+set, or a file of its `qrels`.
 """
 
 import math
@@ -28,7 +28,6 @@ from cocos.embeddings.scored import NO_BATCHES, Scores
 
 ARRAYS = ("scores", "positive", "negative", "query_group", "candidate_group", "logq", "reference", "grade")
 LONG, MORE = ("query", "candidate", "score", "label"), ("logq", "reference", "grade")
-SIDES, REFERENCES = ("chosen", "rejected"), ("reference_chosen", "reference_rejected")
 RUN, QRELS = ("query", "Q0", "candidate", "rank", "score", "tag"), ("query", "iteration", "candidate", "grade")
 # First line of the judgements of a BEIR data set, and its splits in the order of preference.
 BEIR = ("query-id", "corpus-id", "score")
@@ -56,7 +55,7 @@ class ListedNames:
 
 
 def recognises(file: File) -> bool:
-    """Scores of queries and candidates: an array, a table, preference pairs, or the lines of a TREC run."""
+    """Scores of queries and candidates: an array, a table, or the lines of a TREC run."""
     if file.kind in {"npz", "safetensors"} or (file.is_torch and isinstance(file.content, dict)):
         names = set(embeddings.names_in(file))
         return "scores" in names and not {"query", "candidate", "embeddings"} & names
@@ -95,8 +94,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_table(file: File) -> bool:
-    """Columns of scores, or preference pairs whose sides are numbers."""
-    first, row = _first(file), {}
+    """Columns of scores."""
+    first = _first(file)
     if first.startswith("{"):
         try:
             row = parsed(first)
@@ -108,11 +107,6 @@ def _is_table(file: File) -> bool:
             names = set(tables.read(file.path).names) if stream.read(4) == b"PAR1" else set()
     else:
         names = set(tables.first_line(file.path))
-    if set(SIDES) <= names:
-        if not row:
-            table = tables.read(file.path)
-            row = {name: table.column(name)[0] for name in SIDES} if table.rows else {}
-        return all(_is_number(row.get(name)) for name in SIDES)
     return {"score", "label"} <= names and bool({"query", "candidate"} & names)
 
 
@@ -129,8 +123,6 @@ def read(file: File, data=None) -> Checkpoint:
         except InputError as error:
             raise error if str(file.path) in str(error) else type(error)(f"{file.path}: {error}") from None
 
-    preferences = found.names is None and found.scores.shape[1] == 2 and found.candidate_index is not None
-    first = "dpo" if found.reference is not None else "bradley_terry"
     contents = {
         "queries": len(found.scores),
         "longest list": found.scores.shape[1],
@@ -142,7 +134,7 @@ def read(file: File, data=None) -> Checkpoint:
         contents,
         embedder=holding(file.path, "scores", lambda: found, ("train", "test") if judged else ("train",)),
         rows=lambda _: found.names and ListedNames(*found.names),
-        begin_with=first if preferences else "logq_softmax" if found.logq is not None else "ntxent",
+        begin_with="logq_softmax" if found.logq is not None else "ntxent",
     )
 
 
@@ -172,9 +164,6 @@ def _npy(file: File) -> torch.Tensor:
 
 def _table(file: File) -> Scores:
     table = tables.read(file.path)
-    if set(SIDES) <= set(table.names):
-        known = [name for name in (*SIDES, *REFERENCES) if name in table.names]
-        return Scores.preferences(**{name: _numbers(file.path, table, name) for name in known})
     if lacking := [name for name in LONG if name not in table.names]:
         raise InputError(
             f"{file.path}: there is no column {lacking[0]!r}, expected {', '.join(LONG)} and optionally logq"
