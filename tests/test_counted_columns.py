@@ -29,7 +29,6 @@ LOSSES = {
     "harder own": ("mnrl", {"hardness": 5.0, "hardness_on": "hard"}),
     "harder batch": ("mnrl", FOUR | {"hardness": 5.0, "hardness_on": "in-batch"}),
     "each direction": ("mnrl", {"directions": GTE_DIRECTIONS[::2], "partition": "per_direction"}),
-    "same view": ("dhel", {}),
     "other queries": ("mnrl", {"directions": GTE_DIRECTIONS[:2]}),
 }
 

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from cocos import Embeddings, InputError, Pairs, losses, measures
 from cocos.commands import app
 from cocos.counting import weights
-from cocos.embeddings import scores
 
 TEACHERS = ("margin_mse", "kl_distill")
 ANY = float("nan")
@@ -85,22 +84,6 @@ def test_kl_distill_with_a_certain_teacher_is_the_cross_entropy():
     torch.testing.assert_close(losses.load("kl_distill").weight(pairs), plain.weight(pairs))
 
 
-def test_dhel_pushes_other_queries_alone():
-    generator = torch.Generator().manual_seed(1)
-    query, candidate = (torch.randn(7, 4, generator=generator, dtype=torch.float64) for _ in range(2))
-    embeddings, loss = Embeddings(query, candidate), losses.load("dhel")
-    pairs = scores.pairs(embeddings, directions=loss.directions)
-    unit = query / query.norm(dim=1, keepdim=True)
-    softmax = (10 * (unit @ unit.T)).fill_diagonal_(-math.inf).softmax(dim=1)
-    expected = torch.cat([-10 * torch.eye(7, dtype=torch.float64), 10 * softmax], dim=1)
-    torch.testing.assert_close(loss.weight(pairs), expected)
-    torch.testing.assert_close(weights.autograd(loss, pairs), expected)
-    data = measures.count(embeddings, "dhel", batch_size="all")
-    share = torch.where(softmax > 0.01, 1, 0).sum(dim=1)
-    order = data["query_index"].values.ravel().astype(int)
-    assert data["contributing"].values.ravel().tolist() == share[order].tolist()
-
-
 def test_a_teacher_in_a_file_is_counted(tmp_path):
     query, candidate, teacher = columns(12, 2)
     rows = Embeddings(query, candidate[:, 0], negatives=candidate[:, 1:], teacher=teacher)
@@ -132,15 +115,16 @@ def test_without_a_teacher_one_sentence_says_what_to_give(name, tmp_path):
 )
 def test_measures_of_one_direction_refuse_the_scores_of_others(arguments):
     embeddings = Embeddings(torch.eye(4), torch.eye(4))
+    loss = losses.load("mnrl", {"directions": "query-candidate,query-query"})
     for name in arguments:
-        with pytest.raises(InputError, match=f"dhel: it also reads query-query scores, for which {name} has no place"):
-            getattr(measures, name)(*([] if "landscape" in name else [embeddings]), loss="dhel")
+        with pytest.raises(InputError, match=f"mnrl: it also reads query-query scores, for which {name} has no place"):
+            getattr(measures, name)(*([] if "landscape" in name else [embeddings]), loss=loss)
 
 
-def test_verify_of_a_file_with_scores_of_other_directions_or_a_teacher(tmp_path):
+def test_verify_of_a_file_with_a_teacher(tmp_path):
     query, candidate, _ = columns(14, 1)
     np.savez(tmp_path / "e.npz", query=query, candidate=candidate[:, 0], teacher=query @ candidate[:, 0].T + 0.3)
-    for name in ("dhel", *TEACHERS):
+    for name in TEACHERS:
         done = CliRunner().invoke(app, ["verify", str(tmp_path / "e.npz"), "--loss", name, "--json", "-q"])
         (found,) = json.loads(done.stdout)
         assert done.exit_code == 0 and found["verdict"] == "exact" and found["gap"]["float64"] < 1e-12, name

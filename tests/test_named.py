@@ -58,7 +58,6 @@ IS = (
     ("ce:RankNetLoss", {}, "ranknet", {"scale": 1}),
     ("ce:ListNetLoss", {}, "kl_distill", {"temperature": 1}),
     ("ce:ListMLELoss", {}, "listmle", {}),
-    ("ce:ADRMSELoss", {}, "adr_mse", {"scale": 1}),
     ("pylate:Contrastive", {}, "ntxent", {"temperature": 1}),
     ("pylate:Distillation", {}, "kl_distill", {"temperature": 1}),
     ("colpali:ColbertLoss", {}, "ntxent", {"temperature": 0.02}),
@@ -125,7 +124,6 @@ def of_sentence_transformers(name, pairs, **arguments):
         ("RankNetLoss", {"sigma": 0.5}),
         ("ListNetLoss", {}),
         ("ListMLELoss", {}),
-        ("ADRMSELoss", {"alpha": 2.0}),
         ("MarginMSELoss", {}),
     ],
 )

@@ -13,13 +13,7 @@ from cocos.embeddings import regimes, scores
 
 NAMES = losses.names()
 COLD = [name for name in NAMES if "temperature" in {f.name for f in dataclasses.fields(losses.load(name))}]
-# Their sigmoids of one pair saturate on such pairs, so that no weight is left or a part of the scale.
-SATURATED = {"ge2e_contrast", "sphereface2"}
-HOT = [
-    name
-    for name in NAMES
-    if "scale" in {f.name for f in dataclasses.fields(losses.load(name))} and name not in SATURATED
-]
+HOT = [name for name in NAMES if "scale" in {f.name for f in dataclasses.fields(losses.load(name))}]
 
 
 def weigh(loss, pairs):

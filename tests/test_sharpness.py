@@ -18,7 +18,7 @@ from cocos.counting import sharpness, statistics, weights
 
 # Losses without a parameter that sets the sharpness, and those whose effective number no such parameter changes.
 WITHOUT = {"bpr", "fastap", "gbce", "linear_softmax", "listmle", "listwise_ap", "margin_mse", "n_pair", "proxy_gml"}
-CONSTANT = {"contextual", "ge2e_contrast", "triplet_sh"}
+CONSTANT = {"contextual", "triplet_sh"}
 # Losses in which it has a small range on these scores, away from the wanted number.
 NARROW = {"generalized_lifted", "lambdaloss", "lifted_structure", "ranknet"}
 WHOLE = {"a_softmax", "l_softmax"}  # their margin is a whole number

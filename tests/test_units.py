@@ -209,7 +209,7 @@ OTHERS += (
     "multi_similarity",
     "recall_at_k",
 )
-OTHERS += ("rince", "smoothap", "softtriple", "subcenter_arcface", "warped_softmax", "ce_softmax", "proxy_anchor")
+OTHERS += ("smoothap", "softtriple", "subcenter_arcface", "warped_softmax", "ce_softmax", "proxy_anchor")
 
 
 @pytest.mark.parametrize("each", [1, 3])

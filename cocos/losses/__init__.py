@@ -35,7 +35,6 @@ from cocos.losses._protocols import (
 if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are listed without torch
     from cocos.losses.a_softmax import ASoftmax as ASoftmax
     from cocos.losses.adaface import AdaFace as AdaFace
-    from cocos.losses.adr_mse import ADRMSE as ADRMSE
     from cocos.losses.align_uniform import AlignUniform as AlignUniform
     from cocos.losses.angle import AnglE as AnglE
     from cocos.losses.arcface import ArcFace as ArcFace
@@ -55,17 +54,14 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.curricularface import CurricularFace as CurricularFace
     from cocos.losses.dcl import DCL as DCL
     from cocos.losses.dclw import DCLW as DCLW
-    from cocos.losses.dhel import DHEL as DHEL
     from cocos.losses.euclidean_softmax import EuclideanSoftmax as EuclideanSoftmax
     from cocos.losses.external.sides import cached, sides
     from cocos.losses.external.wrapped import matryoshka, random_k, semi_hard, skip_k, top_k
     from cocos.losses.fastap import FastAP as FastAP
     from cocos.losses.gbce import GBCE as GBCE
-    from cocos.losses.ge2e_contrast import GE2EContrast as GE2EContrast
     from cocos.losses.generalized_lifted import GeneralizedLifted as GeneralizedLifted
     from cocos.losses.hcl import HCL as HCL
     from cocos.losses.hist import HIST as HIST
-    from cocos.losses.hn_nce import HNNCE as HNNCE
     from cocos.losses.kl_distill import KLDistill as KLDistill
     from cocos.losses.l2_softmax import L2Softmax as L2Softmax
     from cocos.losses.l_softmax import LSoftmax as LSoftmax
@@ -89,7 +85,6 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.proxynca_pp import ProxyNCApp as ProxyNCApp
     from cocos.losses.ranknet import RankNet as RankNet
     from cocos.losses.recall_at_k import RecallAtK as RecallAtK
-    from cocos.losses.rince import RINCE as RINCE
     from cocos.losses.sampled_softmax import SampledSoftmax as SampledSoftmax
     from cocos.losses.sgsl import SGSL as SGSL
     from cocos.losses.siglip import SigLIP as SigLIP
@@ -97,7 +92,6 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.smoothed_softmax import SmoothedSoftmax as SmoothedSoftmax
     from cocos.losses.snm import StochasticNegativeMining as StochasticNegativeMining
     from cocos.losses.softtriple import SoftTriple as SoftTriple
-    from cocos.losses.sphereface2 import SphereFace2 as SphereFace2
     from cocos.losses.subcenter_arcface import SubCenterArcFace as SubCenterArcFace
     from cocos.losses.sup_ap import SupAP as SupAP
     from cocos.losses.supcon import SupCon as SupCon

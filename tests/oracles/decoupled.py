@@ -36,16 +36,6 @@ def dclw(pairs, temperature, sigma, detach, frozen=None):
     return losses
 
 
-def dhel(pairs, temperature):
-    """Koromilas 2024: decoupled, from the other queries alone, which are the columns of source 3."""
-    losses = []
-    for q, (row, positives, negatives) in enumerate(rows(pairs)):
-        others = [n for n in negatives if pairs.source is None or pairs.source[q, n] == 3]
-        total = logsumexp(row[n] / temperature for n in others)
-        losses.append(math.fsum(total - row[p] / temperature for p in positives) if others else 0.0)
-    return losses
-
-
 def hcl(pairs, temperature, beta, prior):
     """Robinson 2021, the published code: reweighted sum, correction, clamp; a large score is factored out."""
     losses = []
@@ -63,22 +53,6 @@ def hcl(pairs, temperature, beta, prior):
             estimate = (total - prior * number * own) / (1 - prior)
             log = max(math.log(estimate), least) if estimate > 0 else least
             loss += logsumexp([(row[p] - top) / temperature, log]) - (row[p] - top) / temperature
-        losses.append(loss)
-    return losses
-
-
-def hn_nce(pairs, temperature, alpha, beta):
-    """Radenovic 2023: the weight of a negative is |N| times its part of Σ exp(β s/τ)."""
-    losses = []
-    for row, positives, negatives in rows(pairs):
-        loss = 0.0
-        for p in positives if negatives else ():
-            total = logsumexp(beta * row[n] / temperature for n in negatives)
-            terms = [
-                math.log(len(negatives)) + beta * row[n] / temperature - total + row[n] / temperature for n in negatives
-            ]
-            own = [math.log(alpha) + row[p] / temperature] if alpha else []
-            loss += logsumexp(own + terms) - row[p] / temperature
         losses.append(loss)
     return losses
 
@@ -106,20 +80,6 @@ def mil_nce(pairs, temperature):
         own = logsumexp(row[p] / temperature for p in positives)
         every = logsumexp(row[j] / temperature for j in positives + negatives)
         losses.append(every - own if positives and negatives else 0.0)
-    return losses
-
-
-def rince(pairs, temperature, q, lam):
-    """Chuang 2022, the published code; powers are cut off at 0.9 of the largest exponent of float64."""
-    most = 0.9 * math.log(1.7976931348623157e308) / q
-    losses = []
-    for row, positives, negatives in rows(pairs):
-        z = [min(s / temperature, most) for s in row]
-        loss = 0.0
-        for p in positives if negatives else ():
-            whole = logsumexp([z[p], *(z[n] for n in negatives)])
-            loss += (-math.exp(q * z[p]) + math.exp(q * (whole + math.log(lam)))) / q
-        losses.append(loss)
     return losses
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from oracles._loops import logsumexp, rows, sigmoid, softplus
+from oracles._loops import logsumexp, rows, softplus
 
 
 def _judged(pairs):
@@ -26,20 +26,6 @@ def listmle(pairs):
         math.fsum(logsumexp(row[j] for j in known if grades[j] <= grades[i]) - row[i] for i in known)
         for row, grades, known in _judged(pairs)
     ]
-
-
-def adr_mse(pairs, scale):
-    """Schlatt 2025; equal grades have the mean of their ranks."""
-    losses = []
-    for row, grades, known in _judged(pairs):
-        loss = 0.0
-        for i in known:
-            smooth = 1 + math.fsum(sigmoid(scale * (row[j] - row[i])) for j in known if j != i)
-            places = [k + 1 for k, g in enumerate(sorted((grades[j] for j in known), reverse=True)) if g == grades[i]]
-            rank = math.fsum(places) / len(places)
-            loss += (rank - smooth) ** 2 / math.log2(rank + 1) / len(known)
-        losses.append(loss)
-    return losses
 
 
 def lambdaloss(pairs, scheme, scale, mu, k):

@@ -2,7 +2,7 @@
 
 import math
 
-from oracles._loops import logsumexp, rows, sigmoid, softplus
+from oracles._loops import logsumexp, rows, softplus
 
 
 def _cross_entropy(own, others):
@@ -227,25 +227,3 @@ def subcenter_arcface(pairs, scale, margin, topk, penalty):
         own = scale * _added(max(row[p] for p in positives), margin) if positives else 0.0
         losses.append(_cross_entropy(own, [scale * s for s in moved]) if positives else 0.0)
     return losses
-
-
-def sphereface2(pairs, scale, margin, balance, t, bias):
-    """Wen et al. 2022 eq. 5, with the cosine g and the margin C."""
-    losses = []
-    for row, positives, negatives in rows(pairs):
-        steep = [2 * max((s + 1) / 2, 0.0) ** t - 1 for s in row]
-        own = math.fsum(softplus(-(scale * (steep[p] - margin) + bias)) for p in positives)
-        others = math.fsum(softplus(scale * (steep[n] + margin) + bias) for n in negatives)
-        losses.append((balance * own + (1 - balance) * others) / scale)
-    return losses
-
-
-def ge2e_contrast(pairs, scale, bias):
-    """Wan et al. 2018 eq. 7, once for each positive."""
-    return [
-        math.fsum(1 - sigmoid(scale * row[p] + bias) for p in positives)
-        + len(positives) * sigmoid(scale * max(row[n] for n in negatives) + bias)
-        if positives and negatives
-        else 0.0
-        for row, positives, negatives in rows(pairs)
-    ]

@@ -55,7 +55,6 @@ NAMES_OF_LIBRARIES: dict[str, dict[str, NamedLoss]] = {
         "RankNetLoss": NamedLoss("ranknet", {}, {"sigma": "scale"}),
         "ListNetLoss": NamedLoss("kl_distill", {"temperature": 1.0}),
         "ListMLELoss": NamedLoss("listmle", reads="grades without ties; it draws ties in the order of the input"),
-        "ADRMSELoss": NamedLoss("adr_mse", {}, {"alpha": "scale"}),
         "MarginMSELoss": NamedLoss("margin_mse"),
         "MultipleNegativesRankingLoss": RANKING_OF_PROBABILITIES,
         "CachedMultipleNegativesRankingLoss": RANKING_OF_PROBABILITIES,
