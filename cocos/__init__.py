@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos.embeddings import sources as sources
     from cocos.embeddings.scored import Scores
     from cocos.embeddings.scores import Pairs
-    from cocos.embeddings.tokens import Tokens
     from cocos.engine import sampling as sampling
     from cocos.measures import count
     from cocos.monitor import Monitor
@@ -37,7 +36,6 @@ _HOMES = {
     "Monitor": "cocos.monitor",
     "Pairs": "cocos.embeddings.scores",
     "Scores": "cocos.embeddings.scored",
-    "Tokens": "cocos.embeddings.tokens",
     "UnsafeFile": "cocos.base.errors",
     "count": "cocos.measures",
     "open": "cocos.checkpoints",
@@ -50,7 +48,6 @@ __all__ = [
     "Monitor",
     "Pairs",
     "Scores",
-    "Tokens",
     "UnsafeFile",
     "__version__",
     "batches",
@@ -72,7 +69,6 @@ _MODULES = {
     "encoders": "cocos.checkpoints.encoders",
     "equilibrium": "cocos.counting.equilibrium",
     "marks": "cocos.embeddings.marks",
-    "maxsim": "cocos.counting.maxsim",
     "sampling": "cocos.engine.sampling",
     "scores": "cocos.embeddings.scores",
     "several": "cocos.results.several",

@@ -741,7 +741,7 @@ def diff(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
                 about.append(f"{one.path} ({one.format}): {loss!r}, {origin}")
                 notes += one.notes
             frozen, losses, _ = zip(*each, strict=True)
-            ranked = given.loss is None and all(one.format in {"scores", "tokens"} for one in frozen)
+            ranked = given.loss is None and all(one.format == "scores" for one in frozen)
             found = measures.diff(*frozen, None if ranked else losses, **options, progress=start, **asked)
     draw = functools.partial(saving.save_plot, plots.diff, found, size=SIZE, width=given.width)
     return Answer(

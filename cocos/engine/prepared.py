@@ -27,7 +27,6 @@ from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs
 from cocos.embeddings.similarities import SYMMETRIC
 from cocos.embeddings.stored import Stored
-from cocos.embeddings.tokens import SCORED, Tokens
 from cocos.embeddings.windows import Windows
 from cocos.engine import devices, readers
 from cocos.engine.readers import columns
@@ -67,7 +66,7 @@ FEW_NOTE = "{:,} of {:,} batches were read; --batches for another number"
 class Run:
     """A set of embeddings, a loss, and the batches to look at."""
 
-    embeddings: Embeddings | Scores | Tokens
+    embeddings: Embeddings | Scores
     loss: losses.Loss
     plan: Plan
     same_group: str  # relation of two rows of one group: ignored, negatives, or positives of a labelled loss
@@ -84,7 +83,7 @@ class Run:
     @property
     def findings(self) -> tuple[Finding | str, ...]:
         """Findings and notes for the user on the embeddings, the batches and the loss."""
-        if isinstance(self.embeddings, SCORED):
+        if isinstance(self.embeddings, Scores):
             return (*self.embeddings.notes, *self.plan.notes, *losses.traits(self.loss).notes)
         return (
             *health.meaningless(self.narrow, self.loss.metric),
@@ -107,7 +106,7 @@ class Run:
         return health.of(self.narrow, self.loss.metric)
 
     @property
-    def narrow(self) -> Embeddings | Scores | Tokens:
+    def narrow(self) -> Embeddings | Scores:
         """The same rows as they were given, with which their health is kept for the next count."""
         return self.given or self.embeddings
 
@@ -125,7 +124,7 @@ class Run:
             **findings.attributes(self.findings),
             "eps": self.eps,
         }
-        attrs |= {"metric": self.embeddings.metric} if isinstance(self.embeddings, SCORED) else {}
+        attrs |= {"metric": self.embeddings.metric} if isinstance(self.embeddings, Scores) else {}
         attrs |= self.checkpoint.identity() | {"split": self.split} if self.checkpoint else {}
         return results.provenance(self.loss, **attrs | more)
 
@@ -171,7 +170,7 @@ class Run:
     def block(self, embeddings: Embeddings, batch: Batch, block: slice) -> Pairs:
         """Pairs of some queries of a batch, as the loss sees it."""
         same_group = "negative" if self.same_group == "negative" else "ignore"
-        if isinstance(embeddings, SCORED):
+        if isinstance(embeddings, Scores):
             return embeddings.of_batch(batch, block, same_group)
         number = len(batch.query_index[block]) * len(batch.candidate_index)
         with devices.rounding(), threads(number):
@@ -417,10 +416,9 @@ def embedded(
     if isinstance(embeddings, Checkpoint):
         with devices.threads():
             embeddings = embeddings.embed(split, device or "auto", progress and progress("encoding"))
-    if isinstance(embeddings, SCORED) and not scored:
-        there = "the vectors of tokens" if isinstance(embeddings, Tokens) else "scores"
-        raise InputError(f"scores: this needs the vectors of queries and candidates, and there are {there} alone")
-    if not isinstance(embeddings, (Embeddings, *SCORED)):
+    if isinstance(embeddings, Scores) and not scored:
+        raise InputError("scores: this needs the vectors of queries and candidates, and there are scores alone")
+    if not isinstance(embeddings, (Embeddings, Scores)):
         what = type(embeddings).__name__
         raise InputError(f"embeddings: {what}, expected cocos.Embeddings or a checkpoint, as cocos.open(path) gives")
     return embeddings.to(device=None if device is None else device_of(device))
@@ -512,7 +510,7 @@ def prepare_all(
         return _of_drawn_rows(disk, checkpoint, [losses.of(each) for each in several], options, window, read)
     embeddings = embedded(embeddings, options["split"], options["device"], options["progress"], scored=scored)
     memory = devices.memory(embeddings.query.device)
-    if isinstance(embeddings, SCORED):
+    if isinstance(embeddings, Scores):
         return _of_scores(embeddings, several, checkpoint, options, eps, memory, whole=whole)
     if not drawn:
         moved = tuple(batch.to(embeddings.query.device) for batch in given)
@@ -576,7 +574,7 @@ def _same_group(loss: losses.Loss, options: Sampling) -> str:
 
 
 def _of_scores(
-    given: Scores | Tokens,
+    given: Scores,
     several: Sequence,
     checkpoint: Checkpoint | None,
     options: Sampling,
@@ -585,35 +583,31 @@ def _of_scores(
     *,
     whole: bool,
 ) -> list[Run]:
-    """Prepare the runs of scores: one batch, of each query as it stands; of tokens, the batches that are drawn."""
+    """Prepare the runs of scores: one batch, of each query as it stands."""
     if whole:
         raise InputError("convention: the published counters read embeddings; scores are counted by `standard`")
-    planned = functools.cache(functools.partial(_planned, given, checkpoint, options))
-    drawn, found = isinstance(given, Tokens), []
+    plan, found = given.plan, []
     for loss in map(losses.of, several):
-        matching = losses.traits(loss).matching
-        plan = planned(loss.sample, matching in {"rows", "columns"}, matching == "columns") if drawn else given.plan
         if reason := _needs_vectors(loss, given):
             raise InputError(f"{losses.name_of(loss)} {reason}")
         _refuse_unreachable(loss, eps)
         _refuse_too_large(loss, max(math.prod(batch.sizes) for batch in plan.batches), memory, whole=False)
-        found.append((loss, plan, _same_group(loss, options) if drawn else "ignore"))
+        found.append((loss, plan, "ignore"))
     dtype = options["dtype"] or "float64"
     own, beside = given.to(dtype=SCORE_TYPES[dtype]), (dtype, False, options["seed"], options["split"], eps)
     return [Run(own, *each, checkpoint, *beside) for each in found]
 
 
-def _needs_vectors(loss: losses.Loss, given: Scores | Tokens) -> str:
+def _needs_vectors(loss: losses.Loss, given: Scores) -> str:
     """Name the input that a loss needs and scores alone lack, to end a sentence; empty where it needs none."""
     traits = losses.traits(loss)
     if traits.reads == "embeddings" or len(traits.directions) > 1:
         return "reads embeddings, and there are scores alone"
     if loss.metric not in READ_AS_GIVEN:
         return f"reads {loss.metric.replace('_', ' ')} scores of vectors, and there are scores alone"
-    listed = isinstance(given, Scores)
-    if "teacher" in traits.requires and not (listed and (given.reference is not None or given.grade is not None)):
+    if "teacher" in traits.requires and given.reference is None and given.grade is None:
         return "reads scores of a reference or a teacher, and there are none: give reference (queries, candidates)"
-    if loss.couples == "candidate" and listed and given.candidate_index is not None:
+    if loss.couples == "candidate" and given.candidate_index is not None:
         return "compares the queries of each candidate, and every query has a list of its own"
     query, candidate = torch.tensor([1.0, 30.0]), torch.tensor([1.0, 30.0, 2.0])
     norms = [

@@ -27,7 +27,6 @@ from cocos.embeddings.marks import UNMARKED, Mark, of, within
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OWN_HARD
-from cocos.embeddings.tokens import Tokens
 from cocos.engine import cells as cells_of
 from cocos.engine import devices
 from cocos.engine.prepared import Run, drawn_from, embedded, loss_for, prepare
@@ -105,7 +104,7 @@ FILTER_LABELS = {
 @sampled(same_group="negative")
 @devices.threads(1)
 def audit(
-    embeddings: Embeddings | Scores | Tokens | Checkpoint,
+    embeddings: Embeddings | Scores | Checkpoint,
     loss="ntxent",
     *,
     rules: Sequence[str] | None = None,
@@ -290,8 +289,6 @@ def _lacking(embeddings: Embeddings, unread: Sequence[str] = ()) -> dict[str, st
         lacking["guide"] = (
             "there are no scores of a guide; give teacher (queries, candidates), or guide_query and guide_candidate"
         )
-    if isinstance(embeddings, Tokens):
-        lacking["neighbours"] = "late interaction has no vector of a row, by which the nearest ones are found"
     if embeddings.candidate_variance is not None:
         lacking["neighbours"] = "candidates that are distributions have no nearest queries"
     return lacking

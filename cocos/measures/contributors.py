@@ -15,13 +15,12 @@ from cocos.base.errors import InputError
 from cocos.base.layout import Table
 from cocos.base.ranges import Share, whole
 from cocos.checkpoints import Checkpoint
-from cocos.counting import findings, maxsim, statistics
+from cocos.counting import findings, statistics
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
-from cocos.embeddings.tokens import Tokens
 from cocos.engine.prepared import Run, drawn_from, loss_for, planned, prepare
 from cocos.engine.sampling import DEFAULTS, Sampling, sampled
 from cocos.results.phrases import has_images, percent
@@ -42,19 +41,10 @@ CONTRIBUTOR_LABELS = {
     "positive": ("is a positive", "1"),
 }
 
-# Of the tokens of late interaction: those of the query, and those of the candidates that they match.
-TOKEN_LABELS = {
-    "token_push": ("part of the push on the tokens of the query", "1"),
-    "token_row": ("row of the negative that pushes the token most", "1"),
-    "token_match": ("place of the token that matches in this negative", "1"),
-    "match": ("place of the token of the candidate that matches", "1"),
-}
 # Characters of the text of a candidate, which leave room for the numbers beside it.
 CELL_LENGTH = 44
 # Characters of the text of the query, which has a line of its own.
 QUERY_LENGTH = 80
-# Tokens of the query that a line names.
-MOST_TOKENS = 5
 
 
 def _first(batches: Sequence[Batch], row: int, second: bool) -> int | None:
@@ -127,7 +117,7 @@ def _ranked(pairs: Pairs, weights: Tensor, share: Tensor, index: Tensor, eps: fl
 
 @sampled(without=["batches"])
 def contributors(
-    embeddings: Embeddings | Scores | Tokens | Checkpoint,
+    embeddings: Embeddings | Scores | Checkpoint,
     loss="ntxent",
     eps: Share = 0.01,
     *,
@@ -155,11 +145,7 @@ def contributors(
         `weight`, signed; `share`, |weight| / unit; `part`, its fraction of the push or, below zero, of the pull, and
         `held`, the cumulative fraction up to it; `positive`; `contributes`, a negative above eps.
         Totals are in the attributes: `push`, `pull`, `positives`, `negatives`, `contributing`, `effective`;
-        `left_out`, candidates of the batch that are neither; and `repeated`, rows that repeat a candidate. Of
-        `cocos.Tokens` also, for each token of the query, (token,), `token_push`, its part of the push: the length of
-        what the negatives make of its gradient; `token_row`, the negative that pushes it most, and `token_match`, the
-        place of the token that it matched there; and (candidate, token) `match`, for every candidate that is listed.
-        XTR has none of them, since a similarity that is imputed belongs to another candidate.
+        `left_out`, candidates of the batch that are neither; and `repeated`, rows that repeat a candidate.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
@@ -214,32 +200,8 @@ def contributors(
     )
     labels = CONTRIBUTOR_LABELS | {"contributes": (f"is a negative, {results.above(attrs)}", "1")}
     variables = {name: ("candidate", found[name][:top], *about) for name, about in labels.items()}
-    if isinstance(side, Tokens) and side.scoring != "xtr":
-        variables |= _of_tokens(side, batch, weights[0], pairs.negative[0], found["candidate_index"][:top])
     variables["candidate"] = ("candidate", range(1, len(found["share"][:top]) + 1), "place by share", "1")
     return results.labelled(variables, attrs)
-
-
-def _of_tokens(side: Tokens, batch: Batch, weights: Tensor, negative: Tensor, listed: Tensor) -> dict[str, tuple]:
-    """Which tokens of a query, and of its candidates, the push comes through."""
-    index = batch.candidate_index
-    tokens = side.padded("query", batch.query_index[:1]), side.padded("candidate", index)
-    found = maxsim.score(*(values for values, _ in tokens), *(mask for _, mask in tokens))
-    push = torch.where(negative & (weights > 0), weights, 0)
-    per_token = push / len(found.query[0]) if side.scoring == "mean" else push
-    reached = maxsim.gradients(found, per_token[None])[0][0].norm(dim=1)
-    total = reached.sum()
-    units = found.candidate[torch.arange(len(index), device=index.device)[:, None], found.chosen[0]]
-    cosine = (units * found.query[0]).sum(dim=2)  # (candidates, tokens), of the tokens that match
-    heaviest = (push[:, None] * (1 - cosine.square()).clamp(min=0).sqrt()).argmax(dim=0)
-    place = (index == listed[:, None]).int().argmax(dim=1)
-    return {
-        "token_push": ("token", reached / total if total > 0 else reached, *TOKEN_LABELS["token_push"]),
-        "token_row": ("token", index[heaviest], *TOKEN_LABELS["token_row"]),
-        "token_match": ("token", found.chosen[0].gather(0, heaviest[None])[0], *TOKEN_LABELS["token_match"]),
-        "match": (("candidate", "token"), found.chosen[0, place], *TOKEN_LABELS["match"]),
-        "token": ("token", range(len(reached)), "place of the token in the query", "1"),
-    }
 
 
 def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> dict:
@@ -247,7 +209,6 @@ def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query
     attrs, listed = data.attrs, []
     for place in range(data.sizes["candidate"]):
         entry = {name: data[name].values[place].item() for name in CONTRIBUTOR_LABELS | {"contributes": ()}}
-        entry |= {"match": data["match"].values[place].tolist()} if "match" in data else {}
         entry |= dict.fromkeys(SHARE_COLUMNS) if attrs.get("share") == "unknown" else {}
         entry = {"row": entry.pop("candidate_index")} | entry
         listed.append(entry | ({"text": labels(entry["row"])} if labels else {}))
@@ -264,19 +225,7 @@ def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query
         "totals": {name: float(attrs[name]) for name in ("push", "pull", "effective")}
         | {name: int(attrs[name]) if name in attrs else None for name in QUERY_TOTALS},
         "candidates": listed,
-        **({"tokens": tokens(data)} if "token" in data.dims else {}),
     }
-
-
-def tokens(data: xr.Dataset) -> list[dict]:
-    """The tokens of a query, the largest part of its push first, as plain data."""
-    every = [
-        {"token": place, "part": float(part), "row": int(row), "match": int(match)}
-        for place, (part, row, match) in enumerate(
-            zip(*(data[name].values for name in ("token_push", "token_row", "token_match")), strict=True)
-        )
-    ]
-    return sorted(every, key=lambda each: -each["part"])
 
 
 def rest(data: xr.Dataset, shown: int) -> tuple[int, float]:
@@ -340,13 +289,6 @@ def _notes(data: xr.Dataset) -> tuple[str, ...]:
         f"effective negatives: {attrs['effective']:.1f}; positives: {attrs['positives']}; "
         f"push {attrs['push']:.4g}, pull {attrs['pull']:.4g}"
     ]
-    if "token" in data.dims and attrs["push"] > 0:
-        every = tokens(data)
-        said = (
-            f"token {each['token']} has {100 * each['part']:.1f} % (most by token {each['match']} of {each['row']})"
-            for each in every[:MOST_TOKENS]
-        )
-        notes.append(f"which of the {len(every)} tokens of the query the push comes through: {'; '.join(said)}")
     total, shown = attrs["positives"] + attrs["negatives"], data.sizes["candidate"]
     if shown < total:
         notes.append(f"the first {shown} of {total} candidates are listed")

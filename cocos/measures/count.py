@@ -35,7 +35,6 @@ from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import SOURCES
 from cocos.embeddings.stored import Stored
-from cocos.embeddings.tokens import SCORED, Tokens
 from cocos.engine import devices, fused, readers, retrieval, streamed
 from cocos.engine.columns import columns
 from cocos.engine.prepared import OUT_OF_RANGE, Run, embedded, passes, prepare_all, threads
@@ -60,7 +59,7 @@ BIN_RATIOS, BIN_STEPS = (2, 4, 10), 10
 @devices.threads(1)
 @sampled(dtype=None, same_group=None)
 def count(
-    embeddings: Embeddings | Scores | Tokens | Checkpoint,
+    embeddings: Embeddings | Scores | Checkpoint,
     loss="ntxent",
     eps: float = 0.01,
     *,
@@ -83,7 +82,7 @@ def count(
 
     Args:
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded); or `cocos.Scores`, of
-            which each row is a query as it stands; or `cocos.Tokens`.
+            which each row is a query as it stands.
         loss: a loss, its name, or a function, class or module of yours (see `cocos.losses.load`); a name takes the
             parameters that the checkpoint recorded for it. Or a list of losses, or a dict of label -> loss: losses with
             the same metric and batches are counted from one pass over the scores. A Matryoshka loss is counted as one
@@ -151,7 +150,7 @@ def count(
         return _of_stored(stored, embeddings, asked[0], how, options, pieced | {"window": window}, sampling)
     runs = prepare_all(embeddings, asked, window=window, **options, **sampling)
     _check(runs, convention)
-    if metrics and isinstance(runs[0].embeddings, SCORED):
+    if metrics and isinstance(runs[0].embeddings, Scores):
         raise InputError("metrics: cocos.measures.evaluate has those of scores")
     health = reports(runs)
     if not single:
@@ -581,7 +580,7 @@ def _steps(run: Run) -> Tensor:
     return negative_sources.steps(torch.cat(ages))
 
 
-def _ages(side: Embeddings | Scores | Tokens, batch: Batch) -> Tensor | None:
+def _ages(side: Embeddings | Scores, batch: Batch) -> Tensor | None:
     """Ages of the candidates of a batch, -1 outside of a queue; None where no side has any."""
     if not side.is_queued:
         return None

@@ -23,7 +23,6 @@ from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scored import Scores
-from cocos.embeddings.tokens import SCORED, Tokens
 from cocos.engine import readers, retrieval
 from cocos.engine.prepared import embedded, loss_for
 from cocos.engine.sampling import Sampling, sampled
@@ -115,8 +114,8 @@ COLUMN_NAME = 6
 
 @sampled(without=["batches"], dtype=None, same_group=None)
 def diff(
-    first: xr.Dataset | Embeddings | Scores | Tokens | Checkpoint,
-    second: xr.Dataset | Embeddings | Scores | Tokens | Checkpoint,
+    first: xr.Dataset | Embeddings | Scores | Checkpoint,
+    second: xr.Dataset | Embeddings | Scores | Checkpoint,
     loss=None,
     eps: float = 0.01,
     *,
@@ -601,7 +600,7 @@ def _items(source: Any, split: str) -> Items | None:
 
 def _against_all(source: Any, name: str, loss: Any, eps: float, queries: int, sampling: Sampling) -> xr.Dataset:
     """Counts and ranks of some queries of a source against all of its candidates."""
-    scored = isinstance(source, Checkpoint) and source.format in {"scores", "tokens"}
+    scored = isinstance(source, Checkpoint) and source.format == "scores"
     if scored or not isinstance(source, Embeddings | Checkpoint):
         raise InputError(f"queries {queries}: {name} is a result or scores, whose queries are compared as they are")
     loss = losses.of(loss_for(loss, source))
@@ -618,12 +617,10 @@ def _ranked_alike(first: Any, second: Any, loss, eps: float, names: Sequence[str
     if any(isinstance(each, xr.Dataset) for each in (first, second)):
         return first, second
     both = [
-        each.embed(sampling["split"], "cpu")
-        if isinstance(each, Checkpoint) and each.format in {"scores", "tokens"}
-        else each
+        each.embed(sampling["split"], "cpu") if isinstance(each, Checkpoint) and each.format == "scores" else each
         for each in (first, second)
     ]
-    scored = [isinstance(each, SCORED) for each in both]
+    scored = [isinstance(each, Scores) for each in both]
     if not all(scored):
         if any(scored):
             raise InputError(f"{names[scored.index(True)]} is scores and {names[scored.index(False)]} is not: give two")

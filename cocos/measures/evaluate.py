@@ -21,7 +21,6 @@ from cocos.counting.averages import DRAWN_LABELS
 from cocos.embeddings import Embeddings, batches, scores
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scored import NO_BATCHES, Scores
-from cocos.embeddings.tokens import SCORED, Tokens
 from cocos.engine import rankings, readers, retrieval, streamed
 from cocos.engine.prepared import embedded
 from cocos.engine.queries import NO_POSITIVE, with_positives
@@ -310,7 +309,7 @@ def _notes(names: tuple[str, ...], left_out: list[int], unmatched: list[int], fe
 
 @ranges.checked
 def evaluate(
-    embeddings: Embeddings | Scores | Tokens | Checkpoint,
+    embeddings: Embeddings | Scores | Checkpoint,
     *,
     metric: str | None = None,
     loss: Any = None,
@@ -379,7 +378,7 @@ def evaluate(
     several = [embeddings, *ensemble] if ensemble else []
     alone = [evaluate(each, **options, device=device, progress=progress) for each in several]
     embeddings = embedded(embeddings, split_of(embeddings, split), device, progress, scored=True)
-    if isinstance(embeddings, SCORED):
+    if isinstance(embeddings, Scores):
         if distractors is not None or ensemble or folds > 1 or asked is not None:
             raise InputError(
                 "scores: distractors, ensembles, folds and metrics need vectors, and there are scores alone"
@@ -460,16 +459,11 @@ def evaluate(
     return results.labelled(variables | _of_queries(embeddings, asking), results.versions() | attrs)
 
 
-def _of_scores(scores: Scores | Tokens, ks: tuple[int, ...], where: dict) -> xr.Dataset:
+def _of_scores(scores: Scores, ks: tuple[int, ...], where: dict) -> xr.Dataset:
     """Metrics of rankings that somebody scored: mean over the queries, and of every query."""
     names = scores.names and scores.names[1]
-    if isinstance(scores, Tokens):  # some queries at a time
-        parts, index = [rankings.metrics(block, ks) for block in scores.ranked()], scores.asking
-        found = {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
-        candidates, names = len(scores.candidate_lengths), None
-    else:
-        found, index = rankings.metrics(scores, ks), torch.arange(len(scores.scores))
-        candidates = int((scores.positive | scores.negative).sum(dim=1).max())
+    found, index = rankings.metrics(scores, ks), torch.arange(len(scores.scores))
+    candidates = int((scores.positive | scores.negative).sum(dim=1).max())
     values = {"queries": len(index), "candidates": candidates}
     best = found.pop("best_rank")
     values |= {name: 100 * float(each.mean()) for name, each in found.items()}
@@ -502,7 +496,7 @@ def _of_scores(scores: Scores | Tokens, ks: tuple[int, ...], where: dict) -> xr.
 
 
 def _of_some(
-    source: Embeddings | Scores | Tokens | Checkpoint,
+    source: Embeddings | Scores | Checkpoint,
     queries: int,
     options: dict[str, Any],
     trained_with: str,

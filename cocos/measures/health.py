@@ -16,9 +16,9 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import health as counted
 from cocos.embeddings import Embeddings, batches
 from cocos.embeddings.batches import Batch
+from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.similarities import SYMMETRIC
-from cocos.embeddings.tokens import SCORED
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled
 
@@ -126,7 +126,7 @@ def _scored(run: Run) -> Callable[[str, int], Pairs]:
 
 def _report(run: Run, scored: Callable[[str, int], Pairs]) -> dict:
     """Health of one run, from pairs by direction; of scores alone, whether they tell any candidate from another."""
-    if isinstance(run.embeddings, SCORED):
+    if isinstance(run.embeddings, Scores):
         return counted.report({}, {}, {})
     directions: dict[str, dict | None] = dict.fromkeys(run.embeddings.directions)
     traits = losses.traits(run.loss)

@@ -18,7 +18,6 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import equilibrium, sharpness
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scored import Scores
-from cocos.embeddings.tokens import SCORED, Tokens
 from cocos.engine import devices, prepared
 from cocos.engine.prepared import FEW_NOTE, Run, drawn_from, prepare
 from cocos.engine.sampling import DEFAULTS, Sampling, sampled, tracked
@@ -94,7 +93,7 @@ def _at_batch_size(run: Run, clip: float, wanted: float | None, options: dict) -
         exact = equilibrium.at(found.loss, found.scale)
         low, high = _interval(run, pooled, exact, derivatives(exact))
     weighed = [run.loss] if found.loss is None else [run.loss, found.loss]
-    tried = [equilibrium.at(run.loss, 1 / each) for each in TRIED_TEMPERATURES if isinstance(run.embeddings, SCORED)]
+    tried = [equilibrium.at(run.loss, 1 / each) for each in TRIED_TEMPERATURES if isinstance(run.embeddings, Scores)]
     at = {name: torch.from_numpy(each) for name, each in scored.means([*weighed, *tried]).items()}
     own, *there = at["effective"].nanmean(dim=0).tolist()
     there, at_tried = there[: len(weighed) - 1], there[len(weighed) - 1 :]
@@ -210,7 +209,7 @@ def _full_batches(
 @devices.threads(1)
 @sampled(without=("batch_size",))
 def temperature(
-    embeddings: Embeddings | Scores | Tokens | Checkpoint,
+    embeddings: Embeddings | Scores | Checkpoint,
     loss="ntxent",
     batch_sizes: Sequence[int | str] | None = None,
     *,
