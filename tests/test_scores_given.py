@@ -103,7 +103,7 @@ def test_what_needs_no_vectors_takes_scores():
         ("magface", "reads the norms of vectors"),
         ("adaface", "reads the norms of vectors"),
         ("l_softmax", "reads the norms of vectors"),
-        ("align_uniform", "reads embeddings"),
+        ("align_uniform", "reads squared chord scores of vectors"),
         ("margin_mse", "scores of a reference or a teacher"),
     ],
 )
