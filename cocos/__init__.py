@@ -11,7 +11,6 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos.checkpoints import data as data
     from cocos.checkpoints import encoders as encoders
     from cocos.counting import equilibrium as equilibrium
-    from cocos.counting import maxsim as maxsim
     from cocos.counting import sharpness as sharpness
     from cocos.counting import statistics, weights
     from cocos.embeddings import Embeddings, batches

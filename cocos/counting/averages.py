@@ -12,7 +12,6 @@ import xarray as xr
 from torch import Tensor
 
 from cocos.counting.statistics import (
-    AGE_STATISTICS,
     BATCH_NUMBERS,
     BY_NAME,
     BY_SHARE,
@@ -200,7 +199,6 @@ def of_records(
     repeated: dict[str, list[int]] | None = None,
     sizes: dict[str, list[int]] | None = None,
     marks: Sequence[str] = (),
-    steps: Sequence[int] = (),
 ) -> dict[str, tuple]:
     """Label the statistics of one loss, as `cocos.results.labelled` takes them.
 
@@ -211,17 +209,16 @@ def of_records(
         zero_when_idle: `eq7_mean` of a batch without any count is 0 (as published) instead of missing.
         sizes: direction -> queries of every batch, in the order of the entries; None: each entry is one batch.
         marks: labels of the kinds of marked candidates, whose statistics are in the records.
-        steps: smallest ages of the kinds of rows of a queue, likewise.
 
     Returns:
         Per query, dims (direction, batch, query): `contributing` and its kin, NaN where a batch has fewer queries than
         the largest one. Per batch, dims (direction, batch): the entries of the published tables. With the dimension
-        `mark`, `source` or `age` in front, the numbers of marked candidates, of each source, and of a queue by age.
+        `mark` or `source` in front, the numbers of marked candidates and of each source.
     """
     found = known(arrays(records, sizes))
-    kinds, sources, ages = (
+    kinds, sources = (
         {name: np.ascontiguousarray(np.moveaxis(found.pop(name), -1, 0)) for name in names if name in found}
-        for names in (MARKED_LABELS, SOURCE_STATISTICS, AGE_STATISTICS)
+        for names in (MARKED_LABELS, SOURCE_STATISTICS)
     )
     called = {each.name: each.variable for each in STATISTICS} | {name: name for name in DRAWN_LABELS}
     values = {called.get(name, f"{name}_per_query"): array for name, array in found.items()}
@@ -245,9 +242,6 @@ def of_records(
         made["source"] = ("source", some, "where candidates come from")
         dims = ("source", *QUERY_DIMS)
         made |= {each.name: (dims, sources[each.name][there], *each.about) for each in OF_SOURCES}
-    if ages:
-        made["age"] = ("age", list(steps), "least steps since a row of the queue was computed", "steps")
-        made |= {name: (("age", *QUERY_DIMS), ages[name], *about) for name, about in AGE_STATISTICS.items()}
     return made
 
 

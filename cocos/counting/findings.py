@@ -272,14 +272,6 @@ KINDS = {
         "above",
         "directions.{name}.clamped",
     ),
-    "old push": Kind(
-        "note",
-        "",
-        "{name}: {push} of the push is on rows at least {steps} steps old, which are {negatives} of the negatives.",
-        "",
-        "above",
-        "directions.{name}.ages",
-    ),
     "by source": Kind("note", "", "{name}, by source: {sources}.", "", "above", "directions.{name}.sources"),
     "filtered": Kind(
         "note",

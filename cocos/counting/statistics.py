@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from cocos.counting.comparisons import Difference, holm, paired
-from cocos.embeddings import sources
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import SOURCES
 
@@ -34,7 +33,6 @@ __all__ = [
     "RunColumn",
     "Statistic",
     "as_many",
-    "by_age",
     "by_source",
     "contributing",
     "effective",
@@ -324,11 +322,6 @@ OF_SOURCES = (
         Number("push", "part of the push", "1", row="part of the push, %", scale=100),
     )),
 )  # fmt: skip
-# Of a query and an age of rows of a queue: long name and units.
-AGE_STATISTICS = {
-    "age_negatives": ("negatives of the queue of this age", "candidates"),
-    "age_push": ("total weight above zero of the negatives of the queue of this age", "weight"),
-}
 # Statistics by their names.
 BY_NAME = {each.name: each for each in STATISTICS}
 # Numbers of a batch by their names.
@@ -502,32 +495,6 @@ def by_source(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) ->
             own.append(values)
     made = {name: torch.stack(values, dim=1) for name, values in found.items()}
     return made | {name: _by_unit(made[name].T, share).T for name in SOURCE_STATISTICS if name in BY_SHARE}
-
-
-def by_age(weights: Tensor, pairs: Pairs, ages: Tensor, steps: Tensor) -> dict[str, Tensor]:
-    """Negatives, and push, on rows of a queue by their age, (Q, steps) each.
-
-    Args:
-        weights: (Q, C).
-        pairs: with the candidates of the batch in front.
-        ages: (c,) steps since each of these was computed, -1 outside of the queue.
-        steps: smallest ages of the kinds, ascending: `cocos.sources.steps`.
-
-    Examples:
-        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
-        >>> weights, ages = torch.tensor([[-4.0, 3.0, 1.0]]), torch.tensor([-1, 1, 9])
-        >>> found = cocos.statistics.by_age(weights, pairs, ages, torch.tensor([1, 8]))
-        >>> found["age_push"].tolist(), found["age_negatives"].tolist()
-        ([[3.0, 1.0]], [[1, 1]])
-    """
-    width, floors = len(ages), sources.floors(ages)
-    pushed, negative = push_of_negatives(weights, pairs)[:, :width], pairs.negative[:, :width]
-    kinds = [(floors == step) & (ages >= 0) for step in steps.to(ages)]
-    found = (
-        torch.stack([(negative & own).sum(dim=1) for own in kinds], dim=1),
-        torch.stack([torch.where(own, pushed, 0).sum(dim=1) for own in kinds], dim=1),
-    )
-    return dict(zip(AGE_STATISTICS, found, strict=True))
 
 
 def push(weights: Tensor) -> Tensor:

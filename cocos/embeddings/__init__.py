@@ -50,10 +50,10 @@ class Embeddings:
         teacher: scores of a teacher or guide, (Q, C) or (Q, 1 + K), or rows of both sides:
             see `cocos.embeddings.teachers.of`.
         grades: (n,) of row i of the queries and row i of the candidates, for losses of graded pairs (CoSENT).
-        queue: rows of earlier steps that are candidates of every batch (MoCo, cross-batch memory): (rows (K, D), age
-            (K,)[, group (K,)]), the age in steps, 0 for rows of this step. They become the last candidates, with groups
-            of their own unless these are given, and ask for nothing; the field is then the age of every candidate,
-            (C,), -1 outside of the queue. Of a labelled set they are samples, and groups are their classes.
+        queue: rows of earlier steps that are candidates of every batch (MoCo, cross-batch memory): rows (K, D), or
+            (rows, group (K,)). They become the last candidates, with groups of their own unless these are given, and
+            ask for nothing; the field is then a mask of the candidates, (C,) bool. Of a labelled set they are samples,
+            and groups are their classes.
         query_queue: the same of the queries where the candidates ask.
         logq: (C,) log of the probability with which each candidate is sampled, at most 0, for losses that correct it.
         query_logq: (Q,) the same of the queries, where the candidates ask.
@@ -149,7 +149,7 @@ class Embeddings:
         given: tuple[Tensor, Tensor],
     ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
         """Append the rows of queues to their side, in the groups that are given or in new ones."""
-        ages: list[Tensor | None] = [None, None]
+        masks: list[Tensor | None] = [None, None]
         rows, ids, same = list(sides), list(groups), self.shared
         for k, own in enumerate(queues):
             if own is None:
@@ -159,14 +159,14 @@ class Embeddings:
             if own.group is None:
                 self._set(notes=(*self.notes, NO_QUEUE_GROUPS))
             for side in (0, 1) if same else (k,):
-                ages[side] = torch.cat([torch.full((len(sides[side]),), -1), own.age]).to(own.rows.device)
+                masks[side] = torch.arange(len(sides[side]) + len(own.rows), device=own.rows.device) >= len(sides[side])
                 ids[side] = torch.cat([ids[side], group.to(ids[side])])
             rows[k] = torch.cat([rows[k], own.rows])
             rows[1 - k] = rows[k] if same else rows[1 - k]
             if not same and k == 1:
                 for name in ("names", "pictures"):
                     self._set(**{name: annotations.longer(name, getattr(self, name), len(own.rows))})
-        self._set(query_queue=ages[0], queue=ages[1])
+        self._set(query_queue=masks[0], queue=masks[1])
         return rows[0], rows[1], (ids[0], ids[1])
 
     @property
@@ -179,8 +179,8 @@ class Embeddings:
         if not self.is_queued:
             return self
         sizes = [
-            len(side) if age is None else int((age < 0).sum())
-            for side, age in ((self.query, self.query_queue), (self.candidate, self.queue))
+            len(side) if queued is None else int((~queued).sum())
+            for side, queued in ((self.query, self.query_queue), (self.candidate, self.queue))
         ]
         names = ("query", "query_group", "query_logq"), ("candidate", "candidate_group", "logq")
         cut: dict[str, Any] = {
@@ -335,7 +335,7 @@ class Embeddings:
         if proxies is None:
             if proxy_variance is not None:
                 raise InputError("proxy_variance is given and proxies are not: a variance belongs to a proxy")
-            if queue is not None and len(queue) != 3:
+            if queue is not None and not (isinstance(queue, tuple) and len(queue) == 2):
                 raise InputError("queue: rows of a labelled set have classes: give queue_group")
             beside["queue"] = queue
             return cls(embeddings, embeddings, labels, labels, directions=("s2s",), shared=True, **beside)

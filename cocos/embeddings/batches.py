@@ -517,15 +517,15 @@ def with_queues(batch: Batch, embeddings: Embeddings) -> Batch:
     """Add the rows of queues as further candidates of both directions, which ask for nothing.
 
     Examples:
-        >>> embeddings = cocos.Embeddings(torch.eye(3)[:2], 2 * torch.eye(3)[:2], queue=(torch.eye(3), [1, 1, 2]))
+        >>> embeddings = cocos.Embeddings(torch.eye(3)[:2], 2 * torch.eye(3)[:2], queue=torch.eye(3))
         >>> batch = cocos.batches.Batch(torch.tensor([0, 1]), torch.tensor([0, 1]), paired=True)
         >>> cocos.batches.with_queues(batch, embeddings).sizes
         (2, 5)
     """
     index = batch.query_index
     candidate, query = (
-        index[:0] if age is None else (age >= 0).nonzero().flatten().to(index)
-        for age in (embeddings.queue, embeddings.query_queue)
+        index[:0] if queued is None else queued.nonzero().flatten().to(index)
+        for queued in (embeddings.queue, embeddings.query_queue)
     )
 
     def longer(one: Batch, mine: Tensor, others: Tensor) -> Batch:

@@ -16,12 +16,10 @@ class Queue:
 
     Args:
         rows: (K, D), in the dtype and on the device of their side.
-        age: (K,) steps since each was computed.
         group: (K,) ids as they are given, or None.
     """
 
     rows: Tensor
-    age: Tensor
     group: Any
 
     @property
@@ -31,38 +29,30 @@ class Queue:
 
 
 def of(given: Any, side: Tensor, name: str) -> Queue | None:
-    """Read a queue: (rows (K, D), age (K,)[, group (K,)]); None without one.
+    """Read a queue: rows (K, D), or (rows, group (K,)); None without one.
 
     Examples:
         >>> from cocos.embeddings import queued
-        >>> queued.of((torch.eye(3)[:2], [1, 2]), torch.eye(3), "queue").age
-        tensor([1, 2])
+        >>> queued.of((torch.eye(3)[:2], [1, 2]), torch.eye(3), "queue").grouped
+        2
     """
     if given is None:
         return None
-    if not isinstance(given, tuple | list) or len(given) not in {2, 3}:
-        raise InputError(f"{name}: {type(given).__name__}, expected (rows, age) or (rows, age, group)")
-    found, age, group = (*given, None)[:3]
+    vectors, group = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     try:
-        found, age = torch.as_tensor(found), torch.as_tensor(age)
+        found = torch.as_tensor(vectors)
     except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{name}: expected rows and ages, which are arrays of numbers") from None
+        raise InputError(f"{name}: expected an array of numbers (K, {side.shape[1]}), or (rows, group)") from None
     if found.ndim != 2 or not len(found) or found.shape[1] != side.shape[1] or not found.is_floating_point():
         raise InputError(
             f"{name}: {found.dtype} of shape {tuple(found.shape)}, expected floating point (K, {side.shape[1]})"
         )
-    if age.shape != (len(found),) or age.is_floating_point() or age.dtype == torch.bool:
-        raise InputError(
-            f"{name}_age: {age.dtype} of shape {tuple(age.shape)}, expected whole numbers of steps, ({len(found)},)"
-        )
-    if wrong := (age < 0).nonzero().flatten().tolist():
-        raise InputError(f"{name}_age: {int(age[wrong[0]])} in {rows(wrong)}, expected steps ago, at least 0")
     if not found.isfinite().all():
         bad = (~found.isfinite().all(dim=1)).nonzero().flatten().tolist()
         raise InputError(f"{name}: NaN or infinity in {rows(bad)}")
     if group is not None and len(group) != len(found):
         raise InputError(f"{name}_group: {len(group)} ids, expected {len(found)}, one for each row of the queue")
-    return Queue(found.to(side), age.long().cpu(), group)
+    return Queue(found.to(side), group)
 
 
 def longer(group: Any, size: int, own: Queue | None, *, known: bool) -> Any:

@@ -135,27 +135,8 @@ def of_candidates(embeddings: Any, batch: Batch, query_index: Tensor) -> Tensor:
         for named in embeddings.negatives[query_index].unbind(dim=1):
             found[named[:, None] == index] = OWN_HARD
     if embeddings.queue is not None:
-        found[:, embeddings.queue[index] >= 0] = QUEUE
+        found[:, embeddings.queue[index]] = QUEUE
     return found
-
-
-def steps(ages: Tensor) -> Tensor:
-    """Smallest number of steps of each kind of age that occurs, ascending: 0, 1, 2, 3, and then powers of 2.
-
-    Args:
-        ages: steps since rows were computed, below 0 for rows of no queue.
-
-    Examples:
-        >>> cocos.sources.steps(torch.tensor([-1, 1, 3, 5, 6, 300]))
-        tensor([  1,   3,   4, 256])
-    """
-    return floors(ages[ages >= 0]).unique()
-
-
-def floors(ages: Tensor) -> Tensor:
-    """Smallest number of steps of the kind of each age: itself up to 3, then the power of 2 below it."""
-    exact = ages.clamp(min=1).double().log2().floor().exp2().to(ages)
-    return torch.where(ages <= 3, ages, exact)
 
 
 def others(

@@ -20,7 +20,6 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import averages, conventions, findings, marked, statistics, verdicts, weights
 from cocos.counting.marked import MarkedBatch
 from cocos.counting.statistics import (
-    AGE_STATISTICS,
     BATCH_NUMBERS,
     MARKED_LABELS,
     MARKED_PARTS,
@@ -29,7 +28,6 @@ from cocos.counting.statistics import (
 )
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings import batches as batch_plans
-from cocos.embeddings import sources as negative_sources
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
@@ -405,7 +403,6 @@ class Counting:
     ) -> tuple[list[dict[str, tuple]], list[dict]]:
         """Count the batches of several losses: variables and attributes of each."""
         counted = self.of_runs(runs, progress and progress("counting"))
-        steps = _steps(runs[0]).tolist() if runs[0].embeddings.is_queued else ()
         alike = {id(run.plan.batches): (run.same_group_pairs(), run.repeated()) for run in runs}
         labels = [label for mark in runs[0].embeddings.marks.values() for label in mark.labels]
         counts: list[dict[str, tuple]] = []
@@ -419,7 +416,7 @@ class Counting:
                 ranked = found.others or seen.get(key) or retrieval.ranked(run.embeddings, *how, progress)
                 seen.setdefault(key, ranked)
                 ranks = retrieval.variables(run.embeddings.directions, *ranked)
-            beside = {"repeated": repeated, "sizes": found.sizes, "marks": labels, "steps": steps}
+            beside = {"repeated": repeated, "sizes": found.sizes, "marks": labels}
             idle = self.convention != "standard"
             counts.append(averages.of_records(found.records, pairs, zero_when_idle=idle, **beside) | ranks)
         known = [not np.isnan(each["idle"][1]).any() for each in counts]
@@ -462,7 +459,7 @@ class Counting:
         return *seen, run.visited, blocks
 
     def _of_block(
-        self, run: Run, pairs: Pairs, second: bool, masks: Sequence, frequent: Tensor | None, ages: Tensor | None
+        self, run: Run, pairs: Pairs, second: bool, masks: Sequence, frequent: Tensor | None
     ) -> dict[str, Tensor]:
         """Statistics of the queries of some pairs, (queries, ...).
 
@@ -472,7 +469,6 @@ class Counting:
             second: whether the batch is turned.
             masks: of the marked negatives.
             frequent: (queries, C) bool, the most frequent candidates; None: not known.
-            ages: steps since each candidate of the batch was computed, -1 outside of a queue; None: there is none.
         """
         found, standard = run.weighed(pairs)
         whole = losses.traits(run.loss).hinge is not None  # whole numbers are above eps or not
@@ -494,8 +490,6 @@ class Counting:
             part |= statistics.by_source(found, unit, pairs, self.eps)
         if frequent is not None and frequent.shape == pairs.scores.shape:  # without columns of further directions
             part |= _of_the_frequent(run.loss, found, pairs, frequent)
-        if ages is not None:
-            part |= statistics.by_age(found, pairs, ages, _steps(run))
         return part | (marked.of_block(statistics.push_of_negatives(found, pairs), masks) if masks else {})
 
     def _of_batch(
@@ -505,7 +499,6 @@ class Counting:
         second: bool,
         marked: MarkedBatch | None,
         often: Callable[[slice], Tensor] | None,
-        ages: Tensor | None,
     ) -> Iterator[dict[str, Tensor]]:
         """Yield the statistics of every query of one batch for each run, from the blocks of its pairs."""
         parts: list[list[dict[str, Tensor]]] = [[] for _ in runs]
@@ -515,7 +508,7 @@ class Counting:
             frequent = often and often(slice(start, start + len(pairs.scores)))
             start += len(pairs.scores)
             for run, own in zip(runs, parts, strict=True):
-                own.append(self._of_block(run, pairs, second, masks, frequent, ages))
+                own.append(self._of_block(run, pairs, second, masks, frequent))
         for own in parts:
             yield {name: torch.cat([part[name] for part in own]) for name in own[0]}
 
@@ -530,7 +523,7 @@ class Counting:
                 for (name, side, _), (second, blocks) in zip(sides, seen, strict=True):
                     own = batch.flip() if second else batch
                     marked = MarkedBatch.of(side, own, first.seed, self.begin + number)
-                    every = self._of_batch(runs, blocks, second, marked, _often(side, own), _ages(side, own))
+                    every = self._of_batch(runs, blocks, second, marked, _often(side, own))
                     for record, found in zip(records, every, strict=True):
                         record[name].append(found | {"query_index": own.query_index})
             if report:
@@ -572,20 +565,6 @@ class Counting:
             part = reader.read(columns(side, own, **options), within(report, done, len(made)))
             found.add(name, part, [batch.query_index for batch in own])
         return [found.sorted(run.visited_order)]
-
-
-def _steps(run: Run) -> Tensor:
-    """Kinds of age of the rows of the queues of both sides, by their smallest numbers of steps."""
-    ages = [each.cpu() for each in (run.embeddings.queue, run.embeddings.query_queue) if each is not None]
-    return negative_sources.steps(torch.cat(ages))
-
-
-def _ages(side: Embeddings | Scores, batch: Batch) -> Tensor | None:
-    """Ages of the candidates of a batch, -1 outside of a queue; None where no side has any."""
-    if not side.is_queued:
-        return None
-    index = batch.candidate_index
-    return torch.full_like(index, -1) if side.queue is None else side.queue[index]
 
 
 def _by_source(run: Run) -> bool:
@@ -715,29 +694,7 @@ def _entries(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
     made["batches_without_active_queries"] = int((one["idle"] == one["queries"]).sum()) if known else None
     made |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain", "repeated") if key in one}
     made |= {"marks": _of_marks(one, full, standard)} if "mark" in one.dims else {}
-    made |= {"ages": _of_ages(one)} if "age" in one.dims else {}
     return made | ({"sources": _of_sources(one, full, standard)} if "source" in one.dims else {})
-
-
-def _of_ages(one: xr.Dataset) -> list[dict]:
-    """Parts of the negatives and of the push of one direction on rows of a queue, by age: plain data, ascending.
-
-    `since` are the parts on rows of the queue that are at least as old.
-    """
-    values = [one[name].transpose("age", "batch", "query").values for name in AGE_STATISTICS]
-    sums = [np.nansum(each, axis=(1, 2)) for each in values]
-    whole = float(one["negatives"].sum()), float(one["source_push"].sum())
-    parts = [averages.ratio(own, np.full(own.shape, total)) for own, total in zip(sums, whole, strict=True)]
-    since = [np.cumsum(each[::-1])[::-1] for each in parts]
-    return [
-        {
-            "steps": int(step),
-            "negatives": float(parts[0][k]),
-            "push": float(parts[1][k]),
-            "since": {"negatives": float(since[0][k]), "push": float(since[1][k])},
-        }
-        for k, step in enumerate(one["age"].values.tolist())
-    ]
 
 
 def _of_marks(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:

@@ -40,7 +40,6 @@ MOST_WARNINGS = 20
 FUNCTIONS = {
     "log": "of (dict, step), like wandb.log",
     "groups": "that returns the ids of the rows of a batch",
-    "ages": "that returns how many steps ago each row of the queue was computed",
     "due": "that returns whether the next call is recorded",
 }
 # Largest step that a store can hold.
@@ -91,7 +90,6 @@ class _Turn(NamedTuple):
 
     step: int
     number: int
-    ages: Any = None  # of the rows of a queue, before the call
 
 
 class Monitor:
@@ -115,9 +113,6 @@ class Monitor:
         detectors: by name: False for off, or thresholds; None: all of `cocos.detectors`.
         groups: called for the groups of the rows of the next batch, where a module is not given them; None: row i
             matches row i.
-        ages: called before each batch of a module for how many steps ago each row of its queue was computed, (K,):
-            these are the last K candidates. None: a queue with a pointer (`queue`, `bank` or `embedding_memory`, and
-            `queue_ptr`, `bank_ptr` or `queue_idx`) in the module tells its ages by itself.
         due: called once for each call, whether it is recorded; None: as `every` says. Trainers, which count updates of
             the weights, give it.
 
@@ -156,9 +151,8 @@ class Monitor:
         detectors: Mapping[str, Mapping[str, Any] | bool] | None = None,
         groups: Callable[[], Any] | None = None,
         due: Callable[[], bool] | None = None,
-        ages: Callable[[], Any] | None = None,
     ):
-        check(every, eps, log=log, groups=groups, due=due, ages=ages)
+        check(every, eps, log=log, groups=groups, due=due)
         self.records: list[dict[str, Any]] = []
         self.step: int | None = None
         self.inputs: Any = None
@@ -166,7 +160,7 @@ class Monitor:
         self._every, self._eps = int(every), float(eps)
         self._log = caller(log) if log is not None else None
         self._detectors = shelf.chosen(detectors)
-        self._due, self._ages = due, ages
+        self._due = due
         self._generator = torch.Generator().manual_seed(SEED)
         self._calls = 0
         self._began: float | None = None
@@ -193,7 +187,7 @@ class Monitor:
 
     def _attach(self, module: torch.nn.Module, groups: Callable[[], Any] | None) -> None:
         """Read the calls of a module: by their arguments where the module is recognised and no groups are given."""
-        self._ages = self._ages or queues.pointed(module)
+        self._queue = queues.of_module(module)
         self._module, self._recogniser = module, recogniser(module) if groups is None else None
         if self._recogniser is not None:
             self._hooks.append(module.register_forward_pre_hook(Hook(self._enter), with_kwargs=True))
@@ -284,8 +278,7 @@ class Monitor:
             groups: (Q,) ids for both sides, or a tuple of both; None: row i matches row i.
             step: of the record; None: the number of the call, from 0.
             negatives: own hard negatives of the queries, (Q, K, D); None: there are none.
-            queue: rows of earlier steps that are candidates too, (rows (K, D), steps ago (K,)[, groups (K,)]); None:
-                there are none.
+            queue: rows of earlier steps that are candidates too, (K, D), or (rows, groups (K,)); None: there are none.
 
         Raises:
             InputError: embeddings, groups or a step that cannot be used.
@@ -309,7 +302,6 @@ class Monitor:
         now = time.perf_counter()
         if self._closed or not first():
             return None
-        ages = self._ages() if self._ages is not None else None
         if self._began is None:
             self._began = now
         number, self._calls = self._calls, self._calls + 1
@@ -318,7 +310,7 @@ class Monitor:
         if self._due is not None and not self._due():
             return None
         step = number if self.step is None else int(self.step)
-        return _Turn(step if abs(step) <= MOST_STEPS else number, number, ages)
+        return _Turn(step if abs(step) <= MOST_STEPS else number, number)
 
     def _enter(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Before a forward pass: find out whether it is read through its arguments; else the tap reads it."""
@@ -395,7 +387,8 @@ class Monitor:
         repeated = calls.repeated(inputs) if repeated is None else repeated
         run |= {} if repeated is None else {"repeated_inputs": int(repeated)}
         run |= self._unreached.numbers() if self._unreached is not None else {}
-        by_width = [[queues.aged(each, call.ages) for each in seen] for seen in by_width]
+        if self._named is None and self._queue is not None:
+            by_width = [[queues.marked(each, self._queue()) for each in seen] for seen in by_width]
         with torch.inference_mode():  # an operation takes less time than without gradients alone
             read = [readings.of(seen, self._eps, self._generator) for seen in by_width]
         for numbers in read or [{"finite": False}]:

@@ -1,7 +1,7 @@
 """One call of a loss: its directions with scores and weights, and the rows of its inputs that repeat."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -49,7 +49,6 @@ class Seen:
     scale: float | None = None  # factor from a cosine to what the loss reads; None: it is not one number
     stretch: float | None = None  # factor from a cosine to a score, where `scale` is known
     sources: Tensor | None = None  # (Q, C) int8, place of each candidate in `SOURCES`; None: all are of the batch
-    ages: Tensor | None = None  # (C,) steps since a row of a queue was computed, -1 outside; None: there is no queue
     kind: str | None = None  # `softmax`, `sigmoid` or `hinge`, from the functions that the loss called
     local: Tensor | None = None  # (C,) bool, candidates of this process; None: nothing was gathered
     value: Tensor | None = None  # the loss that was returned, ()
@@ -107,7 +106,7 @@ def embeddings_of(
         groups: (Q,) ids for both sides, or a tuple of the ids of the queries and of the candidates; None: row i
             matches row i.
         negatives: own hard negatives, (Q, K, D); None: there are none.
-        queue: rows of earlier steps, (rows (K, D), age (K,)[, group (K,)]); None: there are none.
+        queue: rows of earlier steps (K, D), or (rows, group (K,)); None: there are none.
     """
     shared = candidate is None or candidate is query
     rows = _tensor("query", query)
@@ -164,11 +163,9 @@ class Named:
 
         first, names = of(embeddings, batch), embeddings.directions
         if embeddings.queue is not None:
-            ages = embeddings.queue[batch.candidate_index]
-            aged = replace(self.of_pairs(names[0], first), ages=ages)
             if len(names) == 1:
-                return [aged]
-            return [aged, self.of_pairs(names[1], of(embeddings.flip(), batch.flip()))]
+                return [self.of_pairs(names[0], first)]
+            return [self.of_pairs(names[0], first), self.of_pairs(names[1], of(embeddings.flip(), batch.flip()))]
         if len(names) == 1:
             return [self.of_pairs(names[0], first)]
         square = self.loss.metric in SYMMETRIC and batch.square and len(traits.directions) == 1

@@ -21,7 +21,6 @@ from cocos.losses.external import units
 from cocos.monitor.calls import Named, Seen, equal_rows, first_positives
 from cocos.monitor.directions import unit_rows
 from cocos.results.records import (
-    AGE_STEPS,
     DIRECTION_METRICS,
     DIRECTION_NUMBERS,
     OF_CLASSES,
@@ -102,7 +101,7 @@ def _grouped(seen: Sequence[Seen]) -> list[list[Seen]]:
     found: dict[Any, list[Seen]] = {}
     for k, each in enumerate(seen):
         alone = each.scores.numel() > CACHED_SCORES or each.sources is not None
-        alone |= each.ages is not None or (each.unit is not None and each.unit.ndim > 0)
+        alone |= each.unit is not None and each.unit.ndim > 0
         kinds = each.scores.shape, each.scores.dtype, each.weights.dtype, each.kind, each.scale, each.stretch
         absent = each.unit is None, each.local is None, each.plain
         found.setdefault(k if alone else (kinds, absent, each.origin, id(each.factor)), []).append(each)
@@ -351,7 +350,6 @@ def _sums(stack: _Stack, eps: float) -> Numbers:
             "push_own": (push * own).sum(dim=1) / push.sum(dim=1),
             "pull_own": (pull * own).sum(dim=1) / pull.sum(dim=1),
         }
-    sums |= {} if first.ages is None else _by_age(first)
     return sums if first.sources is None else sums | _by_source(first)
 
 
@@ -395,15 +393,6 @@ def _further(seen: Seen, sums: Mapping[str, float], eps: float) -> dict[str, flo
     numbers = averages.of_batches(values, 0)
     known = [each for each in wanted if each.name in numbers and (not each.by or each.by in values)]
     return {each.record: float(numbers[each.name]) for each in known}
-
-
-def _by_age(seen: Seen) -> Numbers:
-    """Measure the part of the push on a queue at least as old as each number of steps, and its mean age, () each."""
-    weights, ages = _precise(seen.weights), cast(Tensor, seen.ages)
-    push = (weights * _as_factors(seen.negative, weights)).relu().sum(dim=0)[: len(ages)]
-    total = push.sum()
-    old = {f"push_since_{step}": torch.where(ages >= step, push, 0).sum() / total for step in AGE_STEPS}
-    return old | {"push_age": (push * ages.clamp(min=0)).sum() / total}
 
 
 def _by_source(seen: Seen) -> Numbers:

@@ -61,10 +61,7 @@ def table(data: xr.Dataset, *, explain: bool = False) -> Table:
         (f"{MARK if each.name == reported else '  '}{label}", *cells)
         for each, label, *cells in (*_rows(summary), *_rows(summary, rare=True))
     ]
-    rows += [
-        (f"  {label}", *cells)
-        for label, *cells in (*_of_sources(directions), *_of_ages(directions), *_of_marks(directions))
-    ]
+    rows += [(f"  {label}", *cells) for label, *cells in (*_of_sources(directions), *_of_marks(directions))]
     metrics = summary.get("metrics", {}).get("directions", {})
     rows += [
         (f"  {label}", *(f"{metrics[name][key]:.2f}" for name in directions)) for key, label in METRIC_ROWS if metrics
@@ -178,16 +175,6 @@ def _of_sources(directions: Mapping[str, dict]) -> Iterator[tuple[str, ...]]:
             if each.name != "pulled" or any(mean_of(part, each.name) for part in parts):
                 cells = (number(times(part[each.name], each.scale)) if part else "" for part in parts)
                 yield f"{source}: {each.row}", *cells
-
-
-def _of_ages(directions: Mapping[str, dict]) -> Iterator[tuple[str, ...]]:
-    """Yield label and cells of the rows of a queue by age: parts of the push, beside those of the negatives."""
-    every = [entry.get("ages", []) for entry in directions.values()]
-    steps = [each["steps"] for each in max(every, key=len)]
-    for place, first in enumerate(steps):
-        old = "1 step" if first == 1 else f"{first} steps" if first <= 3 else f"{first} to {2 * first - 1} steps"
-        cells = (f"{100 * own[place]['push']:.1f} ({100 * own[place]['negatives']:.1f})" for own in every)
-        yield f"queue, {old} old: part of the push (of the negatives), %", *cells
 
 
 def _of_marks(directions: Mapping[str, dict]) -> Iterator[tuple[str, ...]]:

@@ -37,7 +37,6 @@ OF_COLLAPSE = "what is tried for `collapse`: no temperature tells rows apart tha
 # Part of the push on suspected negatives below which they are a remark.
 LEAST_PUSH = 0.01
 # Part of the push on a queue from which it is spoken of, and that from which its oldest rows are.
-LEAST_OLD, MOST_OLD = 0.001, 0.5
 # Part of the rows that repeat another one, below which they are a remark.
 LEAST_REPEATED = 0.01
 # Part of the negatives above which what a rule suspects is the usual case.
@@ -184,12 +183,6 @@ def of_directions(summary: Mapping) -> Iterator[Finding]:
             )  # fmt: skip
         if len(sources := entry.get("sources", {})) > 1:
             yield made("by source", **about, sources="; ".join(_source(*each) for each in sources.items()))
-        old = [each for each in entry.get("ages", ()) if each["since"]["push"] >= LEAST_OLD]
-        if old:  # the oldest rows that have half of the push together, or the whole queue
-            each = next((one for one in reversed(old) if one["since"]["push"] >= MOST_OLD), old[0])
-            parts = {key: each["since"][key] for key in ("push", "negatives")}
-            words = {key: part_in_percent(value) for key, value in parts.items()}
-            yield made("old push", **about, part=parts["push"], steps=each["steps"], words=words, **parts)
         if mean_of(entry, "masked") is not None:
             words = {"some": mean(entry["masked"]), "push": mean(times(entry["masked_push"], 100))}
             yield made("filtered", **about, part=entry["masked_push"]["mean"], words=words)

@@ -41,8 +41,6 @@ SOURCE_METRICS = {
     "pulled": ("{} that are pulled, mean over all queries", "candidates"),
     "negatives": ("{}, mean over all queries", "candidates"),
 }
-# Ages of rows of a queue, in steps, from which on the part of the push is recorded.
-AGE_STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 UNPUSHED = "queries whose negatives are not pushed at all"
 
 
@@ -68,12 +66,6 @@ DIRECTION_NUMBERS = {
         Number("pushed_positives", "positives that are pushed, mean over all queries", "candidates"),
         Number("hub_share", "largest part of a query's push on one candidate, mean over the queries with any push", "1",
                over="pushed"),
-        Number("push_age", "mean age of the rows that are pushed, in the batch 0", "steps", how="value"),
-        *(
-            Number(f"push_since_{step}", f"part of the push on rows of a queue, at least {step} steps old", "1",
-                   how="value")
-            for step in AGE_STEPS
-        ),
         Number("push_own", "part of the push on candidates of this process", "1", how="value"),
         Number("pull_own", "part of the pull on candidates of this process", "1", how="value"),
         Number("positives", "positives, mean over all queries", "candidates"),

@@ -39,8 +39,8 @@ NAME_ARRAYS, PICTURE_ARRAYS = ("query_name", "candidate_name"), ("query_image", 
 MARK_ARRAYS, SOURCE_ARRAYS = ("query_mark", "candidate_mark"), ("query_source", "candidate_source")
 TEXT_ARRAYS = (*NAME_ARRAYS, *PICTURE_ARRAYS, *MARK_ARRAYS, *SOURCE_ARRAYS)
 GUIDE_ARRAYS, LOGQ_ARRAYS = ("guide_query", "guide_candidate"), ("logq", "query_logq")
-# Arrays of a queue, for each side whose candidates its rows are: vectors, ages and groups.
-QUEUE_ARRAYS = {name: (name, f"{name}_age", f"{name}_group") for name in ("queue", "query_queue")}
+# Arrays of a queue, for each side whose candidates its rows are: vectors and groups.
+QUEUE_ARRAYS = {name: (name, f"{name}_group") for name in ("queue", "query_queue")}
 OF_ANY = ("marked", "mark_name", *TEXT_ARRAYS, "provenance")
 QUEUES = tuple(name for names in QUEUE_ARRAYS.values() for name in names)
 TWO_SIDED_ARRAYS = (
@@ -230,7 +230,7 @@ def _names(file: File, value) -> tuple[str, ...]:
 
 def tensor(file: File, name: str, value):
     """Convert an array to a tensor; keep the text of ids, names and paths, and mapped arrays, unchanged."""
-    ids = (*GROUP_ARRAYS, *LABEL_ARRAYS, *(each[2] for each in QUEUE_ARRAYS.values()))
+    ids = (*GROUP_ARRAYS, *LABEL_ARRAYS, *(each[1] for each in QUEUE_ARRAYS.values()))
     if name in (*ids, *TEXT_ARRAYS) and annotations.texts(value) is not None:
         return value
     if isinstance(value, np.ndarray):
@@ -292,17 +292,14 @@ def _embeddings(file: File, tensors: dict, more: dict, folder: Path) -> Embeddin
         raise type(error)(f"{file.path}: {error}") from None
 
 
-def _queues(file: File, tensors: dict) -> dict[str, tuple]:
-    """Rows of queues, their ages, and their groups where they have any."""
+def _queues(file: File, tensors: dict) -> dict[str, Any]:
+    """Rows of queues, and their groups where they have any."""
     made = {}
-    for name, (rows, age, group) in QUEUE_ARRAYS.items():
-        if rows not in tensors:
-            if wrong := next((each for each in (age, group) if each in tensors), None):
-                raise InputError(f"{file.path}: {wrong} without {rows}; give the rows of the queue too")
-            continue
-        if age not in tensors:
-            raise InputError(f"{file.path}: {rows} without {age}; give how many steps ago each row was computed")
-        made[name] = (tensors[rows], tensors[age], *([tensors[group]] if group in tensors else []))
+    for name, (rows, group) in QUEUE_ARRAYS.items():
+        if rows in tensors:
+            made[name] = (tensors[rows], tensors[group]) if group in tensors else tensors[rows]
+        elif group in tensors:
+            raise InputError(f"{file.path}: {group} without {rows}; give the rows of the queue too")
     return made
 
 
