@@ -232,7 +232,6 @@ def test_labelled_rows_and_logq_on_a_disk_are_those_in_memory(tmp_path, monkeypa
         expected, found = (counted(each, loss=loss, batch_size=40) for each in (held, cocos.open(folder)))
         assert found["contributing"].equals(expected["contributing"])
         assert found["query_index"].equals(expected["query_index"])
-    assert "frequent_push" in found
 
 
 OF_BATCHES = {

@@ -7,9 +7,10 @@ import torch
 
 import cocos
 import oracles
-from cocos import InputError, Pairs, losses
+from cocos import Embeddings, InputError, Pairs, losses
 from cocos.counting import weights
 from cocos.embeddings import regimes
+from cocos.embeddings import scores as scoring
 from cocos.losses.logq_softmax import CORRECTIONS
 
 
@@ -108,3 +109,36 @@ def test_pairs_whose_candidates_are_sampled_are_not_flipped():
 def test_a_logq_that_is_none_gets_a_sentence(logq, sentence):
     with pytest.raises(InputError, match=sentence):
         Pairs(torch.zeros(1, 2), torch.tensor([[True, False]]), logq=torch.tensor(logq))
+
+
+def embedded():
+    """Users and items of a two-tower model, and the frequencies of the items."""
+    generator = torch.Generator().manual_seed(5)
+    query, noise = (torch.randn(200, 8, generator=generator, dtype=torch.float64) for _ in range(2))
+    logq = (torch.arange(1, 201).double() ** -1.0).div(6).log()
+    return query, query + noise, logq
+
+
+def test_frequencies_follow_their_rows():
+    query, candidate, logq = embedded()
+    embeddings = Embeddings(query, candidate, logq=logq)
+    assert torch.equal(embeddings.flip().flip().logq, logq) and embeddings.flip().logq is None
+    rows = torch.tensor([3, 1])
+    assert torch.equal(embeddings.rows(rows, rows).logq, logq[rows])
+    pairs = scoring.pairs(embeddings)
+    assert torch.equal(pairs.logq, logq) and pairs.flip().logq is None
+    assert torch.equal(pairs.flip().flip().logq, logq)
+    wide = scoring.pairs(embeddings, directions=("query-candidate", "query-query"))
+    assert torch.equal(wide.narrow().logq, logq) and (wide.logq[200:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("logq", "sentence"),
+    [
+        ([-1.0], r"logq: shape \(1,\), expected \(2,\), one for each row of candidate"),
+        ([-1.0, 0.5], "logq: 0.5 of row 1, expected the log of a probability, finite and at most 0"),
+    ],
+)
+def test_a_logq_of_embeddings_that_is_none_gets_a_sentence(logq, sentence):
+    with pytest.raises(InputError, match=sentence):
+        Embeddings(torch.eye(2), torch.eye(2), logq=torch.tensor(logq))

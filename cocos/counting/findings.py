@@ -308,15 +308,6 @@ KINDS = {
         "above",
         "directions.{name}.marks",
     ),
-    "frequent": Kind(
-        "note",
-        "",
-        "{name}: the most frequent 1 % of the candidates, {negatives} % of the negatives, receive {plain} % of the "
-        "push{corrected}.",
-        "logq_softmax takes the frequency of a candidate off",
-        "above",
-        "directions.{name}.frequent_push",
-    ),
     "no active query": Kind(
         "note",
         "batches without any contributing negative",

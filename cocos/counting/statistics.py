@@ -10,7 +10,6 @@ they are at least 1, except the last.
 show these. A statistic that a loss computes itself is counted, averaged, saved and shown once it has a row there.
 """
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -39,7 +38,6 @@ __all__ = [
     "hardest_share",
     "holm",
     "how_spread",
-    "most_frequent",
     "n90",
     "names",
     "paired",
@@ -282,25 +280,9 @@ STATISTICS = (
               own=True, numbers=(
         Number("", "part of the queries whose positive scores below 0: `percent` keeps negatives above it"),
     )),
-    Statistic("frequent_negatives", "part of the query's negatives that are most frequent", "1", own=True, numbers=(
-        Number("", "part of the negatives that are the most frequent 1 % of the candidates", by="negatives", scale=100,
-               row="negatives among the most frequent 1 % of the candidates, %",
-               words="of the candidates with the largest logq: their part of the negatives"),
-    )),
-    Statistic("frequent_push_plain", "part of the query's push on the most frequent candidates, without logQ", "1",
-              own=True, numbers=(
-        Number("", "part of the push on the most frequent 1 % of the candidates, without logQ", by="plain_push",
-               scale=100, row="their part of the push without logQ, %",
-               words="the same of the push of the loss without the correction"),
-    )),
-    Statistic("frequent_push", "part of the query's push on the most frequent candidates", "1", own=True, numbers=(
-        Number("", "part of the push on the most frequent 1 % of the candidates", by="negative_push", scale=100,
-               row="their part of the push, %", words="the same of the push of this loss"),
-    )),
     Statistic("relative_uncertain", "candidates whose part of the push is too near eps to tell"),
     Statistic("uncertain", "candidates too near eps to tell: the count is uncertain by this number"),
     Statistic("unfiltered_push", "total weight above zero of the negatives without the filter", "weight", own=True),
-    Statistic("plain_push", "total weight above zero of the negatives without logQ", "weight", own=True),
     Statistic("negative_push", "total weight above zero of the negatives", "weight"),
     Statistic("push", "total weight above zero", "weight"),
     Statistic("pull", "total weight below zero", "weight"),
@@ -617,24 +599,6 @@ def how_spread(
     """
     found = {"effective": effective, "participation": participation, "hardest_share": heaviest}
     return {name: values for name, values in found.items() if values is not None}
-
-
-def most_frequent(logq: Tensor, part: float = 0.01) -> Tensor:
-    """Choose the candidates that are sampled most often, a part of all, at least one, (candidates,) bool.
-
-    Of equal ones the first are taken, so that their number is that.
-
-    Args:
-        logq: (candidates,) log of the probability with which each is sampled.
-        part: of all candidates.
-
-    Examples:
-        >>> cocos.statistics.most_frequent(torch.tensor([-3.0, -1.0, -2.0]))
-        tensor([False,  True, False])
-    """
-    number = math.ceil(len(logq) * part)
-    first = logq.sort(descending=True, stable=True).indices[:number]
-    return torch.zeros_like(logq, dtype=torch.bool).index_fill(0, first, True)
 
 
 def as_many(mask: Tensor, negative: Tensor, generator: torch.Generator) -> Tensor:

@@ -537,11 +537,7 @@ def prepare_all(
                 traits = losses.traits(loss)
         reads = visits if callable(visits) else readers.has
         hard = embeddings.negatives is not None or embeddings.candidate_negatives is not None
-        visited = (
-            bool(visits)
-            and not (marks and (embeddings.marks or getattr(embeddings, "logq", None) is not None))
-            and not embeddings.is_queued
-        )
+        visited = bool(visits) and not (marks and embeddings.marks) and not embeddings.is_queued
         if traits.wide or (marks and hard):
             visited = visited and marks and columns.serves(loss, embeddings, plan.batches, same_group)
         else:

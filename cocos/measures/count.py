@@ -458,9 +458,7 @@ class Counting:
         seen += (traits.directions, traits.graded, run.loss if run.visited and _by_source(run) else None)
         return *seen, run.visited, blocks
 
-    def _of_block(
-        self, run: Run, pairs: Pairs, second: bool, masks: Sequence, frequent: Tensor | None
-    ) -> dict[str, Tensor]:
+    def _of_block(self, run: Run, pairs: Pairs, second: bool, masks: Sequence) -> dict[str, Tensor]:
         """Statistics of the queries of some pairs, (queries, ...).
 
         Args:
@@ -468,7 +466,6 @@ class Counting:
             pairs: of some queries.
             second: whether the batch is turned.
             masks: of the marked negatives.
-            frequent: (queries, C) bool, the most frequent candidates; None: not known.
         """
         found, standard = run.weighed(pairs)
         whole = losses.traits(run.loss).hinge is not None  # whole numbers are above eps or not
@@ -488,8 +485,6 @@ class Counting:
             part = conventions.as_published(run.loss, pairs, share, part, second=second, eps=self.eps)
         if _by_source(run):
             part |= statistics.by_source(found, unit, pairs, self.eps)
-        if frequent is not None and frequent.shape == pairs.scores.shape:  # without columns of further directions
-            part |= _of_the_frequent(run.loss, found, pairs, frequent)
         return part | (marked.of_block(statistics.push_of_negatives(found, pairs), masks) if masks else {})
 
     def _of_batch(
@@ -498,17 +493,15 @@ class Counting:
         blocks: Iterable[Pairs],
         second: bool,
         marked: MarkedBatch | None,
-        often: Callable[[slice], Tensor] | None,
     ) -> Iterator[dict[str, Tensor]]:
         """Yield the statistics of every query of one batch for each run, from the blocks of its pairs."""
         parts: list[list[dict[str, Tensor]]] = [[] for _ in runs]
         start = 0
         for pairs in blocks:
             masks = list(marked.masks(pairs, start)) if marked else []
-            frequent = often and often(slice(start, start + len(pairs.scores)))
             start += len(pairs.scores)
             for run, own in zip(runs, parts, strict=True):
-                own.append(self._of_block(run, pairs, second, masks, frequent))
+                own.append(self._of_block(run, pairs, second, masks))
         for own in parts:
             yield {name: torch.cat([part[name] for part in own]) for name in own[0]}
 
@@ -523,14 +516,12 @@ class Counting:
                 for (name, side, _), (second, blocks) in zip(sides, seen, strict=True):
                     own = batch.flip() if second else batch
                     marked = MarkedBatch.of(side, own, first.seed, self.begin + number)
-                    every = self._of_batch(runs, blocks, second, marked, _often(side, own))
+                    every = self._of_batch(runs, blocks, second, marked)
                     for record, found in zip(records, every, strict=True):
                         record[name].append(found | {"query_index": own.query_index})
             if report:
                 report(done + 1, len(share))
         collected = [{name: processes.collect(parts) for name, parts in own.items()} for own in records]
-        for counted in collected:
-            _filled(part for parts in counted.values() for part in parts)
         return [
             QueryRecords(own, {name: [len(each["push"]) for each in parts] for name, parts in own.items()})
             for own in collected
@@ -572,47 +563,6 @@ def _by_source(run: Run) -> bool:
     own, embeddings = losses.traits(run.loss), run.embeddings
     named = embeddings.negatives is not None or embeddings.candidate_negatives is not None
     return named or len(own.directions) > 1 or embeddings.is_queued
-
-
-def _filled(parts: Iterable[dict[str, Tensor]]) -> None:
-    """Give all batches the statistics that one has, NaN where they are not known: one side alone may have a logq."""
-    every = list(parts)
-    for name in dict.fromkeys(name for part in every for name in part):
-        for part in every:
-            if name not in part:
-                part[name] = torch.full_like(part["push"], torch.nan)
-
-
-def _often(side: Any, batch: Batch) -> Callable[[slice], Tensor] | None:
-    """Which places of some queries of a batch are the most frequent candidates, (q, C) bool; None where none is known.
-
-    Args:
-        side: embeddings, seen from the side that asks, or scores.
-        batch: likewise.
-    """
-    if (logq := getattr(side, "logq", None)) is None:
-        return None
-    popular, lists = statistics.most_frequent(logq), getattr(side, "candidate_index", None)
-    if lists is None:
-        return lambda some: popular[batch.candidate_index].expand(len(batch.query_index[some]), -1)
-
-    def places(some: slice) -> Tensor:
-        index = lists[batch.query_index[some]]
-        return popular[index.clamp(min=0)] & (index >= 0)
-
-    return places
-
-
-def _of_the_frequent(loss: losses.Loss, found: Tensor, pairs: Pairs, frequent: Tensor) -> dict[str, Tensor]:
-    """Parts of the most frequent candidates in negatives and push, with and without logQ, (queries,) each."""
-    some, every = ((pairs.negative & mask).sum(dim=1).to(pairs.scores.dtype) for mask in (frequent, pairs.negative))
-    made = {"frequent_negatives": some / every.clamp(min=1)}
-    plain = weights.of(loss, pairs.unchecked(logq=None))
-    for name, total, own in (("frequent_push", "negative_push", found), ("frequent_push_plain", "plain_push", plain)):
-        push = statistics.push_of_negatives(own, pairs)
-        made[total] = push.sum(dim=1)
-        made[name] = torch.where(frequent, push, 0).sum(dim=1) / torch.where(made[total] > 0, made[total], 1)
-    return made
 
 
 def _masked(loss: losses.Filters, pairs: Pairs) -> dict[str, Tensor]:

@@ -188,12 +188,6 @@ def of_directions(summary: Mapping) -> Iterator[Finding]:
             yield made("filtered", **about, part=entry["masked_push"]["mean"], words=words)
         if below := mean_of(entry, "below_zero"):
             yield made("below zero", **about, part=below, number=round(below * entry["queries"]), end=".")
-        if (part := mean_of(entry, "frequent_push")) is not None:
-            plain, own = (mean(times(entry[key], 100)) for key in ("frequent_push_plain", "frequent_push"))
-            alike = entry["frequent_push_plain"] == entry["frequent_push"]
-            corrected = ", and the loss has no logQ: logq_softmax does" if alike else f"; with logQ {own} %"
-            negatives = mean(times(entry["frequent_negatives"], 100))
-            yield made("frequent", **about, part=part, negatives=negatives, plain=plain, corrected=corrected)
         if pulled := mean_of(entry, "pulled_negatives"):
             yield made("pulled", **about, number=pulled, words={"number": mean(entry["pulled_negatives"])})
         for label, found in entry.get("marks", {}).items():
