@@ -1,4 +1,4 @@
-"""Losses of some negatives of each query: `top_k(LOSS)`, `random_k(LOSS)`, `skip_k(LOSS)` and `semi_hard(LOSS)`."""
+"""Losses of some negatives of each query: `top_k(LOSS)`, `skip_k(LOSS)` and `semi_hard(LOSS)`."""
 
 import dataclasses
 import json
@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import cases
 import cocos
-from cocos import InputError, Pairs, losses
+from cocos import InputError, losses
 from cocos.commands import app
 from cocos.counting import weights
 from cocos.embeddings import regimes
@@ -50,8 +50,7 @@ def test_a_loss_of_some_negatives_is_the_loss_of_the_reduced_pairs(name):
             pairs = regimes.build(regime, inner.metric, seed)
             choice = {losses.semi_hard(inner): between(pairs, float("inf"))}
             for k in (1, 3):
-                top, drawn = losses.top_k(inner, k), losses.random_k(inner, k, seed)
-                choice |= {top: hardest(pairs, k), drawn: drawn.negatives(pairs)}
+                choice[losses.top_k(inner, k)] = hardest(pairs, k)
                 choice[losses.skip_k(inner, k)] = pairs.negative & ~hardest(pairs, k)
                 choice[losses.semi_hard(inner, 0.3 * k)] = between(pairs, 0.3 * k)
             for loss, kept in choice.items():
@@ -69,7 +68,6 @@ def test_the_gradient_is_autograds(name):
     pairs = regimes.build("random", inner.metric, 1)
     for loss in (
         losses.top_k(inner, 3),
-        losses.random_k(inner, 3),
         losses.skip_k(inner, 1),
         losses.semi_hard(inner, 1),
     ):
@@ -83,47 +81,11 @@ def test_the_gradient_is_autograds(name):
         assert torch.equal(value, loss(pairs)) and value.requires_grad
 
 
-def test_random_negatives_are_k_of_each_query_and_the_same_for_the_same_step():
-    pairs = Pairs(torch.zeros(40, 50), torch.eye(40, 50, dtype=torch.bool))
-    loss = losses.random_k("ntxent", 7, seed=3)
-    kept = loss.negatives(pairs)
-    assert (kept.sum(dim=1) == 7).all() and not (kept & pairs.positive).any()
-    for same in (losses.random_k("ntxent", 7, seed=3), loss.at(0), losses.random_k("triplet", 7, seed=3)):
-        assert torch.equal(same.negatives(pairs), kept)
-    for other in (loss.at(1), losses.random_k("ntxent", 7, seed=4), losses.random_k("ntxent", 7)):
-        assert not torch.equal(other.negatives(pairs), kept)
-    for step, seed in ((1, 3), (0, 4)):  # nor is another draw the same one, some rows or columns further on
-        other = losses.random_k("ntxent", 7, seed).at(step).negatives(Pairs(pairs.scores, ~pairs.negative))
-        for dims in (0, 1):
-            assert (other == kept.roll(1, dims)).double().mean() < 0.9 > (other == kept.roll(-1, dims)).double().mean()
-    moved = Pairs(torch.randn(40, 50, generator=torch.Generator().manual_seed(0)).half(), pairs.positive)
-    assert torch.equal(loss.negatives(moved), kept)  # scores and dtype do not matter, places do
-    assert torch.equal(loss.negatives(Pairs(pairs.scores[:9], pairs.positive[:9])), kept[:9])
-
-
-def test_all_subsets_of_the_negatives_are_equally_likely():
-    """6 subsets of 2 of 4 negatives, 8 queries, 1500 steps: a chi-squared with 5 degrees exceeds 20.5 in 1 of 1000."""
-    positive = torch.zeros(8, 5, dtype=torch.bool)
-    positive[:, 2] = True
-    pairs, loss = Pairs(torch.zeros(8, 5), positive), losses.random_k("ntxent", 2, seed=11)
-    drawn = torch.stack([loss.at(step).negatives(pairs) for step in range(1500)])
-    code = (drawn * torch.tensor([1, 2, 4, 8, 16])).sum(dim=2)
-    for query in range(8):
-        counts = code[:, query].unique(return_counts=True)[1].double()
-        assert len(counts) == 6 and ((counts - 250).square() / 250).sum() < 20.5
-    together = (code[:, 0] == code[:, 1]).double().mean()  # queries choose independently: 1 in 6, deviation .0096
-    assert abs(together - 1 / 6) < 0.03
-    again = (code[1:] == code[:-1]).double().mean()  # and steps, deviation .0034
-    assert abs(again - 1 / 6) < 0.012
-
-
 @pytest.mark.parametrize(
     "spelling, given, name, parameters",
     [
         ("top_k(ntxent)", {"k": "16", "temperature": "0.05"}, "top_k(ntxent)", {"k": 16, "ntxent.temperature": 0.05}),
         ("Top-K (InfoNCE)", {"k": 2, "scale": 10}, "top_k(ntxent)", {"k": 2, "ntxent.temperature": 0.1}),
-        ("random_k(triplet)", {"k": 4, "seed": "7", "triplet.margin": 0.3}, "random_k(triplet)",
-         {"k": 4, "seed": 7, "step": 0, "triplet.margin": 0.3}),
         ("top_k(triplet+0.5*ntxent)", {"k": 2, "margin": 0.3}, "top_k(triplet+0.5*ntxent)",
          {"k": 2, "triplet.margin": 0.3, "ntxent.temperature": 0.1}),
         ("2*top_k(triplet)+ntxent", {"k": 3, "temperature": 0.2}, "2*top_k(triplet)+ntxent",
@@ -132,8 +94,8 @@ def test_all_subsets_of_the_negatives_are_equally_likely():
         ("Semi-Hard(triplet)", {"margin": "0.3", "triplet.margin": 0.1}, "semi_hard(triplet)",
          {"margin": 0.3, "triplet.margin": 0.1}),
         ("semi_hard(ntxent)", {"margin": "none"}, "semi_hard(ntxent)", {"margin": None, "ntxent.temperature": 0.1}),
-        ("random_k(top_k(ntxent))", {"k": 3, "top_k(ntxent).k": 9}, "random_k(top_k(ntxent))",
-         {"k": 3, "seed": 0, "step": 0, "top_k(ntxent).k": 9, "top_k(ntxent).ntxent.temperature": 0.1}),
+        ("skip_k(top_k(ntxent))", {"k": 3, "top_k(ntxent).k": 9}, "skip_k(top_k(ntxent))",
+         {"k": 3, "top_k(ntxent).k": 9, "top_k(ntxent).ntxent.temperature": 0.1}),
     ],
 )  # fmt: skip
 def test_a_spelling_is_read_and_written(spelling, given, name, parameters):
@@ -159,7 +121,6 @@ def test_a_sum_in_parentheses_is_a_sum_of_choices():
         ("top_k(ntxent)", {}, "give k, the number of negatives"),
         ("top_k(ntxent)", {"k": 0}, "k must be a whole number of at least 1, got 0"),
         ("top_k(ntxent)", {"k": "2.5"}, "k must be a whole number, got '2.5'"),
-        ("random_k(ntxent)", {"k": 2, "seed": -1}, "seed must be a whole number of at least 0, got -1"),
         ("skip_k(ntxent)", {}, "give k, the number of negatives"),
         ("semi_hard(ntxent)", {"margin": "wide"}, "margin must be a number, or none, got 'wide'"),
         ("semi_hard(ntxent)", {"margin": -1}, "margin must be a number above 0, or None, got -1"),
@@ -207,10 +168,7 @@ def test_the_kept_negatives_are_counted(embeddings):
     for name in ("contributing", "effective_per_query", "weight_positive_per_query", "push"):
         assert one[name].equals(other[name])
     assert (cocos.measures.count(embeddings, losses.skip_k("ntxent", 5), **options)["contributing"] == 14).all()
-    for wrap in (losses.top_k, losses.random_k):
-        assert (cocos.measures.count(embeddings, wrap("ntxent", 5), **options)["contributing"] == 5).all()
-    drawn = [cocos.measures.count(embeddings, losses.random_k("ntxent", 5, seed), **options) for seed in (1, 1, 2)]
-    assert drawn[0]["push"].equals(drawn[1]["push"]) and not drawn[0]["push"].equals(drawn[2]["push"])
+    assert (cocos.measures.count(embeddings, losses.top_k("ntxent", 5), **options)["contributing"] == 5).all()
 
 
 def test_the_commands_take_it(embeddings, tmp_path):

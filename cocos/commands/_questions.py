@@ -569,7 +569,7 @@ def audit(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     what=option(
         list[str] | None,
         "What to change, NAME=VALUE,VALUE; repeatable. NAME is a parameter of the loss (temperature, margin, ...), "
-        "loss, batch_size, eps, or a mining rule: top_k, random_k, skip_k, semi_hard. [half and twice the sharpness "
+        "loss, batch_size, eps, or a mining rule: top_k, skip_k, semi_hard. [half and twice the sharpness "
         "and the batch size, mining rules, another loss]",
     ),
 )

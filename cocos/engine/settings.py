@@ -26,7 +26,7 @@ from cocos.engine.prepared import OUT_OF_RANGE, Run, passes
 # Label of the setting as it is.
 AS_IT_IS = "as it is"
 # Mining rules, which wrap the loss.
-MINING_RULES = ("top_k", "random_k", "skip_k", "semi_hard")
+MINING_RULES = ("top_k", "skip_k", "semi_hard")
 # Settings beside the parameters of the loss and the mining rules.
 OTHER_SETTINGS = ("loss", "batch_size", "eps")
 # Largest number of settings beside the one as it is, each a row of a table.
@@ -153,7 +153,7 @@ def usual(base: losses.Loss, batch_size: int | str | None) -> tuple[dict[str, tu
         found["batch_size"] = tuple(int(factor * batch_size) for factor in USUAL_FACTORS)
     try:
         losses.top_k(base, USUAL_KEPT)
-        found |= {"top_k": (USUAL_KEPT,), "random_k": (USUAL_KEPT,), "semi_hard": (None,)}
+        found |= {"top_k": (USUAL_KEPT,), "semi_hard": (None,)}
     except InputError as error:
         notes.append(f"mining rules left out: {error}")
     found["loss"] = tuple(other for other in ("ntxent", "triplet") if other != losses.name_of(base))

@@ -56,7 +56,7 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.dclw import DCLW as DCLW
     from cocos.losses.euclidean_softmax import EuclideanSoftmax as EuclideanSoftmax
     from cocos.losses.external.sides import cached, sides
-    from cocos.losses.external.wrapped import matryoshka, random_k, semi_hard, skip_k, top_k
+    from cocos.losses.external.wrapped import matryoshka, semi_hard, skip_k, top_k
     from cocos.losses.fastap import FastAP as FastAP
     from cocos.losses.gbce import GBCE as GBCE
     from cocos.losses.generalized_lifted import GeneralizedLifted as GeneralizedLifted
@@ -136,7 +136,6 @@ __all__ = [
     "of",
     "parameters",
     "qualified",
-    "random_k",
     "reader_of",
     "semi_hard",
     "sides",
@@ -147,7 +146,7 @@ __all__ = [
 
 CONTRACT = ("metric", "couples", "gradient", "unit")  # attributes by which an object is known for a loss
 # Functions that make a loss of a loss, and their file in `external`.
-BUILDERS = dict.fromkeys(("matryoshka", "random_k", "semi_hard", "skip_k", "top_k"), "wrapped")
+BUILDERS = dict.fromkeys(("matryoshka", "semi_hard", "skip_k", "top_k"), "wrapped")
 BUILDERS |= dict.fromkeys(("cached", "sides"), "sides")
 # Prefixes of the losses of other libraries, with the file of `external` that reads them.
 PREFIXES_OF_LIBRARIES = {"pml": "pml", "open_clip": "open_clip", "st": "st", "lightly": "lightly"}
@@ -448,9 +447,8 @@ def load(name: str, parameters: dict[str, Any] | None = None, **named: Any) -> T
     Args:
         name: a file of the shelf, e.g. `ntxent`, or an alias on its card, e.g. `InfoNCE`; your own loss,
             `package.module:attribute` or `file.py:attribute`; one of another library, `pml:CircleLoss` or
-            `open_clip:ClipLoss`; a sum of such,
-            `triplet+0.5*contrastive_cosine`; or one of some negatives, `top_k(ntxent)`, `random_k(...)`,
-            `skip_k(...)`, `semi_hard(...)`, see `top_k`.
+            `open_clip:ClipLoss`; a sum of such, `triplet+0.5*contrastive_cosine`; or one of some negatives,
+            `top_k(ntxent)`, `skip_k(...)`, `semi_hard(...)`, see `top_k`.
         parameters: its fields or arguments, as numbers or as text; omitted ones have the paper's value. In a sum
             `triplet.margin` belongs to the term triplet, and `margin` to the only term that has one. A loss with a
             temperature also accepts `scale`, 1/temperature.

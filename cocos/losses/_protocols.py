@@ -202,7 +202,6 @@ class Traits:
         wrapped: the loss that it hands its pairs to.
         normaliser: who divides the rows by their norms before the loss, which reads them as they are.
         through_scores: it reads embeddings, and depends on them by the pairs' scores alone.
-        draws: it chooses at random by rows and columns, so that their order changes its weights.
         notes: remarks for the user, one sentence each.
         spelling: its name for `cocos.losses.load`.
         given: the parameters that were given, of a loss that has no fields of its own.
@@ -238,7 +237,6 @@ class Traits:
     wrapped: Loss | None = None
     normaliser: str | None = None
     through_scores: bool = False
-    draws: bool = False
     notes: tuple[str, ...] = ()
     spelling: str | None = None
     given: dict[str, Any] | None = None

@@ -82,7 +82,7 @@ def replay(
         loss: the loss as it is, or its name; a name takes the parameters that the checkpoint recorded for it.
         what: what is changed: names with the values of each, `{"temperature": [0.05, 0.1]}` or, as text, `NAME=V1,V2`,
             several separated by spaces or as a list. A name is a parameter of the loss, `loss`, `batch_size`, `eps`, or
-            a mining rule that wraps the loss: `top_k`, `random_k`, `skip_k`, or `semi_hard`, which stands alone or with
+            a mining rule that wraps the loss: `top_k`, `skip_k`, or `semi_hard`, which stands alone or with
             a margin. None: half and twice the sharpness and the batch size, mining rules, another loss.
         eps: smallest share that contributes.
         by: value whose change is shown: contributing, idle, relative, effective, push or hardest_share.

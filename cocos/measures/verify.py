@@ -370,7 +370,7 @@ def _questioned(loss, other, trial: Trial) -> TrialResult:
             found.gap_at = at if name == "float64" else found.gap_at
     # A loss whose columns have places of their own knows no other order where there are more than candidates.
     fixed = (known.matching == "columns" or len(known.directions) > 1) and len(set(pairs.scores.shape)) > 1
-    if not known.draws and not fixed:
+    if not fixed:
         shuffled, rows, columns = permuted(pairs, together=known.matching in {"rows", "columns"})
         try:
             found.order = (weights.of(loss, shuffled) - weight[rows][:, columns]).abs().max().item() / size

@@ -39,7 +39,7 @@ def table(entries: list[dict], unspecified: dict[str, str], beyond: dict[str, st
         '"triplet+0.5*contrastive_cosine".',
         "A loss of another library, as it is: --loss pml:CircleLoss, open_clip:ClipLoss, lightly:NTXentLoss, "
         "st:MultipleNegativesRankingLoss.",
-        'A loss of some negatives of each query: the hardest, --loss "top_k(ntxent)" -p k=16; random ones, random_k; '
+        'A loss of some negatives of each query: the hardest, --loss "top_k(ntxent)" -p k=16; '
         "all but the hardest, skip_k; those that score below the positive, semi_hard.",
         'A loss of the first dimensions of the embeddings, for several numbers of them: --loss "matryoshka(ntxent)" -p '
         "dims=64,128,256.",

@@ -25,15 +25,8 @@ from cocos.base.errors import InputError
 from cocos.embeddings.scores import METRICS, Pairs, length
 from cocos.losses.external.sum import terms_of, unit_of, weight_of
 
-# Odd multipliers of seed, step, row and column, whose sum modulo 2^64 is the counter of a pair.
-COUNTERS = (0xD1B54A32D192ED03, 0xAEF17502108EF2D9, 0x9E3779B97F4A7C15, 0xF1357AEA2E62A9C5)
-# Shifts (bits) and multipliers of the finaliser of splitmix64 (Steele et al. 2014), which makes a counter random.
-FINALISER = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
-# Largest int64, above every key of a negative.
-LARGEST_KEY = 2**63 - 1
 # Numbers of the choice of negatives; text from the command line is read by them.
 AtLeastOne = Annotated[int, ranges.whole(1)]
-Natural = Annotated[int, ranges.whole(0)]
 Margin = Annotated[
     float, ranges.Range("a number above 0", lambda value: isinstance(value, Real) and 0 < value < math.inf)
 ]
@@ -84,7 +77,6 @@ class KeptNegatives(Wrapped):
     """A loss of pairs of which only some negatives of each query take part; the classes below choose them."""
 
     loss: losses.Loss
-    draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         name = losses.name_of(self.loss)
@@ -106,7 +98,7 @@ class KeptNegatives(Wrapped):
         """Traits of the loss; the terms of a sum have the same choice each."""
         own = super().traits
         terms = tuple((c, cast(losses.Loss, replace(self, loss=term))) for c, term in own.terms)
-        return replace(own, terms=terms, draws=self.draws or own.draws)
+        return replace(own, terms=terms)
 
     def negatives(self, pairs: Pairs) -> Tensor:
         """Choose the negatives that take part, (Q, C) bool."""
@@ -162,34 +154,6 @@ class TopK(KeptNegatives):
 
 
 @dataclass(frozen=True)
-class RandomK(KeptNegatives):
-    """A loss of k random negatives of each query, made by `random_k`; `step` is the number of the draw, see `at`."""
-
-    k: AtLeastOne
-    seed: Natural = 0
-    step: Natural = 0
-    word: ClassVar[str] = "random_k"
-    draws: ClassVar[bool] = True
-
-    def at(self, step: int) -> losses.TrainingLoss:
-        """The same loss with the draw of another step."""
-        return cast(losses.TrainingLoss, replace(self, step=step))
-
-    def negatives(self, pairs: Pairs) -> Tensor:
-        """Choose k random negatives of each query, (Q, C) bool."""
-        if self.k >= pairs.scores.shape[1]:
-            return pairs.negative
-        row, column = (torch.arange(number, device=pairs.scores.device) for number in pairs.scores.shape)
-        of_seed, of_step, of_row, of_column = map(_signed, COUNTERS)
-        start = _signed(int(self.seed) * of_seed + int(self.step) * of_step)
-        key = (start + row * of_row)[:, None] + column * of_column
-        for shift, factor in FINALISER:
-            key = (key ^ ((key >> shift) & (2 ** (64 - shift) - 1))) * _signed(factor)  # int64 shifts keep the sign
-        key = key.masked_fill(~pairs.negative, LARGEST_KEY)
-        return pairs.negative & (key <= key.topk(self.k, dim=1, largest=False).values[:, -1:])
-
-
-@dataclass(frozen=True)
 class SkipK(KeptNegatives):
     """A loss of all negatives of each query but the k hardest, made by `skip_k`."""
 
@@ -216,11 +180,6 @@ class SemiHard(KeptNegatives):
             positive = scores.gather(1, index)
             chosen |= filled & (scores < positive) & (scores > positive - reach)
         return chosen & pairs.negative
-
-
-def _signed(number: int) -> int:
-    """Return the int64 with the lowest 64 bits of a whole number."""
-    return (number + 2**63) % 2**64 - 2**63
 
 
 def _truncated_pairs(pairs: Pairs, loss: losses.Loss, dim: int) -> Pairs:
@@ -441,28 +400,6 @@ def top_k(loss: Any, k: int) -> losses.TrainingLoss:
     return cast(losses.TrainingLoss, TopK(_loss(loss), k))
 
 
-def random_k(loss: Any, k: int, seed: int = 0) -> RandomK:
-    """Keep k random negatives of each query, all subsets being equally likely, beside `top_k`.
-
-    The choice depends on the seed, the step, and the rows and columns of the pairs alone: the same on every device and
-    in every dtype. Each step of a training has its own by `loss.at(step)`.
-
-    Args:
-        loss: as for `top_k`.
-        k: at least 1; a query with fewer negatives keeps all.
-        seed: of the choice.
-
-    Examples:
-        >>> pairs = cocos.Pairs(torch.zeros(4, 9), torch.eye(4, 9, dtype=torch.bool))
-        >>> loss = cocos.losses.random_k("triplet", 3, seed=1)
-        >>> [int((loss.at(step).weight(pairs) > 0).sum()) for step in (0, 1)]  # 3 for each of 4 queries
-        [12, 12]
-        >>> bool((loss.at(0).weight(pairs) == loss.at(1).weight(pairs)).all())
-        False
-    """
-    return RandomK(_loss(loss), k, seed)
-
-
 def skip_k(loss: Any, k: int) -> losses.TrainingLoss:
     """Leave out the k hardest negatives of each query, which may be false negatives, beside `top_k`.
 
@@ -526,7 +463,7 @@ def _loss(loss: Any) -> losses.Loss:
 
 
 LOSSES_OF_ONE_LOSS: dict[str, type[Wrapped]] = {
-    kind.word: kind for kind in (TopK, RandomK, SkipK, SemiHard, Matryoshka, Truncated, AnyOfDims, AllOfDims)
+    kind.word: kind for kind in (TopK, SkipK, SemiHard, Matryoshka, Truncated, AnyOfDims, AllOfDims)
 }
 
 
