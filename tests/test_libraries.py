@@ -608,14 +608,6 @@ def test_an_object_of_sentence_transformers_keeps_its_model_and_settings(sentenc
     assert isinstance(module.model, Heavy)
 
 
-def test_a_loss_of_a_library_is_a_function_of_rows_and_hard_negatives(sentences):
-    rows = triples(own=1)
-    negatives = rows.candidate[rows.negatives]
-    found = losses.sides("st:MultipleNegativesRankingLoss")(rows.query, rows.candidate[:24], negatives)
-    slow = slow_ranking(rows.query, [rows.candidate[:24], negatives[:, 0]], 20, (), 0) / 24
-    assert_close(found, slow, rtol=1e-9, atol=0)
-
-
 @pytest.mark.parametrize(
     ("name", "given", "sentence"),
     [

@@ -79,7 +79,7 @@ def test_evaluation_is_the_hosts(sides):
     same(measures.evaluate(embeddings), measures.evaluate(pretended.moved(embeddings)))
 
 
-@pytest.mark.parametrize("how", ["cached=4", "ranks=2,gather=detached", "accumulate=2", "temperature=0.05"])
+@pytest.mark.parametrize("how", ["chunks=4", "ranks=2,gather=detached", "accumulate=2", "temperature=0.05"])
 def test_gradients_of_two_losses_are_the_hosts(how):
     embeddings = pairs()
     given = Embeddings(embeddings.query, embeddings.candidate[:24], negatives=torch.arange(24).roll(3)[:, None])

@@ -240,7 +240,7 @@ def test_the_command(file):
 
 def test_an_answer_that_is_not_the_same_says_what_to_do_next(file):
     done = call("verify", "--same-as", "ntxent", "ntxent@accumulate=2", file, "--batch-size", 16)
-    assert "next: train with cocos.losses.cached" in " ".join(done.stdout.split())
+    assert "next: gather candidates with gradient" in " ".join(done.stdout.split())
     assert "next:" not in call("verify", "--same-as", "ntxent", "ntxent", file).stdout
     assert {kind for kind, _ in OUTCOMES.values()} - {"same", "other"} == NEXT_STEPS.keys()
 
@@ -264,7 +264,7 @@ def test_a_function_of_mine(tmp_path):
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["notes"] == [f"{mine} takes no hard negatives, so the batches have none"]
     assert (
-        call("verify", "--same-as", f"{mine}@temperature=0.2,cached=8", "ntxent@temperature=0.2", "-q").exit_code == 0
+        call("verify", "--same-as", f"{mine}@temperature=0.2,chunks=8", "ntxent@temperature=0.2", "-q").exit_code == 0
     )
     done = call("verify", "--same-as", f"{mine}@temprature=0.2", "ntxent")
     assert done.exit_code == 2 and "did you mean 'temperature'?" in done.output
@@ -283,7 +283,7 @@ def test_a_module_of_one_dtype_is_told_how_to_run(tmp_path):
     name = f"{tmp_path / 'heads.py'}:Headed"
     done = call("verify", "--same-as", name, name)
     assert done.exit_code == 2 and f"in the dtype of training it is {name}@dtype=float32" in done.output
-    done = call("verify", "--same-as", f"{name}@dtype=float32", f"{name}@cached=8,dtype=float32", "-q")
+    done = call("verify", "--same-as", f"{name}@dtype=float32", f"{name}@chunks=8,dtype=float32", "-q")
     assert done.exit_code == 0, done.output
 
 
@@ -294,26 +294,26 @@ def test_labelled_sets_proxies_and_hard_negatives_of_files():
     found = verdict("ntxent", "ntxent@chunks=4", labelled, batch_size=64)
     assert found["same"] and found["pairs"] == 20 and "batches of 20 pairs" in found["notes"]
     proxies = cocos.Embeddings.labelled(rows.query, torch.arange(40) % 10, proxies=rows.candidate[:10])
-    assert verdict("ntxent", "ntxent@cached=4", proxies)["pairs"] == 10
+    assert verdict("ntxent", "ntxent@chunks=4", proxies)["pairs"] == 10
     negatives = (torch.arange(40)[:, None] + torch.tensor([5, 9])) % 40
     given = cocos.Embeddings(rows.query, rows.candidate, negatives=negatives)
-    assert verdict("ntxent", "ntxent@cached=4", given, batch_size=16)["hard_negatives"] == 2
+    assert verdict("ntxent", "ntxent@chunks=4", given, batch_size=16)["hard_negatives"] == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("ntxent", "ntxent@cahced=3"), "unknown way or parameter of ntxent 'cahced': did you mean 'cached'?"),
+        (("ntxent", "ntxent@chukns=3"), "unknown way or parameter of ntxent 'chukns': did you mean 'chunks'?"),
         (("ntxent", "ntxent@ranks=3"), "64 rows do not make 3 equal parts"),
         (("ntxent", "ntxent@accumulate=64"), "64 rows do not make 64 equal parts of at least 2"),
-        (("nosuch@cached=3", "ntxent"), "unknown loss 'nosuch'"),
-        (("ntxent", "ntxent@cached=0"), "cached=0, expected a whole number of at least 1: gradient caching in chunks"),
-        (("ntxent", "ntxent@cached"), "'cached' after @, expected NAME=VALUE"),
+        (("nosuch@chunks=3", "ntxent"), "unknown loss 'nosuch'"),
+        (("ntxent", "ntxent@chunks=0"), "chunks=0, expected a whole number of at least 1: chunks of this many"),
+        (("ntxent", "ntxent@chunks"), "'chunks' after @, expected NAME=VALUE"),
         (("ntxent", "ntxent@"), "after @, expected NAME=VALUE"),
-        (("ntxent", "@cached=3"), "no loss before @"),
+        (("ntxent", "@chunks=3"), "no loss before @"),
         (("ntxent", "ntxent@dtype=int8"), "dtype=int8, expected one of float64, float32, bfloat16, float16"),
-        (("ntxent", "ntxent@cached=3,chunks=4"), "cached and chunks are given; one way of computing at a time"),
-        (("ntxent", "ntxent@cached=3,cached=4"), "cached is given twice"),
+        (("ntxent", "ntxent@ranks=2,chunks=4"), "chunks and ranks are given; one way of computing at a time"),
+        (("ntxent", "ntxent@chunks=3,chunks=4"), "chunks is given twice"),
         (("ntxent", "ntxent@gather=none"), "gather and loss belong to ranks, like ntxent@ranks=2,gather=detached"),
         (("ntxent", "ntxent@ranks=2,gather=none,loss=global"), "loss= has no meaning"),
         (("ntxent", "ntxent@temperature=-1"), "temperature must be finite and above 0"),
@@ -426,7 +426,7 @@ def test_the_verdict_says_where_a_query_had_one_positive_alone(many):
     for other in (summed, mean_over_positives):
         found = verdict("ntxent", other, one, batch_size=16)
         assert found["verdict"] == "the same, with one positive a query" and found["same"]
-    assert verdict("ntxent", "ntxent@cached=8", one, batch_size=16)["verdict"] == "the same"  # one loss, two ways
+    assert verdict("ntxent", "ntxent@chunks=8", one, batch_size=16)["verdict"] == "the same"  # one loss, two ways
 
 
 def clamped(query, candidate, low=-1.0, high=1.0):

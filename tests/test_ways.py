@@ -83,7 +83,7 @@ def test_kinds_of_pairs():
 
 # ---------------------------------------------------------------------------------------------------- the ways
 
-SAME_WAYS = ["cached=32", "cached=7", "chunks=32", "chunks=5", "ranks=2", "ranks=4", "ranks=2,loss=global"]
+SAME_WAYS = ["chunks=32", "chunks=5", "ranks=2", "ranks=4", "ranks=2,loss=global"]
 
 
 @pytest.mark.parametrize("how", SAME_WAYS)
@@ -96,14 +96,13 @@ def test_ways_that_are_the_same(loss, how):
 
 
 def test_a_coupled_loss_is_not_the_sum_of_its_chunks():
-    assert verdict("ce_softmax", "ce_softmax@cached=8")["same"]
     assert not verdict("ce_softmax", "ce_softmax@chunks=32")["same"]
 
 
 @pytest.mark.parametrize("spelling", ["cosent", "angle", "margin_mse", "kl_distill", "mnrl@filter=guide"])
 def test_losses_that_read_grades_or_a_teacher(spelling):
     join = "," if "@" in spelling else "@"
-    assert verdict(spelling, f"{spelling}{join}cached=8")["same"]
+    assert verdict(spelling, spelling)["same"]
     with pytest.raises(InputError, match="chunks cuts the batch, and its loss reads (grades|teacher) of the whole"):
         verdict(spelling, f"{spelling}{join}chunks=8")
 
@@ -123,7 +122,7 @@ def test_a_teacher_and_grades_come_from_the_file():
     assert data.attrs["value_a"] == pytest.approx(float(loss(pairs).mean()), rel=1e-9)
     teacher = torch.rand(40, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     given = cocos.Embeddings(rows.query, rows.candidate, teacher=teacher)
-    data = measures.same_gradient("margin_mse", "margin_mse@cached=4", given, batch_size=12, batches=1, seed=4)
+    data = measures.same_gradient("margin_mse", "margin_mse", given, batch_size=12, batches=1, seed=4)
     drawn_ = drawn(given, 12, False, 4)
     place = [int((rows.query == each).all(dim=1).nonzero()) for each in drawn_.query]
     pairs = cocos.Pairs(

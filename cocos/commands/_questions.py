@@ -820,7 +820,7 @@ def _members(files: tuple[Path, Path], step: int | None) -> tuple[Path, ...]:
     same_as=option(
         tuple[str, str] | None,
         "Two losses: are they the same gradient? Each is a name, your file.py:function of (query, candidate), or "
-        "LOSS@WAY: @cached=32, @chunks=32, @ranks=2[,gather=detached|none][,loss=global], @accumulate=4, "
+        "LOSS@WAY: @chunks=32, @ranks=2[,gather=detached|none][,loss=global], @accumulate=4, "
         "@dtype=bfloat16, @reduction=sum, @temperature=0.05. The argument is then a file, or synthetic input.",
         metavar="A B",
     ),

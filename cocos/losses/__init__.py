@@ -55,7 +55,6 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.dcl import DCL as DCL
     from cocos.losses.dclw import DCLW as DCLW
     from cocos.losses.euclidean_softmax import EuclideanSoftmax as EuclideanSoftmax
-    from cocos.losses.external.sides import cached, sides
     from cocos.losses.external.wrapped import matryoshka, semi_hard, skip_k, top_k
     from cocos.losses.fastap import FastAP as FastAP
     from cocos.losses.gbce import GBCE as GBCE
@@ -122,7 +121,6 @@ __all__ = [
     "adapted_name",
     "adds",
     "brought",
-    "cached",
     "canonical",
     "counterpart",
     "has_closed_form",
@@ -138,7 +136,6 @@ __all__ = [
     "qualified",
     "reader_of",
     "semi_hard",
-    "sides",
     "skip_k",
     "top_k",
     "traits",
@@ -147,7 +144,6 @@ __all__ = [
 CONTRACT = ("metric", "couples", "gradient", "unit")  # attributes by which an object is known for a loss
 # Functions that make a loss of a loss, and their file in `external`.
 BUILDERS = dict.fromkeys(("matryoshka", "semi_hard", "skip_k", "top_k"), "wrapped")
-BUILDERS |= dict.fromkeys(("cached", "sides"), "sides")
 # Prefixes of the losses of other libraries, with the file of `external` that reads them.
 PREFIXES_OF_LIBRARIES = {"pml": "pml", "open_clip": "open_clip", "st": "st", "lightly": "lightly"}
 PREFIXES_OF_LIBRARIES |= dict.fromkeys(("ce", "pylate", "colpali"), "named")

@@ -42,7 +42,7 @@ from cocos.engine.pair_gradients import (
 )
 from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Progress
-from cocos.losses.external.sides import Cached, Sides
+from cocos.losses.external.sides import Sides, sides
 from cocos.measures.verify import TRIED_DTYPES, difference
 from cocos.results.summaries import chosen, entries
 
@@ -185,7 +185,7 @@ NEXT_STEPS = {
     "last": "go backward on every mini-batch, or return the sum of all of them",
     "rows": "look at what is special to these queries: a mask, a mini-batch, a process",
     "misaligned": "gather every column by itself, positives first, and start the targets at the process's first row",
-    "blocks": "train with cocos.losses.cached to have all negatives of the batch, or gather candidates with gradient",
+    "blocks": "gather candidates with gradient to have all negatives of the batch",
     "detached": "gather with gradient, as torch.distributed.nn.all_gather does",
     "across": "gather with gradient, as torch.distributed.nn.all_gather does, where a loss is local",
     "source": "look at which columns enter the denominator, and at what is detached there",
@@ -312,7 +312,6 @@ def _written(name: str, value: Any) -> str:
 
 # Ways of which a spelling has one at most, with the meaning of their number.
 WAYS = {
-    "cached": "gradient caching in chunks of this many rows",
     "chunks": "chunks of this many queries, each against all candidates",
     "ranks": "this many processes, whose gradients are averaged",
     "accumulate": "this many mini-batches, whose gradients are averaged",
@@ -325,7 +324,7 @@ WAY_OPTIONS = {
     "reduction": ("reduction", ("mean", "sum")),
     "dtype": ("dtype", tuple(TRIED_DTYPES)),
 }
-EXAMPLE = "ntxent, ntxent@temperature=0.05, ntxent@cached=32 or ntxent@ranks=2,gather=detached"
+EXAMPLE = "ntxent, ntxent@temperature=0.05, ntxent@chunks=32 or ntxent@ranks=2,gather=detached"
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,13 +369,6 @@ class Way:
     def _value(self, query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Tensor:
         number, size = len(query), self.number if self.way == "chunks" else max(1, len(query) // self.number)
         parts = [slice(start, min(start + size, number)) for start in range(0, number, size)]
-        if self.way == "cached":
-
-            def tower(rows: Tensor) -> Tensor:
-                return rows.clone()  # it leaves them as they are
-
-            hard = None if negatives is None else (tower, negatives.flatten(0, 1))
-            return Cached(self.loss, self.number)((tower, query), (tower, candidate), hard)
         if self.way == "chunks":
             means = [self.loss.block(rows, query[rows], candidate, negatives) * len(query[rows]) for rows in parts]
             return torch.stack(means).sum() / number
@@ -408,14 +400,14 @@ class Way:
     @property
     def whole(self) -> bool:
         """Whether the loss sees the whole batch."""
-        return self.way in {None, "cached"}
+        return self.way is None
 
     def fits(self, number: int) -> None:
         """Refuse a batch that does not divide into the mini-batches or processes."""
         if self.loss.reads and not self.whole:
             raise InputError(
                 f"{self.spelling}: {self.way} cuts the batch, and its loss reads {' and '.join(self.loss.reads)} of "
-                "the whole batch; compare it whole, or cached"
+                "the whole batch; compare it whole"
             )
         if self.way in {"ranks", "accumulate"} and (number % self.number or number < 2 * self.number):
             raise InputError(
@@ -433,7 +425,7 @@ def way(given: Any, parameters: Mapping[str, Any] | None = None) -> Way:
         parameters: of the loss, for those of them that it has.
     """
     if not isinstance(given, str):
-        loss = losses.sides(given)
+        loss = sides(given)
         return Way(loss.name, loss)
     name, sign, text = given.strip().partition("@")
     chosen = _options(given, text) if sign else {}
@@ -451,7 +443,7 @@ def way(given: Any, parameters: Mapping[str, Any] | None = None) -> Way:
         shared = {each: value for each, value in shared.items() if each in known}
     taken = shared | own
     made: dict[str, Any] = {"parameters": taken}
-    loss = losses.sides(name, taken)
+    loss = sides(name, taken)
     if losses.reader_of(name.strip()) is None:
         closed = losses.load(name, taken)
         made |= {"scaling": losses.parameters(closed), "scale": losses.traits(closed).softmax_scale}
@@ -967,8 +959,8 @@ def same_gradient(
     Args:
         a: a loss, its name, or a function of (query, candidate) or (query, candidate, negatives), which are (N, D),
             (N, D) and (N, K, D); candidate i belongs to query i. It returns one number or one per query, of which the
-            mean is taken. After a name, `@` says how it is computed: `ntxent@temperature=0.05`, `@cached=32` (gradient
-            caching), `@chunks=32` (of queries), `@ranks=2` (processes; `gather=grad`, `detached` or `none`,
+            mean is taken. After a name, `@` says how it is computed: `ntxent@temperature=0.05`, `@chunks=32` (of
+            queries), `@ranks=2` (processes; `gather=grad`, `detached` or `none`,
             `loss=local` or `global`), `@accumulate=4` (mini-batches), `@dtype=bfloat16`, `@reduction=sum`.
         b: likewise.
         embeddings: real ones, or a checkpoint; None: synthetic unit vectors.
@@ -988,7 +980,7 @@ def same_gradient(
         it reaches; `row_ratio` and `row_gap` (row,). Attributes: `verdict`, `next`, `same`, `ratio`, `gap`, `cosine`.
 
     Examples:
-        >>> cocos.measures.same_gradient("ntxent", "ntxent@cached=16").attrs["verdict"]
+        >>> cocos.measures.same_gradient("ntxent", "ntxent@chunks=16").attrs["verdict"]
         'the same'
         >>> cocos.measures.same_gradient("ntxent", "ntxent@reduction=sum").attrs["verdict"]
         'the same up to a factor of 64.00 (mean against sum over 64 queries?)'
