@@ -38,7 +38,7 @@ def per_query(weights, unit, pairs):
 
 # Of equal negatives these keep the first ones, wherever they stand: only their places may differ.
 FIRST = ("triplet_sh", "ce_nm", "snm", "proxy_gml")
-UNORDERED = [name for name in LOSSES if name != "blackbox_ap"]  # which ranks equal scores by their places
+UNORDERED = [name for name in LOSSES if name not in {"blackbox_ap", "lambdaloss"}]  # which rank ties by their places
 
 
 @given(seeds, st.sampled_from(UNORDERED))
