@@ -20,6 +20,7 @@ from cocos import Embeddings, losses, measures, plots, results
 from cocos.checkpoints.data import emoji_captions
 from cocos.commands import app
 from cocos.reports import plot_kinds, saving, table
+from cocos.results import summaries
 
 TWINS = sorted(set(measures.__all__) & set(plots.__all__))
 OWN = {"diff", "dtp", "landscape", "run"}  # with a command of their own
@@ -300,9 +301,9 @@ def test_names_and_pictures_of_a_file_are_shown(file, undrawn):
 
 def test_what_no_query_has_is_none_and_not_nan(embeddings):
     few = measures.score_distribution(embeddings, queries=4, ks=(1, 40))
-    row = next(row for row in table("summary", few).rows if row[0].startswith("standard deviation"))
+    row = next(row for row in summaries.table(few).rows if row[0].startswith("standard deviation"))
     assert re.fullmatch(r"0\.\d+: 0\.\d+ \(0\.\d+ to 0\.\d+\)", row[1])
-    beyond = [row for row in table("summary", few).rows if row[0] == "  k 40"]
+    beyond = [row for row in summaries.table(few).rows if row[0] == "  k 40"]
     assert [row[2] for row in beyond] == ["none", "none"] and "none" not in {row[1] for row in beyond}
 
 
