@@ -26,8 +26,6 @@ from cocos.checkpoints import shard_rows
 from cocos.checkpoints.formats import shards
 from cocos.checkpoints.shard_rows import ShardRows
 from cocos.commands import app
-from cocos.embeddings.batches import MatchedRows
-from cocos.embeddings.windows import Windows
 from cocos.engine import prepared, streamed
 from cocos.results import parts, pieces
 
@@ -125,53 +123,12 @@ def test_big_endian_rows_are_read_as_they_are_meant(tmp_path):
     assert torch.equal(found, torch.as_tensor(arrays["query"].astype("<f4"))[rows])
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    number=st.integers(2, 300),
-    window=st.integers(2, 90),
-    size=st.integers(2, 70),
-    seed=st.integers(0, 2**63 - 1),
-    begin=st.integers(0, 30),
-)
-def test_windows_are_a_shuffle_whose_parts_can_be_asked_for(number, window, size, seed, begin):
-    windows = Windows(number, window, seed)
-    for turn in (0, 1):
-        rows = windows.rows(turn, 0, number)
-        assert sorted(rows.tolist()) == list(range(number))
-        edges = windows.edges(turn).tolist()
-        assert (edges[0], edges[-1]) == (0, number)
-        for start, stop in pairwise(edges):
-            runs = (rows[start:stop] // windows.run).unique()
-            assert stop - start <= len(runs) * windows.run < window + windows.run
-        start = min(begin, number - 1)
-        assert torch.equal(windows.rows(turn, start, number), rows[start:])
-    every = MatchedRows(windows, size, 7)
-    assert len(every) == 7
-    assert torch.equal(every[-1].query_index, every[4:][-1].query_index)
-
-
-def test_rows_of_a_run_are_scattered_over_their_window_and_runs_over_the_windows():
-    windows = Windows(64_000, 6_400, seed=0)
-    rows, edges = windows.rows(0, 0, 64_000), windows.edges(0)
-    assert windows.run == 100
-    beside = (rows[1:] // 100 == rows[:-1] // 100).float().mean()
-    assert beside < 0.03  # 1 / 64 by chance
-    first = (rows[: edges[1]] // 100).unique()
-    assert len(first) == 64
-    assert (first.diff() == 1).float().mean() < 0.3  # 1 / 10 by chance
-
-
-def test_the_rows_of_windows_are_drawn_evenly():
-    """Of 200 seeds, each pair of rows shares a batch about as often as chance has it within runs of one row."""
-    first = torch.stack([Windows(60, 20, seed).rows(0, 0, 10) for seed in range(400)])
-    often = torch.bincount(first.flatten(), minlength=60)
-    assert 30 < often.min() < often.max() < 110  # 400 * 10 / 60 = 67, deviation 7.5
-
-
 @pytest.mark.parametrize("loss", ["ntxent", "triplet", "multi_similarity"])
-def test_the_cut_into_shards_and_the_disk_change_no_bit(tmp_path, loss):
-    arrays, options = sides(), {"loss": loss, "window": 64}
+@pytest.mark.parametrize("batches", [None, 40])
+def test_the_cut_into_shards_and_the_disk_change_no_bit(tmp_path, monkeypatch, loss, batches):
+    arrays, options = sides(), {"loss": loss, "batches": batches}
     held = counted(single(tmp_path, arrays), **options)
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)  # on the disk, since it is large
     every = [
         write(tmp_path / "two", arrays, [123]),
         write(tmp_path / "many", arrays, range(9, ROWS, 9), "safetensors"),
@@ -179,17 +136,6 @@ def test_the_cut_into_shards_and_the_disk_change_no_bit(tmp_path, loss):
     ]
     for folder in every:
         assert alike(counted(cocos.open(folder), **options), held)
-    assert "rows are drawn in windows of 64: runs of 1 " in held.attrs["notes"]
-
-
-def test_a_set_smaller_than_the_window_is_drawn_as_a_single_file(tmp_path, monkeypatch):
-    arrays = sides()
-    held, folder = single(tmp_path, arrays), write(tmp_path / "set", arrays, [60, 400])
-    monkeypatch.setattr(shards, "MIN_MAPPED", 1)  # on the disk, since it is large
-    for options in ({}, {"window": ROWS}, {"window": "all"}, {"batches": 40}):
-        found = counted(cocos.open(folder), **options)
-        assert found.drop_attrs().identical(counted(held, batches=options.get("batches")).drop_attrs())
-        assert "windows" not in found.attrs["notes"]
 
 
 def groups():
@@ -209,7 +155,7 @@ def write_sides(folder, arrays, shards_of=4):
     return folder
 
 
-@pytest.mark.parametrize("options", [{"loss": "ntxent"}, {"loss": "smoothap", "sample": "groups"}, {"window": 50}])
+@pytest.mark.parametrize("options", [{"loss": "ntxent"}, {"loss": "smoothap", "sample": "groups"}])
 def test_groups_on_a_disk_are_those_in_memory(tmp_path, monkeypatch, options):
     arrays = groups()
     held, folder = single(tmp_path, arrays), write_sides(tmp_path / "set", arrays)
@@ -344,9 +290,10 @@ def spoiled(arrays, row, value):
         (lambda a: spoiled(a, 207, 0), "candidate_1.npy: row 207 of candidate has zeros alone"),
     ],
 )
-def test_a_row_that_cannot_be_scored_is_named_with_its_file(tmp_path, change, said):
+def test_a_row_that_cannot_be_scored_is_named_with_its_file(tmp_path, monkeypatch, change, said):
     folder = write(tmp_path / "set", change(sides()), [123, 300])
-    done = CliRunner().invoke(app, ["count", str(folder), "--window", "64", "--batch-size", "16"])
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
+    done = CliRunner().invoke(app, ["count", str(folder), "--batch-size", "16"])
     assert done.exit_code == 2
     assert said in done.stderr.splitlines()[-1]
 
@@ -357,10 +304,10 @@ def test_a_shard_that_shrinks_after_it_was_opened_is_named(tmp_path):
     file = folder / "query_2.npy"
     file.write_bytes(file.read_bytes()[:-400])
     with pytest.raises(InputError, match=r"query_2\.npy"):
-        counted(opened, window=64)
+        counted(opened)
 
 
-@pytest.mark.parametrize("options", [{"window": 64}, {"window": 64, "batches": 45}, {"batches": 9}])
+@pytest.mark.parametrize("options", [{}, {"batches": 45}, {"batches": 9}])
 def test_parts_on_a_disk_are_the_count_and_read_what_is_theirs(tmp_path, monkeypatch, options):
     monkeypatch.setattr(shards, "MIN_MAPPED", 1)
     monkeypatch.setattr("cocos.engine.stored_batches.COUNTED_TOGETHER", 32)
@@ -382,7 +329,7 @@ def test_a_count_that_ends_when_it_is_known_is_the_beginning_of_the_whole(tmp_pa
     arrays = sides()
     for source, options in (
         (single(tmp_path, arrays), {}),
-        (cocos.open(write(tmp_path / "set", arrays, [123])), {"window": 64}),
+        (cocos.open(write(tmp_path / "set", arrays, [123])), {}),
     ):
         whole, short = (counted(source, until=each, **options) for each in (None, 0.8))
         number = short.sizes["batch"]
@@ -432,16 +379,15 @@ def test_intervals_that_end_a_count_hold_the_mean_nearly_as_often_as_they_say():
     [
         (["--until", ".5", "--part", "1/2"], "part 1/2 does not know the others"),
         (["--until", "0"], "until: 0.0, expected"),
-        (["--window", "1"], "window: 1, expected a whole number of at least 2, or all"),
-        (["--window", "some"], "window: 'some', expected"),
         (["--until", ".5", "--metrics"], "metrics are of the whole set"),
         (["--until", ".5", "--loss", "ntxent", "--loss", "triplet"], "2 losses are counted from one pass"),
-        (["--window", "64", "--metrics"], "read batch by batch, which does not go with metrics"),
-        (["--window", "64", "--loss", "cosent"], "cosent reads grades"),
+        (["--metrics"], "read batch by batch, which does not go with metrics"),
+        (["--loss", "cosent"], "cosent reads grades"),
     ],
 )
-def test_what_does_not_go_together_is_one_sentence(tmp_path, given, said):
+def test_what_does_not_go_together_is_one_sentence(tmp_path, monkeypatch, given, said):
     folder = write(tmp_path / "set", sides(), [123])
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
     done = CliRunner().invoke(app, ["count", str(folder), "--batch-size", "16", *given])
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr and done.stderr.count("\n") == 1
@@ -449,7 +395,7 @@ def test_what_does_not_go_together_is_one_sentence(tmp_path, given, said):
 
 def killed(folder, kept, out, wait, *options):
     """Run a part, and kill it after some seconds; whether it was killed."""
-    command = [sys.executable, "-m", "cocos", "count", folder, "--batch-size", "16", "--window", "64", "--keep", kept]
+    command = [sys.executable, "-m", "cocos", "count", folder, "--batch-size", "16", "--keep", kept]
     with children.started(*command, "--out", out, *options) as process:
         while process.poll() is None:
             if kept.is_dir() and len(list(kept.glob("*.nc"))) >= wait:
@@ -462,7 +408,7 @@ def killed(folder, kept, out, wait, *options):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="signals of POSIX")
 def test_a_part_that_is_killed_goes_on_with_the_same_bits(tmp_path):
     folder = write(tmp_path / "set", sides(), [123, 300])
-    expected = counted(cocos.open(folder), window=64, seed=0)
+    expected = counted(cocos.open(folder), seed=0)
     made, kills = [], 0
     for k in (1, 2):
         kept, out = tmp_path / f"kept{k}", tmp_path / f"part{k}.nc"
@@ -479,7 +425,7 @@ def test_a_part_that_is_killed_goes_on_with_the_same_bits(tmp_path):
 def test_pieces_of_another_count_are_refused_and_damaged_ones_counted_again(tmp_path):
     for source, options in (
         (single(tmp_path, sides()), {}),
-        (cocos.open(write(tmp_path / "set", sides(), [123])), {"window": 64}),
+        (cocos.open(write(tmp_path / "set", sides(), [123])), {}),
     ):
         kept = tmp_path / f"kept{len(options)}"
         whole = counted(source, keep=kept, **options)
@@ -494,7 +440,7 @@ def test_pieces_of_another_count_are_refused_and_damaged_ones_counted_again(tmp_
 
 def test_the_command_ends_when_it_is_known(tmp_path):
     folder = write(tmp_path / "set", sides(), [123])
-    options = ["count", str(folder), "--batch-size", "16", "--window", "64", "--until", ".8", "--json"]
+    options = ["count", str(folder), "--batch-size", "16", "--until", ".8", "--json"]
     done = CliRunner().invoke(app, options)
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)

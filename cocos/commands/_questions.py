@@ -159,7 +159,7 @@ def _value(given: Any, parameter: signatures.Option, name: str) -> Any:
     wanted, several = ranges.kinds(parameter.annotation)
     if not isinstance(given, str):
         return given
-    if name in ("batch_size", "window") and not several:
+    if name == "batch_size" and not several:
         return row_count(given)
     flag = f"--{name.replace('_', '-')}"
     if (int in several and int not in wanted) or name == "steps":  # the names of checkpoints have whole numbers
@@ -327,9 +327,6 @@ def drawn(
         Convention, "Rules of counting; ecir2022 repeats the published tables, faults included.", Convention.standard
     ),
     dtype="Dtype of the scores. [float64; larger batches: float32, close calls decided in float64]",
-    window=option(
-        str | None, "Rows that are permuted together, or all. [all; of larger sets in shards, 262144 or 4 batches]"
-    ),
     explain=option(bool, "Define every row of the table, and add the health of the embeddings.", False, "--explain"),
     format=option(Format, "Output: table, latex (the published columns) or json.", Format.table),
     as_json=EVERYWHERE["as_json"],

@@ -2,7 +2,7 @@
 
 A batch is row numbers of queries and candidates that are seen together. It is drawn by pairs, every row of the larger
 side once in a pass; by groups, queries with their candidates; by classes, in a labelled set; or as samples against all
-class proxies. Own hard negatives are added to it. Rows of a large set are shuffled in windows (`windows.py`).
+class proxies. Own hard negatives are added to it.
 """
 
 import logging
@@ -11,26 +11,22 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count, islice, pairwise
 from numbers import Integral
-from typing import overload
 
 import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError, Unfit, rows
 from cocos.embeddings import Embeddings
-from cocos.embeddings.windows import Windows
 
 __all__ = [
     "COPY_RULES",
     "SAMPLINGS",
     "Batch",
-    "MatchedRows",
     "Plan",
     "alone",
     "check",
     "matches",
     "plan",
-    "window_of",
     "with_queues",
 ]
 
@@ -192,68 +188,6 @@ class Plan:
     copies: str = "keep"
 
 
-@dataclass(frozen=True, eq=False)
-class MatchedRows(Sequence[Batch]):
-    """Batches of a set in which row i of one side matches row i of the other: each is made when it is asked for.
-
-    Args:
-        windows: the order of the rows.
-        size: pairs in a batch.
-        number: of batches.
-
-    Examples:
-        >>> from cocos.embeddings.windows import Windows
-        >>> batches = cocos.batches.MatchedRows(Windows(10, 4, seed=0), size=4, number=5)
-        >>> [batch.sizes[0] for batch in batches], batches[3].query_index.equal(batches[0].query_index)
-        ([4, 4, 2, 4, 4], False)
-    """
-
-    windows: Windows
-    size: int
-    number: int
-
-    @property
-    def in_pass(self) -> int:
-        """Batches of one pass; a single row that is left over makes none, since it has no negative."""
-        return self.windows.number // self.size + (self.windows.number % self.size > 1)
-
-    def __len__(self) -> int:
-        return self.number
-
-    @overload
-    def __getitem__(self, place: int) -> Batch: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Batch, ...]: ...
-
-    def __getitem__(self, place: int | slice) -> Batch | tuple[Batch, ...]:
-        if isinstance(place, slice):
-            return tuple(self[each] for each in range(*place.indices(self.number)))
-        place = range(self.number)[place]
-        turn, at = divmod(place, self.in_pass)
-        index = self.windows.rows(turn, at * self.size, min((at + 1) * self.size, self.windows.number))
-        return Batch(index, index, paired=True)
-
-    def window(self, place: int) -> tuple[int, int]:
-        """The pass of a batch, and its window there, in which the first of its rows stands."""
-        turn, at = divmod(place, self.in_pass)
-        return turn, int(torch.searchsorted(self.windows.edges(turn), at * self.size, right=True)) - 1
-
-
-def window_of(window: int | str | None) -> int | None:
-    """Rows of a window of draws; None for one as large as any set.
-
-    Examples:
-        >>> cocos.batches.window_of(8), cocos.batches.window_of("all")
-        (8, None)
-    """
-    if window is None or window == WHOLE_SET:
-        return None
-    if not isinstance(window, Integral) or isinstance(window, bool) or not 2 <= window <= UNLIMITED:
-        raise InputError(f"window: {window!r}, expected a whole number of at least 2, or {WHOLE_SET}")
-    return int(window)
-
-
 def check(
     sample: str | None,
     batch_size: int | str,
@@ -298,7 +232,6 @@ def plan(
     copies: str = "once",
     matched: bool = False,
     hard: bool | None = None,
-    window: int | str | None = None,
 ) -> Plan:
     """Draw the batches of a run. Only row numbers are drawn: the embeddings stay where they are.
 
@@ -323,8 +256,6 @@ def plan(
         matched: row i of the queries must stand beside row i of the candidates, for losses that read nothing else, so
             that copies are kept.
         hard: hard negatives are drawn with the queries that name them; None: unless rows are matched.
-        window: rows that are permuted together, where there are more (see `windows.py`); None or `all`: all of them.
-            Classes of a labelled set are drawn from the whole set.
 
     Raises:
         InputError: an option out of range, or a query without any positive.
@@ -345,7 +276,6 @@ def plan(
         [(3, 2), (3, 3)]
     """
     check(sample, batch_size, batches, per_group, seed, copies)
-    held = window_of(window)
     if embeddings.is_queued:
         made = plan(
             embeddings.without_queue(),
@@ -357,7 +287,6 @@ def plan(
             copies=copies,
             matched=matched,
             hard=hard,
-            window=window,
         )
         return replace(made, batches=tuple(with_queues(batch, embeddings) for batch in made.batches))
     hard, copies = not matched if hard is None else hard, "keep" if matched else copies
@@ -374,12 +303,8 @@ def plan(
         notes.append(f"batch size {batch_size} is above the {whole} {unit} there are: all of them make one batch")
     size = min(batch_size, whole)
     generator = torch.Generator().manual_seed(seed)
-    shuffled = len(embeddings.query) if pairing is None or pairing.turned else len(embeddings.candidate)
-    windows = None if held is None or held >= shuffled or embeddings.shared else Windows(shuffled, held, seed)
-    if windows:
-        notes.append(windows.sentence)
-    one_pass = partial(_one_pass, embeddings, pairing, size, whole, per_group, generator, windows, hard=hard)
-    first = list(one_pass(0))
+    one_pass = partial(_one_pass, embeddings, pairing, size, whole, per_group, generator, hard=hard)
+    first = list(one_pass())
     if not first:
         raise InputError(
             f"batch size: {batch_size}: no batch holds two groups, so no query has a negative; take a larger one"
@@ -388,7 +313,7 @@ def plan(
         undrawn.append(f"{orphans} candidates have no query and are not drawn")
     if rest := whole - sum(number for _, number in first):
         undrawn.append(f"not drawn in a pass, for want of a negative in their batch: {rest} {unit}")
-    more = chain(first, (made for turn in count(1) for made in one_pass(turn)))
+    more = chain(first, (made for _ in count() for made in one_pass()))
     drawn = tuple(batch for batch, _ in islice(more, len(first) if batches is None else batches))
     if covered := _coverage(embeddings, drawn, matched=not hard):
         sentence, complete = covered
@@ -442,8 +367,6 @@ def _one_pass(
     whole: int,
     per_group: int | None,
     generator: torch.Generator,
-    windows: Windows | None,
-    turn: int,
     *,
     hard: bool,
 ) -> Iterator[tuple[Batch, int]]:
@@ -451,7 +374,7 @@ def _one_pass(
     made: Iterator[Batch] = iter(())
 
     def shuffled(number: int) -> Tensor:
-        return torch.randperm(number, generator=generator) if windows is None else windows.rows(turn, 0, number)
+        return torch.randperm(number, generator=generator)
 
     if embeddings.shared and size == whole:
         index = torch.randperm(whole, generator=generator)

@@ -16,10 +16,6 @@ from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 
-# Rows from which on a set is drawn in windows of as many, unless the batch is larger.
-DRAWN_TOGETHER = 2**18
-# Windows are at least this many times as large as a batch.
-WINDOWED_BATCHES = 4
 # Rows of each side that are compared to tell which of the two is drawn.
 FIRST_ROWS = 8
 
@@ -40,44 +36,6 @@ class Rows(Protocol):
 
     def file(self, row: int) -> str:
         """The file in which a row stands."""
-
-
-@dataclass(frozen=True, eq=False)
-class Held:
-    """Rows of which some are in memory.
-
-    Args:
-        rows: all of them.
-        index: numbers of those in memory, which ascend and differ.
-        values: these rows.
-    """
-
-    rows: Rows
-    index: Tensor
-    values: Tensor
-
-    @classmethod
-    def of(cls, rows: Rows, index: Tensor) -> "Held":
-        """Read some rows."""
-        return cls(rows, index, rows.read(index))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and width of the whole side."""
-        return self.rows.shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Dtype of the rows."""
-        return self.rows.dtype
-
-    def read(self, index: Tensor) -> Tensor:
-        """Rows that are in memory, by their numbers in the whole side."""
-        return self.values[torch.searchsorted(self.index, index)]
-
-    def file(self, row: int) -> str:
-        """The file in which a row stands."""
-        return self.rows.file(row)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,12 +78,6 @@ class Stored:
     def number(self) -> int:
         """Rows of the larger side."""
         return max(each.shape[0] for each in self.sides)
-
-    def window(self, asked: int | str | None, batch_size: int | str) -> int | str:
-        """Rows of a window of draws, as asked for, or the usual ones."""
-        if asked is not None or isinstance(batch_size, str):
-            return "all" if asked is None else asked
-        return max(DRAWN_TOGETHER, WINDOWED_BATCHES * batch_size)
 
     @property
     def matched(self) -> bool:
@@ -177,14 +129,6 @@ class Stored:
         if self.candidate is None:
             return (torch.cat([*index[0], *index[1]]).unique(),) * 2
         return tuple(torch.cat(each).unique() for each in index)
-
-    def holding(self, batches: Sequence[Batch]) -> "Stored":
-        """The same set with the rows of some batches in memory, of which alone it can read."""
-        rows = self._rows_of(batches)
-        query = Held.of(self.query, rows[0])
-        other = replace(self, query=query, candidate=self.candidate and Held.of(self.candidate, rows[1]))
-        other.__dict__.update({name: self.__dict__[name] for name in ("numbered",) if name in self.__dict__})
-        return other
 
     def take(self, batches: Sequence[Batch], *, positive: bool) -> tuple[Embeddings, list[Batch], tuple[Tensor, ...]]:
         """Read the rows of some batches.

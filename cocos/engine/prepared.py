@@ -22,12 +22,11 @@ from cocos.checkpoints.encoders import device_of
 from cocos.counting import findings, health, weights
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings, batches, scores
-from cocos.embeddings.batches import Batch, MatchedRows, Plan
+from cocos.embeddings.batches import Batch, Plan
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs
 from cocos.embeddings.similarities import SYMMETRIC
 from cocos.embeddings.stored import Stored
-from cocos.embeddings.windows import Windows
 from cocos.engine import devices, readers
 from cocos.engine.readers import columns
 from cocos.engine.readers.lines import LINES_TILE
@@ -461,7 +460,6 @@ def prepare_all(
     marks: bool = False,
     scored: bool = False,
     everything: bool = False,
-    window: int | str | None = None,
     **sampling: Unpack[Sampling],
 ) -> list[Run]:
     """Check everything that can be checked, then encode, then draw the batches: once for all losses, where they agree.
@@ -478,7 +476,6 @@ def prepare_all(
         scored: whether the measure needs no vectors, so that it takes scores as well.
         everything: whether the measure reads other rows than those of its batches. Of a set on a disk the rows of a
             number of batches are read alone otherwise.
-        window: rows that are permuted together where batches are drawn: see `cocos.batches.plan`.
         **sampling: see `cocos.sampling.Sampling`; `batches` may be a `Plan`. A dtype of None is float32 for scores that
             are visited, whose counts float64 decides, and float64 elsewhere.
 
@@ -492,8 +489,6 @@ def prepare_all(
     given = () if drawn else tuple(asked.batches if isinstance(asked, Plan) else asked)
     if not drawn and not given:
         raise InputError("batches: none were given")
-    if window is not None and not drawn:
-        raise InputError("window: the batches are given, and a window is for drawing them")
     refuse_options(options, eps, drawn)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     several = [loss_for(loss, embeddings) if isinstance(loss, str) else loss for loss in several]
@@ -507,7 +502,7 @@ def prepare_all(
         def read(rows: Embeddings, some: list[losses.Loss], plan: Plan) -> list[Run]:
             return prepare_all(rows, some, **about, **given_options | {"batches": plan})
 
-        return _of_drawn_rows(disk, checkpoint, [losses.of(each) for each in several], options, window, read)
+        return _of_drawn_rows(disk, checkpoint, [losses.of(each) for each in several], options, read)
     embeddings = embedded(embeddings, options["split"], options["device"], options["progress"], scored=scored)
     memory = devices.memory(embeddings.query.device)
     if isinstance(embeddings, Scores):
@@ -515,7 +510,7 @@ def prepare_all(
     if not drawn:
         moved = tuple(batch.to(embeddings.query.device) for batch in given)
         options["batches"] = replace(asked, batches=moved) if isinstance(asked, Plan) else moved
-    planned = functools.cache(functools.partial(_planned, embeddings, checkpoint, options, window=window))
+    planned = functools.cache(functools.partial(_planned, embeddings, checkpoint, options))
     held, made = functools.cache(embeddings.to), []
     for given_loss in several:
         loss = losses.of(given_loss)
@@ -625,11 +620,10 @@ def _planned(
     sample: str,
     matched: bool,
     hard: bool,
-    window: int | str | None = None,
 ) -> Plan:
     """Draw the batches for a loss, or check those that are given; `sample` is how the loss is trained.
 
-    `matched`, `hard` and `window` are options of `cocos.batches.plan`.
+    `matched` and `hard` are options of `cocos.batches.plan`.
     """
     count = options["batches"]
     if isinstance(count, Plan):
@@ -644,20 +638,19 @@ def _planned(
     drawn = {name: options[name] for name in ("batch_size", "per_group", "seed")} | {"copies": copies(options)}
     try:
         return batches.plan(
-            embeddings, sample=sample, batches=count, matched=matched, hard=hard or not matched, window=window, **drawn
+            embeddings, sample=sample, batches=count, matched=matched, hard=hard or not matched, **drawn
         )
     except Unfit as error:
         raise Unfit(f"{checkpoint.path}: {error}" if checkpoint else str(error)) from None
 
 
-def planned(stored: Stored, loss: losses.Loss, options: Sampling, window: int | str | None) -> Plan:
+def planned(stored: Stored, loss: losses.Loss, options: Sampling) -> Plan:
     """Draw the batches of a set on a disk that a loss is counted on, from its ids alone.
 
     Args:
         stored: the set.
         loss: says how batches are drawn where `options` do not.
         options: see `cocos.sampling.Sampling`.
-        window: as in `cocos.batches.plan`; None: the usual one.
     """
     if not (options["batches"] is None or isinstance(options["batches"], int)):
         raise InputError("batches: rows of a set on a disk are drawn; give their number")
@@ -667,19 +660,8 @@ def planned(stored: Stored, loss: losses.Loss, options: Sampling, window: int | 
     missing = [name for name in traits.requires if getattr(stored.numbered, name) is None]
     if missing or traits.graded:
         raise InputError(f"{losses.name_of(loss)} reads {(*missing, 'grades')[0]}, which {stored.name} does not have")
-    size = options["batch_size"]
-    held = batches.window_of(stored.window(window, size))
-    sample = options["sample"] or loss.sample
-    number, plain = stored.query.shape[0], stored.matched and sample == "pairs" and options["per_group"] is None
-    if not (plain and held is not None and number > held and isinstance(size, int)):
-        rows, columns = traits.matching in {"rows", "columns"}, traits.matching == "columns"
-        return _planned(stored.numbered, None, options, loss.sample, rows, columns, held)
-    batches.check(sample, size, options["batches"], None, options["seed"], options["copies"])
-    windows = Windows(number, held, options["seed"])
-    every = MatchedRows(windows, min(size, number), 1)
-    undrawn = ("not drawn in a pass, for want of a negative in their batch: 1 pairs",) if number % size == 1 else ()
-    made = replace(every, number=options["batches"] or every.in_pass)
-    return Plan(made, sample, size, (windows.sentence, *undrawn), undrawn, copies(options))
+    rows, columns = traits.matching in {"rows", "columns"}, traits.matching == "columns"
+    return _planned(stored.numbered, None, options, loss.sample, rows, columns)
 
 
 def _of_drawn_rows(
@@ -687,7 +669,6 @@ def _of_drawn_rows(
     checkpoint: Checkpoint,
     several: Sequence[losses.Loss],
     options: Sampling,
-    window: int | str | None,
     prepared: Callable[[Embeddings, list[losses.Loss], Plan], list[Run]],
 ) -> list[Run]:
     """Prepare the runs of some batches of a set on a disk from the rows of these batches, which are read at once."""
@@ -697,7 +678,7 @@ def _of_drawn_rows(
     for place, loss in enumerate(several if not plans else ()):
         matching = losses.traits(loss).matching
         key = (options["sample"] or loss.sample, matching in {"rows", "columns"}, matching == "columns")
-        plans.setdefault(key, (planned(stored, loss, options, window), []))[1].append(place)
+        plans.setdefault(key, (planned(stored, loss, options), []))[1].append(place)
     every = [batch for plan, _ in plans.values() for batch in plan.batches]
     positive = any(NORMALISED_SIDES.get(loss.metric) for loss in several)
     memory, size = processes.memory(), 0

@@ -160,7 +160,7 @@ def contributors(
     before, every = 0, 0
     if disk := drawn_from(embeddings, DEFAULTS | sampling | {"batches": 1}):
         loss = losses.of(loss_for(loss, embeddings))
-        plan = planned(disk, loss, DEFAULTS | sampling, None)
+        plan = planned(disk, loss, DEFAULTS | sampling)
         second = disk.directions.index(results.direction(direction, disk.directions)) == 1
         before, every = (row is not None and _first(plan.batches, row, second)) or 0, len(plan.batches)
         own["batches"] = replace(plan, batches=(plan.batches[before],))  # the one that is looked at is read

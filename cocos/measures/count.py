@@ -65,7 +65,6 @@ def count(
     metrics: bool = False,
     n90: bool = False,
     part: str | None = None,
-    window: int | str | None = None,
     until: Positive | None = None,
     keep: Path | None = None,
     queries: Annotated[int, whole(1)] | None = None,
@@ -93,8 +92,6 @@ def count(
             in float64 unless `dtype` says otherwise, however large a batch is. So they are where the embeddings have
             marks, whose parts of the negatives and of the push are counted then.
         part: count one part of the batches, `i/n` with i from 1 to n, like 2/5; `cocos join` puts the parts together.
-        window: rows that are permuted together, or `all`. None: all, but 262,144 or four batches of a set in shards
-            that is larger.
         until: end when the 95 % interval of the mean, over batches, is that wide or narrower, in all directions.
         keep: folder that keeps the pieces counted so far; the same count goes on from there after it was killed.
         queries: count this many queries of each direction, drawn by the seed, against all candidates, and no batches.
@@ -140,13 +137,13 @@ def count(
     if part is not None and until is not None:
         raise InputError(f"until {until:g}: part {part} does not know the others; count in one run, or give --batches")
     if queries is not None:
-        return _against_all(embeddings, asked[0], how, options, pieced | {"window": window}, sampling)
-    stored = _on_disk(embeddings, sampling["batch_size"], window)
+        return _against_all(embeddings, asked[0], how, options, pieced, sampling)
+    stored = _on_disk(embeddings, sampling["batch_size"])
     if stored is not None and metrics:
         raise InputError(f"{stored.name} is read batch by batch, which does not go with metrics")
     if stored is not None and single:
-        return _of_stored(stored, embeddings, asked[0], how, options, pieced | {"window": window}, sampling)
-    runs = prepare_all(embeddings, asked, window=window, **options, **sampling)
+        return _of_stored(stored, embeddings, asked[0], how, options, pieced, sampling)
+    runs = prepare_all(embeddings, asked, **options, **sampling)
     _check(runs, convention)
     if metrics and isinstance(runs[0].embeddings, Scores):
         raise InputError("metrics: cocos.measures.evaluate has those of scores")
@@ -175,13 +172,12 @@ def count(
     return made if part is None else made.assign_attrs(part=part, batches=every)
 
 
-def _on_disk(embeddings: Any, batch_size: int | str, window: int | str | None) -> Stored | None:
-    """The set of a checkpoint whose rows are read batch by batch: one that is not held, or is drawn in windows."""
+def _on_disk(embeddings: Any, batch_size: int | str) -> Stored | None:
+    """The set of a checkpoint whose rows are read batch by batch: one that is not held."""
     found = embeddings.stored() if isinstance(embeddings, Checkpoint) and embeddings.stored else None
     if found is None or isinstance(batch_size, str) or batch_size >= found.number:
         return None
-    held = found.window(window, batch_size)
-    return found if not found.held or (isinstance(held, int) and held < found.number) else None
+    return None if found.held else found
 
 
 def _identity(embeddings: Any, about: Sequence[Any]) -> str:
@@ -205,7 +201,7 @@ def _of_stored(
     """Count a set on a disk, stack by stack, each from its rows alone."""
     part, until, keep = (pieced[name] for name in ("part", "until", "keep"))
     loss = losses.of(checkpoint.loss(loss)[0] if isinstance(loss, str) else loss)
-    batches = drawn(stored, loss, sampling, pieced["window"])
+    batches = drawn(stored, loss, sampling)
     every = len(batches.plan.batches)
     mine = slice(0, every) if part is None else parts.batches_of(part, every)
     given = sampling | {"progress": None}
@@ -222,11 +218,7 @@ def _of_stored(
     del run
 
     def count_piece(piece: slice) -> xr.Dataset:
-        begin, found = piece.start, []
-        for embeddings, plan, rows in batches.read(piece):
-            found.append(replace(how, begin=begin).dataset(prepared_of(embeddings, plan, rows), health, None))
-            begin += len(plan.batches)
-        return parts.concatenated(found)
+        return replace(how, begin=piece.start).dataset(prepared_of(*batches.read(piece)), health, None)
 
     cut = batches.pieces(mine)
     kept = keep and pieces.KeptPieces(Path(keep), _identity(None, [stored.identity, about, how.key, every]))
