@@ -34,7 +34,6 @@ LINES = (
         "inspect e.npz",
     ),
     *(
-        "join p1.nc p2.nc",
         "landscape --f1 warp",
         "losses",
         "losses ntxent",
@@ -118,8 +117,6 @@ def place(folder):
     for k, name in enumerate("ab"):
         counted = measures.count((embeddings, other)[k % 2], batch_size=8 + 8 * k, metrics=True)
         results.save(counted, folder / f"{name}.nc")
-    for k in (1, 2):
-        results.save(measures.count(embeddings, batch_size=8, part=f"{k}/2"), folder / f"p{k}.nc")
     for name in ("store", "other"):
         with cocos.Monitor("ntxent", store=folder / f"{name}.jsonl") as monitor:
             for step in range(3):

@@ -1,12 +1,6 @@
-"""A set on a disk is read for its batches alone; pieces outlive a kill, and a count ends when it is known."""
+"""A set on a disk is read for its batches alone."""
 
 import json
-import os
-import re
-import shutil
-import signal
-import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-import children
 import cocos
 from cocos import measures, results
 from cocos.base.errors import InputError
@@ -27,7 +20,6 @@ from cocos.checkpoints.formats import shards
 from cocos.checkpoints.shard_rows import ShardRows
 from cocos.commands import app
 from cocos.engine import prepared, streamed
-from cocos.results import parts, pieces
 
 ROWS, WIDTH = 500, 8
 # What two sets differ in that have the same rows.
@@ -307,80 +299,22 @@ def test_a_shard_that_shrinks_after_it_was_opened_is_named(tmp_path):
         counted(opened)
 
 
-@pytest.mark.parametrize("options", [{}, {"batches": 45}, {"batches": 9}])
-def test_parts_on_a_disk_are_the_count_and_read_what_is_theirs(tmp_path, monkeypatch, options):
+def test_slices_on_disk_read_their_own_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "MIN_MAPPED", 1)
-    monkeypatch.setattr("cocos.engine.stored_batches.COUNTED_TOGETHER", 32)
-    folder, seen, read = write(tmp_path / "set", sides(), [123, 300]), [], ShardRows.read
-    monkeypatch.setattr(ShardRows, "read", lambda self, index: seen.append(index) or read(self, index))
-    whole = counted(cocos.open(folder), **options)
-    made, number = [], []
-    for k in range(1, 6):
-        seen.clear()
-        made.append(counted(cocos.open(folder), part=f"{k}/5", **options))
-        number.append(len(torch.cat(seen).unique()))
-    joined = parts.join(made)
-    assert joined.identical(whole)
-    first = 32  # rows of the first stack, which says how healthy the set is
-    assert max(number) <= first + 16 * (2 + -(-whole.sizes["batch"] // 5) + 2)
-
-
-def test_a_count_that_ends_when_it_is_known_is_the_beginning_of_the_whole(tmp_path):
-    arrays = sides()
-    for source, options in (
-        (single(tmp_path, arrays), {}),
-        (cocos.open(write(tmp_path / "set", arrays, [123])), {}),
-    ):
-        whole, short = (counted(source, until=each, **options) for each in (None, 0.8))
-        number = short.sizes["batch"]
-        assert 10 <= number < whole.sizes["batch"]
-        assert short.drop_attrs().identical(counted(source, batches=number, **options).drop_attrs())
-        for name in ("contributing", "query_index", "effective_per_query"):
-            assert np.array_equal(short[name], whole[name][:, :number], equal_nan=True)
-        means = whole["contributing"].mean("query").values
-
-        def width(number, means=means):
-            return max(high - low for low, high in (pieces.interval(each[:number]) for each in means))
-
-        assert width(number) <= 0.8
-        assert number == 10 or width(number - 1) > 0.8
-        told = measures.document("count", short)["until"]
-        assert (told["width"], told["level"], told["reached"]) == (0.8, 0.95, True)
-        assert told["intervals"]["q2c"] == pytest.approx(pieces.interval(means[0][:number]))
-        assert f"ended after {number} of {whole.sizes['batch']} batches: the 95 % interval" in short.attrs["notes"]
-        never = counted(source, until=1e-3, **options)
-        assert never.drop_attrs().identical(whole.drop_attrs())
-        assert not measures.document("count", never)["until"]["reached"]
-        assert "is still" in never.attrs["notes"]
-
-
-@pytest.mark.slow
-def test_intervals_that_end_a_count_hold_the_mean_nearly_as_often_as_they_say():
-    """Stopping at the first narrow interval costs little: of 1,000 counts of normal batch means at least 92 %."""
-    generator, held = np.random.default_rng(1), 0
-    for _ in range(1000):
-        means = 3 + generator.normal(size=400)
-        data = results.labelled(
-            {
-                "contributing": (("direction", "batch", "query"), means[None, :, None]),
-                "queries": (("direction", "batch"), np.ones((1, 400))),
-                "direction": ("direction", ["q2c"]),
-            },
-            {"batch_size": 1},
-        )
-        number = pieces.known_at([data], 0.8)
-        low, high = pieces.interval(means[:number])
-        held += low <= 3 <= high
-    assert 920 <= held < 980
+    folder, read, rows = write(tmp_path / "set", sides(), [123, 300]), [], ShardRows.read
+    monkeypatch.setattr(ShardRows, "read", lambda self, index: read.append(index) or rows(self, index))
+    counts, number = [], []
+    for batches in ("0:10", "10:20", "20:"):
+        read.clear()
+        counts.append(counted(cocos.open(folder), batches=batches))
+        number.append(len(torch.cat(read).unique()))
+    assert results.concat(counts).identical(counted(cocos.open(folder), batches="0:32"))
+    assert max(number) <= 16 * (1 + 12)  # those of the first batch, which is checked, and of the slice
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--until", ".5", "--part", "1/2"], "part 1/2 does not know the others"),
-        (["--until", "0"], "until: 0.0, expected"),
-        (["--until", ".5", "--metrics"], "metrics are of the whole set"),
-        (["--until", ".5", "--loss", "ntxent", "--loss", "triplet"], "2 losses are counted from one pass"),
         (["--metrics"], "read batch by batch, which does not go with metrics"),
         (["--loss", "cosent"], "cosent reads grades"),
     ],
@@ -391,62 +325,6 @@ def test_what_does_not_go_together_is_one_sentence(tmp_path, monkeypatch, given,
     done = CliRunner().invoke(app, ["count", str(folder), "--batch-size", "16", *given])
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr and done.stderr.count("\n") == 1
-
-
-def killed(folder, kept, out, wait, *options):
-    """Run a part, and kill it after some seconds; whether it was killed."""
-    command = [sys.executable, "-m", "cocos", "count", folder, "--batch-size", "16", "--keep", kept]
-    with children.started(*command, "--out", out, *options) as process:
-        while process.poll() is None:
-            if kept.is_dir() and len(list(kept.glob("*.nc"))) >= wait:
-                process.send_signal(signal.SIGKILL)
-            time.sleep(0.01)
-    return process.returncode == -signal.SIGKILL
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="signals of POSIX")
-def test_a_part_that_is_killed_goes_on_with_the_same_bits(tmp_path):
-    folder = write(tmp_path / "set", sides(), [123, 300])
-    expected = counted(cocos.open(folder), seed=0)
-    made, kills = [], 0
-    for k in (1, 2):
-        kept, out = tmp_path / f"kept{k}", tmp_path / f"part{k}.nc"
-        kills += killed(folder, kept, out, 1, "--part", f"{k}/2")
-        kept_before = {each.name: each.stat().st_mtime_ns for each in kept.glob("*.nc")}
-        assert not killed(folder, kept, out, 99, "--part", f"{k}/2")
-        assert {name: (kept / name).stat().st_mtime_ns for name in kept_before} == kept_before
-        made.append(results.open(out))
-    assert kills
-    joined = parts.join(made)
-    assert joined.drop_attrs().identical(expected.drop_attrs())
-
-
-def test_pieces_of_another_count_are_refused_and_damaged_ones_counted_again(tmp_path):
-    for source, options in (
-        (single(tmp_path, sides()), {}),
-        (cocos.open(write(tmp_path / "set", sides(), [123])), {}),
-    ):
-        kept = tmp_path / f"kept{len(options)}"
-        whole = counted(source, keep=kept, **options)
-        file = sorted(kept.glob("*.nc"))[0]
-        file.write_bytes(file.read_bytes()[:-100])
-        assert counted(source, keep=kept, **options).identical(whole)
-        assert whole.identical(counted(source, **options))
-        for more in ({"seed": 4}, {"eps": 0.1}, {"loss": "triplet"}) if options else ():
-            with pytest.raises(InputError, match="kept for another count"):
-                counted(source, keep=kept, **options | more)
-
-
-def test_the_command_ends_when_it_is_known(tmp_path):
-    folder = write(tmp_path / "set", sides(), [123])
-    options = ["count", str(folder), "--batch-size", "16", "--until", ".8", "--json"]
-    done = CliRunner().invoke(app, options)
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert told["batches"] < 32
-    assert told["until"]["reached"]
-    assert "ended after" in CliRunner().invoke(app, options[:-1]).stdout
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -529,9 +407,9 @@ def test_ties_with_eps_and_with_a_margin_are_told_on_a_disk_as_in_memory(tmp_pat
     ("given", "said"),
     [
         (["--queries", "0"], "queries: 0, expected a whole number of at least 1"),
+        (["--queries", "9", "--metrics"], "metrics are of the whole set"),
+        (["--queries", "9", "--loss", "ntxent", "--loss", "triplet"], "2 losses are counted from one pass"),
         (["--queries", "9", "--batches", "3"], "there are no batches, so batches does not go with it"),
-        (["--queries", "9", "--until", "1"], "so until does not go with it"),
-        (["--queries", "9", "--part", "1/2"], "so part does not go with it"),
         (["--queries", "9", "--loss", "ce_softmax"], "ce_softmax is not counted against candidates on a disk"),
         (["--queries", "9", "--eps", "0"], "with 0 every negative is kept"),
         (["--queries", "9", "--metric", "dot"], "is ranked by cosines as it is read, not by dot"),
@@ -610,22 +488,3 @@ def test_few_queries_of_many_rows_are_drawn_evenly_and_without_all_their_numbers
 
 
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
-def test_the_makefile_of_the_page_counts_parts_and_joins_them(tmp_path):
-    page = (ROOT / "docs" / "howto" / "large.md").read_text("utf-8")
-    (makefile,) = re.findall(r"^```make\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    (tmp_path / "Makefile").write_text(makefile)
-    folder = write(tmp_path / "set", sides(), [123])
-    command = tmp_path / "cocos"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m cocos "$@"\n')
-    command.chmod(0o755)
-    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = children.run("make", "-j2", f"SET={folder}", cwd=tmp_path, env=env)
-    assert done.returncode == 0, done.stderr
-    expected = measures.count(cocos.open(folder), "ntxent", batch_size=32)
-    assert results.open(tmp_path / "all.nc").drop_attrs().identical(expected.drop_attrs())
-    again = children.run("make", f"SET={folder}", cwd=tmp_path, env=env)
-    assert "cocos count" not in again.stdout

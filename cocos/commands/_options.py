@@ -211,6 +211,12 @@ def row_count(batch_size: str) -> int | str:
     return int(text)
 
 
+def batch_count(batches: str) -> int | str:
+    """Read a number of batches; other text, such as the slice 40:80, is left to the count."""
+    text = batches.strip()
+    return int(text) if text.lstrip("-").isdecimal() and len(text) <= MOST_DIGITS else text
+
+
 def whole_numbers(given: str, option: str, example: str) -> tuple[int, ...]:
     """Read whole numbers separated by commas."""
     parts = [part.strip() for part in given.split(",")]

@@ -36,6 +36,7 @@ from cocos.commands._options import (
     Opening,
     argument,
     as_help,
+    batch_count,
     listed,
     named_values,
     option,
@@ -161,6 +162,8 @@ def _value(given: Any, parameter: signatures.Option, name: str) -> Any:
         return given
     if name == "batch_size" and not several:
         return row_count(given)
+    if name == "batches":
+        return batch_count(given)
     flag = f"--{name.replace('_', '-')}"
     if (int in several and int not in wanted) or name == "steps":  # the names of checkpoints have whole numbers
         return whole_numbers(given, flag, EXAMPLE_NUMBERS.get(name) or _default(parameter.default))
@@ -323,6 +326,7 @@ def drawn(
     loss=SEVERAL_LOSSES,
     param=PARAMS_OF_LOSSES,
     same_group="How to treat other rows of a query's group in a batch drawn by pairs. [as the convention]",
+    batches=option(str | None, "Number of batches, or a slice A:B of them. [one pass over the training set]"),
     convention=option(
         Convention, "Rules of counting; ecir2022 repeats the published tables, faults included.", Convention.standard
     ),

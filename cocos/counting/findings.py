@@ -445,22 +445,6 @@ KINDS = {
         "against everything, {cell_recall:.3g} of the nearest rows are found, {mutual}",
         place="below",
     ),
-    # Of a count that may end early: made by `cocos.results.pieces`.
-    "known": Kind(
-        "note",
-        sentence="ended after {number} of {batches} batches: the {level:g} % interval of the mean over batches is "
-        "{width:.3g} wide (at most {limit:g} was asked for)",
-        place="below",
-        key="until",
-    ),
-    "not known yet": Kind(
-        "look",
-        sentence="all {batches} batches are counted, and the {level:g} % interval of the mean over batches is still "
-        "{width:.3g} wide (at most {limit:g} was asked for); {cure}",
-        cure="give more --batches",
-        place="below",
-        key="until",
-    ),
     "equal": Kind("note", sentence="no interval, for all n = {number} differences are {away:g}: {values}"),
     "changed": Kind(
         "look",

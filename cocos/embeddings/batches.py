@@ -6,11 +6,13 @@ class proxies. Own hard negatives are added to it.
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count, islice, pairwise
 from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +29,7 @@ __all__ = [
     "check",
     "matches",
     "plan",
+    "read_slice",
     "with_queues",
 ]
 
@@ -173,6 +176,7 @@ class Plan:
         notes: sentences.
         undrawn: sentences on the rows that are in no batch of a pass, with their number.
         copies: `once`, a row of several pairs is one candidate of a batch, or `keep`, one for each of its pairs.
+        coverage: sentence among the notes on the hard negatives that these batches have; empty if there is none.
 
     Examples:
         >>> plan = cocos.batches.plan(cocos.Embeddings(torch.eye(4), 2 * torch.eye(4)), batch_size=2)
@@ -186,6 +190,46 @@ class Plan:
     notes: tuple[str, ...] = field(default=())
     undrawn: tuple[str, ...] = field(default=())
     copies: str = "keep"
+    coverage: str = ""
+
+    def only(self, chosen: slice) -> "Plan":
+        """Keep a slice of the batches, without the sentence on the hard negatives that all of them have.
+
+        Raises:
+            InputError: there are no such batches.
+        """
+        if chosen.start >= len(self.batches):
+            raise InputError(
+                f"batches: {chosen.start}:, expected less than {len(self.batches)}, the number of batches of one pass; "
+                "give both ends for batches of further passes"
+            )
+        notes, undrawn = ([each for each in own if each != self.coverage] for own in (self.notes, self.undrawn))
+        return replace(self, batches=self.batches[chosen], notes=tuple(notes), undrawn=tuple(undrawn))
+
+
+def read_slice(batches: Any) -> slice | None:
+    """Read a slice of the drawn batches, `A:B` or a Python slice; None for their number, and for batches.
+
+    Raises:
+        InputError: a text or a slice that means no batches.
+
+    Examples:
+        >>> cocos.batches.read_slice("40:80"), cocos.batches.read_slice(slice(3)), cocos.batches.read_slice(40)
+        (slice(40, 80, None), slice(0, 3, None), None)
+    """
+    if not isinstance(batches, str | slice):
+        return None
+    ends: list[Any] = [batches.start, batches.stop] if isinstance(batches, slice) else [None, None]
+    if isinstance(batches, str) and (match := re.fullmatch(r"(\d{0,15}):(\d{0,15})", batches.strip(), re.ASCII)):
+        ends = [int(text) if text else None for text in match.groups()]
+    elif isinstance(batches, str):
+        raise InputError(f"batches: {batches[:40]!r}, expected a number, or a slice A:B with A below B, like 40:80")
+    start, stop = 0 if ends[0] is None else ends[0], ends[1]
+    whole = all(isinstance(each, Integral) and not isinstance(each, bool) for each in (start, stop) if each is not None)
+    stepped = isinstance(batches, slice) and batches.step not in {None, 1}
+    if not whole or stepped or start < 0 or (stop is not None and start >= stop):
+        raise InputError(f"batches: {str(batches)[:40]}, expected a slice A:B with 0 <= A < B, like 40:80")
+    return slice(int(start), None if stop is None else int(stop))
 
 
 def check(
@@ -315,14 +359,15 @@ def plan(
         undrawn.append(f"not drawn in a pass, for want of a negative in their batch: {rest} {unit}")
     more = chain(first, (made for _ in count() for made in one_pass()))
     drawn = tuple(batch for batch, _ in islice(more, len(first) if batches is None else batches))
+    coverage = ""
     if covered := _coverage(embeddings, drawn, matched=not hard):
-        sentence, complete = covered
-        (notes if complete else undrawn).append(sentence)
+        coverage, complete = covered
+        (notes if complete else undrawn).append(coverage)
     for note in (*notes, *undrawn):
         logger.info("note: %s", note)
     device = embeddings.query.device
     moved = tuple(batch.to(device) for batch in drawn)
-    return Plan(moved, sample, size, (*notes, *undrawn), tuple(undrawn), copies)
+    return Plan(moved, sample, size, (*notes, *undrawn), tuple(undrawn), copies, coverage)
 
 
 def _refuse_options(embeddings: Embeddings, sample: str, batch_size: int, per_group: int | None) -> None:

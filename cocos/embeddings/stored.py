@@ -48,7 +48,6 @@ class Stored:
         candidate: rows of the candidates; None: those of the queries, a labelled set.
         ids: reads groups and labels by their names in `Embeddings`, and `logq`; None: row i matches row i.
         directions: as in `Embeddings`.
-        identity: what tells this set from others: names, sizes and times of its files.
         held: whether all rows may be held in memory.
     """
 
@@ -57,7 +56,6 @@ class Stored:
     candidate: Rows | None
     ids: Callable[[], dict[str, Any]] | None
     directions: tuple[str, ...]
-    identity: str
     held: bool
 
     # What `Embeddings` may have, and no set on a disk.

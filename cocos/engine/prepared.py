@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from numbers import Integral
 from typing import Any, Unpack
 
@@ -78,6 +77,7 @@ class Run:
     stored: Stored | None = None  # the set on a disk of which some rows were read
     rows: tuple[Tensor, ...] = ()  # numbers of these rows there, of both sides, ascending
     given: Embeddings | None = None  # the embeddings before they were widened; None: they were not
+    apart: bool = False  # each batch is visited by itself, so that no bit of a number depends on the others
 
     @property
     def findings(self) -> tuple[Finding | str, ...]:
@@ -198,32 +198,12 @@ class Run:
         for batch in (self.seen(self.plan.batches[place]) for place in self.visited_order):
             size = max(batch.sizes)
             alike = not stack or _kind(batch) == _kind(stack[0])
-            if stack and (rows + size > STACK_ROWS or not alike):
+            if stack and (self.apart or rows + size > STACK_ROWS or not alike):
                 yield stack
                 stack, rows = [], 0
             stack.append(batch)
             rows += size
         yield stack
-
-    def part(self, mine: slice) -> tuple["Run", int]:
-        """Some batches, with those visited together with them, on which the last bits of a number depend; the first."""
-        number = len(self.plan.batches)
-        if self.visited and self.visited_order != list(range(number)):
-            mine = slice(0, number)
-        elif self.visited:
-            ends = np.cumsum([0, *map(len, self.stacks())])
-            mine = slice(int(ends[ends <= mine.start].max()), int(ends[ends >= mine.stop].min()))
-        return replace(self, plan=replace(self.plan, batches=self.plan.batches[mine])), mine.start
-
-    def pieces(self, mine: slice) -> list[slice]:
-        """Cut some batches where `part` can begin: behind those that are visited together."""
-        sizes = [max(batch.sizes) for batch in self.plan.batches]
-        if self.visited and self.visited_order != list(range(len(sizes))):
-            return [mine]
-        stacks = self.stacks() if self.visited else ()
-        ends = np.cumsum([len(stack) for stack in stacks]) if self.visited else together(sizes, STACK_ROWS)
-        edges = [mine.start, *(int(end) for end in ends if mine.start < end < mine.stop), mine.stop]
-        return [slice(*both) for both in pairwise(edges)]
 
     def views(self, stack: list[Batch], *, each_way: bool = False) -> Iterator[tuple[Callable, list[str], list]]:
         """Views of the scores of some batches: one for both directions, or one `each_way`, as with own hard negatives.
@@ -486,6 +466,8 @@ def prepare_all(
     options = DEFAULTS | sampling
     asked = options["batches"]
     drawn = asked is None or isinstance(asked, Integral)
+    if isinstance(asked, str | slice):
+        raise InputError(f"batches: {asked!r}, expected their number; only a count takes a slice of the batches")
     given = () if drawn else tuple(asked.batches if isinstance(asked, Plan) else asked)
     if not drawn and not given:
         raise InputError("batches: none were given")

@@ -1,12 +1,10 @@
 """The batches of a set that stays on a disk, and their rows, stack by stack.
 
 In: rows that are read by their numbers, a loss, and how batches are drawn. Out: stacks of neighbouring batches, and
-the embeddings of each. What is in a stack depends on the draws alone, so its numbers are the same in whichever part or
-process it is counted.
+the embeddings of each. A stack depends on the draws alone.
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 
 from torch import Tensor
@@ -39,16 +37,10 @@ class StoredBatches:
     plan: Plan
     positive: bool
 
-    @cached_property
-    def stacks(self) -> list[int]:
-        """Where stacks end, as numbers of batches."""
-        return prepared.together([max(batch.sizes) for batch in self.plan.batches], COUNTED_TOGETHER)
-
-    def pieces(self, mine: slice) -> list[slice]:
-        """The stacks that some batches are in: the first may begin before them, and the last end behind them."""
-        return [
-            slice(start, stop) for start, stop in pairwise([0, *self.stacks]) if start < mine.stop and stop > mine.start
-        ]
+    def stacks(self) -> list[slice]:
+        """The batches that are counted together."""
+        ends = prepared.together([max(batch.sizes) for batch in self.plan.batches], COUNTED_TOGETHER)
+        return [slice(*each) for each in pairwise([0, *ends])]
 
     def first(self, most: int) -> tuple[Embeddings, Plan]:
         """The first batch, or of pairs the first of them, with its rows."""
@@ -58,9 +50,9 @@ class StoredBatches:
         embeddings, own, _ = self.stored.take([batch], positive=self.positive)
         return embeddings, replace(self.plan, batches=tuple(own))
 
-    def read(self, piece: slice) -> tuple[Embeddings, Plan, tuple[Tensor, ...]]:
+    def read(self, stack: slice) -> tuple[Embeddings, Plan, tuple[Tensor, ...]]:
         """Read a stack: its rows, its batches, and the numbers of the rows of both sides."""
-        embeddings, own, rows = self.stored.take(self.plan.batches[piece], positive=self.positive)
+        embeddings, own, rows = self.stored.take(self.plan.batches[stack], positive=self.positive)
         return embeddings, replace(self.plan, batches=tuple(own)), rows
 
 

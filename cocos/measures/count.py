@@ -1,10 +1,9 @@
 """How many negatives contribute to the gradient of each query?"""
 
-import hashlib
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated, Any, Unpack
 
 import numpy as np
@@ -15,7 +14,7 @@ from torch import Tensor
 from cocos import losses, results
 from cocos.base import processes
 from cocos.base.errors import InputError
-from cocos.base.ranges import Positive, whole
+from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
 from cocos.counting import averages, conventions, findings, marked, statistics, verdicts, weights
 from cocos.counting.marked import MarkedBatch
@@ -39,10 +38,10 @@ from cocos.engine.prepared import OUT_OF_RANGE, Run, embedded, passes, prepare_a
 from cocos.engine.readers.columns import ColumnsReader
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
-from cocos.engine.sampling import Progress, Sampling, sampled, within
+from cocos.engine.sampling import Progress, Sampling, sampled, tracked, within
 from cocos.engine.stored_batches import drawn
 from cocos.measures.health import reports
-from cocos.results import parts, pieces, several
+from cocos.results import several, slices
 
 # Relative difference of a share and eps that rounding can turn.
 EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
@@ -55,7 +54,7 @@ BIN_RATIOS, BIN_STEPS = (2, 4, 10), 10
 
 
 @devices.threads(1)
-@sampled(dtype=None, same_group=None)
+@sampled(without=["batches"], dtype=None, same_group=None)
 def count(
     embeddings: Embeddings | Scores | Checkpoint,
     loss="ntxent",
@@ -64,9 +63,7 @@ def count(
     convention: str = "standard",
     metrics: bool = False,
     n90: bool = False,
-    part: str | None = None,
-    until: Positive | None = None,
-    keep: Path | None = None,
+    batches: int | str | slice | Sequence[Batch] | None = None,
     queries: Annotated[int, whole(1)] | None = None,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
@@ -91,9 +88,10 @@ def count(
         n90: add the number of negatives that carry 90 % of the push; sorts all scores. These are kept in memory then,
             in float64 unless `dtype` says otherwise, however large a batch is. So they are where the embeddings have
             marks, whose parts of the negatives and of the push are counted then.
-        part: count one part of the batches, `i/n` with i from 1 to n, like 2/5; `cocos join` puts the parts together.
-        until: end when the 95 % interval of the mean, over batches, is that wide or narrower, in all directions.
-        keep: folder that keeps the pieces counted so far; the same count goes on from there after it was killed.
+        batches: number of batches (None: one pass over the training set), or the batches themselves; or a slice of
+            the batches that the seed draws, `A:B` or a Python slice: batches A to B - 1, numbered from 0, and beyond
+            one pass those of the following shuffles; without B, to the end of one pass. Each batch of a slice is
+            counted by itself, and `cocos.results.concat` puts slices together bit for bit.
         queries: count this many queries of each direction, drawn by the seed, against all candidates, and no batches.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
@@ -128,48 +126,42 @@ def count(
     sampling["copies"] = conventions.copies(convention, sampling["copies"])
     options = {"eps": eps, "visits": standard and not n90, "whole": not standard, "marks": True, "scored": True}
     how = Counting(eps, convention, n90, metrics)
-    pieced = {"part": part, "until": until, "keep": keep, "queries": queries}
-    for name, value in pieced.items():
-        if value is not None and len(asked) > 1:
-            raise InputError(f"{name} {value}: {len(asked)} losses are counted from one pass; give one loss")
-        if value is not None and name != "part" and metrics:
-            raise InputError(f"{name} {value}: metrics are of the whole set; ask cocos evaluate for them")
-    if part is not None and until is not None:
-        raise InputError(f"until {until:g}: part {part} does not know the others; count in one run, or give --batches")
+    chosen = batch_plans.read_slice(batches)
+    sampling["batches"] = batches if chosen is None else chosen.stop
     if queries is not None:
-        return _against_all(embeddings, asked[0], how, options, pieced, sampling)
+        if len(asked) > 1:
+            raise InputError(f"queries {queries}: {len(asked)} losses are counted from one pass; give one loss")
+        if metrics:
+            raise InputError(f"queries {queries}: metrics are of the whole set; ask cocos evaluate for them")
+        if batches is not None:
+            raise InputError(f"queries {queries}: there are no batches, so batches does not go with it")
+        return _against_all(embeddings, asked[0], how, options, queries, sampling)
     stored = _on_disk(embeddings, sampling["batch_size"])
     if stored is not None and metrics:
         raise InputError(f"{stored.name} is read batch by batch, which does not go with metrics")
     if stored is not None and single:
-        return _of_stored(stored, embeddings, asked[0], how, options, pieced, sampling)
+        return _of_stored(stored, embeddings, asked[0], how, options, chosen, sampling)
     runs = prepare_all(embeddings, asked, **options, **sampling)
     _check(runs, convention)
     if metrics and isinstance(runs[0].embeddings, Scores):
         raise InputError("metrics: cocos.measures.evaluate has those of scores")
     health = reports(runs)
+    if chosen is not None:
+        only = functools.cache(lambda plan: plan.only(chosen))
+        runs = [replace(run, plan=only(run.plan), apart=True) for run in runs]
+        how = replace(how, begin=chosen.start)
+    counts, attrs = how.labelled(runs, health, sampling["progress"])
+    if chosen is not None:
+        attrs = [own | _about_slice(chosen, run.plan) for own, run in zip(attrs, runs, strict=True)]
     if not single:
-        counts, attrs = how.labelled(runs, health, sampling["progress"])
         names = several.labels(loss, [repr(run.loss) for run in runs])
         return several.stacked(_same_sources(counts), attrs, names, f"Contributing negatives, {len(runs)} losses")
-    (run,), progress = runs, sampling["progress"]
-    if part is until is keep is None:
-        return how.dataset(run, health, progress)
-    every = len(run.plan.batches)
-    mine = slice(0, every) if part is None else parts.batches_of(part, every)
+    return results.labelled(counts[0], attrs[0])
 
-    def count_piece(piece: slice) -> xr.Dataset:
-        own, begin = run.part(piece)
-        made = replace(how, begin=begin).dataset(own, health, progress if until is keep is None else None)
-        return made.isel(batch=slice(piece.start - begin, piece.stop - begin))
 
-    report = progress and progress("counting")
-    if until is keep is None:
-        made = count_piece(mine)
-    else:
-        kept = keep and pieces.KeptPieces(Path(keep), _identity(run.embeddings, [run.provenance(title=""), how.key]))
-        made = pieces.counted(run.pieces(mine), count_piece, kept=kept, until=until, report=report)
-    return made if part is None else made.assign_attrs(part=part, batches=every)
+def _about_slice(chosen: slice, plan: batch_plans.Plan) -> dict[str, str]:
+    """Attribute of the batches of a slice, whose end may be that of a pass."""
+    return {results.BATCH_SLICE: f"{chosen.start}:{chosen.start + len(plan.batches)}"}
 
 
 def _on_disk(embeddings: Any, batch_size: int | str) -> Stored | None:
@@ -180,30 +172,18 @@ def _on_disk(embeddings: Any, batch_size: int | str) -> Stored | None:
     return None if found.held else found
 
 
-def _identity(embeddings: Any, about: Sequence[Any]) -> str:
-    """All that the numbers of a count depend on, in one short text."""
-    made = hashlib.sha256(repr(about).encode())
-    if isinstance(embeddings, Embeddings):
-        for each in (embeddings.query_group, embeddings.candidate_group, *embeddings.norms, *embeddings.projections):
-            made.update(each.cpu().numpy().tobytes())
-    return made.hexdigest()
-
-
 def _of_stored(
     stored: Stored,
     checkpoint: Checkpoint,
     loss: Any,
     how: "Counting",
     options: dict[str, Any],
-    pieced: dict[str, Any],
+    chosen: slice | None,
     sampling: Sampling,
 ) -> xr.Dataset:
-    """Count a set on a disk, stack by stack, each from its rows alone."""
-    part, until, keep = (pieced[name] for name in ("part", "until", "keep"))
+    """Count a set on a disk, stack by stack, or batch by batch of a slice, each from its rows alone."""
     loss = losses.of(checkpoint.loss(loss)[0] if isinstance(loss, str) else loss)
     batches = drawn(stored, loss, sampling)
-    every = len(batches.plan.batches)
-    mine = slice(0, every) if part is None else parts.batches_of(part, every)
     given = sampling | {"progress": None}
 
     def prepared_of(found: Embeddings, plan: batch_plans.Plan, rows: tuple[Tensor, ...] = ()) -> Run:
@@ -214,28 +194,24 @@ def _of_stored(
         run = prepared_of(*batches.first(LOOKED_AT))
         health = reports([run])
         given["dtype"] = run.dtype  # what the first rows allow is that of all
-        about = run.provenance(title="", health=json.dumps(health))
     del run
-
-    def count_piece(piece: slice) -> xr.Dataset:
-        return replace(how, begin=piece.start).dataset(prepared_of(*batches.read(piece)), health, None)
-
-    cut = batches.pieces(mine)
-    kept = keep and pieces.KeptPieces(Path(keep), _identity(None, [stored.identity, about, how.key, every]))
-    report = sampling["progress"] and sampling["progress"]("counting")
-    made = pieces.counted(cut, count_piece, kept=kept, until=until, apart=True, report=report)
-    if part is not None:
-        made = made.isel(batch=slice(mine.start - cut[0].start, mine.stop - cut[0].start))
-        made = parts.concatenated([made]).assign_attrs(part=part, batches=every)
-    return made
+    stacks = batches.stacks()
+    if chosen is not None:
+        batches = replace(batches, plan=batches.plan.only(chosen))
+        stacks = [slice(place, place + 1) for place in range(len(batches.plan.batches))]
+    counts = []
+    for stack in tracked(stacks, sampling["progress"], "counting"):
+        counts.append(how.dataset(prepared_of(*batches.read(stack)), health, None))
+    made = slices.concatenated(counts)
+    return made if chosen is None else made.assign_attrs(_about_slice(chosen, batches.plan))
 
 
 def _against_all(
-    embeddings: Any, loss: Any, how: "Counting", options: dict[str, Any], pieced: dict[str, Any], sampling: Sampling
+    embeddings: Any, loss: Any, how: "Counting", options: dict[str, Any], number: int, sampling: Sampling
 ) -> xr.Dataset:
     """Count some queries of each direction against all candidates."""
-    number, seed, progress = pieced.pop("queries"), sampling["seed"], sampling["progress"]
-    beside = pieced | {"batches": sampling["batches"], "n90": how.n90 or None, "per_group": sampling["per_group"]}
+    seed, progress = sampling["seed"], sampling["progress"]
+    beside = {"n90": how.n90 or None, "per_group": sampling["per_group"]}
     if wrong := next((name for name, value in beside.items() if value is not None), None):
         raise InputError(f"queries {number}: there are no batches, so {wrong} does not go with it")
     if how.convention != "standard":
@@ -371,7 +347,7 @@ class Counting:
         convention: `standard` or `ecir2022`.
         n90: whether the pushes of every query are sorted.
         metrics: whether ranks are read from the same pass, where it sees all that they need.
-        begin: number of the first batch, which is above 0 in a part of the batches.
+        begin: number of the first batch, which is above 0 in a slice of the batches.
     """
 
     eps: float
@@ -379,11 +355,6 @@ class Counting:
     n90: bool
     metrics: bool
     begin: int = 0
-
-    @property
-    def key(self) -> tuple:
-        """What is counted, in the identity of a kept piece."""
-        return self.eps, self.convention, self.n90
 
     def dataset(self, run: Run, health: list[dict], progress: Progress | None) -> xr.Dataset:
         """Count the batches of one loss."""
@@ -606,7 +577,6 @@ def document(data: xr.Dataset) -> dict:
         "share": attrs.get("share", "unit"),
         "convention": attrs["convention"],
         **averages.drawn(data, full),
-        **pieces.until_document(attrs, list(directions)),
         "same_group_pairs": int(data["same_group_pairs"].sum()),
         "not_drawn": results.lines(attrs, "undrawn"),
         "batches_without_active_queries": int(without.any("direction").sum()) if known else None,

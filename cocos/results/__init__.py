@@ -23,8 +23,9 @@ from cocos.base.untrusted import parsed
 from cocos.counting import averages, findings
 from cocos.losses.external import units
 from cocos.results import records
+from cocos.results.slices import BATCH_SLICE, concat
 
-__all__ = ["open", "save"]
+__all__ = ["concat", "open", "save"]
 
 # Kinds of weights that are not the derivative of the loss by a closed form: name, and what it means.
 KINDS_OF_WEIGHTS = {
@@ -103,7 +104,16 @@ RIGHT: dict[str, Callable[[Any], bool]] = (
         (
             *("title", "notes", "cocos", "torch", "loss", "loss_repr", "gradient", "weights"),
             *("metric", "unit", "share", "sample", "same_group", "dtype", "device", "split", "convention", "ties"),
-            *("checkpoint_path", "checkpoint_sha256", "checkpoint_format", "undrawn", "options", "by", "verdict"),
+            *(
+                "checkpoint_path",
+                "checkpoint_sha256",
+                "checkpoint_format",
+                BATCH_SLICE,
+                "undrawn",
+                "options",
+                "by",
+                "verdict",
+            ),
         ),
         _is_text,
     )

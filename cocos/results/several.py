@@ -130,6 +130,23 @@ def each(data: xr.Dataset) -> dict[str, xr.Dataset]:
     return found
 
 
+def restacked(parts: Mapping[str, xr.Dataset], data: xr.Dataset) -> xr.Dataset:
+    """Stack the Datasets of single losses again, which `each` took out of results like `data`."""
+    variables, attrs = [], []
+    for part, about in zip(parts.values(), data["about"].values, strict=True):
+        own = parsed(str(about))
+        names = [*own["variables"], *(name for name in part.variables if name not in own["variables"])]
+        variables.append({str(name): _as_tuple(part[name].variable) for name in names})
+        attrs.append({name: part.attrs[name] for name in [*own["attrs"], *part.attrs] if name in part.attrs})
+    return stacked(variables, attrs, list(parts), data.attrs["title"])
+
+
+def _as_tuple(variable: xr.Variable) -> tuple:
+    """Dims, values and labels of a variable, as `cocos.results.labelled` takes them."""
+    dims = variable.dims[0] if len(variable.dims) == 1 else variable.dims
+    return (dims, variable.values, *(variable.attrs[name] for name in ("long_name", "units") if name in variable.attrs))
+
+
 def _dataset_of_loss(data: xr.Dataset, place: int) -> xr.Dataset:
     about = parsed(str(data["about"].values[place]))
     places: dict[Any, Any] = {name: slice(size) for name, size in about["sizes"].items()}

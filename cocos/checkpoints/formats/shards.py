@@ -273,14 +273,12 @@ def read(file: Folder, data=None) -> Checkpoint:
         own = [name for name in (*(("labels",) if labelled else single.GROUP_ARRAYS), *LOGQ) if name in numbers]
         sides = ("embeddings",) if labelled else single.TWO_SIDED
         size = max(rows[name].shape[0] * rows[name].shape[1] * rows[name].dtype.itemsize for name in sides)
-        times = [(each.name, about.st_size, about.st_mtime_ns) for each, about in sorted(states.items())]
         return Stored(
             name=str(path),
             query=rows[sides[0]],
             candidate=None if labelled else rows["candidate"],
             ids=partial(every, own) if own else None,
             directions=("s2s",) if labelled else directions,
-            identity=repr(times),
             held=size < MIN_MAPPED,
         )
 
