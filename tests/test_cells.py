@@ -12,6 +12,7 @@ from cocos import measures
 from cocos.base.errors import InputError
 from cocos.commands import app
 from cocos.engine import cells
+from cocos.measures.audit import _exactly
 
 
 def clustered(number=600, width=12, seed=0):
@@ -43,7 +44,7 @@ def test_all_cells_find_the_nearest_rows_and_few_most_of_them(labelled, keep):
         found[visited] = float((near[:, :, None] == expected[:, None]).any(dim=1).float().mean())
     assert torch.equal(near, expected)
     assert 0.3 < found[1] < found[3] < found[20] == 1
-    assert torch.equal(cells.exactly(side, "cosine", keep, torch.tensor([5, 77])), expected[[5, 77]])
+    assert torch.equal(_exactly(side, "cosine", keep, torch.tensor([5, 77])), expected[[5, 77]])
 
 
 def test_an_audit_by_all_cells_is_the_audit_and_by_few_tells_its_recall():

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from cocos.embeddings import Embeddings
-from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import METRICS, NORMALISED_SIDES
 from cocos.embeddings.similarities import unit
-from cocos.engine import readers, retrieval, stack, sweep
+from cocos.engine import retrieval
 
-__all__ = ["Cells", "exactly", "nearest"]
+__all__ = ["Cells", "nearest"]
 
 # Rows of a sample of which the centres are learned, for each cell; more change little (k-means in faiss takes 256).
 LEARNED_FROM = 64
@@ -111,12 +110,3 @@ def nearest(
         if report:
             report(cell + 1, number)
     return torch.where(best > -torch.inf, found, -1)
-
-
-def exactly(embeddings: Embeddings, metric: str, keep: int, rows: Tensor) -> Tensor:
-    """The nearest candidates of some queries among all, decided in float64, (n, keep) on the host; -1 for none."""
-    rows = rows.to(embeddings.candidate.device)
-    batch = Batch(rows, torch.arange(len(embeddings.candidate), device=rows.device), paired=False)
-    view = stack.view(embeddings, batch, metric=metric, product="float64")
-    (found,) = sweep.run(view, [readers.Neighbours(min(keep, len(embeddings.candidate)))])
-    return found.candidate.cpu()

@@ -28,7 +28,7 @@ from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OWN_HARD
 from cocos.engine import cells as cells_of
-from cocos.engine import devices
+from cocos.engine import devices, readers, stack, sweep
 from cocos.engine.prepared import Run, drawn_from, embedded, loss_for, prepare
 from cocos.engine.sampling import DEFAULTS, Sampling, sampled, tracked
 from cocos.results import summaries
@@ -429,12 +429,12 @@ class ByCells:
         found = [cells_of.nearest(side, metric, number, cells, visited, self.seed, self.report) for side in sides]
         rows = torch.randperm(len(one.query), generator=torch.Generator().manual_seed(self.seed))[:EXACT_ROWS]
         rows = rows.sort().values
-        exact = cells_of.exactly(one, metric, number, rows)
+        exact = _exactly(one, metric, number, rows)
         there = exact >= 0
         known = (exact[:, :, None] == found[0][rows][:, None]).any(dim=2) & there
         back = exact[there].unique()
         turned = torch.full((len(other.query), number), -1)
-        turned[back] = cells_of.exactly(other, metric, number, back)
+        turned[back] = _exactly(other, metric, number, back)
         mutual = (turned[exact.clamp(min=0)] == rows[:, None, None]).any(dim=2) & there
         both = (found[1][exact.clamp(min=0)] == rows[:, None, None]).any(dim=2) & known
         self.recall = {
@@ -454,6 +454,15 @@ class ByCells:
         return [findings.made("by cells", **self.recall, words=said)]
 
 
+def _exactly(embeddings: Embeddings, metric: str, keep: int, rows: Tensor) -> Tensor:
+    """The nearest candidates of some queries among all, decided in float64, (n, keep) on the host; -1 for none."""
+    rows = rows.to(embeddings.candidate.device)
+    batch = Batch(rows, torch.arange(len(embeddings.candidate), device=rows.device), paired=False)
+    view = stack.view(embeddings, batch, metric=metric, product="float64")
+    (found,) = sweep.run(view, [readers.Neighbours(min(keep, len(embeddings.candidate)))])
+    return found.candidate.cpu()
+
+
 def _mutual(embeddings: Embeddings, metric: str, number: int, by_cells: ByCells | None) -> Tensor:
     """Pairs of rows of different groups of which each is among the nearest of the other, positives included, (n, 2)."""
     nearest_of = []
@@ -462,7 +471,7 @@ def _mutual(embeddings: Embeddings, metric: str, number: int, by_cells: ByCells 
     if by_cells:
         nearest_of = by_cells.of(sides, metric, number)
     for side in () if by_cells else sides:
-        nearest_of.append(cells_of.exactly(side, metric, number, torch.arange(len(side.query))))
+        nearest_of.append(_exactly(side, metric, number, torch.arange(len(side.query))))
     keys = []
     for asks, found in enumerate(nearest_of):
         row = torch.arange(len(found))[:, None].expand_as(found)[found >= 0]
