@@ -439,12 +439,6 @@ KINDS = {
         "note", sentence="no interval, for none of the {number} queries has a value in both (n = 0): {values}"
     ),
     "one group alone": Kind("note", sentence="no interval, for n = {number}, of one group: {values}"),
-    "by cells": Kind(
-        "note",
-        sentence="neighbours are looked for in {visited} of {cells} cells: of {exact_rows} rows that are scored "
-        "against everything, {cell_recall:.3g} of the nearest rows are found, {mutual}",
-        place="below",
-    ),
     "equal": Kind("note", sentence="no interval, for all n = {number} differences are {away:g}: {values}"),
     "changed": Kind(
         "look",

@@ -1,7 +1,6 @@
 """Which negatives are suspected of being positives, and how much of the push do they receive?"""
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +26,6 @@ from cocos.embeddings.marks import UNMARKED, Mark, of, within
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OWN_HARD
-from cocos.engine import cells as cells_of
 from cocos.engine import devices, readers, stack, sweep
 from cocos.engine.prepared import Run, drawn_from, embedded, loss_for, prepare
 from cocos.engine.sampling import DEFAULTS, Sampling, sampled, tracked
@@ -53,10 +51,6 @@ YES, NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 MOST_LISTED = 100
 # Mark on the candidates of a benchmark that nobody judged: likely positives where they stand at the top.
 UNJUDGED = "unjudged"
-# Attributes of an audit whose neighbours are looked for by cells.
-CELL_ATTRIBUTES = ("cells", "visited", "exact_rows", "cell_recall", "mutual_recall", "mutual_pairs")
-# Rows that are scored against all others where neighbours are looked for by cells.
-EXACT_ROWS = 1000
 # The rule of a pair that any rule suspects.
 ANY_RULE = "any rule"
 # Of every direction and rule: long name and units.
@@ -112,8 +106,6 @@ def audit(
     against: Sequence[str] | None = None,
     near: Fraction = 0.7,
     neighbours: Annotated[int, whole(1, 1000)] = 1,
-    cells: Annotated[int, whole(2, 10**6)] | None = None,
-    visited: Annotated[int, whole(1, 10**6)] = 8,
     labels: Path | str | Sequence | None = None,
     only: str | None = None,
     **sampling: Unpack[Sampling],
@@ -137,9 +129,6 @@ def audit(
             of the rows are among them; all are of those that are asked for.
         near: least similarity of nearly equal texts, 0 to 1: see `cocos.embeddings.likeness.near`.
         neighbours: number of nearest rows in which each must be for the other. Positives are among these rows.
-        cells: look for neighbours by cells, of which there are so many, and not among all rows: for sets of which all
-            pairs are out of reach. Some are missed; the recall is measured on rows that are scored against everything.
-        visited: cells in which the neighbours of a row are looked for.
         labels: path of a list that `cocos audit --out` wrote with labels filled in, or rows of (query, candidate,
             label). Pairs with 1 are the rule `labelled` and known positives; those with 0 are no longer suspected.
         only: the one direction to look at; None: all.
@@ -152,8 +141,7 @@ def audit(
         `query_index`, `candidate_index`, as the first direction has them, `pair_push`, `pair_part`, `drawn`, `score`,
         `guide_score`, `own_hard`, and `suspected` (pair, suspicion). Of every filter and threshold (direction, filter):
         `filter_share`, `filter_push`, `filter_left`, `precision` and `recall` against known positives, by number and by
-        push, and `emptied`. Attributes: `near`, `neighbours`, `against`, `known`, the known positives that were drawn;
-        with `cells`, `cell_recall`, the part of the nearest rows that are found, and `mutual_recall`, of the pairs.
+        push, and `emptied`. Attributes: `near`, `neighbours`, `against`, `known`, the known positives that were drawn.
 
     Source: filters: GISTEmbed, arXiv:2402.16829; Qwen3 Embedding, arXiv:2506.05176; NV-Retriever, arXiv:2407.15831.
 
@@ -166,7 +154,7 @@ def audit(
         (array([2]), array([0, 1]), array([0, 0]))
     """
     source, disk = embeddings, drawn_from(embeddings, DEFAULTS | sampling)
-    unread = () if disk is None else ("neighbours",) * (cells is None) + ("text", "near") * (not disk.matched)
+    unread = () if disk is None else ("neighbours", *(("text", "near") * (not disk.matched)))
     if set(unread) & set(rules or ()):  # one of them is asked for
         unread, disk = (), None
     run = _prepared(embeddings, loss, sampling, everything=disk is None)
@@ -183,13 +171,10 @@ def audit(
     judged = _labelled(labels, run)
     own = dict(run.embeddings.marks or {}) | judged
     denied = {DENIED: own.pop(DENIED)} if DENIED in judged else {}
-    by_cells = None if cells is None else ByCells(cells, visited, sampling["seed"], report)
-    if cells is not None and "neighbours" not in chosen:
-        raise InputError(f"cells {cells}: only the rule neighbours looks for them, and it is not among the rules")
     marks = own | _marks(run.embeddings, chosen, near)
     if "neighbours" in chosen:
         whole = embedded(source, sampling["split"], "cpu", None) if run.stored is not None else run.embeddings
-        mutual = _mutual(whole, run.loss.metric, neighbours, by_cells)
+        mutual = _mutual(whole, run.loss.metric, neighbours)
         marks["neighbours"] = of("neighbours", _drawn(run, mutual), *_sizes(run.embeddings))
     if report:
         report(1, 1)
@@ -215,13 +200,11 @@ def audit(
     texts = [text for side in run.embeddings.names or () for text in side or ()]
     cut = likeness.cut(texts) if {"text", "near"} & set(chosen) else 0
     compared_by = [findings.made("cut texts", number=cut, most=likeness.CUT_CHARACTERS)] if cut else []
-    compared_by += by_cells.found() if by_cells else []
     attrs = run.provenance(
         title=f"Suspected false negatives, {losses.name_of(run.loss)}",
         batches=len(run.plan.batches),
         near=float(near),
         neighbours=int(neighbours),
-        **(by_cells.recall if by_cells else {}),
         against=", ".join(known),
         asks=run.embeddings.directions[0],
         untried=json.dumps(untried),
@@ -275,8 +258,6 @@ def _texts_drawn(run: Run) -> Any:
 def _lacking(embeddings: Embeddings, unread: Sequence[str] = ()) -> dict[str, str]:
     """Name what the embeddings lack, for each rule that they do not allow; `unread` need other rows than those read."""
     lacking = dict.fromkeys(unread, "it reads rows outside of the batches; name it in the rules to read all")
-    if "neighbours" in lacking:
-        lacking["neighbours"] += ", or give cells"
     if isinstance(embeddings, Scores):
         lacking = dict.fromkeys(SUSPICIONS, "it needs rows, and there are scores alone")
         if embeddings.teacher is not None:
@@ -403,77 +384,21 @@ def _close(keys: Tensor, near: Tensor, number: int) -> Tensor:
     return found[~within(found, keys)]
 
 
-@dataclass
-class ByCells:
-    """How neighbours are looked for by cells, and what is missed.
-
-    Args:
-        cells: their number.
-        visited: cells in which the neighbours of a row are looked for.
-        seed: of the clustering, and of the rows that are scored exactly.
-        report: called with cells done, and in all.
-        recall: `cell_recall` and `mutual_recall`, measured on `exact_rows` rows, when all are found.
-    """
-
-    cells: int
-    visited: int
-    seed: int
-    report: Any
-    recall: dict[str, Any] = field(default_factory=dict)
-
-    def of(self, sides: Sequence[Embeddings], metric: str, number: int) -> list[Tensor]:
-        """The nearest rows of each row of both sides; those of some rows are looked for among all rows too."""
-        one, other = sides
-        cells = min(self.cells, len(one.candidate), len(other.candidate))
-        visited = min(self.visited, cells)
-        found = [cells_of.nearest(side, metric, number, cells, visited, self.seed, self.report) for side in sides]
-        rows = torch.randperm(len(one.query), generator=torch.Generator().manual_seed(self.seed))[:EXACT_ROWS]
-        rows = rows.sort().values
-        exact = _exactly(one, metric, number, rows)
-        there = exact >= 0
-        known = (exact[:, :, None] == found[0][rows][:, None]).any(dim=2) & there
-        back = exact[there].unique()
-        turned = torch.full((len(other.query), number), -1)
-        turned[back] = _exactly(other, metric, number, back)
-        mutual = (turned[exact.clamp(min=0)] == rows[:, None, None]).any(dim=2) & there
-        both = (found[1][exact.clamp(min=0)] == rows[:, None, None]).any(dim=2) & known
-        self.recall = {
-            "cells": cells,
-            "visited": visited,
-            "exact_rows": len(rows),
-            "cell_recall": float(known.sum() / there.sum()),
-            "mutual_recall": float((both & mutual).sum() / mutual.sum()) if bool(mutual.any()) else math.nan,
-            "mutual_pairs": int(mutual.sum()),
-        }
-        return found
-
-    def found(self) -> list[findings.Finding]:
-        """What a user should know of it."""
-        part = self.recall["mutual_recall"]
-        said = {"mutual": "none of them has a mutual neighbour" if math.isnan(part) else f"of mutual pairs {part:.3g}"}
-        return [findings.made("by cells", **self.recall, words=said)]
-
-
-def _exactly(embeddings: Embeddings, metric: str, keep: int, rows: Tensor) -> Tensor:
-    """The nearest candidates of some queries among all, decided in float64, (n, keep) on the host; -1 for none."""
-    rows = rows.to(embeddings.candidate.device)
-    batch = Batch(rows, torch.arange(len(embeddings.candidate), device=rows.device), paired=False)
+def _nearest(embeddings: Embeddings, metric: str, keep: int) -> Tensor:
+    """The nearest candidates of each query, decided in float64, (Q, keep) on the host; -1 for none."""
+    rows = [torch.arange(len(side), device=side.device) for side in (embeddings.query, embeddings.candidate)]
+    batch = Batch(*rows, paired=False)
     view = stack.view(embeddings, batch, metric=metric, product="float64")
     (found,) = sweep.run(view, [readers.Neighbours(min(keep, len(embeddings.candidate)))])
     return found.candidate.cpu()
 
 
-def _mutual(embeddings: Embeddings, metric: str, number: int, by_cells: ByCells | None) -> Tensor:
+def _mutual(embeddings: Embeddings, metric: str, number: int) -> Tensor:
     """Pairs of rows of different groups of which each is among the nearest of the other, positives included, (n, 2)."""
-    nearest_of = []
     sizes = len(embeddings.query), len(embeddings.candidate)
     sides = embeddings.single(embeddings.directions[0]), embeddings.flip().single("back")
-    if by_cells:
-        nearest_of = by_cells.of(sides, metric, number)
-    for side in () if by_cells else sides:
-        nearest_of.append(_exactly(side, metric, number, torch.arange(len(side.query))))
     keys = []
-    for asks, found in enumerate(nearest_of):
+    for asks, found in enumerate(_nearest(side, metric, number) for side in sides):
         row = torch.arange(len(found))[:, None].expand_as(found)[found >= 0]
         other = found[found >= 0]
         keys.append(row * sizes[1] + other if asks == 0 else other * sizes[1] + row)
@@ -756,7 +681,6 @@ def document(data: xr.Dataset) -> dict:
         listed.append(entry | {"rules": one["suspicion"].values[one["suspected"].values].tolist()})
     return summaries.about(data) | {
         **{name: attrs[name] for name in ("near", "neighbours", "known")},
-        **({"cells": {name: plain(attrs[name]) for name in CELL_ATTRIBUTES}} if "cells" in attrs else {}),
         "against": [name for name in attrs["against"].split(", ") if name],
         "directions": directions,
         "pairs": data.sizes["pair"],

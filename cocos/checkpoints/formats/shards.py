@@ -56,10 +56,7 @@ UNREAD = True
 MIN_MAPPED = 2**30
 GIB = 2**30
 # What reads less than all rows.
-READ_ALONE = (
-    "a number of batches (--batches) reads its rows alone, and so do --queries of count, evaluate and diff; "
-    "audit --cells compares without a copy in memory"
-)
+READ_ALONE = "a number of batches (--batches) reads its rows alone, and so do --queries of count, evaluate and diff"
 logger = logging.getLogger(__name__)
 
 
