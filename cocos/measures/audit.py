@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cocos import losses, results
 from cocos.base.errors import InputError, nearest
-from cocos.base.ranges import Fraction, whole
+from cocos.base.ranges import whole
 from cocos.base.writing import text_of
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.tables import Columns, missing, read
@@ -36,7 +36,6 @@ from cocos.results.summaries import entries, plain
 SUSPICIONS = {
     "group": "they share a group",
     "text": "they, or rows of their groups on one side, have the same text up to spelling",
-    "near": "they, or rows of their groups on one side, have nearly the same text",
     "guide": "the guide scores the negative at or above the positive",
     "neighbours": "each is among the nearest rows of the other in the whole set",
 }
@@ -104,7 +103,6 @@ def audit(
     rules: Sequence[str] | None = None,
     filters: Mapping[str, Sequence[float]] | None = None,
     against: Sequence[str] | None = None,
-    near: Fraction = 0.7,
     neighbours: Annotated[int, whole(1, 1000)] = 1,
     labels: Path | str | Sequence | None = None,
     only: str | None = None,
@@ -118,16 +116,15 @@ def audit(
     Args:
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, or its name; its own filter, if it has one, is off.
-        rules: rules that suspect a negative: some of group,text,near,guide,neighbours. None: all that the data allow.
-            `group`: a negative of the query's own group; `text`: equal texts up to spelling; `near`: nearly equal
-            texts; `guide`: a negative that the guide scores at or above the positive; `neighbours`: a pair of which
-            each is among the nearest of the other. Marks of the rows are rules too.
+        rules: rules that suspect a negative: some of group,text,guide,neighbours. None: all that the data allow.
+            `group`: a negative of the query's own group; `text`: equal texts up to spelling; `guide`: a negative that
+            the guide scores at or above the positive; `neighbours`: a pair of which each is among the nearest of the
+            other. Marks of the rows are rules too.
         filters: rules of a masked InfoNCE that are replayed: `guide`, `self`, `percent`, `relative_margin`, `factor` ->
             thresholds (none: the usual ones). None: all that the data allow, except for `relative_margin`, which is
             `percent` where positives score above 0.
         against: rules that say which pairs are known to be positive, to judge filters by. None: group,text. The marks
             of the rows are among them; all are of those that are asked for.
-        near: least similarity of nearly equal texts, 0 to 1: see `cocos.embeddings.likeness.near`.
         neighbours: number of nearest rows in which each must be for the other. Positives are among these rows.
         labels: path of a list that `cocos audit --out` wrote with labels filled in, or rows of (query, candidate,
             label). Pairs with 1 are the rule `labelled` and known positives; those with 0 are no longer suspected.
@@ -141,7 +138,7 @@ def audit(
         `query_index`, `candidate_index`, as the first direction has them, `pair_push`, `pair_part`, `drawn`, `score`,
         `guide_score`, `own_hard`, and `suspected` (pair, suspicion). Of every filter and threshold (direction, filter):
         `filter_share`, `filter_push`, `filter_left`, `precision` and `recall` against known positives, by number and by
-        push, and `emptied`. Attributes: `near`, `neighbours`, `against`, `known`, the known positives that were drawn.
+        push, and `emptied`. Attributes: `neighbours`, `against`, `known`, the known positives that were drawn.
 
     Source: filters: GISTEmbed, arXiv:2402.16829; Qwen3 Embedding, arXiv:2506.05176; NV-Retriever, arXiv:2407.15831.
 
@@ -154,7 +151,7 @@ def audit(
         (array([2]), array([0, 1]), array([0, 0]))
     """
     source, disk = embeddings, drawn_from(embeddings, DEFAULTS | sampling)
-    unread = () if disk is None else ("neighbours", *(("text", "near") * (not disk.matched)))
+    unread = () if disk is None else ("neighbours", *(("text",) * (not disk.matched)))
     if set(unread) & set(rules or ()):  # one of them is asked for
         unread, disk = (), None
     run = _prepared(embeddings, loss, sampling, everything=disk is None)
@@ -171,7 +168,7 @@ def audit(
     judged = _labelled(labels, run)
     own = dict(run.embeddings.marks or {}) | judged
     denied = {DENIED: own.pop(DENIED)} if DENIED in judged else {}
-    marks = own | _marks(run.embeddings, chosen, near)
+    marks = own | _marks(run.embeddings, chosen)
     if "neighbours" in chosen:
         whole = embedded(source, sampling["split"], "cpu", None) if run.stored is not None else run.embeddings
         mutual = _mutual(whole, run.loss.metric, neighbours)
@@ -198,12 +195,11 @@ def audit(
     lacking = _lacking(run.embeddings, unread)
     untried = {name: lacking.get(name, "other rules are asked for") for name in SUSPICIONS if name not in chosen}
     texts = [text for side in run.embeddings.names or () for text in side or ()]
-    cut = likeness.cut(texts) if {"text", "near"} & set(chosen) else 0
+    cut = likeness.cut(texts) if "text" in chosen else 0
     compared_by = [findings.made("cut texts", number=cut, most=likeness.CUT_CHARACTERS)] if cut else []
     attrs = run.provenance(
         title=f"Suspected false negatives, {losses.name_of(run.loss)}",
         batches=len(run.plan.batches),
-        near=float(near),
         neighbours=int(neighbours),
         against=", ".join(known),
         asks=run.embeddings.directions[0],
@@ -265,7 +261,7 @@ def _lacking(embeddings: Embeddings, unread: Sequence[str] = ()) -> dict[str, st
         return lacking
     if not any(embeddings.names or ()):
         why = "the rows have no names, which are their texts; give query_name and candidate_name in the file"
-        lacking = {"text": why, "near": why} | lacking
+        lacking = {"text": why} | lacking
     if embeddings.teacher is None:
         lacking["guide"] = (
             "there are no scores of a guide; give teacher (queries, candidates), or guide_query and guide_candidate"
@@ -290,16 +286,14 @@ def suspicions(names: Sequence[str] | None, embeddings: Embeddings, unread: Sequ
     return tuple(dict.fromkeys(names))
 
 
-def _marks(embeddings: Embeddings, rules: Sequence[str], near: float) -> dict[str, Mark]:
+def _marks(embeddings: Embeddings, rules: Sequence[str]) -> dict[str, Mark]:
     """Marks of the rules that depend on groups and texts of rows alone."""
     made = {}
     if "group" in rules:
         made["group"] = of("group", (embeddings.groups.query, embeddings.groups.candidate), *_sizes(embeddings))
-    if {"text", "near"} & set(rules):
-        own, close = _shared_texts(embeddings, near if "near" in rules else None)
-        for name, shared in (("text", own), ("near", close)):
-            if name in rules and shared is not None:
-                made[name] = Mark(name, (name,), shared.there, shared.back)
+    if "text" in rules:
+        shared = _shared_texts(embeddings)
+        made["text"] = Mark("text", ("text",), shared.there, shared.back)
     return made
 
 
@@ -312,14 +306,12 @@ class SharedTexts:
         texts: number of the text of each row, (Q,) and (C,), -1 for none.
         number: of the texts.
         known: sorted group * number + text, of the texts of the queries of each group and of its candidates.
-        across: sorted text * number + text, of a query and a candidate that are alike themselves.
     """
 
     groups: tuple[Tensor, Tensor]
     texts: tuple[Tensor, Tensor]
     number: int
     known: tuple[Tensor, Tensor]
-    across: Tensor
 
     def there(self, query: Tensor, candidate: Tensor) -> Tensor:
         """0 where texts are shared, -1 elsewhere, (q, c)."""
@@ -332,7 +324,7 @@ class SharedTexts:
             within(of_query, self.known[0]) & (text[0][:, None] >= 0)
         )
         there = (text[0][:, None] >= 0) & (text[1] >= 0)
-        found |= within(text[0][:, None] * self.number + text[1], self.across) & there
+        found |= (text[0][:, None] == text[1]) & there
         return torch.where(found, 0, UNMARKED)
 
     def back(self, candidate: Tensor, query: Tensor) -> Tensor:
@@ -340,8 +332,8 @@ class SharedTexts:
         return self.there(query, candidate).T
 
 
-def _shared_texts(embeddings: Embeddings, near: float | None) -> tuple[SharedTexts, SharedTexts | None]:
-    """The texts that groups share: equal ones, and those that are near to each other and not equal.
+def _shared_texts(embeddings: Embeddings) -> SharedTexts:
+    """The texts that groups share.
 
     A negative is suspected where its text is that of some positive of the query, or where the query's text is that of a
     query that the negative belongs to, or that of the negative itself.
@@ -354,34 +346,7 @@ def _shared_texts(embeddings: Embeddings, near: float | None) -> tuple[SharedTex
     number = max(int(place.max()) + 1, 1)
     groups = embeddings.groups.query, embeddings.groups.candidate
     held = [(group[text >= 0] * number + text[text >= 0]).unique() for group, text in zip(groups, own, strict=True)]
-    whole = SharedTexts(groups, own, number, tuple(held), torch.arange(number) * (number + 1))
-    if near is None:
-        return whole, None
-    first: dict[int, str] = {}
-    for text, where in zip(texts, place.tolist(), strict=True):
-        first.setdefault(where, text)
-    found = torch.from_numpy(likeness.near([first.get(each, "") for each in range(number)], near)[0])
-    close = tuple(_close(keys, found, number) for keys in held)
-    across = torch.cat([found, found.flip(1)]) @ torch.tensor([number, 1])
-    return whole, SharedTexts(groups, own, number, close, across.sort().values)
-
-
-def _close(keys: Tensor, near: Tensor, number: int) -> Tensor:
-    """Groups with the texts that are near to one of theirs, as sorted numbers, without their own texts.
-
-    Args:
-        keys: sorted group * number + text.
-        near: (p, 2) pairs of texts.
-        number: of texts.
-    """
-    both = torch.cat([near, near.flip(1)])
-    both = both[both[:, 0].argsort(stable=True)]
-    begin = torch.searchsorted(both[:, 0].contiguous(), torch.arange(number + 1))
-    text = keys % number
-    many = (begin[1:] - begin[:-1])[text]
-    place = torch.repeat_interleave(begin[text] - (many.cumsum(0) - many), many) + torch.arange(int(many.sum()))
-    found = (torch.repeat_interleave(keys - text, many) + both[place, 1]).unique()
-    return found[~within(found, keys)]
+    return SharedTexts(groups, own, number, tuple(held))
 
 
 def _nearest(embeddings: Embeddings, metric: str, keep: int) -> Tensor:
@@ -680,7 +645,7 @@ def document(data: xr.Dataset) -> dict:
         entry = {LISTED_AS.get(key, key): plain(one[key]) for key in SUSPECT_LABELS}
         listed.append(entry | {"rules": one["suspicion"].values[one["suspected"].values].tolist()})
     return summaries.about(data) | {
-        **{name: attrs[name] for name in ("near", "neighbours", "known")},
+        **{name: attrs[name] for name in ("neighbours", "known")},
         "against": [name for name in attrs["against"].split(", ") if name],
         "directions": directions,
         "pairs": data.sizes["pair"],
