@@ -124,7 +124,7 @@ def apart(out: Path | None, *inputs: Path | str | None) -> None:
 def cell(value: object) -> object:
     r"""Make a text one cell that a spreadsheet shows and never computes: a mark before it, no control characters.
 
-    Anything but a text, such as a negative number, stays as it is. `text_of` removes the mark.
+    Anything but a text, such as a negative number, stays as it is.
 
     Examples:
         >>> cocos.base.writing.cell("=1+1"), cocos.base.writing.cell("a\tb"), cocos.base.writing.cell(-1.5)
@@ -134,13 +134,3 @@ def cell(value: object) -> object:
         return value
     shown = "".join(each if each.isprintable() else " " if each.isspace() else "?" for each in value)
     return f"{TEXT_MARK}{shown}" if shown.lstrip().startswith((*FORMULA_STARTS, TEXT_MARK)) else shown
-
-
-def text_of(value: str) -> str:
-    """Remove the mark that `cell` puts before a text.
-
-    Examples:
-        >>> cocos.base.writing.text_of("'=1+1"), cocos.base.writing.text_of("1")
-        ('=1+1', '1')
-    """
-    return value.removeprefix(TEXT_MARK)

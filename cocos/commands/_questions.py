@@ -521,7 +521,6 @@ def report(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
         "A filter to replay, with its thresholds: self=0,0.1; repeatable; also relative_margin. [guide, self, percent, "
         "factor]",
     ),
-    labels=option(Path | None, "A list of --out with labels filled in: 1 belongs together, 0 does not."),
     top=option(int, "Number of suspected pairs to print.", 10),
     out=option(Path | None, "Write all suspected pairs (.csv, .jsonl) or the Dataset (.nc) to this file."),
 )
@@ -547,9 +546,9 @@ def audit(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     listing = given.out is not None and given.out.suffix != ".nc"
     if listing:
         report.writable(given.out)
-        writing.apart(given.out, given.file, given.source.data, given.labels)
+        writing.apart(given.out, given.file, given.source.data)
     else:
-        checked(given.out, given.file, given.source.data, given.labels)
+        checked(given.out, given.file, given.source.data)
     frozen, found, about = _measured(given, options | {"filters": thresholds}, "audit")
     items = frozen.items(given.split)
     texts = items and items.texts(found.attrs["asks"])

@@ -1,9 +1,8 @@
 """Which negatives are suspected of being positives, and how much of the push do they receive?"""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated, Any, Unpack
 
 import numpy as np
@@ -14,9 +13,7 @@ from torch import Tensor
 from cocos import losses, results
 from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import whole
-from cocos.base.writing import text_of
 from cocos.checkpoints import Checkpoint
-from cocos.checkpoints.tables import Columns, missing, read
 from cocos.counting import averages, filter_rules, findings, marked, statistics
 from cocos.counting.filter_rules import FilterTrial
 from cocos.counting.statistics import MARKED_LABELS, MARKED_PARTS
@@ -41,11 +38,6 @@ SUSPICIONS = {
 }
 # Rules that say of a pair that it belongs together, and do not guess it from a model.
 LABEL_RULES = ("group", "text")
-# Rule of the pairs that are labelled as belonging together, and name of the mark on those that are not.
-LABELLED_RULE, DENIED = "labelled", "labelled 0"
-LABELLED_COLUMNS = ("query", "candidate", "label")
-# Spellings of a label: the pair belongs together, or does not.
-YES, NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 # Suspected pairs in the JSON document, the largest push first; a list (--out) has all of them.
 MOST_LISTED = 100
 # Mark on the candidates of a benchmark that nobody judged: likely positives where they stand at the top.
@@ -104,7 +96,6 @@ def audit(
     filters: Mapping[str, Sequence[float]] | None = None,
     against: Sequence[str] | None = None,
     neighbours: Annotated[int, whole(1, 1000)] = 1,
-    labels: Path | str | Sequence | None = None,
     only: str | None = None,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
@@ -126,8 +117,6 @@ def audit(
         against: rules that say which pairs are known to be positive, to judge filters by. None: group,text. The marks
             of the rows are among them; all are of those that are asked for.
         neighbours: number of nearest rows in which each must be for the other. Positives are among these rows.
-        labels: path of a list that `cocos audit --out` wrote with labels filled in, or rows of (query, candidate,
-            label). Pairs with 1 are the rule `labelled` and known positives; those with 0 are no longer suspected.
         only: the one direction to look at; None: all.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
@@ -165,9 +154,7 @@ def audit(
         scale=losses.traits(run.loss).softmax_scale,
     )
     report = sampling["progress"] and sampling["progress"]("comparing rows")
-    judged = _labelled(labels, run)
-    own = dict(run.embeddings.marks or {}) | judged
-    denied = {DENIED: own.pop(DENIED)} if DENIED in judged else {}
+    own = dict(run.embeddings.marks or {})
     marks = own | _marks(run.embeddings, chosen)
     if "neighbours" in chosen:
         whole = embedded(source, sampling["split"], "cpu", None) if run.stored is not None else run.embeddings
@@ -179,7 +166,7 @@ def audit(
     every = [*chosen, *labelled]
     names = [name for name in SUSPICIONS if name in every] + [name for name in every if name not in SUSPICIONS]
     if not names:
-        raise InputError("rules: scores alone allow none; give judgements, a reference, or --labels")
+        raise InputError("rules: scores alone allow none; give judgements or a reference")
     if against is None:
         known = [name for name in names if name in (*LABEL_RULES, *labelled) and name != UNJUDGED]
     else:
@@ -187,7 +174,7 @@ def audit(
         for name in known:
             if name not in names:
                 raise InputError(f"against: {nearest('rule', name, names)}")
-    run = replace(run, embeddings=run.embeddings.marked(marks | denied))
+    run = replace(run, embeddings=run.embeddings.marked(marks))
     found = {}
     for name, side, second in run.sides if only is None else (run.side(only),):
         found[name] = Tallies([*names, ANY_RULE], trials, known)
@@ -373,58 +360,6 @@ def _mutual(embeddings: Embeddings, metric: str, number: int) -> Tensor:
     return pairs[groups.query[pairs[:, 0]] != groups.candidate[pairs[:, 1]]]
 
 
-def _labelled(labels: Path | str | Sequence | None, run: Run) -> dict[str, Mark]:
-    """Marks of the pairs that a person has labelled, `LABELLED_RULE` and `DENIED`; none of pairs without a label.
-
-    Args:
-        labels: path of a list with columns query, candidate and label (1, 0 or empty), or rows of these.
-        run: whose rows are named, as the first direction has them.
-    """
-    pairs: dict[str, list[list[int]]] = {LABELLED_RULE: [], DENIED: []}
-    for where, query, candidate, label in () if labels is None else _labelled_rows(labels):
-        said = "" if label is None or missing(label) else text_of(str(label).strip()).lower()
-        if said and said not in (*YES, *NO):
-            raise InputError(f"{where}: label {str(label)[:40]!r}, expected 1, 0 or nothing")
-        if said:
-            pairs[LABELLED_RULE if said in YES else DENIED].append([_row(where, query), _row(where, candidate)])
-    if labels is not None and not any(pairs.values()):
-        raise InputError("labels: no pair has a label; write 1 beside pairs that belong together, and 0 beside others")
-    sizes, made = _sizes(run.embeddings), {}
-    for name, rows in pairs.items():
-        if rows:
-            if run.stored is not None:  # a row that is not in the set is named by its number there
-                of(LABELLED_RULE, rows, *(side.shape[0] for side in run.stored.sides))
-            made[name] = replace(of(LABELLED_RULE, _drawn(run, torch.tensor(rows)), *sizes), name=name, kinds=(name,))
-    return made
-
-
-def _labelled_rows(labels: Path | str | Sequence) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Yield place, query, candidate and label of every row."""
-    if isinstance(labels, str | Path):
-        table: Columns = read(Path(labels))
-        if lacking := [name for name in LABELLED_COLUMNS if name not in table.names]:
-            raise InputError(
-                f"labels {labels}: there is no column {lacking[0]}, expected {', '.join(LABELLED_COLUMNS)}"
-            )
-        for row, values in enumerate(zip(*map(table.column, LABELLED_COLUMNS), strict=True)):
-            yield (f"labels {labels}, {table.line(row)}", *values)
-        return
-    try:
-        triples = [(query, candidate, label) for query, candidate, label in (map(int, each) for each in labels)]
-    except (TypeError, ValueError):
-        raise InputError("labels: expected rows of a query, a candidate and a label, 1 or 0") from None
-    for row, triple in enumerate(triples):
-        yield (f"labels, row {row}", *triple)
-
-
-def _row(where: str, value: Any) -> int:
-    """Read the number of a row in a table."""
-    text = text_of(str(value).strip())
-    if not text.isdecimal() or len(text) > 15:
-        raise InputError(f"{where}: row {text[:40]!r}, expected the number of a row")
-    return int(text)
-
-
 @dataclass(eq=False)
 class Tallies:
     """Sums over the batches of one direction.
@@ -484,8 +419,6 @@ class Tallies:
                     found[label][:, :width] = (kinds.to(negative.device) == place) & negative
         if "guide" in self.rules and "guide" not in found:
             found["guide"] = guided(pairs) & (torch.arange(pairs.scores.shape[1], device=negative.device) < width)
-        if (denied := found.pop(DENIED, None)) is not None:
-            found = {name: mask & ~denied for name, mask in found.items()}
         return {name: found[name] for name in self.rules[:-1]}
 
     def add(

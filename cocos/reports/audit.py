@@ -23,8 +23,8 @@ from cocos.results.summaries import plain
 LIST_SUFFIXES = (".csv", ".jsonl")
 # Characters of each of the two texts of a pair.
 TEXT_LENGTH = 44
-# Rules whose pairs are known to belong together.
-READ_RULES = ("group", "labelled")
+# Rule whose pairs are known to belong together.
+READ_RULE = "group"
 RULE_COLUMNS = ("suspected by", "pairs", "of negatives", "of push", "times", "random", "queries")
 FILTER_COLUMNS = ("filter", "of negatives", "of push", "kept", "right", "found", "right push", "found push", "emptied")
 # Columns of the list, and their variables in the Dataset.
@@ -50,8 +50,8 @@ def tables(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, t
 
 
 def _unread(data: xr.Dataset) -> np.ndarray:
-    """Places of the suspected pairs that are of no common group and not labelled, and are to be read, (n,)."""
-    known = np.isin(data["suspicion"].values, READ_RULES)
+    """Places of the suspected pairs that are of no common group, and are to be read, (n,)."""
+    known = data["suspicion"].values == READ_RULE
     return np.flatnonzero(~data["suspected"].values[:, known].any(axis=1))
 
 
@@ -161,9 +161,9 @@ def _pairs(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None, top: int
     """Write the suspected pairs of different groups with the largest push."""
     rows, every = [], _unread(data)
     known = data.sizes["pair"] - len(every)
-    beside = f"{known} more pairs are of one group or labelled, and need no reading" if known else ""
+    beside = f"{known} more pairs are of one group, and need no reading" if known else ""
     if not len(every):
-        return Table(("",), (), (), (f"all {known} suspected pairs are of one group or labelled, and need no reading",))
+        return Table(("",), (), (), (f"all {known} suspected pairs are of one group, and need no reading",))
     for entry in to_read(data, top):
         said = [str(entry["query"]), str(entry["candidate"])]
         if texts:
@@ -182,7 +182,7 @@ def _pairs(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None, top: int
 
 
 def to_read(data: xr.Dataset, most: int) -> list[dict]:
-    """The suspected pairs that no group or label settles, the largest push first, as plain data."""
+    """The suspected pairs that no group settles, the largest push first, as plain data."""
     return _entries(data, _unread(data)[:most])
 
 
@@ -206,14 +206,14 @@ def writable(path: Path) -> Path:
 def write(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None) -> Path:
     """Write all suspected pairs, the largest push first, as CSV or JSON lines, with a `label` to fill in.
 
-    The label is 1 for pairs of one group and for those labelled before, which need no reading, and empty for others.
+    The label is 1 for pairs of one group, which need no reading, and empty for others.
     Texts of CSV, which is made for spreadsheets, are no formulae there (`cocos.base.writing.cell`).
     """
     entries = _entries(data, range(data.sizes["pair"]))
     for entry in entries:
         for place, side in enumerate(("query", "candidate")):
             entry[f"{side}_text"] = texts and texts[place](entry[side])
-        entry["label"] = 1 if set(READ_RULES) & set(entry["rules"]) else None
+        entry["label"] = 1 if READ_RULE in entry["rules"] else None
     if path.suffix == ".jsonl":
         lines = (json.dumps(entry, ensure_ascii=False, allow_nan=False) for entry in entries)
         return writing.write(path, "".join(f"{line}\n" for line in lines).encode())

@@ -147,7 +147,7 @@ class Suspect:
 
     @property
     def key(self) -> str:
-        """Both rows, as in the list that `cocos audit` reads."""
+        """Both rows, as in the list that `cocos audit` writes."""
         return f"{self.query},{self.candidate}"
 
 

@@ -87,7 +87,7 @@ if (slider && data.curve) {
   show();
 }
 
-// Answers stay in this browser, and leave it as the list that `cocos audit --labels` reads.
+// Answers stay in this browser, and leave it as a list like that of `cocos audit --out`.
 const suspects = [...document.querySelectorAll("[data-pair]")];
 if (suspects.length) {
   const ANSWERS = [
