@@ -54,11 +54,6 @@ AUDIT_LABELS = {
     "push": ("summed weight above zero on suspected negatives", "weight"),
     "met": ("part of the queries that have a suspected negative", "1"),
 }
-# Of every pair of rules.
-OVERLAP_LABELS = {
-    "overlap": ("negatives that both rules suspect", "pairs"),
-    "overlap_push": ("part of the push on negatives that both rules suspect", "1"),
-}
 # Of every suspected pair of rows.
 SUSPECT_LABELS = {
     "query_index": ("row of the query in the embeddings", "1"),
@@ -122,8 +117,8 @@ def audit(
 
     Returns:
         Each (direction, rule), the last rule being any of them: `suspects`, `share` of the negatives, `push_share`,
-        `placebo` (of as many random negatives), `enrichment`, `push`, `met` (queries with any). Each (direction, rule,
-        other_rule): `overlap`, `overlap_push`. Of every suspected pair of rows (pair,), the largest push first:
+        `placebo` (of as many random negatives), `enrichment`, `push`, `met` (queries with any).
+        Of every suspected pair of rows (pair,), the largest push first:
         `query_index`, `candidate_index`, as the first direction has them, `pair_push`, `pair_part`, `drawn`, `score`,
         `guide_score`, `own_hard`, and `suspected` (pair, suspicion). Of every filter and threshold (direction, filter):
         `filter_share`, `filter_push`, `filter_left`, `precision` and `recall` against known positives, by number and by
@@ -369,7 +364,7 @@ class Tallies:
         trials: filters.
         known: rules whose suspects are known to be positives.
         blocks: of each block, statistics of its queries by name, (q,) each.
-        overlap: (2, R, R) pairs that two rules suspect, and their push.
+        push: (R,) summed push on the suspects of each rule.
         filters: (T, S) sums of each filter.
         known_negatives: number of negatives that are known to be positives, and their push.
         suspects: of each block, columns of its suspected pairs by name, (n,) each.
@@ -379,13 +374,13 @@ class Tallies:
     trials: Sequence[FilterTrial]
     known: Sequence[str]
     blocks: list[dict[str, Tensor]] = field(default_factory=list)
-    overlap: np.ndarray = field(init=False)
+    push: np.ndarray = field(init=False)
     filters: np.ndarray = field(init=False)
     known_negatives: np.ndarray = field(default_factory=lambda: np.zeros(2))
     suspects: list[dict[str, Tensor]] = field(default_factory=list)
 
     def __post_init__(self):
-        self.overlap = np.zeros((2, len(self.rules), len(self.rules)))
+        self.push = np.zeros(len(self.rules))
         self.filters = np.zeros((len(self.trials), len(filter_rules.SUMS_OF_FILTERS)))
 
     def add_batches(self, run: Run, side: Embeddings, second: bool, progress) -> None:
@@ -438,8 +433,7 @@ class Tallies:
         masks = [(mask, statistics.as_many(mask, pairs.negative, random)) for mask in every]
         self.blocks.append(marked.of_block(push, masks) | {"negatives": pairs.negative.sum(dim=1)})
         at = row, column = every[-1].nonzero(as_tuple=True)
-        hits = every[:, row, column].double()
-        self.overlap += torch.stack([hits @ hits.T, (hits * push[at]) @ hits.T]).cpu().numpy()
+        self.push += (every[:, row, column].double() @ push[at].double()).cpu().numpy()
         known = torch.stack([found[name] for name in self.known] or [torch.zeros_like(pairs.negative)]).any(dim=0)
         self.known_negatives += [float(known.sum()), float(torch.where(known, push, 0).sum())]
         for place, trial in enumerate(self.trials):
@@ -456,7 +450,7 @@ class Tallies:
         }
 
     def of_rules(self) -> dict[str, np.ndarray]:
-        """The entries of `AUDIT_LABELS`, (R,) each, and of `OVERLAP_LABELS`, (R, R)."""
+        """The entries of `AUDIT_LABELS`, (R,) each."""
         values = self._per_query()
         kinds = {name: np.ascontiguousarray(values[name].T) for name in MARKED_LABELS}
         parts = averages.marked_parts(kinds, values["negatives"], values["negative_push"], -1)
@@ -467,10 +461,8 @@ class Tallies:
             "push_share": parts["marked_push"],
             "placebo": parts["placebo_push"],
             "enrichment": parts["enrichment"],
-            "push": self.overlap[1].diagonal().copy(),
+            "push": self.push,
             "met": (suspects > 0).mean(axis=1),
-            "overlap": self.overlap[0].astype(np.int64),
-            "overlap_push": _over(self.overlap[1], float(values["negative_push"].sum())),
         }
 
     def of_filters(self) -> dict[str, np.ndarray]:
@@ -518,13 +510,11 @@ def _variables(found: Mapping[str, Tallies], width: int) -> dict[str, tuple]:
     made: dict[str, tuple] = {
         "direction": ("direction", list(found)),
         "rule": ("rule", names, "rule that suspects a negative"),
-        "other_rule": ("other_rule", names, "another rule"),
         "suspicion": ("suspicion", names[:-1], "rule that suspects a pair"),
     }
     by_rule = [each.of_rules() for each in found.values()]
-    for labels, dims in ((AUDIT_LABELS, ("rule",)), (OVERLAP_LABELS, ("rule", "other_rule"))):
-        for name, about in labels.items():
-            made[name] = (("direction", *dims), np.stack([each[name] for each in by_rule]), *about)
+    for name, about in AUDIT_LABELS.items():
+        made[name] = (("direction", "rule"), np.stack([each[name] for each in by_rule]), *about)
     if trials:
         labels = [f"{trial.filter} {trial.threshold:g}" for trial in trials]
         made["filter"] = ("filter", labels, "filter and its threshold")
@@ -568,9 +558,7 @@ def document(data: xr.Dataset) -> dict:
     """Make the JSON document of `cocos audit --json`: by direction its rules and filters; the first suspected pairs."""
     attrs, directions = data.attrs, {}
     for name, one in results.sides(data).items():
-        rules, both = entries(one, AUDIT_LABELS, "rule"), entries(one, ["overlap"], "rule", "other_rule")
-        for rule, entry in rules.items():
-            entry["overlap"] = {other: found["overlap"] for other, found in both[rule].items() if other != rule}
+        rules = entries(one, AUDIT_LABELS, "rule")
         replayed = entries(one, [*FILTER_LABELS, "published"], "filter") if "filter" in data.coords else {}
         directions[name] = {"rules": rules, "filters": replayed}
     listed = []

@@ -244,8 +244,7 @@ def of_audit(data: xr.Dataset, document: Mapping) -> Iterator[Finding]:
         *_, every = entry["rules"].values()
         if every["suspects"]:
             words = {key: small_part(every[number]) for key, number in AUDITED.items()}
-            numbers = {number: every[number] for number in every if number != "overlap"}
-            one = made("suspected", of=(name,), part=every["push_share"], words=words, name=name, **numbers)
+            one = made("suspected", of=(name,), part=every["push_share"], words=words, name=name, **every)
             small = (every["push_share"] or 0) < LEAST_PUSH
             found.append(replace(one, limit=LEAST_PUSH, **({"severity": "note", "cure": ""} if small else {})))
         else:
