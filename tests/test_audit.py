@@ -13,7 +13,6 @@ matplotlib.use("Agg")
 import numpy as np
 import pytest
 import torch
-import xarray as xr
 from matplotlib import pyplot as plt
 from typer.testing import CliRunner
 
@@ -41,19 +40,7 @@ PASSAGES = [
 ]
 
 
-def shingles(text):
-    said = f" {cocos.embeddings.likeness.normal(text)} "
-    return {said[i : i + 4] for i in range(max(1, len(said) - 3))} if said.strip() else set()
-
-
-def alike(one, other, least):
-    """Whether two texts are nearly equal, and not equal."""
-    a, b = shingles(one), shingles(other)
-    different = cocos.embeddings.likeness.normal(one) != cocos.embeddings.likeness.normal(other)
-    return bool(a and b and different and len(a & b) / len(a | b) >= least)
-
-
-def same(one, other, _):
+def same(one, other):
     return bool(one.strip()) and cocos.embeddings.likeness.normal(one) == cocos.embeddings.likeness.normal(other)
 
 
@@ -67,7 +54,7 @@ def questions(seed=0, **more):
     return Embeddings(query, passage, group, torch.arange(len(PASSAGES)), names=names, **more)
 
 
-def suspected(embeddings, query, candidate, rule, least=0.5):
+def suspected(embeddings, query, candidate, rule):
     """A rule, word by word: a query and a candidate of other groups."""
     q, c = embeddings.query_group[query].item(), embeddings.candidate_group[candidate].item()
     if rule == "group":
@@ -75,16 +62,12 @@ def suspected(embeddings, query, candidate, rule, least=0.5):
     if rule == "neighbours":
         score = torch.nn.functional.normalize(embeddings.query) @ torch.nn.functional.normalize(embeddings.candidate).T
         return q != c and score[query].argmax() == candidate and score[:, candidate].argmax() == query
-    close = {"text": same, "near": alike}[rule]
     said, asked = embeddings.names
     texts = [asked[p] for p in range(len(asked)) if embeddings.candidate_group[p] == q]
     others = [said[p] for p in range(len(said)) if embeddings.query_group[p] == c]
-    of_texts = any(close(text, asked[candidate], least) for text in texts)
-    of_queries = any(close(text, said[query], least) for text in others)
-    if rule == "near":  # not where the group has that very text as well
-        of_texts &= not any(same(text, asked[candidate], 0) for text in texts)
-        of_queries &= not any(same(text, said[query], 0) for text in others)
-    return of_texts or of_queries or close(said[query], asked[candidate], least)
+    of_texts = any(same(text, asked[candidate]) for text in texts)
+    of_queries = any(same(text, said[query]) for text in others)
+    return of_texts or of_queries or same(said[query], asked[candidate])
 
 
 def loop(embeddings, loss, rules, seed=0):
@@ -112,9 +95,9 @@ def loop(embeddings, loss, rules, seed=0):
 @pytest.mark.parametrize("name", ["ntxent", "triplet", "siglip"])
 def test_an_audit_is_what_a_loop_finds(name):
     embeddings, loss = questions(), losses.load(name)
-    rules = ["group", "text", "near", "neighbours"]
+    rules = ["group", "text", "neighbours"]
     found = loop(embeddings, loss, rules)
-    data = measures.audit(embeddings, loss, batch_size=SIZE, rules=rules, near=0.5)
+    data = measures.audit(embeddings, loss, batch_size=SIZE, rules=rules)
     for direction in ("q2c", "c2q"):
         queries = [entries for key, entries in found.items() if key[0] == direction]
         every = [each for entries in queries for each in entries]
@@ -130,14 +113,8 @@ def test_an_audit_is_what_a_loop_finds(name):
             assert one["push_share"].item() == pytest.approx(push / sum(each[2] for each in every), abs=1e-9)
             assert one["share"].item() == pytest.approx(np.mean([hit(each) for each in every]), abs=1e-12)
             assert one["met"].item() == pytest.approx(np.mean([any(map(hit, entries)) for entries in queries]))
-            for other in rules:
-                both = sum(hit(each) and other in each[3] for entries in queries for each in entries)
-                assert one["overlap"].sel(other_rule=other) == both
-                held = sum(each[2] for each in every if hit(each) and other in each[3])
-                of_push = one["overlap_push"].sel(other_rule=other).item()
-                assert of_push == pytest.approx(held / sum(each[2] for each in every), abs=1e-9)
         assert data["suspects"].sel(direction=direction, rule="group") > 20
-    assert (data["suspects"].sel(rule=["text", "near"]) > 3).all()
+    assert (data["suspects"].sel(rule="text") > 3).all()
 
 
 def test_the_list_sums_up_what_each_pair_receives():
@@ -257,7 +234,7 @@ def test_a_guide_suspects_what_it_scores_at_or_above_the_positive():
 
 
 def test_rules_that_the_data_allow_are_the_usual_ones():
-    assert suspicions(None, questions()) == ("group", "text", "near", "neighbours")
+    assert suspicions(None, questions()) == ("group", "text", "neighbours")
     bare = Embeddings(torch.randn(4, 3), torch.randn(4, 3))
     assert suspicions(None, bare) == ("group", "neighbours")
     taught = Embeddings(torch.randn(4, 3), torch.randn(4, 3), teacher=torch.rand(4, 4))
@@ -336,8 +313,7 @@ def test_labelled_sets_proxies_and_distances():
         ({"filters": {"guide": []}}, "filter guide: there are no scores of a guide"),
         ({"filters": {"selfie": []}}, "unknown filter 'selfie': did you mean 'self'"),
         ({"filters": {"percent": [1.5]}}, "percent must be"),
-        ({"against": ["near"], "rules": ["group"]}, "against: unknown rule 'near'"),
-        ({"near": 0}, "near: 0, expected a number above 0 and at most 1"),
+        ({"against": ["text"], "rules": ["group"]}, "against: unknown rule 'text'"),
         ({"neighbours": 0}, "neighbours: 0, expected a whole number"),
         ({"only": "i2t"}, "unknown direction 'i2t'"),
         ({"loss": "triplet", "filters": {"factor": []}}, "filter factor: it weakens the logits of a softmax"),
@@ -350,8 +326,8 @@ def test_bad_options_get_one_sentence(options, sentence):
 
 
 def test_texts_are_asked_for_where_there_are_none():
-    with pytest.raises(InputError, match="rule near: the rows have no names"):
-        measures.audit(Embeddings(torch.randn(4, 3), torch.randn(4, 3)), rules=["near"])
+    with pytest.raises(InputError, match="rule text: the rows have no names"):
+        measures.audit(Embeddings(torch.randn(4, 3), torch.randn(4, 3)), rules=["text"])
 
 
 @pytest.fixture
@@ -375,11 +351,11 @@ def invoked(*arguments):
 
 
 def test_the_list_to_relabel_has_texts_and_labels(file):
-    given = ["audit", file, "--batch-size", SIZE, "--near", "0.5", "--rules", "group,text,near"]
+    given = ["audit", file, "--batch-size", SIZE, "--rules", "group,text"]
     out = file.parent / "list.csv"
     done = invoked(*given, "--out", out)
     assert done.exit_code == 0 and f"wrote {out}" in done.stderr, done.stderr
-    data = measures.audit(cocos.open(file), batch_size=SIZE, near=0.5, rules=["group", "text", "near"])
+    data = measures.audit(cocos.open(file), batch_size=SIZE, rules=["group", "text"])
     with out.open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == data.sizes["pair"] and float(rows[0]["push"]) == data["pair_push"].values[0]
@@ -419,7 +395,7 @@ def test_texts_of_the_list_are_no_formulae_and_no_control_characters(tmp_path):
     arrays = {"query": embeddings.query, "candidate": embeddings.candidate, "query_name": np.array(texts)}
     arrays |= {"query_group": embeddings.query_group, "candidate_group": embeddings.candidate_group}
     np.savez(tmp_path / "rows.npz", **{name: np.asarray(each) for name, each in arrays.items()})
-    given = ["audit", tmp_path / "rows.npz", "--batch-size", SIZE, "--near", "0.001", "--rules", "group,near"]
+    given = ["audit", tmp_path / "rows.npz", "--batch-size", "all", "--rules", "group"]
     out = tmp_path / "list.csv"
     assert invoked(*given, "--out", out).exit_code == 0
     with out.open(newline="", encoding="utf-8") as stream:
@@ -433,65 +409,9 @@ def test_texts_of_the_list_are_no_formulae_and_no_control_characters(tmp_path):
         seen.add(int(row["query"]) % len(CELLS))
         text = texts[int(row["query"])]
         if text.isprintable():
-            assert writing.text_of(row["query_text"]) == text
+            assert row["query_text"] in (text, f"'{text}")
     assert seen == set(range(len(CELLS)))
     assert writing.cell(-0.5) == -0.5  # a number stays one
-    labels = ["'1", "1", "'0", *[""] * (len(rows) - 3)]
-    for row, label in zip(rows, labels, strict=True):  # as a spreadsheet writes texts
-        row |= {"label": label, "query": f"'{row['query']}"}
-    with out.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    data = measures.audit(cocos.open(tmp_path / "rows.npz"), labels=out, batch_size=SIZE, near=0.001, rules=["near"])
-    assert int(data["suspected"].sel(suspicion="labelled").sum()) == 2
-
-
-def test_labels_that_are_filled_in_are_known_and_denied(file):
-    given = ["audit", file, "--batch-size", SIZE, "--near", "0.5", "--rules", "text,near", "--same-group", "ignore"]
-    out = file.parent / "list.csv"
-    assert invoked(*given, "--out", out).exit_code == 0
-    with out.open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    assert len(rows) > 4 and not any(row["label"] for row in rows)
-    rows[0]["label"], rows[1]["label"], rows[2]["label"] = "1", "0", "yes"
-    with out.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    options = {"batch_size": SIZE, "near": 0.5, "rules": ["text", "near"], "same_group": "ignore"}
-    data = measures.audit(cocos.open(file), labels=out, **options)
-    pairs = list(zip(data["query_index"].values.tolist(), data["candidate_index"].values.tolist(), strict=True))
-    listed = [(int(row["query"]), int(row["candidate"])) for row in rows]
-    assert set(pairs) == set(listed) - {listed[1]}
-    held = data["suspected"].sel(suspicion="labelled").values
-    assert [bool(held[pairs.index(listed[place])]) for place in (0, 2, 3)] == [True, True, False]
-    found = json.loads(invoked(*given, "--labels", out, "--json").stdout)
-    assert found["against"] == ["text", "labelled"] and found["pairs"] == len(listed) - 1
-    triples = [(*listed[0], 1), (*listed[1], 0), (*listed[2], 1)]
-    assert measures.audit(cocos.open(file), labels=triples, **options)["suspects"].equals(data["suspects"])
-    text = invoked(*given, "--labels", out).stdout
-    assert f"{len(rows) - 3} pairs to read" in text and "2 more pairs are of one group or labelled" in text
-    known = xr.Dataset({"suspected": (("pair", "suspicion"), np.eye(3, dtype=bool))})
-    assert report._unread(known.assign_coords(suspicion=["group", "labelled", "text"])).tolist() == [2]
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("query,candidate\n1,2\n", "there is no column label"),
-        ("query,candidate,label\n1,2,\n", "no pair has a label"),
-        ("query,candidate,label\n1,2,maybe\n", "label 'maybe', expected 1, 0 or nothing"),
-        ("query,candidate,label\nx,2,1\n", "row 'x', expected the number of a row"),
-        ("query,candidate,label\n1,99,1\n", "expected rows of 30 queries, 8 candidates"),
-    ],
-)
-def test_wrong_labels_get_one_sentence(file, text, sentence):
-    (file.parent / "labels.csv").write_text(text, "utf-8")
-    done = invoked("audit", file, "--labels", file.parent / "labels.csv")
-    assert done.exit_code == 2 and sentence in done.stderr and "Traceback" not in done.stderr
-    with pytest.raises(InputError, match="rows of a query, a candidate and a label"):
-        measures.audit(questions(), labels=[(1, 2)])
 
 
 def test_the_json_document_has_rules_filters_and_pairs(file):
@@ -499,7 +419,6 @@ def test_the_json_document_has_rules_filters_and_pairs(file):
     found = json.loads(done.stdout)
     entry = found["directions"]["q2c"]
     assert list(entry["filters"]) == ["percent 0.9", "percent 0.95", "self 0", "self 0.05", "self 0.1", "self 0.2"]
-    assert entry["rules"]["group"]["overlap"]["text"] == entry["rules"]["text"]["overlap"]["group"] > 0
     assert found["suspected"][0]["rules"] and found["pairs"] >= len(found["suspected"])
     assert 0 < entry["rules"]["any rule"]["push_share"] <= 1 and found["against"] == ["group", "text"]
 
@@ -517,7 +436,7 @@ def test_the_table_says_how_much_push_is_wrong_and_what_removes_it(file):
     assert "agrees best with what is known" in text and "a copy of the positive scores exactly" in " ".join(
         text.split()
     )
-    assert "pairs are of one group or labelled, and need no reading" in text
+    assert "pairs are of one group, and need no reading" in text
     none = measures.audit(questions(), batch_size=SIZE, rules=["neighbours"], same_group="ignore")
     tables = [" ".join(each.text().split()) for each in report.tables(none)]
     assert "filters are not judged (--against RULE)" in tables[0] and "right" not in tables[1]
@@ -556,9 +475,7 @@ def test_the_picture_has_the_push_that_is_known_and_the_push_that_is_not():
         (["--out", "list.txt"], "expected one of .csv, .jsonl, .nc"),
         (["--out", "missing/list.csv"], "there is no folder missing"),
         (["--out", f"{'n' * 300}.csv"], "n.csv: the name is too long for a file"),
-        (["--labels", "none.csv"], "none.csv"),
         (["--top", "-1"], "top: -1, expected a whole number of at least 0"),
-        (["--near", "2"], "expected a number above 0"),
         (["--batch-size", "1"], "batch size: 1, expected at least 2"),
     ],
 )
@@ -591,7 +508,6 @@ def test_the_page_says_what_the_embedded_example_shows():
     assert f"{share} of the negatives of the images are suspected by some rule" in page
     assert f"and they receive {push} of the push" in page
     assert f"`self` as published removes {own} of the push and `percent` {percent}." in page
-    assert one["suspects"].sel(rule="near") > 0.5 * one["suspects"].sel(rule="any rule")
     assert f"{len(cocos.open(file).embed().query):,} emoji with five captions each" in page
 
 

@@ -227,15 +227,13 @@ def test_few_batches_are_weighed_where_no_number_is_given(tmp_path, monkeypatch,
 
 @pytest.mark.parametrize("name", SETS)
 def test_an_audit_of_batches_reads_their_rows_alone(tmp_path, monkeypatch, name):
-    """With the texts of these rows and labels of pairs."""
+    """With the texts of these rows."""
     made, writes = SETS[name]
     arrays, rules = made(), ["group", "text"] if name == "pairs" else ["group"]
     if name == "pairs":
         arrays |= {f"{side}_name": np.array([f"text {row % 90}" for row in range(ROWS)]) for side in sides()}
     held, folder = single(tmp_path, arrays), writes(tmp_path / "set", arrays)
     options = {"batch_size": 16, "batches": 9, "rules": rules, "copies": "keep"}
-    if name == "pairs":
-        options["labels"] = [[0, 90, 1], [*range(2), 0], [*np.flatnonzero(np.arange(ROWS) % 90 == 3)[:2].tolist(), 0]]
     expected = measures.audit(held, **options)
     monkeypatch.setattr(shards, "MIN_MAPPED", 1)
     monkeypatch.setattr(shards, "_joined", lambda *_: pytest.fail("all rows were read at once"))
@@ -250,8 +248,6 @@ def test_an_audit_of_batches_reads_their_rows_alone(tmp_path, monkeypatch, name)
     untried = json.loads(measures.audit(cocos.open(folder), batch_size=16, batches=9).attrs["untried"])
     assert untried["neighbours"].endswith("name it in the rules to read all")
     assert ("rows outside of the batches" in untried.get("text", "")) == (name != "pairs")
-    with pytest.raises(InputError, match="expected rows of"):
-        measures.audit(cocos.open(folder), **options | {"labels": [[9999, 0, 1]]})
 
 
 def test_a_question_of_all_rows_says_their_size_and_refuses_what_does_not_fit(tmp_path, monkeypatch, caplog):
