@@ -503,7 +503,8 @@ def test_the_page_says_what_the_embedded_example_shows():
     one = data.isel(direction=0)
     parts = [one[name].sel(rule="any rule").item() for name in ("share", "push_share")]
     parts += [one["filter_push"].sel(filter=label).item() for label in ("self 0.1", "percent 0.95")]
-    share, push, own, percent = (f"{100 * part:.1f} %" for part in parts)
+    share = f"{100 * parts[0]:.2f} %"
+    push, own, percent = (f"{100 * part:.1f} %" for part in parts[1:])
     page = " ".join((Path(__file__).parent.parent / "docs/howto/audit.md").read_text("utf-8").split())
     assert f"{share} of the negatives of the images are suspected by some rule" in page
     assert f"and they receive {push} of the push" in page
