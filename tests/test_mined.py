@@ -15,6 +15,7 @@ from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
 from cocos.engine import readers
 from cocos.engine.kernel import structs
+from cocos.engine.primitives import kept as hardest
 from cocos.engine.primitives import kth
 from cocos.engine.primitives.exponentials import Exponentials
 from cocos.engine.readers import cross_example
@@ -230,3 +231,33 @@ def test_a_share_of_eps_is_uncertain(route, monkeypatch, eps, spills):
     for mine in visited((Embeddings(SAME[:99], SAME[:99]), None), snm(0.5), eps):
         assert (mine["uncertain"] == 49).all()
         assert ((mine["contributing"] == 0) | (mine["contributing"] == 49)).all()
+
+
+@pytest.fixture
+def lost(monkeypatch):
+    """Numbers of owners whose last negative was not found."""
+    found, honest = [], kth.settled
+
+    def watched(*given, **more):
+        kept = honest(*given, **more)
+        found.append(int(kept[0].lost.sum()))
+        return kept
+
+    monkeypatch.setattr(hardest, "settled", watched)
+    return found
+
+
+@pytest.mark.parametrize("ends", [(0.8, 0.81), (-0.9, -0.89), (0.2, 0.2), (-2.0, 2.0)], ids=str)
+def test_a_wrong_guess_of_what_a_batch_keeps_is_found_out(route, monkeypatch, lost, ends):
+    """The last pair kept is looked for between two scores: here where it is not, or among all pairs."""
+
+    def wrong(view, direction, bracket):
+        level = torch.linspace(*ends, 12).expand(len(bracket.keep), 12)
+        return level.where(bracket.sought[:, None], torch.inf), torch.zeros(len(bracket.keep), dtype=torch.float64)
+
+    monkeypatch.setattr(kth, "_levels_from_sample", wrong)
+    for fraction in (0.001, 0.7):
+        loss = losses.load("ce_nm", {"fraction": fraction})
+        for name in ("random", "labelled", "stack"):
+            check(visited(SETS[name], loss, 1e-3), SETS[name], loss, 1e-3)
+    assert any(lost) or ends == (-2.0, 2.0)
