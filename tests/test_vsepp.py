@@ -19,8 +19,8 @@ import cocos
 from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import words as reading
 from cocos.checkpoints.data import precomp
-from cocos.checkpoints.encoders import vsepp, vsrn
 from cocos.checkpoints.files import File
+from cocos.checkpoints.formats import vsepp, vsrn
 from cocos.checkpoints.words import read_vocabulary, tokens
 
 TRIPLETS = ("triplet", "triplet_sh")
