@@ -25,7 +25,7 @@ SUFFIXES = ("svg", "pdf", "png")  # only the .png is in the repository
 COMPRESSED = {"zlib": True, "complevel": 6, "shuffle": True}
 Format = StrEnum("Format", list(table_formats.TABLE_FORMATS))
 
-app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True)
+app = typer.Typer(help=__doc__, add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
 
 def names() -> list[str]:
