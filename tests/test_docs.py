@@ -265,7 +265,7 @@ def test_pages_of_losses_and_of_public_names_are_made(monkeypatch, tmp_path):
     assert "``--loss normalized_softmax``" in text and (tmp_path / "normalized_softmax.svg").exists()
     assert "NTXent" in text or "SampledSoftmax" in text
     pages.api_pages(tmp_path / "api")
-    assert "autofunction:: cocos.measures.count" in (tmp_path / "api" / "measures.rst").read_text("utf-8")
+    assert "autofunction:: cocos.measures.evaluate" in (tmp_path / "api" / "measures.rst").read_text("utf-8")
 
 
 def test_a_page_is_repaired_for_keys_and_readers_once(extensions, tmp_path):

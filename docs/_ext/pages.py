@@ -215,15 +215,15 @@ def api_pages(folder: Path) -> None:
     write(folder / "index.rst", text)
     only(folder, modules)
     for name in modules:
-        module = importlib.import_module(f"cocos.{name}")
-        text = _title(f"cocos.{name}") + f".. module:: cocos.{name}\n\n"
+        module = getattr(cocos, name)
+        text = _title(f"cocos.{name}") + f".. module:: {module.__name__}\n\n"
         text += "\n".join(map(escaped, inspect.cleandoc(module.__doc__).splitlines())) + "\n\n"
         if name == "measures":  # the options that most of them share are documented once
-            text += ".. autoclass:: cocos.sampling.Sampling\n\n"
-            text += ".. autoclass:: cocos.sampling.Queries\n\n"
+            text += ".. autoclass:: cocos.engine.sampling.Sampling\n\n"
+            text += ".. autoclass:: cocos.engine.sampling.Queries\n\n"
         write(
             folder / f"{name}.rst",
-            text + "".join(_documented(f"cocos.{name}", each) for each in getattr(module, "__all__", ())),
+            text + "".join(_documented(module.__name__, each) for each in getattr(module, "__all__", ())),
         )
 
 
