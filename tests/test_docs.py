@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-ELSEWHERE = {"torchrun", "python3", "source", ".venv/bin/pip", "pre-commit"}  # lines that start other programs
+ELSEWHERE = {"python3", "source", ".venv/bin/pip", "pre-commit"}  # lines that start other programs
 LONG = {"landscape", "dtp", "report"}  # have tests of their own: here only their options are read
 
 

@@ -255,7 +255,7 @@ def test_a_question_of_all_rows_says_their_size_and_refuses_what_does_not_fit(tm
     monkeypatch.setattr(shards, "MIN_MAPPED", 1)
     measures.evaluate(cocos.open(folder))
     assert f"{folder}: all rows are needed: 0.0 GiB in " in caplog.text
-    monkeypatch.setattr("cocos.base.processes.memory", lambda: 4 * ROWS * WIDTH)
+    monkeypatch.setattr("cocos.base.machine.memory", lambda: 4 * ROWS * WIDTH)
     for command, said in ((["evaluate"], "all rows are needed"), (["replay", "--batches", "9"], "rows of 9 batches")):
         done = CliRunner().invoke(app, [*command, str(folder)])
         assert (done.exit_code, done.stdout) == (2, "")

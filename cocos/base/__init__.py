@@ -1,1 +1,1 @@
-"""What every room stands on: errors, annotations and ranges, files that are opened and written, processes."""
+"""What every room stands on: errors, annotations and ranges, files that are opened and written."""

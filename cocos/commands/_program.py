@@ -26,7 +26,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import cocos
-from cocos.base import processes, terminal
+from cocos.base import terminal
 from cocos.base.errors import InputError, UnsafeFile, unreachable
 from cocos.base.signatures import REQUIRED
 from cocos.commands import _questions
@@ -95,29 +95,25 @@ def starved(error: BaseException | None) -> bool:
 
 def out_of_descriptors() -> int:
     """Say that no file descriptor is left, and return the exit code."""
-    terminal.say(f"cocos: {processes.turn()}no file can be opened any more: raise the limit of open files (ulimit -n)")
+    terminal.say("cocos: no file can be opened any more: raise the limit of open files (ulimit -n)")
     return UNUSABLE_INPUT
 
 
 @contextmanager
-def sentences(*, shared: bool = False, results: Sequence[Path] = ()) -> Generator[None]:
+def sentences(*, results: Sequence[Path] = ()) -> Generator[None]:
     """Turn errors that the user can put right into one sentence on stderr and an exit code.
 
     Args:
-        shared: several processes may do the work.
         results: files of results that were given: their attributes are checked where they are opened, and here is the
             net for one whose numbers do not fit together.
     """
     try:
-        if not shared and (size := processes.launched().size) > 1:
-            raise InputError(f"{size} processes: only cocos count shares its work; start this command without torchrun")
         yield
     except InputError as error:
-        turn = processes.turn()
         if debug.get() and error.__cause__ is not None:
             for line in "".join(traceback.format_exception(error.__cause__)).splitlines():
                 terminal.say(line)
-        terminal.say(f"cocos: {turn}{error}")
+        terminal.say(f"cocos: {error}")
         raise typer.Exit(UNSAFE_FILE if isinstance(error, UnsafeFile) else UNUSABLE_INPUT) from None
     except (KeyboardInterrupt, Signalled) as signalled:
         raise typer.Exit(ended(signalled)) from None
@@ -128,16 +124,15 @@ def sentences(*, shared: bool = False, results: Sequence[Path] = ()) -> Generato
             raise typer.Exit(out_of_descriptors()) from None
         if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
             where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-            terminal.say(f"cocos: {processes.turn()}{where}{unreachable(error)}")
+            terminal.say(f"cocos: {where}{unreachable(error)}")
             raise typer.Exit(UNUSABLE_INPUT) from None
-        turn = processes.turn()
         if results and isinstance(error, MISFITS):
             if debug.get():
                 for line in traceback.format_exc().splitlines():
                     terminal.say(line)
             names, reason = " or ".join(map(str, results[:3])), " ".join(str(error).split())[:120]
             terminal.say(
-                f"cocos: {turn}{names} is no result of cocos for this command, or a damaged one "
+                f"cocos: {names} is no result of cocos for this command, or a damaged one "
                 f"({type(error).__name__}: {reason}); write it again"
             )
             raise typer.Exit(UNUSABLE_INPUT) from None
@@ -148,10 +143,7 @@ def ended(signalled: BaseException) -> int:
     """Say that a signal ended the run, and return the exit code: 130 after Ctrl-C, 143 after SIGTERM."""
     number = signalled.args[0] if isinstance(signalled, Signalled) else signal.SIGINT
     word = "interrupted" if number == signal.SIGINT else "terminated"
-    launched = processes.launched()
-    # torchrun terminates the remaining processes when one fails, and reports why itself.
-    if launched.rank == 0 and (number != signal.SIGTERM or launched.size == 1):
-        terminal.say(f"cocos: {word}")
+    terminal.say(f"cocos: {word}")
     return 128 + number
 
 
@@ -244,14 +236,12 @@ def made(
     words: str | None = None,
     epilog: str | None = None,
     first: str = "",
-    processed: bool = False,
     results: Sequence[str] = (),
 ) -> Command:
     """Make a command of a function and its options.
 
     Its help has the `words`, or the docstring of the function. Members of enumerations reach the function as their
-    values. A command that is `processed` can share its work with
-    other processes. `results` names the parameters that may be results of cocos.
+    values. `results` names the parameters that may be results of cocos.
     """
     taken = {**options, **{name: each for name, each in EVERYWHERE.items() if name not in options}}
     opens = inspect.signature(function).parameters.keys() & {"source"}
@@ -260,9 +250,9 @@ def made(
     def run(**given) -> None:
         given = {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}
         typed.set({name: value for name, value in given.items() if _chosen(value, taken[name][1])})
-        token = quiet.set(given.get("quiet", False) or processes.launched().rank > 0)
+        token = quiet.set(given.get("quiet", False))
         try:
-            with sentences(shared=processed, results=_results(given, results)), _listening():
+            with sentences(results=_results(given, results)), _listening():
                 parts = {
                     name: Opening(**{one: given[one] for one in shared("source") if one in given}) for name in opens
                 }
@@ -493,12 +483,12 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without ± shows ? in its place
     try:
         try:
-            sys.exit(app(standalone_mode=processes.launched().rank == 0))  # only rank 0 reports wrong usage
+            sys.exit(app())
         finally:
             for number in heard:  # everything is written: from here on a signal ends the interpreter at once
                 signal.signal(number, signal.SIG_DFL)
     except UsageError as error:
-        terminal.say(f"cocos: {processes.turn()}{error.format_message()}")
+        terminal.say(f"cocos: {error.format_message()}")
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, Signalled) as signalled:
         sys.exit(ended(signalled))

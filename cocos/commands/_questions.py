@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_args
 
-from cocos.base import processes, ranges, signatures
+from cocos.base import ranges, signatures
 from cocos.base.errors import InputError, nearest
 from cocos.base.signatures import REQUIRED
 from cocos.commands._answer import Answer, answer, checked, lines, opened, progress, saved, typed
@@ -188,12 +188,11 @@ def question(
     renamed: Mapping[str, str] | None = None,
     blank: bool = False,
     shown: str = "",
-    processed: bool = False,
     results: Sequence[str] = (),
     **own: Any,
 ) -> None:
     """Make a row; see `QuestionRow` and `cocos.commands._program.made`."""
-    about = {"first": shown, "processed": processed, "results": results, "words": words}
+    about = {"first": shown, "results": results, "words": words}
     about["epilog"] = example and (example if ":" in example else f"Example: cocos {example}")
     QUESTION_ROWS[name] = QuestionRow(
         ask, section, len(QUESTION_ROWS) + 1, measure or name, takes, leaves, renamed or {}, blank, own, about
@@ -322,7 +321,6 @@ def drawn(
     "count embeddings.npz --loss ntxent -p temperature=0.07 --batch-size 256 --out counts.nc",
     takes="file source out",
     shown="explain",
-    processed=True,
     loss=SEVERAL_LOSSES,
     param=PARAMS_OF_LOSSES,
     same_group="How to treat other rows of a query's group in a batch drawn by pairs. [as the convention]",
@@ -348,9 +346,7 @@ def count(given: SimpleNamespace, options: dict[str, Any]) -> Answer | None:
     from cocos.reports import count as report
     from cocos.reports.latex import latex
 
-    processes.join(options["device"])
-    speaking = processes.first()
-    checked(given.out if speaking else None, given.file, given.source.data)
+    checked(given.out, given.file, given.source.data)
     for name, parameters in zip(names[1:], by_loss[1:], strict=True):
         losses.load(name, parameters)
     frozen, *first = opened(given.file, names[0], by_loss[0], given.source)
@@ -359,9 +355,6 @@ def count(given: SimpleNamespace, options: dict[str, Any]) -> Answer | None:
     with progress() as start:
         several = [loss for loss, _ in asked]
         counted = measures.count(frozen, several if others else several[0], **options, progress=start)
-    processes.close()
-    if not speaking:
-        return None
     about = [f"{given.file} ({frozen.format}): loss {losses.name_of(loss)}, {origin}" for loss, origin in asked]
     made = answer("count", counted, given.out, about=about, notes=frozen.notes)
     shown = {

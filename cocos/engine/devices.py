@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from cocos.base import processes
+from cocos.base import machine
 
 # Rows and columns of a float32 tile on a CPU: 4 MiB, which fit in the second-level cache of a core and its share of the
 # third.
@@ -35,7 +35,7 @@ def memory(device: torch.device) -> int | None:
     if ahead(device):
         asked = getattr(torch.get_device_module(device), "mem_get_info", None)
         return None if asked is None else asked(device)[1]
-    return processes.memory()
+    return machine.memory()
 
 
 def workers() -> int:

@@ -27,7 +27,7 @@ MASKED_APART = 8
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of the score matrix: the unit of work of one thread or process."""
+    """A piece of the score matrix: the unit of work of one thread."""
 
     rows: slice
     columns: slice

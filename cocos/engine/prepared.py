@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cocos import engine, losses, results
-from cocos.base import processes
+from cocos.base import machine
 from cocos.base.errors import InputError, Unfit
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.encoders import device_of
@@ -38,8 +38,6 @@ THREADED_SCORES = 2**20
 BLOCK_SCORES = 2**22
 # Rows of one side of the batches that are visited together.
 STACK_ROWS = 2**17
-# Scores of a stack from which processes share it; a smaller one takes each process less time by itself.
-SHARED_SCORES = 2**22
 # Metrics whose losses read scores as somebody gives them; others are distances of vectors.
 READ_AS_GIVEN = ("cosine", "dot")
 OUT_OF_RANGE = "{!r}: its weights leave the range of {}; take parameters nearer to 1"
@@ -224,12 +222,10 @@ class Run:
 
     def view_options(self, stack: Sequence[Batch]) -> dict[str, Any]:
         """Arguments of `engine.view` for some batches."""
-        large = sum(math.prod(batch.sizes) for batch in stack) > SHARED_SCORES
         return {
             "metric": self.loss.metric,
             "same_group": "negative" if self.same_group == "negative" else "ignore",
             "product": self.dtype,
-            "together": large and processes.world().size > 1,
         }
 
     def scored(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[Pairs]]]:
@@ -663,7 +659,7 @@ def _of_drawn_rows(
         plans.setdefault(key, (planned(stored, loss, options), []))[1].append(place)
     every = [batch for plan, _ in plans.values() for batch in plan.batches]
     positive = any(NORMALISED_SIDES.get(loss.metric) for loss in several)
-    memory, size = processes.memory(), 0
+    memory, size = machine.memory(), 0
     for k, side in enumerate(stored.sides):
         rows = min(side.shape[0], sum(max(batch.sizes) for batch in every))
         size += 0 if k and stored.candidate is None else rows * side.shape[1] * (side.dtype.itemsize + DOUBLE_BYTES)

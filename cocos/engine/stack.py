@@ -38,7 +38,6 @@ def view(
     metric: str = "cosine",
     same_group: str = "ignore",
     product: str = "float32",
-    together: bool = False,
 ) -> View:
     """Build the score matrices of one batch, of each batch of a stack, or of the whole set.
 
@@ -48,7 +47,6 @@ def view(
         metric: one of `PRODUCT_METRICS`.
         same_group: relation of two rows of one group that are not a pair, in a batch of pairs: `ignore` or `negative`.
         product: one of `PRODUCTS`. `tf32` and `bfloat16` are for GPUs; they widen the `uncertain` intervals of counts.
-        together: whether joined processes share the work; all must make the same calls in the same order.
 
     Raises:
         InputError: a metric that is not one product, an unknown product, a batch of pairs whose rows are not pairs,
@@ -80,7 +78,7 @@ def view(
         sides.append(ViewSide(matrix, order, own.place[k], own.first[k], own.last[k], partner, norm, unit))
     two = len(embeddings.directions) == 2
     shared, rows, columns = embeddings.shared, *offsets
-    made = View((sides[0], sides[1]), rows, columns, metric, two, shared, product, embeddings, origin, together)
+    made = View((sides[0], sides[1]), rows, columns, metric, two, shared, product, embeddings, origin)
     _refuse_out_of_range(made)
     if dots is not None and only is not None and not any(side.extreme for side in made.sides):
         score = made.sides[1].divided(made.sides[0].divided(dots, slice(None)), only)

@@ -2,8 +2,8 @@
 
 Every score is a float64 product. Of a softmax, the candidates that may count are kept, and all others act like one
 negative whose logit is their log-sum-exp: so the loss's own closed form weighs positives, kept candidates and that one.
-Of a hinge, candidates above the levels of the positives are counted. Candidates are taken in sections, which processes
-share and whose sums are put together in their order: hence the same bits for any number of processes.
+Of a hinge, candidates above the levels of the positives are counted. Candidates are taken in sections,
+whose sums are put together in their order.
 """
 
 import math
@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from cocos import losses
-from cocos.base import processes
 from cocos.base.errors import InputError
 from cocos.counting import statistics
 from cocos.embeddings.batches import Batch
@@ -522,13 +521,13 @@ def _summed(asking: Asking, how: Any, report: Callable[[int, int], None] | None)
     """What all candidates are to the queries, section by section."""
     number = asking.stored.sides[1 - asking.side].shape[0]
     sections = [slice(start, min(start + SECTION, number)) for start in range(0, number, SECTION)]
-    mine, share = [], processes.mine(sections)
+    sums = []
     with devices.threads(1):
-        for done, some in enumerate(share, start=1):
-            mine.append(_section(asking, how, some))
+        for done, some in enumerate(sections, start=1):
+            sums.append(_section(asking, how, some))
             if report:
-                report(done, len(share))
-        first, *others = processes.collect(mine)
+                report(done, len(sections))
+        first, *others = sums
         for each in others:
             how.join(first, each)
         return how.done(first)

@@ -3,8 +3,8 @@
     found = run(view(embeddings, batches), [reader, ...])
 
 In: a view and readers. Out: one result per reader. The matrix is cut into parts that depend on its shape alone; each
-part is visited with fresh states, by whichever thread or process is free, and states are merged in the order of the
-parts. Hence every result is bit-identical for any number of threads and processes.
+part is visited with fresh states, by whichever thread is free, and states are merged in the order of the
+parts. Hence every result is bit-identical for any number of threads.
 """
 
 import threading
@@ -15,7 +15,6 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 
-from cocos.base import processes
 from cocos.base.errors import InputError
 from cocos.engine import devices, fused
 from cocos.engine.devices import workers
@@ -150,7 +149,6 @@ class _Counter:
 def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Counter) -> list:
     """Make one pass for the given readers; return the result or request of each."""
     parts = parts_of(view, whole_lines=any(getattr(reader, "whole_lines", False) for reader in readers))
-    together = view.together and processes.world().size > 1
     inside = [reader for reader in readers if fused.serves(view, reader)]
     rest = [reader for reader in readers if reader not in inside]
     kernel, free = fused.Pass(view, inside) if inside else None, list[fused.Worker]()
@@ -165,10 +163,7 @@ def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Co
             free.append(worker)
         return states + (_show_tiles(view, rest, tile, part, counter) if rest else [])
 
-    found = _apply_to_each(
-        seen, processes.mine(parts) if together else parts, 1 if devices.ahead(view.device) else workers()
-    )
-    found = iter(processes.collect(list(found), view.device) if together else found)
+    found = _apply_to_each(seen, parts, 1 if devices.ahead(view.device) else workers())
     whole = next(found)
     for part, states in zip(parts[1:], found, strict=True):
         for state, other in zip(whole, states, strict=True):

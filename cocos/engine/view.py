@@ -121,7 +121,6 @@ class View:
         product: arithmetic of the tiles, one of `PRODUCTS`.
         embeddings: the rows that are scored.
         origin: (D,) subtracted from both sides if the metric is a distance, which reduces rounding.
-        together: whether processes that have joined (`cocos.base.processes`) share the parts of this matrix.
         skipped: pairs of the first direction that are not negatives either, in a view of one direction.
     """
 
@@ -134,7 +133,6 @@ class View:
     product: str
     embeddings: Embeddings
     origin: Tensor | None
-    together: bool = False
     skipped: Skipped | None = None
     _scored: dict = field(default_factory=dict, init=False, repr=False)
 

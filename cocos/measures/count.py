@@ -12,7 +12,6 @@ import xarray as xr
 from torch import Tensor
 
 from cocos import losses, results
-from cocos.base import processes
 from cocos.base.errors import InputError
 from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
@@ -190,10 +189,9 @@ def _of_stored(
         (run,) = prepare_all(found, [loss], **options, **given | {"batches": plan})
         return replace(run, checkpoint=checkpoint, rows=rows, stored=stored if rows else None)
 
-    with processes.apart():
-        run = prepared_of(*batches.first(LOOKED_AT))
-        health = reports([run])
-        given["dtype"] = run.dtype  # what the first rows allow is that of all
+    run = prepared_of(*batches.first(LOOKED_AT))
+    health = reports([run])
+    given["dtype"] = run.dtype  # what the first rows allow is that of all
     del run
     stacks = batches.stacks()
     if chosen is not None:
@@ -265,8 +263,6 @@ def _check(runs: Sequence[Run], convention: str) -> None:
                 f"{' and '.join(own)}; count them one by one"
             )
         conventions.check_sample(convention, run.loss, run.plan.sample, len(sides))
-    for embeddings in {id(run.embeddings): run.embeddings for run in runs}.values():
-        processes.alike("the embeddings", embeddings.query, embeddings.candidate)
 
 
 def _everything(run: Run) -> bool:
@@ -469,11 +465,10 @@ class Counting:
             yield {name: torch.cat([part[name] for part in own]) for name in own[0]}
 
     def _in_memory(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
-        """Count batch by batch with the scores of each in memory; every process takes some of the batches."""
+        """Count batch by batch with the scores of each in memory."""
         first, sides = runs[0], runs[0].sides
-        share: Sequence[tuple[int, Batch]] = processes.mine(tuple(enumerate(first.plan.batches)))
         records: list[dict[str, list[dict]]] = [{name: [] for name, _, _ in sides} for _ in runs]
-        for done, (number, batch) in enumerate(share):
+        for number, batch in enumerate(first.plan.batches):
             with threads(len(batch.query_index) * len(batch.candidate_index)):
                 seen = first.scored(batch, whole=self.published(first))
                 for (name, side, _), (second, blocks) in zip(sides, seen, strict=True):
@@ -483,15 +478,14 @@ class Counting:
                     for record, found in zip(records, every, strict=True):
                         record[name].append(found | {"query_index": own.query_index})
             if report:
-                report(done + 1, len(share))
-        collected = [{name: processes.collect(parts) for name, parts in own.items()} for own in records]
+                report(number + 1, len(first.plan.batches))
         return [
             QueryRecords(own, {name: [len(each["push"]) for each in parts] for name, parts in own.items()})
-            for own in collected
+            for own in records
         ]
 
     def _in_passes(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
-        """Count stack by stack in passes that store no score matrix; all processes share the parts of each stack."""
+        """Count stack by stack in passes that store no score matrix."""
         first, names = runs[0], [name for name, _, _ in runs[0].sides]
         others: list = []
         found = [QueryRecords({name: [] for name in names}, {name: [] for name in names}, others) for _ in runs]

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base import processes, reading
+from cocos.base import machine, reading
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, shard_rows
 from cocos.checkpoints.checkpoint import holding
@@ -187,7 +187,7 @@ def _say_size(path: Path, rows: dict[str, ShardRows]) -> None:
         return
     wide = sum(4 * math.prod(each.shape) for each in rows.values() if each.dtype.itemsize < 4)
     held = max(wide, sum(each for each in size.values() if each < MIN_MAPPED))
-    disk, has = sum(each for each in size.values() if each >= MIN_MAPPED), processes.memory()
+    disk, has = sum(each for each in size.values() if each >= MIN_MAPPED), machine.memory()
     takes = f"all rows are needed: {disk / GIB:.1f} GiB in {tempfile.gettempdir()}, and {held / GIB:.1f} GiB of memory"
     if has is not None and held > has:
         raise InputError(f"{path}: {takes}, of which there are {has / GIB:.1f}; {READ_ALONE}")

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base import processes
 from cocos.embeddings import scores
 from cocos.engine import bounds, devices, fused
 from cocos.engine.primitives.threshold import Counts, Threshold
@@ -226,7 +225,7 @@ def bracketed(
         high, over = torch.where(every, low, torch.inf), torch.where(every, number, 0)
         brackets.append(Bracket(keep, low, high, over, number, of))
         guess = _levels_from_sample(view, k, brackets[k])
-        guesses.append(processes.gather(guess, view.device)[0] if view.together else guess)
+        guesses.append(guess)
     levels, expected = [level for level, _ in guesses], [number for _, number in guesses]
     if not sure and sum(float(each.sum()) for each in expected) <= list_capacity(view):
         return [each.between(level[:, 0], level[:, -1]) for each, level in zip(brackets, levels, strict=True)]

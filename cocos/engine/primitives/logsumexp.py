@@ -144,7 +144,7 @@ class LogSumExp:
         self.known = [torch.stack(each) for each in zip(base or (), offset or (), most, strict=True)]
         self.room = self._room() if self.known else 0.0
         small = 1 < view.blocks and int(np.diff(view.rows) @ np.diff(view.columns)) <= KEPT_SCORES
-        self.keeps = whole and small and self.deep is None and view.dtype == torch.float32 and not view.together
+        self.keeps = whole and small and self.deep is None and view.dtype == torch.float32
 
     def error(self, top: Tensor, *, of_scores: bool = True) -> Tensor:
         """Bound the logarithmic error, in nats, of sums over scores of the tiles that do not exceed `top`, (n,).

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos.base import processes
 from cocos.base.errors import InputError
 from cocos.engine import bounds
 from cocos.engine.primitives.kept import hardest, limited, number_kept
@@ -152,8 +151,7 @@ class _Batches:
         some = (known * self.keep / self.number.clamp(min=1)).floor().clamp(min=1)
         place = torch.arange(score.shape[1], 0, -1, device=score.device)
         z = (score * scale * math.log(2)).masked_fill(place > some[:, None], -torch.inf)
-        guess = z.logsumexp(dim=1) * LOG2E - some.log2() + self.keep.log2() - GUESS_MARGIN
-        return processes.gather(guess, guess.device)[0] if self.view.together else guess  # same in all processes
+        return z.logsumexp(dim=1) * LOG2E - some.log2() + self.keep.log2() - GUESS_MARGIN
 
     def whole(self, log2: Tensor) -> Tensor:
         """log2 of the sums over all queries of every batch, (blocks,)."""

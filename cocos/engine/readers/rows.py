@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from cocos import losses
-from cocos.base import processes
 from cocos.counting import statistics, weights
 from cocos.embeddings import scores
 from cocos.embeddings.scores import Pairs
@@ -100,12 +99,9 @@ def weighed(view: View, loss, eps: float) -> tuple[dict[str, Tensor], ...]:
     """Weigh all queries from rows of float64 scores; one dict a direction, in the order of the batches."""
     found = []
     for direction in view.directions:
-        chunks = list(pieces(view, direction))
         with devices.threads():
-            mine = processes.mine(chunks) if view.together else chunks
-            pairs = (dense_rows(view, direction, some, embeddings=True) for some in mine)
+            pairs = (dense_rows(view, direction, some, embeddings=True) for some in pieces(view, direction))
             parts = [_statistics(each, loss, eps, bounds.equal(0.0, 0.0, each.scores.shape[1])) for each in pairs]
-        parts = processes.collect(parts, view.device) if view.together else parts
         side = view.sides[direction]
         found.append({name: side.unsorted(torch.cat([part[name] for part in parts])) for name in parts[0]})
     return tuple(found)
