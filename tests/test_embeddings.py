@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import cocos
 from cocos import Embeddings, InputError, Pairs, measures, results
 from cocos.base import matrices
-from cocos.checkpoints.files import file as held
 from cocos.checkpoints.formats import embeddings as files
 from cocos.embeddings import scores
 from cocos.embeddings.batches import Batch
@@ -241,7 +240,6 @@ def test_large_members_of_an_npz_are_mapped_and_count_as_small_ones_that_are_rea
     np.savez(path, **sides)
     read = cocos.open(path)
     right = measures.count(read, "ntxent", batch_size=20)
-    monkeypatch.setattr(held, "MAX_HELD", 0)
     monkeypatch.setattr(files, "MIN_MAPPED", 0)
     mapped = cocos.open(path)
     assert isinstance(mapped.embed(device="cpu").mapped[0], matrices.Mapped) and not mapped.sha256

@@ -39,7 +39,6 @@ def test_files_of_a_folder_are_read(tmp_path):
     read = files.weights(found)
     assert all(torch.equal(read[name], tensor) for name, tensor in WEIGHTS.items())
     assert (found.kind, found.is_torch, found.record, found.content, found.members) == ("folder", False, {}, None, None)
-    found.refuse_change()
 
 
 def test_the_hash_of_a_folder_is_of_what_a_model_is_built_from(tmp_path):

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, InputError, checkpoints, measures, plots, results
-from cocos.checkpoints.files import file
 from cocos.checkpoints.formats import embeddings
 from cocos.commands import app
 from cocos.measures.run import episodes
@@ -146,7 +145,6 @@ def test_known_checkpoints_are_not_measured_again(folder, monkeypatch):
     assert measures.run(folder, batch_size=30, known=found)["batch"].size == 2 and len(measured) == 8
     measures.run(folder, eps=0.2, batch_size=20, known=found)
     assert len(measured) == 12
-    monkeypatch.setattr(file, "MAX_HELD", 0)
     monkeypatch.setattr(embeddings, "MIN_MAPPED", 0)  # without a sha256, size and time tell files apart
     mapped = measures.run(folder, batch_size=30)
     write(folder / "epoch_200.npz", 0.1)

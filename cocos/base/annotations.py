@@ -11,7 +11,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cocos.base import reading
 from cocos.base.errors import InputError, rows
 
 PICTURE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
@@ -342,7 +341,7 @@ def _read(path: Path) -> Picture | None:
     """Read a picture and shrink it; None if it is too large to be unpacked."""
     from PIL import Image  # only where a picture is shown
 
-    with reading.stream(path) as stream, Image.open(stream, formats=PICTURE_FORMATS) as image:
+    with open(path, "rb") as stream, Image.open(stream, formats=PICTURE_FORMATS) as image:
         if image.width * image.height > MAX_PICTURE:
             return None
         image.thumbnail((MAX_SIDE, MAX_SIDE))

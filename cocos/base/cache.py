@@ -78,7 +78,7 @@ def _header(path: Path) -> tuple[dict[str, str], tuple[int, int], int]:
     """Read the metadata of a file, the shape of its rows and where they begin."""
     if not reading.private(path):
         raise ValueError("a link, or others can write to it")
-    with reading.stream(path) as stream:
+    with open(path, "rb") as stream:
         found = tensor_files.header(stream, os.fstat(stream.fileno()).st_size, MAX_HEADER)
     dtype, shape, *_ = found.places.get("rows", (None, ()))
     if len(found.places) != 1 or dtype != torch.float32 or len(shape) != 2:
@@ -101,7 +101,7 @@ def _read(path: Path, about: Mapping[str, str], number: int) -> Tensor:
     if shape[0] != number:
         raise ValueError(f"{shape[0]} rows, expected {number}")
     rows = torch.empty(shape, dtype=torch.float32)
-    with reading.stream(path) as stream:
+    with open(path, "rb") as stream:
         stream.seek(begin)
         tensor_files.fill(stream, rows)
     if hashlib.sha256(_bytes(rows)).hexdigest() != said.get("sha256"):

@@ -95,7 +95,7 @@ def _is_same_file(one: Path, other: Path) -> bool:
 
 def _made_here(path: Path) -> bool:
     """Whether an earlier run of cocos wrote this file: every kind of result contains the name in plain bytes."""
-    with suppress(OSError, InputError), reading.stream(path) as stream:
+    with suppress(OSError, InputError), open(path, "rb") as stream:
         return b"cocos" in stream.read(MOST_SEARCHED_BYTES)
     return False
 

@@ -67,7 +67,7 @@ class ImageFiles:
 
 
 def _stream(path: str | bytes) -> IO[bytes]:
-    return io.BytesIO(path) if isinstance(path, bytes) else reading.stream(path)
+    return io.BytesIO(path) if isinstance(path, bytes) else open(path, "rb")
 
 
 def _size(path: str | bytes) -> int:
@@ -165,7 +165,7 @@ def captioned(
 def begin(path: Path) -> bytes:
     """Read the first bytes of a file, without the blanks before them; nothing where it cannot be read."""
     try:
-        with reading.stream(path) as stream:
+        with open(path, "rb") as stream:
             return stream.read(HEAD).lstrip()
     except OSError:
         return b""
@@ -176,7 +176,7 @@ def read(path: Path) -> dict[str, Any]:
     try:
         if (size := os.path.getsize(path)) > MAX_JSON:
             raise InputError(f"{path}: {size} bytes of JSON, expected at most {MAX_JSON}")
-        with reading.stream(path) as stream:
+        with open(path, "rb") as stream:
             found = parsed(stream.read(), max(MAX_MEMORY, MAX_EXPANSION * size))
     except InputError:
         raise

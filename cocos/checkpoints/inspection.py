@@ -39,7 +39,6 @@ def about(path: Path, data=None) -> dict:
         else:
             found = _of_kind(file)
         found = _common(file, data, hashed=not getattr(format, "UNREAD", False)) | found | {"path": str(path)}
-        file.refuse_change()
     return plain(found | {"next": _next(found)})
 
 

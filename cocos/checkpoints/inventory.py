@@ -11,7 +11,6 @@ import numpy as np
 from torch import Tensor
 
 from cocos import losses
-from cocos.base import reading
 from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
 from cocos.checkpoints.files import NAMESPACES, File, Folder, plain, weight_files, whole_state_dicts
@@ -278,7 +277,7 @@ def _without_sigmoid(file: File) -> bool:
     """Whether a run of open_clip records that it was not trained with the loss of SigLIP."""
     for folder in Path(file.path).absolute().parents[:2]:
         if (path := folder / RUN_PARAMETERS).is_file():
-            with reading.stream(path) as stream:
+            with open(path, "rb") as stream:
                 return b"siglip: False" in stream.read(MAX_RUN_PARAMETERS).splitlines()
     return False
 

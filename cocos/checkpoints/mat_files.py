@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from cocos.base import reading
 from cocos.base.errors import InputError, unreachable
 
 # Bytes of a file, and of a part that is unpacked; the lists of 16,185 cars have 7e5 and 1e7.
@@ -36,7 +35,7 @@ def struct_array(path: Path, name: str, wanted: Sequence[str]) -> dict[str, list
     Source: MAT-File Format, The MathWorks, chapter 1 (level 5).
     """
     try:
-        with reading.stream(path) as stream:
+        with open(path, "rb") as stream:
             content = stream.read(MAX_FILE + 1)
     except OSError as error:
         raise InputError(f"{path}: {unreachable(error)}") from None

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base import reading, tensor_files
+from cocos.base import tensor_files
 from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
 from cocos.checkpoints import inventory, tables
@@ -77,7 +77,7 @@ def headers(path: Path, texts: Sequence[str] = (), matrices: Sequence[str] = ())
 
 
 def _of_npy(path: Path) -> list[Shard]:
-    with reading.stream(path) as stream:
+    with open(path, "rb") as stream:
         shape, fortran, dtype = npy_header(stream)
         held = os.fstat(stream.fileno()).st_size - stream.tell()
     if dtype.hasobject or fortran:
@@ -93,7 +93,7 @@ def _of_npz(path: Path) -> list[Shard]:
 
 
 def _of_safetensors(path: Path) -> list[Shard]:
-    with reading.stream(path) as stream:
+    with open(path, "rb") as stream:
         places = tensor_files.header(stream, os.fstat(stream.fileno()).st_size).places
     return [Shard(path, each, shape, str(dtype).removeprefix("torch.")) for each, (dtype, shape, *_) in places.items()]
 
@@ -101,7 +101,7 @@ def _of_safetensors(path: Path) -> list[Shard]:
 def _columns(path: Path, texts: Sequence[str], matrices: Sequence[str]) -> list[Shard]:
     """The columns of a parquet file that have names of arrays; vectors are lists of a fixed size."""
     parquet, arrow = tables.pyarrow(str(path), "pyarrow.parquet"), tables.pyarrow(str(path))
-    file, found = parquet.ParquetFile(reading.regular(path)), []
+    file, found = parquet.ParquetFile(path), []
     for field in file.schema_arrow:
         rows = file.metadata.num_rows
         if arrow.types.is_fixed_size_list(field.type):
@@ -125,12 +125,11 @@ KINDS = (*HEADERS, "parquet")
 
 def values(shard: Shard) -> Iterator[Any]:
     """The values of a shard, as tensors of some rows; of text, and of numbers of parquet, arrays."""
-    refuse_change(shard)
     path = shard.path
     if shard.kind == "parquet":
         yield from _of_parquet(shard)
     elif shard.kind == "npy":
-        with reading.stream(path) as stream:
+        with open(path, "rb") as stream:
             shape, _, dtype = npy_header(stream)
             raw = bytearray(math.prod(shape) * dtype.itemsize)
             tensor_files.fill(stream, torch.frombuffer(raw, dtype=torch.uint8)) if raw else None
@@ -138,12 +137,6 @@ def values(shard: Shard) -> Iterator[Any]:
     else:
         value = single.arrays_of(File(path), [shard.name])[shard.name]
         yield native(value) if isinstance(value, np.ndarray) else value
-
-
-def refuse_change(shard: Shard) -> None:
-    """Refuse a file whose header is another one by now."""
-    if shard not in headers(shard.path, [shard.name]):
-        raise InputError(f"{shard.path} changed while it was read; wait until it is written, and try again")
 
 
 def native(found: np.ndarray) -> Any:
@@ -156,7 +149,7 @@ def native(found: np.ndarray) -> Any:
 def _of_parquet(shard: Shard, groups: Sequence[int] | None = None) -> Iterator[Any]:
     """The values of a column, of all row groups or of some."""
     parquet = tables.pyarrow(str(shard.path), "pyarrow.parquet")
-    file = parquet.ParquetFile(reading.regular(shard.path))
+    file = parquet.ParquetFile(shard.path)
     for some in file.iter_batches(ROWS_AT_ONCE, columns=[shard.name], row_groups=groups):
         column = some.column(0)
         flat = column.flatten() if len(shard.shape) == 2 else column
@@ -226,7 +219,7 @@ class ShardRows:
             except InputError:
                 raise
             except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-                raise InputError(f"{shard.path} changed while it was read ({error}); write it again") from None
+                raise InputError(f"{shard.path} is a damaged shard ({error}); write or copy it again") from None
         known = self._places[place]
         if known is None:
             return _from_whole
@@ -235,8 +228,7 @@ class ShardRows:
 
 def begin_of(shard: Shard) -> tuple[int, np.dtype | None] | None:
     """First byte of the numbers of a shard, and their dtype where NumPy has it; None where they are packed."""
-    refuse_change(shard)
-    with reading.stream(shard.path) as stream:
+    with open(shard.path, "rb") as stream:
         if shard.kind == "npy":
             _, _, dtype = npy_header(stream)
             return stream.tell(), np.dtype(dtype)
@@ -291,7 +283,7 @@ def _from_places(shard: Shard, begin: int, dtype: np.dtype | None, rows: np.ndar
     width = into.shape[1] * into.dtype.itemsize
     cuts = np.flatnonzero((np.diff(rows) - 1) * width > SHORT_GAP) + 1
     bytes_of = into.view(torch.uint8).numpy()
-    with reading.stream(shard.path) as stream:
+    with open(shard.path, "rb") as stream:
         for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True):
             first, number = int(rows[start]), int(rows[stop - 1] - rows[start]) + 1
             direct = number == stop - start
@@ -327,8 +319,7 @@ def _from_row_groups(shard: Shard, rows: np.ndarray, into: Tensor) -> None:
 def _row_group(shard: Shard, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The row group of a parquet file in which each row stands, and the first row of that group."""
     parquet = tables.pyarrow(str(shard.path), "pyarrow.parquet")
-    refuse_change(shard)
-    about = parquet.ParquetFile(reading.regular(shard.path)).metadata
+    about = parquet.ParquetFile(shard.path).metadata
     begins = np.cumsum([0, *(about.row_group(k).num_rows for k in range(about.num_row_groups))])
     number = np.searchsorted(begins, rows, side="right") - 1
     return number, begins[number]

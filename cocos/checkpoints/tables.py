@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, cast
 
-from cocos.base import annotations, reading
+from cocos.base import annotations
 from cocos.base.errors import InputError, unreachable
 from cocos.base.untrusted import MAX_MEMORY, memory, parsed
 
@@ -71,7 +71,7 @@ def _readable(path: Path) -> Generator[None]:
 @contextmanager
 def _unpacked(path: Path) -> Generator[tuple[IO[bytes], bool]]:
     """Open a file, which may be compressed: the stream of its content, and whether it is compressed."""
-    with reading.stream(path) as raw:
+    with open(path, "rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         yield cast(IO[bytes], gzip.open(raw)) if packed else raw, packed
@@ -305,7 +305,7 @@ def _parquet(path: Path) -> Columns:
     parquet, arrow = pyarrow(str(path), "pyarrow.parquet"), pyarrow(str(path))
     damaged = (arrow.ArrowException, OSError, ValueError)
     try:
-        file = parquet.ParquetFile(reading.regular(path))
+        file = parquet.ParquetFile(path)
         names = tuple(file.schema_arrow.names)
     except damaged as error:
         raise InputError(f"{path} is a damaged parquet file ({reason(error)}); write it again") from None

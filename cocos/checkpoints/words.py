@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cocos.base import reading
 from cocos.base.errors import InputError
 from cocos.base.untrusted import parsed
 from cocos.checkpoints.plain_pickles import Plain
@@ -63,7 +62,7 @@ def tokens(caption: str) -> list[str]:
 
 
 def _bytes(path: Path) -> bytes:
-    with reading.stream(path) as stream:
+    with open(path, "rb") as stream:
         content = stream.read(MAX_VOCABULARY + 1)
     if len(content) > MAX_VOCABULARY:
         raise InputError(f"{path} has more than {MAX_VOCABULARY} bytes: no vocabulary of VSE++ or VSRN")

@@ -14,7 +14,7 @@ import xarray as xr
 from torch import Tensor
 
 from cocos import engine, results
-from cocos.base import ranges, reading
+from cocos.base import ranges
 from cocos.base.errors import InputError, nearest, unreachable
 from cocos.base.layout import Table
 from cocos.base.ranges import Level, Positive, number, whole
@@ -681,7 +681,7 @@ def _read_trials(trials: str | Path | Sequence[tuple], embeddings: Embeddings) -
 def _lines_of_file(path: Path) -> tuple[list[tuple[str, ...]], list[int] | None]:
     """Lines of a file of trials: where each stands, label and two rows; and their folds, where the file says."""
     try:
-        with reading.stream(path) as file:
+        with open(path, "rb") as file:
             words = [(k, line.split()) for k, line in enumerate(file.read().decode("utf-8-sig").splitlines(), start=1)]
     except OSError as error:
         raise InputError(f"{path}: {unreachable(error)}") from None

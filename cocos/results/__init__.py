@@ -16,7 +16,7 @@ import xarray as xr
 
 import cocos
 from cocos import losses
-from cocos.base import reading, writing
+from cocos.base import writing
 from cocos.base.errors import InputError, nearest, unreachable
 from cocos.base.matrices import Mapped
 from cocos.base.untrusted import parsed
@@ -316,7 +316,7 @@ def _with_hash(data: xr.Dataset) -> xr.Dataset:
     size, time = map(int, attrs.pop("checkpoint_mapped").split())
     file = Mapped(Path(attrs["checkpoint_path"]), size, time)
     file.unchanged()
-    with reading.stream(file.path) as stream:
+    with file.path.open("rb") as stream:
         attrs["checkpoint_sha256"] = hashlib.file_digest(stream, "sha256").hexdigest()
     file.unchanged()
     made = data.copy(deep=False)
@@ -435,7 +435,7 @@ def open(path: Path) -> xr.Dataset:
 def _image(path: Path) -> bytes:
     """Read the bytes of a result, so that those that are checked are those that are read."""
     try:
-        with reading.stream(path) as stream:
+        with path.open("rb") as stream:
             size = min(os.fstat(stream.fileno()).st_size, LARGEST)
             image = stream.read(size + 1)  # memory for all that is asked for is taken at once
     except IsADirectoryError:

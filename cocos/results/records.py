@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cocos.base import reading
 from cocos.base.errors import InputError, unreachable
 from cocos.base.untrusted import parsed
 from cocos.counting.statistics import BATCH_NUMBERS, Number, RunColumn
@@ -192,7 +191,7 @@ class Store:
         self._open_line = there and not self._ends_a_line()
 
     def _ends_a_line(self) -> bool:
-        with reading.stream(self.path) as stream:
+        with open(self.path, "rb") as stream:
             stream.seek(-1, os.SEEK_END)
             return stream.read(1) == b"\n"
 
@@ -248,7 +247,7 @@ def _is_record(found: dict[str, Any]) -> bool:
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
-        with reading.stream(path) as stream:
+        with open(path, "rb") as stream:
             if (size := os.fstat(stream.fileno()).st_size) > MOST_BYTES:
                 raise InputError(f"{path} has {size:,} bytes, expected at most {MOST_BYTES:,} of a store")
             while line := stream.readline(MOST_LINE):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from cocos.base import annotations, reading
+from cocos.base import annotations
 from cocos.base.errors import InputError, nearest, unreachable
 from cocos.base.matrices import matrix
 from cocos.checkpoints.training_sets import (
@@ -214,7 +214,7 @@ def find(path: Path | str, options: dict | None = None) -> Source:
     """
     path, options = Path(path), dict(options or {})
     try:
-        reading.regular(path)
+        path.stat()
     except FileNotFoundError:
         raise InputError(f"data {path}: there is no such file or folder") from None
     except OSError as error:

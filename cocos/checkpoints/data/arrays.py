@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base import annotations, reading, tensor_files
+from cocos.base import annotations, tensor_files
 from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
 from cocos.base.untrusted import refuse_long
@@ -35,19 +35,19 @@ def _names(path: Path) -> list[str]:
 
 
 def _is_zip(path: Path) -> bool:
-    with reading.stream(path) as stream:
+    with open(path, "rb") as stream:
         return zipfile.is_zipfile(stream)
 
 
 def _members(path: Path) -> list[str]:
-    with reading.stream(path) as stream, zipfile.ZipFile(stream) as archive:
+    with open(path, "rb") as stream, zipfile.ZipFile(stream) as archive:
         names = archive.namelist()
     refuse_long(path, names)
     return [name.removesuffix(".npy") for name in names if name.endswith(".npy")]
 
 
 def _tensors(path: Path) -> list[str]:
-    with reading.stream(path) as stream:
+    with open(path, "rb") as stream:
         if stream.read(9)[8:] != b"{":
             return []
         stream.seek(0)
@@ -76,7 +76,7 @@ def splits(path: Path) -> tuple[str, ...]:
 def _npz(path: Path, names: list[str]) -> dict[str, np.ndarray]:
     """Read arrays; nothing is allocated before its header agrees with its bytes."""
     found = {}
-    with reading.stream(path) as packed, zipfile.ZipFile(packed) as archive:
+    with open(path, "rb") as packed, zipfile.ZipFile(packed) as archive:
         members = {name: archive.getinfo(f"{name}.npy") for name in names}
         total = sum(info.file_size for info in members.values())
         if total > max(MAX_UNPACKED[0], MAX_UNPACKED[1] * path.stat().st_size):
@@ -103,7 +103,7 @@ def _arrays(path: Path) -> dict[str, Any]:
     try:
         if _is_zip(path):
             return _npz(path, wanted)
-        with reading.stream(path) as stream:
+        with open(path, "rb") as stream:
             return tensor_files.tensors(stream, os.fstat(stream.fileno()).st_size, wanted)
     except Exception as error:  # zipfile, zlib and numpy each have their own for a damaged file
         raise InputError(f"{path} is damaged ({' '.join(str(error).split())[:120]}); write it again") from None

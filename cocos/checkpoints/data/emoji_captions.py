@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-from cocos.base import reading
 from cocos.base.errors import InputError
 from cocos.base.untrusted import parsed
 from cocos.checkpoints.data import TrainingSet, image_captions
@@ -33,7 +32,7 @@ def records(folder=None) -> list[dict]:
     """
     path = _file(folder, "captions.jsonl.gz")
     try:
-        with reading.stream(path) as packed, gzip.open(packed) as stream:
+        with open(path, "rb") as packed, gzip.open(packed) as stream:
             lines = stream.read(MAX_CAPTIONS).split(b"\n")  # what is cut off there is no JSON
         return [parsed(line) for line in lines if line]
     except (OSError, EOFError, ValueError) as error:
@@ -44,7 +43,7 @@ def _sheet(folder, images: int) -> np.ndarray:
     """Read the sheet of all images, (height, width, 3), uint8."""
     path, size = _file(folder, "images.webp"), (IMAGES_ACROSS * IMAGE_SIDE, -(-images // IMAGES_ACROSS) * IMAGE_SIDE)
     try:
-        with reading.stream(path) as stream, Image.open(stream) as image:
+        with open(path, "rb") as stream, Image.open(stream) as image:
             if image.size == size:
                 return np.asarray(image.convert("RGB"))
     except OSError as error:

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-from cocos.base import reading
 from cocos.base.errors import InputError, unreachable
 from cocos.checkpoints.data import TrainingSet
 from cocos.checkpoints.image_files import begin, captioned, places
@@ -28,7 +27,7 @@ def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
     try:
         if path.stat().st_size > MAX_FILE:
             raise InputError(f"{path}: {path.stat().st_size} bytes, expected at most {MAX_FILE}")
-        with reading.stream(path) as stream:
+        with open(path, "rb") as stream:
             lines = stream.read().decode("utf-8").split("\n")
     except OSError as error:
         raise InputError(f"{path}: {unreachable(error)}") from None

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from cocos.base import reading
 from cocos.base.errors import InputError, unreachable
 from cocos.checkpoints.data import TrainingSet, image_captions
 from cocos.checkpoints.image_files import ImageFiles, begin
@@ -62,7 +61,7 @@ def load(split: str, path: Path) -> TrainingSet:
     stand_ins: dict[str, Any] = dict.fromkeys(DICTIONARIES, lambda *_: {})
     plain = Plain("a set of images", "bytes and text", MAX_OPERATIONS_OF_CAPTIONS, stand_ins, REMEDY)
     try:
-        with reading.stream(file) as stream:
+        with open(file, "rb") as stream:
             found = plain.load(file, stream)
     except OSError as error:
         raise InputError(f"{file}: {unreachable(error)}") from None

@@ -4,13 +4,11 @@ import io
 import math
 import os
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from cocos.base import reading
 from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
 from cocos.checkpoints.data import TrainingSet, image_captions
@@ -58,14 +56,6 @@ class StoredRows:
     offset: int
     step: int = 1
 
-    def __post_init__(self):
-        _ = self.state
-
-    @cached_property
-    def state(self) -> tuple:
-        """Identity and state of the file: device, inode, bytes, times of change."""
-        return reading.state(os.stat(self.path))
-
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of rows that are used, and the shape of one."""
@@ -90,7 +80,7 @@ class StoredRows:
         row = math.prod(self.whole[1:]) * self.dtype.itemsize
         found = np.empty((number, *self.whole[1:]), self.dtype)
         into = found.reshape(-1).view(np.uint8).data
-        with reading.stream(self.path) as stream:
+        with open(self.path, "rb") as stream:
             if self.step == 1:
                 stream.seek(self.offset + start * row)
                 read = stream.readinto(into) if number else 0
@@ -99,18 +89,17 @@ class StoredRows:
                 for place in range(number):
                     stream.seek(self.offset + (start + place) * self.step * row)
                     read += stream.readinto(into[place * row : (place + 1) * row])
-            now = reading.state(os.fstat(stream.fileno()))
-        if read != number * row or now != self.state:
-            raise InputError(f"{self.path} changed while it was read; wait until it is written, and try again")
+        if read != number * row:
+            raise InputError(f"{self.path} is shorter than it was; copy it again")
         return found.astype(self.dtype.newbyteorder("="), copy=False)
 
 
 def _header(path: Path) -> tuple[StoredRows, bool]:
     """Read the header of a .npy file: its rows, and whether columns come first."""
-    with reading.stream(path) as stream:
+    with open(path, "rb") as stream:
         shape, fortran, dtype = npy_header(stream)
         images = StoredRows(path, shape, dtype, stream.tell())
-    missing = images.offset + math.prod(shape) * dtype.itemsize - images.state[2]
+    missing = images.offset + math.prod(shape) * dtype.itemsize - os.path.getsize(path)
     if missing > 0 or dtype.hasobject:
         raise ValueError(f"{missing} bytes are missing" if missing > 0 else "Python objects")
     return images, fortran and len(shape) > 1
@@ -128,7 +117,7 @@ def _features(path: Path) -> StoredRows | np.ndarray:
             f"{path} holds {dtype} {shape}, expected floats, (images, features) or (images, regions, features)"
         )
     if fortran:  # columns come first, so that all rows are read at once
-        with reading.stream(path) as stream:
+        with open(path, "rb") as stream:
             whole = np.fromfile(stream, dtype, math.prod(shape), offset=images.offset).reshape(shape, order="F")
         return whole.astype(dtype.newbyteorder("="), copy=False)
     return images
@@ -140,7 +129,7 @@ def _captions(path: Path, most: int) -> list[str]:
         raise InputError(f"{path} has {size} bytes, expected at most {most} for the images beside it")
     found = []
     try:
-        with io.TextIOWrapper(reading.stream(path), encoding="utf-8") as stream:
+        with io.TextIOWrapper(open(path, "rb"), encoding="utf-8") as stream:
             while line := stream.readline(MAX_CAPTION + 1):
                 found.append(line.strip())
                 if len(line) > MAX_CAPTION:

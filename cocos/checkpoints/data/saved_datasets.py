@@ -20,7 +20,7 @@ SUFFIX = ".arrow"
 def _json(path: Path) -> dict[str, Any]:
     """Read a file that describes a dataset, as data."""
     try:
-        with reading.stream(path) as stream:
+        with open(path, "rb") as stream:
             found = parsed(stream.read(MAX_JSON + 1))
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is not readable as JSON ({reason(error)}); save the dataset again") from None
@@ -127,7 +127,7 @@ def _reader(path: Path, places: list[int] | None = None) -> Any:
     """Open an Arrow file, a stream or one with random access, with some of its columns, or all; read, not mapped."""
     arrow, ipc = pyarrow(str(path)), pyarrow(str(path), "pyarrow.ipc")
     options = ipc.IpcReadOptions(included_fields=places or [], use_threads=False)
-    source = arrow.OSFile(str(reading.regular(path)))
+    source = arrow.OSFile(str(path))
     try:
         return ipc.open_stream(source, options=options)
     except arrow.ArrowInvalid:

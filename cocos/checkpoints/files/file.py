@@ -2,20 +2,19 @@
 
 import hashlib
 import io
-import os
 import pickle
 import zipfile
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
-from cocos.base import reading, tensor_files
+from cocos.base import tensor_files
 from cocos.base.errors import InputError, unreachable
 from cocos.base.untrusted import refuse_long
-from cocos.checkpoints.files.operations import ALWAYS_ALLOWED, TooMuch, most_unpacked, names
+from cocos.checkpoints.files.operations import TooMuch, names
 from cocos.checkpoints.files.pickles import Pickles
 
 MAX_DIRECTORY = 2**23  # bytes of the directory of a zip archive, 100,000 members
@@ -25,7 +24,6 @@ TENSOR_KINDS = TORCH_KINDS | {"safetensors", "npz", "npy"}  # kinds that can hol
 LEGACY_MAGIC = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # a number, the first pickle of torch files before 1.6
 # Bytes of the longest header for which a file counts as safetensors; the library's own limit.
 MAX_RECOGNISED_HEADER = 100_000_000
-MAX_HELD = 2**26  # bytes of a file that is read once and kept, so that the bytes hashed are the bytes read
 
 
 class Stream(io.BufferedReader):
@@ -52,14 +50,9 @@ class Directory:
 
 @dataclass(frozen=True)
 class File:
-    """A file on disk; a small one is read once, and a change of a large one is noticed.
-
-    Args:
-        path: of the file.
-    """
+    """A file on disk."""
 
     path: Path
-    _state: tuple = field(default=(), init=False, repr=False)
 
     def __post_init__(self):
         try:
@@ -71,51 +64,18 @@ class File:
         if not there:
             raise InputError(f"{self.path}: there is no such file")
         try:
-            with reading.stream(self.path) as stream:
-                object.__setattr__(self, "_state", reading.state(os.fstat(stream.fileno())))
-                stream.read(1)
-                there = reading.written(stream, ALWAYS_ALLOWED)
+            self.stream().close()
         except OSError as error:
             raise InputError(f"{self.path} cannot be read: {error.strerror}") from None
-        if self.size > most_unpacked(there):
-            raise InputError(
-                f"{self.path} is {self.size} bytes long, of which {there} were ever written (an unfinished "
-                "download?); copy it again"
-            )
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return self._state[2]
 
     @cached_property
-    def held(self) -> bytes | None:
-        """Bytes of a small file; None for a large one."""
-        if self.size > MAX_HELD:
-            return None
-        with reading.stream(self.path) as stream:
-            found = stream.read(self.size + 1)
-        if len(found) != self.size:
-            raise InputError(self._changed())
-        return found
-
-    def _changed(self) -> str:
-        return f"{self.path} changed while it was read; wait until it is written, and try again"
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.path.stat().st_size
 
     def stream(self) -> IO[bytes]:
         """Open a stream at the beginning of the file."""
-        if self.held is not None:
-            return io.BytesIO(self.held)
-        raw = reading.stream(self.path).detach()
-        stream = Stream(raw)
-        if reading.state(os.fstat(raw.fileno())) != self._state:
-            stream.close()
-            raise InputError(self._changed())
-        return stream
-
-    def refuse_change(self) -> None:
-        """Refuse a large file that is no longer the one that was opened."""
-        self.stream().close()
+        return Stream(open(self.path, "rb").detach())
 
     @cached_property
     def sha256(self) -> str:
@@ -185,9 +145,7 @@ class File:
             try:
                 found = read(stream, self.size)
             except ValueError as error:
-                self.refuse_change()
                 raise InputError(f"{self.path} is a damaged safetensors file: {error}") from error
-        self.refuse_change()
         return found
 
 

@@ -117,11 +117,6 @@ class Folder:
                 found.update(f"{name}\0{self.file(name).sha256}\n".encode("utf-8", "surrogateescape"))
         return found.hexdigest()
 
-    def refuse_change(self) -> None:
-        """Refuse a folder of which a file that was read is no longer the one that was opened."""
-        for each in self._opened.values():
-            each.refuse_change()
-
 
 def _inside(path: Path, folder: Path) -> bool:
     """Whether a file lies in a folder once links are followed, or in the store of the Hugging Face cache around it."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from cocos import losses
-from cocos.base import annotations, reading
+from cocos.base import annotations
 from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
 from cocos.base.untrusted import parsed
@@ -125,7 +125,7 @@ def _array(file: File, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.nd
         if (size := math.prod(shape) * dtype.itemsize) > info.file_size:
             raise ValueError(f"an array of shape {shape} in {info.file_size} bytes")
         stored = info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
-        if file.held is None and stored and size >= MIN_MAPPED and dtype.kind == "f" and len(shape) == 2:
+        if stored and size >= MIN_MAPPED and dtype.kind == "f" and len(shape) == 2:
             return _map(file, info, stream.tell(), np.dtype(dtype), shape, "F" if fortran else "C")
         raw, at = bytearray(size), 0
         while part := stream.read(UNPACKED_AT_ONCE):
@@ -146,7 +146,7 @@ def _map(
     offset = info.header_offset + LOCAL_HEADER.size + name + extra + begin
     if mark != b"PK\x03\x04" or offset + math.prod(shape) * dtype.itemsize > file.size:
         raise ValueError("a member that does not stand where the archive says")
-    return np.memmap(reading.regular(file.path), dtype, "r", offset, shape, order)
+    return np.memmap(file.path, dtype, "r", offset, shape, order)
 
 
 def _sort_out(file: File, arrays: list[str], strict: bool) -> list[str]:
@@ -347,7 +347,6 @@ def read(file: File, data=None) -> Checkpoint:
         return AnnotatedRows(own, folder) if own.names or own.pictures else None
 
     if found.mapped:
-        file.refuse_change()  # the file that was mapped must be the one that was opened
         notes.append(NOT_HASHED.format(file.path))
     recorded, loss, _ = inventory.recorded(file)
     recorded, loss = _loss(made) or (recorded, loss)

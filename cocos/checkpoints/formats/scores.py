@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from cocos.base import reading
 from cocos.base.errors import InputError, nearest
 from cocos.base.matrices import npy_header
 from cocos.base.untrusted import parsed
@@ -351,7 +350,7 @@ def _judged(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
     """Yield the judgements of a file: those of BEIR, or those of TREC."""
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
-    with reading.stream(path) as stream:
+    with open(path, "rb") as stream:
         first = stream.readline(2**16).decode("utf-8-sig", "replace")
     if tuple(first.split()) == BEIR:
         for row, (query, candidate, grade) in enumerate(tables.fields(path, BEIR, header=1)):

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base import machine, reading
+from cocos.base import machine
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, shard_rows
 from cocos.checkpoints.checkpoint import holding
@@ -248,7 +248,7 @@ def read(file: Folder, data=None) -> Checkpoint:
         f"shards, {shards[0].path.name} to {shards[-1].path.name}"
         for name, shards in held.items()
     }
-    states = {each.path: os.stat(reading.regular(each.path)) for shards in held.values() for each in shards}
+    states = {each.path: os.stat(each.path) for shards in held.values() for each in shards}
     whole = sum(each.st_size for each in states.values())
     layout = " and ".join(sorted({each.kind for shards in held.values() for each in shards}))
     contents |= {"rows": f"{max(numbers.values()):,}", "bytes": f"{whole:,} in {len(states)} files", "layout": layout}

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import pack_sequence
 
-from cocos.base import reading
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, encoders, words
 from cocos.checkpoints import data as shelf
@@ -388,7 +387,7 @@ def _beside(training: Training, folder: Path, source: Source) -> dict:
         return about | {"kind": source.kind}
     split = source.splits[0]
     try:
-        with io.TextIOWrapper(reading.stream(folder / f"{split}_caps.txt"), encoding="utf-8") as stream:
+        with io.TextIOWrapper(open(folder / f"{split}_caps.txt", "rb"), encoding="utf-8") as stream:
             lines = stream.read(2**20).splitlines()[:CAPTIONS_SAMPLED]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(str(error)) from None
