@@ -615,7 +615,7 @@ def test_an_object_of_sentence_transformers_keeps_its_model_and_settings(sentenc
         ("st:MultipleNegativesRankingLoss", {"gather_across_devices": "true"}, "rows of other processes"),
         ("st:MultipleNegativesRankingLoss", {"model": "x"}, "unknown parameter of st:MultipleNegativesRankingLoss"),
         ("st:MultipleNegativesRankingLoss", {"temperature": 0}, "temperature 0, expected a number above 0"),
-        ("st:MatryoshkaLoss", {}, "it calls another loss on shorter rows"),
+        ("st:MatryoshkaLoss", {}, "it adds up another loss over first dimensions; name that loss"),
         ("st:Ranking", {}, "unknown loss of sentence_transformers 'Ranking'"),
     ],
 )

@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import IO, Any
 
@@ -145,3 +146,14 @@ def joint(query: Tensor, candidate: Tensor) -> None:
             f"query is {query.dtype} on {query.device} and candidate is {candidate.dtype} on "
             f"{candidate.device}: give both the same dtype and device"
         )
+
+
+def check_dims(dims: int, width: int) -> None:
+    """Refuse a number of first dimensions that rows do not have.
+
+    Examples:
+        >>> from cocos.base.matrices import check_dims
+        >>> check_dims(64, 384)
+    """
+    if not isinstance(dims, Integral) or isinstance(dims, bool) or not 1 <= dims <= width:
+        raise InputError(f"dims: {dims}, expected 1 to {width}, the dimensions of the rows")

@@ -4,7 +4,7 @@ import os
 import shlex
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from cocos.checkpoints import encoders
 from cocos.checkpoints.data import Items, Source
 from cocos.checkpoints.files import File, Folder
 from cocos.embeddings import Embeddings
+from cocos.embeddings.scored import Scores
 from cocos.embeddings.stored import Stored
 
 # The word that opens the embedded checkpoint in the place of a path, and its file.
@@ -81,6 +82,7 @@ class Checkpoint:
         settings: what the vectors depend on beside the bytes of the file, for the cache; None: the built encoder says
             it (`identity`).
         recorder: words for where `recorded` was found.
+        dims: number of first dimensions that are kept of each row; None: all.
         stored: gives the rows where they are, for a set that memory need not hold; None: there is no such way.
 
     Examples:
@@ -108,6 +110,8 @@ class Checkpoint:
     settings: str | None = None
     recorder: str = "the checkpoint"
     stored: Callable[[], Stored | None] | None = None
+
+    dims: int | None = None
 
     def __post_init__(self):
         if self.training is not None and not self.splits:
@@ -151,9 +155,20 @@ class Checkpoint:
             whose = self.path if self.training is None else self.training.path or self.training.kind
             raise InputError(nearest(f"split of {whose}", split, self.splits))
         if self.format == "own":  # code of the user's
-            return (self.embedder or self._encoded)(split, device, progress)
-        with one_sentence(self.path, "or its data cannot be encoded", "see that the data are what it reads"):
-            return (self.embedder or self._encoded)(split, device, progress)
+            found = (self.embedder or self._encoded)(split, device, progress)
+        else:
+            with one_sentence(self.path, "or its data cannot be encoded", "see that the data are what it reads"):
+                found = (self.embedder or self._encoded)(split, device, progress)
+        if self.dims is None:
+            return found
+        if isinstance(found, Scores):
+            raise InputError(f"dims: {self.dims}, and {self.path} holds scores, which have no dimensions")
+        return found.truncate(self.dims)
+
+    def truncate(self, dims: int) -> "Checkpoint":
+        """Return the checkpoint with the first dimensions of its embeddings alone, see `Embeddings.truncate`."""
+        stored = self.stored
+        return replace(self, dims=dims, stored=stored and (lambda: (found := stored()) and found.truncate(dims)))
 
     @cached_property
     def on_disk(self) -> Stored | None:
@@ -242,7 +257,8 @@ class Checkpoint:
 
     def identity(self) -> dict[str, str]:
         """Return the provenance: path, sha256 and format; size and time of a mapped file; the data."""
-        more = {"checkpoint_mapped": f"{self.mapped[0].size} {self.mapped[0].time}"} if self.mapped else {}
+        more: dict[str, Any] = {} if self.dims is None else {"checkpoint_dims": self.dims}
+        more |= {"checkpoint_mapped": f"{self.mapped[0].size} {self.mapped[0].time}"} if self.mapped else {}
         if self.training is not None:
             more |= {"data_path": str(self.training.path or ""), "data_kind": self.training.kind}
         return more | {

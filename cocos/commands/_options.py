@@ -90,6 +90,7 @@ SHARED: dict[str, tuple[Any, Any]] = {
         str | None,
         "A checkpoint or folder that encodes FILE, or your own file.py:function or package.module:function.",
     ),
+    "dims": option(int | None, "Keep the first dimensions of each embedding, as of a Matryoshka model. [all]"),
     "direction": option(str | None, "Direction of retrieval, like q2c. [all]"),
     "level": option(float, "Level of the confidence intervals.", 0.95),
     "steps": option(str | None, "Steps of the checkpoints, like 1,5,10. [the numbers in their names, or 0, 1, 2, ...]"),
@@ -109,7 +110,7 @@ SHARED: dict[str, tuple[Any, Any]] = {
 DRAWN = option(Path | None, "Write the Dataset (.nc) or the figure (.png, .pdf, .svg) to this file.")
 # Names that stand for several of them.
 BUNDLES = {
-    "source": ("data", "model"),
+    "source": ("data", "model", "dims"),
     "loss": ("loss", "param"),
     "figure": ("out", "width"),
 }
@@ -127,6 +128,7 @@ class Opening:
 
     data: str | None = None
     model: str | None = None
+    dims: int | None = None
 
     def open(self, file: Path) -> "Checkpoint":
         """The checkpoint, or the embeddings, of a file."""
@@ -134,7 +136,8 @@ class Opening:
         from cocos.checkpoints import data as shelf
 
         data = self.data if self.data is None or shelf.is_own(self.data) else Path(self.data)
-        return checkpoints.open(file, data=data, model=self.model)
+        found = checkpoints.open(file, data=data, model=self.model)
+        return found if self.dims is None else found.truncate(self.dims)
 
 
 @dataclass(frozen=True)

@@ -417,6 +417,7 @@ def evaluate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
             found = measures.verification(frozen, trials=given.trials, **own, progress=start)
         return answer("verification", found, given.out, notes=frozen.notes)
     more = None if given.distractors is None else checkpoints.distractors(given.distractors)
+    more = more if more is None or given.source.dims is None else more.truncate(given.source.dims)
     members = [given.source.open(path) for path in given.ensemble or ()]
     with progress() as start:
         typed_as = {"distractors": more, "ensemble": members, "loss": given.loss}

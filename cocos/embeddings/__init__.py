@@ -12,7 +12,16 @@ from torch import Tensor
 from cocos.base import annotations, html
 from cocos.base.annotations import EACH_ITS_OWN_POSITIVE, READ_AS_LABELLED, Groups, Pictures, numbered
 from cocos.base.errors import InputError
-from cocos.base.matrices import Mapped, files_of, joint, matrix, norms_and_projections, refuse_open_rows, variances
+from cocos.base.matrices import (
+    Mapped,
+    check_dims,
+    files_of,
+    joint,
+    matrix,
+    norms_and_projections,
+    refuse_open_rows,
+    variances,
+)
 from cocos.embeddings import marks, queued, teachers
 
 __all__ = ["UNGIVEN", "Embeddings", "draw"]
@@ -419,6 +428,34 @@ class Embeddings:
     def single(self, direction: str) -> "Embeddings":
         """Keep one direction: the queries alone ask."""
         return self.unchecked(directions=(direction,))
+
+    def truncate(self, dims: int) -> "Embeddings":
+        """Keep the first dimensions of every row, which Matryoshka training makes embeddings of their own.
+
+        Args:
+            dims: number of dimensions, from 1 to the width of the rows.
+
+        Raises:
+            InputError: there are fewer dimensions, or `dims` is below 1.
+
+        Source: Kusupati et al. 2022, Matryoshka Representation Learning, arXiv:2205.13147.
+
+        Examples:
+            >>> cocos.Embeddings(torch.eye(4)[:2], torch.eye(4)[2:]).truncate(3).query.shape
+            torch.Size([2, 3])
+        """
+        width = self.query.shape[1]
+        check_dims(dims, width)
+        query = self.query[:, :dims].contiguous()
+        candidate = query if self.candidate is self.query else self.candidate[:, :dims].contiguous()
+        variance = self.candidate_variance
+        return self.unchecked(
+            query=query,
+            candidate=candidate,
+            candidate_variance=None if variance is None else variance[:, :dims].contiguous(),
+            notes=(*self.notes, f"the first {dims} of {width} dimensions of each row"),
+            **{"mapped": (), "_kept": {}},
+        )
 
     def with_rows(self, query: Tensor, candidate: Tensor) -> "Embeddings":
         """The same set with other vectors of its rows, without a second check."""

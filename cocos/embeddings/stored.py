@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError
+from cocos.base.matrices import check_dims
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 
@@ -36,6 +37,40 @@ class Rows(Protocol):
 
     def file(self, row: int) -> str:
         """The file in which a row stands."""
+
+
+@dataclass(frozen=True, eq=False)
+class FirstDimensions:
+    """The first dimensions of the rows of one side.
+
+    Args:
+        rows: all dimensions of them.
+        dims: number of dimensions.
+    """
+
+    rows: Rows
+    dims: int
+
+    def __post_init__(self) -> None:
+        check_dims(self.dims, self.rows.shape[1])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and width."""
+        return self.rows.shape[0], self.dims
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the rows."""
+        return self.rows.dtype
+
+    def read(self, index: Tensor) -> Tensor:
+        """Rows by their numbers, which ascend and differ."""
+        return self.rows.read(index)[:, : self.dims].contiguous()
+
+    def file(self, row: int) -> str:
+        """The file in which a row stands."""
+        return self.rows.file(row)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +150,12 @@ class Stored:
             name = ("query", "candidate")[side] if self.candidate else "embeddings"
             raise InputError(f"{rows.file(row)}: row {row} of {name} has {what}; remove or repair it")
         return found
+
+    def truncate(self, dims: int) -> "Stored":
+        """Keep the first dimensions of every row, as `Embeddings.truncate`."""
+        candidate = self.candidate and FirstDimensions(self.candidate, dims)
+        query = FirstDimensions(self.query, dims)
+        return replace(self, query=query, candidate=candidate, identity=f"{self.identity} dims {dims}")
 
     def _rows_of(self, batches: Sequence[Batch]) -> tuple[Tensor, ...]:
         """Numbers of the rows of both sides that are in some batches, which ascend and differ."""

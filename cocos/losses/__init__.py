@@ -18,7 +18,6 @@ from cocos.losses._protocols import (
     Filters,
     HasPeer,
     KnownEqual,
-    Layered,
     Loss,
     ReadsNorms,
     Recognised,
@@ -55,7 +54,7 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
     from cocos.losses.dcl import DCL as DCL
     from cocos.losses.dclw import DCLW as DCLW
     from cocos.losses.euclidean_softmax import EuclideanSoftmax as EuclideanSoftmax
-    from cocos.losses.external.wrapped import matryoshka, semi_hard, skip_k, top_k
+    from cocos.losses.external.wrapped import semi_hard, skip_k, top_k
     from cocos.losses.fastap import FastAP as FastAP
     from cocos.losses.gbce import GBCE as GBCE
     from cocos.losses.generalized_lifted import GeneralizedLifted as GeneralizedLifted
@@ -110,7 +109,6 @@ __all__ = [
     "Filters",
     "HasPeer",
     "KnownEqual",
-    "Layered",
     "Loss",
     "ReadsNorms",
     "Recognised",
@@ -127,7 +125,6 @@ __all__ = [
     "has_weight",
     "known",
     "load",
-    "matryoshka",
     "module_name",
     "name_of",
     "names",
@@ -143,7 +140,7 @@ __all__ = [
 
 CONTRACT = ("metric", "couples", "gradient", "unit")  # attributes by which an object is known for a loss
 # Functions that make a loss of a loss, and their file in `external`.
-BUILDERS = dict.fromkeys(("matryoshka", "semi_hard", "skip_k", "top_k"), "wrapped")
+BUILDERS = dict.fromkeys(("semi_hard", "skip_k", "top_k"), "wrapped")
 # Prefixes of the losses of other libraries, with the file of `external` that reads them.
 PREFIXES_OF_LIBRARIES = {"pml": "pml", "open_clip": "open_clip", "st": "st", "lightly": "lightly"}
 PREFIXES_OF_LIBRARIES |= dict.fromkeys(("ce", "pylate", "colpali"), "named")

@@ -128,14 +128,6 @@ class Bindable(Protocol):
 
 
 @runtime_checkable
-class Layered(Loss, Protocol):
-    """A loss of several matrices of scores, which is counted as several losses side by side."""
-
-    def layers(self) -> dict[str, Loss]:
-        """List these losses by a label for each."""
-
-
-@runtime_checkable
 class UnitOfWeights(Protocol):
     """A loss whose unit may depend on its weights, which are not computed again for it."""
 

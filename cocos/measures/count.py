@@ -78,8 +78,7 @@ def count(
             which each row is a query as it stands.
         loss: a loss, its name, or a function, class or module of yours (see `cocos.losses.load`); a name takes the
             parameters that the checkpoint recorded for it. Or a list of losses, or a dict of label -> loss: losses with
-            the same metric and batches are counted from one pass over the scores. A Matryoshka loss is counted as one
-            loss for each number of dimensions, and at any and at all of them.
+            the same metric and batches are counted from one pass over the scores.
         eps: smallest share that contributes. Hinge losses have whole weights: any eps below 1 counts weight != 0.
         convention: `standard`, or `ecir2022` for what the published counters return, faults included.
         metrics: add retrieval metrics of the whole set. They are those of `cocos.engine.retrieval.metrics`, on the
@@ -116,7 +115,6 @@ def count(
         {'soft': 12.0, 'hinge': 0.0}
     """
     conventions.check(convention)
-    loss = several.expanded(loss)
     single = not isinstance(loss, Mapping | list | tuple)
     asked = [loss] if single else several.given(loss)
     standard = convention == "standard"

@@ -315,7 +315,7 @@ class _RunSoFar:
 def _stamp(checkpoint: Checkpoint) -> str:
     """Size and time of the files that a checkpoint depends on beside its own bytes: its data, and a mapped file."""
     identity, training = checkpoint.identity(), checkpoint.training
-    found = [identity.get("checkpoint_mapped", ""), identity.get("data_kind", "")]
+    found = [str(identity.get(name, "")) for name in ("checkpoint_mapped", "checkpoint_dims", "data_kind")]
     if training is not None and training.path is not None:
         found += [str(training.path), _states(training.path)]
     return "|".join(found)

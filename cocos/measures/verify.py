@@ -569,8 +569,6 @@ def verify(
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     if isinstance(loss, str):
         loss = loss_for(loss, embeddings)
-    if isinstance(loss, losses.Layered):
-        weights.of(loss, square(0, loss.metric))  # refuses, and says what to verify
     other = against
     if isinstance(against, str):
         shared = losses.parameters(losses.load(against)).keys() & losses.parameters(loss).keys()

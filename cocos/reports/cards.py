@@ -41,8 +41,6 @@ def table(entries: list[dict], unspecified: dict[str, str], beyond: dict[str, st
         "st:MultipleNegativesRankingLoss.",
         'A loss of some negatives of each query: the hardest, --loss "top_k(ntxent)" -p k=16; '
         "all but the hardest, skip_k; those that score below the positive, semi_hard.",
-        'A loss of the first dimensions of the embeddings, for several numbers of them: --loss "matryoshka(ntxent)" -p '
-        "dims=64,128,256.",
         "No negatives, so nothing to count: vicreg, barlow_twins, w_mse, byol, simsiam; cocos evaluate FILE gives "
         "alignment, uniformity and effective rank.",
     )

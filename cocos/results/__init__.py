@@ -117,7 +117,9 @@ RIGHT: dict[str, Callable[[Any], bool]] = (
         ),
         _is_text,
     )
-    | dict.fromkeys(("seed", "batch_size", "batches", "folds", "detectors", "row", "group", "rows"), _is_whole)
+    | dict.fromkeys(
+        ("seed", "batch_size", "batches", "folds", "detectors", "row", "group", "rows", "checkpoint_dims"), _is_whole
+    )
     | {
         "eps": _is_number,
         "level": lambda value: _is_number(value) and 0 < value < 1,
@@ -281,7 +283,8 @@ def about(attrs: dict) -> dict:
     """Version, checkpoint and loss, as the JSON documents begin."""
     return {
         "cocos": attrs["cocos"],
-        "checkpoint": {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")},
+        "checkpoint": {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")}
+        | ({"dims": int(attrs["checkpoint_dims"])} if "checkpoint_dims" in attrs else {}),
         **({"loss": about_loss(attrs)} if "loss" in attrs else {}),
     }
 

@@ -15,7 +15,6 @@ from cocos import results
 from cocos.base.errors import InputError
 from cocos.base.untrusted import parsed
 from cocos.counting import findings
-from cocos.losses import Layered, name_of
 
 __all__ = ["each"]
 
@@ -29,17 +28,6 @@ def given(losses: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
     if not found:
         raise InputError(f"loss: {losses!r}, expected one loss at least")
     return found
-
-
-def expanded(loss: Any) -> Any:
-    """Replace a loss of several matrices of scores by its layers; any other loss, list or dict stays."""
-    if isinstance(loss, Layered):
-        return loss.layers()
-    many = loss.values() if isinstance(loss, Mapping) else loss if isinstance(loss, list | tuple) else ()
-    for each in many:
-        if isinstance(each, Layered):
-            raise InputError(f"loss {name_of(each)} is counted as several losses side by side; count it by itself")
-    return loss
 
 
 def labels(losses: Mapping[str, Any] | Sequence[Any], known: Sequence[str]) -> list[str]:

@@ -454,8 +454,8 @@ library = OfSentences(
         _adapter("AnglELoss", **GRADED, counterpart="angle", twin=lambda own: AnglE(own["scale"])),
     ),
     unusable={
-        "MatryoshkaLoss": "it calls another loss on shorter rows; name that loss, on rows that are cut to one width",
-        "Matryoshka2dLoss": "it calls another loss on shorter rows and layers; name that loss",
+        "MatryoshkaLoss": "it adds up another loss over first dimensions; name that loss, with --dims for one of them",
+        "Matryoshka2dLoss": "it adds up another loss over layers and first dimensions; name that loss, with --dims",
         "AdaptiveLayerLoss": "it calls another loss on every layer of a model; name that loss",
         "SoftmaxLoss": "it classifies pairs, so it has no negatives to count",
         "MSELoss": "it compares rows with those of a teacher, so it has no negatives to count",
