@@ -486,13 +486,9 @@ def test_wrong_usage_is_one_sentence(file, arguments, sentence, monkeypatch):
     assert {each.name for each in file.parent.iterdir()} == {"rows.npz"}
 
 
-@pytest.mark.parametrize(
-    ("strange", "sentence"),
-    [({"weights": "influence"}, "has no weights of scores"), ({"graded": True}, "graded pairs")],
-)
-def test_losses_without_a_push_on_negatives_are_refused(strange, sentence):
-    loss = type("Strange", (type(losses.load("ntxent")),), strange)()
-    with pytest.raises(InputError, match=sentence):
+def test_losses_without_a_push_on_negatives_are_refused():
+    loss = type("Strange", (type(losses.load("ntxent")),), {"graded": True})()
+    with pytest.raises(InputError, match="graded pairs"):
         measures.audit(questions(), loss, batch_size=SIZE)
 
 

@@ -17,7 +17,6 @@ from cocos.commands import app
 from cocos.counting import weights
 from cocos.embeddings import regimes, scores
 from cocos.reports import table
-from cocos.reports.latex import latex
 
 FILE = '''
 import random
@@ -326,7 +325,7 @@ def test_a_function_of_scores_has_the_weights_of_its_formula(own, given):
     close(loss(pairs), shelf(pairs))
     close(loss.weight(pairs), shelf.weight(pairs))
     close(weights.autograd(loss, pairs), shelf.weight(pairs))
-    assert (loss.metric, loss.gradient, loss.traits.weights, loss.couples) == ("cosine", "autograd", "score", "batch")
+    assert (loss.metric, loss.gradient, loss.couples) == ("cosine", "autograd", "batch")
 
 
 def test_self_similarities_are_no_negatives_of_a_function_that_is_told_none(own):
@@ -372,17 +371,6 @@ def test_a_loss_of_unknown_unit_has_nothing_by_it(files):
     said = str(table("count", results.open(files / "c.nc")))
     assert "contribut" not in said and "C^A" not in said and "* negatives with more than 1 % of the push" in said
     assert "the unit of this loss is not known: parts of the query's own push are counted" in said
-
-
-def test_a_result_of_an_older_version_has_nothing_by_an_unknown_unit(tmp_path):
-    """It has the part of the push under the names of shares."""
-    old = measures.count(two_sided(), "ntxent", batch_size=10)
-    old.attrs |= {"share": "push", "unit": "push"}
-    data = results.open(results.save(old, tmp_path / "old.nc"))
-    assert data["contributing"].isnull().all() and data["idle"].isnull().all() and data.attrs["share"] == "unknown"
-    np.testing.assert_array_equal(data["relative_per_query"], old["relative_per_query"])
-    said = str(table("count", data))
-    assert "contribut" not in said and "* negatives with more than 1 % of the push" in said
 
 
 def test_a_unit_that_another_batch_does_not_have_is_unknown(own):
@@ -473,8 +461,7 @@ def test_a_callable_needs_no_name():
 def test_the_scores_of_a_loss_of_embeddings_are_found(own):
     pairs = pairs_of(labelled())
     loss = own("SupCon").bind(pairs)
-    assert (loss.traits.weights, loss.metric, loss.traits.matching, (not loss.matrix.also_read)) == (
-        "score",
+    assert (loss.metric, loss.traits.matching, (not loss.matrix.also_read)) == (
         "cosine",
         "labels",
         True,
@@ -489,7 +476,7 @@ def test_the_scores_of_a_loss_of_embeddings_are_found(own):
 def test_two_sides_are_matched_row_by_row(own, name, metric):
     pairs = matched(two_sided())
     loss = own(name, {"logit_scale": 20} if name == "Clip" else {}).bind(pairs)
-    assert (loss.traits.matching, loss.metric, loss.traits.weights) == ("rows", metric, "score")
+    assert (loss.traits.matching, loss.metric) == ("rows", metric)
     read = matched(two_sided()).with_scores(scores.METRICS[metric](pairs.embeddings.query, pairs.embeddings.candidate))
     there = read.with_scores(read.scores.T)
     shelf, mean = (losses.load("triplet"), 1) if name == "VSE" else (losses.load("sampled_softmax"), 48)
@@ -594,40 +581,7 @@ def test_a_batch_of_as_many_rows_as_dimensions_has_the_scores_where_they_are(wid
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_the_scores_of_a_library_are_found_in_half_precision(library, dtype):
     pairs = pairs_of(labelled(prepared=unit).to(dtype=dtype))
-    assert losses.load("pml:NTXentLoss").bind(pairs).traits.weights == "score"
-
-
-def test_influence_is_the_length_of_the_derivative(own):
-    pairs = pairs_of(labelled())
-    loss = own("to_centres").bind(pairs)
-    assert (loss.traits.weights, loss.gradient, loss.traits.own_scores) == ("influence", "autograd", True)
-    sys.path.insert(0, str(own.folder))
-    import my_losses
-
-    across = torch.func.jacrev(my_losses.to_centres)(pairs.embeddings.query, pairs.embeddings.query_group)
-    expected = torch.where(pairs.positive | pairs.negative, across.norm(dim=2), 0)
-    assert expected[pairs.negative].max() > 0.01
-    close(loss.weight(pairs), expected)
-    with pytest.raises(InputError, match="it weighs no scores"):
-        weights.autograd(loss, pairs)
-
-
-def test_the_influence_of_scores_is_their_weight_times_the_lever():
-    """Identity: |∂ loss_i / ∂ x_j| = |w_ij| sqrt(1 - s²) / |x_j| for a loss of cosines that couples no queries."""
-
-    def hidden(query, candidate):
-        near = torch.cosine_similarity(query[:, None], candidate, dim=2)
-        return torch.nn.functional.softplus(8 * near).sum(dim=1)
-
-    embeddings = two_sided()
-    pairs = matched(embeddings)
-    loss = losses.of(hidden)
-    bound = loss.bind(pairs)
-    assert bound.traits.weights == "score"
-    weight = bound.weight(pairs)
-    influence = loss._influence(pairs.embeddings)
-    lever = (1 - pairs.scores.square()).sqrt() / pairs.candidate_norm
-    close(influence, weight.abs() * lever)
+    assert losses.load("pml:NTXentLoss").bind(pairs).metric == "cosine"
 
 
 def test_a_labelled_loss_is_told_the_groups_in_a_batch_of_pairs(own):
@@ -696,16 +650,7 @@ def test_names_and_parameters_come_back(own):
     assert losses.canonical("1*Triplet-SH + 2 * ntxent") == "triplet_sh+2*ntxent"
 
 
-def test_provenance_is_json_and_says_what_the_weights_are(own, tmp_path):
-    data = measures.count(labelled(), own("to_centres"))
-    assert data.attrs["weights"] == "influence"
-    summary = json.loads(json.dumps(measures.document("count", data), allow_nan=False))
-    assert (summary["weights"], summary["gradient"]) == ("influence", "autograd")
-    assert "influence matrix" in str(table("count", data)) and "influence matrix" in latex(data, "x")
-    assert "influence matrix" in data.attrs["notes"]
-    results.save(data, tmp_path / "own.nc")
-    assert results.open(tmp_path / "own.nc").attrs == data.attrs
-    assert results.heading(data).endswith("my_losses.py:to_centres(), influence matrix")
+def test_provenance_is_json(own):
     recall = results.provenance(losses.load("recall_at_k"))
     assert json.loads(recall["loss_parameters"])["ks"] == [1, 2, 4, 8, 16]
     assert json.loads(results.provenance(losses.load("multi_similarity"))["loss_parameters"])["mining"] is None
@@ -863,21 +808,20 @@ def call(*arguments):
 
 
 @pytest.mark.parametrize(
-    ("file", "loss", "parameters", "kind", "share"),
+    ("file", "loss", "parameters", "share"),
     [
-        ("two.npz", "my_losses:ntxent", {"tau": 0.2}, "score", "probability"),
-        ("two.npz", "my_losses.py:VSE", {"margin": 0.1}, "score", "unknown"),  # both directions at once
-        ("one.npz", "my_losses:SupCon", {}, "score", "probability"),
-        ("one.npz", "my_losses:to_centres", {}, "influence", "unknown"),
-        ("two.npz", "triplet+0.5*contrastive_cosine", {"triplet.margin": 0.1}, "score", "unit"),
+        ("two.npz", "my_losses:ntxent", {"tau": 0.2}, "probability"),
+        ("two.npz", "my_losses.py:VSE", {"margin": 0.1}, "unknown"),  # both directions at once
+        ("one.npz", "my_losses:SupCon", {}, "probability"),
+        ("two.npz", "triplet+0.5*contrastive_cosine", {"triplet.margin": 0.1}, "unit"),
     ],
 )
-def test_a_run_of_the_command(files, file, loss, parameters, kind, share):
+def test_a_run_of_the_command(files, file, loss, parameters, share):
     given = [part for name, value in parameters.items() for part in ("-p", f"{name}={value}")]
     done = call("count", files / file, "--loss", loss, *given, "--json", "--batch-size", 12)
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["loss"]["name"] == loss and found["weights"] == kind
+    assert found["loss"]["name"] == loss
     assert found["loss"]["parameters"].items() >= parameters.items()
     key = "relative" if share == "unknown" else "contributing_all"
     assert found["share"] == share and all(part[key]["mean"] > 0 for part in found["directions"].values())
@@ -1017,7 +961,7 @@ def test_ntxent_of_the_library_is_ours(library, given):
     close(loss(pairs), shelf(pairs))
     close(weights.autograd(loss, pairs), shelf.weight(pairs))
     bound = loss.bind(pairs)
-    assert (bound.metric, bound.traits.weights, bound.gradient) == ("cosine", "score", "autograd")
+    assert (bound.metric, bound.gradient) == ("cosine", "autograd")
     assert losses.name_of(loss) == "pml:NTXentLoss" and losses.parameters(loss) == {"temperature": 0.1}
 
 
@@ -1072,11 +1016,6 @@ def test_proxies_of_the_embeddings_are_those_of_the_loss(library):
         measures.count(with_proxies(per_class=2), loss)
 
 
-def test_where_there_is_no_matrix_there_is_influence(library):
-    data = measures.count(labelled(), losses.load("pml:AngularLoss"))
-    assert data.attrs["weights"] == "influence" and float(data["relative"].mean()) > 1
-
-
 def test_the_distance_can_be_chosen(library):
     pairs = pairs_of(labelled(prepared=unit))
     loss = losses.load("pml:NTXentLoss", {"temperature": 0.5, "distance": "LpDistance"})
@@ -1112,8 +1051,8 @@ def test_without_the_library_the_sentence_says_how_to_get_it(monkeypatch):
         losses.load("pml:CircleLoss")
 
 
-OUTCOMES = {  # of a labelled set, two sides and class proxies: score, influence, or a part of the sentence
-    "AngularLoss": ("influence", "influence", "influence"),
+OUTCOMES = {  # of a labelled set, two sides and class proxies: score, or a part of the sentence
+    "AngularLoss": ("no single matrix", "no single matrix", "no single matrix"),
     "ArcFaceLoss": ("class proxies", "class proxies", "score"),
     "BaseLossWrapper": ("a base class",) * 3,
     "BaseMetricLossFunction": ("a base class",) * 3,
@@ -1136,7 +1075,7 @@ OUTCOMES = {  # of a labelled set, two sides and class proxies: score, influence
     "MultiSimilarityLoss": ("score", "score", "score"),
     "MultipleLosses": ("write the sum",) * 3,
     "NCALoss": ("score", "score", "score"),
-    "NPairsLoss": ("influence", "one labelled set", "one labelled set"),
+    "NPairsLoss": ("no single matrix", "one labelled set", "one labelled set"),
     "NTXentLoss": ("score", "score", "score"),
     "NormalizedSoftmaxLoss": ("class proxies", "class proxies", "score"),
     "P2SGradLoss": ("class proxies", "class proxies", "score"),
@@ -1146,7 +1085,7 @@ OUTCOMES = {  # of a labelled set, two sides and class proxies: score, influence
     "RankedListLoss": ("score", "one labelled set", "one labelled set"),
     "SelfSupervisedLoss": ("labels for another loss",) * 3,
     "SignalToNoiseRatioContrastiveLoss": ("score", "score", "score"),
-    "SmoothAPLoss": ("influence", "one labelled set", "one labelled set"),
+    "SmoothAPLoss": ("score", "one labelled set", "one labelled set"),
     "SoftTripleLoss": ("class proxies", "class proxies", "score"),
     "SphereFaceLoss": ("class proxies", "class proxies", "score"),
     "SubCenterArcFaceLoss": ("class proxies", "class proxies", "score"),
@@ -1175,7 +1114,7 @@ def test_a_loss_of_the_library_is_weighed_or_refused_with_a_sentence(name):
         except InputError as error:
             assert outcome in str(error), error
             continue
-        assert loss.traits.weights == outcome
+        assert outcome == "score"
         weight, unit = loss.weight(pairs), loss.unit(pairs)
         assert weight.isfinite().all() and weight.abs().max() > 0
         assert unit.isnan().all() if loss.traits.unit_from == "unknown" else (unit > 0).all()

@@ -182,7 +182,6 @@ class Traits:
         per_positive: the loss sums one term for each positive, so that its unit grows with their number.
         share: `probability` where a share is one (docs/eps.md).
         reads: `scores` or `embeddings`.
-        weights: `score` where they are derivatives with respect to scores, else `influence`.
         own_scores: its weights are of scores that are no metric of cocos.
         matching: source of its positives, `labels`, `rows`, or `columns` of pairs and hard negatives; None: the masks.
         unit_from: where its unit comes from: `natural`, `own`, `sum`, `given`, a loss of the shelf, `softmax`,
@@ -218,7 +217,6 @@ class Traits:
     per_positive: bool = False
     share: str | None = None
     reads: str = "scores"
-    weights: str = "score"
     own_scores: bool = False
     matching: str | None = None
     unit_from: str = "natural"
@@ -240,11 +238,6 @@ class Traits:
     def wide(self) -> bool:
         """Whether it reads more than the scores of a batch, so that these must be stored."""
         return len(self.directions) > 1 or self.graded or bool(self.requires)
-
-    @property
-    def of_its_metric(self) -> bool:
-        """Whether its weights are derivatives with respect to the scores of its metric."""
-        return self.weights == "score" and not self.own_scores
 
     def one_way(self, embeddings: "Embeddings") -> bool:
         """Whether the queries alone ask: a loss of several directions, of columns of a library, or graded pairs."""

@@ -203,9 +203,8 @@ def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling, *, 
     sampling["copies"] = sampling["copies"] or "keep"
     run = prepare(embeddings, loss, scored=True, everything=everything, **sampling)
     traits = losses.traits(run.loss)
-    if traits.graded or traits.weights == "influence":
-        reason = "compares graded pairs" if traits.graded else "has no weights of scores"
-        raise InputError(f"{losses.name_of(run.loss)} {reason}, so that no negative receives a push")
+    if traits.graded:
+        raise InputError(f"{losses.name_of(run.loss)} compares graded pairs, so that no negative receives a push")
     return run
 
 

@@ -564,7 +564,6 @@ def document(data: xr.Dataset) -> dict:
     return {
         **results.about(attrs),
         "gradient": attrs["gradient"],
-        "weights": attrs["weights"],
         "unit": attrs.get("unit", "natural"),
         "share": attrs.get("share", "unit"),
         "convention": attrs["convention"],

@@ -149,7 +149,7 @@ def decomposition(
     """
     run = prepare(embeddings, loss, eps=eps, **sampling)
     traits = losses.traits(run.loss)
-    if not traits.of_its_metric:
+    if traits.own_scores:
         raise InputError(f"{run.loss!r}: it weighs no scores that cocos knows, so pull and push have no direction")
     check_pairs(run.loss, "decomposition", graded=run.embeddings.grades is not None)
     records, on_each = {name: [] for name, _, _ in run.sides}, []

@@ -131,7 +131,7 @@ def _report(run: Run, scored: Callable[[str, int], Pairs]) -> dict:
     directions: dict[str, dict | None] = dict.fromkeys(run.embeddings.directions)
     traits = losses.traits(run.loss)
     graded = traits.graded and run.embeddings.grades is not None  # a weight is of no query and candidate
-    if traits.of_its_metric and not graded:
+    if not traits.own_scores and not graded:
         number = counted.FELT_QUERIES if run.loss.couples == "query" else counted.FELT_ROWS
         for name in directions:
             with contextlib.suppress(InputError):  # a loss of yours may read whole batches only

@@ -392,7 +392,7 @@ def _subject(f1: str, f2: str | None, loss, scale: float, metric: str, **warp: f
     if metric != "euclidean":
         raise InputError(f"metric {metric!r} and a loss: it has a metric of its own")
     loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
-    if losses.traits(loss).weights != "score" or loss.couples != "query":
+    if loss.couples != "query":
         raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: one alone has no landscape")
     check_pairs(loss, "landscape", teacher=False)
     if loss.metric == "mahalanobis":

@@ -44,7 +44,7 @@ SHARED_BY_CHECKPOINTS = ("query_index", "query_group")
 MOST_NAMES = 5
 # Attributes of a count that hold for the whole run.
 KEPT_ATTRS = (
-    *("cocos", "torch", "loss", "gradient", "weights", "metric", "unit", "share", "eps"),
+    *("cocos", "torch", "loss", "gradient", "metric", "unit", "share", "eps"),
     *("batch_size", "sample", "copies", "same_group", "seed", "dtype", "device", "split", "convention"),
 )
 # Options that the numbers of a checkpoint depend on, beside its bytes.

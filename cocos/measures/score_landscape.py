@@ -40,7 +40,7 @@ def score_landscape(
         [[1.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
     """
     loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
-    if losses.traits(loss).weights != "score" or loss.couples != "query":
+    if loss.couples != "query":
         raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: two scores are not enough for it")
     check_pairs(loss, "score_landscape", teacher=False)
     score = torch.linspace(*SPANS[loss.metric], points, dtype=torch.float64)

@@ -53,7 +53,7 @@ def weight_curve(loss="ntxent", *, points: Annotated[int, whole(2, WEIGHED_POINT
         [0.0, 1.0]
     """
     loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
-    if losses.traits(loss).weights != "score":
+    if losses.traits(loss).reads == "embeddings":
         raise InputError(f"{losses.name_of(loss)} reads embeddings, not scores: there is no weight of a score to draw")
     low, high = SPANS[loss.metric]
     scores = torch.linspace(low, high, points, dtype=torch.float64)

@@ -32,10 +32,6 @@ KINDS_OF_WEIGHTS = {
     "stop_gradient": ("stop-gradient", "what training uses; a factor of the loss is held fixed in it"),
     "pseudo": ("pseudo-gradient", "made up by the backward pass of its authors, not the derivative of the loss"),
     "autograd": ("by autograd", "no closed form"),
-    "influence": (
-        "influence matrix",
-        "how far each candidate moves each query's loss; no sign, and no weights of scores",
-    ),
 }
 # Compressed, with a checksum over each chunk: a damaged file is noticed where it is read.
 PACKING = {"compression": "gzip", "compression_opts": 4, "fletcher32": True}
@@ -102,7 +98,7 @@ def _is_health(value: Any) -> bool:
 RIGHT: dict[str, Callable[[Any], bool]] = (
     dict.fromkeys(
         (
-            *("title", "notes", "cocos", "torch", "loss", "loss_repr", "gradient", "weights"),
+            *("title", "notes", "cocos", "torch", "loss", "loss_repr", "gradient"),
             *("metric", "unit", "share", "sample", "same_group", "dtype", "device", "split", "convention", "ties"),
             *(
                 "checkpoint_path",
@@ -214,8 +210,7 @@ def _plain(value):
 
 def kind_of_weights(attrs: Mapping) -> tuple[str, str]:
     """Name and meaning of the weights of a Dataset; both empty where they are the derivative by a closed form."""
-    kind = "influence" if attrs.get("weights") == "influence" else attrs.get("gradient", "")
-    return KINDS_OF_WEIGHTS.get(kind, ("", ""))
+    return KINDS_OF_WEIGHTS.get(attrs.get("gradient", ""), ("", ""))
 
 
 def about_weights(attrs: Mapping) -> str:
@@ -262,7 +257,6 @@ def provenance(loss, **more) -> dict:
         "loss_parameters": json.dumps({name: _plain(value) for name, value in losses.parameters(loss).items()}),
         "loss_repr": repr(loss),
         "gradient": loss.gradient,
-        "weights": losses.traits(loss).weights,
         "metric": loss.metric,
         "unit": f"given: {loss.unit_:g}" if source == "given" else source,
         "share": share(loss),

@@ -1,4 +1,4 @@
-"""A loss of embeddings: weighed by its scores where they can be found, else by the influence of its candidates."""
+"""A third-party loss of embeddings, weighed by the scores that it computes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,11 +16,6 @@ from cocos.losses.external.score_matrix import RECOGNISED_METRICS, ScoreMatrix, 
 
 Call = Callable[[Embeddings, Tensor, Tensor, See], Tensor]  # rows with their groups, queries, candidates, see
 
-INFLUENCE = (
-    "influence matrix: the length of the derivative of each query's loss with respect to each candidate, since it "
-    "reads no single matrix of scores; it has no sign, so all of it is push and there is no pull"
-)
-
 
 def _unchanged(matrix: Tensor) -> Tensor:
     return matrix
@@ -30,9 +25,8 @@ def _unchanged(matrix: Tensor) -> Tensor:
 class Embedded(guard.Foreign):
     r"""A foreign loss of embeddings.
 
-    Its weights are :math:`\partial \sum \ell / \partial s` where all of it goes through one matrix of scores s
-    (see `external.score_matrix`), and elsewhere the influence :math:`|\partial \ell_i / \partial x_j|` of candidate j
-    on the loss of query i. Which of them it is shows with the first batch: see `bind`.
+    Its weights are :math:`\partial \sum \ell / \partial s` by the one matrix of scores s that it computes (see
+    `external.score_matrix`), which is found in the first batch: see `bind`.
 
     Args:
         calls: (rows, queries, candidates, see) -> (Q,) or (): ways to run it and to look at its matrices, the first of
@@ -162,7 +156,7 @@ class Embedded(guard.Foreign):
 
     def _twin(self, pairs: Pairs, weights: Tensor) -> ClosedForm | None:
         """Find the loss of the shelf that has its parameters, and its weights on this batch; None without one."""
-        if self.twins is None or self.traits.weights == "influence":
+        if self.twins is None:
             return None
         room = torch.finfo(weights.dtype).eps ** 0.5 * weights.abs().max()
         metrics = [self.metric, "squared_euclidean"] if self.metric == "cosine" else [self.metric]
@@ -210,17 +204,14 @@ class Embedded(guard.Foreign):
             if matrix and matrix.also_read != "rows":
                 return self._bound_to(call, matrix, value)
             found += [(call, matrix)] if matrix else []
-        if value.ndim:
-            traits = replace(self.traits, weights="influence", notes=(INFLUENCE,), bound=True, own_scores=True)
-            return replace(self, calls=self.calls[:1], traits=traits)
         if found:
             return self._bound_to(*found[0], value)
         other = self._of_reversed_candidates(part)
         if other is not None and not other.requires_grad and not torch.equal(other, value):
             raise InputError(f"{self.spelling}: {guard.DETACHED}")
         raise InputError(
-            f"{self.spelling}: it returns one number and no single matrix of scores was seen in it, so the parts of "
-            'the queries cannot be told; let it return one loss per query (reduction="none"), or take scores'
+            f"{self.spelling}: no single matrix of scores was seen in it, so that its pairs have no weights; let it "
+            "take scores, or compute one matrix of inner products, cosines or distances"
         )
 
     def _bound_to(self, call: Call, matrix: ScoreMatrix, value: Tensor) -> "Embedded":
@@ -251,39 +242,19 @@ class Embedded(guard.Foreign):
         """
         loss = self if self.traits.bound else self._bind_unchecked(pairs)
         part = loss._rows(pairs)
-        if loss.traits.weights == "influence" and pairs.scores.requires_grad and not part.candidate.requires_grad:
-            raise InputError(f"{self.spelling}: it weighs no scores, so it has no gradient in them (take its `weight`)")
         change = None
         if loss.matrix:
             change = pairs.scores - METRICS[self.metric](part.query, part.candidate)
         return guard.per_query(loss._value(part, change), len(pairs.scores))
 
     def own_weight(self, pairs: Pairs) -> Tensor:
-        """Weights of its scores, or influences of the candidates, (Q, C); 0 for a pair in neither mask."""
+        """Weights of its scores, (Q, C); 0 for a pair in neither mask."""
         loss = self.bind(pairs)
         part = loss._rows(pairs)
-        if loss.traits.weights == "influence":
-            found = loss._influence(part)
-        else:
-            found = guard.derivative(
-                self.spelling, lambda change: loss._value(part, change), torch.zeros_like(pairs.scores)
-            )
+        found = guard.derivative(
+            self.spelling, lambda change: loss._value(part, change), torch.zeros_like(pairs.scores)
+        )
         return torch.where(pairs.positive | pairs.negative, found, 0)
-
-    def _influence(self, part: Embeddings) -> Tensor:
-        """Compute the lengths of ∂ loss of query i / ∂ candidate j, (Q, C), one query at a time."""
-        leaf = part.candidate.detach().clone().requires_grad_()
-        with torch.enable_grad():
-            value = self._value(part.with_rows(leaf if part.shared else part.query, leaf))
-            guard.require_finite(self.spelling, value)
-            found = torch.stack([guard.gradient(each, leaf, keep=True).norm(dim=1) for each in value])
-        guard.require_finite(self.spelling, found, "its gradient is")
-        if part.shared and found.diagonal().any() and not (found - found.diag().diag()).any():
-            raise InputError(
-                f"{self.spelling}: no candidate of the batch enters a query's loss; class weights of its own belong "
-                "into the file, as proxies and proxy_labels"
-            )
-        return found
 
     def twin_weight(self, pairs: Pairs) -> Tensor:
         """Weights by the closed form of its twin, (Q, C); zero without a twin."""

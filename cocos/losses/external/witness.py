@@ -23,7 +23,7 @@ def lifted(rows: Tensor, own: Tensor) -> Tensor:
 
 def unfit(loss: Embedded, pairs: Pairs) -> str | None:
     """Why the weights of a loss cannot be found by added dimensions; None: they can."""
-    if not loss.traits.of_its_metric:
+    if loss.traits.own_scores:
         return "it weighs no scores of a metric that cocos knows"
     return "queries and candidates are one set" if pairs.embeddings is None or pairs.embeddings.shared else None
 
