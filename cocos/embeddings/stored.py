@@ -154,8 +154,7 @@ class Stored:
     def truncate(self, dims: int) -> "Stored":
         """Keep the first dimensions of every row, as `Embeddings.truncate`."""
         candidate = self.candidate and FirstDimensions(self.candidate, dims)
-        query = FirstDimensions(self.query, dims)
-        return replace(self, query=query, candidate=candidate, identity=f"{self.identity} dims {dims}")
+        return replace(self, query=FirstDimensions(self.query, dims), candidate=candidate)
 
     def _rows_of(self, batches: Sequence[Batch]) -> tuple[Tensor, ...]:
         """Numbers of the rows of both sides that are in some batches, which ascend and differ."""
