@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cocos.engine import compact, devices
-from cocos.engine.compact import SHORT_LIST, Ends
+from cocos.engine.compact import Ends
 from cocos.engine.view import View
 
 # Maximum number of parts into which one matrix is cut: enough for load balancing, few enough that merging states is
@@ -39,36 +39,21 @@ class Tile:
 
     A stacked tile has the scores of several whole blocks of one size, (blocks, m, n); its rows and columns are those of
     all these blocks. Readers with `stacks = True` receive such tiles, and read them by `lines`.
-
-    On a device that runs ahead of the host, lists have a fixed length and may have unused entries. If one of them was
-    too short, the whole part is visited again with new states and `patient` tiles.
     """
 
     view: View
     scores: Tensor
     rows: slice
     columns: slice
-    patient: bool = False
-    short: list[Tensor] = field(default_factory=list)
-
-    @property
-    def fixed(self) -> bool:
-        """Whether lists have a fixed length, so that the host never waits for the device."""
-        return devices.ahead(self.scores.device) and not self.patient
 
     def lines(self, direction: int) -> Tensor:
         """Scores of each query of a direction, (blocks, queries of a block, others of a block)."""
         scores = self.scores.view(-1, *self.scores.shape[-2:])
         return scores.mT if direction else scores
 
-    def between(
-        self, row_ends: Ends | None, column_ends: Ends | None = None, room: int = SHORT_LIST
-    ) -> compact.Entries:
+    def between(self, row_ends: Ends | None, column_ends: Ends | None = None) -> compact.Entries:
         """List the scores between the two ends of their row, (m,), or column, (n,): see `compact.between`."""
-        found = compact.between(self.scores, row_ends, column_ends, patient=self.patient, room=room)
-        if self.fixed:
-            self.short.append(found.short)
-        return found.moved(self.rows.start, self.columns.start)
+        return compact.between(self.scores, row_ends, column_ends).moved(self.rows.start, self.columns.start)
 
 
 @dataclass(eq=False)
@@ -123,9 +108,7 @@ def parts_of(view: View, *, whole_lines: bool = False) -> list[Part]:
     return [Part(whole, cut) if turned else Part(cut, whole) for cut in cuts]
 
 
-def tiles_of(
-    view: View, tile: tuple[int, int], part: Part, *, patient: bool = False, stacked: bool = False
-) -> Iterator[Tile]:
+def tiles_of(view: View, tile: tuple[int, int], part: Part, *, stacked: bool = False) -> Iterator[Tile]:
     """Compute every tile of a part: whole blocks where they are small, row by row of tiles where they are not.
 
     With `stacked`, neighbouring blocks of one size are one tile, as many as fit.
@@ -136,7 +119,7 @@ def tiles_of(
     runs = _runs(view, tile, first, last) if stacked and view.skipped is None else range(first, last + 1)
     for k, end in pairwise(runs):
         if end - k > 1:
-            yield _stacked(view, buffer, k, end, patient=patient)
+            yield _stacked(view, buffer, k, end)
             continue
         rows = slice(max(int(view.rows[k]), part.rows.start), min(int(view.rows[k + 1]), part.rows.stop))
         columns = slice(max(int(view.columns[k]), part.columns.start), min(int(view.columns[k + 1]), part.columns.stop))
@@ -146,7 +129,7 @@ def tiles_of(
                 right = view.operand(1, c, min(c + tile[1], columns.stop))
                 scored = buffer.view(-1)[: len(left) * len(right)].view(len(left), len(right))
                 torch.mm(left, right.T, out=scored)
-                yield _finished(Tile(view, scored, slice(a, a + len(left)), slice(c, c + len(right)), patient))
+                yield _finished(Tile(view, scored, slice(a, a + len(left)), slice(c, c + len(right))))
 
 
 def _runs(view: View, tile: tuple[int, int], first: int, last: int) -> list[int]:
@@ -161,7 +144,7 @@ def _runs(view: View, tile: tuple[int, int], first: int, last: int) -> list[int]
     return [*ends, last]
 
 
-def _stacked(view: View, buffer: Tensor, k: int, end: int, *, patient: bool) -> Tile:
+def _stacked(view: View, buffer: Tensor, k: int, end: int) -> Tile:
     """Compute the scores of some blocks of one size."""
     rows, columns = (slice(int(edges[k]), int(edges[end])) for edges in (view.rows, view.columns))
     left, right = (view.operand(j, each.start, each.stop) for j, each in enumerate((rows, columns)))
@@ -169,7 +152,7 @@ def _stacked(view: View, buffer: Tensor, k: int, end: int, *, patient: bool) -> 
     shape = (end - k, left.shape[1], right.shape[1])
     scored = buffer.view(-1)[: math.prod(shape)].view(shape)
     torch.bmm(left, right.mT, out=scored)
-    return _finished(Tile(view, scored, rows, columns, patient))
+    return _finished(Tile(view, scored, rows, columns))
 
 
 def _finished(tile: Tile) -> Tile:

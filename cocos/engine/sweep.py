@@ -13,8 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
-import torch
-
 from cocos.base.errors import InputError
 from cocos.engine import devices, fused
 from cocos.engine.devices import workers
@@ -186,17 +184,13 @@ def _apply_to_each(work: Callable, items: Sequence, threads: int) -> Iterator:
 
 
 def _show_tiles(view: View, readers: list, tile: tuple[int, int] | None, part: Part, counter: _Counter) -> list:
-    """Show every tile of a part to the readers that PyTorch serves, twice if a list was too short."""
+    """Show every tile of a part to the readers that PyTorch serves."""
     stacked = all(getattr(reader, "stacks", False) for reader in readers)
-    for patient in (False, True):
-        states, row, short = [reader.start(view) for reader in readers], None, []
-        for seen in tiles_of(view, tile or devices.tile(view.device), part, patient=patient, stacked=stacked):
-            if seen.rows != row and not patient:
-                counter(_steps(seen))
-            row = seen.rows
-            for reader, state in zip(readers, states, strict=True):
-                reader.see(state, seen)
-            short += seen.short
-        if not short or not torch.stack(short).any():  # the only synchronisation with a device in a part
-            break
+    states, row = [reader.start(view) for reader in readers], None
+    for seen in tiles_of(view, tile or devices.tile(view.device), part, stacked=stacked):
+        if seen.rows != row:
+            counter(_steps(seen))
+        row = seen.rows
+        for reader, state in zip(readers, states, strict=True):
+            reader.see(state, seen)
     return states

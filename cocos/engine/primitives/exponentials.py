@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from cocos.engine import compact
-from cocos.engine.parts import Part, Tile
+from cocos.engine.parts import Part
 
 # Maximum number of noted negatives of one part for a direction: 6 MiB (row, column and score, 12 bytes).
 MAX_NOTED_PER_PART = 2**19
@@ -27,8 +26,7 @@ class Exponentials:
         top: (n,) largest score above the floor.
         reference: (n,) integer exponents, subtracted so that 2^z stays in range; 0 if all exponents are small.
         limit: (n,) scores above which a negative may still count.
-        noted: rows, columns and scores of those negatives, in pieces, -inf for unused entries; None: there were too
-            many.
+        noted: rows, columns and scores of those negatives, in pieces; None: there were too many.
         wide: whether references are in use.
         known: (3, n) exponents `base`, `offset` and `ceiling` of `LogSumExp`; empty if nothing is noted.
         scale: factor of a score in its exponent.
@@ -66,7 +64,7 @@ class Exponentials:
         self.total[k][:3, where] *= torch.stack([part, part, part.square()])
         self.reference[k][where] = reference
 
-    def note(self, k: int, more: list[Piece] | None, most: int | None = None, tile: Tile | None = None) -> None:
+    def note(self, k: int, more: list[Piece] | None, most: int | None = None) -> None:
         """Append to the list of a direction; if it is long, drop the entries below the current limits, or give up."""
         noted = self.noted[k]
         if more is None or noted is None:
@@ -76,13 +74,9 @@ class Exponentials:
         if self.known and sum(len(row) for row, _, _ in noted) > most + spare:
             self.renew(k, slice(0, self.known[k].shape[1]))
             row, column, score = (torch.cat(each) for each in zip(*noted, strict=True))
-            keep, room = score > self.limit[k][(row, column)[k].long()], most // 2 + spare
-            fixed = tile is not None and tile.fixed
-            *entries, short = compact.kept(row, column, score, keep, room if fixed else None)
-            self.noted[k] = [(entries[0], entries[1], entries[2])]
-            if tile is not None and fixed:
-                tile.short.append(short)
-            elif len(entries[0]) > room:
+            kept = (score > self.limit[k][(row, column)[k].long()]).nonzero().flatten()
+            self.noted[k] = [(row[kept], column[kept], score[kept])]
+            if len(kept) > most // 2 + spare:
                 self.give_up(k)
         return None
 

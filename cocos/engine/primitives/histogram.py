@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from cocos.engine import bounds, fused
-from cocos.engine.compact import LONG_LIST
 from cocos.engine.parts import Part, Tally, Tile, tiles_of, zeros
 from cocos.engine.view import View
 
@@ -115,18 +114,17 @@ class Ladder:
         """Add one tile."""
         bin_, (cell,) = self._bin(tile.scores), state.lists["cell"]
         mixed = self.mixed[bin_]
-        if not (tile.fixed or self.view.distances) and int(mixed.sum()) * LADDER_DENSITY > tile.scores.numel():
+        if not self.view.distances and int(mixed.sum()) * LADDER_DENSITY > tile.scores.numel():
             return self._recompute(cell, tile)
         limit = tile.scores.new_full((len(bin_),), -torch.inf)
-        found = replace(tile, scores=tile.scores.where(mixed, -torch.inf)).between((limit, None), room=LONG_LIST)
+        found = replace(tile, scores=tile.scores.where(mixed, -torch.inf)).between((limit, None))
         score, reach = found.score.double(), self.reach[self._bin(found.score)]
         least, most = (torch.searchsorted(self.steps, score + sign * reach, right=True) for sign in (-1, 1))
-        every = torch.arange(len(score), device=score.device)
-        undecided = every if tile.fixed else (least < most).nonzero().flatten()
+        undecided = (least < most).nonzero().flatten()
         row, column = (each[undecided] for each in found.places)
         exact = torch.searchsorted(self.steps, self.view.exact(row, column), right=True)
         least[undecided] = exact.clamp(least[undecided], most[undecided])
-        cell.scatter_add_(0, least, found.there.long())
+        cell.scatter_add_(0, least, torch.ones_like(least))
         cell.scatter_add_(0, self.ends[bin_.flatten(), 0], (~mixed).flatten().long())
         return None
 

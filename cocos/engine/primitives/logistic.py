@@ -110,8 +110,8 @@ class Logistic(LogSumExp):
                 total[line] += sums_of(values.mT if k else values)
             if self.known and state.noted[k] is not None:
                 ends = (state.renew(k, where), None)
-                found = tile.between(None if k else ends, ends if k else None, room=compact.LONG_LIST)
-                state.note(k, [(found.row.int(), found.column.int(), found.score)], MAX_NOTED_PER_PART, tile)
+                found = tile.between(None if k else ends, ends if k else None)
+                state.note(k, [(found.row.int(), found.column.int(), found.score)], MAX_NOTED_PER_PART)
         if self.level < math.inf:
             self._decide(state, tile)
 
@@ -123,7 +123,7 @@ class Logistic(LogSumExp):
         if not len(found.row):
             return
         excess = self.view.exact(*found.places) - self.level
-        above, near = (excess > 0) & found.there, (excess.abs() <= self.width) & found.there
+        above, near = excess > 0, excess.abs() <= self.width
         share = (found.score.double() * self.nats + self.bias).sigmoid()
         for total, place in zip(state.total, found.places, strict=False):
             total[ABOVE].index_add_(0, place, above.double())

@@ -191,8 +191,8 @@ class LogSumExp:
             if self.known and not self.keeps and state.noted[k] is not None:
                 limit = state.renew(k, where)
                 ends = (limit, None)
-                found = tile.between(None if k else ends, ends if k else None, room=compact.LONG_LIST)
-                state.note(k, [(found.row.int(), found.column.int(), found.score)], MAX_NOTED_PER_PART, tile)
+                found = tile.between(None if k else ends, ends if k else None)
+                state.note(k, [(found.row.int(), found.column.int(), found.score)], MAX_NOTED_PER_PART)
 
     def _terms(self, lines: Tensor, powers: Tensor) -> list[Tensor]:
         """Terms of the sums of some lines."""

@@ -118,7 +118,7 @@ class Threshold:
 
     def _product_is_faster(self, tile: Tile, found: Entries) -> bool:
         """Whether a float64 product of the tile is faster than its undecided pairs; not for distances, which cancel."""
-        fixed = tile.fixed or self.lists or self.view.distances
+        fixed = self.lists or self.view.distances
         return not fixed and len(found.row) * THRESHOLD_DENSITY > tile.scores.numel()
 
     def _recompute(self, state: Counts, part: Part, k: int) -> None:
