@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-import pretended
 from cocos import Embeddings, losses, measures
 from cocos.counting import statistics
 from cocos.embeddings import scores
@@ -155,15 +154,6 @@ def test_a_batch_larger_than_a_strip_and_a_tile_of_the_kernel():
     given, loss = embeddings("shared", 800), loss_of("four directions")
     some = batches(given, (800,))
     check(read(given, some, loss, 0.01), dense(given, some, loss, 0.01), "large")
-
-
-def test_a_device_that_runs_ahead_counts_alike():
-    given, loss = embeddings("shared"), loss_of("four directions")
-    host = read(given, batches(given), loss, 0.01)
-    moved = pretended.moved(given)
-    away = read(moved, [batch.to(moved.query.device) for batch in batches(given)], loss, 0.01)
-    for name, values in host.items():
-        assert torch.allclose(values.double(), away[name].cpu().double(), rtol=1e-4, atol=1e-6), name
 
 
 @pytest.mark.parametrize("name", ["mnrl", "four directions", "ntxent"])

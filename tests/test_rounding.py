@@ -15,7 +15,8 @@ import pytest
 import torch
 
 import cocos
-from cocos.engine import bounds
+from cocos import Embeddings, measures
+from cocos.engine import bounds, devices
 from rational import FINEST, WIDTHS, dot, norm, reached, root, rows, whole
 
 
@@ -225,6 +226,38 @@ def test_bounds_are_infinite_where_nothing_is_known():
     assert bounds.gamma(2**24, 2.0**-24) == math.inf
     assert bounds.product(2**24, "float32") == math.inf
     assert bounds.total(2**24, 1) == math.inf
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_products_are_rounded_as_the_bounds_say(precision):
+    """A process that trains with lower precision does not lower that of a pass; its own setting is kept."""
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(256, 256, generator=generator) for _ in range(2))
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision(precision)
+        with devices.rounding():
+            error = (left @ right - left.double() @ right.double()).abs().max()
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert error < 1e-3
+
+
+@pytest.mark.parametrize("loss", ["ntxent", "circle"])
+def test_counts_in_float32_do_not_depend_on_the_precision_of_the_process(loss):
+    """A CPU with AMX multiplies float32 in bfloat16 where a process that trains says `medium`."""
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(300, 256, generator=generator)
+    embeddings = Embeddings(query, query + 2 * torch.randn(300, 256, generator=generator))
+    expected = measures.count(embeddings, loss, batch_size=300, dtype="float32")
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        found = measures.count(embeddings, loss, batch_size=300, dtype="float32")
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert expected.equals(found)
 
 
 def test_the_page_names_every_bound():
