@@ -11,7 +11,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from cocos.base.untrusted import MAX_NAME, parsed
+from cocos.base.untrusted import parsed
 
 MAX_HEADER = 2**24  # bytes of the header
 DTYPES = {
@@ -88,8 +88,6 @@ def _begin(entry: tuple[str, Any]) -> tuple[int, int]:
 
 def _layout(name: str, about: Any) -> tuple[torch.dtype, tuple[int, ...], int, int]:
     """The dtype, shape, first byte and end of a tensor."""
-    if len(name) > MAX_NAME:
-        raise ValueError(f"a name of {len(name)} characters, expected at most {MAX_NAME}")
     kind, shape, offsets = about.get("dtype"), about.get("shape"), about["data_offsets"]
     dtype = getattr(torch, DTYPES.get(kind, ""), None) if isinstance(kind, str) else None
     if dtype is None:

@@ -4,7 +4,6 @@ import csv
 import gzip
 import json
 import math
-import os
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,19 +14,9 @@ from typing import IO, Any, cast
 
 from cocos.base import annotations
 from cocos.base.errors import InputError, unreachable
-from cocos.base.untrusted import MAX_MEMORY, memory, parsed
+from cocos.base.untrusted import parsed
 
-# Bytes of a line, and of the head by which a file is recognised.
-MAX_LINE, HEAD = 2**24, 2**16
-# Bytes that a compressed file may unpack to: at least, and for each of its own bytes. Text shrinks to a tenth or less.
-MAX_UNPACKED = 2**26, 100
-# Bytes of memory that rows may take for each byte of a large file: those of a packed file of long texts take 60.
-MAX_EXPANSION = 100
-LITTLE = 2**20  # characters of lines of JSON that take little memory, whatever they hold
-# Bytes of a list of images; that of Stanford Online Products has 4 million.
-MAX_LIST = 2**30
-# Number of columns of a file.
-MAX_COLUMNS = 2000
+HEAD = 2**16  # bytes by which a file is recognised
 DELIMITERS = ("\t", ",", ";")
 # Names of the places of a row that is a list: an anchor, its positive, and its hard negatives.
 PLACES = ("anchor", "positive")
@@ -69,17 +58,17 @@ def _readable(path: Path) -> Generator[None]:
 
 
 @contextmanager
-def _unpacked(path: Path) -> Generator[tuple[IO[bytes], bool]]:
-    """Open a file, which may be compressed: the stream of its content, and whether it is compressed."""
+def _unpacked(path: Path) -> Generator[IO[bytes]]:
+    """Open the content of a file, which may be compressed."""
     with open(path, "rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
-        yield cast(IO[bytes], gzip.open(raw)) if packed else raw, packed
+        yield cast(IO[bytes], gzip.open(raw)) if packed else raw
 
 
 def _head(path: Path) -> bytes:
     """Read the first bytes of a file, unpacked."""
-    with _unpacked(path) as (stream, _):
+    with _unpacked(path) as stream:
         return stream.read(HEAD)
 
 
@@ -133,8 +122,6 @@ def fields(path: Path, names: Sequence[str], *, header: int = 0) -> Iterator[tup
         header: number of the line that must hold the names, behind which the rows begin; 0: there is none.
     """
     with _readable(path):
-        if (size := os.path.getsize(path)) > MAX_LIST:
-            raise InputError(f"{path}: {size} bytes, expected at most {MAX_LIST}")
         for number, text in enumerate(_text(path, _lines(path)), 1):
             found = tuple(text.split())
             if number == header and found != tuple(names):
@@ -171,16 +158,8 @@ def read(path: Path, names: Sequence[str] = ()) -> Columns:
 
 def _lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file, unpacked."""
-    size, read, number = os.path.getsize(path), 0, 0
-    with _unpacked(path) as (stream, packed):
-        most = max(MAX_UNPACKED[0], MAX_UNPACKED[1] * size) if packed else size
-        while line := stream.readline(MAX_LINE + 1):
-            number, read = number + 1, read + len(line)
-            if len(line) > MAX_LINE:
-                raise InputError(f"{path}, line {number}: more than {MAX_LINE} bytes in one line")
-            if read > most:
-                raise InputError(f"{path}: {size} bytes that unpack to more than {most}; cocos does not unpack it")
-            yield line
+    with _unpacked(path) as stream:
+        yield from stream
 
 
 def _text(path: Path, lines: Iterable[bytes]) -> Iterator[str]:
@@ -194,9 +173,9 @@ def _text(path: Path, lines: Iterable[bytes]) -> Iterator[str]:
         yield text
 
 
-def _json(path: Path, where: str, text: str, most: int) -> Any:
+def _json(path: Path, where: str, text: str) -> Any:
     try:
-        found = parsed(text, most)
+        found = parsed(text)
         halved = "\\u" in text and annotations.halved(json.dumps(found, ensure_ascii=False))
     except ValueError as error:
         raise InputError(f"{path}, {where}: no JSON ({error}): {text.strip()[:60]!r}") from None
@@ -207,26 +186,14 @@ def _json(path: Path, where: str, text: str, most: int) -> Any:
 
 def _parsed(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the row of each line, with the name of the line."""
-    read, left, most = 0, _memory(path), _memory(path)
     for number, text in enumerate(_text(path, _lines(path)), 1):
-        read += len(text)
-        left -= memory(text) if read > LITTLE else 0
-        if left < 0:
-            raise InputError(
-                f"{path}, line {number}: the rows so far would take more than {most / 1e6:,.0f} MB of memory"
-            )
         if text.strip():
-            yield f"line {number}", _json(path, f"line {number}", text, most)
-
-
-def _memory(path: Path) -> int:
-    """Bytes of memory that the rows of a file may take."""
-    return max(MAX_MEMORY, MAX_EXPANSION * os.path.getsize(path))
+            yield f"line {number}", _json(path, f"line {number}", text)
 
 
 def _listed(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the rows of one JSON list, each with its number."""
-    rows = _json(path, "the list in it", "".join(_text(path, _lines(path))), _memory(path))
+    rows = _json(path, "the list in it", "".join(_text(path, _lines(path))))
     return ((f"row {place}", row) for place, row in enumerate(rows))
 
 
@@ -241,8 +208,6 @@ def _objects(path: Path, found: Iterator[tuple[str, Any]]) -> Columns:
         if not isinstance(row, dict):
             raise InputError(f"{path}, {place}: {str(row)[:60]!r}, expected an object such as {{'query': ..., ...}}")
         names |= dict.fromkeys(row)
-        if len(names) > MAX_COLUMNS:
-            raise InputError(f"{path}, {place}: more than {MAX_COLUMNS} names of columns")
         rows.append(row)
         places.append(place)
     return Columns(path, tuple(names), len(rows), lambda name: [row.get(name) for row in rows], places.__getitem__)
@@ -254,8 +219,6 @@ def _delimited(path: Path, delimiter: str, names: Sequence[str]) -> Columns:
     found = _fields(path, csv.reader(_text(path, _lines(path)), delimiter=delimiter, quoting=quoting))
     header = list(names) or [name.strip() for name in next(found)[1]]
     rows, places = [], []
-    if len(header) > MAX_COLUMNS:
-        raise InputError(f"{path}, line 1: more than {MAX_COLUMNS} names of columns")
     for number, row in found:
         rows.append(row)
         places.append(number)

@@ -13,7 +13,6 @@ from typing import IO, Any
 
 from cocos.base import tensor_files
 from cocos.base.errors import InputError, unreachable
-from cocos.base.untrusted import refuse_long
 from cocos.checkpoints.files.operations import TooMuch, names
 from cocos.checkpoints.files.pickles import Pickles
 
@@ -95,11 +94,9 @@ class File:
         """Members of a zip archive, by name; None for any other file, or a damaged one."""
         try:
             with self.archive() as archive:
-                found = {info.filename: info for info in archive.infolist()}
+                return {info.filename: info for info in archive.infolist()}
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
             return None
-        refuse_long(self.path, found)
-        return found
 
     @cached_property
     def kind(self) -> str:

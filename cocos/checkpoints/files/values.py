@@ -15,8 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base.untrusted import MAX_NAME
-
 NUMBER_DTYPE = re.compile(r"[?bhilqBHILQefdgFD]|[biufc]\d{1,2}")
 TEXT_DTYPE = re.compile(r"U[1-9]\d{0,4}")
 MAX_PICKLED_ARRAY = 2**31  # bytes of one array in a pickle
@@ -102,8 +100,6 @@ def bare(value, *, deep: int = 0, memo: dict | None = None):
         made = {} if kind is dict else OrderedDict()
         memo[id(value)] = value, made  # it may hold itself
         for key, item in dict.items(value):
-            if type(key) is str and len(key) > MAX_NAME and type(item) not in ATOMS:
-                raise ValueError(f"a name of {len(key):,} characters, expected at most {MAX_NAME:,}")
             made[inner(key)] = inner(item)
         if type(versions := vars(value).get("_metadata") if kind is OrderedDict else None) in {dict, OrderedDict}:
             vars(made)["_metadata"] = inner(versions)  # versions of the modules in a state dict
