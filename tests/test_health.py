@@ -257,7 +257,7 @@ def test_the_measure_is_a_dataset_with_the_same_numbers(tmp_path):
         assert float(data["reaching"].sel(direction=name)) == each["reaching"]
     saved = results.open(results.save(data, tmp_path / "health.nc"))
     np.testing.assert_array_equal(saved["spread"], data["spread"])
-    str(table("summary", data))
+    str(table("health", data))
 
 
 # --- alignment and uniformity
