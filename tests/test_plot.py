@@ -8,6 +8,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -335,3 +336,14 @@ def test_curves_of_two_losses_share_a_panel_and_are_told_one_by_one(file, undraw
 def test_a_suffix_in_capitals_is_one(file, tmp_path):
     assert call("plot", "weight_curve", "--out", "a.PNG").exit_code == 0
     assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bars_of_a_count_join_without_a_gap_or_an_overlap():
+    rows = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    data = measures.count(Embeddings(rows, rows + 0.5 * rows.flip(0)), "ntxent", batch_size=60)
+    with saving.styled():
+        labels = [label.get_text() for label in plots.count(data, ax=plt.figure().subplots()).get_xticklabels()]
+    plt.close("all")
+    ends = [tuple(map(int, (label.partition("–")[0], label.rpartition("–")[2]))) for label in labels[1:]]
+    assert labels[0] == "none" and ends[0][0] == 1 and len(ends) > 3
+    assert [low for low, _ in ends[1:]] == [high + 1 for _, high in ends[:-1]]
