@@ -30,7 +30,7 @@ LINES = (
     ),
     *(
         "evaluate e.npz",
-        "evaluate set.npz --verification --resamples 20",
+        "evaluate set.npz --verification",
         "inspect e.npz",
     ),
     *(

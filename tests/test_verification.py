@@ -78,12 +78,12 @@ def assert_same(data, expected):
 )
 def test_all_pairs_of_a_labelled_set_are_what_a_loop_finds(metric, classes):
     embeddings = planted(classes)
-    data = measures.verification(embeddings, metric=metric, resamples=0)
+    data = measures.verification(embeddings, metric=metric)
     score, target = compared(embeddings, metric)
     assert_same(data, slow(score, target))
     number = (15 * classes, 18 * classes * (classes - 1))  # six rows each
     assert (data.attrs["targets"], data.attrs["impostors"]) == (target.sum(), (~target).sum()) == number
-    assert data.attrs["identities"] == classes and data["low"].isnull().all()
+    assert data.attrs["identities"] == classes
 
 
 def test_scikit_learn_gives_the_same():
@@ -94,7 +94,7 @@ def test_scikit_learn_gives_the_same():
     embeddings = planted(seed=4)
     score, target = compared(embeddings, "cosine")
     false, true, _ = roc_curve(target, score, drop_intermediate=False)
-    found = values(measures.verification(embeddings, resamples=0))
+    found = values(measures.verification(embeddings))
     assert found["EER"] == pytest.approx(100 * brentq(lambda x: 1 - x - interp1d(false, true)(x), 0, 1), abs=1e-6)
     for rate in RATES:
         assert found[f"TAR@FAR={rate:g}"] == pytest.approx(100 * true[false <= rate].max(), abs=1e-9)
@@ -104,42 +104,41 @@ def test_float32_and_two_sides_and_other_costs_are_what_a_loop_finds():
     generator = torch.Generator().manual_seed(3)
     query, candidate = torch.randn(50, 8, generator=generator), torch.randn(90, 8, generator=generator)
     embeddings = Embeddings(query, candidate, torch.arange(50) % 30, torch.arange(90) % 45)
-    data = measures.verification(embeddings, prior=0.3, miss_cost=2, false_accept_cost=0.5, resamples=100)
+    data = measures.verification(embeddings, prior=0.3, miss_cost=2, false_accept_cost=0.5)
     both = Embeddings(query.double(), candidate.double(), embeddings.query_group, embeddings.candidate_group)
     assert_same(data, slow(*compared(both, "cosine"), prior=0.3, miss=2, false=0.5))
-    assert float(data["low"][0]) < float(data["value"][0]) < float(data["high"][0])
 
 
 def test_proxies_stay_out_and_a_loss_brings_its_metric():
     samples = planted()
     rows, labels = samples.query, samples.query_group
     proxies = Embeddings.labelled(rows, labels, rows[::6])
-    data = measures.verification(proxies, loss="triplet_euclidean", resamples=0)
+    data = measures.verification(proxies, loss="triplet_euclidean")
     assert data.attrs["metric"] == "euclidean" and "not with the class proxies" in data.attrs["notes"]
     assert_same(data, slow(*compared(samples, "euclidean")))
 
 
 def test_many_target_pairs_are_refined_and_nothing_changes(monkeypatch):
     embeddings = planted(classes=12, each=20, noise=1.3)
-    whole = measures.verification(embeddings, resamples=0)
+    whole = measures.verification(embeddings)
     monkeypatch.setattr(module, "MOST_LEVELS", 20)
     monkeypatch.setattr(module, "GRID_LEVELS", 16)
     passes, run = [], module.engine.run
     monkeypatch.setattr(module.engine, "run", lambda *given, **more: passes.append(1) or run(*given, **more))
-    refined = measures.verification(embeddings, resamples=0)
+    refined = measures.verification(embeddings)
     assert len(passes) > 2
     np.testing.assert_allclose(refined["value"], whole["value"], rtol=0, atol=1e-9)
     np.testing.assert_allclose(refined["threshold"], whole["threshold"], atol=0.01)  # the same pairs are accepted
     equal = Embeddings.labelled(torch.ones(60, 3), torch.arange(60) % 6)
-    assert values(measures.verification(equal, resamples=0))["EER"] == 50
+    assert values(measures.verification(equal))["EER"] == 50
 
 
 def test_ties_of_targets_and_impostors_move_together():
     rows = torch.tensor([[1.0, 0], [1, 0], [0, 1], [0, 1], [1, 0], [0, 1]])
     embeddings = Embeddings.labelled(rows, [0, 0, 1, 1, 2, 2])
-    assert_same(measures.verification(embeddings, resamples=0), slow(*compared(embeddings, "cosine")))
+    assert_same(measures.verification(embeddings), slow(*compared(embeddings, "cosine")))
     same = Embeddings.labelled(torch.ones(30, 4), torch.arange(30) // 3)
-    data = measures.verification(same, resamples=100)
+    data = measures.verification(same)
     found = values(data)
     assert found["EER"] == 50 and found["TAR@FAR=0.1"] == 0 and found["minDCF"] == 1
     assert data["threshold"].sel(metric="minDCF") == math.inf and "collapsed" in data.attrs["notes"]
@@ -153,7 +152,7 @@ def listed(targets, impostors, **more):
     score = torch.tensor([*targets, *impostors], dtype=torch.float64)[:, None]
     embeddings = Embeddings(score, torch.ones(1, 1, dtype=torch.float64), torch.arange(len(score)), [len(score)])
     trials = [(int(k < len(targets)), k, 0) for k in range(len(score))]
-    return measures.verification(embeddings, metric="dot", trials=trials, resamples=0, **more)
+    return measures.verification(embeddings, metric="dot", trials=trials, **more)
 
 
 def test_seven_trials_by_hand():
@@ -174,7 +173,7 @@ def test_ten_folds_take_the_threshold_of_the_nine_others():
     score = generator.normal(size=200) + target
     embeddings = Embeddings(torch.from_numpy(score)[:, None], torch.ones(1, 1).double(), torch.arange(200), [200])
     trials = [(int(target[k]), k, 0) for k in range(200)]
-    data = measures.verification(embeddings, metric="dot", trials=trials, resamples=0)
+    data = measures.verification(embeddings, metric="dot", trials=trials)
     right = []
     for fold in range(10):
         inside = np.arange(200) // 20 == fold
@@ -206,28 +205,7 @@ def test_accuracy_of_a_labelled_set_is_over_folds_of_its_identities():
         best = max(right(level, others) for level in levels)
         top = next(level for level in levels if right(level, others) >= best - 1e-12)
         found.append(right(top, [own]))
-    assert values(measures.verification(embeddings, resamples=0))["accuracy"] == pytest.approx(100 * np.mean(found))
-
-
-def test_intervals_are_those_of_resampled_identities():
-    embeddings = planted(classes=60, each=5, seed=8)
-    data = measures.verification(embeddings, resamples=2000)
-    score, target = compared(embeddings, "cosine")
-    one, other = (embeddings.query_group.numpy()[each] for each in np.triu_indices(300, 1))
-    generator, drawn = np.random.default_rng(1), []
-    order = np.argsort(-score, kind="stable")
-    for _ in range(300):
-        times = np.bincount(generator.integers(60, size=60), minlength=60)
-        weight = np.where(target, times[one], times[one] * times[other])[order]
-        true, false = (np.cumsum(weight * kind[order]) / (weight * kind[order]).sum() for kind in (target, ~target))
-        drawn.append([100 * false[(false >= 1 - true).argmax()], 100 * true[(false > 0.01).argmax() - 1]])
-    deviation = data["deviation"].sel(metric=["EER", "TAR@FAR=0.01"]).values
-    np.testing.assert_allclose(deviation, np.std(drawn, axis=0), rtol=0.2)
-    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
-    np.testing.assert_allclose(data["low"].sel(metric=["EER", "TAR@FAR=0.01"]), low, atol=1.2)
-    np.testing.assert_allclose(data["high"].sel(metric=["EER", "TAR@FAR=0.01"]), high, atol=1.2)
-    narrow = measures.verification(embeddings, resamples=2000, level=0.5)
-    assert float(data["low"][0]) < float(narrow["low"][0]) < float(narrow["high"][0]) < float(data["high"][0])
+    assert values(measures.verification(embeddings))["accuracy"] == pytest.approx(100 * np.mean(found))
 
 
 def test_a_list_of_all_pairs_is_the_set_itself():
@@ -237,17 +215,8 @@ def test_a_list_of_all_pairs_is_the_set_itself():
         for a, b in itertools.combinations(range(90), 2)
     ]
     whole, by_list = (measures.verification(embeddings, trials=trials) for trials in (None, every))
-    for name in ("value", "deviation", "low", "high", "threshold"):
+    for name in ("value", "threshold"):
         np.testing.assert_allclose(by_list[name][:-1], whole[name][:-1], rtol=1e-9, err_msg=name)
-
-
-def test_merged_units_keep_the_width_of_the_intervals(monkeypatch):
-    embeddings = planted(classes=200, each=3)
-    whole = measures.verification(embeddings)
-    monkeypatch.setattr(module, "MOST_UNITS", 60)
-    merged = measures.verification(embeddings)
-    np.testing.assert_array_equal(whole["value"], merged["value"])
-    assert float(merged["deviation"][0]) == pytest.approx(float(whole["deviation"][0]), rel=0.3)
 
 
 @pytest.fixture
@@ -261,7 +230,7 @@ def faces(tmp_path, monkeypatch):
 
 def test_formats_of_lists(faces, tmp_path):
     wanted = [(1, 0, 1), (0, 0, 2), (1, 2, 3), (0, 3, 5)]
-    expected = measures.verification(faces, trials=wanted, resamples=0)
+    expected = measures.verification(faces, trials=wanted)
     names = faces.names[0]
     (tmp_path / "voxceleb.txt").write_text("".join(f"{t} {names[a]} {names[b]}\n" for t, a, b in wanted))
     (tmp_path / "rows.txt").write_text("\n".join(f"{t}\t{a}\t{b}" for t, a, b in wanted) + "\n\n")
@@ -270,7 +239,7 @@ def test_formats_of_lists(faces, tmp_path):
     lfw = "1\t2\nAbel_Pacheco\t1\t2\nZico\t1\t2\nAbel_Pacheco\t1\tZico\t1\nZico\t2\tAnn_Lee\t2\n"
     (tmp_path / "pairs.txt").write_text(lfw)
     for file in ("voxceleb.txt", "rows.txt", "kaldi.txt", "pairs.txt"):
-        found = measures.verification(faces, trials=file, resamples=0)
+        found = measures.verification(faces, trials=file)
         assert found.attrs["trials"] == file
         np.testing.assert_array_equal(found["value"], expected["value"], err_msg=file)
 
@@ -353,7 +322,6 @@ def test_the_command_prints_the_metrics_in_percent(labelled_file):
     expected = slow(*compared(labelled_file, "cosine"))
     for name, value in expected.items():
         assert document[name]["mean"] == pytest.approx(value, abs=1e-9)
-        assert document[name]["low"] <= document[name]["mean"] <= document[name]["high"]
     assert (document["targets"], document["impostors"], document["identities"]) == (600, 28_080, 40)
     text = call("evaluate", "set.npz", "--verification", "--metric", "euclidean", "--out", "found.nc").stdout
     assert "TAR@FAR=0.0001" in text and "over ten folds" in text and "28,080 impostor pairs" in text
@@ -368,7 +336,6 @@ def test_the_command_prints_the_metrics_in_percent(labelled_file):
     ("words", "sentence"),
     [
         (["--prior", 0.1], "--prior belongs to --verification"),
-        (["--resamples", 5], "--resamples belongs to --verification"),
         (["--verification", "--folds", 5], "--folds does not go with --verification"),
         (["--verification", "--prior", 2], "prior: 2.0, expected a number between 0 and 1, like 0.01"),
         (["--trials", "set.npz", "--out", "set.npz"], "set.npz"),

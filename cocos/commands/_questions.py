@@ -390,7 +390,6 @@ question(
     prior=option(float | None, "With --verification: prior of a target, for minDCF. [0.01]"),
     miss_cost=option(float | None, "With --verification: cost of a miss. [1]"),
     false_accept_cost=option(float | None, "With --verification: cost of a false accept. [1]"),
-    resamples=option(int | None, "With --verification: resamples of the identities, 0 for no intervals. [1000]"),
 )
 def evaluate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Measure retrieval in every direction: R@k, median and mean rank, MRR, mAP, mAP@R, R-precision, PR-AUC, NMI.
@@ -400,7 +399,7 @@ def evaluate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """
     from cocos import checkpoints, measures
 
-    own = {name: getattr(given, name) for name in ("prior", "miss_cost", "false_accept_cost", "resamples")}
+    own = {name: getattr(given, name) for name in ("prior", "miss_cost", "false_accept_cost")}
     own = {name: value for name, value in own.items() if value is not None}
     verifying = given.verification or given.trials is not None
     for name in ("k", "folds", "distractors", "ensemble", "queries") if verifying else own:
@@ -409,7 +408,7 @@ def evaluate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
             raise InputError(f"--{name.replace('_', '-')} {words}")
     checked(given.out, given.file, given.source.data, given.distractors, given.trials, *(given.ensemble or ()))
     if verifying:
-        own |= {"loss": given.loss} | {name: options[name] for name in ("metric", "seed", "split", "device")}
+        own |= {"loss": given.loss} | {name: options[name] for name in ("metric", "split", "device")}
         ranges.check(inspect.signature(measures.verification), own)
     frozen = given.source.open(given.file)
     if verifying:

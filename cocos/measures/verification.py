@@ -17,14 +17,14 @@ from cocos import engine, results
 from cocos.base import ranges
 from cocos.base.errors import InputError, nearest, unreachable
 from cocos.base.layout import Table
-from cocos.base.ranges import Level, Positive, number, whole
+from cocos.base.ranges import Positive, number
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health
-from cocos.embeddings import Embeddings, batches, scores
+from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
 from cocos.engine import readers
 from cocos.engine.prepared import embedded
-from cocos.engine.sampling import Progress, within
+from cocos.engine.sampling import Progress
 from cocos.measures.evaluate import among_samples, origin, ranked_by, split_of
 from cocos.results import summaries
 from cocos.results.phrases import geometry
@@ -37,8 +37,6 @@ Prior = Annotated[float, number("between 0 and 1, like 0.01", lambda value: 0 < 
 SYMMETRIC_METRICS = tuple(name for name in engine.PRODUCT_METRICS if name != "cosine_dot")
 # False accept rates at which the true accept rate is given.
 FALSE_ACCEPT_RATES = (0.1, 0.01, 0.001, 0.0001)
-# Maximum number of values that are drawn at once: 1 MiB of float64, which stays in the cache of a core.
-PIECE_VALUES = 2**17
 # Folds of the accuracy, as LFW has them.
 ACCURACY_FOLDS = 10
 # Thresholds of one pass: 4 MiB of counts a part.
@@ -47,26 +45,16 @@ MOST_LEVELS = 2**18
 MOST_KEPT = 2**24
 # Thresholds of a grid, where there are more target pairs than thresholds: few enough that float32 decides most scores.
 GRID_LEVELS = 2**10
-# Thresholds between which resampled rates are interpolated.
-RESAMPLED_LEVELS = 1024
-# Units that are resampled; more identities are merged into so many at random.
-MOST_UNITS = 4096
-# Queries whose scores are counted one by one at a time: 8 MiB of counts a part.
-COUNTED_QUERIES = 2048
 # Trials whose scores are computed at a time.
 SCORED_TRIALS = 2**18
 # Digits of a row number.
 MOST_ROW_DIGITS = 15
-# Identities below which intervals are rough.
-FEW_IDENTITIES = 30
 # Words for the label of a trial.
 TRIAL_LABELS = {"1": True, "0": False, "target": True, "nontarget": False}
 
 VERIFICATION_LABELS = {
     "value": "value of the metric",
-    "deviation": "standard deviation over the resamples, or over the folds of the accuracy",
-    "low": "lower end of the confidence interval",
-    "high": "upper end of the confidence interval",
+    "deviation": "standard deviation over the folds of the accuracy",
     "threshold": "score from which on pairs are accepted",
 }
 
@@ -140,9 +128,6 @@ class _Decisions(Protocol):
     def accuracy(self) -> tuple[np.ndarray, str]:
         """Part that is right in each fold, and why there are no folds."""
 
-    def counts(self, accepted: Accepted, seed: int, report: Report) -> tuple[np.ndarray, np.ndarray]:
-        """Target pairs of each unit, and ends of impostor pairs, that descending thresholds accept, (U, K) each."""
-
 
 @ranges.checked
 def verification(
@@ -154,9 +139,6 @@ def verification(
     prior: Prior = 0.01,
     miss_cost: Positive = 1.0,
     false_accept_cost: Positive = 1.0,
-    resamples: Annotated[int, whole(0)] = 1000,
-    level: Level = 0.95,
-    seed: int = 0,
     split: str | None = None,
     device: str | None = None,
     progress: Progress | None = None,
@@ -175,9 +157,7 @@ def verification(
       several rows, of which the pairs within a fold are taken, and targets weigh as much as impostors.
 
     All pairs are counted exactly, in one pass over the scores, or in two or three where there are many
-    target pairs; the matrix is never stored. Identities are resampled, with all their pairs, for the intervals: a pair
-    weighs what both of its ends do (the vertex bootstrap), to first order in the weights, and rates between 1,024
-    thresholds are interpolated. Where targets of a list tie rows together, those rows are one identity.
+    target pairs; the matrix is never stored. Where targets of a list tie rows together, those rows are one identity.
 
     Args:
         embeddings: a labelled set, or two sides; or a checkpoint (a split of its data is encoded); of
@@ -190,15 +170,12 @@ def verification(
         prior: probability π of a target, for minDCF.
         miss_cost: :math:`C_m`, of a target that is refused.
         false_accept_cost: :math:`C_f`, of an impostor that is accepted.
-        resamples: of the identities, for the intervals; 0: none, which saves a pass over the scores.
-        level: of the intervals.
-        seed: for the resamples.
         split: of the checkpoint's data; None: test, val, dev or train, the first one that it has.
         device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with what is done (`encoding`, `scoring`, `resampling`); gives a function of (done, in all).
+        progress: called with what is done (`encoding`, `scoring`); gives a function of (done, in all).
 
     Returns:
-        `value`, `deviation`, `low`, `high` and `threshold` of each `metric`, all in percent save minDCF and thresholds.
+        `value`, `deviation` and `threshold` of each `metric`, all in percent save minDCF and thresholds.
         A metric that the pairs do not allow is NaN, and a note says why. The numbers of pairs and identities are
         attributes.
 
@@ -206,18 +183,17 @@ def verification(
         InputError: no target pair, or no impostor pair.
 
     Source: EER and minDCF: NIST Speaker Recognition Evaluation plans. Accuracy: Huang et al. 2007, Labeled Faces in the
-    Wild. Vertex bootstrap: Fogliato, Patil & Perona 2024, arXiv:2306.01198.
+    Wild.
 
     Examples:
         >>> rows = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
         >>> labelled = cocos.Embeddings.labelled(rows, [0, 0, 1, 1])
-        >>> data = cocos.measures.verification(labelled, resamples=0)
+        >>> data = cocos.measures.verification(labelled)
         >>> float(data["value"].sel(metric="EER")), data.attrs["targets"], data.attrs["impostors"]
         (0.0, 2, 4)
     """
     if metric is not None and metric not in SYMMETRIC_METRICS:
         raise InputError(nearest("metric", metric, SYMMETRIC_METRICS))
-    batches.check(None, 2, None, None, seed)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     metric, trained_with, chosen = ranked_by(checkpoint, loss, metric)
     if metric not in SYMMETRIC_METRICS:
@@ -229,7 +205,7 @@ def verification(
     scores.check(embeddings, metric, checkpoint and checkpoint.path)
     spread = health.of(embeddings, metric)
     loud = health.meaningless(embeddings, metric)
-    costs, drawing = Costs(prior, miss_cost, false_accept_cost), _Drawing(resamples, level, seed)
+    costs = Costs(prior, miss_cost, false_accept_cost)
     embeddings.unchanged()
     asked: _Decisions = _AllPairs(embeddings, metric)
     if trials is not None:
@@ -238,14 +214,7 @@ def verification(
     found, thresholds = _metrics(accepted, costs)
     right, no_folds = asked.accuracy()
     found["accuracy"], thresholds["accuracy"] = 100 * float(right.mean()) if len(right) else math.nan, math.nan
-    deviation, low, high = (dict.fromkeys(found, math.nan) for _ in range(3))
-    if resamples:
-        counts = asked.counts(accepted, seed, progress and progress("resampling"))
-        for name, away in _resampled(*counts, costs, drawing).items():
-            if not math.isnan(found[name]):
-                most = 1 if name == "minDCF" else 100
-                low[name], high[name] = (min(max(end, 0), most) for end in drawing.interval(found[name] + away))
-                deviation[name] = float(np.nanstd(away))
+    deviation = dict.fromkeys(found, math.nan)
     deviation["accuracy"] = 100 * float(right.std()) if len(right) else math.nan
     embeddings.unchanged()
     where, notes = origin(checkpoint, split)
@@ -256,8 +225,6 @@ def verification(
             f"{few[0]:g} takes {round(1 / few[0]):,}"
         )
     notes += [f"accuracy: {no_folds}"] if no_folds else []
-    if resamples and asked.identities < FEW_IDENTITIES:
-        notes.append(f"intervals: over {asked.identities} identities they are rough, {FEW_IDENTITIES} are few")
     attrs = {
         "title": "Verification metrics",
         "metric": metric,
@@ -269,15 +236,12 @@ def verification(
         "prior": prior,
         "miss_cost": miss_cost,
         "false_accept_cost": false_accept_cost,
-        "resamples": resamples,
-        "level": level,
-        "seed": seed,
         "device": embeddings.query.device.type,
         **findings.attributes([*loud, *embeddings.notes, *chosen, *notes]),
         "health": json.dumps(health.report(spread, {})),
         **where,
     }
-    columns = dict(zip(VERIFICATION_LABELS, (found, deviation, low, high, thresholds), strict=True))
+    columns = dict(zip(VERIFICATION_LABELS, (found, deviation, thresholds), strict=True))
     variables: dict[str, tuple] = {
         name: ("metric", [values[key] for key in found], VERIFICATION_LABELS[name]) for name, values in columns.items()
     }
@@ -306,75 +270,6 @@ def _metrics(accepted: Accepted, costs: Costs) -> tuple[dict[str, float], dict[s
     found["minDCF"] = min(cost[best], refused)
     thresholds["minDCF"] = score[best] if cost[best] <= refused else math.inf
     return ({name: float(each) for name, each in values.items()} for values in (found, thresholds))
-
-
-@dataclass(frozen=True)
-class _Drawing:
-    """Resamples of units, drawn from a seed, in pieces of bounded size."""
-
-    resamples: int
-    level: float
-    seed: int
-
-    def resampled(self, statistic: Callable[[np.ndarray], np.ndarray], size: int) -> np.ndarray:
-        """The statistic of units drawn with replacement, (resamples, ...).
-
-        Args:
-            statistic: function of how often each unit was drawn, (piece, n), to (piece, ...).
-            size: number of units.
-        """
-        rng, piece = np.random.default_rng([self.seed, 1]), max(1, PIECE_VALUES // size)
-        counts = [min(piece, self.resamples - start) for start in range(0, self.resamples, piece)]
-
-        def times(count: int) -> np.ndarray:
-            places = rng.integers(size, size=(count, size)) + size * np.arange(count)[:, None]
-            return np.bincount(places.ravel(), minlength=count * size).reshape(count, size).astype(np.float64)
-
-        return np.concatenate([statistic(times(count)) for count in counts])
-
-    def interval(self, values: np.ndarray) -> tuple[float, float]:
-        """Percentile interval of the resamples in which the statistic is defined; NaN where it is in none."""
-        known = values[np.isfinite(values)]
-        if not len(known):
-            return math.nan, math.nan
-        low, high = np.quantile(known, [(1 - self.level) / 2, (1 + self.level) / 2])
-        return float(low), float(high)
-
-
-def _resampled(targets: np.ndarray, ends: np.ndarray, costs: Costs, drawing: _Drawing) -> dict[str, np.ndarray]:
-    """Subtract each metric over all units from that of every resample; NaN where it is not defined.
-
-    Args:
-        targets: (U, K) target pairs of each unit that descending thresholds accept, the last one all.
-        ends: (U, K) ends of impostor pairs in each unit, likewise.
-        costs: behind minDCF.
-        drawing: of the units.
-    """
-    names, pairs = ["EER", *(f"TAR@FAR={rate:g}" for rate in FALSE_ACCEPT_RATES), "minDCF"], ends.sum(axis=0) / 2
-
-    def crossed(level: np.ndarray, at: np.ndarray, found: np.ndarray) -> np.ndarray:
-        """Interpolate `found` where `at` reaches a level for the first time, (R,)."""
-        last = np.where((at > level).any(axis=1), (at > level).argmax(axis=1), at.shape[1] - 1)
-        row = np.arange(len(at))
-        start, end = at[row, last - 1], at[row, last]
-        part = np.clip((level[:, 0] - start) / np.where(end > start, end - start, 1), 0, 1)
-        return found[row, last - 1] + part * (found[row, last] - found[row, last - 1])
-
-    def metrics(times: np.ndarray) -> np.ndarray:
-        # A pair of units u and v weighs w_u w_v, which is w_u + w_v - 1 to first order in w - 1.
-        accepted, passed = times @ targets, times @ ends - pairs
-        defined = (accepted[:, -1] > 0) & (passed[:, -1] > 0)
-        accepted[~defined], passed[~defined] = 1, 1
-        hit = np.pad(accepted / accepted[:, -1:], ((0, 0), (1, 0)))
-        false = np.pad(np.maximum.accumulate(np.clip(passed / passed[:, -1:], 0, 1), axis=1), ((0, 0), (1, 0)))
-        rates = [np.full((len(hit), 1), rate) for rate in FALSE_ACCEPT_RATES]
-        found = [crossed(np.zeros((len(hit), 1)), false + hit - 1, false), *(crossed(r, false, hit) for r in rates)]
-        found = [*(100 * each for each in found), costs.normalised(1 - hit, false).min(axis=1)]
-        return np.where(defined[:, None], np.stack(found, axis=1), np.nan)
-
-    whole = metrics(np.ones((1, len(targets))))[0]
-    drawn = drawing.resampled(metrics, len(targets))
-    return dict(zip(names, (drawn - whole).T, strict=True))
 
 
 def _right(targets: np.ndarray, impostors: np.ndarray, totals: np.ndarray, *, balanced: bool) -> np.ndarray:
@@ -523,53 +418,6 @@ class _AllPairs:
     def _group_of_rows(self) -> tuple[Tensor, Tensor]:
         return self.groups.query, self.groups.candidate
 
-    def counts(self, accepted: Accepted, seed: int, report: Report) -> tuple[np.ndarray, np.ndarray]:
-        unit = torch.arange(self.identities)
-        if self.identities > MOST_UNITS:
-            unit = torch.randperm(self.identities, generator=torch.Generator().manual_seed(seed)) % MOST_UNITS
-        histogram = readers.Histogram(RESAMPLED_LEVELS, *_ends(accepted))
-        sides = [(self.side, *self._group_of_rows)]
-        if not self.side.shared:
-            sides.append((self.side.flip(), *self._group_of_rows[::-1]))
-        ends = torch.zeros(int(unit.max()) + 1, RESAMPLED_LEVELS, dtype=torch.int64)
-        targets, parts = (
-            torch.zeros_like(ends),
-            [
-                (side, group, other, rows)
-                for side, group, other in sides
-                for rows in torch.arange(len(group)).split(COUNTED_QUERIES)
-            ],
-        )
-        for done, (side, group, other, rows) in enumerate(parts):
-            where = side.query.device
-            batch = Batch(rows.to(where), torch.arange(len(other), device=where), paired=False)
-            view = engine.view(side, batch, metric=self.metric)
-            ((counted,),) = engine.run(view, [histogram], progress=within(report, done, len(parts)))
-            ends.index_add_(0, unit[group[rows]], counted.cpu())
-        own = unit[self.groups.query].to(self.view.device)[self.view.sides[0].order]
-        for query, score in self.targets():
-            targets.view(-1).index_add_(0, *_binned(own[query], score, histogram))
-        return _downwards(targets), _downwards(ends)
-
-
-def _ends(accepted: Accepted) -> tuple[float, float]:
-    """Lowest and highest threshold of the resampled rates, which differ."""
-    low, high = float(accepted.score[-1]), float(accepted.score[0])
-    wide = RESAMPLED_LEVELS * readers.histogram.NARROWEST_BIN + 1e-9 * max(abs(low), abs(high))
-    return (low, high) if high - low > wide else (low - 0.5, high + 0.5)
-
-
-def _binned(unit: Tensor, score: Tensor, histogram: readers.Histogram) -> tuple[Tensor, Tensor]:
-    """Places in flat (U, K) counts of units and scores, and as many ones."""
-    place = ((score - histogram.low) / histogram.width).floor().clamp(0, histogram.bins - 1).long()
-    flat = (unit * histogram.bins + place).cpu()
-    return flat, torch.ones_like(flat)
-
-
-def _downwards(counts: Tensor) -> np.ndarray:
-    """Counts in bins, (U, K), as counts at or above their lower ends, descending."""
-    return counts.flip(1).cumsum(1).double().numpy()
-
 
 class _ListedPairs:
     """The pairs of a list of trials."""
@@ -629,17 +477,6 @@ class _ListedPairs:
             found.append(np.stack([len(each) - np.searchsorted(each, levels) for each in own]))
         totals = np.stack([np.bincount(folds[kind], minlength=number) for kind in (target, ~target)], axis=1)
         return _right(*found, totals, balanced=False), ""
-
-    def counts(self, accepted: Accepted, seed: int, report: Report) -> tuple[np.ndarray, np.ndarray]:
-        units = np.unique(self.ends, return_inverse=True)[1].reshape(self.ends.shape)
-        if self.identities > MOST_UNITS:
-            units = np.random.default_rng(seed).permutation(self.identities)[units] % MOST_UNITS
-        histogram = readers.Histogram(RESAMPLED_LEVELS, *_ends(accepted))
-        targets, ends = torch.zeros(2, int(units.max()) + 1, RESAMPLED_LEVELS, dtype=torch.int64)
-        score, target = torch.from_numpy(self.score), self.trials.target
-        for made, own, kind in ((targets, units[0], target), (ends, units[0], ~target), (ends, units[1], ~target)):
-            made.view(-1).index_add_(0, *_binned(torch.from_numpy(own[kind]), score[kind], histogram))
-        return _downwards(targets), _downwards(ends)
 
 
 def _read_trials(trials: str | Path | Sequence[tuple], embeddings: Embeddings) -> Trials:
@@ -747,14 +584,14 @@ def document(data: xr.Dataset) -> dict:
         "health": json.loads(attrs["health"]),
         **summaries.chosen(
             *(attrs, "metric", "trials", "targets", "impostors", "identities", "prior", "miss_cost"),
-            *("false_accept_cost", "resamples", "level", "seed", "device"),
+            *("false_accept_cost", "device"),
         ),
         **found,
     }
 
 
 def table(data: xr.Dataset) -> Table:
-    """Write verification metrics: a row for each, with its interval and its threshold."""
+    """Write verification metrics: a row for each, with its threshold."""
     found = document(data)
 
     def cell(value: float | None, digits: int) -> str:
@@ -763,11 +600,8 @@ def table(data: xr.Dataset) -> Table:
     rows = []
     for name in map(str, data["metric"].values):
         entry, digits = found[name], 3 if name == "minDCF" else 2
-        ends = [cell(entry[key], digits) for key in ("low", "high")]
-        interval = f"{ends[0]} to {ends[1]}" if all(ends) else ""
-        if name == "accuracy" and entry["std"] is not None:
-            interval = f"± {cell(entry['std'], digits)} over ten folds"
-        rows.append((name, cell(entry["mean"], digits) or "-", interval, cell(entry["threshold"], 4)))
+        over_folds = "" if entry["std"] is None else f"± {cell(entry['std'], digits)} over ten folds"
+        rows.append((name, cell(entry["mean"], digits) or "-", over_folds, cell(entry["threshold"], 4)))
     split = f"split {found['split']}, " if found["split"] else ""
     head = (
         *findings.first(data.attrs),
@@ -777,7 +611,4 @@ def table(data: xr.Dataset) -> Table:
     )
     costs = f"a miss at {found['miss_cost']:g} and a false accept at {found['false_accept_cost']:g}"
     notes = [f"minDCF: normalised, with a target prior of {found['prior']:g}, {costs}."]
-    if found["resamples"]:
-        notes.insert(0, f"Intervals: {100 * found['level']:g} %, {found['resamples']:,} resamples of the identities.")
-    interval = f"{100 * found['level']:g} % interval"
-    return Table(("", "value", interval, "threshold"), tuple(rows), head, (*notes, *geometry(found["health"])))
+    return Table(("", "value", "deviation", "threshold"), tuple(rows), head, (*notes, *geometry(found["health"])))
