@@ -11,9 +11,6 @@ from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, losses, measures, results
 from cocos.commands import app
-from cocos.losses.external import witness
-from cocos.losses.external.embedded import Embedded
-from cocos.measures.verify import square
 from cocos.reports import cards, table
 
 # What third parties publish, each right at first sight. They are written out here as a user's own file would be.
@@ -21,15 +18,6 @@ FILE = '''
 import math
 
 import torch
-
-
-def ntxent(scores, positive, negative, temperature=0.1):
-    """The quotient first, then its logarithm: the hardest queries underflow, and their gradient with them."""
-    largest = scores.max(dim=1, keepdim=True).values.detach()
-    each = torch.exp((scores - largest) / temperature)
-    rest = (each * negative).sum(dim=1, keepdim=True)
-    ratio = each / (each + rest)
-    return -(positive * torch.log(ratio + torch.finfo(scores.dtype).tiny)).sum(dim=1)
 
 
 def arcface(scores, positive, negative, scale=64.0, margin=0.5):
@@ -98,13 +86,6 @@ def test_losses_of_the_shelf_pass(name, monkeypatch):
     assert data.sizes["case"] >= 11 * len(FILE_OF_VERIFY.SEEDS) and (data["largest"] > 0).mean() >= 0.5
     if loss.gradient == "exact":
         assert float(data["finite_difference"].max()) < 1e-5
-
-
-def test_a_dying_gradient_is_found_with_its_dtype_and_temperature(wild):
-    data = measures.verify(losses.load(f"{wild}:ntxent"))
-    assert data.attrs["verdict"] == "saturated"
-    assert "saturated: float32 from temperature 0.02: the largest weight of query" in data.attrs["faults"]
-    assert "float32" not in measures.verify("ntxent").attrs["saturated"]
 
 
 def test_a_straight_through_margin_is_found(wild):
@@ -272,42 +253,3 @@ def writes(scores, positive, negative):
     given = Embeddings.labelled(torch.randn(60, 4, generator=generator), torch.arange(60) % 5)
     counted = measures.count(given, losses.load(f"{tmp_path / 'people.py'}:writes"), batch_size=60)
     assert (counted["negatives"] == 48).all()
-
-
-def by_softmax(query, candidate):
-    scores = 5 * torch.cosine_similarity(query[:, None], candidate[None], dim=2)
-    return torch.nn.functional.cross_entropy(scores, torch.arange(len(query)), reduction="none")
-
-
-def to_itself(embeddings, labels):
-    near = torch.nn.functional.normalize(embeddings) @ torch.nn.functional.normalize(embeddings).T
-    return torch.where(labels[:, None] == labels, -near, near).sum(dim=1)
-
-
-def around(query, candidate):
-    """A term beside the scores; a matrix of scores follows it."""
-    return torch.nn.functional.softplus(query @ candidate.T).sum() - (query * candidate).sum()
-
-
-def test_added_dimensions_are_a_second_witness_of_the_weights(monkeypatch):
-    found = measures.verify(by_softmax)
-    assert found.attrs["faults"] == "" and 0 < float(found["witness"].max()) < 1e-7
-    assert "give the same weights on 4 inputs" in found.attrs["notes"]
-    assert 0 < measures.document("verify", found)["witness"] < 1e-7
-    assert (
-        "no second witness by added dimensions: queries and candidates are one set" in measures.verify(to_itself).notes
-    )
-    weight = Embedded.weight
-    monkeypatch.setattr(Embedded, "weight", lambda loss, pairs: 1.001 * weight(loss, pairs))
-    wrong = measures.verify(by_softmax)
-    assert "dimensions added to its rows give other weights" in wrong.attrs["faults"]
-    assert wrong.attrs["verdict"] == "wrong"
-
-
-def test_what_a_loss_reads_beside_its_scores_shows_in_the_second_witness():
-    pairs = square(0, "dot")
-    loss = losses.of(around).bind(pairs)
-    assert loss.reads_more
-    rest = witness.weights(loss, pairs) - loss.weight(pairs)
-    assert torch.allclose(rest, -torch.eye(len(rest), dtype=rest.dtype), atol=1e-6)
-    assert measures.verify(around).attrs["faults"] == ""

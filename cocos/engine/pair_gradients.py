@@ -16,7 +16,6 @@ from cocos.embeddings.sources import SOURCES
 from cocos.embeddings.teachers import Teacher
 from cocos.losses.external.guard import DETACHED, guarded, seeded
 from cocos.losses.external.sides import Annotations
-from cocos.losses.external.witness import lifted
 
 # Length of the coordinate of its own that a row gets, in parts of its norm: a power of two, exact in bfloat16.
 OWN_COORDINATE = 2.0**-8
@@ -189,6 +188,11 @@ def gradients(name: str, call: Call, rows: PairRows, rounded: torch.dtype | None
         return PairGradients(value, plain, None)
     pairs = found[:, matrix.shape[1] :] * norms.double() / OWN_COORDINATE
     return PairGradients(value, plain, pairs.fill_diagonal_(0))
+
+
+def lifted(rows: Tensor, own: Tensor) -> Tensor:
+    """Rows with a coordinate of its own for each, (N, D + N): `own`, (N,), in which every other row is 0."""
+    return torch.cat([rows, own.diag()], dim=1)
 
 
 def synthetic(number: int, hard: int, seed: int, device: torch.device) -> PairRows:

@@ -43,10 +43,12 @@ from cocos.engine.pair_gradients import (
 from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Progress
 from cocos.losses.external.sides import Sides, sides
-from cocos.measures.verify import TRIED_DTYPES, difference
+from cocos.measures.verify import difference
 from cocos.results.summaries import chosen, entries
 
 # Largest difference of gradients that are the same, in parts of the largest gradient of a row: what the rounding of a
+# Dtypes in which a way can compute.
+DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 # dtype leaves at temperatures from 0.05 on.
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 # Hard negatives of a query of a synthetic batch.
@@ -322,7 +324,7 @@ WAY_OPTIONS = {
     "gather": ("gather", ("grad", "detached", "none")),
     "loss": ("scope", ("local", "global")),
     "reduction": ("reduction", ("mean", "sum")),
-    "dtype": ("dtype", tuple(TRIED_DTYPES)),
+    "dtype": ("dtype", tuple(DTYPES)),
 }
 EXAMPLE = "ntxent, ntxent@temperature=0.05, ntxent@chunks=32 or ntxent@ranks=2,gather=detached"
 
@@ -361,7 +363,7 @@ class Way:
         """The loss whose gradient a step of the training has, ()."""
         if self.dtype is not None:
             query, candidate, negatives = (
-                None if each is None else each.to(TRIED_DTYPES[self.dtype]) for each in (query, candidate, negatives)
+                None if each is None else each.to(DTYPES[self.dtype]) for each in (query, candidate, negatives)
             )
         value = self._value(query, candidate, negatives)
         return value * len(query) if self.reduction == "sum" else value
@@ -992,7 +994,7 @@ def same_gradient(
     identity = embeddings.identity() | {"split": split} if isinstance(embeddings, Checkpoint) else {}
     given = None if embeddings is None else embedded(embeddings, split, device, progress)
     real = None if given is None else given.to(dtype=torch.float64)
-    narrow = [name for name in TRIED_DTYPES if name in {first.dtype, second.dtype}]
+    narrow = [name for name in DTYPES if name in {first.dtype, second.dtype}]
     dtype = narrow[-1] if narrow else "float64"
     room = TOLERANCES[dtype] if tolerance is None else tolerance
     drawn_ = _batches(real, batch_size, batches, (first.loss, second.loss), seed, device)
@@ -1009,7 +1011,7 @@ def same_gradient(
     report, every = progress and progress("comparing gradients"), [*drawn_, *further]
     shown: tuple[PairRows, Compared, Finding] | None = None
     for done, rows in enumerate(every):  # until they differ; the last one of the data with a gradient is shown
-        both = _compared(first, second, rows, TRIED_DTYPES[dtype] if narrow else None, room)
+        both = _compared(first, second, rows, DTYPES[dtype] if narrow else None, room)
         found = answer(both)
         if report:
             report(done + 1, len(every))

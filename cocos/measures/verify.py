@@ -1,10 +1,9 @@
-"""Are the weights of a loss its gradient: in every regime, in every dtype, and on real batches?
+"""Are the weights of a loss its gradient: in every regime, in float64 and float32, and on real batches?
 
 A loss is tried on inputs (`Trial`); what is wrong, or worth a note, is a `Finding`, whose kind decides on the verdict.
 """
 
 import contextlib
-import dataclasses
 import importlib.util
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +27,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import DIRECTIONS
 from cocos.engine.prepared import Run, loss_for, prepare
 from cocos.engine.sampling import Sampling, sampled, tracked
-from cocos.losses.external import witness
-from cocos.losses.external.embedded import Embedded
 from cocos.results.summaries import plain
 
 # Gradients below this size are not compared.
@@ -42,16 +39,9 @@ SLOPE_TOLERANCE = 1e-4
 SAME_LOSS = 1e-6
 # Tolerance against shuffled rows and columns; code of others may compute in float32.
 SHUFFLED_TOLERANCE = 1e-5
-# Tolerance against added dimensions, whose own error is about 1e-7.
-WITNESS_TOLERANCE = 1e-5
-# A weight is dead that keeps less than DEAD of its size, where that is more than HEAVY of a unit.
-DEAD, HEAVY = 0.01, 0.01
 # Verdict on a loss without a fault, by the kind of its gradient.
 VERDICTS = {"exact": "exact", "stop_gradient": "stop-gradient", "pseudo": "pseudo", "autograd": "exact, by autograd"}
-TEMPERATURES = (0.2, 0.1, 0.07, 0.05, 0.02, 0.01, 0.005)
-COLD = ("temperature", "tau")
-HOT = ("scale", "gamma", "softmax_scale", "s", "la")
-TRIED_DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
+TRIED_DTYPES = {name: getattr(torch, name) for name in ("float64", "float32")}
 # Seeds of each regime.
 SEEDS = range(4)
 # Step of central differences in float64.
@@ -74,12 +64,8 @@ PEER_DISTANCES = {
 }
 # Seeds of labelled sets with unit embeddings, or of two sides with one positive a query.
 PEER_SEEDS = (1, 3)
-SATURATED = (
-    "{dtype} from {parameter} {value:g}: the largest weight of query {query} is {have:.3g} "
-    "where it should be {true:.3g}"
-)
 # Kinds of findings that are faults; the others are notes.
-FAULTS = ("broken", "gap", "slope", "order", "against", "range", "peer", "saturated")
+FAULTS = ("broken", "gap", "slope", "order", "against", "range", "peer")
 # Kind of a finding -> its sentence.
 FINDINGS = {
     "broken": "fails on {number} of {inputs} inputs, as on {where}: {error}{square}",
@@ -90,7 +76,6 @@ FINDINGS = {
     "against": "differs from {other} by {off:.2g} of the largest gradient on {where}, any common factor aside{square}",
     "range": "float32: NaN or infinite on {where}, where float64 is finite",
     "peer": "differs from {other} by {off:.2g} of the largest gradient",
-    "saturated": f"saturated: {SATURATED}",
     "held": "finite differences are off by {off:.2g} of the largest weight, by design: a part of the loss is held "
     "fixed in training",
     "held, flat": "finite differences in the scores agree, by design: a part of the loss is held fixed in training",
@@ -99,20 +84,12 @@ FINDINGS = {
     "equal to a mean": "equal up to a mean over the queries to {other} on {number} inputs",
     "equal to a factor": "equal up to a factor of {least:.4g} to {most:.4g} a batch (its reduction) to {other} on "
     "{number} inputs",
-    "witness": "dimensions added to its rows, which its code does not know, give the same weights on {number} inputs, "
-    "up to {off:.2g} of the largest",
-    "another witness": "dimensions added to its rows give other weights: they differ by {off:.2g} of the largest on "
-    "{where}",
-    "no witness": "its weights have no second witness by added dimensions: {why}",
-    "leaves the range": "{dtype}: it leaves the range on {number} of {inputs} inputs, as on {where}",
 }
-VERDICT_COLUMNS = (
-    *("loss", "verdict", "gap 64", "on", "gap 32", "error 32", "error bf16", "error 16", "slope", "pml", "pml grad"),
-)
+VERDICT_COLUMNS = (*("loss", "verdict", "gap 64", "on", "gap 32", "error 32", "slope", "pml", "pml grad"),)
 # Columns to drop where a line has no room for them, the least important first.
-DROPPED_COLUMNS = ("error 16", "error bf16", "on", "gap 32", "pml grad")
+DROPPED_COLUMNS = ("on", "gap 32", "pml grad")
 VERDICT_HEAD = (
-    "gap: closed form against torch.func, in float64 and float32; error: each dtype against float64 on the same "
+    "gap: closed form against torch.func, in float64 and float32; error: float32 against float64 on the same "
     "rounded input; slope: against finite differences in float64; pml: value and gradient against "
     "pytorch-metric-learning, where it has the loss. Each number is the largest difference over all inputs, relative "
     "to the largest weight of the input."
@@ -151,8 +128,6 @@ class TrialResult:
     error: dict[str, float] = field(default_factory=dict)
     slope: float = math.nan
     order: float = math.nan
-    witness: float = math.nan
-    unwitnessed: str = ""
     against: float = math.nan
     ratio: float = math.nan
     gap_at: tuple[int, int] | None = None
@@ -199,16 +174,6 @@ def synthetic(loss) -> Iterator[Trial]:
         yield Trial(f"square {seed}", square(seed, metric, losses.traits(loss).directions))
         # A labelled matrix is symmetric: scores come in equal pairs, which is a kink for losses that choose among them.
         yield Trial(f"labelled {seed}", regimes.labelled(metric, seed), smooth=reads_embeddings(loss))
-
-
-def hardest(metric: str) -> Pairs:
-    """Each query beside its opposite, which is its positive, and beside itself, which is a negative."""
-    query = regimes.embeddings("random", 3).query
-    group = torch.arange(2 * len(query))
-    sides = query, torch.cat([-query, query])
-    level = query.new_zeros(len(query), len(group))  # a teacher that is undecided
-    given = Embeddings(*sides, group[: len(query)], group, directions=("s2p",), teacher=level)
-    return scores.pairs(given, metric=metric)
 
 
 def cast(pairs: Pairs, dtype: torch.dtype) -> Pairs:
@@ -379,21 +344,9 @@ def _questioned(loss, other, trial: Trial) -> TrialResult:
     if trial.smooth:
         if not (known.graded and known.through_scores):  # the score of a pair stands in all rows and cannot move in one
             found.slope, found.slope_at = slopes(loss, pairs, weight, size)
-        if isinstance(loss, Embedded):
-            found.witness, found.unwitnessed = _witnessed(loss, pairs, weight, size)
         if other is not None:
             found.against, found.ratio = _against(loss, other, pairs)
     return found
-
-
-def _witnessed(loss: Embedded, pairs: Pairs, weight: Tensor, size: float) -> tuple[float, str]:
-    """How far the weights are from those by added dimensions, in parts of `size`; or NaN, and why there are none."""
-    if why := witness.unfit(loss, pairs):
-        return math.nan, why
-    try:
-        return (witness.weights(loss, pairs) - weight).abs().max().item() / size, ""
-    except (InputError, RuntimeError):
-        return math.nan, "its code does not take rows of other widths"
 
 
 def _against(loss, other, pairs) -> tuple[float, float]:
@@ -409,46 +362,6 @@ def _against(loss, other, pairs) -> tuple[float, float]:
     return found.off / max(found.other, 1e-12), found.ratio
 
 
-def saturation(loss, other) -> dict[str, Finding]:
-    """Dtypes in which some query's gradient dies, each with the highest temperature at which it does."""
-    found: dict[str, Finding] = {}
-    pairs, held = hardest(loss.metric), set()
-    if dataclasses.is_dataclass(loss):
-        held = {each.name for each in dataclasses.fields(loss)}
-    variants: list[tuple[str, float, Any]] = []
-    for name in (*COLD, *HOT):  # the loss at ever lower temperatures, by the first parameter that it has
-        values = [t if name in COLD else 1 / t for t in TEMPERATURES]
-        with contextlib.suppress(InputError, ValueError):
-            if name in held:
-                variants = [(name, value, replace(loss, **{name: value})) for value in values]
-            else:
-                given, own = losses.parameters(loss), losses.name_of(loss)
-                variants = [(name, value, losses.load(own, given | {name: value})) for value in values]
-            break
-    for name, value, variant in variants:
-        judge = variant
-        if other is not None and name in losses.parameters(other):
-            judge = losses.load(losses.name_of(other), losses.parameters(other) | {name: value})
-        for label, dtype in TRIED_DTYPES.items():
-            if label in found:
-                continue
-            rounded = cast(pairs, dtype)
-            try:
-                have = weights.of(variant, rounded).double().abs().amax(dim=1)
-            except (InputError, RuntimeError):
-                continue
-            exact = cast(rounded, torch.float64)
-            true = weights.of(judge, exact).abs().amax(dim=1)
-            heavy = true > HEAVY * judge.unit(exact).min()
-            holds = true <= torch.finfo(dtype).max  # a larger weight is not lost by the loss, but by the dtype
-            dead = heavy & holds & ~(have >= DEAD * true)
-            if dead.any():
-                q = int(dead.nonzero()[0])
-                numbers = {"query": q, "have": float(have[q]), "true": float(true[q])}
-                found[label] = _finding("saturated", {"dtype": label, "parameter": name, "value": value} | numbers)
-    return found
-
-
 def _as_intended(other, founds: Sequence[TrialResult]) -> bool:
     """Whether the loss equals another one that stops a gradient by design."""
     compared = [each.against for each in founds if not math.isnan(each.against)]
@@ -459,7 +372,6 @@ def faults_of(
     loss,
     other,
     founds: Sequence[TrialResult],
-    saturated: Mapping[str, Finding],
     compared: tuple[float, float, str] | None,
 ) -> list[Finding]:
     """Find what is wrong with a loss, each fault with its worst case."""
@@ -487,8 +399,6 @@ def faults_of(
     add("gap", [each for each in whole if _size(each, "gap") > AUTOGRAD_TOLERANCE], "gap", "gap_at")
     if loss.gradient in {"exact", "autograd"} and not _as_intended(other, whole):
         add("slope", [each for each in whole if each.slope > SLOPE_TOLERANCE], "slope", "slope_at")
-    if not (isinstance(loss, Embedded) and loss.reads_more):
-        add("another witness", [each for each in whole if each.witness > WITNESS_TOLERANCE], "witness")
     mixed = [each for each in whole if each.order > SHUFFLED_TOLERANCE and each.trial.smooth]
     add("order", mixed, "", square=only_square(mixed, [each for each in whole if each.order <= SHUFFLED_TOLERANCE]))
     if apart := [each for each in whole if each.against > SAME_LOSS]:
@@ -497,14 +407,14 @@ def faults_of(
     add("range", [each for each in whole if math.isinf(each.error.get("float32", 0.0))], "")
     if compared and max(compared[:2]) > SAME_LOSS:
         faults.append(_finding("peer", {"other": compared[2], "off": max(compared[:2])}))
-    return faults + [saturated[dtype] for dtype in ("float64", "float32") if dtype in saturated]
+    return faults
 
 
 def _size(found: TrialResult, name: str) -> float:
     return found.gap.get("float64", 0.0) if name == "gap" else getattr(found, name)
 
 
-def notes_of(loss, other, founds: Sequence[TrialResult], saturated: Mapping[str, Finding]) -> Iterator[Finding]:
+def notes_of(loss, other, founds: Sequence[TrialResult]) -> Iterator[Finding]:
     """Yield findings that are no fault."""
     whole = [each for each in founds if not each.broken]
     bent = max((each.slope for each in whole if not math.isnan(each.slope)), default=0.0)
@@ -520,18 +430,6 @@ def notes_of(loss, other, founds: Sequence[TrialResult], saturated: Mapping[str,
         kind = "equal" if max(abs(k - 1) for k in factors) < SAME_LOSS else kind
         numbers = {"least": min(factors), "most": max(factors)}
         yield _finding(kind, {"other": losses.name_of(other), "number": len(compared)} | numbers)
-    seen = [each.witness for each in whole if each.witness <= WITNESS_TOLERANCE]
-    if seen:
-        yield _finding("witness", {"number": len(seen), "off": max(seen)})
-    elif reasons := [each.unwitnessed for each in whole if each.unwitnessed]:
-        yield _finding("no witness", {"why": reasons[0]})
-    yield from (saturated[dtype] for dtype in ("bfloat16", "float16") if dtype in saturated)
-    for dtype in ("bfloat16", "float16"):
-        within = [each for each in whole if each.trial.regime != "large norms"]  # which are made to be beyond any range
-        over = [each.trial.name for each in within if math.isinf(each.error.get(dtype, 0.0))]
-        if over:
-            about = {"dtype": dtype, "number": len(over), "inputs": len(whole), "where": over[0]}
-            yield _finding("leaves the range", about)
 
 
 @sampled(without=["same_group", "dtype"], batches=2)
@@ -542,7 +440,7 @@ def verify(
     against=None,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
-    """Compare the closed form of a loss with torch.func and with finite differences, in four dtypes.
+    """Compare the closed form of a loss with torch.func and with finite differences, in float64 and float32.
 
     Without embeddings the inputs are nine regimes of synthetic input, square batches and labelled sets, four seeds
     each; with embeddings they are real batches. Finite differences move every score by itself in small batches, and all
@@ -557,10 +455,8 @@ def verify(
 
     Returns:
         `gap` (case, dtype), closed form against autograd; `error` (case, dtype), against float64 on the same rounded
-        input; `finite_difference` (case,); `witness` (case,), the weights of a loss of others that reads embeddings
-        against those by added dimensions, see `cocos.losses.external.witness`; `against` (case,), each in parts of the
-        largest weight of the case, NaN where it does not apply; `largest` (case,). Attributes: `verdict`, `faults` and
-        `notes`, a sentence a line.
+        input; `finite_difference` (case,); `against` (case,), each in parts of the largest weight of the case, NaN
+        where it does not apply; `largest` (case,). Attributes: `verdict`, `faults` and `notes`, a sentence a line.
 
     Examples:
         >>> cocos.measures.verify("triplet").attrs["faults"]
@@ -591,21 +487,19 @@ def verify(
         raise InputError(
             f"loss {losses.name_of(loss)}: none of the inputs fits it; give a file of embeddings that does"
         )
-    saturated, compared = saturation(loss, other), parity(loss)
-    faults = faults_of(loss, other, founds, saturated, compared)
+    compared = parity(loss)
+    faults = faults_of(loss, other, founds, compared)
     intended = _as_intended(other, [each for each in founds if not each.broken])
     verdict = VERDICTS["stop_gradient" if intended else loss.gradient]
     if kinds := {fault.kind for fault in faults}:
-        only = {"saturated": "saturated", "slope": "not the derivative of its value"}
-        verdict = only.get(*kinds, "wrong") if len(kinds) == 1 else "wrong"
+        verdict = "not the derivative of its value" if kinds == {"slope"} else "wrong"
     notes = [] if run is None else health.collapse(run.embeddings, loss.metric)
-    notes += notes_of(loss, other, founds, saturated)
+    notes += notes_of(loss, other, founds)
     attrs = results.provenance(
         loss,
         title=f"Verification, {losses.name_of(loss)}",
         against=losses.name_of(other) if other is not None else None,
         verdict=verdict,
-        saturated="; ".join(SATURATED.format(**each.numbers) for each in saturated.values()),
         peer=compared[2] if compared else "",
         peer_value=compared[0] if compared else math.nan,
         peer_gradient=compared[1] if compared else math.nan,
@@ -625,7 +519,6 @@ def verify(
         "finite_difference": (
             *("case", [each.slope for each in founds], "gradient against central differences in float64", off),
         ),
-        "witness": ("case", [each.witness for each in founds], "weights against those by added dimensions", off),
         "against": ("case", [each.against for each in founds], "against the other loss, a common factor aside", off),
         "largest": ("case", [each.largest for each in founds], "largest weight", "weight"),
         "case": ("case", np.array([each.trial.name for each in founds])),
@@ -667,7 +560,6 @@ def document(data: xr.Dataset) -> dict:
         **{name: {dtype: plain(each.sel(dtype=dtype)) for dtype in TRIED_DTYPES} for name, each in worst.items()},
         "gap_on": str(gaps["case"].values[gaps.values.argmax()]) if some else None,
         "finite_difference": plain(data["finite_difference"].max()),
-        "witness": plain(data["witness"].max()),
         "peer": {name: plain(data.attrs[f"peer_{name}"]) for name in ("value", "gradient")},
         "largest": plain(data["largest"].max()),
     }
@@ -679,7 +571,7 @@ def table(found: Sequence[xr.Dataset]) -> Table:
     for one in (document(data) for data in found):
         name, gap, error, peer = one["loss"]["name"], one["gap"], one["error"], one["peer"]
         before = (name, one["verdict"], difference(gap["float64"]), one["gap_on"] or "")
-        after = (gap["float32"], error["float32"], error["bfloat16"], error["float16"], one["finite_difference"])
+        after = (gap["float32"], error["float32"], one["finite_difference"])
         rows.append((*before, *map(difference, (*after, peer["value"], peer["gradient"]))))
         for kind, mark in (("faults", "FAULT"), ("notes", "note")):
             notes += [f"{mark}: {name}: {line}" for line in one[kind]]

@@ -51,11 +51,6 @@ class Embedded(guard.Foreign):
         by_class = self.twins is not None and any(map(self.twins, RECOGNISED_METRICS))
         return by_class and self.unit_ is None and not self.closed
 
-    @property
-    def reads_more(self) -> bool:
-        """Whether it reads its embeddings in other ways than by their scores and lengths."""
-        return self.matrix is not None and self.matrix.also_read == "rows"
-
     def _rows(self, pairs: Pairs) -> Embeddings:
         """Check the rows of a batch and return them."""
         part = guard.rows_of(self.spelling, pairs)
