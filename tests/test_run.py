@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, InputError, checkpoints, measures, plots, results
-from cocos.checkpoints.formats import embeddings
 from cocos.commands import app
 from cocos.measures.run import episodes
 from cocos.reports.run import table
@@ -126,51 +124,6 @@ def test_json_has_every_step(folder):
     assert found["steps"] == [2, 10, 100] and found["alarms"] == [] and len(found["directions"]["q2c"]["R@1"]) == 3
     assert found["watching"]["collapse"] is None and found["watching"]["lost_gradient"].startswith("cannot see")
     assert found["values"]["alarm"] == [0, 0, 0] and found["loss"]["name"] == "ntxent"
-
-
-def test_known_checkpoints_are_not_measured_again(folder, monkeypatch):
-    measured = []
-    monkeypatch.setattr(
-        sys.modules["cocos.measures.run"], "count", lambda *a, **k: (measured.append(1), measures.count(*a, **k))[1]
-    )
-    assert call(folder, "--batch-size", "20", "--out", "run.nc").exit_code == 0
-    first = results.open("run.nc")
-    assert "next: cocos run run.nc --out run.png" in call("run.nc").stdout.splitlines()
-    assert len(measured) == 3
-    write(folder / "epoch_200.npz", 0.2)
-    again = call(folder, "--batch-size", "20", "--out", "run.nc")
-    found = results.open("run.nc")
-    assert again.exit_code == 0 and len(measured) == 4 and found["checkpoint"].values.tolist() == [2, 10, 100, 200]
-    np.testing.assert_array_equal(found["contributing"][:3], first["contributing"])
-    assert measures.run(folder, batch_size=30, known=found)["batch"].size == 2 and len(measured) == 8
-    measures.run(folder, eps=0.2, batch_size=20, known=found)
-    assert len(measured) == 12
-    monkeypatch.setattr(embeddings, "MIN_MAPPED", 0)  # without a sha256, size and time tell files apart
-    mapped = measures.run(folder, batch_size=30)
-    write(folder / "epoch_200.npz", 0.1)
-    assert not np.array_equal(measures.run(folder, batch_size=30, known=mapped)["value"], mapped["value"])
-    assert len(measured) == 17
-
-
-def test_an_interrupted_run_keeps_what_was_measured(folder, monkeypatch):
-    monkeypatch.setattr(sys.modules["cocos.measures.run"], "KEPT_SECONDS", 0)
-
-    class Stop(Exception):
-        pass
-
-    def keep(data):
-        kept.append(data)
-        if len(kept) == 2:
-            raise Stop
-
-    kept = []
-    with pytest.raises(Stop):
-        measures.run(folder, batch_size=20, keep=keep)
-    assert kept[-1]["checkpoint"].values.tolist() == [2, 10]
-    write(folder / "epoch_5.npz", 1.0)
-    whole, kept = measures.run(folder, batch_size=20, known=kept[-1], keep=kept.append), kept[2:]
-    assert whole["checkpoint"].values.tolist() == [2, 5, 10, 100]
-    assert kept[0]["checkpoint"].values.tolist() == [2, 5, 10]  # nothing known is lost if it stops here
 
 
 def test_a_damaged_checkpoint_is_named_and_the_rest_is_kept(folder):

@@ -605,7 +605,7 @@ def temperature(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     "run checkpoints/ --loss ntxent -p temperature=0.07 --out run.nc",
     section="Training runs",
     takes="source loss detector fail_on figure",
-    leaves="parameters detectors opener known keep",
+    leaves="parameters detectors opener",
     renamed={"ks": "k"},
     shown="fail_on",
     results=("run",),
@@ -617,16 +617,14 @@ def temperature(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     "[test, val, dev or train]",
     out=option(
         Path | None,
-        "Write the Dataset (.nc) or the curves (.png, .pdf, .svg) to this file. A .nc file is written while the work "
-        "goes on, and checkpoints that it holds are not measured again.",
+        "Write the Dataset (.nc) or the curves (.png, .pdf, .svg) to this file.",
     ),
 )  # fmt: skip
 def run(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Count and evaluate every checkpoint of a training run, and say in a sentence what looks wrong."""
     watching = DetectorOptions(given.detector, given.fail_on)
-    from cocos import measures, results
+    from cocos import measures
     from cocos.measures.run import episodes
-    from cocos.measures.run import opened as finished
     from cocos.reports import run as report
 
     figure = checked(given.out, given.source.data, *given.run, figures=True)
@@ -645,12 +643,7 @@ def run(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     if read:
         (data,) = read.values()
     else:
-        keep = None if figure or given.out is None else functools.partial(results.save, path=given.out)
-        known = None
-        if keep and given.out.is_file():
-            with contextlib.suppress(InputError):
-                known = finished(given.out)
-        own = {"detectors": watching.chosen, "opener": given.source.open, "known": known, "keep": keep}
+        own = {"detectors": watching.chosen, "opener": given.source.open}
         with progress() as start:
             data = measures.run(
                 given.run, given.loss, parameters=given.parameters, **own, **options, progress=start

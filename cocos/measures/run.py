@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,7 +12,6 @@ from typing import Any, Unpack, cast
 import numpy as np
 import xarray as xr
 
-import cocos
 from cocos import checkpoints as files
 from cocos import losses, results
 from cocos.base.errors import InputError, NotFinite
@@ -36,8 +33,6 @@ from cocos.monitor import readings
 from cocos.results import records, summaries
 
 TITLE = "Run over its checkpoints"
-# Seconds of work after which the numbers so far are kept.
-KEPT_SECONDS = 10.0
 # Variables without the dimension of checkpoints, unless their rows differ.
 SHARED_BY_CHECKPOINTS = ("query_index", "query_group")
 # Files that a note names.
@@ -47,8 +42,6 @@ KEPT_ATTRS = (
     *("cocos", "torch", "loss", "gradient", "metric", "unit", "share", "eps"),
     *("batch_size", "sample", "copies", "same_group", "seed", "dtype", "device", "split", "convention"),
 )
-# Options that the numbers of a checkpoint depend on, beside its bytes.
-DEPENDS_ON = ("batches", "batch_size", "sample", "per_group", "copies", "same_group", "seed", "dtype", "split")
 # Training batches of which the numbers of a record are read; the counts are of all batches.
 READ_BATCHES = 8
 # Rows of a batch of which the numbers of a record are read; of a larger batch, as many are drawn.
@@ -66,7 +59,6 @@ RUN_LABELS = {
     "evaluated": ("queries of the set that is evaluated", "rows"),
     "file": ("file or folder of the checkpoint",),
     "sha256": ("sha256 of its bytes",),
-    "stamp": ("size and time of its data, and of a file that is mapped",),
     "loss_repr": ("loss with its parameters",),
     "loss_parameters": ("parameters of the loss, JSON",),
     "remarks": ("notes on the checkpoint",),
@@ -86,8 +78,6 @@ def run(
     evaluated: Path | str | None = None,
     detectors: Sequence[shelf.Detector] | None = None,
     opener: Callable[[Path], Checkpoint] = files.open,
-    known: xr.Dataset | None = None,
-    keep: Callable[[xr.Dataset], object] | None = None,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Count and evaluate every checkpoint of a training run, in the order of their steps, and let detectors look.
@@ -108,8 +98,6 @@ def run(
             there is one checkpoint); or data that every checkpoint encodes.
         detectors: those that are on, as `cocos.detectors.chosen` gives them; None: all.
         opener: opens a path; `cocos.open`, unless models need more than their own files.
-        known: a Dataset of an earlier call: checkpoints with the same bytes and options are taken from it.
-        keep: called with the Dataset so far, at most every ten seconds, so that an interrupted run can be resumed.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
@@ -139,28 +127,22 @@ def run(
     given, notes = _in_order(checkpoints, steps)
     other = _other_data(evaluated, [step for step, *_ in given])
     asked = _EachCheckpoint(loss, dict(parameters or {}), eps, retrieval.check(ks), evaluated, other, sampling)
-    work, say = _RunSoFar(asked.options, known, chosen, notes), sampling["progress"]
+    work, say = _RunSoFar(chosen, notes), sampling["progress"]
     report = say and say("measuring checkpoints")
     for done, (step, name, entry) in enumerate(given):
         try:
             checkpoint = opener(entry) if isinstance(entry, Path) else entry
-            data = work.earlier(checkpoint)
-            fresh = data is None
-            if data is None:
-                data = asked.of(checkpoint, step, say and (lambda what, name=name: say(f"{name}: {what}")))
+            data = asked.of(checkpoint, step, say and (lambda what, name=name: say(f"{name}: {what}")))
         except InputError as error:
             finite = not isinstance(error, NotFinite)
             work.left_out.append({"file": name, "step": step, "reason": str(error), "finite": finite})
             work.errors.append(error)
             continue
         work.add(step, name, data)
-        if keep and fresh and time.monotonic() - work.since > KEPT_SECONDS:
-            keep(work.joined(work.so_far))
-            work.since = time.monotonic()
         if report:
             report(done + 1, len(given))
     if work.parts:
-        return work.joined(work.parts)
+        return work.joined()
     first, kinds = work.left_out[0]["reason"], {type(error) for error in work.errors}
     if len(work.left_out) > 1:
         alike = len({each["reason"].replace(each["file"], "") for each in work.left_out}) == 1
@@ -216,49 +198,13 @@ def members_of(paths: Sequence[Path], given: bool = False) -> tuple[list[series.
 
 @dataclass
 class _RunSoFar:
-    """Checkpoints that were measured, those that were left out, and a Dataset of an earlier call with these options."""
+    """Checkpoints that were measured, and those that were left out."""
 
-    options: str
-    known: xr.Dataset | None
     detectors: Sequence[shelf.Detector]
     notes: Sequence[str]
     parts: list[tuple[int, xr.Dataset]] = field(default_factory=list)
     left_out: list[dict[str, Any]] = field(default_factory=list)
     errors: list[InputError] = field(default_factory=list)
-    reused: list[int] = field(default_factory=list)
-    since: float = field(default_factory=time.monotonic)
-
-    def __post_init__(self):
-        if self.known is not None:
-            found = self.known["findings"].values.tolist() if "findings" in self.known else [""]
-            if self.known.attrs.get("options") != self.options or not all(map(results.RIGHT["findings"], found)):
-                self.known = None
-
-    def earlier(self, given: Embeddings | Checkpoint) -> xr.Dataset | None:
-        """The numbers of the same bytes and data in the earlier Dataset; none of code of the user's."""
-        if self.known is None or not isinstance(given, Checkpoint) or not (given.sha256 or given.mapped):
-            return None
-        if "own" in {given.format, given.training.kind if given.training else ""}:
-            return None
-        same = (self.known["sha256"].values == given.sha256) & (self.known["stamp"].values == _stamp(given))
-        if not same.any():
-            return None
-        self.reused.append(int(np.flatnonzero(same)[0]))
-        data = self._entry(self.reused[-1])
-        data["file"] = ((), str(given.path), data["file"].attrs)
-        return data
-
-    def _entry(self, place: int) -> xr.Dataset:
-        """One checkpoint of the earlier Dataset."""
-        assert self.known is not None
-        return self.known.isel(checkpoint=place).drop_vars(["checkpoint", "alarm"], errors="ignore")
-
-    @property
-    def so_far(self) -> list[tuple[int, xr.Dataset]]:
-        """Checkpoints measured so far, and the rest of the earlier Dataset, which an interrupted run may not lose."""
-        steps = [] if self.known is None else self.known["checkpoint"].values
-        rest = [(int(step), self._entry(k)) for k, step in enumerate(steps) if k not in self.reused]
-        return sorted([*self.parts, *rest], key=lambda each: each[0]) if len(steps) else self.parts
 
     def add(self, step: int, name: str, data: xr.Dataset) -> None:
         """Keep a checkpoint."""
@@ -276,12 +222,12 @@ class _RunSoFar:
                 )
         self.parts.append((step, data))
 
-    def joined(self, entries: Sequence[tuple[int, xr.Dataset]]) -> xr.Dataset:
-        """One Dataset of checkpoints, (step, its numbers), with the alarms of the detectors."""
-        parts = [data for _, data in entries]
+    def joined(self) -> xr.Dataset:
+        """One Dataset of the checkpoints, with the alarms of the detectors."""
+        parts = [data for _, data in self.parts]
         data = xr.concat(parts, "checkpoint", data_vars="all", coords="minimal", compat="override", join="outer",
                          combine_attrs="override")  # fmt: skip
-        steps = [step for step, _ in entries]
+        steps = [step for step, _ in self.parts]
         data = data.assign_coords(checkpoint=("checkpoint", steps, {"long_name": "training step", "units": "steps"}))
         for name in SHARED_BY_CHECKPOINTS:
             values = data[name]
@@ -301,7 +247,6 @@ class _RunSoFar:
         missing = (findings.LEFT_OUT.format(**each) for each in self.left_out)
         attrs |= {
             "title": TITLE,
-            "options": self.options,
             "left_out": json.dumps(self.left_out),
             "notes": "\n".join([*self.notes, *_inconsistencies(data), *missing, *_shared_remarks(remarks)]),
             "findings": findings.attributes(found)["findings"],
@@ -310,23 +255,6 @@ class _RunSoFar:
         }
         data.attrs = attrs
         return with_alarms(data, self.detectors)
-
-
-def _stamp(checkpoint: Checkpoint) -> str:
-    """Size and time of the files that a checkpoint depends on beside its own bytes: its data, and a mapped file."""
-    identity, training = checkpoint.identity(), checkpoint.training
-    found = [str(identity.get(name, "")) for name in ("checkpoint_mapped", "checkpoint_dims", "data_kind")]
-    if training is not None and training.path is not None:
-        found += [str(training.path), _states(training.path)]
-    return "|".join(found)
-
-
-def _states(path: Path) -> str:
-    """Number, size and time of the files of a path."""
-    inside = (Path(place, name) for place, _, names in os.walk(path) for name in names)
-    states = [file.stat() for file in ([path] if path.is_file() else inside)]
-    total, newest = sum(each.st_size for each in states), max((each.st_mtime_ns for each in states), default=0)
-    return f"{len(states)} {total} {newest}"
 
 
 def _shared_remarks(remarks: Sequence[tuple[str, list[str]]]) -> list[str]:
@@ -363,15 +291,6 @@ class _EachCheckpoint:
     other_data: training_data.Source | Mapping[int, Path] | None
     sampling: Sampling
 
-    @property
-    def options(self) -> str:
-        """All that the numbers depend on beside the bytes of the checkpoint, as text."""
-        some = {name: self.sampling[name] for name in DEPENDS_ON}  # type: ignore[literal-required]
-        more = {"parameters": self.parameters, "eps": self.eps, "k": self.ks, "evaluated": self.evaluated}
-        if self.other_data is not None:
-            more["evaluated"] = [str(self.evaluated), _states(Path(str(self.evaluated)))]
-        return json.dumps({"cocos": cocos.__version__, "loss": repr(self.loss)} | more | some, default=repr)
-
     def of(self, given: Embeddings | Checkpoint, step: int, say: Progress | None) -> xr.Dataset:
         """Measure one checkpoint."""
         sampling: Sampling = {**self.sampling, "progress": say}
@@ -384,7 +303,6 @@ class _EachCheckpoint:
         texts = {
             "file": "" if checkpoint is None else str(checkpoint.path),
             "sha256": "" if checkpoint is None else checkpoint.sha256,
-            "stamp": "" if checkpoint is None else _stamp(checkpoint),
             "loss_repr": data.attrs["loss_repr"],
             "loss_parameters": data.attrs["loss_parameters"],
             "remarks": "\n".join(remarks),
@@ -590,7 +508,7 @@ def opened(path: Path) -> xr.Dataset:
         InputError: it cannot be read, or is of another measure.
     """
     data = results.open(path)
-    if "checkpoint" not in data.dims or "options" not in data.attrs:
+    if "checkpoint" not in data.dims:
         title = data.attrs.get("title", "no result of cocos")
         raise InputError(f"{path}: {title}, expected a Dataset of cocos run")
     needed = ("direction", "contributing", "queries", "idle", "R@1", "loss_repr", "file", "sha256", "query_index")

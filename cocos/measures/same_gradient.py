@@ -46,9 +46,9 @@ from cocos.losses.external.sides import Sides, sides
 from cocos.measures.verify import difference
 from cocos.results.summaries import chosen, entries
 
-# Largest difference of gradients that are the same, in parts of the largest gradient of a row: what the rounding of a
 # Dtypes in which a way can compute.
 DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
+# Largest difference of gradients that are the same, in parts of the largest gradient of a row: what the rounding of a
 # dtype leaves at temperatures from 0.05 on.
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 # Hard negatives of a query of a synthetic batch.

@@ -100,16 +100,7 @@ RIGHT: dict[str, Callable[[Any], bool]] = (
         (
             *("title", "notes", "cocos", "torch", "loss", "loss_repr", "gradient"),
             *("metric", "unit", "share", "sample", "same_group", "dtype", "device", "split", "convention", "ties"),
-            *(
-                "checkpoint_path",
-                "checkpoint_sha256",
-                "checkpoint_format",
-                BATCH_SLICE,
-                "undrawn",
-                "options",
-                "by",
-                "verdict",
-            ),
+            *("checkpoint_path", "checkpoint_sha256", "checkpoint_format", BATCH_SLICE, "undrawn", "by", "verdict"),
         ),
         _is_text,
     )
