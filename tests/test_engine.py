@@ -561,14 +561,12 @@ def test_a_tie_with_a_hinge_is_uncertain_where_it_decides(name, level, eps, unce
     assert found[0]["contributing"][0] == (level == 1 and eps < 1)
 
 
-@pytest.mark.parametrize("product", ["float64", "tf32", "bfloat16"])
-def test_the_interval_holds_the_truth_in_every_product(product):
-    """On a CPU tf32 is float32, and bfloat16 rounds the rows only: the bounds of both are looked at on their own."""
+def test_the_interval_holds_the_truth_in_float64():
     for kind in ("near duplicates", "captions", "raw"):
         for asked in (FAMILY, DISTANCES):
-            for loss, eps, found in visited(inputs()[kind], asked, product=product):
+            for loss, eps, found in visited(inputs()[kind], asked, product="float64"):
                 for direction, pairs in zip(found, inputs()[kind].pairs(loss.metric), strict=True):
-                    check_counts(direction, loss, eps, pairs, f"{kind}, {loss}, {product}", settled=False)
+                    check_counts(direction, loss, eps, pairs, f"{kind}, {loss}", settled=False)
 
 
 @pytest.mark.parametrize("product", list(engine.PRODUCTS))
@@ -595,7 +593,7 @@ def test_no_score_is_further_off_than_stated(metric, product):
                 off = off[(found > -torch.inf) & ((found - right).abs() > 1e-14)]  # where float64 itself is sure
                 assert not (off > 1).any(), f"{name}: off by {off.max():.3g} of what is stated"
                 worst = max(worst, off.max().item() if off.numel() else 0.0)
-    assert product in {"float64", "tf32"} or worst > 0.02, f"no score uses more than {worst:.2g} of the bound"
+    assert product == "float64" or worst > 0.02, f"no score uses more than {worst:.2g} of the bound"
 
 
 def by_hand(pairs, tie):

@@ -228,13 +228,12 @@ def test_references_that_rise_from_tile_to_tile_keep_all_moments(code):
     check(engine.view(made("random", 900)), 60.0, tile=(256, 384))
 
 
-@pytest.mark.parametrize("product", ["float32", "bfloat16"])
-def test_sums_in_doubt_are_refined_by_their_noted_terms(product):
+def test_sums_in_doubt_are_refined_by_their_noted_terms():
     """The bound of the refined sum is smaller, and holds."""
     generator = torch.Generator().manual_seed(6)
     centre = torch.nn.functional.normalize(torch.randn(12, 64, generator=generator)).repeat_interleave(25, dim=0)
     rows, others = (centre + 0.05 * torch.randn(300, 64, generator=generator) for _ in range(2))
-    view, nats = engine.view(Embeddings(rows, others), product=product), 20.0
+    view, nats = engine.view(Embeddings(rows, others)), 20.0
     none = [torch.full((300,), -torch.inf, dtype=torch.float64)] * 2
     offset = [torch.full((300,), -4.3, dtype=torch.float64)] * 2
     (sums,) = engine.run(view, [LogSumExp(view, nats, base=none, offset=offset)])
@@ -258,4 +257,3 @@ def test_sums_in_doubt_are_refined_by_their_noted_terms(product):
         assert (sums.error[k] > (1 - share) * nats * sums.of.off)[places].all()
         off = (sums.log2[k] * math.log(2) - true[1][true[0]]).abs()
         assert (off <= sums.error[k]).all()
-        assert product == "float32" or off[places].mean() < 0.5 * off[odd].mean()

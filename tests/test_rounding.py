@@ -70,31 +70,6 @@ def test_a_cosine_from_rows_scaled_by_a_float32_inverse(width):
     reached(most, 0.4 if width > 128 else 0.0)
 
 
-def truncated(row):
-    """What a tensor core may see of float32 rows in tf32: the low thirteen bits are dropped."""
-    return (row.view(np.int32) & np.int32(-(2**13))).view(np.float32)
-
-
-@pytest.mark.parametrize(
-    ("name", "reduce"),
-    [
-        ("tf32", truncated),
-        ("bfloat16", lambda row: torch.from_numpy(row.copy()).bfloat16().float().numpy()),
-    ],
-)
-def test_a_product_of_reduced_factors(name, reduce):
-    most = 0.0
-    for width in WIDTHS:
-        steps = np.full(width, 1 + (2.0**-10 - 2.0**-23 if name == "tf32" else 2.0**-8), dtype=np.float32)
-        for left, right in (*rows(width).values(), (steps, steps)):
-            bound = bounds.product(width, name, norm(left), norm(right))
-            found = max(
-                float(abs(Fraction(float(each)) - dot(left, right))) for each in products(reduce(left), reduce(right))
-            )
-            most = max(most, found / bound)
-    reached(most, 0.6)
-
-
 @pytest.mark.parametrize("size", [1e-44, 1e-38, 1e-30, 1e-22, 1e-19, 1e17])
 def test_products_of_tiny_and_of_huge_rows(size):
     for width in (1, 16, 513):

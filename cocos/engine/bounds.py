@@ -47,16 +47,10 @@ __all__ = [
     "total",
 ]
 
-# For each product: unit roundoff of its factors beyond their storage, unit roundoff of its additions, and smallest
-# normal number. float32 and float64: IEEE 754, to nearest. tf32 and bfloat16: PTX lets the unit drop the low bits of a
-# float32 factor (2^-10 for tf32; we round to bfloat16 ourselves, to nearest, 2^-8), and tensor cores add blocks of at
-# least four products with truncation at the largest of them: (4 + 1) 2^-23 a block, below 2^-22 a term (Fasi, Higham,
-# Mikaitis & Pranesh 2021, PeerJ CS 7:e330).
+# For each product: unit roundoff, and smallest normal number: IEEE 754, to nearest.
 UNITS = {
-    "float64": (0.0, 2.0**-53, 2.0**-1022),
-    "float32": (0.0, 2.0**-24, 2.0**-126),
-    "tf32": (2.0**-10, 2.0**-22, 2.0**-126),
-    "bfloat16": (2.0**-8, 2.0**-22, 2.0**-126),
+    "float64": (2.0**-53, 2.0**-1022),
+    "float32": (2.0**-24, 2.0**-126),
 }
 # Relative error of a float32 2^x for x in the normal range. torch on a CPU: SLEEF's exp2, 1.0 ulp; CUDA's exp2f: 2 ulp
 # (CUDA C++ Programming Guide, table of maximum ulp errors); 1 ulp is at most 2^-23 of the number. The kernel's
@@ -95,10 +89,8 @@ def _norm(width: int) -> float:
 
 
 def _factor(width: int, name: str) -> float:
-    """Relative error of a factor: norm, its inverse or the origin, the multiplication by it, and reduced precision."""
-    reduced, _, _ = UNITS[name]
-    stored = _DOUBLE if name == "float64" else _SINGLE
-    return _together(_norm(width), gamma(2, stored), reduced)
+    """Relative error of a factor: norm, its inverse or the origin, and the multiplication by it."""
+    return _together(_norm(width), gamma(2, UNITS[name][0]))
 
 
 @dataclass(frozen=True)
@@ -165,7 +157,7 @@ def product(width: int, name: str, left: float = 1.0, right: float = 1.0, deep: 
     r"""Bound the error of an inner product of two rows, in any order, with or without fused multiply-add.
 
     The factors have a relative error a: they come from a float64 row, or are scaled by the rounded inverse of a norm
-    (two roundings and the norm's own error), or are reduced to tf32 or bfloat16. The sum adds :math:`\gamma_d`:
+    (two roundings and the norm's own error). The sum adds :math:`\gamma_d`:
 
     .. math:: |\widehat{x \cdot y} - x \cdot y| \le ((1 + a)^2 (1 + \gamma_d) - 1) \sum_k |x_k y_k|
 
@@ -183,7 +175,7 @@ def product(width: int, name: str, left: float = 1.0, right: float = 1.0, deep: 
     Source: Higham 2002, section 3.1, eq. 3.5; section 4.2 for sums in pieces. TDPBF16PS rounds its float32 sums to
     nearest and flushes subnormal numbers (Intel, Software Developer's Manual, volume 2).
     """
-    _, added, smallest = UNITS[name]
+    added, smallest = UNITS[name]
     factor = _factor(width, name)
     relative = _together(factor, factor, _added(width, added, deep))
     bound = relative * left * right + width * smallest * (1 + left) * (1 + right)
@@ -218,7 +210,7 @@ def squared_distance(width: int, name: str, left: float, right: float, deep: int
 
     Source: Higham 2002, section 3.1, with the identity above.
     """
-    _, added, smallest = UNITS[name]
+    added, smallest = UNITS[name]
     factor = _together(_factor(width, name), _factor(width, name), _norm(width))
     relative = _together(factor, factor, _added(width + 2, added, deep))
     bound = relative * (left + right) ** 2 + (width + 2) * smallest * (1 + left + right) ** 2
@@ -339,7 +331,7 @@ def exact_dot(width: int) -> float:
     its own error and a division. Stays below :math:`(2d + 12) 2^{-53}`: 1.2e-13 for unit rows of 512.
     """
     norm = _together(_norm(width), gamma(1, _DOUBLE))
-    return _together(gamma(width, _DOUBLE), norm, norm) + 4 * width * UNITS["float64"][2]
+    return _together(gamma(width, _DOUBLE), norm, norm) + 4 * width * UNITS["float64"][1]
 
 
 def exact_distance(width: int) -> float:

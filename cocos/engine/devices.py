@@ -60,27 +60,24 @@ def threads(number: int | None = None) -> Generator[None]:
 
 
 @contextmanager
-def rounding(*, tf32: bool = False) -> Generator[None]:
+def rounding() -> Generator[None]:
     """Round the factors of float32 products as the bounds assume, whatever the process has set.
 
     `torch.set_float32_matmul_precision("medium")` makes a CPU with AMX multiply in bfloat16, and "high" a GPU in TF32.
-
-    Args:
-        tf32: whether factors may be rounded to TF32; otherwise they are not rounded.
     """
     found: list[Any] = [getattr(each, "matmul", None) for each in (torch.backends.cuda, torch.backends.mkldnn)]
     switches = [each for each in found if hasattr(each, "fp32_precision")]
     if not switches:  # before PyTorch 2.9 one setting serves every backend
         before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        torch.set_float32_matmul_precision("highest")
         try:
             yield
         finally:
             torch.set_float32_matmul_precision(before)
         return
     kept = [each.fp32_precision for each in switches]
-    for each, wanted in zip(switches, ("tf32" if tf32 else "ieee", "ieee"), strict=True):
-        each.fp32_precision = wanted
+    for each in switches:
+        each.fp32_precision = "ieee"
     try:
         yield
     finally:

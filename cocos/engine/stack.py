@@ -46,7 +46,7 @@ def view(
         batches: rows of one batch, or of several; None takes the whole set as one batch.
         metric: one of `PRODUCT_METRICS`.
         same_group: relation of two rows of one group that are not a pair, in a batch of pairs: `ignore` or `negative`.
-        product: one of `PRODUCTS`. `tf32` and `bfloat16` are for GPUs; they widen the `uncertain` intervals of counts.
+        product: one of `PRODUCTS`.
 
     Raises:
         InputError: a metric that is not one product, an unknown product, a batch of pairs whose rows are not pairs,

@@ -99,7 +99,7 @@ def run(
     steps, found, counter = [_passes(reader, view) for reader in readers], [None] * len(readers), _Counter(progress)
     sent: dict[int, Any] = dict.fromkeys(range(len(readers)))
     with (
-        devices.rounding(tf32=view.product in {"tf32", "bfloat16"}),  # TF32 is exact for bfloat16 factors
+        devices.rounding(),
         devices.threads(1),
     ):
         while sent:

@@ -230,7 +230,6 @@ class View:
         fit = side.matrix.dtype == self.dtype and side.matrix.is_contiguous() and not self.distances
         return (
             fit
-            and self.product != "bfloat16"
             and (not side.unit or side.near <= (NEAR_UNIT_NORM if self.dtype == torch.float32 else 0.0))
             and side.straight
         )
@@ -250,8 +249,6 @@ class View:
         if self.distances:
             square, one = side.norm[start:stop, None].square().to(self.dtype), rows.new_ones(len(rows), 1)
             rows = torch.cat([2 * rows, -square, -one] if direction == 0 else [rows, one, square], dim=1)
-        if self.product == "bfloat16":
-            rows = rows.bfloat16().float()
         return rows
 
     def exact(self, row: Tensor, column: Tensor) -> Tensor:
