@@ -4,7 +4,6 @@ VSRN shares its text tower, its training options and the layout of its files.
 """
 
 import hashlib
-import io
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +27,6 @@ from cocos.checkpoints.pictures import IMAGES_AT_ONCE, Preparation
 
 DEFAULT_SWITCHES = {"use_abs": False, "no_imgnorm": False, "max_violation": False}  # switches of the training scripts
 TRIPLET_LOSSES = ("triplet", "triplet_sh")
-# Captions, from the first MiB, whose unknown words are counted when a checkpoint is opened.
-CAPTIONS_SAMPLED = 1000
 OLD_LAYER = re.compile(r"^classifier\.(\d)\.")  # of a VGG
 LINEAR_TOWER = {"fc.weight", "fc.bias"}
 
@@ -257,17 +254,6 @@ class Training:
             return "inner products with images that are not normalised (no_imgnorm); losses of cocos read cosines"
         return "cosines"
 
-    def missing(self) -> list[str]:
-        """List the entries that the file should record and does not, or not readably; defaults replace switches."""
-        name, parameters = self.loss
-        absent = [key for key, value in self.progress.items() if value is None]
-        needed = [key for key in DEFAULT_SWITCHES if key != "max_violation" or name in TRIPLET_LOSSES]
-        absent += [f"opt.{key}" for key in needed if _switch(self.options.get(key)) is None]
-        absent += [f"opt.{key}" for key in ("data_name", "measure") if self.options.get(key) is None]
-        if name and not parameters:
-            absent.append("opt.margin" if name in TRIPLET_LOSSES else "opt.tau")
-        return absent
-
     def refusal(self) -> str | None:
         """Say why this version cannot embed with the checkpoint; None if it can."""
         if not self.known:
@@ -381,18 +367,10 @@ def _words(training: Training, folder: Path) -> dict[str, int]:
 
 
 def _beside(training: Training, folder: Path, source: Source) -> dict:
-    """Describe the data, and the words that the vocabulary lacks in the first captions of a folder of features."""
-    about, vocabulary = {"folder": str(folder), "splits": ", ".join(source.splits)}, _words(training, folder)
-    if training.raw:
-        return about | {"kind": source.kind}
-    split = source.splits[0]
-    try:
-        with io.TextIOWrapper(open(folder / f"{split}_caps.txt", "rb"), encoding="utf-8") as stream:
-            lines = stream.read(2**20).splitlines()[:CAPTIONS_SAMPLED]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(error)) from None
-    strange, every = words.unknown(lines, vocabulary)
-    return about | {"unknown words": f"{strange} of the first {every} in the captions of {split}"}
+    """Describe the data; a vocabulary that is missing is an error."""
+    _words(training, folder)
+    about = {"folder": str(folder), "splits": ", ".join(source.splits)}
+    return about | {"kind": source.kind} if training.raw else about
 
 
 def _checked(training: Training, folder: Path, source: Source) -> Source:
@@ -436,8 +414,8 @@ def _refuse(training: Training, data) -> Callable:
 def checkpoint(file: File, data, *, format: str, image_tower: str, build: Callable) -> Checkpoint:
     """Make a checkpoint of two towers; the model is built when it embeds, since its vocabulary is not in the file.
 
-    It refuses to embed when more than half of the words of the captions are not in the vocabulary;
-    `contents` says how many are not, in the first thousand captions. `build` makes the model of (training, vocabulary).
+    It refuses to embed when more than half of the words of the captions are not in the vocabulary. `build` makes the
+    model of (training, vocabulary).
     """
     image, text = towers(file)
     raw, cnn = any(key.startswith("cnn.") for key in image), network(image)
@@ -474,7 +452,6 @@ def checkpoint(file: File, data, *, format: str, image_tower: str, build: Callab
             "image tower": f"{image_tower}: {reads} -> {width}, {size['image']} numbers",
             "text tower": f"{rows} words of {text['embed.weight'].shape[1]}, GRU -> {width}, {size['text']} numbers",
             "data": beside,
-            "not recorded": ", ".join(training.missing()) or "nothing missing",
             "opt": training.options,
         },
         encoder=encoder,
