@@ -41,7 +41,6 @@ def mine(dataset, *, ax=None):
 """,
     "format": "def recognises(file): return False\ndef read(file, data=None): raise NotImplementedError\n",
     "data": "SPLITS = 'train',\ndef recognises(path): return path.suffix == '.mine'\ndef load(split, path): return 3\n",
-    "encoder": "def build(width): return width\n",
     "reader": """
 def reads(loss, eps, *, spread, relative):
     return "found" if type(loss).__name__ == "ProxyAnchor" else None
@@ -70,7 +69,6 @@ FOUND = {
     "plot": "plots.mine(measures.mine(), ax=Figure().subplots()).has_data()",
     "format": "'mine' in formats.names()",
     "data": "data.find('a.mine').load('train') == 3",
-    "encoder": "encoders.build('mine', {'width': 3}) == 3",
     "reader": "readers.of(losses.load('proxy_anchor')) == 'found'",
     "detector": "detectors.check([{}], [detectors.load('mine')])[0].sentence == 'mine: found'",
     "command": "'found' in CliRunner().invoke(app, ['mine']).output",
@@ -78,7 +76,7 @@ FOUND = {
 IMPORTS = """
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
-from cocos import data, detectors, encoders, losses, measures, plots
+from cocos import data, detectors, losses, measures, plots
 from cocos.checkpoints import formats
 from cocos.commands import app
 from cocos.engine import readers, sampling
