@@ -153,13 +153,11 @@ def test_a_record_of_absurd_sizes_allocates_nothing(tmp_path):
     content = torch.load(EXAMPLE / "emoji_ntxent.pt", weights_only=True)
     content["cocos"]["encoder"]["arguments"]["buckets"] = 10**12
     torch.save(content, tmp_path / "a.pt")
-    with pytest.raises(
-        InputError, match="buckets 1000000000000, expected 1 to 270768: the weights have 270768 numbers"
-    ):
+    with pytest.raises(InputError, match="weights do not fit SmallTowers: of another shape: bag.weight"):
         cocos.open(tmp_path / "a.pt")
     content["cocos"]["encoder"]["arguments"]["width"] = -1
     torch.save(content, tmp_path / "a.pt")
-    with pytest.raises(InputError, match="encoder small_towers: width -1, expected 1 to 270768"):
+    with pytest.raises(InputError, match="encoder small_towers cannot be built from"):
         cocos.open(tmp_path / "a.pt")
 
 

@@ -6,7 +6,7 @@ encoder is on this shelf by the same name.
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -39,8 +39,6 @@ __all__ = [
 
 # Rows that are encoded at once, unless an encoder has an `items_at_once` of its own.
 ITEMS_AT_ONCE = 512
-# Arguments that are dictionaries of sizes themselves.
-HOLDS_SIZES = ("cnn", "sizes")
 SIDES = ("query", "candidate")
 # Preparation of images in files for an encoder of the user's that asks for no other: numbers from 0 to 1.
 UNNORMALISED = Preparation(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
@@ -95,18 +93,9 @@ def load(name: str) -> Any:
     return importlib.import_module(f"{__name__}.{name}") if own else formats.load(name)
 
 
-def build(name: str, arguments: dict, state: dict[str, Tensor] | None = None) -> nn.Module:
-    """Build an architecture from the arguments that a checkpoint recorded.
-
-    Args:
-        name: of the architecture.
-        arguments: of its `build`.
-        state: weights that it is built for: there are no more layers (`num_...`) than tensors, and no size is larger
-            than all numbers together.
-    """
+def build(name: str, arguments: dict) -> nn.Module:
+    """Build an architecture, by its name, from the arguments that a checkpoint recorded."""
     architecture: Architecture = load(name)
-    if state is not None:
-        _bound(name, arguments, len(state), sum(map(torch.numel, state.values())))
     try:
         return architecture.build(**arguments)
     except InputError:
@@ -114,26 +103,6 @@ def build(name: str, arguments: dict, state: dict[str, Tensor] | None = None) ->
     except (TypeError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise InputError(f"encoder {name} cannot be built from {str(arguments)[:200]}: {reason}") from None
-
-
-def _bound(name: str, arguments: dict, tensors: int, numbers: int) -> None:
-    """Refuse sizes that the weights of a file do not explain, before anything is built from them."""
-    for key, value in arguments.items():
-        if isinstance(value, dict) and key in HOLDS_SIZES:
-            _bound(name, value, tensors, numbers)
-        most, of = (tensors, "tensors") if key.startswith("num_") else (numbers, "numbers")
-        for item in _items(value):
-            if isinstance(item, int) and not isinstance(item, bool) and not 0 < item <= most:
-                raise InputError(f"encoder {name}: {key} {item}, expected 1 to {most}: the weights have {most} {of}")
-
-
-def _items(value: Any) -> Iterator[Any]:
-    """Yield what a value holds, lists in lists included."""
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from _items(item)
-    else:
-        yield value
 
 
 def freeze(model: nn.Module, state: dict) -> nn.Module:

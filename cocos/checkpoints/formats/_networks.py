@@ -51,7 +51,7 @@ def in_family(part: StateDict, family: str) -> Network | None:
 def frozen(found: Network) -> nn.Module:
     """Build a network and load its weights, in float32; nothing is allocated before names and shapes agree."""
     with encoders.without_memory():
-        model = encoders.build(found.encoder, found.arguments, found.state)
+        model = encoders.build(found.encoder, found.arguments)
     state = {key: each.float() if each.is_floating_point() else each for key, each in found.state.items()}
     return encoders.freeze(model, encoders.completed(state, model))
 

@@ -48,7 +48,7 @@ def read(file: File, data=None) -> Checkpoint:
     name = record["encoder"]["name"]
     encoders.load(name)  # imports it, which must not happen on the meta device
     with encoders.without_memory():  # the file's sizes: nothing is allocated before they fit its weights
-        model = encoders.build(name, record["encoder"]["arguments"], state)
+        model = encoders.build(name, record["encoder"]["arguments"])
     model = encoders.freeze(model, state)
     name, parameters = record["loss"]["name"], record["loss"]["parameters"]
     losses.load(losses.module_name(name), parameters)  # of the shelf: a file never names code
