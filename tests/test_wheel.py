@@ -105,20 +105,21 @@ def test_the_installed_wheel_counts_in_an_empty_folder(fresh, tmp_path):
 
 @pytest.mark.skipif(not COMPILER, reason="the wheel has a kernel where it is built with a C compiler, on Linux")
 def test_the_wheel_needs_no_compiler(fresh, tmp_path):
-    """Its kernel serves where there is no compiler; every level that this processor has counts as PyTorch does."""
+    """Its kernel serves where there is no compiler, and counts as PyTorch does."""
     there = frozenset(build.instructions())
     names = [level.name for level in levels.of_machine() if level.needs <= there]
     alone = os.environ | {"CC": str(tmp_path / "none"), "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
     alone.pop("PYTHONPATH", None)
     found = {}
-    for asked in ("", *names, "plain"):
+    for asked in ("", "plain"):
         done = subprocess.run(
             [str(fresh / "bin" / "python"), "-c", COUNT], cwd=tmp_path, env=alone | {"COCOS_KERNEL": asked},
             capture_output=True, text=True, check=True, timeout=120,
         )  # fmt: skip
         found[asked] = done.stdout.rsplit(maxsplit=1)
-    assert {name: each[0] for name, each in found.items()} == dict.fromkeys(found, "compiled C") | {
-        "plain": "plain torch"
-    } | ({} if names else {"": "plain torch"})
+    assert {name: each[0] for name, each in found.items()} == {
+        "": "compiled C" if names else "plain torch",
+        "plain": "plain torch",
+    }
     assert len({each[1] for each in found.values()}) == 1
     assert not list(tmp_path.rglob("*.so"))

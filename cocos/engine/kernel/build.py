@@ -177,9 +177,8 @@ def _open_library() -> tuple[ctypes.CDLL | None, str]:
         return None, f"COCOS_KERNEL={os.environ['COCOS_KERNEL']} asks for none"
     if sys.platform == "win32":
         return None, "none is built on Windows"
-    only = asked if asked in {level.name for level in levels.PROCESSOR_LEVELS} else ""
     try:
-        return ctypes.CDLL(str(levels.shipped(KERNEL_FOLDER, instructions(), only) or _compiled())), ""
+        return ctypes.CDLL(str(levels.shipped(KERNEL_FOLDER, instructions()) or _compiled())), ""
     except (OSError, RuntimeError, ValueError, _NotBuilt) as error:  # ValueError: an unclosed quote in CC
         if not getattr(error, "said", False):
             LOG.warning("note: there is no compiled kernel, PyTorch reads the tiles: %s", error)

@@ -78,14 +78,13 @@ def of_machine(machine: str | None = None) -> list[Level]:
     return [level for level in PROCESSOR_LEVELS if (machine or platform.machine()) in level.machines]
 
 
-def shipped(folder: Path, instructions: Iterable[str], only: str = "") -> Path | None:
+def shipped(folder: Path, instructions: Iterable[str]) -> Path | None:
     """The best library of a wheel for a processor; None in a checkout, which has none.
 
     Args:
         folder: of the libraries.
         instructions: flags of the processor in /proc/cpuinfo.
-        only: name of a level; empty: the best one.
     """
     there = frozenset(instructions)
-    paths = (folder / level.file for level in of_machine() if level.needs <= there and only in {"", level.name})
+    paths = (folder / level.file for level in of_machine() if level.needs <= there)
     return next((path for path in paths if path.is_file()), None)
