@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import html
 import inspect
 import itertools
 import json
@@ -372,14 +371,3 @@ def test_a_new_loss_is_one_file(tmp_path, monkeypatch):
     counted = json.loads(call(app, ["count", str(tmp_path / "e.npz"), "--loss", "newcomer", "--json", "-q"]).stdout)
     assert counted["loss"] == {"name": "newcomer", "parameters": {}}
     assert counted["directions"]["q2c"]["contributing_all"]["mean"] > 1
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_shows_formula_parameters_and_source_of_a_loss(name):
-    loss = losses.load(name)
-    shown = loss._repr_html_()
-    assert shown.count("<table>") == 1 and html.escape(docstrings.formula(type(loss))) in shown
-    for name, value in losses.parameters(loss).items():
-        assert f"<th>{name}</th><td>{html.escape(str(value))}" in shown
-    for section in ("Counts", "Source"):
-        assert html.escape(docstrings.sections(type(loss))[section]) in shown

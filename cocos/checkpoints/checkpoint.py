@@ -12,7 +12,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from cocos import losses
-from cocos.base import html
 from cocos.base.errors import InputError, nearest
 from cocos.base.matrices import Mapped
 from cocos.checkpoints import encoders
@@ -126,22 +125,6 @@ class Checkpoint:
         splits = f", splits={'/'.join(self.splits)}" if self.splits else ""
         trained = f", trained_with={self.trained_with}" if self.trained_with else ""
         return f"Checkpoint({str(self.path)!r}, format={self.format}, sha256={self.sha256[:12]}{splits}{trained})"
-
-    def _repr_html_(self) -> str:
-        rows = {
-            "path": self.path,
-            "sha256": self.sha256[:12],
-            "format": self.format,
-            "trained with": self.trained_with,
-            "recorded": "; ".join(
-                f"{loss}: {', '.join(f'{name} {value}' for name, value in parameters.items())}"
-                for loss, parameters in self.recorded.items()
-            ),
-            "data": self.training and f"{self.training.path or ''} ({self.training.kind})".strip(),
-            "splits": ", ".join(self.splits),
-            "notes": "; ".join(self.notes),
-        }
-        return html.table("Checkpoint", rows)
 
     def embed(self, split: str = "train", device: str = "auto", progress=None) -> Embeddings:
         """Encode a split with the frozen model, or take its rows from the cache.

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from cocos.base import annotations, html
+from cocos.base import annotations
 from cocos.base.annotations import EACH_ITS_OWN_POSITIVE, READ_AS_LABELLED, Groups, Pictures, numbered
 from cocos.base.errors import InputError
 from cocos.base.matrices import (
@@ -364,21 +364,6 @@ class Embeddings:
         groups = len(self.groups.queries)
         where = f"{self._dtype} on {self.query.device}, {groups} groups, {' and '.join(self.directions)}"
         return f"Embeddings({sizes}, {where}{', shared' if self.shared else ''}{more})"
-
-    def _repr_html_(self) -> str:
-        sides = ("query", self.query, self.norms[0]), ("candidate", self.candidate, self.norms[1])
-        rows: dict[str, object] = {
-            f"{name}, norms": f"{tuple(side.shape)}, {float(norms.min()):.4g} to {float(norms.max()):.4g}"
-            for name, side, norms in sides
-        }
-        rows |= {
-            "dtype, device": f"{self._dtype}, {self.query.device}",
-            "groups": len(self.groups.queries),
-            "directions": " and ".join(self.directions) + (", a labelled set" if self.shared else ""),
-            "annotations": ", ".join(self._names_of_annotations),
-            "notes": "; ".join(self.notes),
-        }
-        return html.table("Embeddings", rows)
 
     @property
     def _dtype(self) -> str:

@@ -7,7 +7,7 @@ import pkgutil
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from cocos.base import docstrings, html
+from cocos.base import docstrings
 from cocos.base.errors import InputError, nearest
 from cocos.losses._parameters import accepted, build, fields, settled
 from cocos.losses._protocols import (
@@ -274,31 +274,12 @@ def brought(name: str) -> dict[str, str]:
     return dict(_known_names().get(_simplified(name), ("", {}))[1])
 
 
-def _html(loss: Any) -> str:
-    """Lay out a loss of the shelf as notebooks show it: formula, parameters, scores, counts with their unit, source.
-
-    Examples:
-        >>> cocos.losses.load("ntxent")._repr_html_().count("<tr>")
-        6
-    """
-    cls = type(loss)
-    said, documented = docstrings.sections(cls), docstrings.parameters(cls)
-    rows = {"loss": docstrings.summary(cls), "formula": f"${docstrings.formula(cls)}$"}
-    for field in dataclasses.fields(loss):
-        name = field.name.rstrip("_")
-        rows[name] = f"{getattr(loss, field.name)}: {documented.get(name) or documented.get(field.name, '')}"
-    rows |= {"scores": loss.metric, "counts": said.get("Counts", ""), "source": said.get("Source", "")}
-    return html.table(cls.__name__, rows)
-
-
 def _class_of_file(module: str) -> type:
-    """Import the one class that a file defines; notebooks show its losses as tables."""
+    """Import the one class that a file defines."""
     found = importlib.import_module(f"{__name__}.{module}")
     cls: Any
     own = (each for each in vars(found).values() if isinstance(each, type) and each.__module__ == found.__name__)
     (cls,) = (each for each in own if not each.__name__.startswith("_"))
-    if not hasattr(cls, "_repr_html_"):
-        cls._repr_html_ = _html
     return cast(type, cls)
 
 

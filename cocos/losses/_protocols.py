@@ -190,7 +190,6 @@ class Traits:
         twin: loss of the shelf with the same weights, by whose closed form it is weighed, and whose unit it takes.
         counted_as: its twin, where that reads the scores of the same pairs, so that it can be counted in its place.
         terms: coefficients and losses of a sum.
-        wrapped: the loss that it hands its pairs to.
         normaliser: who divides the rows by their norms before the loss, which reads them as they are.
         through_scores: it reads embeddings, and depends on them by the pairs' scores alone.
         notes: remarks for the user, one sentence each.
@@ -224,7 +223,6 @@ class Traits:
     twin: Loss | None = None
     counted_as: Loss | None = None
     terms: tuple[tuple[float, Loss], ...] = ()
-    wrapped: Loss | None = None
     normaliser: str | None = None
     through_scores: bool = False
     notes: tuple[str, ...] = ()

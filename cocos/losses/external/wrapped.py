@@ -53,7 +53,6 @@ class Wrapped(losses.StatesTraits):
             losses.traits(self.loss),
             spelling=self.spelling,
             given=self.own | {f"{prefix}{key}": value for key, value in losses.parameters(self.loss).items()},
-            wrapped=self.loss,
             softmax_scale=None,
             source_scales=None,
             logistic=None,
