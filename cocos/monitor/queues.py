@@ -1,5 +1,6 @@
 """Candidates of a module that are rows of its queue."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -36,6 +37,9 @@ def of_module(module: torch.nn.Module) -> Callable[[], int] | None:
     for own in module.modules():
         for name, pointer in POINTED:
             if isinstance(getattr(own, name, None), Tensor) and getattr(own, pointer, None) is not None:
-                axis = 0 if pointer == "queue_idx" else -1
-                return lambda own=own, name=name, axis=axis: getattr(own, name).shape[axis]
+                return functools.partial(_length, own, name, 0 if pointer == "queue_idx" else -1)
     return None
+
+
+def _length(module: torch.nn.Module, name: str, axis: int) -> int:
+    return int(getattr(module, name).shape[axis])
