@@ -65,52 +65,29 @@ def test_a_softmax_of_the_warp_is_that_of_the_shelf(delta, distances):
     assert mine.gradient == other.gradient == "stop_gradient"
 
 
-def test_an_expression_is_evaluated_and_its_slope_is_right():
+def test_function_of_the_user_and_its_slope():
     t = torch.linspace(0.1, 9, 50, dtype=torch.float64)
-    for text, value in (
-        ("t + 0.3*sin(t)", lambda x: x + 0.3 * x.sin()),
-        ("-(1 - t)^2 + t**3/2", lambda x: -((1 - x) ** 2) + x**3 / 2),
-        ("max(t, 2) - min(t, 0.5*t)", lambda x: x.clamp(min=2) - 0.5 * x),
-        ("log1p(t) * sqrt(t) + exp(-t) - abs(t - 3) + tanh(cos(t))",
-         lambda x: x.log1p() * x.sqrt() + (-x).exp() - (x - 3).abs() + x.cos().tanh()),
-        ("2^t", lambda x: 2.0**x),
-    ):  # fmt: skip
-        curve = parse(text)
-        torch.testing.assert_close(curve.value(t), value(t))
-        step = 1e-6
-        difference = (value(t + step) - value(t - step)) / (2 * step)
-        smooth = (t - 2).abs().minimum((t - 3).abs()) > 1e-3
-        torch.testing.assert_close(curve.slope(t)[smooth], difference[smooth], rtol=1e-6, atol=1e-6)
+    curve = parse(lambda x: x + 0.3 * x.sin(), name="f1")
+    torch.testing.assert_close(curve.value(t), t + 0.3 * t.sin())
+    torch.testing.assert_close(curve.slope(t), 1 + 0.3 * t.cos())
+    assert (curve.name, parse(torch.sqrt).name) == ("f1", "sqrt")
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("function", "sentence"),
     [
-        ("__import__('os')", "is not allowed"),
-        ("t.__class__", "'t.__class__' in .* is not allowed"),
-        ("(lambda: 1)()", "is not allowed"),
-        ("[t][0]", "is not allowed"),
-        ("open(t)", r"'open\(t\)' in .* is not allowed"),
-        ("x + 1", "'x' in 'x \\+ 1' is not allowed"),
-        ("t if t else t", "is not allowed"),
-        ("True*t", "'True' in"),
-        ("'a'*t", "is not allowed"),
-        ("sqrt(t, t)", "is not allowed"),
-        ("t +", "is no expression of t"),
-        ("t\x00", "is no expression of t"),
-        ("9^9^9^9^9*t", "is not allowed|no finite value"),
-        ("(" * 60 + "t" + ")" * 60 + "+t" * 60, "characters, expected at most 200"),
-        ("-" * 30 + "t", "parts within parts"),
-        ("3 - 1", "does not depend on t"),
+        ("__import__('os')", "expected t, t\\^2"),
+        ("t + 0.3*sin(t)", "a line such as 0.97t, or warp"),
         ("0", "expected a finite factor above 0"),
         ("-2", "expected a finite factor above 0"),
-        ("1/(t-1)", "no finite value at t = 1"),
-        ("log(t-5)", "no finite value at t = 0.01"),
+        ("inf", "expected a finite factor above 0"),
+        (lambda t: 1 / (t - 1), "no finite value at t = 1"),
+        (lambda t: (t - 5).log(), "no finite value at t = 0.01"),
     ],
 )
-def test_what_is_no_function_gets_a_sentence(text, sentence):
+def test_what_is_no_function_gets_a_sentence(function, sentence):
     with pytest.raises(InputError, match=sentence):
-        parse(text, name="f1")
+        parse(function, name="f1")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +117,9 @@ def test_the_warp_puts_the_minimum_at_alpha():
     data = measures.landscape("warp", alpha=alpha, k1=0.5, k2=1.2, distance=distance, points=21)
     np.testing.assert_allclose(data["predicted"], [-distance / 2 - alpha, 0], atol=1e-9)
     np.testing.assert_allclose(data["found"], data["predicted"], atol=1e-6 * distance)
-    inward = measures.landscape(f"max(1.2*t, 1.5*t - {0.3 * alpha})", "t", distance=distance, points=21)
+    inward = measures.landscape(
+        lambda t: torch.maximum(1.2 * t, 1.5 * t - 0.3 * alpha), "t", distance=distance, points=21
+    )
     np.testing.assert_allclose(inward["found"], [-distance / 2, 0], atol=1e-6 * distance)
 
 
@@ -171,14 +150,16 @@ def test_a_line_is_the_same_however_it_is_written(f1):
 
 
 def test_a_function_that_is_flat_in_places_is_monotone_and_has_plateaus():
-    flat = measures.landscape("min(t, 3)", points=41)
+    flat = measures.landscape(lambda t: t.clamp(max=3), points=41)
     assert flat.attrs["monotone"] == 1 and "counterexample to Lemma III.1" in flat.attrs["lemma"]
     np.testing.assert_allclose(flat["predicted"], [-5, 0])
     assert flat.attrs["found_as"].startswith("no single one: the ends lie 0 to ")
-    away = measures.landscape("min(t, 3)", "t", points=41)  # the slopes are equal first, and that of f1 is never larger
+    away = measures.landscape(
+        lambda t: t.clamp(max=3), "t", points=41
+    )  # the slopes are equal first, and that of f1 is never larger
     assert "runs away" in away.attrs["predicted_as"] and "runs away" in away.attrs["found_as"]
     assert away.attrs["lemma"].endswith("as Lemma III.1 has it")
-    level = measures.landscape("max(t, 2*t - 4)", "t", points=21)
+    level = measures.landscape(lambda t: torch.maximum(t, 2 * t - 4), "t", points=21)
     assert level["predicted"].isnull().all()
     assert level.attrs["predicted_as"] == "the slopes are equal up to 4 behind the own proxy: all of that is as good"
 
@@ -219,12 +200,14 @@ def test_a_squared_distance_is_predicted_and_others_are_not():
 
 def test_functions_that_turn_have_extrema_off_the_line(still):
     """f1 has its minimum and f2 its maximum at 7: both circles meet at (0, ±√24)."""
-    data = measures.landscape("(t-7)^2", "14*t-t^2", points=161)
+    data = measures.landscape(lambda t: (t - 7) ** 2, lambda t: 14 * t - t**2, points=161)
     assert data.attrs["monotone"] == 0 and data.attrs["off_line"] == 2 and "as Lemma III.1" in data.attrs["lemma"]
     assert data["predicted"].isnull().all() and "monotone" in data.attrs["predicted_as"]
     lowest = data["height"].where(data["x"] == 0, drop=True).squeeze("x").idxmin("y")
     assert abs(float(lowest)) == pytest.approx(math.sqrt(24), abs=0.2)
-    ripples = measures.landscape("t+0.3*sin(3*t)", points=81)  # a grid shows extrema off the line that are none
+    ripples = measures.landscape(
+        lambda t: t + 0.3 * (3 * t).sin(), points=81
+    )  # a grid shows extrema off the line that are none
     assert ripples.attrs["monotone"] == 1 and ripples.attrs["off_line"] == 0
 
 
@@ -347,7 +330,7 @@ def test_the_command_draws_the_same_bytes_each_time(tmp_path, still):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--f1", "open(t)"), "is not allowed"),
+        (("--f1", "open(t)"), "f1: 'open(t)', expected t, t^2,"),
         (("-p", "margin=1"), "parameters, but no --loss"),
         (("nowhere.npz",), "nowhere.npz"),
         (("--rows", "1,2"), "--rows: it is of a FILE, and none is given"),

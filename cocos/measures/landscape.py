@@ -3,7 +3,6 @@
 Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656.
 """
 
-import ast
 import functools
 import inspect
 import math
@@ -31,32 +30,8 @@ from cocos.measures.weight_curve import MOST_POINTS
 MARGIN = 0.75
 # Largest value that is drawn: its levels are differences and quantiles.
 HIGHEST = 1e100
-# Maximum number of characters of an expression.
-EXPRESSION_CHARACTERS = 200
-# Maximum depth of an expression.
-EXPRESSION_DEPTH = 20
 # Distances that functions of t can be of.
 BASES = ("euclidean", "squared_euclidean", "cosine", "manhattan")
-TENSOR_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
-    "sqrt": torch.sqrt,
-    "exp": torch.exp,
-    "log": torch.log,
-    "log1p": torch.log1p,
-    "tanh": torch.tanh,
-    "sin": torch.sin,
-    "cos": torch.cos,
-    "abs": torch.abs,
-    "min": torch.minimum,
-    "max": torch.maximum,
-}
-BINARY_FUNCTIONS = {"min", "max"}
-BINARY_OPERATIONS: dict[type, Callable[[Tensor, Tensor], Tensor]] = {
-    ast.Add: torch.add,
-    ast.Sub: torch.sub,
-    ast.Mult: torch.mul,
-    ast.Div: torch.div,
-    ast.Pow: torch.pow,
-}
 # Points of the line on which a change of sign is searched for.
 AXIS_POINTS = 200_001
 # Distance from the own proxy at which the search for a minimum ends, in distances between the proxies or in α.
@@ -105,7 +80,7 @@ class Curve:
 
 
 def parse(
-    text: str,
+    text: str | Callable,
     *,
     name: str = "f",
     alpha: float = 3.0,
@@ -116,15 +91,17 @@ def parse(
     """The function that a text names.
 
     Args:
-        text: `t`, `t^2`, `sqrt`, `t^1.5`, a line `0.97`, `0.97t` or `0.97*t`, `warp`, or an expression of t such as
-            `t + 0.3*sin(t)`: of numbers, t, + - * / ^, parentheses and the functions sqrt, exp, log, log1p, tanh, sin,
-            cos, abs, min, max.
+        text: `t`, `t^2`, `sqrt`, `t^1.5`, a line `0.97`, `0.97t` or `0.97*t`, or `warp`; or a function of a tensor of
+            distances, element by element.
         name: of the function, for the error.
         alpha: of the warp, as are the next ones: its boundary.
         k1: its slope inside, below 1.
         k2: its slope outside, above 1.
         delta: multiplier of the factor that is held constant.
     """
+    if callable(text):
+        called = getattr(text, "__name__", "<lambda>")
+        return _checked(Curve(name if called == "<lambda>" else called, text), name)
     text = str(text).strip()
     if text == "warp":
         for what, value in (("alpha", alpha), ("delta", delta)):
@@ -141,64 +118,22 @@ def parse(
         )
     if text in CURVES:  # at distance 0 the value is 0, and no force has a direction
         return Curve(text, lambda t: torch.where(t > 0, torch.where(t > 0, t, 1.0) ** CURVES[text], 0.0))
-    if len(text) > EXPRESSION_CHARACTERS:
-        raise InputError(f"{name}: {len(text)} characters, expected at most {EXPRESSION_CHARACTERS}")
-    if 0 < (factor := line(text) or 0.0) < math.inf:
-        return Curve("t" if factor == 1 else f"{factor:g}t", lambda t: factor * t)
-    try:
-        tree = ast.parse(text.replace("^", "**"), mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise InputError(f"{name}: {text!r} is no expression of t, like t + 0.3*sin(t)") from None
-    value = _compiled(tree, text, name)
-    if not _reads_t(tree):
-        one = isinstance(tree, ast.Constant | ast.UnaryOp)
-        raise InputError(
-            f"{name}: {text!r}" + (", expected a finite factor above 0" if one else " does not depend on t")
-        )
-    curve, distance = Curve(text, value), torch.logspace(-2, 2, 41, dtype=torch.float64)
+    factor = line(text)
+    if factor is None:
+        raise InputError(f"{name}: {text[:40]!r}, expected t, {', '.join(CURVES)}, a line such as 0.97t, or warp")
+    if not 0 < factor < math.inf:
+        raise InputError(f"{name}: {text!r}, expected a finite factor above 0")
+    return Curve("t" if factor == 1 else f"{factor:g}t", lambda t: factor * t)
+
+
+def _checked(curve: Curve, name: str) -> Curve:
+    """Refuse a function of the user's without a finite value and slope at every distance that is tried."""
+    distance = torch.logspace(-2, 2, 41, dtype=torch.float64)
     for what, values in (("value", curve.value(distance)), ("slope", curve.slope(distance))):
         if not values.isfinite().all():
             at = float(distance[~values.isfinite()][0])
-            raise InputError(f"{name}: {text!r} has no finite {what} at t = {at:g}")
+            raise InputError(f"{name}: {curve.name} has no finite {what} at t = {at:g}")
     return curve
-
-
-def _reads_t(tree: ast.AST) -> bool:
-    return any(isinstance(node, ast.Name) and node.id == "t" for node in ast.walk(tree))
-
-
-def _compiled(tree: ast.expr, text: str, name: str) -> Callable[[Tensor], Tensor]:
-    """Compile an expression to a function of tensors; nothing of the text is ever run."""
-
-    def build(node: ast.expr, depth: int) -> Callable[[Tensor], Tensor]:
-        if depth > EXPRESSION_DEPTH:
-            raise InputError(f"{name}: {text!r} has more than {EXPRESSION_DEPTH} parts within parts")
-        match node:
-            case ast.Name(id="t"):
-                return lambda t: t
-            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool) and abs(number) < 1e9:
-                return lambda t: torch.full_like(t, float(number))
-            case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
-                inner, factor = build(operand, depth + 1), -1.0 if isinstance(sign, ast.USub) else 1.0
-                return lambda t: factor * inner(t)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY_OPERATIONS:
-                first, second, apply = build(left, depth + 1), build(right, depth + 1), BINARY_OPERATIONS[type(op)]
-                if isinstance(op, ast.Pow) and not _reads_t(right):
-                    exponent = float(second(torch.zeros((), dtype=torch.float64)))
-                    return lambda t: first(t) ** exponent
-                return lambda t: apply(first(t), second(t))
-            case ast.Call(func=ast.Name(id=called), args=[*given], keywords=[]) if called in TENSOR_FUNCTIONS and len(
-                given
-            ) == 1 + (called in BINARY_FUNCTIONS):
-                parts, apply = [build(each, depth + 1) for each in given], TENSOR_FUNCTIONS[called]
-                return lambda t: apply(*(part(t) for part in parts))
-        what = ast.unparse(node)
-        raise InputError(
-            f"{name}: {what!r} in {text!r} is not allowed; expected numbers, t, + - * / ^, and the functions "
-            + ", ".join(TENSOR_FUNCTIONS)
-        )
-
-    return build(tree, 0)
 
 
 @dataclass(frozen=True)
@@ -264,8 +199,8 @@ class _Plane:
 
 @ranges.checked
 def landscape(
-    f1: str = "t",
-    f2: str | None = None,
+    f1: str | Callable = "t",
+    f2: str | Callable | None = None,
     *,
     loss=None,
     alpha: float = 3.0,
@@ -287,8 +222,8 @@ def landscape(
     only knows the gradient ends.
 
     Args:
-        f1: function of the distance to the own proxy: t, t^2, sqrt, t^1.5, 0.97t, warp, or yours. Yours is another
-            line, or an expression of t such as `t + 0.3*sin(t)`.
+        f1: function of the distance to the own proxy: t, t^2, sqrt, t^1.5, 0.97t or another line, or warp. In Python
+            also a function of a tensor of distances, such as `lambda t: t + 0.3 * t.sin()`.
         f2: function of the distance to the other proxies. None: f1; t for the warp and lines.
         loss: a loss of the shelf in their place, or its name.
         alpha: of the warp, as are the next three: its boundary, that of the own proxy's class.
@@ -380,7 +315,7 @@ def landscape(
     return results.labelled(variables, attrs)
 
 
-def _subject(f1: str, f2: str | None, loss, scale: float, metric: str, **warp: float):
+def _subject(f1: str | Callable, f2: str | Callable | None, loss, scale: float, metric: str, **warp: float):
     """Choose the subject of a landscape: functions of the distance, or a loss."""
     if loss is None:
         own = parse(f1, name="f1", **warp)
