@@ -293,7 +293,7 @@ def test_labels_are_counted_against_the_proxies_of_a_checkpoint():
 
 def test_rows_without_texts_are_described_by_the_other_side():
     captions, features = ["a", "b"], np.ones((2, 3), dtype="float32")
-    found = shelf.training_set({"query": features, "candidate": captions, "query_kind": "speech"}, "mine")
-    assert found.names() == (("recording of: a", "recording of: b"), ("a", "b"))
+    found = shelf.training_set({"query": features, "candidate": captions}, "mine")
+    assert found.names() == (("features of: a", "features of: b"), ("a", "b"))
     assert shelf.training_set({"query": features, "candidate": features}, "mine").names() == (None, None)
     assert shelf.training_set({"query": ["a\0b"], "candidate": ["c"]}, "mine").names()[0] == ("a b",)

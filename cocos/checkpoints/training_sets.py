@@ -17,9 +17,7 @@ from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
 
 # Kinds of rows that encoders read.
-KINDS = ("text", "image", "features", "speech")
-# Noun for a row of each kind.
-NOUNS = {"text": "text", "image": "image", "features": "features", "speech": "recording"}
+KINDS = ("text", "image", "features")
 HASHED_AT_ONCE = 1024  # rows that are read at once to be hashed
 
 TextOf = Callable[[int], str]  # row -> its text
@@ -52,9 +50,9 @@ class Side:
     """The rows of one side of a training set.
 
     Args:
-        items: N rows, each as the encoder reads it: texts, images (N, 3, H, W) of uint8, features, recordings. Rows may
+        items: N rows, each as the encoder reads it: texts, images (N, 3, H, W) of uint8, features. Rows may
             stay on disk; a method `digest()` of theirs then gives bytes that stand for their content.
-        kind: of the rows, one of `text`, `image`, `features`, `speech`.
+        kind: of the rows, one of `text`, `image`, `features`.
         group: (N,) int64, what a row shares with its positives.
         names: a text for each row, where it is not a text itself.
         pictures: uint8 (N, height, width, 3), or N paths; images that are in `items` need none.
@@ -204,7 +202,7 @@ def _text_of(side: Side, other: Side) -> TextOf:
 
     def text(row: int) -> str:
         place = first.get(groups[row])
-        return f"{NOUNS[side.kind]} of: {'nothing that is said' if place is None else theirs[place]}"
+        return f"{side.kind} of: {'nothing that is said' if place is None else theirs[place]}"
 
     return text
 
