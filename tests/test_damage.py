@@ -207,15 +207,6 @@ def test_an_expanded_tensor_is_refused_and_a_small_one_is_read(tmp_path):
     assert checkpoints.open(tmp_path / "b.pt").embed(device="cpu").query.shape == (4, 4)
 
 
-def test_layers_and_sizes_are_bounded_by_the_weights(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.nn, "GRU", lambda *sizes, **more: pytest.fail("it was built"))
-    for key, number in (("num_layers", 10**9), ("embed_size", 10**17), ("img_dim", 0)):
-        arguments = {"vocabulary": {"<pad>": 0, "<start>": 1, "<end>": 2, "<unk>": 3}, "img_dim": 2, key: number}
-        torch.save(native(cocos={"encoder": {"name": "vsepp", "arguments": arguments}}), tmp_path / "a.pt")
-        with pytest.raises(InputError, match=rf"encoder vsepp: {key} \S+, expected "):
-            checkpoints.open(tmp_path / "a.pt")
-
-
 def test_a_header_that_claims_more_than_its_bytes_makes_nothing(tmp_path):
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (10**9, 64)})

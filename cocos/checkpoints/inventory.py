@@ -14,7 +14,6 @@ from cocos import losses
 from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
 from cocos.checkpoints.files import NAMESPACES, File, Folder, plain, weight_files, whole_state_dicts
-from cocos.checkpoints.files.operations import MAX_OPERATIONS, budget
 from cocos.checkpoints.files.states import NOT_OF_THE_MODEL
 
 MAX_LISTED = 10_000  # tensors that are listed
@@ -73,23 +72,13 @@ class Found:
     dtype: str
 
 
-def _spend(left: Iterator[int]) -> None:
-    """Count one value: a walk over more values than a pickle has operations repeats containers that share parts."""
-    if next(left, None) is None:
-        raise InputError(f"its containers repeat each other: more than {MAX_OPERATIONS:,} values")
-
-
-def _walk(
-    value, prefix: str = "", deep: int = 0, left: Iterator[int] | None = None
-) -> Iterator[tuple[str, Tensor | np.ndarray]]:
-    left = budget() if left is None else left
+def _walk(value, prefix: str = "", deep: int = 0) -> Iterator[tuple[str, Tensor | np.ndarray]]:
     if isinstance(value, Tensor | np.ndarray):
         yield prefix, value
     elif deep < MAX_CONTAINERS and isinstance(value, dict | list | tuple):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            _spend(left)
             if not (deep == 0 and isinstance(key, str) and key.lower().startswith(NOT_OF_THE_MODEL)):
-                yield from _walk(item, f"{prefix}.{key}" if prefix else str(key), deep + 1, left)
+                yield from _walk(item, f"{prefix}.{key}" if prefix else str(key), deep + 1)
 
 
 def _arrays(file: File) -> Iterator[Found]:
@@ -193,13 +182,11 @@ def hyperparameters(file: File) -> dict:
     return {key: plain(held) for key, held in _settings(file)}
 
 
-def _flat(values: dict, deep: int = 0, left: Iterator[int] | None = None) -> Iterator[tuple[str, object]]:
-    left = budget() if left is None else left
+def _flat(values: dict, deep: int = 0) -> Iterator[tuple[str, object]]:
     for key, value in values.items():
-        _spend(left)
         held = vars(value) if isinstance(value, NAMESPACES) else value
         if isinstance(held, dict) and deep < MAX_CONTAINERS:
-            yield from _flat(held, deep + 1, left)
+            yield from _flat(held, deep + 1)
         else:
             yield str(key).rpartition(".")[2].lower(), held
 

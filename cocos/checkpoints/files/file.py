@@ -5,7 +5,7 @@ import io
 import pickle
 import zipfile
 from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,6 @@ from cocos.base.errors import InputError, unreachable
 from cocos.checkpoints.files.operations import TooMuch, names
 from cocos.checkpoints.files.pickles import Pickles
 
-MAX_DIRECTORY = 2**23  # bytes of the directory of a zip archive, 100,000 members
 TORCH_KINDS = frozenset({"torch", "torch legacy"})  # written by torch.save, as a zip archive or before torch 1.6
 PROGRAM_KINDS = frozenset({"torchscript", "pt2"})  # written by torch.jit.save and torch.export.save
 TENSOR_KINDS = TORCH_KINDS | {"safetensors", "npz", "npy"}  # kinds that can hold tensors or arrays
@@ -31,20 +30,6 @@ class Stream(io.BufferedReader):
     def fileno(self) -> int:
         """Refuse."""
         raise io.UnsupportedOperation("fileno")
-
-
-class Directory:
-    """A stream for zipfile, which reads a whole directory at once: too large a directory is refused."""
-
-    def __init__(self, stream: IO[bytes]):
-        self.stream, self.most = stream, MAX_DIRECTORY
-        self.seek, self.tell, self.seekable, self.close = stream.seek, stream.tell, stream.seekable, stream.close
-
-    def read(self, number: int = -1) -> bytes:
-        """Read bytes, at most as many as a directory may have."""
-        if self.most and number > self.most:
-            raise zipfile.BadZipFile(f"a directory of {number} bytes")
-        return self.stream.read(number)
 
 
 @dataclass(frozen=True)
@@ -85,8 +70,7 @@ class File:
     @contextmanager
     def archive(self) -> Generator[zipfile.ZipFile]:
         """Open the file as a zip archive."""
-        with closing(Directory(self.stream())) as stream, zipfile.ZipFile(stream) as archive:
-            stream.most = 0
+        with self.stream() as stream, zipfile.ZipFile(stream) as archive:
             yield archive
 
     @cached_property
