@@ -79,7 +79,7 @@ class PaperColumn:
         if self.distractors:
             return "cocos evaluate FILE --distractors MORE --k 1,5,10,100 --out FOUND.nc, where captions ask images,"
         if self.variable == "AvgDTP":
-            return "cocos evaluate FILE --out FOUND.nc, of samples with class proxies, or cocos dtp FOLDER"
+            return "cocos evaluate FILE --out FOUND.nc, of samples with class proxies, or cocos plot dtp FOLDER"
         kind, _, k = self.variable.partition("@")
         if kind == "R" and k and int(k) not in retrieval.RECALLS:
             return f"cocos evaluate FILE --k {k} --out FOUND.nc"

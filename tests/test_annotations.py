@@ -202,12 +202,14 @@ def test_names_and_pictures_of_a_file_are_those_of_its_rows(shop):
 def test_the_command_line_shows_names_and_pictures(shop, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for direction, words in (("q2c", "candidate 5"), ("c2q", "query 2")):
-        done = call("query", shop, "--row", 3, "--direction", direction, "--batch-size", "all", "--out", "a.png")
+        done = call(
+            "plot", "contributors", shop, "--row", 3, "--direction", direction, "--batch-size", "all", "--out", "a.png"
+        )
         assert done.exit_code == 0 and words in done.stdout, done.output
         done = call("plot", "retrievals", shop, "--direction", direction, "--out", "b.png")
         assert done.exit_code == 0, done.output
-    done = call("query", shop, "--row", 3, "--batch-size", "all", "--json")
-    document = json.loads(done.stdout)
+    done = call("plot", "contributors", shop, "--row", 3, "--batch-size", "all", "--json")
+    document = json.loads(done.stdout)["directions"]["q2c"]
     assert document["query"]["text"].startswith("query 3") and document["candidates"][0]["text"].startswith("candidate")
     (tmp_path / "5.png").unlink()
     done = call("plot", "retrievals", shop, "--queries", 6, "--out", "c.png")

@@ -298,8 +298,8 @@ def test_missing_empty_and_text_files(tmp_path):
         ["verify", "LONG"],
         ["count", "FILE", "--out", "LONG.nc"],
         ["losses", "ntxent", "--out", "LONG.png"],
-        ["query", "FILE", "--row", "0", "--out", "LONG.png"],
-        ["query", "FILE", "--row", "0", "--out", "LONG.gif"],
+        ["plot", "contributors", "FILE", "--row", "0", "--out", "LONG.png"],
+        ["plot", "contributors", "FILE", "--row", "0", "--out", "LONG.gif"],
     ],
 )  # fmt: skip
 def test_a_name_that_is_too_long_gets_one_sentence(arguments, file, tmp_path, monkeypatch):

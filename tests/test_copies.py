@@ -27,6 +27,11 @@ STRUCTURES = {
 LOSSES = ["ntxent", "triplet", "triplet_sh", "siglip", "supcon", "ce_softmax", "proxy_anchor", "multi_similarity"]
 
 
+@pytest.fixture(autouse=True)
+def inside(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 def rows(sizes, seed=0, width=6, dtype=torch.float32, **more):
     """Groups of some rows on both sides, in no order, noise around one point each."""
     generator = torch.Generator().manual_seed(seed)
@@ -216,12 +221,12 @@ def test_the_table_and_the_document_tell_the_copies(tmp_path):
     )
     for command in (
         ["count"],
-        ["query", "--row", "3", "--direction", "c2q"],
-        ["decompose"],
+        ["plot", "contributors", "--row", "3", "--direction", "c2q"],
+        ["plot", "decomposition"],
         ["audit"],
-        ["solve", "--effective", "5"],
+        ["whatif", "--effective", "5"],
     ):
-        done = CliRunner().invoke(app, [command[0], str(file), *command[1:], "--copies", "keep", "--json", "-q"])
+        done = CliRunner().invoke(app, [*command, str(file), "--copies", "keep", "--json", "-q"])
         assert done.exit_code == 0 and json.loads(done.stdout)
 
 

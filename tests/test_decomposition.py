@@ -34,6 +34,11 @@ REGIMES = ("random", "collapsed", "separated", "duplicates", "anti-aligned", "la
 DIFFERENCES = ("euclidean", "squared_euclidean", "mahalanobis")
 
 
+@pytest.fixture(autouse=True)
+def inside(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 def weigh(loss, pairs):
     return loss.weight(pairs) if hasattr(loss, "weight") else weighing.autograd(loss, pairs)
 
@@ -560,7 +565,7 @@ def file(tmp_path):
 
 
 def call(*arguments):
-    return CliRunner().invoke(app, ["decompose", *map(str, arguments)])
+    return CliRunner().invoke(app, ["plot", "decomposition", *map(str, arguments)])
 
 
 def test_the_command_says_what_the_measure_found(file, tmp_path):

@@ -16,6 +16,11 @@ TEACHERS = ("margin_mse", "kl_distill")
 ANY = float("nan")
 
 
+@pytest.fixture(autouse=True)
+def inside(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 def one(student, teacher):
     """One query whose first candidate is its positive."""
     row = torch.tensor([student], dtype=torch.float64)
@@ -106,7 +111,7 @@ def test_without_a_teacher_one_sentence_says_what_to_give(name, tmp_path):
     assert done.exit_code == 2 and f"{name} reads teacher" in done.stderr and not done.stdout
     curve = measures.weight_curve(name)  # the card has a teacher of its own
     assert curve["negative"].max() > 0
-    done = CliRunner().invoke(app, ["landscape", "--loss", name])
+    done = CliRunner().invoke(app, ["plot", "landscape", "--loss", name])
     assert done.exit_code == 2 and "it also reads the teacher, for which landscape has no place" in done.stderr
 
 

@@ -29,7 +29,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 BY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ELSEWHERE = {"python3", "source", ".venv/bin/pip", "pre-commit"}  # lines that start other programs
-LONG = {"landscape", "dtp", "report"}  # have tests of their own: here only their options are read
+LONG = {"report"}  # has tests of its own: here only its options are read
 
 
 def blocks(page, kind):
@@ -137,7 +137,12 @@ def test_python_and_commands_of_a_page_run(page, inside):
         exec(compile(text, str(page), "exec"), scope)
     for words in commands(page):
         foreign = any(word.partition(":")[0] in cocos.losses.PREFIXES_OF_LIBRARIES for word in words)
-        if foreign or words[0] in LONG or (words[0] == "verify" and "--against" not in words):
+        if (
+            foreign
+            or words[0] in LONG
+            or words[1:2] in (["landscape"], ["dtp"])
+            or (words[0] == "verify" and "--against" not in words)
+        ):
             get_command(app).get_command(None, words[0]).make_context(words[0], words[1:])
             continue
         asked = [re.sub(r"\.(png|pdf|svg)$", ".nc", word) for word in words]  # numbers without the picture

@@ -22,10 +22,10 @@ FILE = Path(__file__).with_name("documents.json")
 LINES = (
     "audit e.npz",
     *("count e.npz", "count e.npz --loss smoothap --n90 --metrics", "count e.npz --loss ntxent --loss triplet"),
-    *("count set.npz --loss triplet_euclidean", "decompose e.npz", "diff a.nc b.nc"),
+    *("count set.npz --loss triplet_euclidean", "diff a.nc b.nc"),
     *(
         "diff e.npz f.npz",
-        "dtp steps",
+        "plot dtp steps",
         "encode p.jsonl --model mine.py:texts --out x.npz",
     ),
     *(
@@ -34,19 +34,18 @@ LINES = (
         "inspect e.npz",
     ),
     *(
-        "landscape --f1 warp",
+        "plot landscape --f1 warp",
         "losses",
         "losses ntxent",
         "plot count e.npz",
-        "query e.npz --row 0",
     ),
     *(
-        "replay e.npz --what batch_size=8",
+        "whatif e.npz --what batch_size=8",
         "report e.npz --out page.html",
         "run store.jsonl",
         "run store.jsonl other.jsonl",
     ),
-    *("solve e.npz --effective 3", "temperature e.npz --batch-size 8", "verify ntxent"),
+    *("whatif e.npz --effective 3", "whatif e.npz --settles --batch-size 8", "verify ntxent"),
     *("verify --same-as ntxent supcon e.npz", "whatif e.npz"),
 )
 # Keys of what depends on the data: the numbers of a finding.
@@ -60,7 +59,7 @@ def texts(items):
 """
 GROUP = typer.main.get_command(app)
 # Options that kinds of plots need beside their file.
-NEEDED = {"contributors": "--set row=0", "sources": "--loss mnrl -p directions=query-candidate,query-query"}
+NEEDED = {"contributors": "--row 0", "sources": "--loss mnrl -p directions=query-candidate,query-query"}
 
 
 def shape(value):

@@ -146,7 +146,7 @@ def test_alpha_that_the_checkpoints_of_two_phases_recorded_is_that_of_each_step(
 
 
 def call(*arguments):
-    return CliRunner().invoke(app, ["dtp", *map(str, arguments)])
+    return CliRunner().invoke(app, ["plot", "dtp", *map(str, arguments)])
 
 
 def write(path, embeddings, **change):

@@ -68,7 +68,7 @@ def test_pairs_with_their_texts_and_hard_negatives(out, inside):
     assert read.query[0].tolist() == pytest.approx([2.1, 0.1, 1.1, 0.1, 0.1, 0.1, 1.1])
     assert found.items().texts("c2q")[0](1) == "it barks" and not [note for note in found.notes if "not used" in note]
     assert found.contents["provenance"]["data"]["sha256"] == source.identity
-    assert "a cat" in run("query", out, "--row", 0, "--batch-size", "all")
+    assert "a cat" in run("plot", "contributors", out, "--row", 0, "--batch-size", "all")
 
 
 @pytest.mark.parametrize("out", ["some.npz", "some.safetensors"])

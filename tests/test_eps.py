@@ -27,6 +27,11 @@ PAGE = Path(__file__).parents[1] / "docs" / "eps.md"
 MANY = 6  # samples of a class
 
 
+@pytest.fixture(autouse=True)
+def inside(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 def planted(per, rows=48, seed=1):
     """A labelled set about its class means."""
     generator = torch.Generator().manual_seed(seed)
@@ -256,7 +261,7 @@ def test_the_table_says_of_what(file, loss, eps, words):
 
 
 def test_contributors_say_of_what_they_are_above(file):
-    text = call("query", file, "--row", "0", "--loss", "ntxent", "-q").stdout
+    text = call("plot", "contributors", file, "--row", "0", "--loss", "ntxent", "-q").stdout
     assert "probability above 1 %" in text and "have more than 1 % of the push" in text
     assert "above eps" not in text and "p > 1 %" in text
 

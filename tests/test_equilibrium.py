@@ -261,7 +261,7 @@ def saved(tmp_path, embeddings, **more):
 
 
 def call(*given):
-    return CliRunner().invoke(app, ["temperature", *map(str, given)])
+    return CliRunner().invoke(app, ["whatif", "--settles", *map(str, given)])
 
 
 def test_the_command_tells_the_equilibrium_beside_the_temperature_of_the_training(tmp_path):

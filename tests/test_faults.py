@@ -77,8 +77,8 @@ def starved(fresh, tmp_path_factory):
         "evaluate.nc": ["evaluate", "e.npz", "-q"],
         "plot.png": ["plot", "lorenz", "e.npz", "--loss", "ntxent", "-q"],
         "plot.svg": ["plot", "weight-curve", "--loss", "ntxent", "-q"],
-        "landscape.nc": ["landscape", "-q"],
-        "dtp.pdf": ["dtp", "p.npz", "-q"],
+        "landscape.nc": ["plot", "landscape", "-q"],
+        "dtp.pdf": ["plot", "dtp", "p.npz", "-q"],
     }
     for name in outputs:
         (folder / name).write_text("old")
@@ -117,8 +117,8 @@ def test_a_folder_that_cannot_be_written_is_a_sentence_before_any_work(tmp_path,
     for command in (
         ["count", file, "--out", "/sys/kernel/x.nc"],
         ["plot", "lorenz", file, "--out", "/sys/kernel/x.png"],
-        ["landscape", "--out", "/sys/kernel/x.pdf"],
-        ["dtp", file, "--out", "/sys/kernel/x.png"],
+        ["plot", "landscape", "--out", "/sys/kernel/x.pdf"],
+        ["plot", "dtp", file, "--out", "/sys/kernel/x.png"],
         ["losses", "ntxent", "--out", "/sys/kernel/x.svg"],
     ):
         done = call(*command)
@@ -155,8 +155,16 @@ def test_the_output_is_never_an_input(tmp_path, file):
         os.link(real, hard)
         held[suffix] = (real, tmp_path / "data" / ".." / real.name, soft, hard)
     read = {
-        "nc": (["count"], ["decompose"], ["evaluate"], ["verify"], ["query", "--row", "0"], ["landscape"], ["dtp"]),
-        "png": (["plot", "count"], ["query", "--row", "0"], ["landscape"], ["dtp"]),
+        "nc": (
+            ["count"],
+            ["plot", "decomposition"],
+            ["evaluate"],
+            ["verify"],
+            ["plot", "contributors", "--row", "0"],
+            ["plot", "landscape"],
+            ["plot", "dtp"],
+        ),
+        "png": (["plot", "count"], ["plot", "contributors", "--row", "0"], ["plot", "landscape"], ["plot", "dtp"]),
     }
     for suffix, commands in read.items():
         for place, command in enumerate(commands):

@@ -53,7 +53,7 @@ def test_the_table_of_a_count_is_its_findings():
     assert starved.severity == "look" and starved.limit == verdicts.IDLE_QUERIES
     idle = measures.document("count", data)["verdicts"]["q2c"]["numbers"]["idle_fraction"]
     assert starved.part >= idle > starved.limit and starved.numbers["q2c"]["idle_fraction"] == idle
-    assert starved.cure and (starved.command, starved.of) == ("temperature", ("q2c", "c2q"))
+    assert starved.cure and (starved.command, starved.of) == ("whatif", ("q2c", "c2q"))
     assert {"collapsed", "mispaired", "flat", "pulled"} <= kept(found, "absent").keys()
     assert "the verdict `starved` goes before" in kept(found, "unseen")["sharp"].sentence
     json.dumps([each.document() for each in found], allow_nan=False)

@@ -17,6 +17,11 @@ from cocos.embeddings import scores
 PARITY = {"cosent": "CoSENTLoss", "angle": "AnglELoss"}
 
 
+@pytest.fixture(autouse=True)
+def inside(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 def graded(seed=0, rows=9, width=6):
     """Raw rows of both sides, grades with ties among them, and their pairs."""
     generator = torch.Generator().manual_seed(seed)
@@ -137,7 +142,7 @@ def test_a_file_of_graded_pairs_is_counted(file, name):
 
 
 def test_pull_and_push_of_a_query_are_refused_where_weights_are_of_other_pairs(file):
-    done = call("decompose", file, "--loss", "cosent")
+    done = call("plot", "decomposition", file, "--loss", "cosent")
     assert (
         done.exit_code == 2 and "it also reads the scores of other graded pairs, for which decomposition" in done.stderr
     )

@@ -25,6 +25,11 @@ GENERATOR = torch.Generator().manual_seed(0)
 POINT = torch.nn.functional.normalize(torch.randn(64, generator=GENERATOR), dim=0)
 
 
+@pytest.fixture(autouse=True)
+def inside(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 def noise(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
 
@@ -240,9 +245,11 @@ def files(tmp_path_factory):
 
 
 def test_a_decomposition_has_words_for_negatives_without_force(files):
-    done = CliRunner().invoke(app, ["decompose", str(files / "collapsed.npz"), "--loss", "ntxent", "-q"])
+    done = CliRunner().invoke(app, ["plot", "decomposition", str(files / "collapsed.npz"), "--loss", "ntxent", "-q"])
     assert "of the weight and none has any force" in done.stdout
-    found = json.loads(CliRunner().invoke(app, ["decompose", str(files / "collapsed.npz"), "--json", "-q"]).stdout)
+    found = json.loads(
+        CliRunner().invoke(app, ["plot", "decomposition", str(files / "collapsed.npz"), "--json", "-q"]).stdout
+    )
     assert all(entry["hardest_share_force"] == {"mean": None, "std": None} for entry in found["directions"].values())
 
 

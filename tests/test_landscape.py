@@ -136,10 +136,12 @@ def test_the_minimum_of_a_wide_warp_is_found_where_it_must_be(given):
 
 def test_ends_that_still_move_are_no_geometry(monkeypatch, tmp_path):
     monkeypatch.setattr(sys.modules["cocos.measures.landscape"], "SEARCHES", 0)
-    done = call("landscape", "--f1", "warp", "--alpha", 50, "--json", "--out", tmp_path / "a.nc")
+    done = call("plot", "landscape", "--f1", "warp", "--alpha", 50, "--json", "--out", tmp_path / "a.nc")
     said = json.loads(done.stdout)
     assert said["found"] is None and said["converged"] is False and said["found_as"].startswith("not converged: ")
-    assert json.loads(call("landscape", "--f1", "sqrt", "--json", "--out", tmp_path / "a.nc").stdout)["converged"]
+    assert json.loads(call("plot", "landscape", "--f1", "sqrt", "--json", "--out", tmp_path / "a.nc").stdout)[
+        "converged"
+    ]
 
 
 @pytest.mark.parametrize("f1", ["0.97", "0.97t", "0.97*t", "0.97 * t"])
@@ -312,18 +314,18 @@ def test_the_landscape_of_two_scores_is_the_loss_of_them(name):
 
 def test_the_command_says_what_it_found(tmp_path):
     data = tmp_path / "warp.nc"
-    done = call("landscape", "--f1", "warp", "--alpha", 3, "--k1", 0.65, "--k2", 1.5, "--out", data)
+    done = call("plot", "landscape", "--f1", "warp", "--alpha", 3, "--k1", 0.65, "--k2", 1.5, "--out", data)
     assert done.exit_code == 0 and xr.load_dataset(data).attrs["found_as"] == "a minimum"
     assert "(-8, 0) the slope of f1 exceeds that of f2 from 3 behind the own proxy" in done.stdout
 
 
 def test_the_command_draws_the_same_bytes_each_time(tmp_path, still):
     picture, surface = tmp_path / "warp.svg", tmp_path / "surface.png"
-    assert call("landscape", "--f1", "warp", "--out", picture).exit_code == 0
+    assert call("plot", "landscape", "--f1", "warp", "--out", picture).exit_code == 0
     first = picture.read_bytes()
     assert first.lstrip().startswith(b"<?xml")
-    assert call("landscape", "--f1", "warp", "--out", picture).exit_code == 0 and picture.read_bytes() == first
-    assert call("landscape", "--loss", "triplet", "--surface", "--out", surface).exit_code == 0
+    assert call("plot", "landscape", "--f1", "warp", "--out", picture).exit_code == 0 and picture.read_bytes() == first
+    assert call("plot", "landscape", "--loss", "triplet", "--surface", "--out", surface).exit_code == 0
     assert surface.read_bytes()[:4] == b"\x89PNG"
 
 
@@ -353,7 +355,7 @@ def test_bad_commands_get_a_sentence(tmp_path, monkeypatch, arguments, sentence)
     monkeypatch.chdir(tmp_path)
     if arguments[0] == "--k2":
         arguments, sentence = (*arguments, "--f1", "warp"), "k2: nan, expected a finite number above 1"
-    done = call("landscape", *arguments)
+    done = call("plot", "landscape", *arguments)
     assert done.exit_code == 2 and sentence in done.stderr and not list(tmp_path.iterdir())
     assert done.stdout == "" and done.stderr.count("\n") == 1
 
@@ -361,8 +363,10 @@ def test_bad_commands_get_a_sentence(tmp_path, monkeypatch, arguments, sentence)
 def test_the_command_takes_the_proxies_of_a_file(tmp_path, still):
     rows = drawn(6, 4).numpy()
     np.savez(tmp_path / "rows.npz", query=rows, candidate=rows)
-    done = call("landscape", tmp_path / "rows.npz", "--rows", "3,1,5", "--loss", "ntxent", "--out", tmp_path / "a.png")
+    done = call(
+        "plot", "landscape", tmp_path / "rows.npz", "--rows", "3,1,5", "--loss", "ntxent", "--out", tmp_path / "a.png"
+    )
     assert done.exit_code == 0 and (tmp_path / "a.png").exists()
     assert f"{tmp_path / 'rows.npz'} (embeddings" in done.stderr and "its candidates are the proxies" in done.stderr
-    done = call("landscape", tmp_path / "rows.npz", "--rows", "3,x", "--out", tmp_path / "b.png")
+    done = call("plot", "landscape", tmp_path / "rows.npz", "--rows", "3,x", "--out", tmp_path / "b.png")
     assert done.exit_code == 2 and "--rows '3,x'" in done.stderr and not (tmp_path / "b.png").exists()

@@ -98,7 +98,7 @@ def test_named_rows_have_their_texts_and_the_others_are_not_read(tmp_path, monke
     folder = write(tmp_path / "set", sides() | texts, [77, 300], kind)
     monkeypatch.setattr(shards, "MIN_MAPPED", 1)
     monkeypatch.setattr(shards, "ids", lambda *_: pytest.fail("all texts were read"))
-    asked = ["query", str(folder), "--row", "301", "--direction", "c2q", "--batch-size", "16", "--json"]
+    asked = ["plot", "contributors", str(folder), "--row", "301", "--direction", "c2q", "--batch-size", "16", "--json"]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
@@ -256,7 +256,7 @@ def test_a_question_of_all_rows_says_their_size_and_refuses_what_does_not_fit(tm
     measures.evaluate(cocos.open(folder))
     assert f"{folder}: all rows are needed: 0.0 GiB in " in caplog.text
     monkeypatch.setattr("cocos.base.machine.memory", lambda: 4 * ROWS * WIDTH)
-    for command, said in ((["evaluate"], "all rows are needed"), (["replay", "--batches", "9"], "rows of 9 batches")):
+    for command, said in ((["evaluate"], "all rows are needed"), (["whatif", "--batches", "9"], "rows of 9 batches")):
         done = CliRunner().invoke(app, [*command, str(folder)])
         assert (done.exit_code, done.stdout) == (2, "")
         assert said in done.stderr and "which there are 0.0" in done.stderr and done.stderr.count("\n") == 1

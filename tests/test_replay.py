@@ -1,4 +1,4 @@
-"""`cocos replay` and `cocos.measures.replay`: variants of one setting on the same queries and batches."""
+"""`cocos whatif` and `cocos.measures.replay`: variants of one setting on the same queries and batches."""
 
 import json
 import math
@@ -227,7 +227,7 @@ def test_draws_are_paired_in_their_order_only_where_they_are_the_same():
 
 
 def test_the_table_states_the_change_and_what_it_cannot_say(file):
-    done = call("replay", file, "--what", "temperature=0.02", "--what", "loss=triplet", "--batch-size", SIZE)
+    done = call("whatif", file, "--what", "temperature=0.02", "--what", "loss=triplet", "--batch-size", SIZE)
     assert done.exit_code == 0, done.stderr
     flat = " ".join(done.stdout.split())
     data = measures.replay(cocos.open(file), "ntxent", "temperature=0.02 loss=triplet", batch_size=SIZE)
@@ -249,7 +249,7 @@ def test_a_change_that_is_not_resolved_is_not_claimed(embeddings):
 
 
 def test_the_document_has_every_number_and_no_nan(file):
-    done = call("replay", file, "--what", "top_k=3", "--what", "eps=0.02", "--json", "--batch-size", SIZE)
+    done = call("whatif", file, "--what", "top_k=3", "--what", "eps=0.02", "--json", "--batch-size", SIZE)
     found = json.loads(done.stdout)
     rows = found["directions"]["q2c"]
     assert [row["variant"] for row in rows] == ["as it is", "top_k 3", "eps 0.02"]
@@ -260,9 +260,9 @@ def test_the_document_has_every_number_and_no_nan(file):
 
 
 def test_it_is_drawn_and_saved(file, tmp_path, found):
-    assert call("replay", file, "--out", "a.png", "--batch-size", SIZE).exit_code == 0
+    assert call("whatif", file, "--out", "a.png", "--batch-size", SIZE).exit_code == 0
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert call("replay", file, "--out", "a.nc", "--batch-size", SIZE, "--what", "top_k=2").exit_code == 0
+    assert call("whatif", file, "--out", "a.nc", "--batch-size", SIZE, "--what", "top_k=2").exit_code == 0
     saved = results.open(tmp_path / "a.nc")
     assert saved["variant"].values.tolist() == ["as it is", "top_k 2"]
     one = found.sel(direction="c2q", metric="effective")
@@ -294,20 +294,20 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_what_cannot_be_replayed_is_one_sentence(file, what):
-    done = call("replay", file, "--what", what, "--out", "never.nc")
+    done = call("whatif", file, "--what", what, "--out", "never.nc")
     assert done.exit_code == 2 and done.stdout == "" and "Traceback" not in done.stderr
     assert WRONG[what] in done.stderr and len(done.stderr.strip().splitlines()) == 1
     assert not Path("never.nc").exists()
 
 
 def test_further_wrong_options_are_one_sentence(file):
-    twice = call("replay", file, "--what", "eps=0.1", "--what", "eps=0.2")
+    twice = call("whatif", file, "--what", "eps=0.1", "--what", "eps=0.2")
     assert twice.exit_code == 2 and "eps is given twice" in twice.stderr
     for option, value, said in (
         ("--by", "rank", "unknown value to compare by"),
         ("--level", 2, "level: 2.0, expected"),
     ):
-        done = call("replay", file, option, value)
+        done = call("whatif", file, option, value)
         assert done.exit_code == 2 and said in done.stderr
     with pytest.raises(InputError, match="expected at most 60"):
         Setting(losses.load("ntxent"), 0.01, 8).all({"temperature": [k / 100 for k in range(1, 62)]}, losses.load)

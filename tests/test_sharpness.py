@@ -187,7 +187,7 @@ def test_the_measure_names_a_bound_and_what_can_be_reached(embeddings):
 def test_the_command_prints_the_value_and_how_to_count_with_it(embeddings, tmp_path):
     file = tmp_path / "embeddings.npz"
     numpy.savez(file, query=embeddings.query, candidate=embeddings.candidate)
-    given = ["solve", str(file), "--batch-size", "20", "--loss", "top_k(ntxent)", "-p", "k=12"]
+    given = ["whatif", str(file), "--batch-size", "20", "--loss", "top_k(ntxent)", "-p", "k=12"]
     done = CliRunner().invoke(app, [*given, "--effective", "5", "--json", "--out", str(tmp_path / "found.nc")])
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)
@@ -211,7 +211,7 @@ def test_without_a_number_an_eighth_of_the_negatives_is_solved_for(embeddings, t
     given = cocos.measures.solve(embeddings, "ntxent", batch_size=33, effective=4)
     assert given["value"].item() == data["value"].item() and "an eighth" not in given.attrs["notes"]
     numpy.savez(tmp_path / "e.npz", query=embeddings.query, candidate=embeddings.candidate)
-    assert CliRunner().invoke(app, ["solve", str(tmp_path / "e.npz")]).exit_code == 0
+    assert CliRunner().invoke(app, ["whatif", str(tmp_path / "e.npz")]).exit_code == 0
 
 
 def test_the_table_says_how_to_count_with_the_value(tmp_path):
@@ -219,7 +219,7 @@ def test_the_table_says_how_to_count_with_the_value(tmp_path):
     query = torch.randn(96, 8, generator=generator)
     numpy.savez(tmp_path / "e.npz", query=query, candidate=query + torch.randn(96, 8, generator=generator))
     done = CliRunner().invoke(
-        app, ["solve", str(tmp_path / "e.npz"), "--effective", "5", "--batch-size", "32", "--seed", "3"]
+        app, ["whatif", str(tmp_path / "e.npz"), "--effective", "5", "--batch-size", "32", "--seed", "3"]
     )
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("next: cocos count ")]
     options = shlex.split(line)[2:]

@@ -56,8 +56,8 @@ TABLES = [
     ["count", "e.npz", "--batch-size", "all", "--metrics"],
     ["count", "e.npz", "--loss", "smoothap", "--convention", "ecir2022"],
     ["count", "labelled.npz", "--loss", "triplet_sh+0.5*contrastive_cosine"],
-    ["decompose", "e.npz"],
-    ["decompose", "labelled.npz", "--loss", "supcon"],
+    ["plot", "decomposition", "e.npz"],
+    ["plot", "decomposition", "labelled.npz", "--loss", "supcon"],
     ["evaluate", "e.npz", "--folds", "4", "--distractors", "pairs.npz"],
     ["evaluate", "labelled.npz"],
     ["inspect", "e.npz"],
@@ -66,10 +66,10 @@ TABLES = [
     ["losses", "fastap"],
     ["verify", "circle"],
     ["verify", "e.npz", "--loss", "lifted_structure", "--batches", "1", "--batch-size", "16"],
-    ["query", "e.npz", "--row", "3"],
-    ["landscape", "--f1", "warp"],
-    ["landscape", "epoch_1.npz", "--loss", "ntxent"],
-    ["dtp", "epoch_1.npz", "epoch_2.npz"],
+    ["plot", "contributors", "e.npz", "--row", "3"],
+    ["plot", "landscape", "--f1", "warp"],
+    ["plot", "landscape", "epoch_1.npz", "--loss", "ntxent"],
+    ["plot", "dtp", "epoch_1.npz", "epoch_2.npz"],
     ["plot"],
     ["plot", "weight_curve", "--loss", "circle"],
     ["plot", "retrievals", "e.npz", "--queries", "1,2,3"],
@@ -94,7 +94,7 @@ def test_no_line_is_wider_than_the_terminal(arguments, folder, monkeypatch, tmp_
 
 def test_columns_is_the_width(folder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
-    for arguments in (["losses"], ["decompose", folder / "e.npz"]):
+    for arguments in (["losses"], ["plot", "decomposition", folder / "e.npz"]):
         assert max(map(len, call(*arguments).stdout.splitlines())) <= 60
     monkeypatch.setenv("COLUMNS", "300")
     data = measures.count(cocos.open(folder / "e.npz"), "ntxent", batch_size=32)
@@ -143,7 +143,7 @@ def test_a_file_cannot_write_to_the_terminal(tmp_path, folder):
         ["inspect", name],
         ["count", name],
         ["evaluate", name],
-        ["query", name, "--row", 0],
+        ["plot", "contributors", name, "--row", 0],
         ["count", name, "--format", "latex"],
         ["plot", "lorenz", name, "--out", tmp_path / "a.png"],
         ["inspect", turned],

@@ -11,11 +11,9 @@ from typer.testing import CliRunner
 
 import children
 import cocos
-from cocos.base import signatures
-from cocos.commands import _questions, app
+from cocos.commands import _program, app
 
 PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE", "PYTHONSAFEPATH"}}
-COMMANDS = "count decompose evaluate inspect losses landscape query plot dtp verify".split()
 HUGE = "9" * 5000
 
 
@@ -39,8 +37,7 @@ WRONG = {
     "cnt e.npz": "no such command 'cnt'",
     "count": "missing argument",
     "count e.npz --seed 1 --seed 2": "--seed is given 2 times, expected once",
-    "solve e.npz --loss ntxent --loss triplet --effective 5": "--loss is given 2 times, expected once",
-    "query e.npz 0 --loss=ntxent --loss=triplet": "--loss is given 2 times, expected once",
+    "whatif e.npz --loss ntxent --loss triplet --effective 5": "--loss is given 2 times, expected once",
     "count e.npz f.npz": "f.npz",
     "count e.npz --los ntxent": "no such option: --los",
     "count e.npz --loss": "--loss",
@@ -63,17 +60,16 @@ WRONG = {
     "evaluate e.npz --k 1,five": "--k '1,five'",
     "evaluate e.npz --k 0": "k",
     "evaluate e.npz --folds 99": "folds",
-    "query e.npz": "missing option",
-    "query e.npz --row 99": "99",
-    "query e.npz --row 1 --direction x": "'x'",
+    "plot contributors e.npz --row 99": "99",
+    "plot contributors e.npz --row 1 --direction x": "'x'",
     "losses foo": "unknown loss 'foo'",
     "plot pie e.npz": "pie",
     "plot lorenz e.npz --bins 3": "no such option: --bins",
     "plot lorenz e.npz --set bins": "NAME=VALUE",
-    "landscape --f1 wrap": "wrap",
-    "landscape --alpha 3": "--alpha",
-    "dtp": "missing argument",
-    "dtp e.npz": "proxies",
+    "plot landscape --f1 wrap": "wrap",
+    "plot landscape --alpha 3": "--alpha",
+    "plot dtp --steps 1": "name the checkpoints of a run",
+    "plot dtp e.npz": "proxies",
     "verify nothing": "unknown loss 'nothing'",
     "inspect": "missing argument",
     "inspect e.npz --model": "--model",
@@ -89,13 +85,13 @@ WRONG = {
     f"plot count e.npz --batch-size {HUGE}": "at most 15 digits",
     f"plot weight_curve --set points={2**63}": "points",
     f"plot weight_curve --set points={HUGE}": "points",
-    "landscape --scale 1e300": "take a smaller scale or distance",
-    "landscape --f1 t --scale nan": "scale",
-    f"landscape --proxies {2**70}": "proxies",
-    "landscape --distance 1e300": "cocos: ",
-    f"dtp e.npz --steps {HUGE}": "--steps",
-    f"dtp e.npz --steps {10**26}": "--steps",
-    f"query e.npz --row {2**70}": "row",
+    "plot landscape --scale 1e300": "take a smaller scale or distance",
+    "plot landscape --f1 t --scale nan": "scale",
+    f"plot landscape --proxies {2**70}": "proxies",
+    "plot landscape --distance 1e300": "cocos: ",
+    f"plot dtp e.npz --steps {HUGE}": "--steps",
+    f"plot dtp e.npz --steps {10**26}": "--steps",
+    f"plot contributors e.npz --row {2**70}": "row",
     f"plot lorenz e.npz --queries {HUGE}": "queries",
 }
 
@@ -114,13 +110,9 @@ def test_help_stands_in_groups():
     titles = ["Arguments:", "Loss:", "Batches:", "File and model:", "Output:"]
     assert [line for line in text.splitlines() if line in titles] == titles
     assert "Example: cocos count embeddings.npz" in text and "--debug" in text
-    text = call("--help-all").stdout
-    for title in ("Look at a file:", "Losses:", "Plots:", "The papers and the repository:", "The installation:"):
-        assert title in text
-    assert "Others:" not in text and all(f"\n  {name}  " in text for name in COMMANDS)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", _program.COMMANDS)
 def test_json_seed_and_quiet_are_everywhere(command):
     text = " ".join(call(command, "--help-all").stdout.split())
     assert " --json " in text and " --seed NUMBER " in text and " -q, --quiet " in text
@@ -128,7 +120,7 @@ def test_json_seed_and_quiet_are_everywhere(command):
 
 def test_json_of_a_landscape_and_of_a_file(file, monkeypatch):
     monkeypatch.chdir(file.parent)
-    done = call("landscape", "--f1", "warp", "--json", "--seed", 1, "-q")
+    done = call("plot", "landscape", "--f1", "warp", "--json", "--seed", 1, "-q")
     document = json.loads(done.stdout)
     assert done.stderr == "" and document["predicted"] == [-8, 0]
     assert document["found"] == pytest.approx([-8, 0], abs=1e-6) and len(document["proxies"]) == 2
@@ -205,26 +197,3 @@ def test_warnings_of_the_library_are_notes_unless_quiet(file, monkeypatch):
         done = call("count", file, "--loss", "loud.py:hinge", *quiet)
         assert done.exit_code == 0 and ("heard 42\n" in done.stderr) == heard
     assert logging.getLogger("cocos").handlers == before
-
-
-def test_a_measure_without_a_row_is_listed_as_it_is_typed(monkeypatch, tmp_path):
-    source = '''"""How far?"""
-
-
-def margin_gap(embeddings, loss=None, *, seed: int = 0):
-    """Measure a gap.
-
-    Args:
-        embeddings: rows.
-        loss: of the shelf.
-        seed: of draws.
-    """
-'''
-    (tmp_path / "measures").mkdir()
-    (tmp_path / "measures" / "margin_gap.py").write_text(source)
-    monkeypatch.setattr(signatures, "PACKAGE_FOLDER", tmp_path)
-    own = {"measures": {"margin_gap"}, "plots": set()}
-    monkeypatch.setattr(_questions, "_files", own.__getitem__)
-    assert "margin-gap" in _questions.names() and "margin_gap" not in _questions.names()
-    row = _questions.find("margin-gap")
-    assert row.options()["loss"][0].__metadata__[0].help.endswith("[none: cosines]")

@@ -17,7 +17,7 @@ class Step:
     """A command to type next. `commands` adds the options that were typed and that it takes as well.
 
     Args:
-        command: its name.
+        command: its name, and the kind of a plot.
         files: its arguments.
         options: its own options; a list is an option that is repeated, True a flag.
         carry: whether it takes the options of the command that suggests it.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Arguments and options that a suggested command does not repeat: files, output options, and options of one command.
 NOT_CARRIED = {
     *("file", "run", "files", "out", "as_json", "quiet", "format", "width", "explain", "what", "by", "against"),
-    *("fail_on", "detector", "effective", "parameter", "top", "rows", "row", "kind", "given"),
+    *("fail_on", "detector", "effective", "settles", "parameter", "top", "rows", "row", "kind", "given"),
 }
 # Seconds of work before its progress is shown.
 SHOWN_AFTER_SECONDS = 2.0
@@ -62,7 +62,7 @@ def takes(command: str) -> set[str]:
     """Names of the arguments and options of a command."""
     from cocos.commands import _program
 
-    return set(_program.find(command).options)
+    return set(_program.find(command.split()[0]).options)
 
 
 def complete(step: "Step | str") -> "Step | str":

@@ -33,13 +33,10 @@ from cocos.commands import _questions
 from cocos.commands._answer import Answer, finish, quiet, typed
 from cocos.commands._options import EVERYWHERE, Opening, shared
 
-COMMANDS_FOLDER = Path(__file__).parent
-# Commands of `cocos --help`; `cocos --help-all` lists the others as well.
-IN_SHORT_HELP = (
+# All commands, in the order of the help text.
+COMMANDS = (
     *("inspect", "encode", "count", "evaluate", "audit", "whatif", "plot", "report", "run", "diff", "losses", "verify"),
 )
-# Titles of the groups of commands, in the order of the help text.
-SECTIONS = ("Look at a file", "Training runs", "Losses", "Plots", "The papers and the repository", "The installation")
 # Titles of the groups of options, with the names of their options, in the order of the help text.
 OPTION_GROUPS = {
     "Loss": ("loss", "param", "eps", "convention", "against", "same_as", "tolerance"),
@@ -179,16 +176,12 @@ class Command:
     Args:
         run: the command itself; it takes keywords only.
         options: its arguments and options by their names: type with help, and value where it is not given.
-        section: title of its group in `cocos --help-all`.
-        place: its place in the group.
         epilog: last line of its own help.
         first: names of the options that its help shows.
     """
 
     run: Callable[..., None]
     options: Mapping[str, tuple[Any, Any]]
-    section: str
-    place: int
     epilog: str | None
     first: tuple[str, ...]
 
@@ -211,9 +204,7 @@ def _chosen(value: object, default: object) -> bool:
     return value not in (None, []) and value != default
 
 
-def command(
-    section: str, place: int, *, options: Mapping[str, tuple[Any, Any]] = MappingProxyType({}), **about: Any
-) -> Callable[..., Command]:
+def command(*, options: Mapping[str, tuple[Any, Any]] = MappingProxyType({}), **about: Any) -> Callable[..., Command]:
     """Make a command of a function that returns an `Answer`, or None where another process speaks; see `Command`.
 
     The function takes its options by name; `source` stands for the options that open files. Commands have `--seed`,
@@ -222,7 +213,7 @@ def command(
 
     def decorated(function: Callable[..., Answer | None]) -> Command:
         opening = shared("source") if "source" in inspect.signature(function).parameters else {}
-        return made(function, {**options, **opening}, section, place, **about)
+        return made(function, {**options, **opening}, **about)
 
     return decorated
 
@@ -230,8 +221,6 @@ def command(
 def made(
     function: Callable[..., Answer | None],
     options: Mapping[str, tuple[Any, Any]],
-    section: str,
-    place: int,
     *,
     words: str | None = None,
     epilog: str | None = None,
@@ -273,7 +262,7 @@ def made(
     run.__annotations__ = {name: annotation for name, (annotation, _) in taken.items()}
     chosen = first.split() if len(options) > MOST_FIRST else options.keys() - {*SHOWN_FIRST, *SHOWN_LAST}
     order = [*SHOWN_FIRST, *(name for name in options if name in chosen), *SHOWN_LAST]
-    return Command(run, taken, section, place, epilog, tuple(name for name in order if name in taken))
+    return Command(run, taken, epilog, tuple(name for name in order if name in taken))
 
 
 def _results(given: Mapping[str, object], names: Sequence[str]) -> list[Path]:
@@ -285,18 +274,16 @@ def _results(given: Mapping[str, object], names: Sequence[str]) -> list[Path]:
 
 def find(name: str) -> Command:
     """The command that a file of this folder, or a row of the questions, defines."""
-    if (row := _questions.find(name)) is not None:
-        return made(row.answer, row.options(), row.section, row.place, **row.about)
+    if (row := _questions.QUESTION_ROWS.get(name)) is not None:
+        return made(row.answer, row.options(), **row.about)
     return getattr(importlib.import_module(f"cocos.commands.{name}"), name)
 
 
-def _listed(name: str) -> tuple[str, int, str]:
-    """Section, place and first line of a command; the options of a question are not looked at."""
-    row = _questions.find(name)
-    if row is not None:
-        return row.section, row.place, row.about["words"].partition("\n")[0]
-    own = find(name)
-    return own.section, own.place, (own.run.__doc__ or "").partition("\n")[0]
+def _summary(name: str) -> str:
+    """First line of the help of a command; the options of a question are not looked at."""
+    row = _questions.QUESTION_ROWS.get(name)
+    words = row.about["words"] if row is not None else find(name).run.__doc__ or ""
+    return words.partition("\n")[0]
 
 
 def _write_sections(
@@ -363,38 +350,24 @@ class Program(TyperGroup):
 
     def __init__(self, **settings):
         super().__init__(**settings)
-        files = {Path(name).stem for name in os.listdir(COMMANDS_FOLDER) if name.endswith(".py")}
-        own = {name for name in files if not name.startswith("_")}
-        self.commands, self.made = dict.fromkeys(sorted(own | _questions.names())), {}
+        self.commands, self.made = dict.fromkeys(COMMANDS), {}
 
     def get_command(self, ctx, cmd_name):
         """The command of a name; None where there is none."""
-        if cmd_name not in self.made and (cmd_name in self.commands or _questions.find(cmd_name) is not None):
+        if cmd_name not in self.made and cmd_name in self.commands:
             found, single = find(cmd_name), typer.Typer(add_completion=False, rich_markup_mode=None)
             single.command(cmd_name, cls=GroupedCommand, epilog=found.epilog)(found.run)
             self.made[cmd_name] = typer.main.get_command(single)
             self.made[cmd_name].first = found.first
         return self.made.get(cmd_name)
 
-    def parse_args(self, ctx, args):
-        """Parse the words before the name of a command."""
-        before = next((place for place, word in enumerate(args) if word in self.commands), len(args))
-        return super().parse_args(ctx, [*_everything(ctx, args[:before]), *args[before:]])
-
     def format_commands(self, ctx, formatter) -> None:
-        """Write the commands that everybody needs, or all of them by group."""
-        every = ctx.meta.get(HELP_ALL)
-        listed = {name: _listed(name) for name in (self.commands if every else IN_SHORT_HELP)}
-        rows = {name: (name, words) for name, (_, _, words) in listed.items()}
-        groups = {title: [] for title in SECTIONS}
-        for name in sorted(listed, key=lambda name: listed[name][1]) if every else ():
-            groups[listed[name][0]].append(name)
-        _write_sections(formatter, groups, rows, "Others" if every else "Commands")
-        if not every:
-            others = ", ".join(name for name in self.commands if name not in IN_SHORT_HELP)
-            with formatter.section("More"):
-                formatter.write_text(f"cocos {HELP_ALL} lists all {len(self.commands)} commands: also {others}.")
-                formatter.write_text(f"cocos COMMAND --help shows the first options of one, {HELP_ALL} all of them.")
+        """Write each command with the first line of its help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _summary(name)) for name in COMMANDS])
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(f"cocos COMMAND --help shows the first options of one, {HELP_ALL} all of them.")
 
     def main(self, args=None, prog_name=None, standalone_mode=True, **extra):
         """Run a command; in `standalone_mode`, report wrong usage and end the process with the exit code."""

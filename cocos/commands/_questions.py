@@ -1,19 +1,17 @@
-"""The commands that are questions: each is made from the signature of its measure and a row of this file.
+"""The questions behind the commands: each is made from the signature of its measure and a row of this file.
 
 Names, types, defaults and meanings of the options are those of the measure, read from its source without importing it;
 an option that several commands share has the words of `cocos.commands._options`. A row says what is particular to a
 command: `@asks(...)` stands above the function that asks, whose docstring is the first text of its help. The function
 gets what was typed, and the options of the measure as it takes them; `question(...)` is a row whose answer is that of
-`answer_of`: its Dataset as a table, as JSON and as a figure. A measure of embeddings without a row is asked in this way
-too, so that a question is one file. What has no measure is a command in a file.
+`answer_of`: its Dataset as a table, as JSON and as a figure. A row is a command of its name, or is asked by `whatif`
+(replay, solve, temperature) or `plot` (landscape, dtp). What has no measure is a command in a file.
 """
 
-import ast
 import contextlib
 import functools
 import inspect
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -26,7 +24,6 @@ from cocos.base.errors import InputError, nearest
 from cocos.base.signatures import REQUIRED
 from cocos.commands._answer import Answer, answer, checked, lines, opened, progress, saved, typed
 from cocos.commands._options import (
-    DRAWN,
     EVERYWHERE,
     MOST_DIGITS,
     PARAMS_OF_LOSSES,
@@ -60,28 +57,16 @@ RESULT_SUFFIXES = (".nc", ".jsonl")
 # Panels that stand side by side in a figure of `run`.
 CURVES_ABREAST = 3
 
-# Measures that a command asks beside that of its row, or that a command in a file asks.
-ASKED_WITHIN = {
-    **{"equivalences": "losses", "health": "count", "same_gradient": "verify"},
-    "verification": "evaluate",
-}
-# Options of a question without a row that its help shows, beside the shared ones.
-MOST_SHOWN = 4
-# Place of a question without a row: after the others of its section.
-LAST_PLACE = 1000
-
 Convention = StrEnum("Convention", ["standard", "ecir2022"])
 Format = StrEnum("Format", ["table", "latex", "json"])
 
 
 @dataclass(frozen=True)
 class QuestionRow:
-    """A command as a row of this file.
+    """A question as a row of this file.
 
     Args:
         ask: makes the answer; None: `answer_of` does.
-        section: title of its group in `cocos --help-all`.
-        place: its place in the group.
         measure: name of the measure, which is that of its file.
         takes: options that the measure does not have, by their names among the shared ones.
         leaves: parameters of the measure that no option sets.
@@ -92,8 +77,6 @@ class QuestionRow:
     """
 
     ask: Callable[[SimpleNamespace, dict[str, Any]], Answer | None] | None
-    section: str
-    place: int
     measure: str
     takes: str
     leaves: str
@@ -181,7 +164,6 @@ def question(
     example: str | None = None,
     *,
     ask: Callable | None = None,
-    section: str = "Look at a file",
     takes: str = "file source loss out",
     measure: str | None = None,
     leaves: str = "",
@@ -194,9 +176,7 @@ def question(
     """Make a row; see `QuestionRow` and `cocos.commands._program.made`."""
     about = {"first": shown, "results": results, "words": words}
     about["epilog"] = example and (example if ":" in example else f"Example: cocos {example}")
-    QUESTION_ROWS[name] = QuestionRow(
-        ask, section, len(QUESTION_ROWS) + 1, measure or name, takes, leaves, renamed or {}, blank, own, about
-    )
+    QUESTION_ROWS[name] = QuestionRow(ask, measure or name, takes, leaves, renamed or {}, blank, own, about)
 
 
 def asks(example: str | None = None, **row: Any) -> Callable[[Callable], Callable]:
@@ -207,44 +187,6 @@ def asks(example: str | None = None, **row: Any) -> Callable[[Callable], Callabl
         return ask
 
     return decorated
-
-
-def find(name: str) -> QuestionRow | None:
-    """The row of a question: one of this file, or for a measure of embeddings that none asks, one of its signature."""
-    name = name.replace("-", "_")
-    if name in QUESTION_ROWS or name not in _alone():
-        return QUESTION_ROWS.get(name)
-    module = f"cocos.measures.{name}"
-    every = signatures.options(module, name)
-    if next(iter(every), None) != "embeddings":
-        return None
-    takes = f"file source {'loss' if 'loss' in every else ''} {'figure' if name in _files('plots') else 'out'}"
-    first = [option for option in every if option not in SHARED][:MOST_SHOWN]
-    words = (ast.get_docstring(signatures.source(module).nodes[name]) or name).partition("\n")[0]
-    about = {"first": " ".join(first), "words": words}
-    bare = "loss" in every and every["loss"].default is None
-    own = (
-        {"loss": option(str | None, "Loss whose gradient is studied: see `cocos losses`. [none: cosines]")}
-        if bare
-        else {}
-    )
-    return QuestionRow(None, "Look at a file", LAST_PLACE, name, takes, "", {}, False, own, about)
-
-
-def names() -> set[str]:
-    """Names of all questions that `cocos --help-all` lists: those that are plots are kinds of `cocos plot`."""
-    return QUESTION_ROWS.keys() | {name.replace("_", "-") for name in _alone() - _files("plots")}
-
-
-def _alone() -> set[str]:
-    """Measures that no row asks."""
-    return _files("measures") - {row.measure for row in QUESTION_ROWS.values()} - ASKED_WITHIN.keys()
-
-
-def _files(room: str) -> set[str]:
-    """Names of the public files of a room."""
-    files = os.listdir(Path(__file__).parent.parent / room)
-    return {file.removesuffix(".py") for file in files if file.endswith(".py") and not file.startswith("_")}
 
 
 def instead(name: str, by: str, **changes: Any) -> Answer | None:
@@ -260,7 +202,7 @@ def instead(name: str, by: str, **changes: Any) -> Answer | None:
     given = {each: value for each, value in {**typed.get(), **changes}.items() if value is not None}
     for each in given:
         if each not in options | EVERYWHERE:
-            raise InputError(f"--{each.replace('_', '-')} does not go with {by}: see cocos {name} --help-all")
+            raise InputError(f"--{each.replace('_', '-')} does not go with {by}")
     values = {each: given.get(each, default) for each, (_, default) in options.items()}
     return row.answer(Opening(**{each: values.pop(each) for each in shared("source")}), **values)
 
@@ -365,13 +307,6 @@ def count(given: SimpleNamespace, options: dict[str, Any]) -> Answer | None:
     return replace(made, text=shown[given.format])
 
 
-question(
-    "decompose",
-    "Decompose each query's gradient: the pull, the push, the part that cancels, the part that normalising removes.",
-    measure="decomposition",
-)
-
-
 @asks(
     takes="file source out",
     renamed={"ks": "k"},
@@ -424,37 +359,9 @@ def evaluate(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     return answer("evaluate", found, given.out, notes=[*frozen.notes, *(more.notes if more else ())])
 
 
-@asks(
-    measure="contributors",
-    takes="file source loss figure",
-    shown="row top",
-    row=option(int, "Row of the query among the embeddings of its side.", REQUIRED),
-    direction="Direction of retrieval, like q2c. [the first one]",
-)
-def query(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
-    """List the candidates that make up the gradient of one query, in the first batch that contains it."""
-    from cocos.measures.contributors import document
-    from cocos.reports import table
-    from cocos.reports.plot_kinds import find
-
-    checked(given.out, given.file, given.source.data, figures=True)
-    frozen, found, about = _measured(given, options, "contributors")
-    words = find("contributors").row_texts(found, frozen.items(given.split))
-    labels, said = words.get("labels"), words.get("query")
-    return answer(
-        *("contributors", found, given.out),
-        draw=drawn("contributors", found, given.width, words),
-        about=about,
-        notes=frozen.notes,
-        text=lambda: table("contributors", found, labels=labels, query=said),
-        document=lambda: document(found, labels, said),
-    )
-
-
 question(
     "solve",
     "Find the temperature, scale or margin that gives a wanted effective number of negatives.",
-    "solve embeddings.npz --loss ntxent --effective 20 --batches 20",
     leaves="bounds tolerance",
     shown="effective parameter",
 )
@@ -555,8 +462,6 @@ def audit(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 
 
 @asks(
-    "replay embeddings.npz --loss ntxent --what temperature=0.02,0.05 --what top_k=1,16 --what batch_size=64,256 "
-    "--what loss=triplet",
     takes="file source loss figure",
     shown="what by",
     what=option(
@@ -572,7 +477,6 @@ def replay(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 
 
 @asks(
-    "temperature embeddings.npz --batch-size 32,128,512 --out temperature.png",
     takes="file source loss figure",
     renamed={"batch_sizes": "batch_size"},
     shown="effective",
@@ -603,7 +507,6 @@ def temperature(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 
 @asks(
     "run checkpoints/ --loss ntxent -p temperature=0.07 --out run.nc",
-    section="Training runs",
     takes="source loss detector fail_on figure",
     leaves="parameters detectors opener",
     renamed={"ks": "k"},
@@ -690,7 +593,6 @@ def _read_runs(given: SimpleNamespace, watching: DetectorOptions) -> "dict[str, 
 
 @asks(
     "diff before.pt after.pt --loss ntxent -p temperature=0.07",
-    section="Training runs",
     takes="source loss figure",
     leaves="names",
     shown="by step",
@@ -794,7 +696,6 @@ def _members(files: tuple[Path, Path], step: int | None) -> tuple[Path, ...]:
 
 
 @asks(
-    section="Losses",
     takes="source param",
     leaves="embeddings sample per_group copies",
     shown="same_as against",
@@ -882,7 +783,6 @@ def _parted(target: str | None, loss: str | None) -> tuple[str | None, str | Non
 
 
 @asks(
-    section="Plots",
     takes="source param figure",
     leaves="embeddings delta points",
     blank=True,
@@ -895,7 +795,6 @@ def _parted(target: str | None, loss: str | None) -> tuple[str | None, str | Non
     rows="With a FILE: rows of two or three of its candidates, the own one first.",
     surface=option(bool, "Draw the landscape in three dimensions.", False, "--surface"),
     split=option(str | None, "Split of the checkpoint's data to encode. [train]"),
-    out=(DRAWN[0], Path("landscape.png")),
 )
 def landscape(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Draw the loss around its proxies, with the predicted and the found minimum for an embedding."""
@@ -961,7 +860,6 @@ def landscape(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
 
 
 @asks(
-    section="Plots",
     takes="source device split figure",
     leaves="device split",
     shown="alpha metric steps",
@@ -972,7 +870,6 @@ def landscape(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
         "repeatable. [as recorded]",
     ),
     steps=SHARED["steps"],
-    out=(DRAWN[0], Path("dtp.png")),
 )
 def dtp(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
     """Follow the distance to proxy over the checkpoints of runs: how far a class settles from its proxy."""

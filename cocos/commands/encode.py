@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 @command(
-    "Look at a file",
-    0,
     epilog="Example: cocos encode pairs.jsonl --model all-MiniLM-L6-v2 --out embeddings.npz",
     options={
         "model": option(str, "A checkpoint or folder that encodes them, or your own file.py:function.", REQUIRED),

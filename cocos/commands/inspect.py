@@ -6,8 +6,6 @@ from cocos.commands._program import command
 
 
 @command(
-    "Look at a file",
-    0,
     options={
         "file": SHARED["file"],
         "data": SHARED["data"],

@@ -10,8 +10,6 @@ from cocos.commands._program import command
 
 
 @command(
-    "Losses",
-    0,
     options={
         "name": argument(str | None, "The loss whose card is shown.", None, metavar=None),
         "out": option(Path | None, "With NAME: draw its weight against the score to this file (.png, .pdf)."),

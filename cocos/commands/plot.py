@@ -3,9 +3,8 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from cocos.base import ranges
 from cocos.base.errors import InputError
 from cocos.commands._answer import Answer, checked, lines, opened, progress, saved
 from cocos.commands._options import (
@@ -29,6 +28,16 @@ if TYPE_CHECKING:
 
 # Maximum number of losses and files that are drawn side by side.
 MOST_RUNS = 6
+# Kinds whose questions are rows of their own, and the argument of each.
+QUESTIONS = {"landscape": "file", "dtp": "run"}
+
+
+def _options(question: str) -> dict[str, tuple[Any, Any]]:
+    """Options of a question alone, without its file and the shared ones."""
+    left = {*shared("source"), QUESTIONS[question], "loss", "param", "out", "width"}
+    return {name: each for name, each in QUESTION_ROWS[question].options().items() if name not in left}
+
+
 # Options that a kind may take; every other one of its options is written --set NAME=VALUE.
 ASKED = {
     "loss": option(
@@ -38,15 +47,24 @@ ASKED = {
     "eps": option(str | None, "Smallest share that contributes; several for a curve."),
     "confident": option(float | None, "Of retrievals: outline candidates with at least this score, like 0.6."),
     "queries": option(str | None, "Number of queries to draw, all, or their rows, like 3,17,40."),
-} | {
+    "row": option(int | None, "Of contributors: row of the query among the embeddings of its side. [a median one]"),
+}
+ASKED |= {
     name: (SHARED[name][0], None)
     for name in (
         *("batch_size", "batches", "sample", "per_group", "copies", "same_group", "direction", "seed", "dtype"),
         *("device", "split"),
     )
 }
-# Kinds that a command of their name draws, whose options are theirs -> its argument.
-DRAWN_BY_COMMANDS = {"landscape": "file", "dtp": "run"}
+ASKED |= {name: each for name, each in (_options("landscape") | _options("dtp")).items() if name not in ASKED}
+ASKED |= {
+    "alpha": option(
+        list[str] | None,
+        "Boundary of the warp. Of landscape: several, like 3,6, have a panel each. [3] Of dtp: for all runs or as "
+        "RUN=NUMBER; 28,34@600 changes at step 600, 0:3,1:5 is by class; repeatable. [as recorded]",
+    ),
+    "metric": option(str | None, "Score or distance of a pair: cosine, dot, euclidean, ... [as the kind has it]"),
+}
 
 
 def _names() -> str:
@@ -61,33 +79,35 @@ def _spelled(name: str) -> str:
     return f"--{name.replace('_', '-')}" if name in ASKED else f"--set {name}="
 
 
-def _by_command(name: str, files: list[Path], loss: list[str] | None, extra: dict[str, str], *, bare: bool) -> Answer:
-    """Let the command of a kind draw it, or show its card where nothing is asked of it."""
+def _by_question(
+    name: str, files: list[Path], asked: dict[str, Any], extra: dict[str, str], out: Path | None, *, bare: bool
+) -> Answer | None:
+    """Let the question of a kind draw it, or list its options where nothing is asked of it."""
     from cocos.base.layout import Table
     from cocos.reports import plot_kinds
 
-    takes, several = QUESTION_ROWS[name].options(), DRAWN_BY_COMMANDS[name] == "run"
+    several, loss = QUESTIONS[name] == "run", asked["loss"] or []
     if bare and not files:
         rows = [
-            (f"--set {each}=", plot_kinds.written(default), get_args(kind)[1].help)
-            for each, (kind, default) in takes.items()
-            if each not in {*shared("source"), DRAWN_BY_COMMANDS[name], "out", "width", "loss", "param"}
+            (_spelled(each), plot_kinds.written(default), get_args(kind)[1].help)
+            for each, (kind, default) in _options(name).items()
         ]
-        head = f"{name}: {plot_kinds.every()[name].sentence}", f"cocos {name} --help-all"
+        head = f"{name}: {plot_kinds.every()[name].sentence}", plot_kinds.every()[name].command
         return Answer(text=lambda: Table(("option", "default", ""), tuple(rows), head, left=True))
+    if extra:
+        raise InputError(f"{name} does not take --set {min(extra)}: its options are --{', --'.join(_options(name))}")
     if len(files) > 1 and not several:
         raise InputError(f"{name}: {len(files)} files, expected at most one")
-    if len(loss or []) > 1:
+    if several and not files:
+        raise InputError(f"{name}: name the checkpoints of a run, or a folder for each run")
+    if len(loss) > 1:
         raise InputError(f"{name}: {len(loss)} losses, expected at most one")
     changes: dict[str, object] = dict.fromkeys(("kind", "files", "more")) | {"loss": loss[0] if loss else None}
-    for each, value in extra.items():
-        kind = get_args(takes[each][0])[0] if each in takes else str
-        changes[each] = [value] if kind == list[str] | None else ranges.read(value, kind, f"--set {each}")
     if files:
-        changes[DRAWN_BY_COMMANDS[name]] = files if several else files[0]
-    elif several:
-        raise InputError(f"{name}: name the checkpoints of a run, or a folder for each run")
-    return instead(name, f"cocos plot {name}", **changes)
+        changes[QUESTIONS[name]] = files if several else files[0]
+    if not several and asked["alpha"]:
+        changes["alpha"] = ",".join(asked["alpha"])
+    return instead(name, f"cocos plot {name}", **changes, out=out)
 
 
 def _default(kind: "PlotKind") -> str | None:
@@ -157,8 +177,6 @@ def _measured(
 
 
 @command(
-    "Plots",
-    0,
     options=ASKED
     | {
         "kind": argument(str | None, f"Kind of plot: {_names()}. [list them]", None, metavar=None),
@@ -180,11 +198,10 @@ def _measured(
         "width": SHARED["width"],
     },
     first="direction",
-    epilog="landscape and dtp are the commands of these names: every option of theirs is one.",
 )
-def plot(source, kind, files, param, more, as_json, out, width, **asked) -> Answer:
+def plot(source, kind, files, param, more, as_json, out, width, **asked) -> Answer | None:
     """Draw what a measure finds in a checkpoint, and print its numbers; without KIND, list the kinds."""
-    given = {name: value for name, value in asked.items() if value not in (None, [])}
+    given = {name: value for name, value in asked.items() if value not in (None, [], False)}
     extra = {name.replace("-", "_"): value for name, value in named_values(more, "option", "bins=50").items()}
     parameters = named_values(param)
     from cocos import losses as shelf
@@ -192,8 +209,9 @@ def plot(source, kind, files, param, more, as_json, out, width, **asked) -> Answ
     from cocos.reports import plot_kinds, saving, table
 
     bare = not (given or extra or parameters or out or as_json)
-    if (own := (kind or "").replace("-", "_")) in DRAWN_BY_COMMANDS:
-        return _by_command(own, files or [], asked["loss"], extra, bare=bare)
+    if (own := (kind or "").replace("-", "_")) in QUESTIONS:
+        target = out or (None if as_json else Path(f"{own}.png"))
+        return _by_question(own, files or [], asked, extra, target, bare=bare)
     if kind is None:
         if not bare:
             raise InputError("options, but no KIND: name one before them; cocos plot alone lists the kinds")
@@ -236,14 +254,15 @@ def plot(source, kind, files, param, more, as_json, out, width, **asked) -> Answ
     def draw(path: Path) -> None:
         chosen.draw(found, options, path, words, names=names, width=width)
 
+    told = [{key: one[key] for key in ("labels", "query") if key in one} for one in words]
+
     def text() -> str:
-        told = [{key: one[key] for key in ("labels", "query") if key in one} for one in words]
         tables = [lines(table(chosen.name, each, **own)) for each, own in zip(found, told, strict=True)]
         return "\n\n".join(f"{names[place]}:\n{table}" if names else table for place, table in enumerate(tables))
 
     return Answer(
         text=text,
-        document=lambda: chosen.document(found, names),
+        document=lambda: chosen.document(found, told, names),
         about=dict.fromkeys(each.about for each in measured if each.about),
         notes=dict.fromkeys(notes),
         wrote=saved(found[0], target, draw),

@@ -1,4 +1,4 @@
-"""`cocos whatif`: one command in front of `replay`, `solve` and `temperature`."""
+"""`cocos whatif`: the questions `replay` (--what), `solve` (--effective) and `temperature` (--settles)."""
 
 from cocos.base.errors import InputError
 from cocos.commands._answer import Answer
@@ -18,15 +18,12 @@ SETTLES = option(bool, "Find where a learned temperature settles, for each batch
 
 
 @command(
-    "Look at a file",
-    8,
     options=QUESTION_ROWS["temperature"].options()
     | QUESTION_ROWS["solve"].options()
     | QUESTION_ROWS["replay"].options()
     | {"batch_size": BATCH_SIZE, "effective": EFFECTIVE, "settles": SETTLES},
     first="what effective settles",
-    epilog="Example: cocos whatif embeddings.npz --loss ntxent --what temperature=0.02,0.05. The three questions are "
-    "commands too: cocos replay (--what), cocos solve (--effective) and cocos temperature (--settles).",
+    epilog="Example: cocos whatif embeddings.npz --loss ntxent --what temperature=0.02,0.05",
 )
 def whatif(**asked) -> Answer | None:
     """Ask what would change with another temperature, margin, batch size, mining rule or loss on these embeddings.

@@ -34,7 +34,7 @@ LIMITS = {
     "sharp": ONE_OR_TWO,
     "wasteful": SMALL_PART,
 }
-# Losses that are functions of scale * score, whose temperature has an equilibrium (`cocos temperature`).
+# Losses that are functions of scale * score, whose temperature has an equilibrium (`cocos whatif --settles`).
 TEMPERED = ("ntxent", "supcon", "mnrl", "siglip")
 # Kinds that another temperature, margin, batch size or mining rule would change.
 SETTINGS = ("silent", "flat", "thin", "starved", "wasteful")
@@ -55,7 +55,7 @@ class Verdict:
     kind: str
     numbers: Mapping[str, float | None]
     command: str
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str | bool] = field(default_factory=dict)
 
     @property
     def severity(self) -> str:
@@ -91,11 +91,11 @@ def of(
     if kind in {"collapsed", "alike"}:
         return Verdict(kind, numbers, "evaluate")
     if kind == "mispaired":
-        return Verdict(kind, numbers, "query", {"row": "0"})
+        return Verdict(kind, numbers, "plot contributors", {"row": "0"})
     if kind in {"starved", "thin", "flat"} and loss in TEMPERED:
-        return Verdict(kind, numbers, "temperature")
+        return Verdict(kind, numbers, "whatif", {"settles": True})
     if kind in SETTINGS:
-        return Verdict(kind, numbers, "replay", {"by": "effective" if kind in {"flat", "wasteful"} else "idle"})
+        return Verdict(kind, numbers, "whatif", {"by": "effective" if kind in {"flat", "wasteful"} else "idle"})
     return Verdict(kind, numbers, "audit")
 
 

@@ -24,8 +24,10 @@ if TYPE_CHECKING:  # what the next statement binds
 globals().update({name: getattr(importlib.import_module(f"{__name__}.{name}"), name) for name in __all__})
 
 
-def document(measure: str, data: xr.Dataset) -> dict:
+def document(measure: str, data: xr.Dataset, **texts: Any) -> dict:
     """The JSON document of a Dataset: the one that its measure makes in its file, or its numbers (`results.summaries`).
+
+    `texts` are `labels` and `query` of contributors: row of a candidate -> its text, and the text of the query.
 
     Examples:
         >>> import cocos
@@ -34,4 +36,4 @@ def document(measure: str, data: xr.Dataset) -> dict:
         {'name': 'triplet', 'parameters': {'margin': 0.2}}
     """
     module = sys.modules[globals()[measure].__module__]
-    return getattr(module, "document", summaries.document)(data)
+    return getattr(module, "document", summaries.document)(data, **texts)

@@ -205,7 +205,7 @@ def contributors(
 
 
 def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> dict:
-    """The candidates of one query, with texts where they are known, as the JSON document of `cocos query --json`."""
+    """The candidates of one query, with texts where they are known, as a JSON document."""
     attrs, listed = data.attrs, []
     for place in range(data.sizes["candidate"]):
         entry = {name: data[name].values[place].item() for name in CONTRIBUTOR_LABELS | {"contributes": ()}}

@@ -171,7 +171,7 @@ def decomposition(
 
 
 def document(data: xr.Dataset) -> dict:
-    """A decomposition as the JSON document of `cocos decompose --json`.
+    """A decomposition as a JSON document.
 
     An entry is the mean over all queries for which the statistic is defined, and the deviation over the full batches of
     their own means; one batch has no deviation. Beside the directions stand the class proxies, if there are any: means

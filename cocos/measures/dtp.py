@@ -190,7 +190,7 @@ def same_classes(data: xr.Dataset) -> None:
 
 
 def document(data: xr.Dataset) -> dict:
-    """Distances to proxies as the JSON document of `cocos dtp --json`; None for an alpha that is not known."""
+    """Distances to proxies as a JSON document; None for an alpha that is not known."""
     runs, attrs = {}, data.attrs
     for name in data["run"].values:
         one = data.sel(run=name)

@@ -223,7 +223,7 @@ def _compared(
 
 
 def document(data: xr.Dataset) -> dict:
-    """Make the JSON document of `cocos replay --json`."""
+    """Make the JSON document of `cocos whatif --json`."""
     attrs, directions = data.attrs, {}
     for side, of_side in results.sides(data).items():
         rows = directions[side] = []

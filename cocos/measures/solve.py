@@ -128,7 +128,7 @@ def solve(
 
 
 def document(data: xr.Dataset) -> dict:
-    """Make the JSON document of `cocos solve --json`."""
+    """Make the JSON document of `cocos whatif --effective --json`."""
     attrs = data.attrs
     return {
         "cocos": attrs["cocos"],

@@ -302,7 +302,7 @@ def _labelled(runs: Sequence[Run], columns: Sequence[dict[str, Any]], clip: floa
 
 
 def document(data: xr.Dataset) -> dict:
-    """Make the JSON document of `cocos temperature --json`: an entry for each batch size."""
+    """Make the JSON document of `cocos whatif --settles --json`: an entry for each batch size."""
     attrs, sizes = data.attrs, {}
     for place, size in enumerate(data["batch_size"].values.tolist()):
         one = data.isel(batch_size=place)

@@ -63,7 +63,7 @@ class PlotKind:
 
     @property
     def reads(self) -> str:
-        """First parameter of the measure: `embeddings`, `loss`, or one that only its own command can set."""
+        """First parameter of the measure: `embeddings`, `loss`, or that of a command or question of its own."""
         return next(iter(self.takes))
 
     @property
@@ -72,6 +72,8 @@ class PlotKind:
         return {
             "embeddings": f"cocos plot {self.name} FILE",
             "loss": f"cocos plot {self.name} --loss NAME",
+            "f1": f"cocos plot {self.name}",
+            "runs": f"cocos plot {self.name} RUN",
         }.get(self.reads, f"cocos {self.name}")
 
     @property
@@ -107,7 +109,10 @@ class PlotKind:
     def measured(
         self, checkpoint: Checkpoint | None, loss, options: Mapping[str, object], progress: Progress | None
     ) -> list[xr.Dataset]:
-        """Measure: one Dataset, or one for each direction if the measure takes a direction and none is chosen."""
+        """Measure: one Dataset, or one for each direction if the measure takes a direction and none is chosen.
+
+        A chosen row that the second direction does not have is of the first one alone.
+        """
         given = {name: value for name, value in options.items() if name in self.takes}
         given |= {"loss": loss} if loss is not None else {}
         if checkpoint is None:
@@ -118,15 +123,23 @@ class PlotKind:
         found = [measure()]
         if "direction" in self.takes and "direction" not in given:
             every = held[0] if held else checkpoint.on_disk  # of which rows of batches alone were read
-            found += [measure(direction=name) for name in every.directions[1:]]
+            row = given.get("row") or 0
+            found += [measure(direction=name) for name in every.directions[1:] if row < len(every.candidate)]
         return found
 
-    def document(self, found: Sequence[xr.Dataset], names: Sequence[str] | None = None) -> dict:
+    def document(
+        self,
+        found: Sequence[xr.Dataset],
+        texts: Sequence[Mapping[str, object]],
+        names: Sequence[str] | None = None,
+    ) -> dict:
         """Make the JSON document of `cocos plot`; several losses or files have `names`, and a document each."""
         if names:
-            series = [{"name": n} | self.document([data]) for n, data in zip(names, found, strict=True)]
+            each = zip(names, found, texts, strict=True)
+            series = [{"name": name} | self.document([data], [own]) for name, data, own in each]
             return {"kind": self.name, "series": series}
-        first, *_ = documents = [measures.document(self.name, data) for data in found]
+        each = zip(found, texts, strict=True)
+        first, *_ = documents = [measures.document(self.name, data, **own) for data, own in each]
         parts = [
             each.get("directions", {data.attrs.get("direction"): each})
             for data, each in zip(found, documents, strict=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import cocos
 from cocos import losses, measures, plots
+from cocos.commands._program import COMMANDS
 from cocos.reports import cards, saving
 
 POINTS = 161  # scores along each curve of a loss's picture
@@ -167,19 +168,17 @@ def losses_pages(folder: Path, pictures: Path) -> None:
     write(folder / "index.rst", text)
 
 
-def _help(*command: str) -> str:
-    """The whole help of a command, as a terminal shows it."""
-    asked = [sys.executable, "-m", "cocos", *command, "--help-all"]
+def _help(*words: str) -> str:
+    """The help of cocos or of a command, as a terminal shows it."""
+    asked = [sys.executable, "-m", "cocos", *words]
     environment = os.environ | {"COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
     return subprocess.run(asked, capture_output=True, text=True, check=True, env=environment).stdout
 
 
 def commands_page(page: Path) -> None:
     """The help of `cocos` and of each of its commands on one page."""
-    top = _help()
-    names = [line.split()[0] for line in top.splitlines() if re.match(r"^  [a-z]\S*  +[A-Z]", line)]
-    text = _title("Commands") + "The text that ``cocos --help-all`` and ``cocos COMMAND --help-all`` print.\n\n"
-    for name, shown in (("cocos", top), *((name, _help(name)) for name in names)):
+    text = _title("Commands") + "The text that ``cocos --help`` and ``cocos COMMAND --help-all`` print.\n\n"
+    for name, shown in (("cocos", _help("--help")), *((name, _help(name, "--help-all")) for name in COMMANDS)):
         text += _title(name, "-") + ".. code-block:: text\n\n"
         text += "".join(f"   {line}".rstrip() + "\n" for line in shown.strip().splitlines()) + "\n"
     write(page, text)

@@ -40,7 +40,7 @@ PICTURES = {
         "audit",
     ),
     "contributors": Picture(
-        "cocos query embeddings.npz --row 12 --loss ntxent",
+        "cocos plot contributors embeddings.npz --row 12 --direction i2t --loss ntxent",
         "Bars of the largest parts of the gradient of one emoji, with the captions that pull and push it.",
         "checkpoint",
     ),
@@ -59,7 +59,7 @@ PICTURES = {
         "diff",
     ),
     "dtp": Picture(
-        "cocos dtp runs/plain runs/warp --alpha warp=3",
+        "cocos plot dtp runs/plain runs/warp --alpha warp=3",
         "Distance to the own proxy over the steps of two runs; the one with a warp comes to rest near its boundary.",
     ),
     "eps_curve": Picture(
@@ -67,7 +67,7 @@ PICTURES = {
         "Contributing negatives against the threshold: NT-Xent falls with it, the triplet loss is flat.",
     ),
     "landscape": Picture(
-        "cocos landscape --f1 warp --alpha 3 --k1 0.65 --k2 1.5",
+        "cocos plot landscape --f1 warp --alpha 3 --k1 0.65 --k2 1.5",
         "The loss around two proxies as a map with arrows; its minimum lies 3 behind the own proxy.",
     ),
     "lorenz": Picture(
@@ -109,7 +109,7 @@ PICTURES = {
         "columns",
     ),
     "temperature": Picture(
-        "cocos temperature embeddings.npz --batch-size 32,64,128,256",
+        "cocos whatif embeddings.npz --settles --batch-size 32,64,128,256",
         "Where a learned temperature settles, against the batch size, with intervals.",
         "temperature",
     ),

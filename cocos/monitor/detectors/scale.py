@@ -35,7 +35,7 @@ class Scale(Watcher):
     scale that stays as it is, `warmup` steps after the first record: above `fixed`; or below `low`, where even perfect
     embeddings leave more than the part `floor` of the loss of equal scores.
 
-    Try: of a fixed scale, 10 to 100, a temperature of 0.1 to 0.01: cocos temperature says which one fits. Of a learned
+    Try: of a fixed scale, 10 to 100, a temperature of 0.1 to 0.01: cocos whatif --settles finds it. Of a learned
     one, a clamp (CLIP's is 100), no weight decay on it and a smaller learning rate for it. Where it falls, the pairs
     look unrelated to the loss: look at the pairing of the rows and at the learning rate.
 
@@ -106,7 +106,7 @@ class Scale(Watcher):
             said = (
                 f"{held} (above the usual {self.fixed:g}), at step {step(record)}: a cosine that is {1 / scale:.2g} "
                 f"larger weighs e times as much, and {effective:.3g} of the negatives share the push of a "
-                "query; set the scale to 10 to 100: cocos temperature says which one fits"
+                "query; set the scale to 10 to 100: cocos whatif --settles finds it"
             )
             return alarm(self, history, scale, self.fixed, said)
         if not scale < (1 - LEARNED) * self.low or candidates < 2:

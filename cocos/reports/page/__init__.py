@@ -770,7 +770,7 @@ def _what_if(work: _Work, counted: xr.Dataset, **few: Any) -> list[PageSection]:
     says = (FROZEN_SAYS, *shown.head[: counted.sizes["direction"]])
     drawn = [_pictured(partial(_draw_other_sharpness, curves), "what if")] if curves else [picture("replay", [data])]
     details = [Detail("Every temperature and batch size", _tables_of_sharpness(curves))] if curves else []
-    command = work.command("replay", **({"what": what} if what else {}), **few)
+    command = work.command("whatif", **({"what": what} if what else {}), **few)
     return [PageSection("what-if", "What if?", says, drawn, [replace(shown, head=())], details, command=command)]
 
 
@@ -861,7 +861,7 @@ def _queries(work: _Work, single: Mapping[str, Any] | None) -> list[PageSection]
         return []
     name = side["name"]
     says = (f"The {len(details)} queries of {name} whose heaviest negative has the largest part of their push.",)
-    command = work.command("query", row=some[0]["row"], direction=name)
+    command = work.command("plot", "contributors", row=some[0]["row"], direction=name)
     return [PageSection("queries", "Which queries?", says, details=details, command=command)]
 
 

@@ -1,7 +1,7 @@
 """Queries of the page one by one, as the JSON document that its map, its table and its drawer read.
 
 The page has the document in `<script type="application/json" id="queries-data">`, or no such element where a page has
-no queries (results alone). Every number is of the first batch that contains the query, as in `cocos query`.
+no queries (results alone). Every number is of the first batch that contains the query, as in `cocos plot contributors`.
 
 ```
 {"directions": [                    in the order of the count; at least one
