@@ -1,6 +1,5 @@
 """A view of a stack of batches is the scores of each batch, and a pass shows each of them once."""
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from cocos.engine import devices, exact, sweep
 from cocos.engine.parts import Tally, zeros
 from cocos.engine.readers.rows import dense_rows
 from cocos.engine.skipped import Skipped
-from cocos.engine.sweep import Next
 
 METRICS = ("cosine", "dot", "euclidean", "squared_chord", "squared_euclidean")
 
@@ -160,28 +158,6 @@ def test_the_longer_side_is_cut_into_parts(rows, columns, number):
     assert len(parts) == number
     covered = sum((p.rows.stop - p.rows.start) * (p.columns.stop - p.columns.start) for p in parts)
     assert covered == rows * columns
-
-
-class Twice(Everything):
-    """Asks for a second pass, and says by which thread each part was seen."""
-
-    more, threads = 1, set()
-
-    def see(self, state, tile):
-        super().see(state, tile)
-        self.threads.add(threading.get_ident())
-
-    def done(self, state):
-        return Next(Everything())
-
-
-def test_a_second_pass_is_asked_for_and_progress_tells_of_both():
-    data, told = embeddings("pairs"), []
-    view = engine.view(data, stack(data, 8))
-    (first, second) = engine.run(view, [Twice(), Everything()], progress=lambda *each: told.append(each))
-    assert torch.equal(first[1], second[1]) and int(first[1].max()) == 1
-    done, every = zip(*told, strict=True)
-    assert done == tuple(range(1, len(done) + 1)) and every[0] == every[-1] == done[-1]
 
 
 def test_pytorch_has_one_thread_of_its_own_where_workers_see_parts(monkeypatch):

@@ -10,7 +10,7 @@ bound leaves undecided is repeated in float64. Order of reading: `view`, `sweep`
 
 from cocos.engine.parts import Part, Tally, Tile
 from cocos.engine.stack import PRODUCT_METRICS, fits, view
-from cocos.engine.sweep import Next, Reader, run
+from cocos.engine.sweep import Reader, run
 from cocos.engine.view import PRODUCTS, View
 
-__all__ = ["PRODUCTS", "PRODUCT_METRICS", "Next", "Part", "Reader", "Tally", "Tile", "View", "fits", "run", "view"]
+__all__ = ["PRODUCTS", "PRODUCT_METRICS", "Part", "Reader", "Tally", "Tile", "View", "fits", "run", "view"]

@@ -10,7 +10,6 @@ parts. Hence every result is bit-identical for any number of threads.
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
 from cocos.base.errors import InputError
@@ -33,11 +32,10 @@ class State(Protocol):
 
 
 class Reader(Protocol):
-    """An object that receives every tile once and then returns its result, or asks for one more pass.
+    """An object that receives every tile once and then returns its result.
 
     Optional attributes: `whole_lines = True` requests all scores of a query in one tile; `stacks = True` accepts tiles
-    of several blocks (`Tile`); `more` is the number of passes that are certain to follow, for progress; `kernel` is the
-    `fused.Arguments` of a C primitive.
+    of several blocks (`Tile`); `kernel` is the `fused.Arguments` of a C primitive.
     """
 
     def start(self, view: View) -> State:
@@ -47,7 +45,7 @@ class Reader(Protocol):
         """Add one tile to the state."""
 
     def done(self, state: State):
-        """Return the result from the merged state of all parts; or `Next`."""
+        """Return the result from the merged state of all parts."""
 
 
 @runtime_checkable
@@ -56,13 +54,6 @@ class PassReader(Protocol):
 
     def passes(self, view: View) -> Passes:
         """Yield a reader, or a tuple of those that share a pass; receive the results, and return the own one."""
-
-
-@dataclass(frozen=True)
-class Next:
-    """A reader's request for one more pass."""
-
-    reader: Reader
 
 
 def run(
@@ -118,13 +109,10 @@ def run(
 
 
 def _passes(reader: Reader | PassReader, view: View) -> Passes:
-    """Yield the readers that a reader asks for, once a pass: those of its `passes`, or itself and then each `Next`."""
+    """Yield the readers that a reader asks for, once a pass: those of its `passes`, or itself."""
     if isinstance(reader, PassReader):
         return (yield from reader.passes(view))
-    found = Next(reader)
-    while isinstance(found, Next):
-        found = yield found.reader
-    return found  # noqa: B901 - the value of a generator that `run` takes from StopIteration
+    return (yield reader)  # noqa: B901 - the value of a generator that `run` takes from StopIteration
 
 
 class _Counter:
@@ -133,9 +121,9 @@ class _Counter:
     def __init__(self, progress: StepProgress | None):
         self._progress, self._done, self._every, self._lock = progress, 0, 0, threading.Lock()
 
-    def begin(self, steps: int, more: int) -> None:
-        """Start a pass of `steps` steps, with `more` passes of the same size certain to follow."""
-        self._every = self._done + steps * (1 + more)
+    def begin(self, steps: int) -> None:
+        """Start a pass of `steps` steps."""
+        self._every = self._done + steps
 
     def __call__(self, steps: int = 1) -> None:
         if self._progress:
@@ -150,8 +138,7 @@ def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Co
     inside = [reader for reader in readers if fused.serves(view, reader)]
     rest = [reader for reader in readers if reader not in inside]
     kernel, free = fused.Pass(view, inside) if inside else None, list[fused.Worker]()
-    more = max(getattr(reader, "more", 0) for reader in readers)
-    counter.begin(sum(map(_steps, parts)) * (bool(inside) + bool(rest)), more)
+    counter.begin(sum(map(_steps, parts)) * (bool(inside) + bool(rest)))
 
     def seen(part: Part) -> list:
         states = [reader.start(view) for reader in inside]
