@@ -211,10 +211,6 @@ class Scores:
         """Number of the candidates at some places of the lists of some queries, (n,) from (n,) and (n,)."""
         return places if self.candidate_index is None else self.candidate_index[query_index, places]
 
-    def of_batch(self, batch: Batch, block: slice, same_group: str) -> Pairs:
-        """Make the input of a loss of some queries of a batch, each with its own candidates."""
-        return self.pairs(batch.query_index[block])
-
     def pairs(self, query_index: Tensor) -> Pairs:
         """Make the input of a loss of some queries.
 

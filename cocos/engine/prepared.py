@@ -168,7 +168,7 @@ class Run:
         """Pairs of some queries of a batch, as the loss sees it."""
         same_group = "negative" if self.same_group == "negative" else "ignore"
         if isinstance(embeddings, Scores):
-            return embeddings.of_batch(batch, block, same_group)
+            return embeddings.pairs(batch.query_index[block])
         number = len(batch.query_index[block]) * len(batch.candidate_index)
         with devices.rounding(), threads(number):
             traits, options = losses.traits(self.loss), {"same_group": same_group, "block": block}
