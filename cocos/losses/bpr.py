@@ -1,15 +1,18 @@
 """BPR: each positive shall rank above each negative, by the logistic function of their difference."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from cocos.losses._differences import Differences
+from cocos.embeddings.scores import Pairs
+from cocos.losses._shelf import ShelfLoss
 
 
 @dataclass(frozen=True)
-class BPR(Differences):
+class BPR(ShelfLoss):
     r"""Logistic loss of the difference of each positive and each negative of a query.
 
     .. math:: \ell(s) = -\sum_{p \in P} \sum_{n \in N} \log \sigma(s_p - s_n)
@@ -33,10 +36,35 @@ class BPR(Differences):
         tensor([[-0.7500,  0.5000,  0.2500]])
     """
 
-    def value(self, difference: Tensor) -> Tensor:
-        """Compute -log σ(h)."""
-        return torch.logaddexp(-difference, torch.zeros_like(difference))
+    metric: ClassVar[str] = "dot"
+    per_positive: ClassVar[bool] = True
+    balanced: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
-    def slope(self, difference: Tensor) -> Tensor:
-        """Compute -σ(-h)."""
-        return -(-difference).sigmoid()
+    def _slots(self, pairs: Pairs) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """For each place among the positives: its columns, (Q, 1), the differences and which of them count, (Q, C)."""
+        for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
+            yield index, pairs.scores.gather(1, index) - pairs.scores, pairs.negative & filled
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,); 0 for a query without a positive or without a negative."""
+        total = pairs.scores.new_zeros(pairs.scores.shape[0])
+        for _, difference, count in self._slots(pairs):
+            value = torch.logaddexp(-difference, torch.zeros_like(difference))
+            total = total + torch.where(count, value, 0).sum(dim=1)
+        return total
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+
+        Positives :math:`-\sum_n \sigma(s_n - s_p)`, negatives :math:`\sum_p \sigma(s_n - s_p)`.
+        """
+        weights = torch.zeros_like(pairs.scores)
+        for index, difference, count in self._slots(pairs):
+            slope = torch.where(count, -(-difference).sigmoid(), 0)
+            weights = (weights - slope).scatter_add(1, index, slope.sum(dim=1, keepdim=True))
+        return weights
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a negative that certainly wins against every positive, (Q, 1): |P|."""
+        return pairs.positives()
