@@ -7,11 +7,31 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
-from cocos.embeddings.scores import Pairs
-from cocos.losses._importance import log_sum, slopes
+from cocos.embeddings.scores import Pairs, softmax
 from cocos.losses._shelf import NonNegative, Positive, Range, ShelfLoss
 
 Prior = Annotated[float, Range("at least 0 and below 1", lambda value: 0 <= value < 1)]
+
+
+def _log_sum(logits: Tensor, negative: Tensor, beta: float) -> Tensor:
+    r"""Log of :math:`|N| \sum_{n \in N} r_n e^{z_n}` with :math:`r = \mathrm{softmax}_N(\beta z)`, (Q, 1).
+
+    It is 0 for a query without negatives.
+    """
+    number = negative.sum(dim=1, keepdim=True)
+    some = number > 0
+    hard, weighted = ((power * logits).masked_fill(~negative & some, -torch.inf).logsumexp(1, keepdim=True)
+                      for power in (beta, 1 + beta))  # fmt: skip
+    return number.clamp(min=1).to(logits.dtype).log() + torch.where(some, weighted - hard, 0)
+
+
+def _slopes(logits: Tensor, negative: Tensor, beta: float) -> Tensor:
+    r"""Derivative of `_log_sum` by the logits, (Q, C): :math:`(1 + \beta) \mathrm{softmax}_N((1 + \beta) z) - \beta r`.
+
+    Each row with a negative sums to 1; an easy negative has a slope below zero.
+    """
+    soft, hard = (softmax(power * logits, negative) for power in (1 + beta, beta))
+    return (1 + beta) * soft - beta * hard
 
 
 @dataclass(frozen=True)
@@ -62,7 +82,7 @@ class HCL(ShelfLoss):
         """Logits; logs of (|N| M) / (1 - π), (Q, 1), and of G for each positive; and which lie above the clamp."""
         logits, number = pairs.scores / self.temperature, pairs.negative.sum(dim=1, keepdim=True)
         many = number.clamp(min=1).to(logits.dtype).log()
-        whole = log_sum(logits, pairs.negative, self.beta) - math.log1p(-self.prior)
+        whole = _log_sum(logits, pairs.negative, self.beta) - math.log1p(-self.prior)
         floor = many - 1 / self.temperature
         if self.prior == 0:
             above = whole.expand_as(logits) > floor
@@ -91,7 +111,7 @@ class HCL(ShelfLoss):
         included = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
         moved = torch.where(included & above, (whole - torch.logaddexp(logits, estimate)).exp(), 0)
         kept = torch.where(included & ~above, (estimate - logits).sigmoid(), 0)
-        push = moved.sum(dim=1, keepdim=True) * slopes(logits, pairs.negative, self.beta)
+        push = moved.sum(dim=1, keepdim=True) * _slopes(logits, pairs.negative, self.beta)
         return (push - moved - kept) / self.temperature
 
     def unit(self, pairs: Pairs) -> Tensor:
