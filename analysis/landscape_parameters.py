@@ -4,6 +4,8 @@ One parameter at a time is changed from Fig. 3d. Above, three landscapes (the le
 that of the gradient, full from 1 on). Below, the loss along the line of the proxies for all settings.
 """
 
+import torch
+
 from analysis import along_proxies
 from cocos import measures
 
@@ -17,9 +19,9 @@ CHANGES = {
     "k1_low": ("k1 = 0.3", {"k1": 0.3}),
     "k2_high": ("k2 = 3", {"k2": 3.0}),
     "scale": ("T = 0.25", {"scale": 0.25}),
-    "k1_high": ("k1 = 1.1", {"f1": "max(1.1*t - 0.3, 1.5*t - 1.5)", "f2": "t"}),
+    "k1_high": ("k1 = 1.1", {"f1": lambda t: torch.maximum(1.1 * t - 0.3, 1.5 * t - 1.5), "f2": "t"}),
     "k2_near": ("k2 = 1.1", {"k2": 1.1}),
-    "k2_low": ("k2 = 0.9", {"f1": "max(0.65*t + 1.05, 0.9*t + 0.3)", "f2": "t"}),
+    "k2_low": ("k2 = 0.9", {"f1": lambda t: torch.maximum(0.65 * t + 1.05, 0.9 * t + 0.3), "f2": "t"}),
 }
 
 # Names in the picture of what needs other words there.
