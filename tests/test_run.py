@@ -381,7 +381,7 @@ def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
         (["begun.jsonl", "--loss", "triplet"], "--loss: begun.jsonl has numbers of one loss already"),
         (["store"], "no folder of a model; give store/run.jsonl itself"),
         (["empty"], "empty: there is no file with one of the suffixes"),
-        (["one", "two"], "2 runs: one, two; name one, and compare two with cocos diff A B"),
+        (["one", "two"], "2 runs: one, two; name one"),
         (["bad"], "none of 2 checkpoints can be measured, all for one reason"),
         (["curve.nc"], "expected a Dataset of cocos run"),
         (["curve.nc", "one"], "curve.nc is no checkpoint, and one may be one"),

@@ -597,34 +597,26 @@ def _read_runs(given: SimpleNamespace, watching: DetectorOptions) -> "dict[str, 
     leaves="names",
     shown="by step",
     results=("first", "second"),
-    first=argument(
-        Path, "Checkpoint, file of embeddings, result (.nc), folder of a run, or store of cocos.Monitor (.jsonl)."
-    ),
+    first=argument(Path, "Checkpoint, file of embeddings, or result (.nc)."),
     second=argument(Path, "Another one of the same data.", metavar="OTHER"),
-    step=option(int | None, "Of two runs: compare the queries of their checkpoints at this step. [all steps]"),
 )
 def diff(given: SimpleNamespace, options: dict[str, Any]) -> Answer:
-    """Compare two results, or two models on the same data, query by query: what changed, and who pushes now."""
+    """Compare two results, or two models on the same data, query by query."""
     from cocos import measures, plots
-    from cocos.checkpoints import series
     from cocos.measures.diff import document, tables
     from cocos.plots.diff import SIZE
     from cocos.reports import saving
 
     files, names = (given.first, given.second), _apart(given.first, given.second)
     checked(given.out, *files, given.source.data, figures=True)
-    asked = {"names": names} | {name: options.pop(name) for name in ("by", "changed", "top", "level", "queries")}
+    asked = {"names": names} | {name: options.pop(name) for name in ("by", "changed", "level", "queries")}
     about, notes = [], []
     with progress() as start:
-        pair = _results(files, names, given)
-        if pair is None and given.step is None and all(map(Path.is_dir, files)) and any(map(series.is_run, files)):
-            own = {name: value for name, value in options.items() if value is not None}
-            own |= {"parameters": given.parameters, "opener": given.source.open, "progress": start}
-            pair = [measures.run(each, given.loss, **own) for each in files]
+        pair = _results(files, given)
         if pair is not None:
             found = measures.diff(*pair, **asked)
         else:
-            each = [opened(file, given.loss, given.parameters, given.source) for file in _members(files, given.step)]
+            each = [opened(file, given.loss, given.parameters, given.source) for file in files]
             for one, loss, origin in each:
                 about.append(f"{one.path} ({one.format}): {loss!r}, {origin}")
                 notes += one.notes
@@ -654,10 +646,9 @@ def _apart(first: Path, second: Path) -> tuple[str, str]:
     return first.name, second.name
 
 
-def _results(files: tuple[Path, Path], names: tuple[str, str], given: SimpleNamespace) -> "list[xr.Dataset] | None":
-    """Two results or stores, or the queries of one checkpoint of each; None for files of embeddings and checkpoints."""
-    from cocos import measures, results
-    from cocos.measures.diff import at_step, step_axis
+def _results(files: tuple[Path, Path], given: SimpleNamespace) -> "list[xr.Dataset] | None":
+    """Two results; None for files of embeddings and checkpoints."""
+    from cocos import results
 
     known = [each.suffix in RESULT_SUFFIXES and not each.is_dir() for each in files]
     if not any(known):
@@ -667,32 +658,7 @@ def _results(files: tuple[Path, Path], names: tuple[str, str], given: SimpleName
         raise InputError(f"{other} is no result of cocos as the other file is; give two of the same kind")
     if given.loss or given.param:
         raise InputError(f"--loss: {files[0]} is a result, whose loss is fixed; give the files of embeddings instead")
-    read = []
-    for file, name in zip(files, names, strict=True):
-        data = measures.run(file) if file.suffix == ".jsonl" else results.open(file)
-        if given.step is not None:
-            if step_axis(data) is None:
-                raise InputError(f"--step: {file} is of no run; leave it out")
-            data = at_step(data, given.step, name)
-        read.append(data)
-    return read
-
-
-def _members(files: tuple[Path, Path], step: int | None) -> tuple[Path, ...]:
-    """The checkpoints of two folders of runs at one step; the files themselves where no step is given."""
-    from cocos.checkpoints import series
-
-    if step is None:
-        return files
-    chosen = []
-    for file in files:
-        members = next(iter(series.files([file]).values())) if file.is_dir() else []
-        known = {each.step: each.path for each in members if each.step is not None}
-        if step not in known:
-            there = f"checkpoints at the steps {', '.join(map(str, known))}" if known else "no steps"
-            raise InputError(f"--step {step}: {file} has {there}")
-        chosen.append(known[step])
-    return tuple(chosen)
+    return [results.open(file) for file in files]
 
 
 @asks(

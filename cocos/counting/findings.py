@@ -427,14 +427,6 @@ KINDS = {
         "note",
         sentence="{side}: the batches differ, so that a query has other negatives, which adds noise to its change",
     ),
-    "other steps": Kind(
-        "note", sentence="{number} of the {steps} steps of {name} are not in the other run and left out"
-    ),
-    "few steps": Kind(
-        "note",
-        sentence="no intervals: {number} common steps, fewer than {fewest}; {cure}",
-        cure="--step compares queries at one of them",
-    ),
     "no pair": Kind(
         "note", sentence="no interval, for none of the {number} queries has a value in both (n = 0): {values}"
     ),

@@ -1,9 +1,9 @@
-"""Which queries changed from one result to another, and who pushes them now?"""
+"""Which queries changed from one result to another?"""
 
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Unpack
 
@@ -26,13 +26,9 @@ from cocos.embeddings.scored import Scores
 from cocos.engine import readers, retrieval
 from cocos.engine.prepared import embedded, loss_for
 from cocos.engine.sampling import Sampling, sampled
-from cocos.measures.contributors import contributors
 from cocos.measures.count import ALL_CANDIDATES, count
 from cocos.measures.evaluate import evaluate
-from cocos.measures.retrievals import retrievals
-from cocos.measures.run import episodes
-from cocos.monitor import detectors as shelf
-from cocos.results import records, summaries
+from cocos.results import summaries
 from cocos.results.summaries import shortest
 
 # Statistics of the spread of the push, which a query without any push does not have.
@@ -62,23 +58,6 @@ PAIRED_LABELS = {
     "decreased": ("queries whose value is smaller in the second", "queries"),
     "mean": ("mean over the paired queries", ""),
 }
-STEP_LABELS = {
-    "difference": ("mean of the differences at the same steps, second less first", ""),
-    **DIFFERENCE_LABELS,
-    "p": ("p-value of the t-test over blocks of steps", "1"),
-    "pairs": ("steps at which both have a value", "steps"),
-    "groups": ("blocks of consecutive steps", "blocks"),
-    "since": ("first step from which on the difference keeps its sign", "steps"),
-    "mean": ("mean over the common steps", ""),
-    "last": ("value at the last common step", ""),
-}
-# Of every query that changed, version and place.
-LISTED_LABELS = {
-    "pusher": ("row of each of the heaviest negatives of the query", "1"),
-    "pusher_part": ("its part of the query's push", "1"),
-    "nearest": ("row of each candidate in order of score", "1"),
-    "nearest_positive": ("whether it is a positive", "1"),
-}
 # Settings in which two results may differ, and the words for them.
 COUNT_SETTINGS = {
     "loss_repr": "the loss",
@@ -93,13 +72,6 @@ COUNT_SETTINGS = {
 }
 # Settings in which two results may not differ.
 SAME_SETTINGS = {"eps": "eps", "share": "shares of a", "unit": "the unit", "metric": "the metric"}
-# Numbers of a run that are compared: what a monitor records, save how it was recorded, and some of retrieval.
-HOW_RECORDED = ("alarm", "overhead", "queries", "candidates", "positives")
-RETRIEVAL = ("R@1", "R@5", "R@10", "MRR", "mAP@R", "median_rank", "rsum", "dtp")
-# Name of the direction of numbers that have none.
-WHOLE = "run"
-# Smallest number of common steps with an interval, and largest number of blocks that they are cut into.
-FEWEST_STEPS, MOST_BLOCKS = 20, 20
 # Characters of a name in a result.
 ROW_NAME_CHARACTERS = 200
 # Characters of the name of a row in a table.
@@ -122,7 +94,6 @@ def diff(
     names: Sequence[str] = ("A", "B"),
     by: str | None = None,
     changed: Annotated[int, whole(0, 1000)] = 5,
-    top: Annotated[int, whole(1, 100)] = 3,
     level: Level = 0.95,
     queries: Annotated[int, whole(1)] | None = None,
     **sampling: Unpack[Sampling],
@@ -134,7 +105,7 @@ def diff(
     depend on each other (`cocos.statistics.paired`); p-values are adjusted for the number of tests by Holm's method.
 
     Args:
-        first: result of `count`, `evaluate` or `retrievals`; a run, of `run`; or embeddings or a checkpoint, which are
+        first: result of `count`, `evaluate` or `retrievals`; or embeddings or a checkpoint, which are
             counted and ranked here; or scores, which are ranked, or counted where a loss is named.
         second: another result of the same kind, of the same data.
         loss: of embeddings: a loss or its name, or a pair with one for each; None: as a checkpoint says, or ntxent.
@@ -144,7 +115,6 @@ def diff(
             reciprocal rank of the best positive; where ranks are not known, it is the contributing negatives, or
             `relative` where their unit is not.
         changed: number of the queries that changed most to list, of each direction.
-        top: number of candidates to list for each of them.
         level: of the confidence intervals.
         queries: of embeddings: count and rank this many queries of each direction, drawn by the seed, against all
             candidates, and draw no batches. Those of a large set in shards are read from the disk in parts.
@@ -154,12 +124,7 @@ def diff(
         A Dataset with dims direction, metric, version (the two names), query. `mean`, `difference`, `low`, `high`, `p`,
         `p_holm`; `pairs` and `groups`, the numbers behind them; `increased` and `decreased`, numbers of queries;
         `value`, those of the queries. Of the queries that changed most, (direction, changed): `changed_index`, their
-        row, and `changed_value`. For embeddings also `best_rank`, and by place, up to `top`, `pusher`, the
-        row of each of the heaviest negatives, `pusher_part`, its part of the push, and `nearest`, the candidates
-        ranked first. NaN, -1 and empty names stand where there is none. Of two runs, which are paired at the steps that
-        both have, `value` is over step instead of query, `last` is that of the last common step, `since` the first step
-        from which on the difference keeps its sign, and `groups` are blocks of steps, within which they may depend on
-        each other: at most 20, none where fewer than 20 steps are common.
+        row, and `changed_value`. For embeddings also `best_rank`. NaN, -1 and empty names stand where there is none.
 
     Examples:
         >>> generator = torch.Generator().manual_seed(0)
@@ -191,37 +156,28 @@ def diff(
     attrs = {key: value for key, value in pair[1].attrs.items() if pair[0].attrs.get(key) == value}
     kept = (*summaries.OPTIONS, "loss", "loss_repr", "share", "gradient", "unit")
     attrs = {key: attrs[key] for key in kept if key in attrs} | results.versions() | {"level": level}
-    runs = [step_axis(each) is not None for each in pair]
-    if all(runs):
-        notes = _comparable(*pair, names)
-        variables, more = _of_steps(pair, names, level)
-        attrs |= {"title": "Difference step by step"}
-    elif any(runs):
-        raise InputError(
-            f"{names[runs.index(True)]} is a run and {names[runs.index(False)]} is none: give two of a kind"
-        )
-    else:
-        both = [] if known else [query_tables(each, name) for each, name in zip(pair, names, strict=True)]
-        notes = [
-            replace(each, sentence=f"{name}: {each.sentence}", of=(name,))
-            for data, name in zip(pair, names, strict=True)
-            for each in findings.noted(data.attrs)
-            if each.kind == "collapsed"
-        ]
-        notes += _comparable(*pair, names)
-        both = [known.tables(k) for k in range(2)] if known else both
-        matched, unmatched = _matched(both[0], both[1], names)
-        variables, more = _of_queries(matched, level)
-        by = _value_of_change(by, variables["metric"][1])
-        variables |= _changed(matched, by, changed)
-        if known:
-            variables |= known.listed(variables["changed_index"][1], list(matched), top)
-        if items := next(filter(None, texts), None):
-            rows = variables["changed_index"][1]
-            said = [_names_of_rows(items.texts(side)[0], own) for side, own in zip(matched, rows, strict=True)]
-            variables["changed_name"] = (("direction", "changed"), np.stack(said).astype(str), "name of the query")
-        attrs |= {"title": "Difference query by query", "by": by}
-        notes += unmatched
+    for data, name in zip(pair, names, strict=True):
+        if {"checkpoint", "step"} & set(data.dims):
+            raise InputError(f"{name} is a run: compare two of its checkpoints, or draw runs with cocos run A B --out")
+    both = [] if known else [query_tables(each, name) for each, name in zip(pair, names, strict=True)]
+    notes = [
+        replace(each, sentence=f"{name}: {each.sentence}", of=(name,))
+        for data, name in zip(pair, names, strict=True)
+        for each in findings.noted(data.attrs)
+        if each.kind == "collapsed"
+    ]
+    notes += _comparable(*pair, names)
+    both = [known.tables(k) for k in range(2)] if known else both
+    matched, unmatched = _matched(both[0], both[1], names)
+    variables, more = _of_queries(matched, level)
+    by = _value_of_change(by, variables["metric"][1])
+    variables |= _changed(matched, by, changed)
+    if items := next(filter(None, known.items if known else texts), None):
+        rows = variables["changed_index"][1]
+        said = [_names_of_rows(items.texts(side)[0], own) for side, own in zip(matched, rows, strict=True)]
+        variables["changed_name"] = (("direction", "changed"), np.stack(said).astype(str), "name of the query")
+    attrs |= {"title": "Difference query by query", "by": by}
+    notes += unmatched
     variables["version"] = ("version", list(names))
     asked = [
         line for line in pair[0].attrs.get("notes", "").splitlines() if queries and line.startswith(ALL_CANDIDATES)
@@ -322,12 +278,6 @@ def query_tables(data: xr.Dataset, name: str) -> dict[str, QueryTable]:
     if "direction" not in data.dims:
         data = data.expand_dims(direction=[str(data.attrs.get("direction", "q2c"))])
     found = {side: _query_table(one) for side, one in results.sides(data).items()}
-    if "row" in data.dims:  # of a checkpoint of a run, whose ranks may be of another split
-        same = int(data["rows"]) == int(data["evaluated"])
-        for side, table in list(found.items()):
-            rank = data["best_rank"].sel(direction=side).values.astype(np.float64)
-            ranks = QueryTable(np.arange(len(rank)), None, _with_ranks({"best_rank": rank}), table.draws)
-            found |= {side: table.ranked(ranks)} if same else {f"{side}, evaluated": ranks}
     return found
 
 
@@ -500,16 +450,12 @@ class CountedAlike:
         losses: of each.
         counts: of each, by `cocos.measures.count`.
         items: names of their rows, or None.
-        eps: smallest share that contributes.
-        sampling: options of the batches.
     """
 
     embeddings: tuple[Embeddings, ...]
     losses: tuple
     counts: tuple[xr.Dataset, ...]
     items: tuple[Items | None, ...]
-    eps: float
-    sampling: Sampling
 
     @classmethod
     def of(cls, given: Sequence, loss, eps: float, names: Sequence[str], sampling: Sampling) -> "CountedAlike":
@@ -526,7 +472,7 @@ class CountedAlike:
         for each, embeddings, one in zip(given, seen, used, strict=True):
             data = count(embeddings, one, eps, **sampling)
             counts.append(data.assign_attrs(each.identity() if isinstance(each, Checkpoint) else {}))
-        return cls(tuple(seen), tuple(used), tuple(counts), tuple(items), eps, sampling)
+        return cls(tuple(seen), tuple(used), tuple(counts), tuple(items))
 
     def tables(self, version: int) -> dict[str, QueryTable]:
         """Counts and ranks of the queries of one of the two."""
@@ -539,56 +485,6 @@ class CountedAlike:
             values = _with_ranks({"best_rank": retrieval.best_ranks(len(group), rows, ranked).numpy()})
             found[name] = counted[name].ranked(QueryTable(rows.numpy(), group.numpy(), values, rows.numpy()))
         return found
-
-    def listed(self, rows: np.ndarray, sides: Sequence[str], top: int) -> dict[str, tuple]:
-        """Variables of who pushes the queries of some rows, (direction, changed), and who is nearest, in both."""
-        shape = (*rows.shape, 2, top)
-        found = {
-            "pusher": np.full(shape, -1, dtype=np.int64),
-            "pusher_part": np.full(shape, np.nan),
-            "nearest": np.full(shape, -1, dtype=np.int64),
-            "nearest_positive": np.zeros(shape, bool),
-        }
-        names = {name: np.full(shape, "", dtype=object) for name in ("pusher", "nearest")}
-        asked = np.full(rows.shape, "", dtype=object)
-        for s, version in np.ndindex(len(sides), 2):
-            there = rows[s][rows[s] >= 0]
-            if not len(there):
-                continue
-            embeddings, loss, side = self.embeddings[version], self.losses[version], sides[s]
-            near = retrievals(embeddings, loss, queries=there.tolist(), k=top, direction=side)
-            found["nearest"][s, : len(there), version, : near.sizes["rank"]] = near["candidate"]
-            found["nearest_positive"][s, : len(there), version, : near.sizes["rank"]] = near["positive"]
-            for c, row in enumerate(there.tolist()):
-                heaviest, part = self._pushers(version, side, row, top)
-                found["pusher"][s, c, version, : len(heaviest)] = heaviest
-                found["pusher_part"][s, c, version, : len(heaviest)] = part
-            items = self.items[version]
-            query, candidate = items.texts(side) if items else (None, None)
-            if query is not None and candidate is not None:
-                asked[s] = _names_of_rows(query, rows[s])
-                for name, each in names.items():
-                    each[s, :, version] = _names_of_rows(candidate, found[name][s, :, version])
-        dims = ("direction", "changed", "version", "place")
-        variables = {name: (dims, each, *LISTED_LABELS[name]) for name, each in found.items()}
-        if any(self.items):
-            variables |= {f"{name}_name": (dims, each.astype(str), "name of that row") for name, each in names.items()}
-            variables["changed_name"] = (dims[:2], asked.astype(str), "name of the query")
-        return variables | {"place": ("place", range(1, top + 1), "place by weight, or by score", "1")}
-
-    def _pushers(self, version: int, side: str, row: int, top: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and parts of the heaviest negatives of a query, none where no batch contains it."""
-        if not (self.counts[version]["query_index"].sel(direction=side) == row).any():
-            return np.zeros(0, dtype=np.int64), np.zeros(0)
-        options: dict[str, Any] = {key: each for key, each in self.sampling.items() if key not in {"progress", "split"}}
-        options |= {"dtype": "float64", "same_group": options["same_group"] or "ignore"}
-        found = contributors(self.embeddings[version], self.losses[version], self.eps, row=row, direction=side,
-                             top=None, **options)  # fmt: skip
-        pushes = (~found["positive"].values) & (found["weight"].values > 0)
-        rows, place = np.unique(found["candidate_index"].values[pushes], return_inverse=True)
-        part = np.bincount(place, found["part"].values[pushes], len(rows))  # a batch may contain a row several times
-        order = np.argsort(-part, kind="stable")[:top]
-        return rows[order], part[order]
 
 
 def _items(source: Any, split: str) -> Items | None:
@@ -638,7 +534,7 @@ def _ranked_alike(first: Any, second: Any, loss, eps: float, names: Sequence[str
 
 def _names_of_rows(of_row, rows: np.ndarray) -> np.ndarray:
     """Names of rows, of the same shape; empty where there is none."""
-    names = [_one_line(of_row(row)) if row >= 0 else "" for row in rows.ravel().tolist()]
+    names = [_one_line(of_row(row)) if of_row and row >= 0 else "" for row in rows.ravel().tolist()]
     return np.array(names, dtype=object).reshape(rows.shape)
 
 
@@ -660,118 +556,6 @@ def _same_names(seen: Sequence[Embeddings], names: Sequence[str]) -> None:
                     f"{which} row {row} is {_one_line(one)[:60]!r} in {names[0]} and {_one_line(other)[:60]!r} in "
                     f"{names[1]}: compare embeddings of the same data, rows in the same order"
                 )
-
-
-def step_axis(data: xr.Dataset) -> str | None:
-    """Name of the dimension of steps of a run; None of any other Dataset."""
-    return next((name for name in ("checkpoint", "step") if name in data.dims and name in data.coords), None)
-
-
-def at_step(data: xr.Dataset, step: int, name: str) -> xr.Dataset:
-    """The queries of a run, of `cocos.measures.run`, at one of its checkpoints."""
-    if "query_index" not in data:
-        raise InputError(
-            f"--step: {name} has records of batches and no queries; give runs of cocos run --out, or files"
-        )
-    found = data["checkpoint"].values
-    if step not in found:
-        raise InputError(f"--step {step}: {name} has checkpoints at the steps {', '.join(map(str, found.tolist()))}")
-    one = data.sel(checkpoint=step)
-    own = {"checkpoint_sha256": str(one["sha256"].item()), "loss_repr": str(one["loss_repr"].item())}
-    own["checkpoint_path"] = str(one["file"].item())
-    return one.drop_vars("checkpoint").assign_attrs(own)
-
-
-def _by_step(data: xr.Dataset) -> xr.Dataset:
-    """Numbers of a run over (step, direction), those without a direction in one of their own; steps once each."""
-    name = step_axis(data)
-    if "width" in data.dims:
-        data = data.isel(width=int(data["width"].values.argmax()))
-    shapes = ({name}, {name, "direction"})
-    sides = [*map(str, data["direction"].values), WHOLE] if "direction" in data.dims else [WHOLE]
-    found = {}
-    for key in (*records.DIRECTION_METRICS, *RETRIEVAL, *records.STEP_METRICS):
-        if (
-            key in HOW_RECORDED
-            or key not in data
-            or data[key].dtype.kind not in "fiu"
-            or set(data[key].dims) not in shapes
-        ):
-            continue
-        each = data[key].astype(np.float64)
-        each = each if "direction" in each.dims else each.expand_dims(direction=[WHOLE])
-        found[key] = each.reindex(direction=sides)
-    made = xr.Dataset(found).rename({name: "step"} if name != "step" else {})
-    return made.groupby("step").mean() if len(set(made["step"].values.tolist())) < made.sizes["step"] else made
-
-
-def _of_steps(
-    pair: Sequence[xr.Dataset], names: Sequence[str], level: float
-) -> tuple[dict[str, tuple], list[Finding | str]]:
-    """Variables of the comparison of two runs at the steps that both have, and notes."""
-    both = one, other = [_by_step(data) for data in pair]
-    steps = np.intersect1d(one["step"].values, other["step"].values)
-    metrics = [str(key) for key in one if key in other]
-    sides = [side for side in one["direction"].values.tolist() if side in other["direction"].values.tolist()]
-    if not len(steps) or not metrics:
-        some = [
-            f"{name} has {each.sizes['step']} steps from {each['step'].values[0]} to {each['step'].values[-1]}"
-            for name, each in zip(names, both, strict=True)
-            if each.sizes["step"]
-        ]
-        raise InputError(
-            f"no step is in both runs: {' and '.join(some) or 'one has none'}; give runs with common steps"
-        )
-    seen = [each[metrics].sel(step=steps, direction=sides).to_array("metric") for each in both]
-    first, second = (each.transpose("direction", "metric", "step").values for each in seen)
-    shape = first.shape[:2]
-    entries = [(at, _metric_of_runs(steps, first[at], second[at], level)) for at in np.ndindex(shape)]
-    value = np.stack([first, second], axis=2)
-    variables = _variables(entries, shape, STEP_LABELS) | {
-        "value": (("direction", "metric", "version", "step"), value, "value at a step", ""),
-        "metric": ("metric", metrics),
-        "direction": ("direction", sides),
-        "step": ("step", steps, "training step", "steps"),
-    }
-    return variables, list(_notes_of_runs(pair, both, len(steps), names))
-
-
-def _metric_of_runs(steps: np.ndarray, one: np.ndarray, other: np.ndarray, level: float) -> dict[str, Any]:
-    """The entries of one number of one direction."""
-    there = np.isfinite(one) & np.isfinite(other)
-    steps, one, other = steps[there], one[there], other[there]
-    entry: dict[str, Any] = {"pairs": len(steps)}
-    if not len(steps):
-        return entry
-    away = other - one
-    entry |= {"mean": [one.mean(), other.mean()], "last": [one[-1], other[-1]], "difference": away.mean()}
-    if away[-1] != 0:
-        entry["since"] = steps[np.flatnonzero(np.sign(away) != np.sign(away[-1])).max(initial=-1) + 1]
-    if len(steps) < FEWEST_STEPS or np.ptp(away) == 0:
-        return entry
-    blocks = min(MOST_BLOCKS, round(len(steps) ** 0.5))
-    test = statistics.paired(other, one, level, groups=np.arange(len(steps)) * blocks // len(steps))
-    return entry | {"low": test.low, "high": test.high, "p": test.p, "groups": blocks}
-
-
-def _notes_of_runs(
-    pair: Sequence[xr.Dataset], plain: Sequence[xr.Dataset], common: int, names: Sequence[str]
-) -> Iterator[Finding | str]:
-    """Notes on steps that one run alone has, on few steps, and on what the detectors say of each run."""
-    for each, name in zip(plain, names, strict=True):
-        if alone := each.sizes["step"] - common:
-            yield findings.made("other steps", of=(name,), number=alone, steps=each.sizes["step"], name=name)
-    if common < FEWEST_STEPS:
-        yield findings.made("few steps", number=common, fewest=FEWEST_STEPS)
-    for data, name in zip(pair, names, strict=True):
-        fired = episodes(data)
-        for each in fired:
-            several = f"steps {each['first']} to {each['last']}, {each['times']} times"
-            when = f"step {each['first']}" if each["times"] == 1 else several
-            yield f"{name}, {when}: {each['sentence']}"
-        if not fired and "alarms" in data.attrs:
-            watched = json.loads(data.attrs.get("watching", "{}"))
-            yield f"{name}: no detector fires" + (f": {shelf.summary(watched)}" if watched else "")
 
 
 def document(data: xr.Dataset) -> dict:
@@ -802,7 +586,6 @@ def document(data: xr.Dataset) -> dict:
         "cocos": data.attrs["cocos"],
         "names": names,
         "by": data.attrs.get("by"),
-        "steps": data["step"].values.tolist() if "step" in data.dims else None,
         "level": float(data.attrs["level"]),
         "notes": results.lines(data.attrs),
         "directions": directions,
@@ -814,13 +597,6 @@ def _version(query: xr.Dataset) -> dict:
     entry: dict = {"value": float(query["changed_value"])}
     if "best_rank" in query:
         entry["best_rank"] = float(query["best_rank"])
-    for name, more in (("pusher", "part"), ("nearest", "positive")) if "pusher" in query else ():
-        entry[name] = [
-            {"row": int(row), more: query[f"{name}_{more}"].values[k].item()}
-            | ({"name": str(query[f"{name}_name"].values[k])} if f"{name}_name" in query else {})
-            for k, row in enumerate(query[name].values)
-            if row >= 0
-        ]
     return entry
 
 
@@ -844,7 +620,7 @@ def table(data: xr.Dataset) -> Table:
     Values that are the same everywhere are named below.
     """
     (names, said), rows, still = _versions(data), [], []
-    several, steps = data.sizes["direction"] > 1, "step" in data.dims
+    several = data.sizes["direction"] > 1
     tested = bool(np.isfinite(data["p"]).any())
     sides = results.sides(data)
     for side, metric in itertools.product(sides, map(str, data["metric"].values)):
@@ -857,22 +633,18 @@ def table(data: xr.Dataset) -> Table:
             rows.append((label, *_cells(one, metric, tested)))
     if not rows:
         return Table(("",), (), (said, _counted(data.attrs)), tuple(results.lines(data.attrs)))
-    columns = ("", *([f"{name}, last" for name in names] if steps else names), "change")
-    columns += (f"{100 * data.attrs['level']:g} %", "p") if tested else ()
-    columns += ("n", "since") if steps else ("n", "up", "down")
-    head = [said] if steps else [_sentence(one, names) for one in sides.values()]
-    head.append(_counted(data.attrs))
-    notes = [f"equal in both: {', '.join(still)}"] if still and steps else []  # of queries, a note says it with n
-    notes += [*results.lines(data.attrs), _steps_line(data) if steps else f"{said}. {_queries_line(data)}"]
-    return Table(columns, tuple(rows), tuple(filter(None, head)), tuple(notes), least=("down", "up", "since"))
+    columns = ("", *names, "change", *((f"{100 * data.attrs['level']:g} %", "p") if tested else ()), "n", "up", "down")
+    head = [*(_sentence(one, names) for one in sides.values()), _counted(data.attrs)]
+    notes = [*results.lines(data.attrs), f"{said}. {_queries_line(data)}"]
+    return Table(columns, tuple(rows), tuple(filter(None, head)), tuple(notes), least=("down", "up"))
 
 
 def in_words(shown: Table, data: xr.Dataset) -> Table:
     """The comparison with the values of its rows in words, and their units, where a table of a page has the room."""
-    known, rows = COMPARED | records.DIRECTION_METRICS | records.STEP_METRICS, []
+    rows = []
     for head, *cells in shown.rows:
         side, space, metric = head.rpartition(" ")
-        long_name, unit = known.get(metric, (metric, ""))
+        long_name, unit = COMPARED.get(metric, (metric, ""))
         words = metric if RANKED.fullmatch(metric) else long_name.partition(", ")[0]
         rows.append((f"{side}{space}{words}{' (%)' if unit == '%' else ''}", *cells))
     return replace(shown, rows=tuple(rows))
@@ -887,21 +659,19 @@ def _counted(attrs: dict) -> str:
 
 def _digits(metric: str) -> int:
     """Digits behind the point: fewer for numbers up to 100 than for parts of one."""
-    unit = (COMPARED | records.DIRECTION_METRICS | records.STEP_METRICS).get(metric, ("", "%"))[1]
+    unit = COMPARED.get(metric, ("", "%"))[1]
     return 2 if unit in {"%", "candidates", "queries", "rank", "dimensions"} else 4
 
 
 def _cells(one: xr.Dataset, metric: str, tested: bool) -> tuple[str, ...]:
     """The cells of a row behind its name; interval and p-value where any row has them."""
-    digits, steps = _digits(metric), "since" in one
-    shown = [f"{float(each):.{digits}f}" for each in one["last" if steps else "mean"]]
+    digits = _digits(metric)
+    shown = [f"{float(each):.{digits}f}" for each in one["mean"]]
     shown.append(f"{float(one['difference']):+.{digits}f}")
     p, low, high = (float(one[key]) for key in ("p_holm", "low", "high"))
     if tested:
         shown.append(f"[{low:+.{digits}f}, {high:+.{digits}f}]" if np.isfinite(low) else "none")
         shown.append("" if not np.isfinite(p) else "<0.0001" if p < 1e-4 else f"{p:.4f}")
-    if steps:
-        return (*shown, f"{int(one['pairs'])}", f"{int(one['since'])}" if np.isfinite(one["since"]) else "none")
     return (*shown, *(f"{int(one[key])}" for key in ("pairs", "increased", "decreased")))
 
 
@@ -922,18 +692,6 @@ def _sentence(one: xr.Dataset, names: Sequence[str]) -> str:
     return f"{said}{float(each['difference']):+.{digits}f} [{low}, {high}]; {changed}."
 
 
-def _steps_line(data: xr.Dataset) -> str:
-    """State what the numbers of two runs are."""
-    blocks = sorted({int(each) for each in data["groups"].values.ravel() if np.isfinite(each)})
-    tests = int(np.isfinite(data["p"]).sum())
-    how = f"Intervals: paired t over {blocks[-1]} blocks of steps, which may depend on each other within a block; p: " \
-          f"adjusted by Holm's method for {tests} tests. " if blocks else ""  # fmt: skip
-    return (
-        f"{how}last: at step {int(data['step'][-1])}; change: mean over the n common steps; since: step from which on "
-        "the change keeps its sign, none where both are equal at the last step."
-    )
-
-
 def _queries_line(data: xr.Dataset) -> str:
     """State what the intervals and p-values are."""
     counts = sorted({int(each) for each in data["groups"].values.ravel() if np.isfinite(each)})
@@ -950,9 +708,9 @@ def _queries_line(data: xr.Dataset) -> str:
 
 
 def _most_changed(one: xr.Dataset) -> Table:
-    """Write the queries of one direction that changed most, each with its pushers and neighbours in both versions."""
+    """Write the queries of one direction that changed most, in both versions."""
     names, rows, by = _versions(one)[0], [], one.attrs["by"]
-    side, known, ranked = str(one["direction"].item()), "pusher" in one, "best_rank" in one
+    side, ranked = str(one["direction"].item()), "best_rank" in one
     for place in range(one.sizes["changed"]):
         query = one.isel(changed=place)
         if (row := int(query["changed_index"])) < 0:
@@ -962,30 +720,12 @@ def _most_changed(one: xr.Dataset) -> Table:
             each = query.isel(version=version)
             cells = [f"{float(each['changed_value']):.{_digits(by)}f}"]
             cells += [f"{rank:.0f}" if np.isfinite(rank := float(each["best_rank"])) else "none"] if ranked else []
-            cells += [_listed(each, "pusher"), _listed(each, "nearest")] if known else []
             rows.append((_label(row, title) if version == 0 else "", name, *cells))
-    more = (*(("best rank",) if ranked else ()), *(("pushed by", "ranked first") if known else ()))
-    notes = (
-        ("pushed by: heaviest negatives and their part of the push; ranked first: + marks a positive",) if known else ()
-    )
+    more = ("best rank",) if ranked else ()
     head = (f"{side}: the queries whose {by} changed most",)
-    return Table(("query", "", by, *more), tuple(rows), head, notes, left=True)
+    return Table(("query", "", by, *more), tuple(rows), head, left=True)
 
 
 def _label(row: int, name: str) -> str:
     """A row with its name, bounded."""
     return f"{row} {terminal.one_line(name, ROW_NAME)}".strip()
-
-
-def _listed(each: xr.Dataset, key: str) -> str:
-    """List pushers with their parts, or neighbours, a positive with a plus."""
-    found = []
-    for k, row in enumerate(each[key].values.tolist()):
-        if row < 0:
-            continue
-        name = str(each[f"{key}_name"].values[k]) if f"{key}_name" in each else ""
-        if key == "pusher":
-            found.append(f"{_label(row, name)} ({100 * float(each['pusher_part'][k]):.0f} %)")
-        else:
-            found.append(f"{_label(row, name)}{' +' if bool(each['nearest_positive'][k]) else ''}")
-    return ", ".join(found) or "none"

@@ -182,7 +182,7 @@ def members_of(paths: Sequence[Path], given: bool = False) -> tuple[list[series.
     """
     runs = series.files(paths)
     if len(runs) > 1:
-        raise InputError(f"{len(runs)} runs: {', '.join(runs)}; name one, and compare two with cocos diff A B")
+        raise InputError(f"{len(runs)} runs: {', '.join(runs)}; name one")
     ((name, members),) = runs.items()
     notes, numbered = [], [each for each in members if each.step is not None]
     if 0 < len(numbered) < len(members):

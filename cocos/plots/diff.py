@@ -1,4 +1,4 @@
-"""Plot of the change of every query between two results, or of two runs at their common steps."""
+"""Plot of the change of every query between two results."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,6 @@ from cocos.measures.diff import COMPARED
 from cocos.plots.labels import SIDE_LENGTH, STYLES, below, palette, series, titled
 from cocos.plots.wording import listed, plain
 
-# Values of a run that are drawn unless another one is named: the first that both runs have.
-RUN_METRICS = ("R@1", "contributing")
 # Width and height of one panel in inches.
 SIZE = (6.6, 4.4)
 
@@ -27,13 +25,12 @@ def diff(
 ) -> Axes:
     """Draw the change of every query, ordered from the largest fall to the largest rise, a line for each direction.
 
-    The line crosses 0 where queries stop to fall and begin to rise. Of two runs, both are drawn against their common
-    steps.
+    The line crosses 0 where queries stop to fall and begin to rise.
 
     Args:
         dataset: of `cocos.measures.diff`, or several.
         names: of several; None: the names of the results that each compares.
-        metric: value that is drawn; None: the one that queries are compared by; of runs, R@1 or contributing.
+        metric: value that is drawn; None: the one that queries are compared by.
         ax: where to draw; None is the current Axes.
 
     Examples:
@@ -43,15 +40,12 @@ def diff(
     """
     every = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
     ax, several = ax or plt.gca(), series(every, names or [" - ".join(each["version"].values[::-1]) for each in every])
-    steps = {"step" in each.dims for each in every}
-    if len(steps) > 1:
-        raise InputError("queries and steps have no common axis: draw comparisons of results and of runs apart")
     for each in every:
         metric = _chosen(metric, each)
     assert metric is not None
-    (_over_steps if steps == {True} else _over_queries)(several, metric, ax)
+    _over_queries(several, metric, ax)
     unit = COMPARED.get(metric, ("", ""))[1].replace("1", "")
-    ax.set_ylabel(("" if steps == {True} else "change of ") + plain(metric) + (f" ({unit})" if unit else ""))
+    ax.set_ylabel("change of " + plain(metric) + (f" ({unit})" if unit else ""))
     titled(ax, title(every, list(several), metric))
     if len(ax.get_legend_handles_labels()[0]) > 1:
         below(ax)
@@ -63,7 +57,7 @@ def _chosen(metric: str | None, data: xr.Dataset) -> str:
     known = [str(each) for each in data["metric"].values]
     if metric is not None and metric not in known:
         raise InputError(nearest("value of a comparison", metric, known))
-    return metric or next(name for name in (data.attrs.get("by"), *RUN_METRICS, *known) if name in known)
+    return metric or next(name for name in (data.attrs.get("by"), *known) if name in known)
 
 
 def _sides(data: xr.Dataset, metric: str) -> list[tuple[str, np.ndarray]]:
@@ -88,33 +82,14 @@ def _over_queries(several: dict[str, xr.Dataset], metric: str, ax: Axes) -> None
     ax.set(xlabel="queries, from the largest fall to the largest rise (%)", xlim=(0, 100))
 
 
-def _over_steps(several: dict[str, xr.Dataset], metric: str, ax: Axes) -> None:
-    """Draw both runs of every Dataset against their steps, a colour for each run, a style for each direction."""
-    runs = [(name, k) for name in several for k in range(2)]
-    for (name, k), colour in zip(runs, palette(len(runs)), strict=True):
-        data = several[name]
-        for (side, values), style in zip(_sides(data, metric), STYLES, strict=False):
-            run = plain(str(data["version"].values[k]), 26)
-            said = ", ".join(filter(None, (run, plain(side, SIDE_LENGTH) if side != "run" else "")))
-            ax.plot(data["step"], values[k], color=colour, linestyle=style, linewidth=1.6, label=said,
-                    marker="o" if data.sizes["step"] == 1 else None)  # fmt: skip
-    ax.set_xlabel("training step")
-
-
 def title(datasets: Sequence[xr.Dataset], names: Sequence[str], metric: str) -> str:
-    """State how many queries rise and fall; of runs, the values at the last common step."""
+    """State how many queries rise and fall."""
     parts = []
     for data in datasets:
         one, said = data.sel(metric=metric), []
         for side, _ in _sides(data, metric):
             each = one.sel(direction=side)
-            if "last" in each:
-                ends = zip(each["last"].values, each["version"].values, strict=True)
-                told = " and ".join(f"{value:.3g} ({plain(str(run), 26)})" for value, run in ends)
-                said.append(told if side == "run" else f"{plain(side, SIDE_LENGTH)} {told}")
-            else:
-                fall, rise = int(each["decreased"]), int(each["increased"])
-                said.append(f"{fall} of {int(each['pairs'])} {plain(side, SIDE_LENGTH)} queries fall, {rise} rise")
+            fall, rise = int(each["decreased"]), int(each["increased"])
+            said.append(f"{fall} of {int(each['pairs'])} {plain(side, SIDE_LENGTH)} queries fall, {rise} rise")
         parts.append("; ".join(said))
-    where = f" at step {int(datasets[0]['step'][-1])}" if "step" in datasets[0].dims else ""
-    return f"{metric}{where}: {listed(names, parts)}"
+    return f"{metric}: {listed(names, parts)}"
