@@ -53,6 +53,7 @@ COMMANDS = {
         f"count classes.npz --loss triplet {SMALL}",
         f"count classes.npz --loss contrastive_cosine {SMALL} --per-group 4",
         "count proxies.npz --loss proxynca",
+        "count example --batches 3 --loss ntxent --loss triplet",
         "count proxies.npz --loss normalized_softmax -p scale=200",
         "inspect proxies.npz",
         "inspect classes.npz",

@@ -58,11 +58,14 @@ class Answer:
     code: int = 0
 
 
-def takes(command: str) -> set[str]:
-    """Names of the arguments and options of a command."""
-    from cocos.commands import _program
+def takes(step: "Step") -> set[str]:
+    """Names of the arguments and options that a suggested command takes, of `whatif` those of its question."""
+    from cocos.commands import _program, _questions
 
-    return set(_program.find(command.split()[0]).options)
+    if step.command == "whatif":
+        question = "temperature" if "settles" in step.options else "solve" if "effective" in step.options else "replay"
+        return set(_questions.QUESTION_ROWS[question].options())
+    return set(_program.find(step.command.split()[0]).options)
 
 
 def complete(step: "Step | str") -> "Step | str":
@@ -72,7 +75,7 @@ def complete(step: "Step | str") -> "Step | str":
     """
     if isinstance(step, str) or not step.carry:
         return step
-    known, given = takes(step.command), typed.get()
+    known, given = takes(step), typed.get()
     if "file" in given and [*step.files] == [given.get("model")]:
         step = replace(step, files=(str(given["file"]),))
     shared = {name: value for name, value in given.items() if name in known and name not in NOT_CARRIED}
