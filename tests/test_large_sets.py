@@ -101,7 +101,7 @@ def test_named_rows_have_their_texts_and_the_others_are_not_read(tmp_path, monke
     asked = ["plot", "contributors", str(folder), "--row", "301", "--direction", "c2q", "--batch-size", "16", "--json"]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
+    told = json.loads(done.stdout)["directions"]["c2q"]
     assert told["query"]["text"] == texts["candidate_name"][301]
     named = texts.get("query_name", [f"row {row}" for row in range(ROWS)])
     assert len(told["candidates"]) == 16
