@@ -264,14 +264,10 @@ def test_arrays_that_do_not_fit(arrays, said, tmp_path):
         data.find(path, {"kind": "arrays"}).load()
 
 
-@pytest.mark.parametrize("damage", ["cut", "header", "bomb"])
-def test_a_damaged_file_of_arrays(damage, tmp_path, monkeypatch):
-    from cocos.checkpoints.data import arrays
-
+@pytest.mark.parametrize("damage", ["cut", "header"])
+def test_a_damaged_file_of_arrays(damage, tmp_path):
     path = saved(tmp_path / "a.npz", images=IMAGES, labels=np.array([1, 1]))
-    if damage == "bomb":
-        monkeypatch.setattr(arrays, "MAX_UNPACKED", (10, 0))
-    elif damage == "header":  # a shape of a petabyte
+    if damage == "header":  # a shape of a petabyte
         with zipfile.ZipFile(path) as archive:
             content = {name: archive.read(name) for name in archive.namelist()}
         content["images.npy"] = content["images.npy"].replace(b"(2, 4, 4)", b"(999999,)")

@@ -23,7 +23,6 @@ OPENING_QUOTE = re.compile(r"(?<!\w)'(?!(?:re|ve|ll|m|t|s|d|n)\b)(?=\w)")
 CLITIC = re.compile(r"(?<=[^'\s])('(?:s|m|d|ll|re|ve)?|n't)(?='?(?:\s|$))")
 JOINED = re.compile(r"\b(can(?=not\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b)|wan(?=na\s))")
 SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
-MAX_VOCABULARY = 2**24  # bytes of a vocabulary, about a million words
 MAX_WORD_OPERATIONS = 500_000  # of the pickle of a vocabulary, four for a word
 AS_JSON = 'write it as JSON: json.dump({"word2idx": vocabulary.word2idx}, open("NAME_vocab.json", "w"))'
 
@@ -61,20 +60,12 @@ def tokens(caption: str) -> list[str]:
     return JOINED.sub(r"\1 ", CLITIC.sub(r" \1", text)).split()
 
 
-def _bytes(path: Path) -> bytes:
-    with open(path, "rb") as stream:
-        content = stream.read(MAX_VOCABULARY + 1)
-    if len(content) > MAX_VOCABULARY:
-        raise InputError(f"{path} has more than {MAX_VOCABULARY} bytes: no vocabulary of VSE++ or VSRN")
-    return content
-
-
 def _unpickle(path: Path):
     """Load the one inert object of a vocabulary pickle; nothing is imported, and nothing else can be called."""
     inert = type("Vocabulary", (), {})  # of this call only: a pickle can change a class that it is given
     plain = Plain("a vocabulary", "words", MAX_WORD_OPERATIONS, {"Vocabulary": inert}, AS_JSON)
     try:
-        content = _bytes(path)
+        content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} is a damaged vocabulary pickle ({error}); {AS_JSON}") from None
     found = plain.load(path, io.BytesIO(content))
@@ -83,7 +74,7 @@ def _unpickle(path: Path):
 
 def _json(path: Path):
     try:
-        return parsed(_bytes(path))
+        return parsed(path.read_bytes())
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is not readable as JSON ({str(error)[:120]})") from None
 

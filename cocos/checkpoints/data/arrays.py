@@ -21,8 +21,6 @@ BESIDE = ("labels", "captions")
 # Splits that a file of a folder can be named for.
 SPLIT_FILE = re.compile(r"(train|val|valid|validation|dev|test)\.(npz|safetensors)")
 USED = (*ROWS, *BESIDE, "class_names", "ids", "image_group", "caption_group")
-# Bytes that the arrays of a compressed file may have: at least, and for each of its own bytes.
-MAX_UNPACKED = 2**28, 200
 
 
 def _names(path: Path) -> list[str]:
@@ -76,9 +74,6 @@ def _npz(path: Path, names: list[str]) -> dict[str, np.ndarray]:
     found = {}
     with open(path, "rb") as packed, zipfile.ZipFile(packed) as archive:
         members = {name: archive.getinfo(f"{name}.npy") for name in names}
-        total = sum(info.file_size for info in members.values())
-        if total > max(MAX_UNPACKED[0], MAX_UNPACKED[1] * path.stat().st_size):
-            raise ValueError(f"arrays of {total} bytes in a file of {path.stat().st_size}; save it uncompressed")
         for name, info in members.items():
             with archive.open(info) as stream:
                 shape, fortran, dtype = npy_header(stream)

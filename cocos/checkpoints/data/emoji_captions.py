@@ -15,7 +15,6 @@ from cocos.checkpoints.data import TrainingSet, image_captions
 SPLITS = ("train", "val", "test")
 IMAGE_SIDE = 32  # pixels
 IMAGES_ACROSS = 57  # images in a row of the sheet
-MAX_CAPTIONS = 2**24  # bytes of the captions, unpacked
 
 
 def _file(folder, name: str) -> Path:
@@ -33,7 +32,7 @@ def records(folder=None) -> list[dict]:
     path = _file(folder, "captions.jsonl.gz")
     try:
         with open(path, "rb") as packed, gzip.open(packed) as stream:
-            lines = stream.read(MAX_CAPTIONS).split(b"\n")  # what is cut off there is no JSON
+            lines = stream.read().split(b"\n")
         return [parsed(line) for line in lines if line]
     except (OSError, EOFError, ValueError) as error:
         raise InputError(f"{path} is damaged ({error}); copy it again") from None

@@ -1,6 +1,5 @@
 """Precomputed image features and their captions: `{split}_ims.npy` and `{split}_caps.txt` in one folder."""
 
-import io
 import math
 import os
 from dataclasses import dataclass, replace
@@ -17,9 +16,6 @@ SPLITS = ("train", "dev", "test", "testall")
 # Consecutive rows that store one image, in files with one row for each caption.
 IMAGE_REPEATS = 5
 REPEAT_PROBES = 16  # places at which a file is searched for repeated images
-MAX_CAPTION = 20_000  # characters of one caption, ten pages
-# Bytes that the captions of a split may have: (in all, more for each image).
-CAPTION_ROOM = 2**27, 2**17
 
 
 def splits(folder: Path) -> tuple[str, ...]:
@@ -123,22 +119,13 @@ def _features(path: Path) -> StoredRows | np.ndarray:
     return images
 
 
-def _captions(path: Path, most: int) -> list[str]:
-    """Read the lines of a text file up to a size in bytes."""
-    if (size := os.path.getsize(path)) > most:
-        raise InputError(f"{path} has {size} bytes, expected at most {most} for the images beside it")
-    found = []
+def _captions(path: Path) -> list[str]:
+    """Read the lines of a text file."""
     try:
-        with io.TextIOWrapper(open(path, "rb"), encoding="utf-8") as stream:
-            while line := stream.readline(MAX_CAPTION + 1):
-                found.append(line.strip())
-                if len(line) > MAX_CAPTION:
-                    break
+        with open(path, encoding="utf-8") as stream:
+            return [line.strip() for line in stream]
     except (UnicodeDecodeError, OSError) as error:
         raise InputError(f"{path} is not readable as UTF-8 text ({error})") from None
-    if found and len(line) > MAX_CAPTION:
-        raise InputError(f"{path}, line {len(found)}: a caption of more than {MAX_CAPTION} characters; shorten it")
-    return found
 
 
 def _one_each(images: StoredRows | np.ndarray, path: Path) -> StoredRows | np.ndarray:
@@ -181,7 +168,7 @@ def load(split: str, folder=None) -> TrainingSet:
                 f"{images_path.name} and {captions_path.name}"
             )
     images = _features(images_path)
-    captions = _captions(captions_path, CAPTION_ROOM[0] + CAPTION_ROOM[1] * len(images))
+    captions = _captions(captions_path)
     if not len(images) or not captions:
         raise InputError(f"data folder {folder}, {split}: {len(images)} images and {len(captions)} captions")
     if len(captions) == len(images):

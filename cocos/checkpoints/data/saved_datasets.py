@@ -12,8 +12,6 @@ from cocos.checkpoints.data import TrainingSet
 from cocos.checkpoints.data.pairs import ALL_ROWS, columns_of, roles, training_set, with_all
 from cocos.checkpoints.tables import Columns, pyarrow, reason
 
-MAX_JSON = 2**24  # bytes of a file that describes a dataset
-MAX_SPLITS = 1000
 SUFFIX = ".arrow"
 
 
@@ -21,7 +19,7 @@ def _json(path: Path) -> dict[str, Any]:
     """Read a file that describes a dataset, as data."""
     try:
         with open(path, "rb") as stream:
-            found = parsed(stream.read(MAX_JSON + 1))
+            found = parsed(stream.read())
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is not readable as JSON ({reason(error)}); save the dataset again") from None
     if not isinstance(found, dict):
@@ -40,7 +38,7 @@ def recognises(path: Path) -> bool:
 def _folders(path: Path) -> dict[str, Path]:
     if (path / "dataset_dict.json").is_file():
         names = _json(path / "dataset_dict.json").get("splits")
-        if not isinstance(names, list) or len(names) > MAX_SPLITS or not all(map(_plain, names)):
+        if not isinstance(names, list) or not all(map(_plain, names)):
             raise InputError(f"{path / 'dataset_dict.json'}: splits {str(names)[:80]}, expected a list of names")
         return {name: path / name for name in names}
     about = _json(path / "state.json") if (path / "state.json").is_file() else {}
