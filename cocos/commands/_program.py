@@ -423,7 +423,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_show_locals=False,
-    epilog="Exit codes: 0 done, 1 verify found a fault or a difference or --fail-on an alarm, 2 "
+    epilog="Exit codes: 0 done, 1 verify found a fault or a difference, or --fail-on an alarm, 2 "
     "unusable input, 3 refused as unsafe, 130 interrupted, 143 terminated. --debug, anywhere: the traceback of your "
     "own code as well.",
 )

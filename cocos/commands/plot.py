@@ -197,7 +197,7 @@ def _measured(
         ),
         "width": SHARED["width"],
     },
-    first="direction",
+    first="row direction",
 )
 def plot(source, kind, files, param, more, as_json, out, width, **asked) -> Answer | None:
     """Draw what a measure finds in a checkpoint, and print its numbers; without KIND, list the kinds."""
