@@ -106,36 +106,6 @@ def test_one_source_alone():
     assert found["verdict"] == "differ on own hard negatives only: ratio 0.25" and found["found"] == "source"
 
 
-def test_some_rows():
-    def weighted(query, candidate):
-        logits = 10 * normalize(query, dim=1) @ normalize(candidate, dim=1).T
-        each = cross_entropy(logits, torch.arange(len(query)), reduction="none")
-        return torch.cat([each[:32], 0.5 * each[32:]]).mean()
-
-    found = verdict("ntxent", weighted)
-    assert found["verdict"] == "the same but for queries 32-63: ratio 0.50" and found["found"] == "rows"
-
-
-def test_the_last_mini_batch():
-    def last(query, candidate):
-        logits = 10 * normalize(query, dim=1) @ normalize(candidate, dim=1).T
-        return cross_entropy(logits[-16:], torch.arange(len(query))[-16:])
-
-    found = verdict("ntxent", last)
-    assert found["verdict"] == (
-        "the last mini-batch alone has a gradient: queries 48-63, ratio 4.00; 0 for queries 0-47"
-    )
-
-
-def test_a_factor_for_each_query():
-    def focused(query, candidate):
-        logits = 10 * normalize(query, dim=1) @ normalize(candidate, dim=1).T
-        each = cross_entropy(logits, torch.arange(len(query)), reduction="none")
-        return (torch.linspace(0.5, 2, len(query)) * each).mean()
-
-    assert verdict("ntxent", focused)["verdict"] == "the same up to a factor for each query, 0.50 to 2.00"
-
-
 def test_the_opposite():
     found = verdict("ntxent", lambda query, candidate: -infonce(query, candidate))
     assert found["verdict"].startswith("the opposite: factor -1.00") and not found["same"]
@@ -367,7 +337,7 @@ def test_a_loss_of_one_width_is_compared_by_rows():
     assert np.isnan(data["ratio"].values).all() and math.isclose(float(data["row_ratio"].mean()), 1)
 
 
-# ------------------------------------------------------------- several positives, scores beyond the data, own positives
+# ----------------------------------------------------------------------- several positives, scores beyond the data
 
 
 def terms(scores, positive, kept):
@@ -444,29 +414,3 @@ def test_a_clamp_that_the_data_do_not_reach_is_found(low, high, said):
     assert found["verdict"].startswith("the same on scores of the data, but B has no gradient at some cosines " + said)
     assert found["verdict"].endswith("(a clamp?)") and found["found"] == "beyond" and not found["same"]
     assert verdict("ntxent", clamped)["verdict"] == "the same"
-
-
-def beside_itself(query, candidate, times, rows):
-    """InfoNCE with copies of the own positive as further columns of some queries."""
-    scores = 10 * normalize(query, dim=1) @ normalize(candidate, dim=1).T
-    copies = scores.diagonal()[:, None].expand(-1, times).masked_fill(~rows[:, None], -torch.inf)
-    return cross_entropy(torch.cat([scores, copies], dim=1), torch.arange(len(query)))
-
-
-def test_own_positives_among_the_negatives_are_named():
-    """A positive with probability p that stands there m + 1 times is pulled by -1 + (m + 1) p / (1 + m p)."""
-    every, some = torch.ones(64, dtype=torch.bool), torch.arange(64) < 5
-    for times, often in ((1, "once"), (2, "twice"), (3, "3 times")):
-        found = verdict("ntxent", lambda query, candidate, times=times: beside_itself(query, candidate, times, every))
-        assert found["verdict"].startswith(f"the positive stands among the negatives of every query, {often}: ratio 0.")
-    found = verdict("ntxent", lambda query, candidate: beside_itself(query, candidate, 1, some))
-    assert "the positive stands among the negatives of queries 0-4, once" in found["verdict"]
-    found = verdict(infonce, lambda query, candidate: beside_itself(query, candidate, 1, some))  # an unknown scale
-    assert "among the negatives of queries 0-4, once" in found["verdict"] and found["found"] == "own positive"
-
-    def shared(query, candidate):
-        """The first three positives stand in the batch twice, for all queries."""
-        every = normalize(torch.cat([candidate, candidate[:3]]), dim=1)
-        return cross_entropy(10 * normalize(query, dim=1) @ every.T, torch.arange(len(query)))
-
-    assert "among the negatives of queries 0-2, once" in verdict("ntxent", shared)["verdict"]

@@ -65,10 +65,6 @@ FEW = 16
 MOSTLY = 0.99
 # Smallest cosine of two gradients that rounding alone sets apart.
 LIKE = 0.99
-# Part of the largest weight below which a weight says nothing on how often its column stands in a denominator.
-SEEN_PART = 1e-6
-# Largest difference of such a number from a whole one, in parts of it.
-WHOLE_NUMBERS = 1e-3
 # Part of the largest weight below which a weight says nothing on a temperature: in float64, and in narrower dtypes.
 SEEN_WEIGHT, SEEN_NARROW = 1e-8, 1e-3
 # Largest difference of the logarithm of a weight from a line, in parts of the line's range.
@@ -104,18 +100,10 @@ OUTCOMES = {
     ),
     "exchanged": ("exchanged", "queries and candidates exchanged{beside}"),
     "directions": ("directions", "{two} is the mean of both directions, {one} has only the queries ask{beside}"),
-    "last": ("last", "the last mini-batch alone has a gradient: queries {rows}, ratio {ratio}; 0 for queries {gone}"),
-    "some alone": ("rows", "some queries alone have a gradient: queries {rows}, ratio {ratio}; 0 for queries {gone}"),
-    "some rows": ("rows", "the same but for queries {rows}: ratio {ratio}{unlike}"),
-    "queries": ("queries", "the same up to a factor for each query, {least} to {most}"),
     "misaligned": (
         "misaligned",
         "misaligned targets: queries {rows} are pulled to {to}, pushed from their own candidates; "
         "ratio {ratio} of the pull on own candidates",
-    ),
-    "own positive": (
-        "own positive",
-        "the positive stands among the negatives of {whose}, {often}: ratio {ratio} of the pull",
     ),
     "blocks": (
         "blocks",
@@ -143,7 +131,6 @@ OUTCOMES = {
         "temperature",
         "another temperature: B multiplies its scores by {slope} than A{temperatures}{pull}",
     ),
-    "push": ("push", "the same pull, and {ratio} times the push; cosine {cosine}"),
     "several positives": (
         "positives",
         "the same with one positive a query, but with several they differ: {inner}",
@@ -184,8 +171,6 @@ NEXT_STEPS = {
     "normalised": "divide the rows by their norms before the loss if the model does not",
     "exchanged": "exchange the first two arguments, or transpose the scores",
     "directions": "average the loss over both directions, or over none",
-    "last": "go backward on every mini-batch, or return the sum of all of them",
-    "rows": "look at what is special to these queries: a mask, a mini-batch, a process",
     "misaligned": "gather every column by itself, positives first, and start the targets at the process's first row",
     "blocks": "gather candidates with gradient to have all negatives of the batch",
     "detached": "gather with gradient, as torch.distributed.nn.all_gather does",
@@ -193,11 +178,8 @@ NEXT_STEPS = {
     "source": "look at which columns enter the denominator, and at what is detached there",
     "factors": "look for a normaliser that counts positives and negatives apart",
     "temperature": "look whether a logarithm of the scale is exponentiated, and whether both read unit vectors",
-    "push": "look whether negatives enter one sum or several",
-    "queries": "look for weights of the queries, and for a mean over some of their terms",
     "positives": "look whether the loss is a sum or a mean over the positives, and which of them the denominator has",
     "beyond": "look for a clamp or a cut of the scores, and for values that overflow",
-    "own positive": "leave the positive out where negatives are drawn or repeated",
     "rounding": "compute the scores and the softmax in float32, or take a larger --tolerance if this is enough",
 }
 # What a factor may come from, with the number that says so.
@@ -266,7 +248,7 @@ def _written(name: str, value: Any) -> str:
     """Write a number of an outcome, by its name in the sentence; nothing for None."""
     match name, value:
         case _, None:
-            return "every query" if name == "whose" else ""
+            return ""
         case _, Finding():
             return value.sentence
         case "percent", _:
@@ -283,19 +265,12 @@ def _written(name: str, value: Any) -> str:
             return f", and a factor of {number(value)} elsewhere"
         case "guess", _:
             return f" ({' '.join(GUESSES[kind].format(of) for kind, of in value)})" if value else ""
-        case "unlike", _:
-            return ", not the same in all of them" if value else ""
         case "slope", _:
             return f"{number(abs(value))} {'more' if value > 0 else 'less'}"
         case "temperatures", (own, other):
             return f" (temperature {own:.4g} in place of {other:.4g})"
         case "pull", _:
             return ", of the negatives alone" if math.isnan(value) else f", and the loss by {number(value)}"
-        case "often", (first, *more):
-            once = {1: "once", 2: "twice"}.get(first, f"{first} times")
-            return f"{first} to {more[-1]} times" if more else once
-        case "whose", _:
-            return f"queries {span(value)}"
         case "to", _:
             return PULLED_TO.get(value, "other rows")
         case "kinds", _:
@@ -717,18 +692,6 @@ def _opposite(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
     return None if against < MOSTLY else outcome("opposite", fit(a, b).ratio, {"cosine": both.cosine})
 
 
-def _mini_batch(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
-    """A range of queries that alone has a gradient of its own."""
-    own, other = (each[both.layout.rows(0)].abs().amax(dim=1) for each in (a, b))
-    missing = (other <= both.room * other.max()) & (own > both.room * own.max())
-    left = (~missing).nonzero().flatten().tolist()
-    if not missing.any() or not left or left[-1] - left[0] + 1 != len(left):
-        return None
-    last = left[-1] == both.layout.number - 1 and len(left) < both.layout.number
-    gone = missing.nonzero().flatten().tolist()
-    return outcome("last" if last else "some alone", fit(a[left], b[left]).ratio, {"rows": left, "gone": gone})
-
-
 def _misaligned(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
     """Queries that are pulled to other rows than their own candidates."""
     number_, rows = both.layout.number, both.layout.rows(0)
@@ -744,56 +707,11 @@ def _misaligned(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
     return outcome("misaligned", kept, {"rows": wrong.tolist(), "to": PAIR_KINDS[int(kinds.argmax())]})
 
 
-def _own_positive(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
-    """Queries whose positive stands in the denominator more than once: weights of a softmax with whole multiples.
-
-    With g the sum over the columns of A in parts of B's, B's negatives have m g times A's weight, with m the number of
-    times that a column stands there, and a positive of probability p has -1 + m g p in place of -1 + p.
-    """
-    total, rows, columns = both.layout.number, both.layout.rows(0), both.layout.rows(1)
-    a, b = a[rows, columns], b[rows, columns]
-    scale = both.a.scale or _steepness(both, a)
-    if scale is None:
-        return None
-    own = torch.eye(total, dtype=torch.bool, device=a.device)
-    whole = scale / total  # weight of all of the probability
-    seen = ~own & (a > SEEN_PART * a.max())
-    probability = 1 + a.diagonal() / whole
-    if not seen.any(dim=1).all() or not ((probability > 0) & (probability < 1)).all():
-        return None
-    ratios = torch.where(seen, b / torch.where(seen, a, 1), math.inf)
-    unit = ratios.amin(dim=1, keepdim=True)
-    if not (unit > 0).all():
-        return None
-    times = ratios / unit
-    own_times = (1 + b.diagonal() / whole) / (unit[:, 0] * probability)
-    wholes = torch.cat([times[seen], own_times])
-    if ((wholes - wholes.round()).abs() > WHOLE_NUMBERS * wholes).any() or (own_times.round() < 1).any():
-        return None
-    again = (own_times.round() > 1).nonzero().flatten()
-    if not len(again):
-        return None
-    often = sorted({int(each) - 1 for each in own_times[again].round()})
-    kept = float(b.diagonal()[again].sum() / a.diagonal()[again].sum())
-    return outcome("own positive", kept, {"whose": None if len(again) == total else again.tolist(), "often": often})
-
-
 def _lines(x: Tensor, y: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
     """Both less their means over the entries that are used in each row, 0 elsewhere."""
     many = used.sum(dim=1, keepdim=True).clamp(min=1)
     x, y = (torch.where(used, each - (each * used).sum(dim=1, keepdim=True) / many, 0) for each in (x, y))
     return x, y
-
-
-def _steepness(both: Compared, a: Tensor) -> float | None:
-    """Scale of the scores in the softmax of A: the logarithm of a weight is linear in the score; None if it is not."""
-    used = (a > SEEN_PART * a.max()) & ~torch.eye(len(a), dtype=torch.bool, device=a.device)
-    logs = torch.where(used, torch.where(used, a, 1).log(), 0)
-    x, y = _lines(both.cosines[both.layout.rows(0), both.layout.rows(1)], logs, used)
-    if not float(x.square().sum()):
-        return None
-    slope = float((x * y).sum() / x.square().sum())
-    return slope if slope > 0 and float((y - slope * x).abs().max()) <= WHOLE_NUMBERS else None
 
 
 def _blocks(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
@@ -888,37 +806,6 @@ def _another_temperature(both: Compared, a: Tensor, b: Tensor) -> Finding | None
     return outcome("temperature", scale / known, numbers)
 
 
-def _push(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
-    """The same pull, and another push."""
-    rows = both.layout.rows(0)
-    a, b = a[rows], b[rows]
-    positive = both.layout.kind[rows] == PAIR_KINDS.index("positives")
-    pull = fit(a, b, positive)
-    once = torch.where(both.layout.kind[rows] == PAIR_KINDS.index("query-query"), 0.5, 1.0)  # both of its rows are here
-    before, after = (float((once * each.masked_fill(positive, 0).clamp(min=0)).sum()) for each in (a, b))
-    if not both.close(pull) or abs(pull.ratio - 1) > both.room or not before:
-        return None
-    return outcome("push", after / before, {"cosine": both.cosine})
-
-
-def _some_rows(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
-    """Some queries, or a factor for each query."""
-    a, b = a[both.layout.rows(0)], b[both.layout.rows(0)]
-    scale = both.room * float(a.abs().max())
-    fits = [fit(one, other) for one, other in zip(a, b, strict=True)]
-    apart = [row for row, each in enumerate(fits) if each.off > scale or abs(each.ratio - 1) * each.size > scale]
-    if not apart:
-        return None
-    together = fit(a[apart], b[apart])
-    alike = together.off <= scale
-    if alike or 2 * len(apart) <= both.layout.number:
-        return outcome("some rows", together.ratio, {"rows": apart, "unlike": not alike})
-    if all(each.off <= scale for each in fits):
-        ratios = [each.ratio for each in fits if each.size > scale]
-        return outcome("queries", numbers={"least": min(ratios), "most": max(ratios)})
-    return None
-
-
 def _otherwise(both: Compared) -> Finding:
     """A difference without a pattern that is known here."""
     rows = both.rows
@@ -930,7 +817,7 @@ def _otherwise(both: Compared) -> Finding:
 QUESTIONS: tuple[Callable[[Compared], Finding | None], ...] = (_unusable, _scaled, _along_rows, _rounding, _exchanged)
 # Questions on the derivatives by single pairs, of A and of B.
 PAIR_QUESTIONS: tuple[Callable[[Compared, Tensor, Tensor], Finding | None], ...] = (
-    *(_opposite, _mini_batch, _misaligned, _own_positive, _blocks, _sources, _another_temperature, _push, _some_rows),
+    *(_opposite, _misaligned, _blocks, _sources, _another_temperature),
 )
 
 

@@ -96,8 +96,8 @@ def _difference(one: xr.Dataset, other: xr.Dataset) -> str:
         if not np.array_equal(np.asarray(one.attrs.get(name)), np.asarray(other.attrs.get(name))):
             return f"{name} is {str(other.attrs.get(name))[:60]}, expected {str(one.attrs.get(name))[:60]}"
     if set(one.variables) != set(other.variables):
-        names = sorted(map(str, set(one.variables) ^ set(other.variables)))
-        return f"only one of them has {', '.join(names)[:60]}"
+        some = sorted(map(str, set(one.variables) ^ set(other.variables)))
+        return f"only one of them has {', '.join(some)[:60]}"
     for name in one.variables:
         if name not in {"query", "source"} and not {"batch", "source"} & set(one[name].dims):
             if not one[name].variable.identical(other[name].variable):
