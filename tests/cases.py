@@ -1,5 +1,7 @@
 """Losses of the shelf with other parameters than their defaults, parameters that are refused, and one of each kind."""
 
+import torch
+
 from cocos import losses
 
 # Loss and parameters; each has every property that test_losses.py looks for.
@@ -84,6 +86,11 @@ REFUSED = (
     ("euclidean_softmax", {"f2": "-1"}, "f2 must be t, t^2, sqrt, t^1.5 or a finite number above 0, got -1"),
     ("euclidean_softmax", {"f2": "nan"}, "f2 must be t, t^2, sqrt, t^1.5 or a finite number above 0, got nan"),
 )
+
+
+def autograd_radial(loss, pairs):
+    """Gradient of the summed loss with respect to the norm of each query, the scores fixed, (Q,)."""
+    return torch.func.grad(lambda norm: loss(pairs.with_scores(pairs.scores, norm)).sum())(pairs.query_norm)
 
 
 def one_of_each_kind():

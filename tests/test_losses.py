@@ -94,7 +94,7 @@ def test_the_closed_form_is_the_gradient_in_a_labelled_set(name):
 @pytest.mark.parametrize(("name", "parameters"), [case for case in EVERY if case[0] in RADIAL])
 def test_the_radial_part_is_the_gradient_of_the_norm(name, parameters):
     for loss, pairs, what in tried(losses.load(name, parameters)):
-        close(loss.radial(pairs), weights.autograd_radial(loss, pairs), 1e-10, what)
+        close(loss.radial(pairs), cases.autograd_radial(loss, pairs), 1e-10, what)
 
 
 @pytest.mark.parametrize("name", CLOSED)
