@@ -36,7 +36,7 @@ def saved(folder, name, made):
 
 
 def asked(command, path, *options):
-    done = CliRunner().invoke(app, [command, str(path), *options, "--json", "-q"])
+    done = CliRunner().invoke(app, [command, str(path), *map(str, options), "--json", "-q"])
     assert done.exit_code == 0, done.output + done.stderr
     return json.loads(done.stdout)
 
@@ -94,6 +94,51 @@ def test_results_record_the_number_of_dimensions(tmp_path):
     data = cocos.results.open(out)
     assert data.attrs["checkpoint_dims"] == DIMS
     assert f"the first {DIMS} of {WIDTH} dimensions" in data.attrs["notes"]
+
+
+def other_arrays():
+    made = arrays()
+    return made | {"candidate": made["query"] + made["candidate"]}
+
+
+def two_steps(folder, width):
+    """Two files, which are the steps of a run."""
+    made = enumerate((arrays(), other_arrays()), 1)
+    return [saved(folder, f"step_{n}.npz", {k: v[:, :width] for k, v in each.items()}) for n, each in made]
+
+
+def test_runs_and_differences_are_of_the_first_dimensions(tmp_path):
+    whole, cut = two_steps(tmp_path / "whole", WIDTH), two_steps(tmp_path / "cut", DIMS)
+    options = ("--loss", "ntxent", "--batch-size", "16")
+    found, expected = (
+        asked("diff", paths[0], paths[1], *options, *more)
+        for paths, more in ((whole, ("--dims", str(DIMS))), (cut, ()))
+    )
+    assert found.pop("dims") == DIMS and without_source(found) == without_source(expected)
+    found = asked("run", whole[0].parent, *options, "--evaluated", whole[0].parent, "--dims", str(DIMS))
+    expected = asked("run", cut[0].parent, *options, "--evaluated", cut[0].parent)
+    assert found.pop("dims") == DIMS
+    for name in ("values", "directions"):
+        assert found[name] == expected[name]
+
+
+def test_results_of_two_widths_of_one_file_can_be_compared(tmp_path):
+    path = saved(tmp_path, "e.npz", arrays())
+    for dims in (4, 8):
+        words = [
+            "count",
+            path,
+            "--loss",
+            "ntxent",
+            "--batch-size",
+            16,
+            "--dims",
+            dims,
+            "--out",
+            tmp_path / f"{dims}.nc",
+        ]
+        assert CliRunner().invoke(app, [*map(str, words), "-q"]).exit_code == 0
+    assert "dims" not in asked("diff", tmp_path / "4.nc", tmp_path / "8.nc")
 
 
 def test_distractors_and_ensembles_are_truncated(tmp_path):

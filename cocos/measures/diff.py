@@ -154,7 +154,7 @@ def diff(
     known = None if all(opened) else CountedAlike.of((first, second), loss, eps, names, sampling)
     pair: tuple[xr.Dataset, xr.Dataset] = known.counts if known else (first, second)  # type: ignore[assignment]
     attrs = {key: value for key, value in pair[1].attrs.items() if pair[0].attrs.get(key) == value}
-    kept = (*summaries.OPTIONS, "loss", "loss_repr", "share", "gradient", "unit")
+    kept = (*summaries.OPTIONS, "loss", "loss_repr", "share", "gradient", "unit", "checkpoint_dims")
     attrs = {key: attrs[key] for key in kept if key in attrs} | results.versions() | {"level": level}
     for data, name in zip(pair, names, strict=True):
         if {"checkpoint", "step"} & set(data.dims):
@@ -217,7 +217,7 @@ def _comparable(first: xr.Dataset, second: xr.Dataset, names: tuple[str, str]) -
         if key in one and key in other and one[key] != other[key]
     ]
     same = one.get("checkpoint_sha256") and one["checkpoint_sha256"] == other.get("checkpoint_sha256")
-    if same and not notes and one.get("split") == other.get("split"):
+    if same and not notes and all(one.get(key) == other.get(key) for key in ("split", "checkpoint_dims")):
         raise InputError(
             f"{names[0]} and {names[1]} are of the same file (sha256 {one['checkpoint_sha256'][:12]}), measured alike: "
             "no query can differ; name two checkpoints"
@@ -587,6 +587,7 @@ def document(data: xr.Dataset) -> dict:
         "names": names,
         "by": data.attrs.get("by"),
         "level": float(data.attrs["level"]),
+        **({"dims": int(data.attrs["checkpoint_dims"])} if "checkpoint_dims" in data.attrs else {}),
         "notes": results.lines(data.attrs),
         "directions": directions,
     }

@@ -40,7 +40,18 @@ MOST_NAMES = 5
 # Attributes of a count that hold for the whole run.
 KEPT_ATTRS = (
     *("cocos", "torch", "loss", "gradient", "metric", "unit", "share", "eps"),
-    *("batch_size", "sample", "copies", "same_group", "seed", "dtype", "device", "split", "convention"),
+    *(
+        "batch_size",
+        "sample",
+        "copies",
+        "same_group",
+        "seed",
+        "dtype",
+        "device",
+        "split",
+        "convention",
+        "checkpoint_dims",
+    ),
 )
 # Training batches of which the numbers of a record are read; the counts are of all batches.
 READ_BATCHES = 8
@@ -299,6 +310,8 @@ class _EachCheckpoint:
         embeddings = embedded(given, sampling["split"], sampling["device"], say)
         held_out = self._held_out(given, embeddings, step, say)
         data = _measured(embeddings, held_out, loss, self.eps, self.ks, sampling)
+        if checkpoint is not None and checkpoint.dims is not None:
+            data.attrs["checkpoint_dims"] = checkpoint.dims
         remarks = [*(checkpoint.notes if checkpoint else ()), *data.attrs.get("notes", "").splitlines()]
         texts = {
             "file": "" if checkpoint is None else str(checkpoint.path),
@@ -327,6 +340,7 @@ class _EachCheckpoint:
             found = replace(given, training=self.other_data, splits=self.other_data.splits, rows=None, embedder=None)
         elif step in self.other_data:
             found = files.open(self.other_data[step])
+            found = found.truncate(given.dims) if isinstance(given, Checkpoint) and given.dims else found
         else:
             steps = ", ".join(map(str, self.other_data))
             raise InputError(f"evaluated {self.evaluated}: no checkpoint of step {step}; it has {steps}")
@@ -592,6 +606,7 @@ def document(data: xr.Dataset) -> dict[str, Any]:
         if each.dims in {(place,), (place, "direction")} and each.dtype.kind in "fiu"
     }  # fmt: skip
     made = {"cocos": data.attrs["cocos"], "loss": results.about_loss(data.attrs), "eps": float(data.attrs["eps"])}
+    made |= {"dims": int(data.attrs["checkpoint_dims"])} if "checkpoint_dims" in data.attrs else {}
     made["steps"] = [int(step) for step in data[place].values]
     if "file" in data:
         made["files"] = [str(name) for name in data["file"].values]
