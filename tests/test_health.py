@@ -402,3 +402,13 @@ def test_candidates_that_are_nearly_one_direction_are_no_matter_of_temperature()
         each.kind for each in findings.of(measures.count(far, batch_size=64)) if each.state == "found"
     }
     assert not health.pairing(near_, "euclidean")["alike"]  # distances are those of `far`
+
+
+@pytest.mark.parametrize("name", ["vicreg", "VICRegLoss", "barlow_twins", "Barlow-Twins", "w_mse", "BYOL", "simsiam"])
+def test_a_loss_without_negatives_is_refused_with_the_command_that_helps(plain, name):
+    for command in (["count", str(plain), "--loss", name], ["losses", name], ["verify", f"triplet+{name}"]):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 2 and not done.stdout
+        assert "has no negatives, so there is nothing to count" in done.stderr
+        assert "cocos evaluate FILE gives the alignment, uniformity and effective rank" in done.stderr
+    assert f"'{name}'" in done.stderr or name.lower() in done.stderr.lower()
