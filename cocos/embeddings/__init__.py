@@ -526,5 +526,5 @@ def draw(
     """
     from cocos.embeddings import batches as sampling  # which imports this file
 
-    options = {"sample": sample, "batch_size": batch_size, "batches": batches, "per_group": per_group}
+    options: dict[str, Any] = {"sample": sample, "batch_size": batch_size, "batches": batches, "per_group": per_group}
     return tuple(sampling.plan(source, **options, seed=seed, copies=copies).batches)
