@@ -1,7 +1,6 @@
 """Annotations of the rows of embeddings: ids of groups, names, pictures, own hard negatives."""
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ from cocos.base.errors import InputError, rows
 
 PICTURE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 MAX_PICTURE = 2**26  # bytes of the file of a picture, and its pixels
-# Half of a surrogate pair, by which UTF-16 writes characters beyond its 16 bits.
-HALF = re.compile("[\ud800-\udfff]")
 MAX_SIDE = 256  # pixels of the longer side of a picture that is drawn
 Picture = npt.NDArray[np.uint8]  # (height, width, 3)
 Pictures = Picture | tuple[str, ...]  # (N, H, W, 3) of uint8, or a path each; an empty path is no picture
@@ -76,16 +73,6 @@ def texts(values: Any) -> list[Any] | None:
     return list(values)
 
 
-def halved(text: str) -> bool:
-    r"""Whether a text has half of a surrogate pair, which JSON can spell and neither a file nor an encoder can hold.
-
-    Examples:
-        >>> cocos.base.annotations.halved("\ud83d"), cocos.base.annotations.halved("\U0001f600")
-        (True, False)
-    """
-    return not text.isascii() and HALF.search(text) is not None
-
-
 def spelled(name: str, values: list[Any]) -> list[str]:
     """Decode bytes among texts as UTF-8; texts stay as they are."""
     found = []
@@ -100,10 +87,6 @@ def spelled(name: str, values: list[Any]) -> list[str]:
             )
         if "\0" in text:
             raise InputError(f"{name}: row {row} is {text[:40]!r}, with a zero character, which arrays of text drop")
-        if halved(text):
-            raise InputError(
-                f"{name}: row {row} is {text[:40]!r}, with half of a surrogate pair, which is no character"
-            )
         found.append(text)
     return found
 

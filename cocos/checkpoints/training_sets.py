@@ -67,10 +67,6 @@ class Side:
     def __post_init__(self):
         if self.kind not in KINDS:
             raise InputError(f"kind of rows {self.kind!r}, expected one of {', '.join(KINDS)}")
-        if self.kind == "text" and isinstance(self.items, list | tuple):
-            for row, text in enumerate(self.items):
-                if isinstance(text, str) and annotations.halved(text):
-                    raise InputError(f"text, row {row}: {text[:40]!r}: half of a surrogate pair, which is no character")
         object.__setattr__(self, "group", annotations.groups("group", self.group, "items", len(self.items)))
         object.__setattr__(self, "names", annotations.names("names", self.names, len(self.items)))
 

@@ -215,16 +215,11 @@ class VGG(nn.Module):
 TRUNKS: dict[str, Any] = {"resnet": ResNet, "vgg": VGG}
 
 
-def trunk_class(name: str) -> Any:
-    """Class of a trunk: `resnet` or `vgg`."""
-    if name not in TRUNKS:
-        raise InputError(nearest("trunk", name, sorted(TRUNKS)))
-    return TRUNKS[name]
-
-
 def network(trunk: str, sizes: dict[str, Any]) -> nn.Module:
-    """Build a trunk alone, from its name and arguments."""
-    return trunk_class(trunk)(**sizes)
+    """Build a trunk alone, `resnet` or `vgg`, from its name and arguments."""
+    if trunk not in TRUNKS:
+        raise InputError(nearest("trunk", trunk, sorted(TRUNKS)))
+    return TRUNKS[trunk](**sizes)
 
 
 def trunk(state: Mapping[str, Tensor]) -> tuple[str, dict[str, Any]] | None:
