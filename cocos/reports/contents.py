@@ -19,9 +19,6 @@ def table(about: dict) -> Table:
     known = _text(f"{about['format']}: {about['why']}") if about["why"] else f"{about['format']}, of no known model"
     rows = [("path", about["path"]), ("container", about["container"]), ("format", known)]
     rows += [("sha256", about["sha256"]), *_pairs(about["contents"])]
-    hashes = list(about.get("hashes", {}).items())
-    rows += [(_text(name), each) for name, each in hashes[:TENSOR_LINES]]
-    rows += [("", f"and {len(hashes) - TENSOR_LINES} more shards (--json)")] if len(hashes) > TENSOR_LINES else []
     rows += [(f"tower {each['name']}".rstrip(), _tower(each)) for each in about["towers"]]
     rows += _training(about)
     untold = [each for each in about["tensors"] if each["name"] not in about["contents"]]
@@ -69,7 +66,7 @@ def _training(about: dict) -> list[tuple[str, str]]:
     rows += [
         pair for pair in _pairs(about["training"]) if not {pair[0], pair[0].replace("_", " ")} & set(about["contents"])
     ]
-    told = about["contents"].keys() | ({"hyper_parameters"} if "hyperparameters" in about["contents"] else set())
+    told = about["contents"].keys()
     settings = _pairs({name: each for name, each in about["hyper_parameters"].items() if name not in told})
     rows += settings[:SETTING_LINES]
     if len(settings) > SETTING_LINES:
