@@ -2,7 +2,6 @@
 
 import json
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -477,6 +476,3 @@ def test_few_queries_of_many_rows_are_drawn_evenly_and_without_all_their_numbers
         assert 0 <= int(rows[0]) and int(rows[-1]) < number
     often = torch.bincount(torch.cat([streamed.drawn_queries(20, 5, seed) for seed in range(400)]))
     assert 70 < often.min() <= often.max() < 135  # 400 * 5 / 20 = 100, deviation 8.7
-
-
-ROOT = Path(__file__).parent.parent
