@@ -98,7 +98,7 @@ def of_batches(values: Mapping[str, np.ndarray], axis: int | tuple[int, ...]) ->
             continue
         for number in statistic.numbers:
             if number.by and number.by not in values and number.value is not None:
-                continue  # of a result of an older version
+                continue  # its denominator was not computed
             found[number.name] = _average(number, own, there, values, axis)
             if number.how == "sum" and statistic.by_unit and unknown:
                 found[number.name] = np.full(np.shape(found[number.name]), np.nan)
