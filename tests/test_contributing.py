@@ -54,14 +54,6 @@ class Mine:
     def __call__(self, history):
         return alarm(self, history, 1.0, 0.0, "found")
 """,
-    "command": """
-from cocos.commands._answer import Answer
-from cocos.commands._program import command
-@command("Losses", 9)
-def mine():
-    '''Say a word.'''
-    return Answer(text=lambda: "found", document=lambda: {})
-""",
 }
 FOUND = {
     "loss": "losses.load('mine').margin == 0.2",
@@ -71,14 +63,11 @@ FOUND = {
     "data": "data.find('a.mine').load('train') == 3",
     "reader": "readers.of(losses.load('proxy_anchor')) == 'found'",
     "detector": "detectors.check([{}], [detectors.load('mine')])[0].sentence == 'mine: found'",
-    "command": "'found' in CliRunner().invoke(app, ['mine']).output",
 }
 IMPORTS = """
 from matplotlib.figure import Figure
-from typer.testing import CliRunner
 from cocos import data, detectors, losses, measures, plots
 from cocos.checkpoints import formats
-from cocos.commands import app
 from cocos.engine import readers, sampling
 """
 
