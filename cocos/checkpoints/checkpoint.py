@@ -138,7 +138,7 @@ class Checkpoint:
             whose = self.path if self.training is None else self.training.path or self.training.kind
             raise InputError(nearest(f"split of {whose}", split, self.splits))
         if self.format == "own":  # code of the user's
-            found = self._encoded(split, device, progress)
+            found = (self.embedder or self._encoded)(split, device, progress)
         else:
             with one_sentence(self.path, "or its data cannot be encoded", "see that the data are what it reads"):
                 found = (self.embedder or self._encoded)(split, device, progress)
