@@ -279,6 +279,17 @@ def test_a_share_of_exactly_eps_is_below_it_and_doubts_are_parts_of_eps():
     assert statistics.uncertain(share, pairs, 0.25, 3e-4).tolist() == [1]
 
 
+@pytest.mark.parametrize("sizes", [(1,) * 57 + (20,) * 3, (1, 1, 1, 2, 2, 3, 4, 6, 9, 14, 20, 40)])
+def test_paired_interval_covers_grouped_mean(sizes):
+    """95 % intervals contain the mean 0 where few groups are large, in 300 experiments."""
+    generator = torch.Generator().manual_seed(0)
+    group = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    common = torch.randn(300, len(sizes), generator=generator, dtype=torch.float64)[:, group]
+    differences = 0.8**0.5 * common + 0.2**0.5 * torch.randn(common.shape, generator=generator, dtype=torch.float64)
+    zero = torch.zeros(len(group))
+    assert sum(not statistics.paired(row, zero, 0.95, groups=group).resolved for row in differences) > 0.94 * 300
+
+
 def test_degrees_of_freedom_are_those_of_the_whole_covariance():
     """Against the quadratic form with its full matrices, pair by pair."""
     generator = torch.Generator().manual_seed(2)
