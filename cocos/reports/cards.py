@@ -8,7 +8,6 @@ import xarray as xr
 from cocos import losses, results
 from cocos.base import docstrings
 from cocos.base.layout import Table
-from cocos.reports import formulas
 
 # Columns and lines of the chart.
 CHART_WIDTH, CHART_HEIGHT = 61, 11
@@ -113,7 +112,7 @@ def card(name: str, curve: xr.Dataset, equal: xr.Dataset, width: int = LINE_LENG
     cls = type(losses.load(name))
     documented = docstrings.parameters(cls)
     lines = [f"{about['name']}  ({cls.__name__})", *textwrap.wrap(about["summary"], width), ""]
-    lines += _entry("formula", formulas.readable(about["formula"]), width)
+    lines += _entry("formula", about["formula"], width)
     lines.append("")
     for parameter, value in about["parameters"].items():
         text = documented.get(parameter) or documented.get(f"{parameter}_", "")
