@@ -263,7 +263,7 @@ def table(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: s
     if attrs.get("share") == "unknown":  # no column by the unit
         shown = [place for place, column in enumerate(columns) if column not in {share, columns[-1]}]
         columns, *rows = ([line[place] for place in shown] for line in (columns, *rows))
-    return Table(columns, tuple(rows), _head(attrs, query), _notes(data), least=("weight", "group"))
+    return Table(columns, tuple(rows), _head(attrs, query), _notes(data))
 
 
 def _head(attrs: dict, query: str | None) -> tuple[str, ...]:

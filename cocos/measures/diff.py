@@ -637,7 +637,7 @@ def table(data: xr.Dataset) -> Table:
     columns = ("", *names, "change", *((f"{100 * data.attrs['level']:g} %", "p") if tested else ()), "n", "up", "down")
     head = [*(_sentence(one, names) for one in sides.values()), _counted(data.attrs)]
     notes = [*results.lines(data.attrs), f"{said}. {_queries_line(data)}"]
-    return Table(columns, tuple(rows), tuple(filter(None, head)), tuple(notes), least=("down", "up"))
+    return Table(columns, tuple(rows), tuple(filter(None, head)), tuple(notes))
 
 
 def in_words(shown: Table, data: xr.Dataset) -> Table:

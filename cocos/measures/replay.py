@@ -269,7 +269,7 @@ def table(data: xr.Dataset) -> Table:
         "for the number of rows.",
         data.attrs["frozen"],
     )
-    return Table(columns, tuple(rows), head, notes, least=("push",))
+    return Table(columns, tuple(rows), head, notes)
 
 
 def _mean(each: xr.Dataset, name: str) -> str:

@@ -348,9 +348,8 @@ def table(data: xr.Dataset) -> Table:
         "temperature; not first: queries with a negative that scores as high as a positive",
         *(_sentence(each, found) for each in sizes if each is not own_size),
     ]
-    least = ("scale", f"at {own:.4g}")
     return Table(
-        tuple(columns), tuple(rows), tuple(head), tuple(notes), least=least, typed=_next(data, found, own_size)
+        tuple(columns), tuple(rows), tuple(head), tuple(notes), typed=_next(data, found, own_size)
     )
 
 

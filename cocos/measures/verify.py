@@ -86,8 +86,6 @@ FINDINGS = {
     "{number} inputs",
 }
 VERDICT_COLUMNS = (*("loss", "verdict", "gap 64", "on", "gap 32", "error 32", "slope", "pml", "pml grad"),)
-# Columns to drop where a line has no room for them, the least important first.
-DROPPED_COLUMNS = ("on", "gap 32", "pml grad")
 VERDICT_HEAD = (
     "gap: closed form against torch.func, in float64 and float32; error: float32 against float64 on the same "
     "rounded input; slope: against finite differences in float64; pml: value and gradient against "
@@ -575,7 +573,7 @@ def table(found: Sequence[xr.Dataset]) -> Table:
         rows.append((*before, *map(difference, (*after, peer["value"], peer["gradient"]))))
         for kind, mark in (("faults", "FAULT"), ("notes", "note")):
             notes += [f"{mark}: {name}: {line}" for line in one[kind]]
-    return Table(VERDICT_COLUMNS, tuple(rows), (VERDICT_HEAD,), tuple(notes), least=DROPPED_COLUMNS)
+    return Table(VERDICT_COLUMNS, tuple(rows), (VERDICT_HEAD,), tuple(notes))
 
 
 def difference(value: float | None) -> str:

@@ -76,7 +76,7 @@ def table(data: xr.Dataset) -> Table:
     head = (*suspected, *summaries.head(data))
     step = following(data.attrs, "audit", {"out": "suspects.csv"}) if rows else ()
     columns = RULE_COLUMNS if rows else ("",)
-    return Table(columns, tuple(rows), head, tuple(notes), least=("random", "queries"), typed=step)
+    return Table(columns, tuple(rows), head, tuple(notes), typed=step)
 
 
 def _advice(directions: dict, known: list[str]) -> Iterator[str]:
@@ -123,7 +123,7 @@ def _filters(data: xr.Dataset) -> Table:
     columns = tuple(FILTER_COLUMNS[place] for place in keep)
     if not rows:
         return Table(("",), (), tuple(head))
-    return Table(columns, tuple(rows), tuple(head), tuple(notes), least=("emptied", "kept", "right", "found"))
+    return Table(columns, tuple(rows), tuple(head), tuple(notes))
 
 
 def _removed(name: str, filters: dict) -> list[str]:

@@ -44,8 +44,6 @@ METRIC_ROWS = (
     ("median_rank", "median rank of the best positive"),
     ("mAP@R", "mAP@R, %"),
 )
-# Columns of the overview that go first where the line is too short.
-LEAST_OF_OVERVIEW = ("W+", "W-", "C^A", "their pull %", "heaviest")
 # Retrieval metrics that stand beside the counts of several losses.
 OVERVIEW_METRICS = ("R@1", "R@5", "R@10")
 
@@ -131,7 +129,7 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, expla
         notes += _health(first["health"] | {"directions": {}})  # pull and push of a direction differ from loss to loss
     labels = [f"{MARK if each.name == REPORTED['standard'] else ''}{each.column}" for each in columns]
     labels = ("", *labels, *(OVERVIEW_METRICS if "metrics" in first else ()))
-    return Table(labels, tuple(rows), head, tuple(notes), least=LEAST_OF_OVERVIEW, typed=_next(datasets, summaries))
+    return Table(labels, tuple(rows), head, tuple(notes), typed=_next(datasets, summaries))
 
 
 def _columns(summaries: Sequence[dict]) -> list[Number]:
