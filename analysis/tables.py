@@ -444,7 +444,7 @@ def _label(given: str | None, table: PaperTable) -> tuple[str | None, str]:
 
 def _as_table(data: xr.Dataset, name: str, label: str | None) -> xr.Dataset:
     """A result of `run` or of `dtp` as a table of runs; recall of samples with class proxies is that among samples."""
-    if "average" in data:
+    if data.attrs["measure"] == "dtp":
         runs = [str(each) for each in data["run"].values]
         config = [label or name if len(runs) == 1 else f"{label}, {each}" if label else each for each in runs]
         return data[["average"]].rename(average="AvgDTP").assign_coords(config=("run", config))
@@ -462,17 +462,18 @@ def _as_table(data: xr.Dataset, name: str, label: str | None) -> xr.Dataset:
 def _read(data: xr.Dataset, table: PaperTable, name: str, given: str | None) -> list[TableRun]:
     """Runs of a table in a table of runs or a result; `given` None: the label of each setting."""
     label, place = _label(given, table)
-    if "checkpoint" in data.dims or ("run" in data.dims and "average" in data):
+    measure = data.attrs.get("measure")
+    if measure == "dtp" or "checkpoint" in data.dims:
         data, label = _as_table(data, name, label), None
     if "run" in data.dims:
         found = list(_of_table(data, table, label))
-    elif "metric" in data.dims and "accuracy" in data["metric"]:
+    elif measure == "verification" and "accuracy" in data["metric"]:
         one = data.sel(metric="accuracy")
         value = float(one["value"]), float(one["deviation"])
         keys = [column.key for column in _columns_of(table, place) if column.variable == VERIFIED]
         family = str(data.attrs.get("trained_with", ""))
         found = [TableRun(label or name, family, values=dict.fromkeys(keys, value))]
-    elif "convention" in data.attrs or {"ties", "folds"} <= data.attrs.keys():
+    elif measure in {"count", "evaluate"}:
         parts = several.each(data)
         whole = label or name
         found = []

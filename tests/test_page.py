@@ -149,7 +149,7 @@ def test_a_strangers_text_stays_text(hostile):
 @pytest.mark.usefixtures("undrawn")
 def test_results_and_two_models_have_a_page(tmp_path, compared):
     first, second = rows(noise=2.0), rows(noise=0.1)
-    assert [page._kind_of(data) for _, data in compared.results] == ["diff", "count", "count"]
+    assert [data.attrs["measure"] for _, data in compared.results] == ["diff", "count", "count"]
     assert "MRR goes from" in compared.verdict
     assert (compared.severity, cocos.report(second, first, batch_size=32).severity) == ("note", "look")
     moved = next(each for each in compared.sections if each.title == "Which queries moved?")
@@ -292,11 +292,11 @@ def test_two_results_of_one_kind_are_compared_and_findings_name_theirs():
     several = [cocos.losses.load("ntxent", {"temperature": temperature}) for temperature in (0.1, 20.0)]
     counted = [measures.count(rows(number=200, noise=0.8), each, batch_size=64) for each in several]
     made = cocos.report(*counted, files=[Path("one.nc"), Path("two.nc")])
-    assert [page._kind_of(data) for _, data in made.results] == ["diff", "count", "count"]
+    assert [data.attrs["measure"] for _, data in made.results] == ["diff", "count", "count"]
     assert made.title == "one.nc (A) and two.nc (B)"
     asking = [each.sentence for each, _ in made.found()]
     assert asking and all(each.startswith("two.nc: ") for each in asking)
-    (shown,) = (data for _, data in made.results if page._kind_of(data) == "diff")
+    (shown,) = (data for _, data in made.results if data.attrs["measure"] == "diff")
     assert shown.identical(measures.diff(*counted, names=("one.nc", "two.nc")))
     tables = [*made.sections[0].tables, *(each for detail in made.sections[0].details for each in detail.tables)]
     rows_of = {row[0] for row in tables[0].rows}

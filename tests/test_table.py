@@ -329,7 +329,9 @@ def test_ensembles_fill_the_tables_of_the_reality_check_with_intervals(tmp_path)
 def test_verification_accuracy_fills_table_v():
     """A result of verification has its metrics along one dimension."""
     made = xr.Dataset(
-        {"value": ("metric", [4.0, 97.5]), "deviation": ("metric", [0.5, 0.4])}, {"metric": ["EER", "accuracy"]}
+        {"value": ("metric", [4.0, 97.5]), "deviation": ("metric", [0.5, 0.4])},
+        {"metric": ["EER", "accuracy"]},
+        {"measure": "verification"},
     )
     table = tables.paper_table("V", [made], labels=["LFW"], published=True)
     assert cell(table, "ours", "LFW") == 97.5 and cell(table, "ours", "LFW", "std") == 0.4

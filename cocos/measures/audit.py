@@ -192,7 +192,7 @@ def audit(
     width = len(run.embeddings.candidate) if run.stored is None else run.stored.sides[1].shape[0]
     if isinstance(run.embeddings, Scores) and run.embeddings.candidate_index is not None:
         width = int(run.embeddings.candidate_index.max()) + 1
-    return results.labelled(_variables(found, width), attrs)
+    return results.labelled(_variables(found, width), attrs, measure="audit")
 
 
 def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling, *, everything: bool) -> Run:

@@ -201,7 +201,7 @@ def contributors(
     labels = CONTRIBUTOR_LABELS | {"contributes": (f"is a negative, {results.above(attrs)}", "1")}
     variables = {name: ("candidate", found[name][:top], *about) for name, about in labels.items()}
     variables["candidate"] = ("candidate", range(1, len(found["share"][:top]) + 1), "place by share", "1")
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs, measure="contributors")
 
 
 def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> dict:

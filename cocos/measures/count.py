@@ -152,8 +152,9 @@ def count(
         attrs = [own | _about_slice(chosen, run.plan) for own, run in zip(attrs, runs, strict=True)]
     if not single:
         names = several.labels(loss, [repr(run.loss) for run in runs])
-        return several.stacked(_same_sources(counts), attrs, names, f"Contributing negatives, {len(runs)} losses")
-    return results.labelled(counts[0], attrs[0])
+        title = f"Contributing negatives, {len(runs)} losses"
+        return several.stacked(_same_sources(counts), attrs, names, title).assign_attrs(measure="count")
+    return results.labelled(counts[0], attrs[0], measure="count")
 
 
 def _about_slice(chosen: slice, plan: batch_plans.Plan) -> dict[str, str]:
@@ -241,7 +242,9 @@ def _against_all(
     (run,) = prepare_all(seen, [loss], **options, **sampling | {"batches": replace(plan, batches=(batch,))})
     (health,), run = reports([run]), replace(run, checkpoint=embeddings, dtype="float64")
     counts = averages.of_records(records, [0], zero_when_idle=False, repeated={name: [0] for name in records})
-    return results.labelled(counts, _attrs(run, not np.isnan(counts["idle"][1]).any(), health, "standard"))
+    return results.labelled(
+        counts, _attrs(run, not np.isnan(counts["idle"][1]).any(), health, "standard"), measure="count"
+    )
 
 
 def _of_all(rows: Sequence[Tensor], sizes: Sequence[int]) -> str:
@@ -353,7 +356,7 @@ class Counting:
     def dataset(self, run: Run, health: list[dict], progress: Progress | None) -> xr.Dataset:
         """Count the batches of one loss."""
         counts, attrs = self.labelled([run], health, progress)
-        return results.labelled(counts[0], attrs[0])
+        return results.labelled(counts[0], attrs[0], measure="count")
 
     def labelled(
         self, runs: Sequence[Run], health: list[dict], progress: Progress | None

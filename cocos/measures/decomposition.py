@@ -167,7 +167,7 @@ def decomposition(
     values = {name: arrays[name] for name in (*GRADIENT_LABELS, "negatives", "query_index") if name in arrays}
     values["queries"] = (~np.isnan(arrays["negatives"])).sum(axis=2)
     variables = averages.variables(values, list(records), GRADIENT_LABELS)
-    return results.labelled(variables | _of_proxies(on_each), attrs)
+    return results.labelled(variables | _of_proxies(on_each), attrs, measure="decomposition")
 
 
 def document(data: xr.Dataset) -> dict:

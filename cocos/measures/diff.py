@@ -157,7 +157,7 @@ def diff(
     kept = (*summaries.OPTIONS, "loss", "loss_repr", "share", "gradient", "unit", "checkpoint_dims")
     attrs = {key: attrs[key] for key in kept if key in attrs} | results.versions() | {"level": level}
     for data, name in zip(pair, names, strict=True):
-        if {"checkpoint", "step"} & set(data.dims):
+        if data.attrs.get("measure") in {"run", "monitor"}:
             raise InputError(f"{name} is a run: compare two of its checkpoints, or draw runs with cocos run A B --out")
     both = [] if known else [query_tables(each, name) for each, name in zip(pair, names, strict=True)]
     notes = [
@@ -182,7 +182,7 @@ def diff(
     asked = [
         line for line in pair[0].attrs.get("notes", "").splitlines() if queries and line.startswith(ALL_CANDIDATES)
     ]
-    return results.labelled(variables, attrs | findings.attributes([*notes, *more, *asked]))
+    return results.labelled(variables, attrs | findings.attributes([*notes, *more, *asked]), measure="diff")
 
 
 def _value_of_change(by: str | None, known: Sequence[str]) -> str:

@@ -130,7 +130,7 @@ def dtp(
     there = at.isfinite() & average[:, -1].isfinite()
     if int(there.sum()) >= 3 and len(at[there].unique()) > 1:
         attrs["alpha_correlation"] = float(torch.corrcoef(torch.stack([at[there], average[there, -1]]))[0, 1])
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs, measure="dtp")
 
 
 def _by_class(embeddings: Embeddings | None, metric: str, what: str) -> dict[int, float]:

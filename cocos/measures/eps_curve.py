@@ -74,7 +74,7 @@ def eps_curve(
         "direction": ("direction", list(sums)),
         "eps": ("eps", grid, "smallest share that contributes", "share"),
     }
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs, measure="eps_curve")
 
 
 class _Ladder:

@@ -69,4 +69,6 @@ def equivalences(loss="ntxent") -> xr.Dataset:
         "where": ("other", np.asarray(conditions, dtype=str)),
         "other": ("other", np.asarray(others, dtype=str)),
     }
-    return results.labelled(variables, results.provenance(loss, title=f"Equal losses, {losses.name_of(loss)}"))
+    return results.labelled(
+        variables, results.provenance(loss, title=f"Equal losses, {losses.name_of(loss)}"), measure="equivalences"
+    )

@@ -456,7 +456,7 @@ def evaluate(
     variables = {name: (dims, values, *retrieval.label(name)) for name, (dims, values) in made.items()}
     variables |= _of_members(alone, variables) | {"distractors": ("distractors", list(records))}
     variables |= {"direction": ("direction", list(first)), "fold": ("fold", range(folds))}
-    return results.labelled(variables | _of_queries(embeddings, asking), results.versions() | attrs)
+    return results.labelled(variables | _of_queries(embeddings, asking), results.versions() | attrs, measure="evaluate")
 
 
 def _of_scores(scores: Scores, ks: tuple[int, ...], where: dict) -> xr.Dataset:
@@ -492,7 +492,9 @@ def _of_scores(scores: Scores, ks: tuple[int, ...], where: dict) -> xr.Dataset:
         "health": json.dumps(health.report({}, {})),
         **where,
     }
-    return results.labelled(variables | coordinates | {"fold": ("fold", [0])}, results.versions() | attrs)
+    return results.labelled(
+        variables | coordinates | {"fold": ("fold", [0])}, results.versions() | attrs, measure="evaluate"
+    )
 
 
 def _of_some(
@@ -569,7 +571,7 @@ def _of_some(
         **({"trained_with": trained_with} if trained_with else {}),
         **where,
     }
-    return results.labelled(variables | {"fold": ("fold", [0])}, results.versions() | attrs)
+    return results.labelled(variables | {"fold": ("fold", [0])}, results.versions() | attrs, measure="evaluate")
 
 
 def _of_proxies(embeddings: Embeddings, records: dict, singles: dict, ks: tuple[int, ...]) -> dict:

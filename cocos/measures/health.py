@@ -88,7 +88,7 @@ def health(
         variables[dim] = (dim, list(entries))
     for name, about in ALIGNMENT_LABELS.items():
         variables[name] = ((), np.nan if found[name] is None else found[name], *about)
-    return results.labelled(variables, attrs | {"health": json.dumps(found)})
+    return results.labelled(variables, attrs | {"health": json.dumps(found)}, measure="health")
 
 
 def reports(runs: Sequence[Run]) -> list[dict]:

@@ -312,7 +312,7 @@ def landscape(
         "axis": ("axis", ["x", "y"]),
         "other": ("other", range(1, len(places)), "proxy of another class", "1"),
     }
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs, measure="landscape")
 
 
 def _subject(f1: str | Callable, f2: str | Callable | None, loss, scale: float, metric: str, **warp: float):

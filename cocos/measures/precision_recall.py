@@ -93,7 +93,7 @@ def precision_recall(
         "percentile": ("percentile", list(QUARTILES), "percentile over the queries", "%"),
         "level": ("level", level, "recall of a query", "1"),
     }
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs, measure="precision_recall")
 
 
 def _thinned(recall: np.ndarray, precision: np.ndarray) -> np.ndarray:

@@ -134,7 +134,7 @@ def replay(
     by = "relative" if first["share"] == "unknown" and by in {"contributing", "idle"} else by
     attrs |= {"title": f"Replay of {losses.name_of(base)}", "by": by, "level": level, "frozen": FROZEN}
     attrs |= {"batches": counts[0].sizes["batch"], "notes": "\n".join(dict.fromkeys([*known, *notes]))}
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs, measure="replay")
 
 
 def _counted(

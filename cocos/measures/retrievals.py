@@ -86,7 +86,7 @@ def retrievals(
         "rank": ("rank", range(1, score.shape[1] + 1), "rank by score", "rank"),
     }
     attrs = seen.attrs | {"title": "Nearest candidates of some queries", "direction": direction}
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs, measure="retrievals")
 
 
 def document(data: xr.Dataset) -> dict:

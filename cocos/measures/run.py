@@ -257,6 +257,7 @@ class _RunSoFar:
             found += [one for one in known if one not in found and one.sentence not in early]
         missing = (findings.LEFT_OUT.format(**each) for each in self.left_out)
         attrs |= {
+            "measure": "run",
             "title": TITLE,
             "left_out": json.dumps(self.left_out),
             "notes": "\n".join([*self.notes, *_inconsistencies(data), *missing, *_shared_remarks(remarks)]),
@@ -481,7 +482,7 @@ def of_store(path: Path, detectors: Sequence[shelf.Detector]) -> xr.Dataset:
         raise InputError(f"{path} has no records yet: the training has not come to its first one")
     data = results.sound(path, results.of_history(history))
     _complete(path, [], data)
-    return with_alarms(data, detectors, history.records)
+    return with_alarms(data.assign_attrs(measure="run"), detectors, history.records)
 
 
 def _complete(path: Path, needed: Sequence[str], data: xr.Dataset) -> xr.Dataset:
@@ -522,7 +523,7 @@ def opened(path: Path) -> xr.Dataset:
         InputError: it cannot be read, or is of another measure.
     """
     data = results.open(path)
-    if "checkpoint" not in data.dims:
+    if data.attrs.get("measure") != "run":
         title = data.attrs.get("title", "no result of cocos")
         raise InputError(f"{path}: {title}, expected a Dataset of cocos run")
     needed = ("direction", "contributing", "queries", "idle", "R@1", "loss_repr", "file", "sha256", "query_index")

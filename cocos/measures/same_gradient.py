@@ -998,7 +998,9 @@ def _dataset(both: Compared, attrs: dict) -> xr.Dataset:
     }
     gap_of_rows = float((b - a).abs().max()) / largest
     values = {"value_a": both.first.value, "value_b": both.second.value}
-    return results.labelled(variables, attrs | {"gap": gap_of_rows, "cosine": both.cosine} | values)
+    return results.labelled(
+        variables, attrs | {"gap": gap_of_rows, "cosine": both.cosine} | values, measure="same_gradient"
+    )
 
 
 def document(data: xr.Dataset) -> dict:

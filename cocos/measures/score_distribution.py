@@ -130,7 +130,7 @@ def _labelled(
         "k": ("k", list(ks), "rank by score", "rank"),
         "percentile": ("percentile", list(QUERY_PERCENTILES), "percentile over the queries", "%"),
     }
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs, measure="score_distribution")
 
 
 def _positives(view: engine.View, histogram: readers.Histogram) -> torch.Tensor:

@@ -61,4 +61,4 @@ def score_landscape(
     unit = float(loss.unit(pairs).max()) if hasattr(loss, "unit") else math.nan
     unit = unit if math.isfinite(unit) else float(weight[:, 1:].abs().max())
     about = {"title": f"Scores of {losses.name_of(loss)}", "negatives": negatives, "points": points, "unit": unit}
-    return results.labelled(variables, results.provenance(loss, **about))
+    return results.labelled(variables, results.provenance(loss, **about), measure="score_landscape")

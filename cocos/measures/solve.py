@@ -124,7 +124,7 @@ def solve(
         "tried_effective": ("evaluation", number, *SOLVE_LABELS["tried_effective"]),
         "direction": ("direction", [name for name, _, _ in run.sides]),
     }
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs, measure="solve")
 
 
 def document(data: xr.Dataset) -> dict:

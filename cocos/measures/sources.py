@@ -78,4 +78,6 @@ def sources(
     made["direction"] = ("direction", data["direction"].values.tolist())
     made["source"] = ("source", data["source"].values.tolist(), "where candidates come from")
     sizes = {"batches": data.sizes["batch"], "queries": int(np.nanmax(data["queries"].sum("batch").values))}
-    return results.labelled(made, data.attrs | sizes | {"title": f"Sources of the push, {data.attrs['loss']}"})
+    return results.labelled(
+        made, data.attrs | sizes | {"title": f"Sources of the push, {data.attrs['loss']}"}, measure="sources"
+    )

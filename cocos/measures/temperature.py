@@ -298,7 +298,7 @@ def _labelled(runs: Sequence[Run], columns: Sequence[dict[str, Any]], clip: floa
         notes="\n".join(dict.fromkeys(note for run in runs for note in run.notes)),
     )
     del attrs["batch_size"]
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs, measure="temperature")
 
 
 def document(data: xr.Dataset) -> dict:

@@ -102,4 +102,4 @@ def temperature_curve(
         batches=len(run.plan.batches),
         notes="\n".join([*run.notes, *([NEAR_EPS.format(near)] if near else [])]),
     )
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs, measure="temperature_curve")

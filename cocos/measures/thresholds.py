@@ -130,7 +130,7 @@ def thresholds(
     variables |= {name: ("level", strip[of], *about) for name, (of, *about) in LEVEL_LABELS.items()}
     variables |= results.by_direction(records, THRESHOLDS_LABELS)
     variables["percentile"] = ("percentile", list(QUERY_PERCENTILES), "percentile over the queries", "%")
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs, measure="thresholds")
 
 
 def _labelled(

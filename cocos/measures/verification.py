@@ -245,7 +245,9 @@ def verification(
     variables: dict[str, tuple] = {
         name: ("metric", [values[key] for key in found], VERIFICATION_LABELS[name]) for name, values in columns.items()
     }
-    return results.labelled(variables | {"metric": ("metric", list(found))}, results.versions() | attrs)
+    return results.labelled(
+        variables | {"metric": ("metric", list(found))}, results.versions() | attrs, measure="verification"
+    )
 
 
 def _metrics(accepted: Accepted, costs: Costs) -> tuple[dict[str, float], dict[str, float]]:

@@ -522,7 +522,7 @@ def verify(
         "case": ("case", np.array([each.trial.name for each in founds])),
         "dtype": ("dtype", np.array(list(TRIED_DTYPES))),
     }
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs, measure="verify")
 
 
 def _synthetic_trials(loss) -> tuple[losses.Loss, list[Trial]]:

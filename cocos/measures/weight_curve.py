@@ -81,4 +81,4 @@ def weight_curve(loss="ntxent", *, points: Annotated[int, whole(2, WEIGHED_POINT
     }
     attrs = results.provenance(loss, title=f"Weight against score, {losses.name_of(loss)}")
     attrs |= {"others": others.numpy(), "weight_unit": float(unit.max()), "positive_score": positive.item()}
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs, measure="weight_curve")

@@ -115,4 +115,4 @@ def weight_map(
         variables[f"{name}_index"] = (name, index, f"row of the {name} in the embeddings", "1")
         variables[f"{name}_group"] = (name, group, f"group of the {name}", "1")
         variables[name] = (name, range(len(index)), f"place of the {name}")
-    return results.labelled(variables, attrs)
+    return results.labelled(variables, attrs, measure="weight_map")

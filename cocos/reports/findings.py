@@ -66,15 +66,16 @@ def of(data: xr.Dataset) -> list[Finding]:
     """
     if "loss" in data.dims:
         return [replace(each, loss=label) for label, one in several.each(data).items() for each in of(one)]
-    if "alarms" in data.attrs:
+    measure = data.attrs.get("measure")
+    if measure == "run":
         return list(of_run(data))
-    if "convention" in data.attrs and "contributing" in data:
+    if measure == "count":
         return list(of_count(data, measures.document("count", data)))
-    if "suspicion" in data.dims:
+    if measure == "audit":
         return list(of_audit(data, measures.document("audit", data)))
-    if "difference" in data and "version" in data.dims:
+    if measure == "diff":
         return list(_of_diff(data))
-    looked = OF_EMBEDDINGS if "ties" in data.attrs else ()
+    looked = OF_EMBEDDINGS if measure == "evaluate" else ()
     return [*_noted(data), *_absent(_noted(data), looked, _unpaired(data))]
 
 

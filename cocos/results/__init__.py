@@ -98,7 +98,7 @@ def _is_health(value: Any) -> bool:
 RIGHT: dict[str, Callable[[Any], bool]] = (
     dict.fromkeys(
         (
-            *("title", "notes", "cocos", "torch", "loss", "loss_repr", "gradient"),
+            *("measure", "title", "notes", "cocos", "torch", "loss", "loss_repr", "gradient"),
             *("metric", "unit", "share", "sample", "same_group", "dtype", "device", "split", "convention", "ties"),
             *("checkpoint_path", "checkpoint_sha256", "checkpoint_format", BATCH_SLICE, "undrawn", "by", "verdict"),
         ),
@@ -133,18 +133,19 @@ RIGHT: dict[str, Callable[[Any], bool]] = (
 MOST_VALUES = 2**27
 
 
-def labelled(variables: Mapping[str, tuple], attrs: dict) -> xr.Dataset:
+def labelled(variables: Mapping[str, tuple], attrs: dict, measure: str | None = None) -> xr.Dataset:
     """Make a Dataset of arrays with their labels; one whose only dimension has its own name is a coordinate.
 
     Args:
         variables: name -> (dims, values, long name, units); the units, or both labels, may be left out.
         attrs: provenance and options.
+        measure: name of the measure, for `attrs["measure"]`; None: the Dataset is not the result of a measure.
     """
     made = {}
     for name, (dims, values, *about) in variables.items():
         array = values.cpu().numpy() if isinstance(values, torch.Tensor) else values
         made[name] = xr.Variable(dims, array, dict(zip(("long_name", "units"), about, strict=False)))
-    return xr.Dataset(made, attrs=attrs)
+    return xr.Dataset(made, attrs=attrs if measure is None else attrs | {"measure": measure})
 
 
 def direction(name: str | None, known: Sequence[str]) -> str:
@@ -384,7 +385,7 @@ def of_history(history: records.History) -> xr.Dataset:
     attrs = {name: value for name, value in history.header.items() if isinstance(value, str | int | float)}
     shares = [str(each["share"]) for each in found if isinstance(each.get("share"), str)]
     attrs["share"] = shares[-1] if shares else attrs.get("share", "unknown")
-    return labelled(made, attrs)
+    return labelled(made, attrs, measure="monitor")
 
 
 def _finite(value) -> float:

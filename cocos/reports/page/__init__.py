@@ -48,18 +48,11 @@ ASKING = ("stop", "look")
 OPEN_ROWS = 24
 # Models that a page compares.
 MOST_MODELS = 2
-# What a result of a measure has, and that of no other.
-KINDS_OF_RESULTS: Mapping[str, Callable[[xr.Dataset], bool]] = {
-    "run": lambda data: "alarms" in data.attrs,
-    "diff": lambda data: "version" in data.dims and "difference" in data,
-    "audit": lambda data: "suspicion" in data.dims,
-    "count": lambda data: "convention" in data.attrs and "contributing" in data,
-    "evaluate": lambda data: "ties" in data.attrs,
-    "replay": lambda data: "variant" in data.dims and "frozen" in data.attrs,
-    "lorenz": lambda data: "k" in data.dims and "held" in data,
-    "eps_curve": lambda data: "eps" in data.dims and "contributing_all" in data,
-    "temperature_curve": lambda data: "parameter" in data.attrs and "contributing_all" in data,
-}
+# Measures whose results the page shows.
+SHOWN_MEASURES = (
+    *("run", "diff", "audit", "count", "evaluate", "replay"),
+    *("lorenz", "eps_curve", "temperature_curve"),
+)
 # Kinds of two results that are compared, and the title of the comparison.
 PAIRED_KINDS, WHAT_CHANGED = {"count", "evaluate", "run"}, "What changed?"
 # Settings of a result that the command has which made it.
@@ -199,7 +192,7 @@ class Page:
     queries: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self):
-        kinds = [_kind_of(data) for _, data in self.results]
+        kinds = [_measure_of(data) for _, data in self.results]
         titles = {each.key: each.title for each in self.sections}
         several = [
             titles[key] if kinds.count(kind) > 1 else "" for (key, _), kind in zip(self.results, kinds, strict=True)
@@ -239,7 +232,7 @@ class Page:
     def severity(self) -> str:
         """Of the gravest finding; of a comparison, whether the second finds less than the first."""
         if self._compared():
-            (data,) = (data for _, data in self.results if _kind_of(data) == "diff")
+            (data,) = (data for _, data in self.results if _measure_of(data) == "diff")
             ranked = [str(name) for name in data["metric"].values if re.fullmatch(r"R@\d+|MRR", str(name))]
             lower = (data["high"].sel(metric=ranked) < 0).any()  # positives of the second rank lower, in a direction
             return "look" if lower else "note"
@@ -268,11 +261,11 @@ class Page:
 
     def _compared(self) -> str:
         """What changed, where the page is a comparison and nothing else: the sentence of it, or the first change."""
-        kinds = [_kind_of(data) for _, data in self.results]
+        kinds = [_measure_of(data) for _, data in self.results]
         if "diff" not in kinds or not {"diff", "count", "evaluate"}.issuperset(kinds):
             return ""
         key, data = self.results[kinds.index("diff")]
-        if "step" not in data.dims and np.isfinite(data["low"].sel(metric=data.attrs["by"])).any():
+        if np.isfinite(data["low"].sel(metric=data.attrs["by"])).any():
             return next(each.says[0] for each in self.sections if each.key == key)
         changed = (each.sentence for each, _ in self._findings if each.kind == "changed" and each.state == "found")
         return next(changed, "no change between the two is resolved.")
@@ -618,7 +611,7 @@ def report(
         given = " and ".join(f"{n} {what}{'' if n == 1 else 's'}" for n, what in number if n) or "nothing"
         raise InputError(f"report: {given}, expected a model, two models, or results alone")
     if made:
-        kinds = [_kind_of(each) for each in made]
+        kinds = [_measure_of(each) for each in made]
         names = [each.name for each in files] or [_title(*each) for each in zip(made, kinds, strict=True)]
         several = dict(zip(plots.wording.numbered(names), made, strict=True))
         compared, why = _between(several, kinds)
@@ -690,15 +683,15 @@ def _annotated(embeddings: Embeddings) -> AnnotatedRows | None:
     return AnnotatedRows(embeddings) if embeddings.names or embeddings.pictures else None
 
 
-def _kind_of(data: xr.Dataset) -> str:
-    """The measure that made a result, by what it alone has."""
-    for kind, has in KINDS_OF_RESULTS.items():
-        if has(data):
-            return kind
-    raise InputError(
-        f"report: {data.attrs.get('title', 'a result')!r} is of no measure that the page shows, which are "
-        f"{', '.join(KINDS_OF_RESULTS)}; give the embeddings themselves"
-    )
+def _measure_of(data: xr.Dataset) -> str:
+    """Return the measure of a result that the page shows."""
+    measure = data.attrs.get("measure")
+    if measure not in SHOWN_MEASURES:
+        raise InputError(
+            f"report: {data.attrs.get('title', 'a result')!r} is of no measure that the page shows, which are "
+            f"{', '.join(SHOWN_MEASURES)}; give the embeddings themselves"
+        )
+    return measure
 
 
 def of_results(
