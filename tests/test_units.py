@@ -295,5 +295,5 @@ def test_a_loss_of_another_form_has_no_contributing_negatives_in_the_monitor():
     for one, two in list(batches())[:3]:
         record = seen(Smooth(), one, two)
         assert "share" not in record
-        assert not record["directions"]["q2c"].keys() & set(cocos.results.records.BY_UNIT)
+        assert not record["directions"]["q2c"].keys() & set(cocos.monitor.records.BY_UNIT)
         assert record["directions"]["q2c"]["relative"] > 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from cocos.results import summaries
+from cocos.reports import summaries
 
 __all__ = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 

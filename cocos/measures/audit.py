@@ -26,8 +26,8 @@ from cocos.embeddings.sources import OWN_HARD
 from cocos.engine import devices, readers, stack, sweep
 from cocos.engine.prepared import Run, drawn_from, embedded, loss_for, prepare
 from cocos.engine.sampling import DEFAULTS, Sampling, sampled, tracked
-from cocos.results import summaries
-from cocos.results.summaries import entries, plain
+from cocos.reports import summaries
+from cocos.reports.summaries import entries, plain
 
 # What each rule says of a query and its negative.
 SUSPICIONS = {

@@ -23,8 +23,8 @@ from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.engine.prepared import Run, drawn_from, loss_for, planned, prepare
 from cocos.engine.sampling import DEFAULTS, Sampling, sampled
-from cocos.results.phrases import has_images, percent
-from cocos.results.summaries import chosen
+from cocos.reports.phrases import has_images, percent
+from cocos.reports.summaries import chosen
 
 # Whole numbers of one query, which stand in the attributes.
 QUERY_TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")

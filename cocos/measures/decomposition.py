@@ -20,7 +20,7 @@ from cocos.embeddings.scores import Pairs, length
 from cocos.engine.prepared import Run, prepare
 from cocos.engine.sampling import Sampling, sampled, tracked
 from cocos.measures.health import DIRECTION_LABELS, reports
-from cocos.results.phrases import averaging, drawn, loss_call
+from cocos.reports.phrases import averaging, drawn, loss_call
 
 GRADIENT_LABELS = {
     "pull_norm": ("length of the pull", "loss / length"),

@@ -28,8 +28,8 @@ from cocos.engine.prepared import embedded, loss_for
 from cocos.engine.sampling import Sampling, sampled
 from cocos.measures.count import ALL_CANDIDATES, count
 from cocos.measures.evaluate import evaluate
-from cocos.results import summaries
-from cocos.results.summaries import shortest
+from cocos.reports import summaries
+from cocos.reports.summaries import shortest
 
 # Statistics of the spread of the push, which a query without any push does not have.
 OF_PUSHED = statistics.names("pushed")

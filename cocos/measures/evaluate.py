@@ -26,7 +26,7 @@ from cocos.engine.prepared import embedded
 from cocos.engine.queries import NO_POSITIVE, with_positives
 from cocos.engine.sampling import Progress, tracked
 from cocos.measures.dtp import dtp
-from cocos.results import phrases
+from cocos.reports import phrases
 
 # Splits in the order of preference.
 EVALUATED_SPLITS = ("test", "val", "dev", "train")

@@ -20,7 +20,8 @@ from cocos.engine.sampling import Sampling, sampled, within
 from cocos.engine.settings import AS_IT_IS, Setting
 from cocos.measures.count import count
 from cocos.measures.diff import values_of
-from cocos.results import several, summaries
+from cocos.reports import summaries
+from cocos.results import several
 
 # What a replay reports of every query: heading of its column, words for it in a sentence, and digits behind the point.
 REPLAYED = {

@@ -16,8 +16,8 @@ from cocos.embeddings import Embeddings
 from cocos.engine import readers, retrieval
 from cocos.engine.queries import asked
 from cocos.engine.sampling import Queries, sampled
-from cocos.results import summaries
-from cocos.results.summaries import plain
+from cocos.reports import summaries
+from cocos.reports.summaries import plain
 
 
 @sampled(Queries, without=["queries"])

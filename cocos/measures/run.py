@@ -29,8 +29,8 @@ from cocos.measures.count import count
 from cocos.measures.dtp import dtp
 from cocos.measures.evaluate import EVALUATED_SPLITS, among_samples, ranked
 from cocos.monitor import detectors as shelf
-from cocos.monitor import readings
-from cocos.results import records, summaries
+from cocos.monitor import readings, records
+from cocos.reports import summaries
 
 TITLE = "Run over its checkpoints"
 # Variables without the dimension of checkpoints, unless their rows differ.
@@ -480,7 +480,7 @@ def of_store(path: Path, detectors: Sequence[shelf.Detector]) -> xr.Dataset:
     history = records.read(path)
     if not history.records:
         raise InputError(f"{path} has no records yet: the training has not come to its first one")
-    data = results.sound(path, results.of_history(history))
+    data = results.sound(path, records.dataset(history))
     _complete(path, [], data)
     return with_alarms(data.assign_attrs(measure="run"), detectors, history.records)
 

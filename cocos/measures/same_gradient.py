@@ -44,7 +44,7 @@ from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Progress
 from cocos.losses.external.sides import Sides, sides
 from cocos.measures.verify import difference
-from cocos.results.summaries import chosen, entries
+from cocos.reports.summaries import chosen, entries
 
 # Dtypes in which a way can compute.
 DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}

@@ -16,7 +16,7 @@ from cocos.engine import devices
 from cocos.engine.prepared import few_batches, prepare
 from cocos.engine.sampling import Sampling, sampled
 from cocos.engine.settings import Scored
-from cocos.results import summaries
+from cocos.reports import summaries
 
 # Part of the negatives that share the push where no number is wanted: in docs/study.md recall turns at 16 of 127.
 USUAL_PART = 1 / 8

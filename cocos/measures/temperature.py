@@ -23,7 +23,7 @@ from cocos.engine.prepared import FEW_NOTE, Run, drawn_from, prepare
 from cocos.engine.sampling import DEFAULTS, Sampling, sampled, tracked
 from cocos.engine.settings import Scored
 from cocos.measures.solve import solve
-from cocos.results import summaries
+from cocos.reports import summaries
 
 # Batch sizes of a curve where none are given: those that the set fills, and then the whole set.
 BATCH_SIZES = (32, 128, 512, 2048)

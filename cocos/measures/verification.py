@@ -26,8 +26,8 @@ from cocos.engine import readers
 from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Progress
 from cocos.measures.evaluate import among_samples, origin, ranked_by, split_of
-from cocos.results import summaries
-from cocos.results.phrases import geometry
+from cocos.reports import summaries
+from cocos.reports.phrases import geometry
 
 Report = Callable[[int, int], None] | None
 

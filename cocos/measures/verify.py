@@ -27,7 +27,7 @@ from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import DIRECTIONS
 from cocos.engine.prepared import Run, loss_for, prepare
 from cocos.engine.sampling import Sampling, sampled, tracked
-from cocos.results.summaries import plain
+from cocos.reports.summaries import plain
 
 # Gradients below this size are not compared.
 NEGLIGIBLE = 1e-9

@@ -18,13 +18,12 @@ import xarray as xr
 
 from cocos import losses, results
 from cocos.base.errors import InputError
-from cocos.monitor import calls, queues, readings, tap
+from cocos.monitor import calls, queues, readings, records, tap
 from cocos.monitor import detectors as shelf
 from cocos.monitor.callbacks import Unreached
 from cocos.monitor.calls import Named, Seen, embeddings_of
 from cocos.monitor.recognised import Reading, inner, recogniser
 from cocos.monitor.tap import Hook, brief, joined, rank, world
-from cocos.results import records
 
 __all__ = ["Monitor"]
 
@@ -255,7 +254,7 @@ class Monitor:
 
     def dataset(self) -> xr.Dataset:
         """The records as a Dataset with the dimensions step and direction, as `cocos.results.open` reads a store."""
-        return results.of_history(records.History(self._header, tuple(self.records)))
+        return records.dataset(records.History(self._header, tuple(self.records)))
 
     def __call__(
         self,

@@ -20,7 +20,7 @@ from cocos.embeddings.sources import OTHERS_HARD
 from cocos.losses.external import units
 from cocos.monitor.calls import Named, Seen, equal_rows, first_positives
 from cocos.monitor.directions import unit_rows
-from cocos.results.records import (
+from cocos.monitor.records import (
     DIRECTION_METRICS,
     DIRECTION_NUMBERS,
     OF_CLASSES,

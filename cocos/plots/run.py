@@ -11,9 +11,9 @@ from matplotlib.ticker import MaxNLocator
 
 from cocos.base.errors import InputError, nearest
 from cocos.measures.run import axis, widest
+from cocos.monitor import records
 from cocos.plots.labels import STYLES, below, palette, series, sides, titled
 from cocos.plots.wording import listed
-from cocos.results import records
 
 # Of each choice of `show`: its variables with their names, the label of its axis, and the subject of its title.
 RUN_CURVES: dict[str, tuple[dict[str, str], str, str]] = {

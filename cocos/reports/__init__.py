@@ -28,7 +28,7 @@ def table(
     `verify` takes several Datasets. Tables of single rows take `labels`, row of a candidate -> its text, and the text
     of the `query`.
     """
-    write = getattr(_file(name), "table", None) or importlib.import_module("cocos.results.summaries").table
+    write = getattr(_file(name), "table", None) or importlib.import_module("cocos.reports.summaries").table
     texts = {"labels": labels, "query": query}
     known = inspect.signature(write).parameters
     return write(dataset, **{key: text for key, text in texts.items() if key in known})

@@ -14,10 +14,10 @@ from cocos.base import terminal, writing
 from cocos.base.errors import InputError
 from cocos.base.layout import Table, following
 from cocos.counting.findings import KINDS
+from cocos.reports import summaries
 from cocos.reports.findings import of_audit
-from cocos.results import summaries
-from cocos.results.phrases import small_part
-from cocos.results.summaries import plain
+from cocos.reports.phrases import small_part
+from cocos.reports.summaries import plain
 
 # Suffixes of a list to relabel.
 LIST_SUFFIXES = (".csv", ".jsonl")

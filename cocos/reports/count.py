@@ -15,8 +15,7 @@ from cocos.counting import findings, verdicts
 from cocos.counting.findings import PLACES
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, MARKED_PARTS, OF_SOURCES, Number
 from cocos.reports.findings import of, of_count, of_directions
-from cocos.results import several
-from cocos.results.phrases import (
+from cocos.reports.phrases import (
     averaging,
     drawn,
     geometry,
@@ -31,6 +30,7 @@ from cocos.results.phrases import (
     times,
     whole,
 )
+from cocos.results import several
 
 # Row to quote, by convention: one mean over all queries, or the one that the published tables print.
 REPORTED = {"standard": "contributing_all", "ecir2022": "contributing_mean"}

@@ -18,8 +18,8 @@ from cocos.counting.statistics import MARKED_PARTS
 from cocos.measures.audit import SUSPICIONS
 from cocos.measures.run import axis, episodes
 from cocos.monitor import detectors as shelf
+from cocos.reports.phrases import has_images, joined, mean, mean_of, part_in_percent, percent, small_part, times, whole
 from cocos.results import several
-from cocos.results.phrases import has_images, joined, mean, mean_of, part_in_percent, percent, small_part, times, whole
 
 # What becomes of two rows of one group in a batch of pairs, by the option `same_group`.
 SAME_GROUP_FATES = {

@@ -5,8 +5,8 @@ import xarray as xr
 from cocos import measures, results
 from cocos.base import terminal
 from cocos.counting import findings
+from cocos.reports.phrases import averaging, drawn, number, queries_per_batch
 from cocos.results import several
-from cocos.results.phrases import averaging, drawn, number, queries_per_batch
 
 TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
 # Columns of each loss, and their symbols: Bleeker & de Rijke 2022, Tables 3 (triplet), 4 (NT-Xent) and 5 (SmoothAP).

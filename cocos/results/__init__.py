@@ -22,7 +22,6 @@ from cocos.base.matrices import Mapped
 from cocos.base.untrusted import parsed
 from cocos.counting import averages, findings
 from cocos.losses.external import units
-from cocos.results import records
 from cocos.results.slices import BATCH_SLICE, concat
 
 __all__ = ["concat", "open", "save"]
@@ -35,8 +34,6 @@ KINDS_OF_WEIGHTS = {
 }
 # Compressed, with a checksum over each chunk: a damaged file is noticed where it is read.
 PACKING = {"compression": "gzip", "compression_opts": 4, "fletcher32": True}
-# Numbers of a direction that every Dataset of a training run has, NaN where they are unknown.
-ALWAYS_RECORDED = ("relative", "unpushed", "contributing", "idle", "queries")
 # Bytes of the largest result that is read.
 LARGEST = 2**31
 # Values of an attribute that is a list, and digits of a cut-off of R@k.
@@ -129,8 +126,6 @@ RIGHT: dict[str, Callable[[Any], bool]] = (
         "checkpoint_mapped": lambda value: False,
     }
 )
-# Maximum number of values of a training run: 1 GiB, two million records of two directions.
-MOST_VALUES = 2**27
 
 
 def labelled(variables: Mapping[str, tuple], attrs: dict, measure: str | None = None) -> xr.Dataset:
@@ -336,63 +331,6 @@ def save(data: xr.Dataset, path: Path) -> Path:
     return writing.write(path, hdf5.image(data, PACKING))
 
 
-def of_history(history: records.History) -> xr.Dataset:
-    """Make a Dataset of the records of a training run: dims step and direction, and width where there are several.
-
-    A number that a record lacks is NaN. A step that has several records, as in gradient accumulation, stands there as
-    often.
-    """
-    found = history.records
-    widths = list(dict.fromkeys(each["width"] for each in found if each.get("width") is not None)) or [None]
-    rows: list[dict[int | None, Mapping]] = []  # by width; one that is not finite may have none
-    last = None
-    for each in found:
-        call, width = (each["step"], each.get("call")), each.get("width") or widths[0]
-        if call != last or width in rows[-1]:
-            rows.append({})
-        rows[-1][width] = each
-        last = call
-    names = list(dict.fromkeys(name for each in found for name in each.get("directions", ())))
-    values = len(rows) * len(widths) * (len(records.STEP_METRICS) + len(names) * len(records.DIRECTION_METRICS))
-    if values > MOST_VALUES:
-        raise InputError(
-            f"{len(rows):,} records with {len(names):,} directions and {len(widths):,} widths make {values:,} numbers, "
-            f"expected at most {MOST_VALUES:,}"
-        )
-    steps = [next(iter(row.values()))["step"] for row in rows]
-    several = len(widths) > 1
-    dims, sizes = ("step", "width") if several else ("step",), (len(rows), len(widths)) if several else (len(rows),)
-    made: dict[str, tuple] = {"step": ("step", np.array(steps, dtype=np.int64), "training step", "steps")}
-    made["direction"] = ("direction", np.array(names or ["q2c"], dtype=str))
-    if several:
-        made["width"] = ("width", widths, "dimensions", "dimensions")
-    whole = {name: np.full(sizes, np.nan) for name in records.STEP_METRICS}
-    parts = {name: np.full((*sizes, len(names or [""])), np.nan) for name in records.DIRECTION_METRICS}
-    for k, record in enumerate(rows):
-        for width, each in record.items():
-            at = (k, widths.index(width)) if several else (k,)
-            for name, array in whole.items():
-                array[at] = _finite(len(each["alarms"]) if name == "alarm" and "alarms" in each else each.get(name))
-            for d, direction in enumerate(names):
-                for name, array in parts.items():
-                    array[(*at, d)] = _finite(each.get("directions", {}).get(direction, {}).get(name))
-    for name, array in whole.items():
-        if not np.isnan(array).all():
-            made[name] = (dims, array, *records.STEP_METRICS[name])
-    for name, array in parts.items():
-        if name in ALWAYS_RECORDED or not np.isnan(array).all():
-            made[name] = ((*dims, "direction"), array, *records.DIRECTION_METRICS[name])
-    attrs = {name: value for name, value in history.header.items() if isinstance(value, str | int | float)}
-    shares = [str(each["share"]) for each in found if isinstance(each.get("share"), str)]
-    attrs["share"] = shares[-1] if shares else attrs.get("share", "unknown")
-    return labelled(made, attrs, measure="monitor")
-
-
-def _finite(value) -> float:
-    """A finite number of a record; NaN for anything else."""
-    return float(value) if _is_number(value) or isinstance(value, bool) else math.nan
-
-
 def open(path: Path) -> xr.Dataset:
     """Read a Dataset that `save` wrote, or the store of a `cocos.Monitor` (.jsonl), into memory.
 
@@ -407,8 +345,10 @@ def open(path: Path) -> xr.Dataset:
         'triplet'
     """
     path = Path(path)
-    if records.is_store(path):
-        return sound(path, of_history(records.read(path)))
+    if path.suffix == ".jsonl":
+        from cocos.monitor import records  # the one step back: a store is opened as any other result
+
+        return sound(path, records.dataset(records.read(path)))
     image = _image(path)
     try:
         from cocos.base import hdf5  # loads h5py

@@ -24,7 +24,7 @@ from cocos.monitor.detectors._history import (
     unrelated,
     warm,
 )
-from cocos.results.records import LABELLED, OF_CLASSES
+from cocos.monitor.records import LABELLED, OF_CLASSES
 
 __all__ = ["Mispaired"]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cocos.monitor.detectors._history import AtLeast0, Count, Record, Watcher, directions, numbers
-from cocos.results.records import LABELLED
+from cocos.monitor.records import LABELLED
 
 __all__ = ["NoPositives"]
 

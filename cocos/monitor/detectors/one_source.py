@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cocos.monitor.detectors._history import AtLeast0, Count, Part, Record, Steps, Watcher, directions, number
-from cocos.results.records import SOURCE_KEYS
+from cocos.monitor.records import SOURCE_KEYS
 
 __all__ = ["OneSource"]
 

@@ -68,7 +68,7 @@ def entries(data: xr.Dataset, names: Iterable[str], *axes: str) -> dict[str, Any
     Examples:
         >>> import xarray as xr
         >>> data = xr.Dataset({"part": ("rule", [0.5, float("nan")])}, {"rule": ["group", "text"]})
-        >>> cocos.results.summaries.entries(data, ["part"], "rule")
+        >>> cocos.reports.summaries.entries(data, ["part"], "rule")
         {'group': {'part': 0.5}, 'text': {'part': None}}
     """
     if not axes:

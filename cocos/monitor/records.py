@@ -6,14 +6,20 @@ records of earlier parts from its first step on. A last line that a killed proce
 """
 
 import json
+import math
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import xarray as xr
+
+from cocos import results
 from cocos.base.errors import InputError, unreachable
 from cocos.base.untrusted import parsed
 from cocos.counting.statistics import BATCH_NUMBERS, Number, RunColumn
@@ -29,6 +35,10 @@ MOST_BYTES = 2**31
 AGREED = ("loss", "loss_parameters", "eps")
 # Numbers by the unit of a loss, and the numbers by the part of the push that are shown where the unit is unknown.
 BY_PUSH = {"contributing": "relative", "idle": "unpushed"}
+# Numbers of a direction that every Dataset of a training run has, NaN where they are unknown.
+ALWAYS_RECORDED = ("relative", "unpushed", "contributing", "idle", "queries")
+# Maximum number of values of a training run: 1 GiB, two million records of two directions.
+MOST_VALUES = 2**27
 # First bytes of every header.
 FIRST_BYTES = b'{"cocos"'
 
@@ -305,3 +315,60 @@ def _read(path: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
         if part:
             kept = [each for each in kept if each["step"] < part[0]["step"]] + part
     return header, kept
+
+
+def dataset(history: History) -> xr.Dataset:
+    """Make a Dataset of the records of a training run: dims step and direction, and width where there are several.
+
+    A number that a record lacks is NaN. A step that has several records, as in gradient accumulation, stands there as
+    often.
+    """
+    found = history.records
+    widths = list(dict.fromkeys(each["width"] for each in found if each.get("width") is not None)) or [None]
+    rows: list[dict[int | None, Mapping]] = []  # by width; one that is not finite may have none
+    last = None
+    for each in found:
+        call, width = (each["step"], each.get("call")), each.get("width") or widths[0]
+        if call != last or width in rows[-1]:
+            rows.append({})
+        rows[-1][width] = each
+        last = call
+    names = list(dict.fromkeys(name for each in found for name in each.get("directions", ())))
+    values = len(rows) * len(widths) * (len(STEP_METRICS) + len(names) * len(DIRECTION_METRICS))
+    if values > MOST_VALUES:
+        raise InputError(
+            f"{len(rows):,} records with {len(names):,} directions and {len(widths):,} widths make {values:,} numbers, "
+            f"expected at most {MOST_VALUES:,}"
+        )
+    steps = [next(iter(row.values()))["step"] for row in rows]
+    several = len(widths) > 1
+    dims, sizes = ("step", "width") if several else ("step",), (len(rows), len(widths)) if several else (len(rows),)
+    made: dict[str, tuple] = {"step": ("step", np.array(steps, dtype=np.int64), "training step", "steps")}
+    made["direction"] = ("direction", np.array(names or ["q2c"], dtype=str))
+    if several:
+        made["width"] = ("width", widths, "dimensions", "dimensions")
+    whole = {name: np.full(sizes, np.nan) for name in STEP_METRICS}
+    parts = {name: np.full((*sizes, len(names or [""])), np.nan) for name in DIRECTION_METRICS}
+    for k, record in enumerate(rows):
+        for width, each in record.items():
+            at = (k, widths.index(width)) if several else (k,)
+            for name, array in whole.items():
+                array[at] = _finite(len(each["alarms"]) if name == "alarm" and "alarms" in each else each.get(name))
+            for d, direction in enumerate(names):
+                for name, array in parts.items():
+                    array[(*at, d)] = _finite(each.get("directions", {}).get(direction, {}).get(name))
+    for name, array in whole.items():
+        if not np.isnan(array).all():
+            made[name] = (dims, array, *STEP_METRICS[name])
+    for name, array in parts.items():
+        if name in ALWAYS_RECORDED or not np.isnan(array).all():
+            made[name] = ((*dims, "direction"), array, *DIRECTION_METRICS[name])
+    attrs = {name: value for name, value in history.header.items() if isinstance(value, str | int | float)}
+    shares = [str(each["share"]) for each in found if isinstance(each.get("share"), str)]
+    attrs["share"] = shares[-1] if shares else attrs.get("share", "unknown")
+    return results.labelled(made, attrs, measure="monitor")
+
+
+def _finite(value) -> float:
+    """A finite number of a record; NaN for anything else."""
+    return float(value) if isinstance(value, int | float) and abs(value) <= sys.float_info.max else math.nan
