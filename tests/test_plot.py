@@ -17,10 +17,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, losses, measures, plots, results
+from cocos import Embeddings, losses, measures, plots, reports, results
 from cocos.checkpoints.data import emoji_captions
 from cocos.commands import app
-from cocos.reports import plot_kinds, saving, summaries, table
+from cocos.reports import plot_kinds, saving, table
 
 TWINS = sorted(set(measures.__all__) & set(plots.__all__))
 OWN = {"diff", "dtp", "landscape", "run"}  # with a command of their own
@@ -121,20 +121,17 @@ def test_the_numbers_are_those_of_the_measures(file, embeddings, undrawn):
     assert told("count", file, "--batch-size", 12)["directions"] == measures.document("count", counted)["directions"]
     assert told("decomposition", file, "--batch-size", 12)["directions"]["q2c"]["pull_norm"]["mean"] > 0
     listed = told("contributors", file, "--batch-size", 12, "--row", 3)["directions"]
-    assert [entry["query"]["row"] for entry in listed.values()] == [3, 3] and list(listed) == ["q2c", "c2q"]
+    assert [entry["row"] for entry in listed.values()] == [3, 3] and list(listed) == ["q2c", "c2q"]
 
 
 def test_rows_may_be_named_and_the_sheet_is_told(file, embeddings, undrawn):
     sheet = measures.retrievals(embeddings, queries=(5, 2), k=3, direction="c2q")
     (asked,) = told("retrievals", file, "--queries", "5,2", "--set", "k=3", "--direction", "c2q")["directions"].values()
-    assert [query["row"] for query in asked["queries"]] == [5, 2]
-    near = [[each["row"] for each in query["nearest"]] for query in asked["queries"]]
-    assert near == sheet["candidate"].values.tolist()
+    assert list(asked["query_index"].values()) == [5, 2]
+    nearest = [list(ranked.values()) for ranked in asked["candidate"].values()]
+    assert nearest == sheet["candidate"].values.tolist()
     (one,) = told("retrievals", file, "--queries", "5,", "--set", "k=3", "--direction", "c2q")["directions"].values()
-    (alone,), first = one["queries"], asked["queries"][0]
-    for mine, its in zip(alone.pop("nearest"), first.pop("nearest"), strict=True):
-        assert mine == pytest.approx(its)  # a product of one row may add up in another order
-    assert alone == pytest.approx(first)
+    assert one["score"]["5"] == pytest.approx(asked["score"]["5"])  # one row may add up in another order
     text = call("plot", "retrievals", file, "--queries", "5,2", "--set", "k=3").stdout
     assert "some queries, q2c" in text and "some queries, c2q" in text
     one = told("score_distribution", file, "--queries", "all")["directions"]["c2q"]["deviation"]
@@ -162,7 +159,7 @@ def test_one_panel_a_direction_where_the_plot_draws_one(arguments, panels, file,
 
 def test_all_of_the_contributors_are_listed_where_that_is_asked_for(file, undrawn):
     def listed(*more):
-        return len(told("contributors", file, "--direction", "c2q", *more)["directions"]["c2q"]["candidates"])
+        return len(told("contributors", file, "--direction", "c2q", *more)["directions"]["c2q"]["share"])
 
     every = ("--set", "top=all")
     assert (listed(), listed(*every), listed("--set", "top=3")) == (20, 24, 3)
@@ -206,7 +203,7 @@ def test_questions_of_their_own_are_drawn(tmp_path, monkeypatch):
         np.savez(f"epoch_{step}.npz", embeddings=step * rows, labels=labels, proxies=rows, proxy_labels=labels)
     files = ("epoch_1.npz", "epoch_2.npz")
     told = json.loads(call("plot", "dtp", *files, "--alpha", 0.5, "--steps", "3,7", "--json").stdout)
-    assert told["steps"] == [3, 7] and list(told["runs"].values())[0]["average"] == pytest.approx([0, 1])
+    assert list(told["values"]["average"].values())[0] == {"3": pytest.approx(0), "7": pytest.approx(1)}
     assert "--metric" in call("plot", "dtp").stdout and "--k1" in call("plot", "landscape").stdout
 
 
@@ -298,10 +295,11 @@ def test_names_and_pictures_of_a_file_are_shown(file, undrawn):
 
 def test_what_no_query_has_is_none_and_not_nan(embeddings):
     few = measures.score_distribution(embeddings, queries=4, ks=(1, 40))
-    row = next(row for row in summaries.table(few).rows if row[0].startswith("standard deviation"))
-    assert re.fullmatch(r"0\.\d+: 0\.\d+ \(0\.\d+ to 0\.\d+\)", row[1])
-    beyond = [row for row in summaries.table(few).rows if row[0] == "  k 40"]
-    assert [row[2] for row in beyond] == ["none", "none"] and "none" not in {row[1] for row in beyond}
+    by_k, totals = reports.tables("score_distribution", few)
+    row = next(row for row in totals.rows if row[0].startswith("standard deviation"))
+    assert re.fullmatch(r"0\.\d+ \(0\.\d+ to 0\.\d+\)", row[1])
+    beyond = [row for row in by_k.rows if row[1] == "40"]
+    assert [row[2] for row in beyond if row[0] == "c2q"] == ["-"]
 
 
 def test_the_numbers_of_thresholds_are_kept_without_a_picture(file, embeddings, tmp_path):

@@ -205,8 +205,8 @@ def plot(source, kind, files, param, more, as_json, out, width, **asked) -> Answ
     extra = {name.replace("-", "_"): value for name, value in named_values(more, "option", "bins=50").items()}
     parameters = named_values(param)
     from cocos import losses as shelf
-    from cocos import results
-    from cocos.reports import plot_kinds, saving, table
+    from cocos import reports, results
+    from cocos.reports import plot_kinds, saving
 
     bare = not (given or extra or parameters or out or as_json)
     if (own := (kind or "").replace("-", "_")) in QUESTIONS:
@@ -257,7 +257,10 @@ def plot(source, kind, files, param, more, as_json, out, width, **asked) -> Answ
     told = [{key: one[key] for key in ("labels", "query") if key in one} for one in words]
 
     def text() -> str:
-        tables = [lines(table(chosen.name, each, **own)) for each, own in zip(found, told, strict=True)]
+        tables = [
+            "\n\n".join(map(lines, reports.tables(chosen.name, data, **texts)))
+            for data, texts in zip(found, told, strict=True)
+        ]
         return "\n\n".join(f"{names[place]}:\n{table}" if names else table for place, table in enumerate(tables))
 
     return Answer(

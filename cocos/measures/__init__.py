@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from cocos.reports import summaries
-
 __all__ = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 if TYPE_CHECKING:  # what the next statement binds
@@ -25,9 +23,7 @@ globals().update({name: getattr(importlib.import_module(f"{__name__}.{name}"), n
 
 
 def document(measure: str, data: xr.Dataset, **texts: Any) -> dict:
-    """The JSON document of a Dataset: the one that its measure makes in its file, or its numbers (`results.summaries`).
-
-    `texts` are `labels` and `query` of contributors: row of a candidate -> its text, and the text of the query.
+    """Return the JSON document of a Dataset: of its measure, or the generic one.
 
     Examples:
         >>> import cocos
@@ -35,5 +31,6 @@ def document(measure: str, data: xr.Dataset, **texts: Any) -> dict:
         >>> cocos.measures.document("weight_curve", data)["loss"]
         {'name': 'triplet', 'parameters': {'margin': 0.2}}
     """
-    module = sys.modules[globals()[measure].__module__]
-    return getattr(module, "document", summaries.document)(data, **texts)
+    own = getattr(sys.modules[globals()[measure].__module__], "document", None)
+    rendering = importlib.import_module("cocos.reports.document")
+    return own(data) if own else rendering.generic(rendering.with_texts(data, **texts))

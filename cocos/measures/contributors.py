@@ -1,6 +1,6 @@
 """Which candidates make up the gradient of one query?"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Annotated, Any, Unpack
@@ -10,12 +10,10 @@ import xarray as xr
 from torch import Tensor
 
 from cocos import losses, results
-from cocos.base import terminal
 from cocos.base.errors import InputError
-from cocos.base.layout import Table
 from cocos.base.ranges import Share, whole
 from cocos.checkpoints import Checkpoint
-from cocos.counting import findings, statistics
+from cocos.counting import statistics
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
@@ -23,13 +21,7 @@ from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.engine.prepared import Run, drawn_from, loss_for, planned, prepare
 from cocos.engine.sampling import DEFAULTS, Sampling, sampled
-from cocos.reports.phrases import has_images, percent
-from cocos.reports.summaries import chosen
 
-# Whole numbers of one query, which stand in the attributes.
-QUERY_TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")
-# Columns by the unit of the loss, NaN where it is not known.
-SHARE_COLUMNS = ("share", "contributes")
 CONTRIBUTOR_LABELS = {
     "candidate_index": ("row of the candidate in the embeddings", "1"),
     "group": ("group of the candidate", "1"),
@@ -40,11 +32,6 @@ CONTRIBUTOR_LABELS = {
     "held": ("part of the push, or of the pull, that it and those before it hold", "1"),
     "positive": ("is a positive", "1"),
 }
-
-# Characters of the text of a candidate, which leave room for the numbers beside it.
-CELL_LENGTH = 44
-# Characters of the text of the query, which has a line of its own.
-QUERY_LENGTH = 80
 
 
 def _first(batches: Sequence[Batch], row: int, second: bool) -> int | None:
@@ -204,30 +191,6 @@ def contributors(
     return results.labelled(variables, attrs, measure="contributors")
 
 
-def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> dict:
-    """The candidates of one query, with texts where they are known, as a JSON document."""
-    attrs, listed = data.attrs, []
-    for place in range(data.sizes["candidate"]):
-        entry = {name: data[name].values[place].item() for name in CONTRIBUTOR_LABELS | {"contributes": ()}}
-        entry |= dict.fromkeys(SHARE_COLUMNS) if attrs.get("share") == "unknown" else {}
-        entry = {"row": entry.pop("candidate_index")} | entry
-        listed.append(entry | ({"text": labels(entry["row"])} if labels else {}))
-    return {
-        **results.about(attrs),
-        "gradient": attrs["gradient"],
-        "unit": attrs.get("unit", "natural"),
-        "share": attrs.get("share", "unit"),
-        "eps": float(attrs["eps"]),
-        "health": {"collapsed": findings.collapsed(attrs)},
-        "query": {"row": int(attrs["row"]), "group": int(attrs["group"]), "direction": attrs["direction"]}
-        | ({"text": query} if query is not None else {}),
-        **chosen(attrs, "batch", "batches", "batch_size", "seed", "sample", "copies", "same_group", "dtype", "device"),
-        "totals": {name: float(attrs[name]) for name in ("push", "pull", "effective")}
-        | {name: int(attrs[name]) if name in attrs else None for name in QUERY_TOTALS},
-        "candidates": listed,
-    }
-
-
 def rest(data: xr.Dataset, shown: int) -> tuple[int, float]:
     """Count the negatives beyond the first candidates of a query, and add up their part of its push."""
     first = data.isel(candidate=slice(shown))
@@ -235,66 +198,3 @@ def rest(data: xr.Dataset, shown: int) -> tuple[int, float]:
     held = float(first["part"].where(first["weight"] > 0, 0).sum())
     left = data.attrs["negatives"] - int((~first["positive"]).sum())
     return left, max(0.0, 1 - held) if left and data.attrs["push"] > 0 and bool(pushing.any()) else 0.0
-
-
-def table(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> Table:
-    """Write the candidates of one query: a row for each, the largest share first; totals are over all candidates."""
-    attrs, rows = data.attrs, []
-    for place in range(data.sizes["candidate"]):
-        one = {name: data[name].values[place].item() for name in data.data_vars if data[name].dims == ("candidate",)}
-        name = str(one["candidate_index"])
-        side = "pull" if one["weight"] < 0 else "push" if one["weight"] > 0 else ""
-        rows.append((
-            f"{name}  {terminal.one_line(labels(one['candidate_index']), CELL_LENGTH)}" if labels else name,
-            "positive" if one["positive"] else "negative",
-            str(one["group"]),
-            f"{one['score']:.4f}",
-            f"{one['weight']:.3g}",
-            f"{one['share']:.4f}",
-            f"{100 * one['part']:.1f} % {side}" if side else "0",
-            f"{100 * one['held']:.1f} %" if side else "",
-            "yes" if one["contributes"] == 1 else "" if one["positive"] else "no",
-        ))
-    share, symbol = {"probability": ("probability", "p"), "violations": ("violations", "n")}.get(
-        attrs.get("share"), ("share", "share")
-    )
-    limit = f"{attrs['eps']:g}" if symbol == "n" else percent(float(attrs["eps"]))
-    columns = ("candidate", "", "group", "score", "weight", share, "of", "cumulative", f"{symbol} > {limit}")
-    if attrs.get("share") == "unknown":  # no column by the unit
-        shown = [place for place, column in enumerate(columns) if column not in {share, columns[-1]}]
-        columns, *rows = ([line[place] for place in shown] for line in (columns, *rows))
-    return Table(columns, tuple(rows), _head(attrs, query), _notes(data))
-
-
-def _head(attrs: dict, query: str | None) -> tuple[str, ...]:
-    """Name the query, the loss and the batch."""
-    which = f"row {attrs['row']} of {attrs['direction']}, group {attrs['group']}"
-    return (
-        *findings.first(attrs),
-        which if query is None else f"{which}: {terminal.one_line(query, QUERY_LENGTH)}",
-        f"{attrs['loss_repr']}, {results.above(attrs)} (eps = {attrs['eps']:g})",
-        f"batch {attrs['batch'] + 1} of {attrs['batches']}, {attrs['batch_size']} {attrs['sample']}, "
-        f"seed {attrs['seed']}; {attrs['dtype']} on {attrs['device']}",
-        *filter(None, (results.about_weights(attrs), results.about_unit(attrs))),
-    )
-
-
-def _notes(data: xr.Dataset) -> tuple[str, ...]:
-    """State the totals of the query, and the candidates that are not listed."""
-    attrs = data.attrs
-    above = [f"{attrs['contributing']} contribute ({results.above(attrs)})"] if "contributing" in attrs else []
-    above += [f"{attrs['relative']} have more than {percent(attrs['eps'])} of the push"] if "relative" in attrs else []
-    notes = [
-        f"of {attrs['negatives']} negatives {', '.join(above)}; "
-        f"effective negatives: {attrs['effective']:.1f}; positives: {attrs['positives']}; "
-        f"push {attrs['push']:.4g}, pull {attrs['pull']:.4g}"
-    ]
-    total, shown = attrs["positives"] + attrs["negatives"], data.sizes["candidate"]
-    if shown < total:
-        notes.append(f"the first {shown} of {total} candidates are listed")
-    if attrs["left_out"]:
-        notes.append(f"{attrs['left_out']} rows of the batch are neither positive nor negative and take no part")
-    if attrs["repeated"]:
-        each = "an image once per caption" if has_images((attrs["direction"],)) else "a row once per partner"
-        notes.append(f"{attrs['repeated']} rows repeat a candidate: a batch of pairs contains {each} drawn")
-    return tuple(notes)

@@ -10,7 +10,6 @@ from torch import Tensor
 import cocos
 from cocos import results
 from cocos.base.errors import InputError, nearest
-from cocos.base.layout import Table
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings, scores
 
@@ -187,67 +186,3 @@ def same_classes(data: xr.Dataset) -> None:
                     f"{name}, step {step:g}: no sample with a proxy of class {absent[0]}{more}, which others have; an "
                     "average over other classes cannot be compared: save the same classes at every step"
                 )
-
-
-def document(data: xr.Dataset) -> dict:
-    """Distances to proxies as a JSON document; None for an alpha that is not known."""
-    runs, attrs = {}, data.attrs
-    for name in data["run"].values:
-        one = data.sel(run=name)
-        alpha = float(one["alpha"])
-        runs[str(name)] = {
-            "files": int(data.sizes["step"]),
-            "first": float(one["average"][0]),
-            "last": float(one["average"][-1]),
-            "last_5": float(one["low"][-1]),
-            "last_95": float(one["high"][-1]),
-            "alpha": alpha if math.isfinite(alpha) else None,
-            "average": one["average"].values.tolist(),
-        }
-        if "alpha_each" in data and math.isfinite(alpha):
-            runs[str(name)]["alpha_each"] = one["alpha_each"].values.tolist()
-    return {
-        "cocos": attrs["cocos"],
-        "metric": attrs["metric"],
-        "classes": int(data.sizes["class"]),
-        "steps": data["step"].values.tolist(),
-        "runs": runs,
-        "alpha_correlation": attrs.get("alpha_correlation"),
-    }
-
-
-def table(data: xr.Dataset) -> Table:
-    """Write distances to proxies: a row for each run, with its first and its last step."""
-    found, rows = document(data), []
-    for name, run in found["runs"].items():
-        low, high = run["last_5"], run["last_95"]
-        rows.append((
-            name,
-            str(run["files"]),
-            f"{run['first']:.4g}",
-            f"{run['last']:.4g}",
-            f"{low:.4g} to {high:.4g}",
-            _bounds(run),
-        ))
-    steps = found["steps"]
-    classes = f"{found['classes']} class{'' if found['classes'] == 1 else 'es'}"
-    head = (
-        f"AvgDTP: {found['metric'].replace('_', ' ')} distance to the own proxy, averaged over the samples of a class, "
-        f"then over {classes}",
-        f"steps {steps[0]:g} to {steps[-1]:g}" if len(steps) > 1 else f"step {steps[0]:g}",
-    )
-    notes = ()
-    if found["alpha_correlation"] is not None:
-        notes = (f"correlation of alpha with the last average: {found['alpha_correlation']:.4f}",)
-    return Table(("run", "steps", "first", "last", "5-95 % of the classes", "alpha"), tuple(rows), head, notes)
-
-
-def _bounds(run: dict) -> str:
-    """Boundary of the warp: one, those of the phases, or the smallest to the largest of the classes."""
-    if run["alpha"] is None:
-        return ""
-    phases = dict.fromkeys(
-        f"{min(row):g}" if min(row) == max(row) else f"{min(row):g} to {max(row):g}"
-        for row in run.get("alpha_each", [[run["alpha"]]])
-    )
-    return ", then ".join(phases)

@@ -3,21 +3,17 @@
 from collections.abc import Sequence
 from typing import Annotated, Unpack
 
-import numpy as np
 import torch
 import xarray as xr
 
 from cocos import engine, results
 from cocos.base.errors import InputError
-from cocos.base.layout import Table
 from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers, retrieval
 from cocos.engine.queries import asked
 from cocos.engine.sampling import Queries, sampled
-from cocos.reports import summaries
-from cocos.reports.summaries import plain
 
 
 @sampled(Queries, without=["queries"])
@@ -87,41 +83,3 @@ def retrievals(
     }
     attrs = seen.attrs | {"title": "Nearest candidates of some queries", "direction": direction}
     return results.labelled(variables, attrs, measure="retrievals")
-
-
-def document(data: xr.Dataset) -> dict:
-    """Make the JSON document: the queries, and the candidates nearest to each."""
-    queries = []
-    for place in range(data.sizes["query"]):
-        one = data.isel(query=place)
-        queries.append({
-            "row": plain(one["query_index"]),
-            **{key: plain(one[key]) for key in ("positives", "best_rank", "best_score")},
-            "nearest": [
-                {"row": plain(each["candidate"]), "score": plain(each["score"]), "positive": plain(each["positive"])}
-                for each in (one.isel(rank=rank) for rank in range(data.sizes["rank"]))
-                if int(each["candidate"]) >= 0
-            ],
-        })
-    return summaries.about(data) | {"directions": {data.attrs["direction"]: {"queries": queries}}}
-
-
-def table(data: xr.Dataset) -> Table:
-    """Write a row for each query, with its candidates in order of score."""
-    rows = []
-    for place in range(data.sizes["query"]):
-        one = data.isel(query=place)
-        best = float(one["best_rank"])
-        ranked = (one[name].values[one["candidate"].values >= 0] for name in ("candidate", "positive", "score"))
-        nearest = [f"{row}{'+' if positive else ''} {score:.3f}" for row, positive, score in zip(*ranked, strict=True)]
-        rows.append((
-            str(int(one["query_index"])),
-            str(int(one["positives"])),
-            f"{best:.0f}" if np.isfinite(best) else "none",
-            f"{float(one['best_score']):.3f}" if np.isfinite(best) else "",
-            *nearest,
-            *[""] * (data.sizes["rank"] - len(nearest)),
-        ))
-    columns = ("query", "positives", "best rank", "its score", *(f"rank {rank}" for rank in data["rank"].values))
-    head = (f"{data.attrs['title']}, {data.attrs['direction']}", *summaries.head(data)[1:])
-    return Table(columns, tuple(rows), head, ("row and score of each candidate in order of score; + marks a positive",))
