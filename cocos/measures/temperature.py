@@ -348,9 +348,7 @@ def table(data: xr.Dataset) -> Table:
         "temperature; not first: queries with a negative that scores as high as a positive",
         *(_sentence(each, found) for each in sizes if each is not own_size),
     ]
-    return Table(
-        tuple(columns), tuple(rows), tuple(head), tuple(notes), typed=_next(data, found, own_size)
-    )
+    return Table(tuple(columns), tuple(rows), tuple(head), tuple(notes), typed=_next(data, found, own_size))
 
 
 def _usual(found: dict) -> dict:
