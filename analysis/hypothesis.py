@@ -15,6 +15,8 @@ import xarray as xr
 from matplotlib.figure import Figure
 from scipy import stats
 
+from cocos import results
+
 FEWEST = 4  # units of a correlation: three are too often in perfect order
 
 
@@ -22,12 +24,12 @@ def read_runs(paths: list[Path]) -> pd.DataFrame:
     """Return one row per run: loss, contributing negatives per query (mean over directions) and rsum."""
     rows, recall = [], {}
     for path in paths:
-        dataset = xr.load_dataset(path, engine="h5netcdf")
+        dataset = results.open(path)
+        if isinstance(dataset, dict):
+            raise SystemExit(f"{path}: {len(dataset)} losses on one model, expected the trained loss")
         if "run" in dataset.dims:
             rows += read_table(dataset)
             continue
-        if "loss" in dataset.dims:
-            raise SystemExit(f"{path}: {dataset.sizes['loss']} losses on one model, expected the trained loss")
         checkpoint = dataset.attrs.get("checkpoint_sha256", str(path)).split("\n")[-1]
         dataset = dataset.isel(checkpoint=-1) if "checkpoint" in dataset.dims else dataset
         if "rsum" in dataset:

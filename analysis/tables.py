@@ -17,7 +17,6 @@ from cocos.engine import retrieval
 from cocos.measures.count import document as counts_of
 from cocos.measures.evaluate import document as metrics_of
 from cocos.measures.run import AMONG_SAMPLES
-from cocos.results import several
 
 # Directions of the tables; results that name theirs otherwise are read in this order.
 PRINTED_DIRECTIONS = ("i2t", "t2i")
@@ -459,13 +458,14 @@ def _as_table(data: xr.Dataset, name: str, label: str | None) -> xr.Dataset:
     return made.rename(dtp="AvgDTP") if "dtp" in made else made
 
 
-def _read(data: xr.Dataset, table: PaperTable, name: str, given: str | None) -> list[TableRun]:
+def _read(data: xr.Dataset | dict[str, xr.Dataset], table: PaperTable, name: str, given: str | None) -> list[TableRun]:
     """Runs of a table in a table of runs or a result; `given` None: the label of each setting."""
     label, place = _label(given, table)
-    measure = data.attrs.get("measure")
-    if measure == "dtp" or "checkpoint" in data.dims:
+    measure = "count" if isinstance(data, dict) else data.attrs.get("measure")
+    several = isinstance(data, dict)
+    if not several and (measure == "dtp" or "checkpoint" in data.dims):
         data, label = _as_table(data, name, label), None
-    if "run" in data.dims:
+    if not several and "run" in data.dims:
         found = list(_of_table(data, table, label))
     elif measure == "verification" and "accuracy" in data["metric"]:
         one = data.sel(metric="accuracy")
@@ -474,7 +474,7 @@ def _read(data: xr.Dataset, table: PaperTable, name: str, given: str | None) -> 
         family = str(data.attrs.get("trained_with", ""))
         found = [TableRun(label or name, family, values=dict.fromkeys(keys, value))]
     elif measure in {"count", "evaluate"}:
-        parts = several.each(data)
+        parts = data if several else {"": data}
         whole = label or name
         found = []
         for each, one in parts.items():
@@ -615,7 +615,7 @@ def _notes(table: PaperTable, rows: list[_Row], more: Sequence[str]) -> list[str
 def _of_runs(runs: Sequence[xr.Dataset], table: PaperTable) -> list[str]:
     """Notes that tables of runs have for this table."""
     found = []
-    for data in (data for data in runs if "run" in data.dims):
+    for data in (data for data in runs if not isinstance(data, dict) and "run" in data.dims):
         own = json.loads(data.attrs.get("table_notes", "{}"))
         of_tables = {f"{name}: {note}" for name, some in own.items() for note in some}
         found += [*(line for line in results.lines(data.attrs) if line not in of_tables), *own.get(table.name, ())]

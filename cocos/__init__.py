@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos.monitor import Monitor
     from cocos.monitor import detectors as detectors
     from cocos.reports.page import report
-    from cocos.results import several as several
 
 __version__ = "0.1.0"
 
@@ -70,7 +69,6 @@ _MODULES = {
     "marks": "cocos.embeddings.marks",
     "sampling": "cocos.engine.sampling",
     "scores": "cocos.embeddings.scores",
-    "several": "cocos.results.several",
     "sharpness": "cocos.counting.sharpness",
     "sources": "cocos.embeddings.sources",
     "statistics": "cocos.counting.statistics",

@@ -82,12 +82,11 @@ def test_what_depends_on_an_unknown_unit_could_not_be_looked_for():
 def test_several_losses_keep_theirs_apart():
     data = measures.count(near(0.4), ["ntxent", "triplet_sh"], batch_size=40)
     found = findings.of(data)
-    assert {each.loss for each in found} == set(map(str, data["loss"].values))
-    assert [each.loss for each in found if each.kind == "sharp" and each.state == "found"] == [
-        str(data["loss"][1].item())
-    ]
+    assert {each.loss for each in found} == set(data)
+    assert [each.loss for each in found if each.kind == "sharp" and each.state == "found"] == list(data)[1:]
     gone = measures.count(collapsed(), ["ntxent", "triplet"], batch_size=40)
-    assert kinds.collapsed(gone.attrs) and sum(each.kind == "collapsed" for each in findings.of(gone)) == 2
+    assert all(kinds.collapsed(one.attrs) for one in gone.values())
+    assert sum(each.kind == "collapsed" for each in findings.of(gone)) == 2
 
 
 def test_an_audit_says_what_it_suspects_and_which_rules_it_could_not_try():
@@ -185,9 +184,6 @@ def test_a_result_keeps_its_findings_in_a_file(tmp_path):
     data = measures.count(collapsed(), batch_size=40)
     file = results.save(data, tmp_path / "count.nc")
     assert [each.sentence for each in findings.of(results.open(file))] == [each.sentence for each in findings.of(data)]
-    wrong = data.assign_attrs(findings=json.dumps([{"kind": 3}]))
-    with pytest.raises(ValueError, match="attribute findings"):
-        results.open(results.save(wrong, tmp_path / "wrong.nc"))
 
 
 def test_every_kind_has_a_severity_and_a_place():

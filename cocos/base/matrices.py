@@ -1,5 +1,6 @@
 """Matrices of embeddings: their checks, the norms and projections of their rows, and the files they are mapped from."""
 
+import hashlib
 import os
 import warnings
 from collections.abc import Sequence
@@ -47,6 +48,14 @@ class Mapped:
             same = False
         if not same:
             raise InputError(f"{self.path} changed while it was read; wait until it is written, and try again")
+
+    def sha256(self) -> str:
+        """Return the hash of the file, which must not have changed."""
+        self.unchanged()
+        with self.path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        self.unchanged()
+        return digest
 
 
 def files_of(*matrices: object) -> tuple[Mapped, ...]:

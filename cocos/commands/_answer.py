@@ -136,7 +136,7 @@ def saved(data: "xr.Dataset", out: Path | None, draw: Callable[[Path], object] |
 
 def answer(
     measure: str,
-    data: "xr.Dataset",
+    data: "xr.Dataset | dict[str, xr.Dataset]",
     out: Path | None,
     *,
     draw: Callable[[Path], object] | None = None,
@@ -150,10 +150,11 @@ def answer(
     """
     from cocos import reports, results
 
+    datasets = data.values() if isinstance(data, dict) else [data]
     own = {
         "text": lambda: "\n\n".join(map(lines, tables(data) if tables else reports.tables(measure, data))),
         "document": lambda: reports.document(measure, data),
-        "notes": [*notes, *results.lines(data.attrs)],
+        "notes": [*notes, *dict.fromkeys(line for each in datasets for line in results.lines(each.attrs))],
         "wrote": saved(data, out, draw),
     }
     return Answer(**own | changed)

@@ -15,7 +15,7 @@ from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
-from cocos.counting import averages, conventions, findings, marked, statistics, verdicts, weights
+from cocos.counting import averages, conventions, findings, marked, slices, statistics, verdicts, weights
 from cocos.counting.marked import MarkedBatch
 from cocos.counting.statistics import (
     BATCH_NUMBERS,
@@ -29,7 +29,6 @@ from cocos.embeddings import batches as batch_plans
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
-from cocos.embeddings.sources import SOURCES
 from cocos.embeddings.stored import Stored
 from cocos.engine import devices, fused, readers, retrieval, streamed
 from cocos.engine.columns import columns
@@ -40,7 +39,6 @@ from cocos.engine.readers.ranks import Ranks
 from cocos.engine.sampling import Progress, Sampling, sampled, tracked, within
 from cocos.engine.stored_batches import drawn
 from cocos.measures.health import reports
-from cocos.results import several, slices
 
 # Relative difference of a share and eps that rounding can turn.
 EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
@@ -65,7 +63,7 @@ def count(
     batches: int | str | slice | Sequence[Batch] | None = None,
     queries: Annotated[int, whole(1)] | None = None,
     **sampling: Unpack[Sampling],
-) -> xr.Dataset:
+) -> xr.Dataset | dict[str, xr.Dataset]:
     """Count the negatives that contribute to each query's gradient, in training batches, in every direction.
 
     A negative contributes where its share, |weight| / unit of the loss, is above eps, strictly: for softmax losses its
@@ -94,9 +92,9 @@ def count(
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
-        A Dataset with dims direction, batch, query: see `variables` in its file. Of a list or a dict, these variables
-        have the dimension `loss` in front, whose labels are those of the dict, or the losses with their parameters;
-        `cocos.several.each` takes it apart.
+        A Dataset with dims direction, batch, query: see `variables` in its file. For a list or a dict of losses, a dict
+        of label -> Dataset, each as for its loss alone; the labels are those of the dict, or the losses with their
+        parameters.
 
     Examples:
         Each query has two negatives with a probability of 1 / (e + 2):
@@ -111,12 +109,14 @@ def count(
 
         >>> both = {"soft": ntxent, "hinge": cocos.losses.load("triplet", {"margin": 1})}
         >>> data = cocos.measures.count(embeddings, both, batch_size="all")
-        >>> data["contributing"].sum(["direction", "batch", "query"]).to_series().to_dict()
+        >>> {label: float(one["contributing"].sum()) for label, one in data.items()}
         {'soft': 12.0, 'hinge': 0.0}
     """
     conventions.check(convention)
     single = not isinstance(loss, Mapping | list | tuple)
-    asked = [loss] if single else several.given(loss)
+    asked = [loss] if single else list(loss.values() if isinstance(loss, Mapping) else loss)
+    if not asked:
+        raise InputError(f"loss: {loss!r}, expected at least one loss")
     standard = convention == "standard"
     # The published batches keep rows of one group as negatives of each other.
     sampling["same_group"] = sampling["same_group"] or ("ignore" if standard else "negative")
@@ -151,15 +151,20 @@ def count(
     if chosen is not None:
         attrs = [own | _about_slice(chosen, run.plan) for own, run in zip(attrs, runs, strict=True)]
     if not single:
-        names = several.labels(loss, [repr(run.loss) for run in runs])
-        title = f"Contributing negatives, {len(runs)} losses"
-        return several.stacked(_same_sources(counts), attrs, names, title).assign_attrs(measure="count")
+        labels = list(map(str, loss)) if isinstance(loss, Mapping) else [repr(run.loss) for run in runs]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise InputError(
+                    f"loss: {label} is given {labels.count(label)} times; give each once, or a dict of label: loss"
+                )
+        counted = (results.labelled(*each, measure="count") for each in zip(counts, attrs, strict=True))
+        return dict(zip(labels, counted, strict=True))
     return results.labelled(counts[0], attrs[0], measure="count")
 
 
 def _about_slice(chosen: slice, plan: batch_plans.Plan) -> dict[str, str]:
     """Attribute of the batches of a slice, whose end may be that of a pass."""
-    return {results.BATCH_SLICE: f"{chosen.start}:{chosen.start + len(plan.batches)}"}
+    return {slices.BATCH_SLICE: f"{chosen.start}:{chosen.start + len(plan.batches)}"}
 
 
 def _on_disk(embeddings: Any, batch_size: int | str) -> Stored | None:
@@ -531,23 +536,7 @@ def _masked(loss: losses.Filters, pairs: Pairs) -> dict[str, Tensor]:
     return {"masked": suspected.sum(dim=1), "masked_push": part, "unfiltered_push": total}
 
 
-def _same_sources(parts: Sequence[dict[str, tuple]]) -> list[dict[str, tuple]]:
-    """Give the variables of several losses the sources of all of them: of one that a loss lacks it has no negatives."""
-    own = [list(part["source"][1]) if "source" in part else [] for part in parts]
-    every = [name for name in SOURCES if any(name in labels for labels in own)]
-    made = []
-    for part, labels in zip(parts, own, strict=True):
-        found = dict(part)
-        for name in SOURCE_STATISTICS if labels else ():
-            dims, values, *about = part[name]
-            none = np.where(np.isnan(np.asarray(values[0], dtype=float)), np.nan, 0)
-            rows = [values[labels.index(label)] if label in labels else none for label in every]
-            found[name] = (dims, np.stack(rows), *about)
-        made.append(found | ({"source": ("source", every, *part["source"][2:])} if labels else {}))
-    return made
-
-
-def document(data: xr.Dataset) -> dict:
+def document(data: xr.Dataset | dict[str, xr.Dataset]) -> dict:
     """The counts of a Dataset as the JSON document of `cocos count --json`; of several losses, a list of documents.
 
     The mean of what a query has is over all queries drawn, so that a batch weighs what it holds; the mean of what a
@@ -555,8 +544,8 @@ def document(data: xr.Dataset) -> dict:
     `n90` is None unless it was asked for. `batch_queries` is what `idle` is counted of: queries of a batch, of the mean
     one where they differ.
     """
-    if "loss" in data.dims:
-        every = [{"label": name, **document(one)} for name, one in several.each(data).items()]
+    if isinstance(data, dict):
+        every = [{"label": name, **document(one)} for name, one in data.items()]
         return {**{name: every[0][name] for name in ("cocos", "checkpoint")}, "losses": every}
     attrs = data.attrs
     standard = attrs["convention"] == "standard"

@@ -138,6 +138,9 @@ def diff(
     if len(names) != 2 or names[0] == names[1]:
         raise InputError(f"names: {list(names)}, expected two different ones")
     names = str(names[0]), str(names[1])
+    for source, name in zip((first, second), names, strict=True):
+        if isinstance(source, dict):
+            raise InputError(f"{name}: results of {len(source)} losses, expected one: {', '.join(source)}")
     texts: list[Items | None] = []
     if queries is None:
         first, second = _ranked_alike(first, second, loss, eps, names, sampling)
@@ -266,10 +269,6 @@ def query_tables(data: xr.Dataset, name: str) -> dict[str, QueryTable]:
         data: of `cocos.measures.count`, `evaluate` or `retrievals`.
         name: of the result, for the message.
     """
-    if "loss" in data.dims:
-        raise InputError(
-            f"{name}: it is of {data.sizes['loss']} losses; give one, as cocos.several.each(data) has them"
-        )
     if "query_index" not in data or not {"contributing", "contributing_per_query", "best_rank"} & set(data.data_vars):
         raise InputError(
             f"{name}: {data.attrs.get('title', 'a Dataset')} has no values of single queries; give results of cocos "

@@ -21,7 +21,6 @@ from cocos.engine.settings import AS_IT_IS, Setting
 from cocos.measures.count import count
 from cocos.measures.diff import values_of
 from cocos.reports import summaries
-from cocos.results import several
 
 # What a replay reports of every query: heading of its column, words for it in a sentence, and digits behind the point.
 REPLAYED = {
@@ -152,7 +151,7 @@ def _counted(
         shown = within(report, done, len(groups))
         options = sampling | {"batch_size": batch_size, "progress": shown and (lambda _, shown=shown: shown)}
         counted = count(source, {each.label: each.loss for each in some}, eps, **options)
-        found |= several.each(counted)
+        found |= counted
     return [found[each.label] for each in variants]
 
 

@@ -480,7 +480,8 @@ def of_store(path: Path, detectors: Sequence[shelf.Detector]) -> xr.Dataset:
     history = records.read(path)
     if not history.records:
         raise InputError(f"{path} has no records yet: the training has not come to its first one")
-    data = results.sound(path, records.dataset(history))
+    data = records.dataset(history)
+    results.check_attributes(path, data.attrs)
     _complete(path, [], data)
     return with_alarms(data.assign_attrs(measure="run"), detectors, history.records)
 
@@ -523,8 +524,8 @@ def opened(path: Path) -> xr.Dataset:
         InputError: it cannot be read, or is of another measure.
     """
     data = results.open(path)
-    if data.attrs.get("measure") != "run":
-        title = data.attrs.get("title", "no result of cocos")
+    if isinstance(data, dict) or data.attrs.get("measure") != "run":
+        title = "several losses" if isinstance(data, dict) else data.attrs.get("title", "no result of cocos")
         raise InputError(f"{path}: {title}, expected a Dataset of cocos run")
     needed = ("direction", "contributing", "queries", "idle", "R@1", "loss_repr", "file", "sha256", "query_index")
     return _complete(path, needed, data)

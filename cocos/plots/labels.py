@@ -19,7 +19,6 @@ from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from cocos.base.errors import InputError
 from cocos.plots.wording import names_of, numbered, plain, wrapped
-from cocos.results.several import each as taken
 
 # `colorblind` of seaborn, which takes as long to import as a picture to draw, without the yellow that is hard to see.
 COLOURS = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494", "#56b4e9")
@@ -54,13 +53,13 @@ def titled(ax: Axes, text: str) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def series(dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | None) -> dict[str, xr.Dataset]:
-    """Datasets that share a plot by their names, by default those of their losses; equal names get numbers.
-
-    One of several losses is taken apart.
-    """
-    given = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
-    several = [one for each in given for one in taken(each).values()]
+def series(
+    dataset: xr.Dataset | dict[str, xr.Dataset] | Sequence[xr.Dataset | dict[str, xr.Dataset]],
+    names: Sequence[str] | None,
+) -> dict[str, xr.Dataset]:
+    """Datasets that share a plot by their names, by default those of their losses; equal names get numbers."""
+    given = [dataset] if isinstance(dataset, xr.Dataset | dict) else list(dataset)
+    several = [one for each in given for one in (each.values() if isinstance(each, dict) else [each])]
     names = names_of(several) if names is None else names
     if len(names) != len(several) or not several:
         raise InputError(
@@ -71,7 +70,8 @@ def series(dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | No
 
 def single(dataset: xr.Dataset | Sequence[xr.Dataset], reason: str) -> xr.Dataset:
     """The one Dataset of a plot that cannot take several."""
-    several = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
+    datasets = dataset.values() if isinstance(dataset, dict) else dataset
+    several = [dataset] if isinstance(dataset, xr.Dataset) else list(datasets)
     if len(several) != 1:
         raise InputError(f"this plot takes one Dataset, got {len(several)}: {reason}; draw each on Axes of its own")
     return several[0]

@@ -30,7 +30,6 @@ from cocos.reports.phrases import (
     times,
     whole,
 )
-from cocos.results import several
 
 # Row to quote, by convention: one mean over all queries, or the one that the published tables print.
 REPORTED = {"standard": "contributing_all", "ecir2022": "contributing_mean"}
@@ -48,10 +47,10 @@ METRIC_ROWS = (
 OVERVIEW_METRICS = ("R@1", "R@5", "R@10")
 
 
-def table(data: xr.Dataset, *, explain: bool = False) -> Table:
+def table(data: xr.Dataset | dict[str, xr.Dataset], *, explain: bool = False) -> Table:
     """Write the counts of one loss: a row for each statistic, a column for each direction; of several, `overview`."""
-    if "loss" in data.dims:
-        return overview(several.each(data), explain=explain)
+    if isinstance(data, dict):
+        return overview(data, explain=explain)
     summary = measures.document("count", data)
     directions = summary["directions"]
     reported = "relative" if summary["share"] == "unknown" else REPORTED.get(summary["convention"], "")
@@ -74,10 +73,10 @@ def table(data: xr.Dataset, *, explain: bool = False) -> Table:
     return Table(("", *directions), tuple(rows), head, notes, typed=_next([data], [summary]))
 
 
-def document(data: xr.Dataset) -> dict:
+def document(data: xr.Dataset | dict[str, xr.Dataset]) -> dict:
     """The JSON document of a count with its `findings`: of several losses, those of each in its own document."""
     made = measures.document("count", data)
-    if "loss" not in data.dims:
+    if not isinstance(data, dict):
         return made | {"findings": [each.document() for each in of(data)]}
     found = [each.document() for each in of(data)]
     every = [one | {"findings": [each for each in found if each["loss"] == one["label"]]} for one in made["losses"]]

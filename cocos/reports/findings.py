@@ -19,7 +19,6 @@ from cocos.measures.audit import SUSPICIONS
 from cocos.measures.run import axis, episodes
 from cocos.monitor import detectors as shelf
 from cocos.reports.phrases import has_images, joined, mean, mean_of, part_in_percent, percent, small_part, times, whole
-from cocos.results import several
 
 # What becomes of two rows of one group in a batch of pairs, by the option `same_group`.
 SAME_GROUP_FATES = {
@@ -64,8 +63,8 @@ def of(data: xr.Dataset) -> list[Finding]:
         >>> [each.state for each in found if each.kind == "collapsed"]
         ['absent']
     """
-    if "loss" in data.dims:
-        return [replace(each, loss=label) for label, one in several.each(data).items() for each in of(one)]
+    if isinstance(data, dict):
+        return [replace(each, loss=label) for label, one in data.items() for each in of(one)]
     measure = data.attrs.get("measure")
     if measure == "run":
         return list(of_run(data))

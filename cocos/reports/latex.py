@@ -6,7 +6,6 @@ from cocos import measures, results
 from cocos.base import terminal
 from cocos.counting import findings
 from cocos.reports.phrases import averaging, drawn, number, queries_per_batch
-from cocos.results import several
 
 TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
 # Columns of each loss, and their symbols: Bleeker & de Rijke 2022, Tables 3 (triplet), 4 (NT-Xent) and 5 (SmoothAP).
@@ -23,13 +22,13 @@ SIGNS = {
 }
 
 
-def latex(data: xr.Dataset, label: str) -> str:
+def latex(data: xr.Dataset | dict[str, xr.Dataset], label: str) -> str:
     r"""Write the published columns of a loss as a LaTeX tabular; other losses get those of the triplet loss.
 
     Several losses have a tabular each, one after the other.
     """
-    if "loss" in data.dims:
-        return "\n\n".join(latex(one, label) for one in several.each(data).values())
+    if isinstance(data, dict):
+        return "\n\n".join(latex(one, label) for one in data.values())
     summary = measures.document("count", data)
     columns = PUBLISHED_COLUMNS.get(summary["loss"]["name"], TRIPLET_COLUMNS)
     directions = summary["directions"]

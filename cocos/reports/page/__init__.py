@@ -605,6 +605,10 @@ def report(
         >>> page = cocos.report(cocos.Embeddings(rows, rows + 0.1), batch_size=32)
         >>> page.save("report.html")  # doctest: +SKIP
     """
+    compares = not any(isinstance(each, dict) for each in sources)
+    by_source = [list(each.values()) if isinstance(each, dict) else [each] for each in sources]  # a result a loss
+    files = [file for file, datasets in zip(files, by_source, strict=False) for _ in datasets]
+    sources = [each for datasets in by_source for each in datasets]
     made = [each for each in sources if isinstance(each, xr.Dataset)]
     if not sources or 0 < len(made) < len(sources) or len(sources) - len(made) > MOST_MODELS:
         number = [(len(sources) - len(made), "model"), (len(made), "result")]
@@ -614,7 +618,7 @@ def report(
         kinds = [_measure_of(each) for each in made]
         names = [each.name for each in files] or [_title(*each) for each in zip(made, kinds, strict=True)]
         several = dict(zip(plots.wording.numbered(names), made, strict=True))
-        compared, why = _between(several, kinds)
+        compared, why = _between(several, kinds) if compares else ({}, [])
         commands = dict(
             zip(several, (_command(*each, typed) for each in zip(files, made, kinds, strict=False)), strict=False)
         )

@@ -1,11 +1,9 @@
 """Tensors become Datasets here, and only here: dims, units, long names, provenance; summaries, saving, opening."""
 
-import hashlib
+import io
 import json
 import math
-import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,12 @@ import xarray as xr
 import cocos
 from cocos import losses
 from cocos.base import writing
-from cocos.base.errors import InputError, nearest, unreachable
+from cocos.base.errors import InputError, UnsafeFile, nearest, unreachable
 from cocos.base.matrices import Mapped
 from cocos.base.untrusted import parsed
 from cocos.counting import averages, findings
+from cocos.counting.slices import concat
 from cocos.losses.external import units
-from cocos.results.slices import BATCH_SLICE, concat
 
 __all__ = ["concat", "open", "save"]
 
@@ -32,100 +30,10 @@ KINDS_OF_WEIGHTS = {
     "pseudo": ("pseudo-gradient", "made up by the backward pass of its authors, not the derivative of the loss"),
     "autograd": ("by autograd", "no closed form"),
 }
-# Compressed, with a checksum over each chunk: a damaged file is noticed where it is read.
-PACKING = {"compression": "gzip", "compression_opts": 4, "fletcher32": True}
-# Bytes of the largest result that is read.
-LARGEST = 2**31
-# Values of an attribute that is a list, and digits of a cut-off of R@k.
-MOST_ENTRIES, LONGEST_CUTOFF = 1000, 9
-# Maximum sizes of dimensions whose entries are read one by one.
-MOST_ALONG = {"direction": 100, "loss": 100, "width": 100, "distractors": 1000, "checkpoint": 10_000, "run": 100_000}
-
-
-def _is_number(value: Any) -> bool:
-    # Not isfinite: a whole number may be larger than any float.
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
-def _is_whole(value: Any) -> bool:
-    return _is_number(value) and value == int(value) and abs(value) < 2**63
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_document(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Whether a value is a JSON document that is right."""
-
-    def check(value: Any) -> bool:
-        try:
-            return _is_text(value) and right(parsed(value))
-        except ValueError:
-            return False
-
-    return check
-
-
-def _are_entries(*texts: str) -> Callable[[Any], bool]:
-    """Whether a value is a JSON list of objects with a step, and perhaps a width, and with some texts."""
-
-    def one(each: Any) -> bool:
-        return (
-            isinstance(each, dict)
-            and _is_whole(each.get("step"))
-            and all(_is_text(each.get(name)) for name in texts)
-            and (each.get("width") is None or _is_whole(each["width"]))
-        )
-
-    return _is_document(lambda value: isinstance(value, list) and all(map(one, value)))
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _is_health(value: Any) -> bool:
-    """Whether a value says how the sides of embeddings are."""
-    sides = value.get("sides", {}) if isinstance(value, dict) else None
-    return isinstance(sides, dict) and all(isinstance(e, dict) and _is_whole(e.get("rows")) for e in sides.values())
-
-
-# What an attribute of a result is, by its name.
-RIGHT: dict[str, Callable[[Any], bool]] = (
-    dict.fromkeys(
-        (
-            *("measure", "title", "notes", "cocos", "torch", "loss", "loss_repr", "gradient"),
-            *("metric", "unit", "share", "sample", "same_group", "dtype", "device", "split", "convention", "ties"),
-            *("checkpoint_path", "checkpoint_sha256", "checkpoint_format", BATCH_SLICE, "undrawn", "by", "verdict"),
-        ),
-        _is_text,
-    )
-    | dict.fromkeys(
-        ("seed", "batch_size", "batches", "folds", "detectors", "row", "group", "rows", "checkpoint_dims"), _is_whole
-    )
-    | {
-        "eps": _is_number,
-        "level": lambda value: _is_number(value) and 0 < value < 1,
-        "k": lambda value: (
-            _is_text(value) and all(each.isdecimal() and len(each) < LONGEST_CUTOFF for each in value.split(","))
-        ),
-        "loss_parameters": _is_document(lambda value: isinstance(value, dict)),
-        "health": _is_document(_is_health),
-        "findings": _is_document(findings.right),
-        "alarms": _are_entries("detector", "sentence"),
-        "left_out": _are_entries("file", "reason"),
-        "table_notes": _is_document(lambda value: isinstance(value, dict) and all(map(_are_texts, value.values()))),
-        "comparisons": _is_document(
-            lambda value: isinstance(value, list) and all(_are_texts(each) and len(each) == 2 for each in value)
-        ),
-        "watching": _is_document(
-            lambda value: isinstance(value, dict) and all(each is None or _is_text(each) for each in value.values())
-        ),
-        # A mapped file is hashed when its result is saved: no file may ask for that of another one.
-        "checkpoint_mapped": lambda value: False,
-    }
-)
+# Compression of numbers, with a checksum over each chunk so that damage is detected.
+PACKING = {"zlib": True, "complevel": 4, "fletcher32": True}
+# Attributes that are JSON documents.
+JSON_ATTRIBUTES = ("alarms", "findings", "health", "left_out", "loss_parameters", "watching")
 
 
 def labelled(variables: Mapping[str, tuple], attrs: dict, measure: str | None = None) -> xr.Dataset:
@@ -292,26 +200,12 @@ def writable(path: Path) -> Path:
     return writing.output(path)
 
 
-def _with_hash(data: xr.Dataset) -> xr.Dataset:
-    """Add the sha256 of a file that was mapped, and so not read, when it was opened."""
-    if "checkpoint_mapped" not in data.attrs:
-        return data
-    attrs = dict(data.attrs)
-    size, time = map(int, attrs.pop("checkpoint_mapped").split())
-    file = Mapped(Path(attrs["checkpoint_path"]), size, time)
-    file.unchanged()
-    with file.path.open("rb") as stream:
-        attrs["checkpoint_sha256"] = hashlib.file_digest(stream, "sha256").hexdigest()
-    file.unchanged()
-    made = data.copy(deep=False)
-    made.attrs = attrs
-    return made
+def save(data: xr.Dataset | Mapping[str, xr.Dataset], path: Path) -> Path:
+    """Write a Dataset, or a group for each of several, as a netCDF-4 file, whole or not at all.
 
-
-def save(data: xr.Dataset, path: Path) -> Path:
-    """Write a Dataset as netCDF-4, whole or not at all: under a temporary name first, then moved into place.
-
-    Of a mapped file of embeddings the sha256 is taken here.
+    Args:
+        data: Dataset, or label -> Dataset.
+        path: name ending in `.nc`.
 
     Raises:
         InputError: the file cannot be written.
@@ -323,19 +217,38 @@ def save(data: xr.Dataset, path: Path) -> Path:
         >>> cocos.results.open(path).equals(data)
         True
     """
-    path, data = writable(path), _with_hash(data)
+    path = writable(path)
+    if isinstance(data, xr.Dataset):
+        data = _reproducible(data)
+        return writing.write(path, data.to_netcdf(engine="h5netcdf", encoding=_encoding(data)))
+    groups = {"/": xr.Dataset(attrs={"labels": json.dumps(list(data))})}  # a label is any text, a group is a number
+    groups |= {f"/{number}": _reproducible(dataset) for number, dataset in enumerate(data.values())}
+    encoding = {group: _encoding(dataset) for group, dataset in groups.items()}
+    return writing.write(path, xr.DataTree.from_dict(groups).to_netcdf(engine="h5netcdf", encoding=encoding))
+
+
+def _reproducible(data: xr.Dataset) -> xr.Dataset:
+    """Sort the attributes, and hash a mapped file, so that equal results are equal bytes."""
+    attrs = dict(sorted(data.attrs.items()))
+    if "checkpoint_mapped" in attrs:
+        size, time = map(int, attrs.pop("checkpoint_mapped").split())
+        attrs["checkpoint_sha256"] = Mapped(Path(attrs["checkpoint_path"]), size, time).sha256()
     data = data.copy(deep=False)
-    data.attrs = dict(sorted(data.attrs.items()))  # their order would be in the bytes, and says nothing
-    from cocos.base import hdf5  # loads h5py
-
-    return writing.write(path, hdf5.image(data, PACKING))
+    data.attrs = attrs
+    return data
 
 
-def open(path: Path) -> xr.Dataset:
-    """Read a Dataset that `save` wrote, or the store of a `cocos.Monitor` (.jsonl), into memory.
+def _encoding(data: xr.Dataset) -> dict[Any, dict]:
+    """Return the encoding of each array of numbers."""
+    return {name: PACKING for name, array in data.data_vars.items() if array.ndim and array.dtype.kind in "fiub"}
+
+
+def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
+    """Read the Dataset or Datasets that `save` wrote, or the store of a `cocos.Monitor` (.jsonl), into memory.
 
     Raises:
         InputError: there is no such file, or it is damaged.
+        UnsafeFile: it refers to other files.
 
     Examples:
         >>> import pathlib, tempfile
@@ -348,50 +261,64 @@ def open(path: Path) -> xr.Dataset:
     if path.suffix == ".jsonl":
         from cocos.monitor import records  # the one step back: a store is opened as any other result
 
-        return sound(path, records.dataset(records.read(path)))
-    image = _image(path)
+        data = records.dataset(records.read(path))
+        check_attributes(path, data.attrs)
+        return data
     try:
-        from cocos.base import hdf5  # loads h5py
-
-        hdf5.check(image)
-        found = hdf5.read(image)
-    except Exception as error:  # h5py and xarray each have their own for each kind of damage
-        reason = str(error).partition("\n")[0][:120] or type(error).__name__
-        raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from error
-    return sound(path, found)
-
-
-def _image(path: Path) -> bytes:
-    """Read the bytes of a result, so that those that are checked are those that are read."""
-    try:
-        with path.open("rb") as stream:
-            size = min(os.fstat(stream.fileno()).st_size, LARGEST)
-            image = stream.read(size + 1)  # memory for all that is asked for is taken at once
-    except IsADirectoryError:
-        raise InputError(f"{path} is a folder, expected a result of cocos, a file like count.nc") from None
+        content = path.read_bytes()
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder, expected a result of cocos, a file like count.nc") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({unreachable(error)})") from None
-    if len(image) > LARGEST:
-        raise InputError(f"{path} has more than {LARGEST:,} bytes, the most that a result may have")
-    return image
+    try:
+        groups = _groups(path, content)
+        root = _load(content, "/")
+        if "labels" in root.attrs:
+            labels = parsed(root.attrs["labels"])
+            groups = {label: str(number) for number, label in enumerate(labels)}
+        by_label = {label: _load(content, group) for label, group in groups.items()}
+    except UnsafeFile:
+        raise
+    except Exception as error:  # h5py and xarray raise many types for damaged files
+        reason = str(error).partition("\n")[0][:120] or type(error).__name__
+        raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from error
+    for data in (root, *by_label.values()):
+        check_attributes(path, data.attrs)
+    return by_label or root
 
 
-def sound(path: Path, data: xr.Dataset) -> xr.Dataset:
-    """The Dataset, if its attributes, and the sizes of its dimensions, are of the kinds that results have."""
-    for name, value in data.attrs.items():
-        listed = isinstance(value, np.generic) or isinstance(value, np.ndarray) and value.size <= MOST_ENTRIES
-        plain = value.tolist() if listed else value
-        values = plain if isinstance(plain, list) else [plain]  # any other attribute: texts or numbers
-        if not (RIGHT[name](plain) if name in RIGHT else all(isinstance(one, str | int | float) for one in values)):
-            shown = " ".join(str(value).split())[:60]
-            raise InputError(f"{path} is no result of cocos, or a damaged one: attribute {name} is {shown!r}")
-    for name, size in data.sizes.items():
-        if size > MOST_ALONG.get(str(name), size):
-            raise InputError(f"{path}: {size:,} along {name}, expected at most {MOST_ALONG[str(name)]:,}")
-    for variable, each in data.variables.items():
-        for name in ("long_name", "units"):
-            if not isinstance(each.attrs.get(name, ""), str):
-                raise InputError(f"{path} is no result of cocos, or a damaged one: {name} of {str(variable)[:40]!r}")
-    return data
+def _load(content: bytes, group: str) -> xr.Dataset:
+    return xr.load_dataset(io.BytesIO(content), engine="h5netcdf", group=group, decode_times=False).drop_encoding()
+
+
+def _groups(path: Path, content: bytes) -> dict[str, str]:
+    """Return the groups of an untrusted file by their names, and refuse one that refers to other files."""
+    import h5py  # takes a while, and few commands read a result
+
+    def check(group: h5py.Group) -> None:
+        for name in group:
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                raise UnsafeFile(f"{path}: {name} is a link, expected arrays in the file itself")
+            array = group[name]
+            if isinstance(array, h5py.Dataset) and (array.external or array.is_virtual):
+                raise UnsafeFile(f"{path}: the values of {name} are in other files")
+
+    with h5py.File(io.BytesIO(content), "r") as file:
+        check(file)
+        groups = {name: name for name in file if isinstance(file[name], h5py.Group)}
+        for name in groups:
+            check(file[name])
+    return groups
+
+
+def check_attributes(path: Path, attrs: Mapping[str, Any]) -> None:
+    """Refuse attributes of an untrusted file that are not what cocos writes."""
+    for name in (name for name in JSON_ATTRIBUTES if name in attrs):
+        try:
+            parsed(attrs[name])
+        except (TypeError, ValueError):
+            raise InputError(f"{path} is no result of cocos, or a damaged one: {name} is not valid JSON") from None
+    if "checkpoint_mapped" in attrs:  # `save` hashes the file that it names
+        raise UnsafeFile(f"{path}: it asks for the hash of another file")

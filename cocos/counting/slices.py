@@ -12,7 +12,6 @@ from cocos.base.errors import InputError
 from cocos.counting import averages
 from cocos.counting.statistics import BY_NAME, SOURCE_STATISTICS
 from cocos.embeddings.sources import SOURCES
-from cocos.results import several
 
 # Attributes in which slices of one count may differ: the batches, the path of a file, and the findings of the batches.
 OF_A_SLICE = {"batch_slice", "device", "checkpoint_path", "data_path", "share", "unit", "notes", "findings"}
@@ -26,8 +25,8 @@ def concat(datasets: Sequence[Any]) -> Any:
     The result is identical to the count of the whole slice, bit for bit on processors of one type.
 
     Args:
-        datasets: results of `cocos.measures.count` with a slice as `batches`, in any order; of several losses, a
-            Dataset with the dimension `loss`, or a dict of label -> Dataset.
+        datasets: results of `cocos.measures.count` with a slice as `batches`, in any order; of several losses, dicts
+            of label -> Dataset.
 
     Returns:
         One Dataset, or a dict of them, as in `datasets`.
@@ -46,12 +45,10 @@ def concat(datasets: Sequence[Any]) -> Any:
     if not datasets:
         raise InputError("concat: no datasets, expected at least one")
     first = datasets[0]
-    if isinstance(first, Mapping) and not isinstance(first, xr.Dataset):
+    if isinstance(first, dict):
         return {label: concat(_of_label(datasets, label)) for label in first}
     for place, data in enumerate(datasets):
         _check_slice(data, place)
-    if any("loss" in data.dims for data in datasets):
-        return _concat_losses(datasets)
     for place, data in enumerate(datasets):
         if difference := _difference(first, data):
             raise InputError(f"concat: datasets[{place}] and datasets[0] are of different counts: {difference}")
@@ -71,7 +68,7 @@ def _check_slice(data: xr.Dataset, place: int) -> None:
     if not re.fullmatch(r"\d+:\d+", str(data.attrs.get(BATCH_SLICE))) or not {"batch", "query"} <= set(data.dims):
         raise InputError(f"concat: datasets[{place}] is not a count of a slice; count it with batches A:B, like 40:80")
     start, stop = _ends(data)
-    if "loss" not in data.dims and data.sizes["batch"] != stop - start:
+    if data.sizes["batch"] != stop - start:
         raise InputError(f"concat: datasets[{place}] has {data.sizes['batch']} of the batches {start}:{stop}")
 
 
@@ -79,12 +76,6 @@ def _ends(data: xr.Dataset) -> tuple[int, int]:
     """Numbers of the first batch of a slice, and of the batch behind the last one."""
     start, stop = map(int, data.attrs[BATCH_SLICE].split(":"))
     return start, stop
-
-
-def _concat_losses(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
-    """Concatenate counts of several losses, loss by loss."""
-    by_loss = concat([several.each(data) for data in datasets])
-    return several.restacked(by_loss, datasets[0])
 
 
 def _difference(one: xr.Dataset, other: xr.Dataset) -> str:
