@@ -33,7 +33,7 @@ KINDS_OF_WEIGHTS = {
 # Compression of numbers, with a checksum over each chunk so that damage is detected.
 PACKING = {"zlib": True, "complevel": 4, "fletcher32": True}
 # Attributes that are JSON documents.
-JSON_ATTRIBUTES = ("alarms", "findings", "health", "left_out", "loss_parameters", "watching")
+JSON_ATTRIBUTES = ("alarms", "findings", "health", "loss_parameters", "watching")
 
 
 def labelled(variables: Mapping[str, tuple], attrs: dict, measure: str | None = None) -> xr.Dataset:
@@ -276,8 +276,7 @@ def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
         groups = _groups(path, content)
         root = _load(content, "/")
         if "labels" in root.attrs:
-            labels = parsed(root.attrs["labels"])
-            groups = {label: str(number) for number, label in enumerate(labels)}
+            groups = {label: str(number) for number, label in enumerate(parsed(root.attrs["labels"]))}
         by_label = {label: _load(content, group) for label, group in groups.items()}
     except UnsafeFile:
         raise
