@@ -105,7 +105,7 @@ def test_the_help_of_every_command_is_light():
 
 def test_a_count_imports_what_it_needs(fresh, tmp_path):
     np.savez(tmp_path / "some.npz", query=np.eye(8), candidate=np.eye(8)[::-1])
-    assert loaded_by(fresh, "count", str(tmp_path / "some.npz")) == "['torch', 'numpy', 'xarray', 'pandas']"
+    assert loaded_by(fresh, "count", str(tmp_path / "some.npz")) == "['torch', 'numpy', 'xarray', 'pandas', 'rich']"
 
 
 def test_the_embedded_example_is_opened_without_the_compiler(fresh):
