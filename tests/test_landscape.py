@@ -316,7 +316,7 @@ def test_the_command_says_what_it_found(tmp_path):
     data = tmp_path / "warp.nc"
     done = call("plot", "landscape", "--f1", "warp", "--alpha", 3, "--k1", 0.65, "--k2", 1.5, "--out", data)
     assert done.exit_code == 0 and xr.load_dataset(data).attrs["found_as"] == "a minimum"
-    assert "(-8, 0) the slope of f1 exceeds that of f2 from 3 behind the own proxy" in done.stdout
+    assert ["x", "-8", "-8"] in [line.split() for line in done.stdout.splitlines()]
 
 
 def test_the_command_draws_the_same_bytes_each_time(tmp_path, still):

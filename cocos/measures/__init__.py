@@ -33,4 +33,4 @@ def document(measure: str, data: xr.Dataset, **texts: Any) -> dict:
     """
     own = getattr(sys.modules[globals()[measure].__module__], "document", None)
     rendering = importlib.import_module("cocos.reports.document")
-    return own(data) if own else rendering.generic(rendering.with_texts(data, **texts))
+    return own(data) if own else rendering.document(measure, rendering.with_texts(data, **texts))

@@ -18,7 +18,6 @@ from torch import Tensor
 from cocos import losses, results
 from cocos.base import ranges
 from cocos.base.errors import InputError
-from cocos.base.layout import Table
 from cocos.base.ranges import Range, one_of, whole
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings, scores
@@ -607,45 +606,3 @@ def _extreme(value: Callable[[Tensor], Tensor], place: Tensor, cell: float) -> b
             return False
         place, cell = place + 1.5 * cell * window[row, column], 1.5 * cell / ZOOM
     return True
-
-
-def document(data: xr.Dataset) -> dict:
-    """The JSON document of a landscape: proxies, and the minimum as predicted and found, (x, y) or None."""
-
-    def place(name: str) -> list[float] | None:
-        values = data[name].values.tolist() if name in data else []
-        return values if values and bool(np.isfinite(values).all()) else None
-
-    attrs = data.attrs
-    proxies = np.stack([data["proxy_x"].values, data["proxy_y"].values], axis=1)
-    return {
-        "cocos": attrs["cocos"],
-        "title": attrs["title"],
-        "loss": results.about_loss(attrs),
-        "proxies": proxies.tolist(),
-        "distance": float(attrs["distance"]),
-        "predicted": place("predicted"),
-        "found": place("found"),
-        "converged": bool(attrs.get("converged", True)),
-        **{name: attrs.get(name) for name in ("predicted_as", "found_as", "gap", "lemma")},
-    }
-
-
-def table(data: xr.Dataset) -> Table:
-    """Write where the minimum is predicted and where a descent found it, with Lemma III.1."""
-
-    def place(name: str) -> str:
-        values = [f"{round(float(value), 9) + 0:.9g}" for value in data[name] if np.isfinite(value)]
-        return f"({', '.join(values)})" if values else ""
-
-    attrs = data.attrs
-    own = ", ".join(f"{float(data[name][0]):.6g}" for name in ("proxy_x", "proxy_y"))
-    rows = [("own proxy", f"({own})"), ("largest distance between proxies", f"{attrs['distance']:.6g}")]
-    if "predicted_as" in attrs:
-        rows.append(("minimum predicted (Proposition III.2)", f"{place('predicted')} {attrs['predicted_as']}".strip()))
-    rows.append(("minimum found by descent", f"{place('found')} {attrs['found_as']}".strip()))
-    if "gap" in attrs:
-        rows.append(("distance between both", f"{attrs['gap']:.1e}"))
-    if "lemma" in attrs:
-        rows.append(("Lemma III.1", attrs["lemma"]))
-    return Table(("", ""), tuple(rows), (attrs["title"],), left=True)

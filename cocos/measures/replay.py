@@ -8,7 +8,6 @@ import xarray as xr
 
 from cocos import losses, results
 from cocos.base.errors import InputError, nearest
-from cocos.base.layout import Table
 from cocos.base.ranges import Level, Share
 from cocos.checkpoints import Checkpoint
 from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
@@ -17,10 +16,9 @@ from cocos.embeddings.scored import Scores
 from cocos.engine import settings
 from cocos.engine.prepared import drawn_from, embedded, few_batches, loss_for
 from cocos.engine.sampling import Sampling, sampled, within
-from cocos.engine.settings import AS_IT_IS, Setting
+from cocos.engine.settings import Setting
 from cocos.measures.count import count
 from cocos.measures.diff import values_of
-from cocos.reports import summaries
 
 # What a replay reports of every query: heading of its column, words for it in a sentence, and digits behind the point.
 REPLAYED = {
@@ -220,97 +218,3 @@ def _compared(
     for name, (of, *about) in VARIANT_LABELS.items():
         variables[name] = ("variant", [of(each) for each in variants], *about)
     return variables, notes
-
-
-def document(data: xr.Dataset) -> dict:
-    """Make the JSON document of `cocos whatif --json`."""
-    attrs, directions = data.attrs, {}
-    for side, of_side in results.sides(data).items():
-        rows = directions[side] = []
-        for place in range(data.sizes["variant"]):
-            one = of_side.isel(variant=place)
-            about = {key: str(one[key].item()) for key in ("variant", "changed", "setting")}
-            about |= {"loss": str(one["loss_repr"].item()), "eps": float(one["eps"])}
-            metrics = summaries.entries(one, REPLAY_LABELS, "metric")
-            for values in metrics.values():
-                values |= {key: int(values[key] or 0) for key in ("pairs", "groups")}
-            rows.append(about | {"batch_size": str(one["batch_size"].item()), "metrics": metrics})
-    return {
-        **results.about(attrs),
-        **summaries.chosen(attrs, "frozen", "by", "level", "batches", "seed", "sample"),
-        "notes": results.lines(attrs),
-        "directions": directions,
-    }
-
-
-def table(data: xr.Dataset) -> Table:
-    """Write a row for each variant of each direction: the means, and the paired change of one value."""
-    by, level, rows = data.attrs["by"], float(data.attrs["level"]), []
-    unknown = data.attrs.get("share") == "unknown"
-    shown = [name for name in REPLAYED if name not in (("contributing", "idle") if unknown else ("relative",))]
-    several = data.sizes["direction"] > 1
-    for side, one in results.sides(data).items():
-        rows += [(f"{side}:", *[""] * (len(shown) + 1))] if several else []
-        for label in one["variant"].values:
-            each = one.sel(variant=label)
-            change = "" if label == AS_IT_IS else _change(each.sel(metric=by), by)
-            rows.append((f"{'  ' * several}{label}", *(_mean(each, name) for name in shown), change))
-    columns = ("", *(REPLAYED[name][0] for name in shown), f"change of {REPLAYED[by][1]}")
-    head = (*map(_sentence, results.sides(data).values()), *summaries.head(data))
-    counted = (
-        f"relative: negatives with {results.above(data.attrs)}"
-        if unknown
-        else (f"count: contributing negatives per query ({results.above(data.attrs)}); idle %: queries without any")
-    )
-    notes = (
-        f"{counted}; eff.: effective number of negatives; push: weight above zero on them, in loss per score, so that "
-        "it grows with a scale; hard: part of the push on the heaviest. Change: mean and "
-        f"{100 * level:g} % interval over the queries that have a value in both, {_numbers(data, by)}, not adjusted "
-        "for the number of rows.",
-        data.attrs["frozen"],
-    )
-    return Table(columns, tuple(rows), head, notes)
-
-
-def _mean(each: xr.Dataset, name: str) -> str:
-    value = float(each["mean"].sel(metric=name))
-    return f"{value:.{REPLAYED[name][2]}f}" if np.isfinite(value) else "none"
-
-
-def _change(one: xr.Dataset, by: str) -> str:
-    """The difference with its interval."""
-    mean, low, high = (float(one[key]) for key in ("difference", "low", "high"))
-    digits = REPLAYED[by][2]
-    if not np.isfinite(mean):
-        return "none"
-    if not np.isfinite(low):
-        return f"{mean:+.{digits}f} in all" if mean else "0 in all"
-    return f"{mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
-
-
-def _numbers(data: xr.Dataset, by: str) -> str:
-    """Numbers of paired queries and of their groups."""
-    found = []
-    for side, one in results.sides(data[["pairs", "groups"]]).items():
-        numbers = one.sel(metric=by).isel(variant=slice(1, None)).fillna(0)
-        pairs, groups = (
-            "0" if not len(each) else f"{int(each.min())} to {int(each.max())}" if np.ptp(each) else f"{int(each[0])}"
-            for each in (numbers["pairs"].values, numbers["groups"].values)
-        )
-        found.append(f"n = {pairs}{'' if pairs == groups else f' in {groups} groups'} ({side})")
-    return ", ".join(found)
-
-
-def _sentence(one: xr.Dataset) -> str:
-    """State the largest change of the value by which variants are compared."""
-    by, side = one.attrs["by"], str(one["direction"].item())
-    (_, words, digits), each = REPLAYED[by], one.sel(metric=by)
-    away = np.where((each["low"] > 0) | (each["high"] < 0), each["difference"], np.nan)
-    if not np.isfinite(away).any():
-        return f"{side}: {words} {_mean(one.isel(variant=0), by)} as it is; no change is resolved."
-    most = each.isel(variant=int(np.nanargmax(np.abs(away))))
-    base, change, pairs = float(most["base"]), float(most["difference"]), int(most["pairs"])
-    every = int(one["pairs"].sel(metric=by if one.attrs.get("share") == "unknown" else "contributing").max())
-    among = "" if pairs == every else f", over the {pairs} queries that have a value in both"
-    values = f"from {base:.{digits}f} as it is to {base + change:.{digits}f}"
-    return f"{side}: the largest change of {words} is {values}, for {most['variant'].item()}{among}."

@@ -7,7 +7,6 @@ import numpy as np
 import xarray as xr
 
 from cocos import losses, results
-from cocos.base.layout import Table, following, given
 from cocos.checkpoints import Checkpoint
 from cocos.counting import sharpness
 from cocos.counting.statistics import BATCH_NUMBERS
@@ -16,7 +15,6 @@ from cocos.engine import devices
 from cocos.engine.prepared import few_batches, prepare
 from cocos.engine.sampling import Sampling, sampled
 from cocos.engine.settings import Scored
-from cocos.reports import summaries
 
 # Part of the negatives that share the push where no number is wanted: in docs/study.md recall turns at 16 of 127.
 USUAL_PART = 1 / 8
@@ -125,39 +123,3 @@ def solve(
         "direction": ("direction", [name for name, _, _ in run.sides]),
     }
     return results.labelled(variables, attrs, measure="solve")
-
-
-def document(data: xr.Dataset) -> dict:
-    """Make the JSON document of `cocos whatif --effective --json`."""
-    attrs = data.attrs
-    return {
-        "cocos": attrs["cocos"],
-        "loss": results.about_loss(attrs),
-        "parameter": attrs["parameter"],
-        "own": attrs["own"],
-        "target": attrs["target"],
-        "value": float(data["value"]),
-        "effective": float(data["effective_mean"]),
-        "directions": {name: float(one["effective"]) for name, one in results.sides(data).items()},
-        "bound": attrs["bound"] or None,
-        "tried": np.stack([data["tried_value"], data["tried_effective"]], axis=1).tolist(),
-        "batches": int(attrs["batches"]),
-        "batch_size": int(attrs["batch_size"]),
-        "seed": int(attrs["seed"]),
-    }
-
-
-def table(data: xr.Dataset) -> Table:
-    """Write the value of the parameter, and the effective number that it gives in each direction."""
-    found = document(data)
-    parameter, columns = found["parameter"], found["directions"]
-    rows = (
-        (f"{parameter} (its own: {found['own']:g})", f"{found['value']:.6g}", *[""] * (len(columns) - 1)),
-        ("effective number of negatives", *(f"{number:.4g}" for number in columns.values())),
-    )
-    value = f"{found['value']:.6g}"
-    parameters = found["loss"]["parameters"] | {parameter: value}
-    step = following(data.attrs, "count", {"loss": found["loss"]["name"], "param": given(parameters)})
-    first = f"{parameter} {value} gives {found['effective']:.5g} effective negatives (wanted: {found['target']:g})."
-    notes = (f"{len(found['tried'])} values were tried, until the mean of the directions was {found['effective']:.5g}",)
-    return Table(("", *columns), rows, (first, *summaries.head(data)), notes, typed=step)

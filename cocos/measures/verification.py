@@ -16,7 +16,6 @@ from torch import Tensor
 from cocos import engine, results
 from cocos.base import ranges
 from cocos.base.errors import InputError, nearest, unreachable
-from cocos.base.layout import Table
 from cocos.base.ranges import Positive, number
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health
@@ -26,8 +25,6 @@ from cocos.engine import readers
 from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Progress
 from cocos.measures.evaluate import among_samples, origin, ranked_by, split_of
-from cocos.reports import summaries
-from cocos.reports.phrases import geometry
 
 Report = Callable[[int, int], None] | None
 
@@ -572,45 +569,3 @@ def _finder(names: Sequence[str] | None, number: int) -> Callable[[str], tuple[i
         return row, "is the name of several rows" if row < 0 else ""
 
     return lookup
-
-
-def document(data: xr.Dataset) -> dict:
-    """Verification metrics as the JSON document of `cocos evaluate --verification --json`."""
-    attrs, found = data.attrs, {}
-    for name, entry in summaries.entries(data, VERIFICATION_LABELS, "metric").items():
-        found[name] = {"mean": entry.pop("value"), "std": entry.pop("deviation")} | entry
-    return {
-        **results.about(attrs),
-        "split": attrs.get("split"),
-        "trained_with": attrs.get("trained_with"),
-        "health": json.loads(attrs["health"]),
-        **summaries.chosen(
-            *(attrs, "metric", "trials", "targets", "impostors", "identities", "prior", "miss_cost"),
-            *("false_accept_cost", "device"),
-        ),
-        **found,
-    }
-
-
-def table(data: xr.Dataset) -> Table:
-    """Write verification metrics: a row for each, with its threshold."""
-    found = document(data)
-
-    def cell(value: float | None, digits: int) -> str:
-        return "" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
-
-    rows = []
-    for name in map(str, data["metric"].values):
-        entry, digits = found[name], 3 if name == "minDCF" else 2
-        over_folds = "" if entry["std"] is None else f"± {cell(entry['std'], digits)} over ten folds"
-        rows.append((name, cell(entry["mean"], digits) or "-", over_folds, cell(entry["threshold"], 4)))
-    split = f"split {found['split']}, " if found["split"] else ""
-    head = (
-        *findings.first(data.attrs),
-        f"{split}{found['metric']} scores on {found['device']}; in percent, except minDCF and thresholds",
-        f"{found['trials']}: {found['targets']:,} target pairs, {found['impostors']:,} impostor pairs of "
-        f"{found['identities']:,} identities",
-    )
-    costs = f"a miss at {found['miss_cost']:g} and a false accept at {found['false_accept_cost']:g}"
-    notes = [f"minDCF: normalised, with a target prior of {found['prior']:g}, {costs}."]
-    return Table(("", "value", "deviation", "threshold"), tuple(rows), head, (*notes, *geometry(found["health"])))

@@ -9,7 +9,7 @@ from typing import Any
 import xarray as xr
 
 from cocos.reports.document import with_texts
-from cocos.reports.tables import Table, generic
+from cocos.reports.tables import TABLES, Table, generic
 
 
 def tables(
@@ -28,7 +28,7 @@ def tables(
         return own.tables(dataset)
     if hasattr(own, "table"):
         return [own.table(dataset)]
-    return generic(with_texts(dataset, labels, query))
+    return TABLES.get(name, generic)(with_texts(dataset, labels, query))
 
 
 def table(name: str, dataset: xr.Dataset | Sequence[xr.Dataset], **texts: Any) -> Table:

@@ -1,8 +1,11 @@
-"""JSON documents: what was measured of which file, then direction -> variable -> coordinate."""
+"""JSON documents: what was measured of which file, then direction -> variable -> coordinate.
+
+A measure whose keys are published has a function of its own; all others have the generic document.
+"""
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -34,6 +37,19 @@ ATTRIBUTES = {
     "own": ("its value in the loss", ""),
     "by": ("compared by", ""),
     "level": ("level of the intervals", "1"),
+    "distance": ("largest distance between proxies", "distance"),
+    "gap": ("distance between the minima predicted and found", "distance"),
+    "predicted_as": ("minimum predicted (Proposition III.2)", ""),
+    "found_as": ("minimum found by descent", ""),
+    "lemma": ("Lemma III.1", ""),
+    "trials": ("trials", ""),
+    "targets": ("target pairs", "pairs"),
+    "impostors": ("impostor pairs", "pairs"),
+    "identities": ("identities", "1"),
+    "prior": ("prior of a target in minDCF", "1"),
+    "miss_cost": ("cost of a miss in minDCF", "1"),
+    "false_accept_cost": ("cost of a false accept in minDCF", "1"),
+    "target": ("effective number of negatives that was wanted", "candidates"),
     "alpha_correlation": ("correlation of alpha with the last average", "1"),
     "row": ("row of the query", "1"),
     "query_text": ("query", ""),
@@ -145,3 +161,112 @@ def _nested(values: xr.DataArray) -> Any:
     axis = values.dims[0]
     keys = map(coordinate, values[axis].values)
     return {key: _nested(values.isel({axis: place})) for place, key in enumerate(keys)}
+
+
+def document(measure: str, data: xr.Dataset) -> dict[str, Any]:
+    """Return the JSON document of a Dataset.
+
+    Examples:
+        >>> data = cocos.measures.weight_curve("triplet", points=5)
+        >>> cocos.reports.document("weight_curve", data)["loss"]
+        {'name': 'triplet', 'parameters': {'margin': 0.2}}
+    """
+    return DOCUMENTS.get(measure, generic)(data)
+
+
+def entries(data: xr.Dataset, names: Iterable[Hashable], *axes: str) -> dict[str, Any]:
+    """Return numbers by the labels along some axes, one within the other, then by their names.
+
+    Examples:
+        >>> import xarray as xr
+        >>> from cocos.reports.document import entries
+        >>> data = xr.Dataset({"part": ("rule", [0.5, float("nan")])}, {"rule": ["group", "text"]})
+        >>> entries(data, ["part"], "rule")
+        {'group': {'part': 0.5}, 'text': {'part': None}}
+    """
+    if not axes:
+        return {str(name): plain(data[name]) for name in names}
+    axis, *rest = axes
+    return {str(label): entries(data.sel({axis: label}), names, *rest) for label in data[axis].values}
+
+
+def verification(data: xr.Dataset) -> dict[str, Any]:
+    """Return metric -> mean, standard deviation over the folds, and threshold."""
+    metrics = entries(data, ["value", "deviation", "threshold"], "metric")
+    keys = (
+        "metric",
+        "trials",
+        "targets",
+        "impostors",
+        "identities",
+        "prior",
+        "miss_cost",
+        "false_accept_cost",
+        "device",
+    )
+    return {
+        **results.about(data.attrs),
+        "split": data.attrs.get("split"),
+        "trained_with": data.attrs.get("trained_with"),
+        "health": json.loads(data.attrs["health"]),
+        **{key: plain(data.attrs[key]) for key in (*keys, "device")},
+        **{
+            name: {"mean": entry["value"], "std": entry["deviation"], "threshold": entry["threshold"]}
+            for name, entry in metrics.items()
+        },
+    }
+
+
+def temperature(data: xr.Dataset) -> dict[str, Any]:
+    """Return an entry for each batch size, with the equilibrium of each direction."""
+    attrs, sizes = data.attrs, {}
+    for size in data["batch_size"].values.tolist():
+        one = data.sel(batch_size=size)
+        numbers = {str(name): plain(values) for name, values in one.data_vars.items() if not values.dims}
+        sides = one[["direction_temperature", "not_first", "queries"]]
+        sides = sides.rename(direction_temperature="equilibrium_temperature")
+        numbers["interval"] = [numbers.pop("low"), numbers.pop("high")]
+        if "tried" in data.dims:
+            numbers["span"] = [numbers.pop("score_low"), numbers.pop("score_high")]
+            numbers["effective_at"] = _nested(one["effective_tried"])
+        sizes[str(size)] = {"batch_size": size, **numbers, "directions": entries(sides, sides, "direction")}
+    keys = ("own_temperature", "own_bias", "trained_temperature", "clip", "metric", "wanted", "seed")
+    return results.about(attrs) | {key: plain(attrs.get(key)) for key in keys} | {"batch_sizes": sizes}
+
+
+def solve(data: xr.Dataset) -> dict[str, Any]:
+    """Return the value of the parameter, and the effective number of negatives there."""
+    attrs = data.attrs
+    return results.about(attrs) | {
+        **{key: plain(attrs[key]) for key in ("parameter", "own", "target", "batches", "batch_size", "seed")},
+        "bound": attrs["bound"] or None,
+        "value": float(data["value"]),
+        "effective": float(data["effective_mean"]),
+        "directions": {name: float(one["effective"]) for name, one in results.sides(data).items()},
+        "tried": np.stack([data["tried_value"], data["tried_effective"]], axis=1).tolist(),
+    }
+
+
+def landscape(data: xr.Dataset) -> dict[str, Any]:
+    """Return the proxies, and the minimum as predicted and found, (x, y) or None."""
+    attrs = data.attrs
+    minima = {name: data[name].values.tolist() if name in data else None for name in ("predicted", "found")}
+    return {
+        "cocos": attrs["cocos"],
+        "title": attrs["title"],
+        "loss": results.about_loss(attrs),
+        "proxies": np.stack([data["proxy_x"].values, data["proxy_y"].values], axis=1).tolist(),
+        "distance": float(attrs["distance"]),
+        **{name: place if place and np.isfinite(place).all() else None for name, place in minima.items()},
+        "converged": bool(attrs.get("converged", True)),
+        **{name: attrs.get(name) for name in ("predicted_as", "found_as", "gap", "lemma")},
+    }
+
+
+# Measures with a document of their own.
+DOCUMENTS: dict[str, Callable[[xr.Dataset], dict[str, Any]]] = {
+    "landscape": landscape,
+    "solve": solve,
+    "temperature": temperature,
+    "verification": verification,
+}

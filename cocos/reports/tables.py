@@ -3,6 +3,7 @@
 A measure with a layout of its own has a function here; all others have the generic tables.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import xarray as xr
 
 from cocos import results
 from cocos.base import terminal
-from cocos.base.layout import Table
+from cocos.base.layout import Table, following, given
 from cocos.counting import findings
 from cocos.reports.document import ATTRIBUTES, coordinate, plain, thinned
 
@@ -21,6 +22,25 @@ SHOWN = {
     "retrievals": ("candidate", "score", "positive", "best_rank", "best_score", "positives"),
     "weight_map": ("negatives", "weighed", "contributing", "pulled"),
     "dtp": ("average", "low", "high", "alpha"),
+    "landscape": ("predicted", "found"),
+    "solve": ("value", "effective"),
+    "temperature": ("equilibrium_temperature", "low", "high", "effective", "effective_own"),
+}
+# Where a learned scale ends without an equilibrium.
+STATES = {
+    "clipped": "grows to its largest value",
+    "grows": "grows to its largest value",
+    "falls": "falls towards 0",
+    "flat": "has no effect",
+}
+# Headings of the numbers that `replay` compares, and their digits.
+REPLAYED = {
+    "contributing": ("count", 1),
+    "idle": ("idle %", 1),
+    "relative": ("relative", 1),
+    "effective": ("effective", 1),
+    "push": ("push", 2),
+    "hardest_share": ("heaviest", 2),
 }
 # Characters of a text in a table.
 TEXT_LENGTH = 40
@@ -33,13 +53,13 @@ def generic(data: xr.Dataset) -> list[Table]:
     places are listed.
     """
     columns = [str(name) for name in data["direction"].values] if "direction" in data.dims else [""]
-    rows = [
-        (_label(*ATTRIBUTES[key]), number(data.attrs[key]), *[""] * (len(columns) - 1))
-        for key in ATTRIBUTES
-        if key in data.attrs
-    ]
+    rows, notes = [], {}
+    for key, about in ATTRIBUTES.items():
+        if isinstance(value := data.attrs.get(key), str):
+            notes[key] = f"{about[0]}: {value}"
+        elif value is not None:
+            rows.append((_label(*about), number(value), *[""] * (len(columns) - 1)))
     groups: dict[tuple, dict[str, xr.DataArray]] = {}
-    notes = {}
     for key in SHOWN.get(data.attrs["measure"], map(str, data.data_vars)):
         values = thinned(data, key) if key in data else None
         if values is None:
@@ -135,3 +155,89 @@ def head(data: xr.Dataset) -> tuple[str, ...]:
     if about := results.about_weights(attrs) if "gradient" in attrs else "":
         lines.append(about)
     return tuple(lines)
+
+
+def replay(data: xr.Dataset) -> list[Table]:
+    """Return the means of each variant, and the paired change of the number by which variants are compared."""
+    by = data.attrs["by"]
+    label, digits = REPLAYED[by]
+    hidden = ("contributing", "idle") if data.attrs.get("share") == "unknown" else ("relative",)
+    metrics = [name for name in REPLAYED if name == by or name not in {*hidden, "push"}]
+    rows, lines = [], []
+    for side, one in results.sides(data).items():
+        for variant in one["variant"].values:
+            means = one["mean"].sel(variant=variant)
+            cells = [f"{float(means.sel(metric=name)):.{REPLAYED[name][1]}f}" for name in metrics]
+            cells = ["-" if cell == "nan" else cell for cell in cells]
+            rows.append((f"{side} {variant}", *cells, _change(one.sel(variant=variant, metric=by), digits)))
+        compared = one.sel(metric=by)
+        change = abs(compared["difference"]).where((compared["low"] > 0) | (compared["high"] < 0))
+        if change.notnull().any():
+            most = compared.isel(variant=int(np.nanargmax(change.values)))
+            before, after = (
+                f"{float(value):.{digits}f}" for value in (most["base"], most["base"] + most["difference"])
+            )
+            lines.append(f"{side}: largest change at {most['variant'].item()}, {label} {before} -> {after}")
+        else:
+            lines.append(f"{side}: no significant change of {label}")
+    notes = (
+        f"count: contributing negatives per query ({results.above(data.attrs)}); idle: queries without any; effective: "
+        "effective number of negatives; heaviest: push fraction of the heaviest negative; change: mean paired "
+        f"difference of {label} with its {100 * data.attrs['level']:g} % interval, not "
+        "adjusted for the number of rows",
+        data.attrs["frozen"],
+    )
+    columns = ("", *(REPLAYED[name][0] for name in metrics), "change")
+    return [Table(columns, tuple(rows), (*lines, *head(data)), notes)]
+
+
+def _change(one: xr.Dataset, digits: int) -> str:
+    """Write a paired difference with its interval; nothing for the setting that others are compared with."""
+    difference, low, high = (float(one[key]) for key in ("difference", "low", "high"))
+    if not np.isfinite(difference) or (difference == 0 and not np.isfinite(low)):
+        return ""
+    return f"{difference:+.{digits}f}" + (f" [{low:+.{digits}f}, {high:+.{digits}f}]" if np.isfinite(low) else "")
+
+
+def solve(data: xr.Dataset) -> list[Table]:
+    """Return the value of the parameter with the effective number of negatives there, and the count to type next."""
+    table, *rest = generic(data)
+    parameter, value = data.attrs["parameter"], f"{float(data['value']):.6g}"
+    effective, target = float(data["effective_mean"]), float(data.attrs["target"])
+    line = f"{parameter} {value}: {effective:.5g} effective negatives (requested: {target:g})"
+    parameters = given(results.about_loss(data.attrs)["parameters"] | {parameter: value})
+    step = following(data.attrs, "count", {"loss": data.attrs["loss"], "param": parameters})
+    return [replace(table, head=(line, *table.head), typed=step), *rest]
+
+
+def temperature(data: xr.Dataset) -> list[Table]:
+    """Return the equilibrium of each batch size, and the count to type next."""
+    table, *rest = generic(data)
+    own, lines, steps = float(data.attrs["own_temperature"]), [], ()
+    for size in data["batch_size"].values.tolist():
+        one = data.sel(batch_size=size)
+        equilibrium, state = float(one["equilibrium_temperature"]), str(one["state"].item())
+        found = f"no equilibrium, the scale {STATES.get(state, state)} (at most {data.attrs['clip']:g})"
+        if state == "settles":
+            current = f"scale {1 / equilibrium:.4g}, current {1 / own:.4g}"
+            if trained := data.attrs.get("trained_temperature"):
+                current += f", trained with temperature {trained:.4g}"
+            found = f"equilibrium temperature {equilibrium:.4g} ({current})"
+        lines.append(f"batch size {size}: {found}")
+        if np.isfinite(held := float(one["held_temperature"])):
+            loss = results.about_loss(data.attrs)
+            name = "scale" if "scale" in loss["parameters"] else "temperature"
+            changed = {name: f"{held if name == 'temperature' else 1 / held:.6g}"}
+            if "equilibrium_bias" in one and np.isfinite(bias := float(one["equilibrium_bias"])):
+                changed["bias"] = f"{bias:.6g}"
+            options = {"loss": loss["name"], "param": given(loss["parameters"] | changed), "batch_size": size}
+            steps = following(data.attrs, "count", options)
+    return [replace(table, head=(*lines, *table.head), typed=steps), *rest]
+
+
+# Measures with tables of their own.
+TABLES: dict[str, Callable[[xr.Dataset], list[Table]]] = {
+    "replay": replay,
+    "solve": solve,
+    "temperature": temperature,
+}
