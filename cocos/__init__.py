@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos.measures import count
     from cocos.monitor import Monitor
     from cocos.monitor import detectors as detectors
+    from cocos.reports import show
     from cocos.reports.page import report
 
 __version__ = "0.1.0"
@@ -38,6 +39,7 @@ _HOMES = {
     "count": "cocos.measures",
     "open": "cocos.checkpoints",
     "report": "cocos.reports.page",
+    "show": "cocos.reports",
 }
 __all__ = [
     "Checkpoint",
@@ -56,6 +58,7 @@ __all__ = [
     "plots",
     "report",
     "results",
+    "show",
     "statistics",
     "weights",
 ]

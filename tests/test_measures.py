@@ -440,3 +440,11 @@ def test_the_document_has_no_number_missing_but_what_was_not_asked_for(embedding
     found = measures.document("count", measures.count(taught.embeddings(embeddings, name), name, batch_size=size))
     for entry in found["directions"].values():
         assert [key for key, value in entry.items() if value is None] == ["n90"]
+
+
+def test_show_prints_verdict_and_numbers(embeddings, capsys):
+    for loss in ("ntxent", ["ntxent", "triplet"]):
+        cocos.show(measures.count(embeddings, loss, batch_size=16))
+        assert "q2c" in capsys.readouterr().out
+    with pytest.raises(cocos.InputError, match="expected the result of a measure"):
+        cocos.show(xr.Dataset())

@@ -8,6 +8,7 @@ from typing import Any
 
 import xarray as xr
 
+from cocos.base.errors import InputError
 from cocos.reports.document import with_texts
 from cocos.reports.tables import TABLES, Table, generic
 
@@ -34,6 +35,26 @@ def tables(
 def table(name: str, dataset: xr.Dataset | Sequence[xr.Dataset], **texts: Any) -> Table:
     """Return the first table of a Dataset, with the texts of single rows as in `tables`."""
     return tables(name, dataset, **texts)[0]
+
+
+def show(dataset: xr.Dataset | dict[str, xr.Dataset], **texts: Any) -> None:
+    """Print the verdict and the numbers of a result, as its command does.
+
+    Args:
+        dataset: result of a measure, or label -> result.
+        **texts: texts of single rows, as in `tables`.
+
+    Raises:
+        InputError: the Dataset is not the result of a measure.
+
+    Examples:
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
+        >>> cocos.show(cocos.measures.count(embeddings, "ntxent"))  # doctest: +SKIP
+    """
+    first = next(iter(dataset.values())) if isinstance(dataset, dict) else dataset
+    if "measure" not in first.attrs:
+        raise InputError("show: a Dataset without attrs['measure'], expected the result of a measure")
+    print("\n\n".join(map(str, tables(first.attrs["measure"], dataset, **texts))))
 
 
 def document(
