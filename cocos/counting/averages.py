@@ -265,6 +265,69 @@ def marked_parts(
     return dict(zip(names, [*found, ratio(found[1], found[0])], strict=True))
 
 
+def of_directions(data: xr.Dataset) -> dict[str, dict]:
+    """Return the entries of every direction of a count, as its JSON document has them."""
+    standard = data.attrs["convention"] == "standard"
+    full = full_batches(data) if standard else np.ones(data.sizes["batch"], dtype=bool)
+    names = map(str, data["direction"].values)
+    return {name: direction_entry(data.sel(direction=name), full, standard) for name in names}
+
+
+def direction_entry(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
+    """Entries of one direction: name -> mean and deviation, and whole numbers."""
+    values = {str(name): one[name].values for name in one if one[name].ndim == 2}
+    over, made = of_batches(values, (0, 1)), {}
+    for name, number in BATCH_NUMBERS.items():
+        if name in one:
+            batches = one[name].values
+            whole = batches[full].mean() if number.how == "sum" else over[name]
+            made[name] = entry(whole, batches, full, standard=standard)
+    made |= {key: made.get(key) for key in ("n90", "pushed_positives")}
+    known = bool(one["idle"].notnull().all())
+    made["queries"] = int(one["queries"].sum())
+    made["active_queries"] = int((one["contributing"] > 0).sum()) if known else None
+    made["negatives"] = {"mean": float(one["negatives"].mean()), "std": None}
+    made["batch_queries"] = float(one["queries"].values[full].mean())
+    made["batches_without_active_queries"] = int((one["idle"] == one["queries"]).sum()) if known else None
+    made |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain", "repeated") if key in one}
+    made |= {"marks": _of_marks(one, full, standard)} if "mark" in one.dims else {}
+    return made | ({"sources": _of_sources(one, full, standard)} if "source" in one.dims else {})
+
+
+def _of_marks(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
+    """Label of a mark -> number -> mean and deviation of one direction; the means are ratios of sums."""
+    values = {name: one[name].transpose("mark", "batch", "query").values for name in MARKED_LABELS}
+    push = one["negative_push" if "negative_push" in one else "push"]  # which older files have
+    over = marked_parts(values, one["negatives"].values, push.values, (-2, -1))
+    made = {}
+    for place, label in enumerate(map(str, one["mark"].values)):
+        made[label] = {
+            key: entry(over[each.name][place], one[each.name].isel(mark=place).values, full, standard=standard)
+            for key, each in MARKED_PARTS.items()
+        }
+        made[label]["queries"] = int((values["marked_negatives"][place] > 0).sum())
+    return made
+
+
+def _of_sources(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
+    """Source -> number -> mean and deviation of one direction; `push` is the part of the summed push."""
+    values = {name: one[name].transpose("source", "batch", "query").values for name in SOURCE_STATISTICS}
+    total, made = np.nansum(values["source_push"], axis=0).sum(axis=1), {}
+    for place, label in enumerate(map(str, one["source"].values)):
+        own = {name: array[place] for name, array in values.items()}
+        if not np.nansum(own["source_negatives"]):
+            continue
+        known, push = ~np.isnan(own["source_negatives"]), np.nansum(own["source_push"], axis=1)
+        made[label] = {}
+        for statistic in OF_SOURCES:
+            if statistic.name == "source_push":
+                whole, batches = ratio(push.sum(), total.sum()), ratio(push, total)
+            else:
+                whole, batches = (mean(own[statistic.name], known, axis) for axis in ((0, 1), 1))
+            made[label][statistic.numbers[0].name] = entry(whole, batches, full, standard=standard)
+    return made
+
+
 def drawn(data: xr.Dataset, full: np.ndarray) -> dict:
     """Entries of a JSON document on eps, the health of the embeddings, and how the batches were drawn."""
     attrs = data.attrs

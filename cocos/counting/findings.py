@@ -1,535 +1,511 @@
-"""Findings: what a result says beyond its numbers, as data. A kind of finding is a row of `KINDS`, with its sentence.
+"""Findings: facts that a reader of a result must know beside its numbers.
 
-A finding is made where it is found, from the row of its kind and the numbers of the sentence, and nothing decides by
-reading the sentence. A Dataset keeps those about its input and its batches: as text in the attribute `notes`, a
-sentence a line, and as JSON in `findings`. `cocos.reports.findings.of` collects all that a result has.
+A check stands beside the numbers that it reads: those of the embeddings in `cocos.counting.health`, those of counts,
+audits and comparisons here. A Dataset stores the findings that its numbers do not show in the attribute `findings`.
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+import xarray as xr
+
 from cocos.base.untrusted import parsed
+from cocos.counting import averages
+from cocos.counting.statistics import MARKED_PARTS
 
-# The numbers mean little here; a fact to know before the next training; a remark on a number; nothing to do.
+# The numbers mean little; something to look at; a fact to know; nothing to do.
 SEVERITIES = ("stop", "look", "note", "ok")
-# Where a sentence stands: before the answer of a table, after it, below the table, or on stderr alone.
-PLACES = ("first", "above", "below", "note")
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A row of `KINDS`.
-
-    Args:
-        severity: of `SEVERITIES`.
-        looks: what was looked for, in words; empty for a remark that is not looked for by itself.
-        sentence: template of its numbers.
-        cure: what to try; a sentence with `{cure}` has it too.
-        place: of `PLACES`.
-        key: where the JSON document of the result has its numbers.
-        warns: word of warning before the sentence.
-        limited: template of the limit, which says what is compared with it.
-    """
-
-    severity: str
-    looks: str = ""
-    sentence: str = ""
-    cure: str = ""
-    place: str = "note"
-    key: str = ""
-    warns: str = ""
-    limited: str = ""
-
-    @property
-    def warning(self) -> str:
-        """What stands before the sentence."""
-        return f"{self.warns}: " if self.warns else ""
-
-    @property
-    def ends_in_cure(self) -> bool:
-        """Whether the sentence has the cure in a part of its own, which can be left out."""
-        return CURE_APART in self.sentence
-
-    @property
-    def tells_cure(self) -> bool:
-        """Whether the sentence has the cure."""
-        return "{cure}" in self.sentence or "{Cure}" in self.sentence
+# Idle queries: above one half of them, and of the pull, they are most.
+IDLE_QUERIES = MOST_PULL = 0.5
+# Part of the negatives above which the push is spread over the whole batch; so does the detector `whole_batch`.
+WHOLE_BATCH = 0.9
+# Below this number of negatives a query, a push on nearly all of them means little; so does that detector.
+FEW_NEGATIVES = 8
+# Two equal negatives have an effective number of 2; below it, one of them dominates.
+ONE_OR_TWO = 2.0
+# Half of the smallest part that an optimum of docs/study.md has in its interval, 46 of 511.
+SMALL_PART = 0.05
+# A repeated row, or a push on suspects, in 1 % of all cases moves no mean in its two digits.
+LEAST_REPEATED = LEAST_PUSH = 0.01
+# A rule that suspects most of the negatives does not single any out.
+MOST_SUSPECTED = 0.5
+# Kinds of a direction of a count, the gravest first: of its embeddings, then of its gradient.
+GRADIENT_KINDS = (
+    *("collapsed", "mispaired", "alike"),
+    *("silent", "flat", "thin", "starved", "sharp", "wasteful", "fine"),
+)
+# Flags of the health of the embeddings, and the findings on them.
+HEALTH_FLAGS = {"collapsed": "collapsed", "at_chance": "mispaired", "alike": "alike"}
+SUSPECTED_CURE = (
+    "read and relabel them: cocos audit FILE --out suspects.csv lists all suspected pairs, the largest push first"
+)
+# Losses of scale * score, whose temperature has an equilibrium.
+TEMPERED = ("ntxent", "supcon", "mnrl", "siglip")
+# Severity and cure of each kind of gradient.
+GRADIENTS = {
+    "silent": ("stop", "use a larger margin, harder negatives or a larger batch"),
+    "flat": ("look", "use a smaller temperature or margin"),
+    "thin": ("look", "report the effective number, or use a smaller eps"),
+    "starved": ("look", "use a larger temperature or margin, a larger batch, or harder negatives"),
+    "sharp": ("look", "look for false negatives, or use a larger temperature"),
+    "wasteful": ("look", "use a smaller batch, or a larger temperature or margin"),
+    "fine": ("ok", ""),
+}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a result has, lacks, or cannot show.
+    """A fact that a reader of a result must know.
 
     Args:
-        kind: of `KINDS`, a detector, or a fault of `cocos verify`.
-        sentence: as users read it.
+        kind: identifier, on which programs decide.
         severity: of `SEVERITIES`.
-        numbers: those that it is made from; None where one is unknown.
-        limit: what the deciding number was compared with.
-        interval: of the deciding number.
-        part: of the push, or of the queries, that it affects, 0 to 1.
-        cure: what to try.
-        command: that looks further, with its options.
-        place: of `PLACES`.
-        key: where the JSON document has the numbers.
-        of: directions, or names of results, that it is about; none: the whole result.
-        loss: label of the loss, where a result has several.
-        state: `found`; `absent`, looked for and not found; or `unseen`, it could not be looked for.
-        looks: what was looked for, where it is not found; its plain data have it in the sentence alone.
+        sentence: topic, status and labelled numbers.
+        cure: what to try; empty if there is nothing to change.
     """
 
     kind: str
+    severity: str
     sentence: str
-    severity: str = "note"
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    limit: float | None = None
-    interval: tuple[float, float] | None = None
-    part: float | None = None
     cure: str = ""
-    command: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
-    place: str = "note"
-    key: str = ""
-    of: tuple[str, ...] = ()
-    loss: str = ""
-    state: str = "found"
-    looks: str = ""
 
     @property
-    def row(self) -> Kind:
-        """Its row of `KINDS`; of a detector, or a fault of `cocos verify`, one that says nothing."""
-        return KINDS.get(self.kind, Kind(self.severity))
-
-    @property
-    def unwarned(self) -> str:
-        """The sentence without the word of warning before it, which its severity says as well."""
-        return self.sentence.removeprefix(self.row.warning)
-
-    def document(self) -> dict[str, Any]:
-        """As plain data.
+    def text(self) -> str:
+        """The sentence, followed by the cure if there is one.
 
         Examples:
-            >>> cocos.counting.findings.made("turned", width=3, rows=40).document()["severity"]
-            'look'
+            >>> cocos.counting.findings.Finding("turned", "look", "arrays: transposed", "transpose them").text
+            'arrays: transposed. Transpose them.'
         """
-        return {name: value for name, value in asdict(self).items() if name != "looks"}
+        if not self.cure:
+            return self.sentence
+        return f"{self.sentence.rstrip('.')}. {self.cure[:1].upper()}{self.cure[1:]}."
+
+    def document(self) -> dict[str, str]:
+        """Return the finding as plain data."""
+        return asdict(self)
 
 
-# Where a sentence has its cure in a part of its own.
-CURE_APART = "; {cure}"
-# Causes and cures that several sentences share.
-LOST_COUNT = "a count of weights says nothing here of the gradient that reaches the encoder"
-LEFT_OUT = "{file} is left out: {reason}"
-NORMS = "the embeddings have norms {low:.3g} to {high:.3g}"
-KINDS = {
-    # Of the embeddings: made by `cocos.counting.health`.
-    "collapsed": Kind(
-        "stop",
-        "a side of the embeddings that is one point",
-        "the embeddings have collapsed: {sides} are one point up to rounding, so no score tells them apart; "
-        + LOST_COUNT,
-        "look where it came about, with cocos run and the earlier checkpoints",
-        "first",
-        "health.collapsed",
-        "WARNING",
-    ),
-    "mispaired": Kind(
-        "stop",
-        "positives that score no higher than chance",
-        "positives score no higher than chance: {above:.0f} % of the negatives score above them (50 % is "
-        "chance), R@1 of {queries} queries {nearest:.1f} %, alignment {alignment:.2f}; either the model has learned "
-        "nothing, or rows do not match those of the other side: {cure}",
-        "look at their order or groups",
-        "first",
-        "health.at_chance",
-        "CAUTION",
-    ),
-    "alike": Kind(
-        "stop",
-        "candidates that all point almost in one direction",
-        "the embeddings have nearly collapsed: random pairs of candidates have a mean cosine of "
-        "{similarity:.3g} (above {limit:g}), so that they are hard to tell apart and no temperature helps; {cure}",
-        "look since when, with cocos run and the earlier checkpoints, and lower the learning rate or warm it up there; "
-        "if it was so before any training, look at a batch as the network gets it",
-        "first",
-        "health.alike",
-        "CAUTION",
-        limited="a mean cosine of {limit:.3g}",
-    ),
-    "turned": Kind(
-        "look",
-        "arrays whose columns have length 1, and whose rows do not",
-        "the columns have length 1 and the rows do not: rows are items, so the arrays are turned if these are "
-        "{width} items of {rows} numbers; {cure}",
-        "transpose them",
-        "first",
-        warns="CAUTION",
-    ),
-    "divided norms": Kind(
-        "look",
-        sentence=NORMS + "; {library} divides them by their norms before {loss}, and so they are here",
-        place="first",
-        warns="CAUTION",
-    ),
-    "raw norms": Kind(
-        "look",
-        sentence=NORMS + ", and {loss} reads their inner products as they are: if the model is trained on unit "
-        "vectors, {cure}, since these counts are of other scores{adapted}",
-        cure="divide them by their norms first",
-        place="first",
-        warns="CAUTION",
-    ),
-    "norms of distances": Kind(
-        "note",
-        sentence="distances of the embeddings as they are, of norms {low:.3g} to {high:.3g}; {cure} if the loss is "
-        "trained on unit vectors",
-        cure="divide them by their norms first",
-    ),
-    "no variances": Kind(
-        "note", sentence="no variances of the candidates are given, so each is 1 (proxy_variance in the file sets them)"
-    ),
-    "unread grades": Kind(
-        "note",
-        sentence="grades are not read by {loss}, so that every row is a positive pair; cosent and angle read them",
-    ),
-    "no grades": Kind(
-        "note",
-        sentence="no grades: {loss} sets the positive of each query above its negatives, as if all had two grades",
-    ),
-    # Of a count: verdicts of `cocos.counting.verdicts`, of which the first that fits is found.
-    "silent": Kind(
-        "stop",
-        "queries that no negative pushes",
-        "Silent: no negative pushes any query, so that the count has nothing to describe.",
-        "a larger margin, harder negatives or a larger batch",
-        "above",
-        "verdicts",
-    ),
-    "flat": Kind(
-        "look",
-        "a push that is spread over the whole batch",
-        "Flat: the effective number of negatives is {effective} of {negatives}, so that hard ones weigh little more "
-        "than easy ones.",
-        "a smaller temperature or margin",
-        "above",
-        "verdicts",
-        limited="{percent} of the batch",
-    ),
-    "thin": Kind(
-        "look",
-        "many light negatives in place of contributing ones",
-        "Thin: most queries have no negative above {percent}, yet hold {idle_pull} of the pull: many light negatives "
-        "share the push, {effective} in effect. {Cure}.",
-        "report the effective number, or a smaller eps",
-        "above",
-        "verdicts",
-        limited="{percent} of the queries",
-    ),
-    "starved": Kind(
-        "look",
-        "queries without a contributing negative, most of them",
-        "Starved: most queries have no negative that contributes; the other {rest} hold {rest_pull} of the pull.",
-        "a larger temperature or margin, a larger batch, or harder negatives",
-        "above",
-        "verdicts",
-        limited="{percent} of the queries",
-    ),
-    "sharp": Kind(
-        "look",
-        "a push on one negative or two",
-        "Sharp: the effective number of negatives is {effective}, so that a single false negative would have most of "
-        "the push.",
-        "look for false negatives, or a larger temperature",
-        "above",
-        "verdicts",
-        limited="{limit:.3g} effective negatives",
-    ),
-    "wasteful": Kind(
-        "look",
-        "a push on a small part of the batch",
-        "Wasteful: the effective number of negatives is {effective} of {negatives}; the others are scored and hardly "
-        "push.",
-        "a smaller batch, or a larger temperature or margin",
-        "above",
-        "verdicts",
-        limited="{percent} of the negatives",
-    ),
-    "fine": Kind(
-        "ok",
-        sentence="Fine: the effective number of negatives is {effective} of {negatives}, neither one negative nor the "
-        "whole batch.",
-        place="above",
-        key="verdicts",
-    ),
-    # Of a direction of a count.
-    "clamped": Kind(
-        "look",
-        "queries on a clamp of the loss",
-        "{name}: {clamped} of the queries in a batch are on the clamp of the loss and push nothing; {cure}.",
-        "raise temperature ({temperature:g}) or lower prior ({prior:g})",
-        "above",
-        "directions.{name}.clamped",
-    ),
-    "by source": Kind("note", "", "{name}, by source: {sources}.", "", "above", "directions.{name}.sources"),
-    "filtered": Kind(
-        "note",
-        "",
-        "{name}: the filter suspects {some} negatives per query, which have {push} % of the push without it.",
-        "",
-        "above",
-        "directions.{name}.masked",
-    ),
-    # Of the filter `percent`, in a count and in an audit.
-    "below zero": Kind(
-        "look",
-        "positives below 0, where the filter `percent` is turned",
-        "{name}: the positives of {number} queries score below 0, where `percent` of the score is above the score, so "
-        "that it keeps negatives above the positive; {cure}{end}",
-        "the filter `relative_margin` takes a part of the magnitude off instead",
-        "above",
-        "directions.{name}.below_zero",
-    ),
-    "pulled": Kind(
-        "look",
-        "negatives that are pulled",
-        "{name}: {number} of the contributing negatives per query are pulled, and have no part of the push.",
-        "look at the labels, and at the sign of a loss of your own",
-        "above",
-        "directions.{name}.pulled_negatives",
-    ),
-    "marked": Kind(
-        "note",
-        "",
-        "{name}, {label}: {negatives} % of the negatives and {push} % of the push (as many random negatives: "
-        "{placebo} %).",
-        "",
-        "above",
-        "directions.{name}.marks",
-    ),
-    "no active query": Kind(
-        "note",
-        "batches without any contributing negative",
-        "batches without any contributing negative: {each}, left out of C^A",
-        "",
-        "below",
-        "batches_without_active_queries",
-    ),
-    "ranked": Kind(
-        "note",
-        "",
-        "R@k and ranks: all queries of the set against all of its candidates; {singles}",
-        "",
-        "below",
-        "metrics",
-    ),
-    "undecided": Kind(
-        "note",
-        "shares too near eps to decide",
-        "{name}: {number} candidates of {queries} queries are too near eps to decide, so the sum of their counts may "
-        "be off by that many",
-        "count in float64",
-        "below",
-        "directions.{name}.uncertain",
-    ),
-    "undecided part": Kind(
-        "note",
-        "parts of the push too near eps to decide",
-        "{name}: {number} candidates have a part of the push too near {percent} to decide",
-        "count in float64",
-        "below",
-        "directions.{name}.relative_uncertain",
-    ),
-    "one group": Kind(
-        "note",
-        "pairs of rows of one group in a batch",
-        "{number} pairs of rows in the batches {alike}, {fate} (published: kept)",
-        place="below",
-        key="same_group_pairs",
-    ),
-    "copies": Kind(
-        "note",
-        "copies of candidates in a batch",
-        "copies of candidates among the pairs drawn: {number}; {fate} (published: kept)",
-        "",
-        "below",
-        "directions.{name}.repeated",
-    ),
-    "repeated rows": Kind(
-        "look",
-        "rows that repeat another one",
-        "{name}: {number} of {rows} rows repeat another, up to rounding, so that a copy of the match of a query may be "
-        "pushed away",
-        "groups that say which rows match, or data without them",
-        "below",
-        "health.sides.{name}.near_duplicates",
-        limited="{percent} of the rows",
-    ),
-    "undrawn": Kind("note", "rows that are in no batch", "{text}", "", "below", "not_drawn"),
-    "convention": Kind("note", "", "{text}", "", "below"),
-    "float32": Kind(
-        "note",
-        sentence="float32: a candidate within about 1e-6 of its threshold may fall on either side; {cure}",
-        cure="float64 decides it",
-    ),
-    "changed form": Kind(
-        "note",
-        sentence="in other batches its weights are of no form whose unit can be measured, so that the unit is not "
-        "known after all ({cure})",
-        cure="-p unit= gives it",
-    ),
-    "no kernel": Kind(
-        "note",
-        sentence="no compiled kernel, so that PyTorch reads the scores, several times as slowly: {reason}",
-        cure="install a C compiler (cc, gcc or clang) or name one with CC",
-    ),
-    # Of an audit.
-    "suspected": Kind(
-        "look",
-        "negatives that are suspected of being positives",
-        "{name}: {push} of the push is on {share} of the negatives, which are suspected of being positives; {met} of "
-        "the queries have one",
-        "read and relabel them: cocos audit FILE --out suspects.csv writes all suspected pairs, the largest push first",
-        "above",
-        "directions.{name}.rules",
-        limited="{percent} of the push",
-    ),
-    "no rule": Kind(
-        "look",
-        "a rule that suspects most of the negatives",
-        "{name}: the rule `{rule}` suspects {share} of the negatives (above {most}), so that it tells none of them "
-        "from the others; {cure}",
-        "leave it out with --rules, or look at what it reads",
-        "above",
-        "directions.{name}.rules",
-        limited="{percent} of the negatives",
-    ),
-    "kept copies": Kind(
-        "note",
-        "copies of a positive that a filter keeps",
-        "{name}: a copy of the positive scores exactly as the positive does: filters that remove higher scores alone "
-        "(self, guide without a margin) keep it",
-        "a margin of the guide, or the filter `percent`",
-        "below",
-        "directions.{name}.filters",
-    ),
-    "cut texts": Kind("note", sentence="{number} texts were cut to {most} characters, and are compared by these"),
-    # Of a run.
-    "left out": Kind("look", "checkpoints that cannot be read", LEFT_OUT, "", "above", "left_out"),
-    "not finite": Kind("stop", "checkpoints with NaN or infinity", LEFT_OUT, "", "above", "left_out"),
-    # Of a comparison: settings, what is left out, and values without an interval.
-    "differs": Kind(
-        "note", sentence="{what} differs, {first} in {one} and {second} in {other}: part of a change is its"
-    ),
-    "one side alone": Kind("note", sentence="{side}: {number} queries are in {name} alone and left out"),
-    "other batches": Kind(
-        "note",
-        sentence="{side}: the batches differ, so that a query has other negatives, which adds noise to its change",
-    ),
-    "no pair": Kind(
-        "note", sentence="no interval, for none of the {number} queries has a value in both (n = 0): {values}"
-    ),
-    "one group alone": Kind("note", sentence="no interval, for n = {number}, of one group: {values}"),
-    "equal": Kind("note", sentence="no interval, for all n = {number} differences are {away:g}: {values}"),
-    "changed": Kind(
-        "look",
-        "a change that is resolved",
-        "{side} {metric}: {difference:+.4g} [{low:+.4g}, {high:+.4g}], Holm-adjusted p {chance}, {pairs:.0f} queries "
-        "in both",
-        "",
-        "above",
-        "directions.{side}.metrics.{metric}",
-    ),
-}
-# Fields of a finding that a Dataset keeps.
-KEPT_FIELDS = ("kind", "sentence", "severity", "numbers", "cure", "of")
-# Kinds that are looked for in the embeddings of any result with a loss or a metric.
-OF_EMBEDDINGS = ("collapsed", "mispaired", "alike", "turned")
-# Kinds that are looked for in a count.
-OF_COUNTS = (
-    *OF_EMBEDDINGS,
-    *("silent", "flat", "thin", "starved", "sharp", "wasteful"),
-    *("clamped", "below zero", "pulled", "no active query", "undecided", "undecided part"),
-    *("one group", "copies", "repeated rows", "undrawn"),
-)
+def attributes(several: Iterable[Finding | str]) -> dict[str, str]:
+    """Return attributes of a Dataset: `notes`, one line for each text, and its findings as JSON in `findings`."""
+    several = list(several)
+    findings = [each.document() for each in several if isinstance(each, Finding)]
+    notes = (each.text if isinstance(each, Finding) else each for each in several)
+    return {"notes": "\n".join(notes), "findings": json.dumps(findings)}
 
 
-def made(
-    kind: str,
-    *,
-    of: tuple[str, ...] = (),
-    part: float | None = None,
-    words: Mapping[str, str] | None = None,
-    **numbers: Any,
-) -> Finding:
-    """A finding of a row of `KINDS`, with the numbers of its sentence, and words that stand in it for some.
-
-    The number `limit` is what the deciding one was compared with.
-
-    Examples:
-        >>> cocos.counting.findings.made("cut texts", number=2, most=80).sentence
-        '2 texts were cut to 80 characters, and are compared by these'
-    """
-    row = KINDS[kind]
-    said = numbers | dict(words or {})
-    cure = row.cure.format(**said)
-    sentence = row.warning + row.sentence.format(**said, cure=cure, Cure=cure[:1].upper() + cure[1:])
-    key = row.key.format(**said)
-    limit, place = numbers.get("limit"), row.place
-    return Finding(kind, sentence, row.severity, numbers, limit, part=part, cure=cure, place=place, key=key, of=of)
+def stored(attrs: Mapping[str, Any]) -> list[Finding]:
+    """Return the findings in the attributes of a Dataset, in the order of its notes."""
+    return [Finding(**entry) for entry in parsed(attrs.get("findings", "[]"))]
 
 
-def attributes(found: Iterable[Finding | str]) -> dict[str, str]:
-    """Attributes of a Dataset: `notes`, a sentence a line, and those of them that are findings, as JSON."""
-    every = list(found)
-    kept = [{name: getattr(each, name) for name in KEPT_FIELDS} for each in every if isinstance(each, Finding)]
-    notes = (each.sentence if isinstance(each, Finding) else each for each in every)
-    return {"notes": "\n".join(notes), "findings": json.dumps(kept, default=str)}
-
-
-def added(attrs: Mapping[str, Any], more: Finding) -> dict[str, Any]:
-    """Attributes of a Dataset with one more finding after the others."""
-    own = attributes([more])
-    notes = "\n".join(filter(None, [attrs.get("notes", ""), own["notes"]]))
-    kept = json.dumps([*parsed(attrs.get("findings", "[]")), *parsed(own["findings"])], default=str)
-    return {**attrs, "notes": notes, "findings": kept}
-
-
-def noted(attrs: Mapping[str, Any]) -> list[Finding]:
-    """The findings that a Dataset keeps in its attributes, in the order of its notes."""
-    made = []
-    for each in parsed(attrs.get("findings", "[]")):
-        row = KINDS.get(each["kind"], Kind("note"))
-        own = {name: each[name] for name in KEPT_FIELDS} | {"of": tuple(each["of"])}
-        made.append(Finding(**own, limit=own["numbers"].get("limit"), place=row.place, key=row.key))
-    return made
-
-
-def right(value: Any) -> bool:
-    """Whether plain data are findings that `noted` can read."""
-    return isinstance(value, list) and all(
-        isinstance(each, dict)
-        and all(isinstance(each.get(name), str) for name in ("kind", "sentence", "severity", "cure"))
-        and each["severity"] in SEVERITIES
-        and isinstance(each.get("numbers"), dict)
-        and isinstance(each.get("of"), list)
-        and all(isinstance(name, str) for name in each["of"])
-        for each in value
+def right(entries: Any) -> bool:
+    """Return whether plain data are findings that `stored` reads."""
+    fields = {"kind", "severity", "sentence", "cure"}
+    return isinstance(entries, list) and all(
+        isinstance(entry, dict)
+        and entry.keys() == fields
+        and all(isinstance(text, str) for text in entry.values())
+        and entry["severity"] in SEVERITIES
+        for entry in entries
     )
 
 
-def joined(several: Iterable[Mapping[str, Any]]) -> str:
-    """The attribute `findings` of several Datasets together, each once."""
-    kept = {each["sentence"]: each for attrs in several for each in parsed(attrs.get("findings", "[]"))}
-    return json.dumps(list(kept.values()))
-
-
 def first(attrs: Mapping[str, Any]) -> list[str]:
-    """Sentences that stand before a table: on embeddings that have collapsed, and on the input."""
-    return [each.sentence for each in noted(attrs) if each.place == "first"]
+    """Return the texts of stored findings that a reader must know before the numbers."""
+    return [finding.text for finding in stored(attrs) if finding.severity in {"stop", "look"}]
 
 
 def collapsed(attrs: Mapping[str, Any]) -> bool:
-    """Whether a side of the embeddings of a result has collapsed."""
-    return any(each.kind == "collapsed" for each in noted(attrs))
+    """Return whether a side of the embeddings of a result has collapsed."""
+    return any(finding.kind == "collapsed" for finding in stored(attrs))
+
+
+def of(dataset: xr.Dataset) -> list[Finding]:
+    """Return all findings of a result, the gravest of its embeddings first.
+
+    Args:
+        dataset: of any measure, of one loss.
+
+    Examples:
+        >>> rows = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+        >>> data = cocos.measures.count(cocos.Embeddings(rows, rows.flip(0)), batch_size=32)
+        >>> [(each.kind, each.severity) for each in cocos.counting.findings.of(data)][:1]
+        [('mispaired', 'stop')]
+    """
+    attrs = dataset.attrs
+    findings = stored(attrs)
+    texts = {finding.text for finding in findings}
+    findings += [Finding("note", "note", line) for line in attrs.get("notes", "").splitlines() if line not in texts]
+    measure = attrs.get("measure")
+    if measure in {"run", "monitor"}:
+        return [Finding(**entry) for entry in parsed(attrs.get("alarm_findings", "[]"))] + findings
+    if measure == "audit":
+        return findings + of_audit(dataset)
+    if measure == "diff":
+        return findings + of_diff(dataset)
+    if measure == "count":
+        urgent = [finding for finding in findings if finding.severity in {"stop", "look"}]
+        return urgent + of_count(dataset) + [finding for finding in findings if finding not in urgent]
+    return findings
+
+
+def of_count(dataset: xr.Dataset) -> list[Finding]:
+    """Return the findings that the numbers of a count of one loss show."""
+    attrs, entries = dataset.attrs, averages.of_directions(dataset)
+    health = json.loads(attrs["health"])
+    findings = [] if any(health.get(flag) for flag in HEALTH_FLAGS) else gradient(entries, float(attrs["eps"]))
+    for direction, entry in entries.items():
+        findings += [*clamped(direction, entry, attrs), *sources(direction, entry), *filters(direction, entry)]
+        findings += [*pulled(direction, entry), *marked(direction, entry)]
+    findings += [*inactive_batches(entries), *ranks(dataset)]
+    for direction, entry in entries.items():
+        findings += undecided(direction, entry, dataset)
+    findings += [*same_group(dataset), *copies(entries, attrs), *repeated_rows(health)]
+    undrawn = attrs.get("undrawn", "").splitlines()
+    for line in filter(None, attrs.get("footnotes", "").splitlines()):
+        findings.append(Finding("undrawn" if line in undrawn else "convention", "note", line))
+    return findings
+
+
+def gradient_kind(entry: Mapping[str, Any]) -> str:
+    """Return the kind of gradient of one direction; a later kind is one that all earlier conditions leave.
+
+    Args:
+        entry: of a direction, statistic -> {"mean": ...}; a loss without a natural unit has no idle queries.
+
+    Examples:
+        >>> entry = {"negatives": 127, "idle_fraction": 0.7, "idle_pull": 0.1, "effective": 17}
+        >>> cocos.counting.findings.gradient_kind({name: {"mean": value} for name, value in entry.items()})
+        'starved'
+    """
+    negatives, effective = _mean(entry, "negatives") or 0.0, _mean(entry, "effective")
+    idle, idle_pull = _mean(entry, "idle_fraction") or 0.0, _mean(entry, "idle_pull") or 0.0
+    if not effective:
+        return "silent"
+    part = effective / negatives if negatives else 0.0
+    if part > WHOLE_BATCH and negatives >= FEW_NEGATIVES:
+        return "flat"
+    if idle > IDLE_QUERIES:
+        return "thin" if idle_pull > MOST_PULL else "starved"
+    if effective < ONE_OR_TWO:
+        return "sharp"
+    return "wasteful" if 0 < part < SMALL_PART else "fine"
+
+
+def gradient(entries: Mapping[str, Mapping], eps: float) -> list[Finding]:
+    """Find how the gradient is shared among queries and negatives: one finding for the directions of one kind.
+
+    Args:
+        entries: direction -> entry, as `gradient_kind` takes it.
+        eps: smallest share that contributes.
+    """
+    directions: dict[str, list[str]] = {}
+    for direction, entry in entries.items():
+        directions.setdefault(gradient_kind(entry), []).append(direction)
+    findings = []
+    for kind, names in directions.items():
+        chosen = {name: entries[name] for name in names}
+        effective = {name: _effective(entry) for name, entry in chosen.items()}
+        pull = {name: _mean(entry, "idle_pull") or 0.0 for name, entry in chosen.items()}
+        if kind == "silent":
+            sentence = f"gradient: none, no negative pushes any query ({', '.join(names)})."
+        elif kind == "flat":
+            sentence = (
+                "gradient: flat, hard and easy negatives have nearly equal weights. Effective negatives: "
+                f"{by_direction(effective)}."
+            )
+        elif kind == "thin":
+            held = {name: _percent(part) for name, part in pull.items()}
+            sentence = (
+                f"gradient: thin, queries without a negative above {100 * eps:.6g} % supply most of the pull: "
+                f"{by_direction(held)}. Effective negatives: {by_direction(effective)}."
+            )
+        elif kind == "starved":
+            active = {name: _percent(1 - (_mean(entry, "idle_fraction") or 0.0)) for name, entry in chosen.items()}
+            held = {name: f"{active[name]} supply {_percent(1 - pull[name])}" for name in names}
+            held[names[0]] = f"{active[names[0]]} of queries supply {_percent(1 - pull[names[0]])} of the pull"
+            sentence = f"gradient: starved, {by_direction(held)}."
+        elif kind == "sharp":
+            sentence = (
+                f"gradient: sharp, one false negative could dominate. Effective negatives: {by_direction(effective)}."
+            )
+        elif kind == "wasteful":
+            effective[names[0]] += " negatives"
+            sentence = f"gradient: wasteful, push shared by only {by_direction(effective)}."
+        else:
+            effective[names[0]] += " negatives share it"
+            sentence = f"spread of the push: OK, {by_direction(effective)}."
+        severity, cure = GRADIENTS[kind]
+        findings.append(Finding(kind, severity, sentence, cure))
+    return findings
+
+
+def kinds_of_directions(dataset: xr.Dataset) -> dict[str, str]:
+    """Return the kind of each direction of a count, of `GRADIENT_KINDS`."""
+    health = json.loads(dataset.attrs["health"])
+    kind = next((kind for flag, kind in HEALTH_FLAGS.items() if health.get(flag)), None)
+    return {name: kind or gradient_kind(entry) for name, entry in averages.of_directions(dataset).items()}
+
+
+def next_command(kind: str, loss: str) -> tuple[str, dict[str, Any]]:
+    """Return the command, and its options, that looks further into a kind of `GRADIENT_KINDS`.
+
+    Examples:
+        >>> cocos.counting.findings.next_command("starved", "ntxent")
+        ('whatif', {'settles': True})
+    """
+    if kind in {"collapsed", "alike"}:
+        return "evaluate", {}
+    if kind == "mispaired":
+        return "plot contributors", {"row": "0"}
+    if kind in {"starved", "thin", "flat"} and loss in TEMPERED:
+        return "whatif", {"settles": True}
+    if kind in {"sharp", "fine"}:
+        return "audit", {}
+    return "whatif", {"by": "effective" if kind in {"flat", "wasteful"} else "idle"}
+
+
+def clamped(direction: str, entry: Mapping, attrs: Mapping) -> Iterator[Finding]:
+    """Find queries on the clamp of a loss."""
+    if queries := _mean(entry, "clamped"):
+        parameters = json.loads(attrs["loss_parameters"])
+        yield Finding(
+            "clamped",
+            "look",
+            f"{direction}: {_percent(queries / entry['batch_queries'])} of the queries are on the clamp of the loss, "
+            "without any push",
+            f"raise temperature ({parameters['temperature']:g}) or lower prior ({parameters['prior']:g})",
+        )
+
+
+def sources(direction: str, entry: Mapping) -> Iterator[Finding]:
+    """State the negatives, the contributing ones and the push of each source of negatives."""
+    parts = []
+    for name, source in entry.get("sources", {}).items():
+        texts = [f"{name} {rounded(source['negatives']['mean'])} negatives"]
+        if (count := source["contributing"]["mean"]) is not None:
+            texts.append(f"{rounded(count)} contributing")
+        if (push := source["push"]["mean"]) is not None:
+            texts.append(f"{_percent(push)} of the push")
+        parts.append(", ".join(texts))
+    if len(parts) > 1:
+        yield Finding("by source", "note", f"{direction}: by source: {'; '.join(parts)}")
+
+
+def filters(direction: str, entry: Mapping) -> Iterator[Finding]:
+    """State how much a filter removes, and find positives below zero, for which the filter `percent` fails."""
+    if (masked := _mean(entry, "masked")) is not None:
+        push = f", {_percent(entry['masked_push']['mean'])} of the push" if _mean(entry, "masked_push") else ""
+        yield Finding("filtered", "note", f"{direction}: filtered negatives per query {rounded(masked)}{push}")
+    if part := _mean(entry, "below_zero"):
+        yield below_zero(direction, round(part * entry["queries"]))
+
+
+def below_zero(direction: str, queries: int) -> Finding:
+    """Return the finding on positives that score below zero, for which the filter `percent` is reversed."""
+    return Finding(
+        "below zero",
+        "look",
+        f"{direction}: {queries} queries have a positive score below 0, and the filter `percent` keeps negatives above "
+        "the positive",
+        "use the filter `relative_margin`",
+    )
+
+
+def pulled(direction: str, entry: Mapping) -> Iterator[Finding]:
+    """Find negatives that the loss pulls."""
+    if number := _mean(entry, "pulled_negatives"):
+        yield Finding(
+            "pulled",
+            "look",
+            f"{direction}: {rounded(number)} contributing negatives per query are pulled, not pushed",
+            "check the labels, and the sign of a custom loss",
+        )
+
+
+def marked(direction: str, entry: Mapping) -> Iterator[Finding]:
+    """State the part of the negatives and of the push that is on marked candidates."""
+    for label, parts in entry.get("marks", {}).items():
+        if parts["push"]["mean"] is None:
+            continue
+        values = {key: each.scale * (parts[key]["mean"] or 0.0) for key, each in MARKED_PARTS.items()}
+        yield Finding(
+            "marked",
+            "note",
+            f"{direction}, {label}: {rounded(values['negatives'])} % of the negatives, {rounded(values['push'])} % of "
+            f"the push (random negatives: {rounded(values['placebo'])} %)",
+        )
+
+
+def inactive_batches(entries: Mapping[str, Mapping]) -> Iterator[Finding]:
+    """Count the batches without any contributing negative, which the mean C^A leaves out."""
+    numbers = {name: entry["batches_without_active_queries"] for name, entry in entries.items()}
+    if any(numbers.values()):
+        each = by_direction({name: str(number) for name, number in numbers.items() if number})
+        yield Finding("no active query", "note", f"batches without a contributing negative: {each}, excluded from C^A")
+
+
+def ranks(dataset: xr.Dataset) -> Iterator[Finding]:
+    """State the retrieval metrics that a count has for all directions together."""
+    if any(dataset[name].dims in {(), ("direction",)} for name in dataset):
+        values = {name: float(dataset[name]) for name in dataset if not dataset[name].dims}
+        texts = ", ".join(f"{str(name).replace('_', ' ')} {value:.2f}" for name, value in values.items())
+        yield Finding("ranked", "note", f"R@k and ranks: all queries of the set against all candidates; {texts}")
+
+
+def undecided(direction: str, entry: Mapping, dataset: xr.Dataset) -> Iterator[Finding]:
+    """Count candidates whose share, or part of the push, rounding may move to the other side of eps."""
+    if number := entry["uncertain"]:
+        queries = int((dataset["uncertain"].sel(direction=direction) > 0).sum())
+        yield Finding(
+            "undecided",
+            "note",
+            f"{direction}: {number} candidates of {queries} queries are within rounding of eps, and the sum of counts "
+            "may be off by that number",
+            "count in float64",
+        )
+    if number := entry.get("relative_uncertain"):
+        eps = f"{100 * float(dataset.attrs['eps']):.6g} %"
+        yield Finding(
+            "undecided part",
+            "note",
+            f"{direction}: {number} candidates have a part of the push within rounding of {eps}",
+            "count in float64",
+        )
+
+
+def same_group(dataset: xr.Dataset) -> Iterator[Finding]:
+    """Count pairs of drawn rows that belong to one group, and state how they were treated."""
+    if number := int(dataset["same_group_pairs"].sum()):
+        images = {"i2t", "t2i"} & set(map(str, dataset["direction"].values))
+        group = "show the same image" if images else "belong to the same group"
+        treatment = {
+            "ignore": "excluded from the gradient",
+            "negative": "kept as negatives of each other",
+            "positive": "positives of each other for a loss that reads labels",
+        }[dataset.attrs["same_group"]]
+        yield Finding("one group", "note", f"{number} pairs of rows in a batch {group}: {treatment} (published: kept)")
+
+
+def copies(entries: Mapping[str, Mapping], attrs: Mapping) -> Iterator[Finding]:
+    """Count repeated candidates among the pairs drawn, and state how they were treated."""
+    numbers = {name: str(entry["repeated"]) for name, entry in entries.items() if entry.get("repeated")}
+    if numbers and attrs["copies"] == "once":
+        sentence = f"repeated candidates: {by_direction(numbers)}, deduplicated. The published counters keep them."
+        yield Finding("copies", "note", sentence)
+    elif numbers:
+        sentence = f"repeated candidates: {by_direction(numbers)}, each kept as one more candidate, as published."
+        yield Finding("copies", "note", sentence)
+
+
+def repeated_rows(health: Mapping) -> Iterator[Finding]:
+    """Find rows that repeat another one: without groups, a copy of the match of a query is a negative."""
+    for side, numbers in health["sides"].items():
+        if number := numbers["near_duplicates"]:
+            yield Finding(
+                "repeated rows",
+                "look" if number / numbers["rows"] >= LEAST_REPEATED else "note",
+                f"{side}: near-duplicates, {number} of {numbers['rows']} rows repeat another up to rounding, and "
+                "copies of a query's match may be pushed away",
+                "use groups that mark matching rows, or remove the copies",
+            )
+
+
+def of_audit(dataset: xr.Dataset) -> list[Finding]:
+    """Return the findings that the numbers of an audit show."""
+    findings, below = [], []
+    for direction in map(str, dataset["direction"].values):
+        one = dataset.sel(direction=direction)
+        *rules, every = dataset["rule"].values
+        total = one.sel(rule=every)
+        push = float(total["push_share"])
+        if int(total["suspects"]):
+            few = not push >= LEAST_PUSH
+            findings.append(
+                Finding(
+                    "suspected",
+                    "note" if few else "look",
+                    f"{direction}: likely false negatives: {_small(total['share'])} of negatives, {_small(push)} "
+                    f"of the push, {_small(total['met'])} of queries affected",
+                    "" if few else SUSPECTED_CURE,
+                )
+            )
+        for rule in rules:
+            share = float(one["share"].sel(rule=rule))
+            if share > MOST_SUSPECTED:
+                findings.append(
+                    Finding(
+                        "no rule",
+                        "look",
+                        f"{direction}: rule `{rule}` flags {_small(share)} of the negatives: too many to be useful",
+                        "leave it out with --rules, or check its input",
+                    )
+                )
+        if "filter" not in dataset.dims:
+            continue
+        if "filter_rule" in dataset.variables and bool((one["recall"] == 0)[dataset["filter_rule"] == "self"].any()):
+            below.append(
+                Finding(
+                    "kept copies",
+                    "note",
+                    f"{direction}: copies of the positive score exactly like it, and filters that remove only higher "
+                    "scores (self, guide without a margin) keep them",
+                    "use a margin of the guide, or the filter `percent`",
+                )
+            )
+        if queries := float(one["below_zero"].max()):
+            below.append(below_zero(direction, round(queries)))
+    return findings + below
+
+
+def of_diff(dataset: xr.Dataset) -> list[Finding]:
+    """Return the significant changes of a comparison."""
+    findings = []
+    for direction in map(str, dataset["direction"].values):
+        for metric in map(str, dataset["metric"].values):
+            one = dataset.sel(direction=direction, metric=metric)
+            difference, low, high, pairs = (float(one[name]) for name in ("difference", "low", "high", "pairs"))
+            p = float(one["p_holm"])
+            if pairs > 0 and np.isfinite(low) and not p > 1 - float(dataset.attrs["level"]):
+                chance = "< 0.0001" if p < 1e-4 else f"= {p:.4f}"
+                sentence = (
+                    f"{direction} {metric}: {difference:+.4g} [{low:+.4g}, {high:+.4g}], Holm-adjusted p {chance}, "
+                    f"{pairs:.0f} queries in both"
+                )
+                findings.append(Finding("changed", "look", sentence))
+    return findings
+
+
+def _mean(entry: Mapping, name: str) -> float | None:
+    """Return the mean of a statistic in an entry of a direction, None if absent."""
+    return (entry.get(name) or {}).get("mean")
+
+
+def _effective(entry: Mapping) -> str:
+    """Write the effective number of negatives and the number of negatives."""
+    effective, negatives = _mean(entry, "effective"), _mean(entry, "negatives")
+    return rounded(effective or 0.0) + ("" if negatives is None else f" of {rounded(negatives)}")
+
+
+def by_direction(texts: Mapping[str, str]) -> str:
+    """Write a text for each direction, labelled by its name."""
+    return ", ".join(f"{text} ({name})" for name, text in texts.items())
+
+
+def rounded(value: float) -> str:
+    """Write a mean number with three digits or one decimal, an integer without decimals."""
+    return f"{value:.0f}" if value == int(value) else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def _percent(part: float) -> str:
+    """Write a part in percent, with one decimal."""
+    return f"{100 * part:.1f} %"
+
+
+def _small(part: float) -> str:
+    """Write a part in percent, with one decimal, or the first digit of a small one."""
+    return f"{100 * part:.1g} %" if 0 < 100 * part < 0.05 else _percent(part)

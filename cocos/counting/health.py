@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.counting import findings
 from cocos.counting.findings import Finding
 from cocos.counting.forces import gradient, sides
 from cocos.embeddings import Embeddings
@@ -254,13 +253,18 @@ def mispaired(embeddings: Embeddings, metric: str) -> list[Finding]:
     """Find sides whose rows do not match, or whose arrays are turned."""
     made, pairs = [], pairing(embeddings, metric)
     if pairs["at_chance"]:
-        parts = {"above": 100 * pairs["negatives_above"], "nearest": 100 * pairs["nearest"]}
-        parts |= {"queries": pairs["pairing_queries"], "alignment": alignment(embeddings)["alignment"]}
-        made.append(findings.made("mispaired", **parts))
+        sentence = (
+            f"pairs: mismatched, {100 * pairs['negatives_above']:.0f} % of negatives score above the positive (chance: "
+            f"50 %), R@1 {100 * pairs['nearest']:.1f} % of {pairs['pairing_queries']} queries, alignment "
+            f"{alignment(embeddings)['alignment']:.2f}"
+        )
+        cure = "check row order and groups, or whether the model is trained"
+        made.append(Finding("mispaired", "stop", sentence, cure))
     names = ("query",) if embeddings.shared else ("query", "candidate")
     if all(_is_transposed(getattr(embeddings, name)) for name in names):
         rows, width = embeddings.query.shape
-        made.append(findings.made("turned", rows=rows, width=width))
+        sentence = "arrays: transposed, columns have unit norm and rows do not"
+        made.append(Finding("turned", "look", sentence, f"transpose them if they are {width} items of {rows} numbers"))
     return made
 
 
@@ -326,9 +330,12 @@ def lengths(embeddings: Embeddings, metric: str) -> list[Finding]:
     norms, made = torch.cat([length(side) for side in (embeddings.query, embeddings.candidate)]), []
     low, high = norms.min().item(), norms.max().item()
     if high - low > UNIT_NORM_TOLERANCE or abs(high - 1) > UNIT_NORM_TOLERANCE:
-        made.append(findings.made("norms of distances", low=low, high=high))
+        sentence = f"distances: between embeddings with norms {low:.3g} to {high:.3g}"
+        cure = "normalise them first if the loss is trained on unit vectors"
+        made.append(Finding("norms of distances", "note", sentence, cure))
     if metric == "mahalanobis" and embeddings.candidate_variance is None:
-        made.append(findings.made("no variances"))
+        sentence = "variances: none given, so each candidate has variance 1 (proxy_variance in the file sets them)"
+        made.append(Finding("no variances", "note", sentence))
     return made
 
 
@@ -345,10 +352,14 @@ def norms(embeddings: Embeddings, loss: Loss) -> list[Finding]:
     if high - low <= UNIT_NORM_TOLERANCE and abs(high - 1) <= UNIT_NORM_TOLERANCE:
         return []
     if known.normaliser is not None:
-        return [findings.made("divided norms", low=low, high=high, library=known.normaliser, loss=name_of(loss))]
+        sentence = (
+            f"embeddings: norms {low:.3g} to {high:.3g}, divided out before {name_of(loss)}, as {known.normaliser} does"
+        )
+        return [Finding("divided norms", "look", sentence)]
     known_as = adapted_name(name_of(loss))
-    adapted = f"; --loss {known_as} does so" if known_as else ""
-    return [findings.made("raw norms", low=low, high=high, loss=name_of(loss), adapted=adapted)]
+    sentence = f"embeddings: norms {low:.3g} to {high:.3g}, and {name_of(loss)} reads raw inner products"
+    cure = "if the model is trained on unit vectors, divide the embeddings by their norms first"
+    return [Finding("raw norms", "look", sentence, cure + (f", or use --loss {known_as}" if known_as else ""))]
 
 
 def grades(embeddings: Embeddings, loss: Loss) -> list[Finding]:
@@ -356,7 +367,11 @@ def grades(embeddings: Embeddings, loss: Loss) -> list[Finding]:
     graded = traits(loss).graded
     if bool(graded) == (embeddings.grades is not None):
         return []
-    return [findings.made("no grades" if graded else "unread grades", loss=name_of(loss))]
+    if graded:
+        sentence = f"grades: none given, so {name_of(loss)} ranks the positive of each query above its negatives"
+        return [Finding("no grades", "note", sentence)]
+    sentence = f"grades: not read by {name_of(loss)}, so every row is a positive pair; cosent and angle read them"
+    return [Finding("unread grades", "note", sentence)]
 
 
 def felt(weights: Tensor, pairs: Pairs, metric: str) -> dict[str, float | int | None]:
@@ -427,14 +442,29 @@ def collapse(embeddings: Embeddings, metric: str) -> list[Finding]:
             part = "all" if each["at_one_point"] == 1 else f"{100 * each['at_one_point']:.1f} % of"
             some = "" if each["sampled"] == each["rows"] else f" {each['sampled']} drawn of the"
             gone.append(f"{part}{some} {each['rows']} {names[name]}")
-    return [findings.made("collapsed", sides=" and ".join(gone))] if gone else []
+    sentence = (
+        f"embeddings: collapsed, {' and '.join(gone)} are identical up to rounding. Counts do not reflect the "
+        "encoder's gradient."
+    )
+    cure = "run `cocos run` on earlier checkpoints to find the step at which it happened"
+    return [Finding("collapsed", "stop", sentence, cure)] if gone else []
 
 
 def alike(embeddings: Embeddings, metric: str) -> list[Finding]:
     """Find candidates that all point almost in one direction."""
     found = pairing(embeddings, metric)
     limit = NEARLY_ONE if (found["negatives_above"] or 0) > OUTRANKED else CERTAINLY_ALIKE
-    return [findings.made("alike", similarity=found["similarity"], limit=limit)] if found["alike"] else []
+    if not found["alike"]:
+        return []
+    sentence = (
+        f"embeddings: nearly collapsed, mean cosine of random candidates {found['similarity']:.3g} (threshold "
+        f"{limit:g}). No temperature separates them."
+    )
+    cure = (
+        "run `cocos run` on earlier checkpoints to find the step at which it happened, and lower the learning rate or "
+        "warm it up there; if it was so before training, check the input of the network"
+    )
+    return [Finding("alike", "stop", sentence, cure)]
 
 
 def meaningless(embeddings: Embeddings, metric: str) -> list[Finding]:

@@ -95,7 +95,7 @@ class Run:
     @property
     def notes(self) -> tuple[str, ...]:
         """The findings as sentences."""
-        return tuple(each.sentence if isinstance(each, Finding) else each for each in self.findings)
+        return tuple(each.text if isinstance(each, Finding) else each for each in self.findings)
 
     @cached_property
     def spread(self) -> dict[str, dict]:

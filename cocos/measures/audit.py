@@ -16,6 +16,7 @@ from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
 from cocos.counting import averages, filter_rules, findings, marked, statistics
 from cocos.counting.filter_rules import FilterTrial
+from cocos.counting.findings import Finding
 from cocos.counting.statistics import MARKED_LABELS, MARKED_PARTS
 from cocos.embeddings import Embeddings, likeness
 from cocos.embeddings.batches import Batch
@@ -178,7 +179,8 @@ def audit(
     untried = {name: lacking.get(name, "other rules are asked for") for name in SUSPICIONS if name not in chosen}
     texts = [text for side in run.embeddings.names or () for text in side or ()]
     cut = likeness.cut(texts) if "text" in chosen else 0
-    compared_by = [findings.made("cut texts", number=cut, most=likeness.CUT_CHARACTERS)] if cut else []
+    shortened = f"texts: {cut} are truncated to {likeness.CUT_CHARACTERS} characters for the comparison"
+    compared_by = [Finding("cut texts", "note", shortened)] if cut else []
     attrs = run.provenance(
         title=f"Suspected false negatives, {losses.name_of(run.loss)}",
         batches=len(run.plan.batches),

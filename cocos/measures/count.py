@@ -15,15 +15,9 @@ from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
-from cocos.counting import averages, conventions, findings, marked, slices, statistics, verdicts, weights
+from cocos.counting import averages, conventions, findings, marked, slices, statistics, weights
+from cocos.counting.findings import Finding
 from cocos.counting.marked import MarkedBatch
-from cocos.counting.statistics import (
-    BATCH_NUMBERS,
-    MARKED_LABELS,
-    MARKED_PARTS,
-    OF_SOURCES,
-    SOURCE_STATISTICS,
-)
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings import batches as batch_plans
 from cocos.embeddings.batches import Batch
@@ -40,6 +34,16 @@ from cocos.engine.sampling import Progress, Sampling, sampled, tracked, within
 from cocos.engine.stored_batches import drawn
 from cocos.measures.health import reports
 
+# What a reader of a count in float32, and of one whose loss turns out to have no unit, must know.
+FLOAT32 = Finding(
+    "float32", "note", "float32: a candidate within about 1e-6 of its threshold can be on either side", "use float64"
+)
+UNKNOWN_UNIT = Finding(
+    "changed form",
+    "note",
+    "unit: unknown, the weights have a form without a natural unit in some batches",
+    "set it with -p unit=",
+)
 # Relative difference of a share and eps that rounding can turn.
 EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
 # How the note of a count of queries against all candidates begins.
@@ -288,10 +292,11 @@ def _attrs(run: Run, known: bool, found: dict, convention: str) -> dict:
     lost = {} if known or results.share(run.loss) == "unknown" else {"share": "unknown", "unit": "unknown"}
     notes = [each for each in run.findings if each not in run.plan.undrawn]
     if not run.visited:
-        notes += [findings.made("float32")] if run.dtype == "float32" else []
+        notes += [FLOAT32] if run.dtype == "float32" else []
     elif reason := "" if devices.ahead(run.embeddings.query.device) else fused.kernel_reason():
-        notes.append(findings.made("no kernel", reason=reason))
-    notes += [findings.made("changed form")] if lost else []
+        sentence = f"no compiled kernel, and PyTorch computes the scores several times more slowly: {reason}"
+        notes.append(Finding("no kernel", "note", sentence, "install a C compiler (cc, gcc or clang), or set CC"))
+    notes += [UNKNOWN_UNIT] if lost else []
     footnotes = conventions.footnotes(run.loss, convention, directions=len(run.sides))
     return run.provenance(
         **lost,
@@ -551,8 +556,7 @@ def document(data: xr.Dataset | dict[str, xr.Dataset]) -> dict:
     standard = attrs["convention"] == "standard"
     full = averages.full_batches(data) if standard else np.ones(data.sizes["batch"], dtype=bool)
     known, without = bool(data["idle"].notnull().all()), data["idle"] == data["queries"]
-    directions = {name: _entries(one, full, standard) for name, one in results.sides(data).items()}
-    said = {key: json.loads(attrs["health"]).get(key, False) for key in ("collapsed", "at_chance", "alike")}
+    directions = averages.of_directions(data)
     return {
         **results.about(attrs),
         "gradient": attrs["gradient"],
@@ -564,66 +568,8 @@ def document(data: xr.Dataset | dict[str, xr.Dataset]) -> dict:
         "not_drawn": results.lines(attrs, "undrawn"),
         "batches_without_active_queries": int(without.any("direction").sum()) if known else None,
         "directions": directions,
-        "verdicts": {
-            name: verdicts.of(entry, **said, loss=attrs["loss"]).document() for name, entry in directions.items()
-        },
         **_metrics(data),
     }
-
-
-def _entries(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
-    """Entries of one direction: name -> mean and deviation, and whole numbers."""
-    values = {str(name): one[name].values for name in one if one[name].ndim == 2}
-    over, made = averages.of_batches(values, (0, 1)), {}
-    for name, number in BATCH_NUMBERS.items():
-        if name in one:
-            batches = one[name].values
-            whole = batches[full].mean() if number.how == "sum" else over[name]
-            made[name] = averages.entry(whole, batches, full, standard=standard)
-    made |= {key: made.get(key) for key in ("n90", "pushed_positives")}
-    known = bool(one["idle"].notnull().all())
-    made["queries"] = int(one["queries"].sum())
-    made["active_queries"] = int((one["contributing"] > 0).sum()) if known else None
-    made["negatives"] = {"mean": float(one["negatives"].mean()), "std": None}
-    made["batch_queries"] = float(one["queries"].values[full].mean())
-    made["batches_without_active_queries"] = int((one["idle"] == one["queries"]).sum()) if known else None
-    made |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain", "repeated") if key in one}
-    made |= {"marks": _of_marks(one, full, standard)} if "mark" in one.dims else {}
-    return made | ({"sources": _of_sources(one, full, standard)} if "source" in one.dims else {})
-
-
-def _of_marks(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
-    """Label of a mark -> number -> mean and deviation of one direction; the means are ratios of sums."""
-    values = {name: one[name].transpose("mark", "batch", "query").values for name in MARKED_LABELS}
-    push = one["negative_push" if "negative_push" in one else "push"]  # which older files have
-    over = averages.marked_parts(values, one["negatives"].values, push.values, (-2, -1))
-    made = {}
-    for place, label in enumerate(map(str, one["mark"].values)):
-        made[label] = {
-            key: averages.entry(over[each.name][place], one[each.name].isel(mark=place).values, full, standard=standard)
-            for key, each in MARKED_PARTS.items()
-        }
-        made[label]["queries"] = int((values["marked_negatives"][place] > 0).sum())
-    return made
-
-
-def _of_sources(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
-    """Source -> number -> mean and deviation of one direction; `push` is the part of the summed push."""
-    values = {name: one[name].transpose("source", "batch", "query").values for name in SOURCE_STATISTICS}
-    total, made = np.nansum(values["source_push"], axis=0).sum(axis=1), {}
-    for place, label in enumerate(map(str, one["source"].values)):
-        own = {name: array[place] for name, array in values.items()}
-        if not np.nansum(own["source_negatives"]):
-            continue
-        known, push = ~np.isnan(own["source_negatives"]), np.nansum(own["source_push"], axis=1)
-        made[label] = {}
-        for statistic in OF_SOURCES:
-            if statistic.name == "source_push":
-                whole, batches = averages.ratio(push.sum(), total.sum()), averages.ratio(push, total)
-            else:
-                whole, batches = (averages.mean(own[statistic.name], known, axis) for axis in ((0, 1), 1))
-            made[label][statistic.numbers[0].name] = averages.entry(whole, batches, full, standard=standard)
-    return made
 
 
 def _metrics(data: xr.Dataset) -> dict:

@@ -164,9 +164,9 @@ def diff(
             raise InputError(f"{name} is a run: compare two of its checkpoints, or draw runs with cocos run A B --out")
     both = [] if known else [query_tables(each, name) for each, name in zip(pair, names, strict=True)]
     notes = [
-        replace(each, sentence=f"{name}: {each.sentence}", of=(name,))
+        replace(each, sentence=f"{name}: {each.sentence}")
         for data, name in zip(pair, names, strict=True)
-        for each in findings.noted(data.attrs)
+        for each in findings.stored(data.attrs)
         if each.kind == "collapsed"
     ]
     notes += _comparable(*pair, names)
@@ -215,7 +215,11 @@ def _comparable(first: xr.Dataset, second: xr.Dataset, names: tuple[str, str]) -
     if all(sizes) and said[0] != said[1]:
         raise InputError(f"{names[0]} has {said[0]} and {names[1]} has {said[1]}: compare results of the same data")
     notes = [
-        findings.made("differs", what=words, first=one[key], second=other[key], one=names[0], other=names[1])
+        Finding(
+            "differs",
+            "note",
+            f"{words} differs: {one[key]} in {names[0]}, {other[key]} in {names[1]}, which explains part of a change",
+        )
         for key, words in COUNT_SETTINGS.items()
         if key in one and key in other and one[key] != other[key]
     ]
@@ -348,9 +352,10 @@ def _matched(
             )
         for table, name in zip(both, names, strict=True):
             if alone := len(table.row) - len(one.row):
-                notes.append(findings.made("one side alone", of=(side,), side=side, number=alone, name=name))
+                notes.append(Finding("one side alone", "note", f"{side}: {alone} queries only in {name}, left out"))
         if not np.array_equal(both[0].draws, both[1].draws):
-            notes.append(findings.made("other batches", of=(side,), side=side))
+            sentence = f"{side}: the batches differ, so a query has other negatives, which adds noise to its change"
+            notes.append(Finding("other batches", "note", sentence))
     return found, notes
 
 
@@ -396,10 +401,16 @@ def _of_queries(matched: Matched, level: float) -> tuple[dict[str, tuple], list[
         "metric": ("metric", metrics),
         "direction": ("direction", list(matched)),
     }
-    return variables, [
-        findings.made(kind, number=number, away=away, values=", ".join(which))
-        for (kind, number, away), which in without.items()
-    ]
+    notes = []
+    for (kind, number, away), which in without.items():
+        if kind == "no pair":
+            reason = f"none of the {number} queries has a value in both"
+        elif kind == "one group alone":
+            reason = f"all n = {number} queries belong to one group"
+        else:
+            reason = f"all n = {number} differences are {away:g}"
+        notes.append(Finding(kind, "note", f"no interval, {reason}: {', '.join(which)}"))
+    return variables, notes
 
 
 def _metric_of_queries(both: tuple[QueryTable, QueryTable], name: str, level: float) -> tuple[dict[str, Any], tuple]:

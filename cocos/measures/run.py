@@ -14,11 +14,13 @@ import xarray as xr
 
 from cocos import checkpoints as files
 from cocos import losses, results
+from cocos.base import docstrings
 from cocos.base.errors import InputError, NotFinite
 from cocos.base.ranges import Share
 from cocos.checkpoints import Checkpoint, series
 from cocos.checkpoints import data as training_data
 from cocos.counting import averages, findings
+from cocos.counting.findings import Finding
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME
 from cocos.embeddings import Embeddings, batches, scores, sources
 from cocos.embeddings.scores import Pairs
@@ -35,6 +37,8 @@ from cocos.reports import summaries
 TITLE = "Run over its checkpoints"
 # Variables without the dimension of checkpoints, unless their rows differ.
 SHARED_BY_CHECKPOINTS = ("query_index", "query_group")
+# Detectors that fire with `collapse` and have no cure of their own then.
+BY_COLLAPSE = ("whole_batch", "stuck")
 # Files that a note names.
 MOST_NAMES = 5
 # Attributes of a count that hold for the whole run.
@@ -248,20 +252,32 @@ class _RunSoFar:
         attrs |= {name: str(last[name].item()) for name in ("loss_repr", "loss_parameters")}
         found, remarks = [], []
         for each in parts:
-            known = findings.noted({"findings": str(each["findings"].item())})
+            known = findings.stored({"findings": str(each["findings"].item())})
             # Positives of an untrained model score as chance has it; `collapse` says since when rows are alike.
             known_later = {"alike"} if each is last else {"mispaired", "alike"}
-            early = [one.sentence for one in known if one.kind in known_later]
+            early = [one.text for one in known if one.kind in known_later]
             lines = str(each["remarks"].item()).splitlines()
             remarks.append((str(each["file"].item()), [line for line in lines if line not in early]))
-            found += [one for one in known if one not in found and one.sentence not in early]
-        missing = (findings.LEFT_OUT.format(**each) for each in self.left_out)
+            found += [one for one in known if one not in found and one.text not in early]
+        missing = [
+            Finding(
+                "left out" if each.get("finite", True) else "not finite",
+                "look" if each.get("finite", True) else "stop",
+                f"{each['file']}: left out, {each['reason']}",
+            )
+            for each in self.left_out
+        ]
         attrs |= {
             "measure": "run",
             "title": TITLE,
             "left_out": json.dumps(self.left_out),
-            "notes": "\n".join([*self.notes, *_inconsistencies(data), *missing, *_shared_remarks(remarks)]),
-            "findings": findings.attributes(found)["findings"],
+            "notes": "\n".join([
+                *self.notes,
+                *_inconsistencies(data),
+                *(each.text for each in missing),
+                *_shared_remarks(remarks),
+            ]),
+            "findings": findings.attributes([*missing, *found])["findings"],
             "checkpoint_path": "\n".join(map(str, data["file"].values)),
             "checkpoint_sha256": "\n".join(map(str, data["sha256"].values)),
         }
@@ -510,6 +526,8 @@ def with_alarms(
     said = [asdict(each) | {"width": width} for width, own in by_width.items() for each in shelf.replay(own, made)]
     said.sort(key=lambda each: each["step"])
     data = data.assign_attrs(alarms=json.dumps(said), watching=json.dumps(shelf.watching(by_width.values(), made)))
+    alarms = [finding.document() for finding in alarm_findings(data)]
+    data = data.assign_attrs(alarm_findings=json.dumps(alarms))
     number = Counter(each["step"] for each in said)
     firing = np.array([number[step] for step in data[place].values.tolist()], dtype=np.float64)
     data = data.assign(alarm=(place, firing))
@@ -598,6 +616,26 @@ def episodes(data: xr.Dataset) -> list[dict[str, Any]]:
             now = len(steps) > 0 and entry["last"] == steps[-1]
             made.append(entry | {"width": width, "now": now, "of": len(steps)})
     return sorted(made, key=lambda each: each["first"])
+
+
+def alarm_findings(data: xr.Dataset) -> list[Finding]:
+    """Return a finding for each episode in which a detector fired."""
+    known, fired = set(shelf.names()), episodes(data)
+    collapsed = any(each["kind"] == "collapse" for each in fired)
+    unit = "checkpoints" if axis(data) == "checkpoint" else "records"
+    found = []
+    for each in fired:
+        detector = type(shelf.load(each["kind"])) if each["kind"] in known else None
+        width = f" (width {each['width']})" if each["width"] is not None and "width" in data.dims else ""
+        when = f"at step {each['first']}" if each["times"] == 1 else f"from step {each['first']} to {each['last']}"
+        over = "" if each["now"] else ", not at the last one"
+        if collapsed and each["kind"] in BY_COLLAPSE:
+            cure = "fix `collapse` first: no temperature separates rows that are alike"
+        else:
+            cure = docstrings.sections(detector)["Try"].rstrip(".") if detector else ""
+        sentence = f"{each['sentence']}{width} [{each['times']} of {each['of']} {unit}, {when}{over}]"
+        found.append(Finding(each["kind"], getattr(detector, "SEVERITY", "look"), sentence, cure))
+    return found
 
 
 def document(data: xr.Dataset) -> dict[str, Any]:

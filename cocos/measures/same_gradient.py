@@ -23,7 +23,6 @@ from cocos.base.ranges import Range, whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.encoders import device_of
 from cocos.counting.comparisons import Fit, fit
-from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import cosine
 from cocos.engine.pair_gradients import (
@@ -210,15 +209,32 @@ PULLED_TO = {
 SAME_COLUMNS = ("gradient of", "pairs", "part of A", "B / A", "difference")
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """Answer to whether two losses have the same gradient.
+
+    Args:
+        kind: of `OUTCOMES`.
+        sentence: the answer with its numbers.
+        same: training with one is training with the other.
+        ratio: of the second gradient to the first, NaN if there is none.
+        cure: what to look at next.
+    """
+
+    kind: str
+    sentence: str
+    same: bool
+    ratio: float
+    cure: str = ""
+
+
 def outcome(
     form: str, ratio: float = math.nan, numbers: Mapping[str, Any] = MappingProxyType({}), *, same: bool = False
-) -> Finding:
+) -> Outcome:
     """An answer by its form in `OUTCOMES`, with its numbers; `same`: training with one is training with the other."""
     kind, sentence = OUTCOMES[form]
     said = sentence.format(ratio=number(ratio), **{name: _written(name, value) for name, value in numbers.items()})
-    return Finding(
-        kind, said, "ok" if same else "look", {"ratio": ratio, **numbers}, cure="" if same else NEXT_STEPS.get(kind, "")
-    )
+    return Outcome(kind, said, same, ratio, "" if same else NEXT_STEPS.get(kind, ""))
 
 
 def number(value: float) -> str:
@@ -249,7 +265,7 @@ def _written(name: str, value: Any) -> str:
     match name, value:
         case _, None:
             return ""
-        case _, Finding():
+        case _, Outcome():
             return value.sentence
         case "percent", _:
             return f"{100 * value:.0f} %"
@@ -574,11 +590,11 @@ class Compared:
                     yield end, kind, fit(a, b, mask), float(a[mask].abs().sum()) / total
 
 
-def answer(both: Compared) -> Finding:
+def answer(both: Compared) -> Outcome:
     """Ask the questions in their order; the first that applies has the answer."""
     if both.batch.beside.groups is not None or both.batch.beyond:
         found = _unusable(both) or _scaled(both) or _along_rows(both)
-        if found is not None and (found.severity == "ok" or found.kind == "idle"):
+        if found is not None and (found.same or found.kind == "idle"):
             return found
         return _several(both, found) if both.batch.beside.groups is not None else _beyond(both, found)
     answers = (question(both) for question in QUESTIONS)
@@ -587,7 +603,7 @@ def answer(both: Compared) -> Finding:
     return found or _otherwise(both)
 
 
-def _several(both: Compared, found: Finding | None) -> Finding:
+def _several(both: Compared, found: Outcome | None) -> Outcome:
     """A difference that only queries with several positives have."""
     groups = both.batch.beside.groups
     assert groups is not None
@@ -602,11 +618,11 @@ def _several(both: Compared, found: Finding | None) -> Finding:
     return outcome("several positives", both.rows.ratio, {"inner": found or _unlike(both)})
 
 
-def _unlike(both: Compared) -> Finding:
+def _unlike(both: Compared) -> Outcome:
     return outcome("unlike", both.rows.ratio, {"cosine": both.cosine})
 
 
-def _beyond(both: Compared, found: Finding | None) -> Finding:
+def _beyond(both: Compared, found: Outcome | None) -> Outcome:
     """A difference that only scores outside of the range of the data have."""
     if both.pairs is not None and found is None:
         rows, columns = both.layout.rows(0), both.layout.rows(1)
@@ -621,7 +637,7 @@ def _beyond(both: Compared, found: Finding | None) -> Finding:
     return outcome("beyond", both.rows.ratio, {"inner": found or _unlike(both)})
 
 
-def _unusable(both: Compared) -> Finding | None:
+def _unusable(both: Compared) -> Outcome | None:
     for name, one in (("A", both.first), ("B", both.second)):
         if not one.rows.isfinite().all():
             bad = (~one.rows.isfinite()).any(dim=1).nonzero().flatten().tolist()
@@ -634,7 +650,7 @@ def _unusable(both: Compared) -> Finding | None:
     return None
 
 
-def _scaled(both: Compared) -> Finding | None:
+def _scaled(both: Compared) -> Outcome | None:
     """The same, up to a factor or not."""
     rows = both.rows
     if rows.off > both.tolerance * max(rows.other, 1e-300):
@@ -650,7 +666,7 @@ def _scaled(both: Compared) -> Finding | None:
     return outcome("factor", rows.ratio, {"guess": both.guesses(rows.ratio)})
 
 
-def _along_rows(both: Compared) -> Finding | None:
+def _along_rows(both: Compared) -> Outcome | None:
     """The same pair by pair; what differs points along the rows themselves, which normalising removes."""
     if both.pairs is None:
         return None
@@ -664,7 +680,7 @@ def _along_rows(both: Compared) -> Finding | None:
     return outcome(form, pairs.ratio, {"inner": inner}, same=same and unit_rows)
 
 
-def _rounding(both: Compared) -> Finding | None:
+def _rounding(both: Compared) -> Outcome | None:
     """A difference that is larger than the tolerance of a narrow dtype, and still small."""
     rows = both.rows
     off = float((both.second.rows - both.first.rows).abs().max()) / max(rows.size, 1e-300)
@@ -673,7 +689,7 @@ def _rounding(both: Compared) -> Finding | None:
     return outcome("rounding", rows.ratio, {"largest": off, "tolerance": both.tolerance, "near": both.cosine})
 
 
-def _exchanged(both: Compared) -> Finding | None:
+def _exchanged(both: Compared) -> Outcome | None:
     """The other direction, or both directions."""
     a, b = both.first.rows, both.second.rows
     for own, other, mine, one, two in ((both.exchanged, b, a, "A", "B"), (both.returned, a, b, "B", "A")):
@@ -686,13 +702,13 @@ def _exchanged(both: Compared) -> Finding | None:
     return None
 
 
-def _opposite(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
+def _opposite(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
     """A pull where the other one pushes."""
     against = float(a[a * b < 0].abs().sum()) / max(float(a.abs().sum()), 1e-300)
     return None if against < MOSTLY else outcome("opposite", fit(a, b).ratio, {"cosine": both.cosine})
 
 
-def _misaligned(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
+def _misaligned(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
     """Queries that are pulled to other rows than their own candidates."""
     number_, rows = both.layout.number, both.layout.rows(0)
     a, b, own = a[rows], b[rows], torch.arange(both.layout.number, device=a.device)
@@ -714,7 +730,7 @@ def _lines(x: Tensor, y: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def _blocks(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
+def _blocks(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
     """Pairs across mini-batches or processes."""
     total = both.layout.number
     sizes = [total // k for k in range(total // 2, 1, -1) if total % k == 0]
@@ -722,7 +738,7 @@ def _blocks(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
     return next(filter(None, (ask(both, a, b, size) for ask, size in asked)), None)
 
 
-def _apart(both: Compared, a: Tensor, b: Tensor, size: int) -> Finding | None:
+def _apart(both: Compared, a: Tensor, b: Tensor, size: int) -> Outcome | None:
     """No pair across blocks of so many rows, and some within them."""
     block = both.layout.pair // size
     across, mixed = block[:, None] != block[None, :], both.layout.kind == PAIR_KINDS.index("in-batch")
@@ -733,7 +749,7 @@ def _apart(both: Compared, a: Tensor, b: Tensor, size: int) -> Finding | None:
     return outcome("blocks", 0.0, {"size": size, "percent": part, "cosine": both.cosine, "length": length})
 
 
-def _detached(both: Compared, a: Tensor, b: Tensor, size: int) -> Finding | None:
+def _detached(both: Compared, a: Tensor, b: Tensor, size: int) -> Outcome | None:
     """The same within blocks of so many rows, and not across them."""
     block = both.layout.pair // size
     across = block[:, None] != block[None, :]
@@ -748,7 +764,7 @@ def _detached(both: Compared, a: Tensor, b: Tensor, size: int) -> Finding | None
     return outcome("across", fit(a, b, across).ratio, numbers)
 
 
-def _sources(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
+def _sources(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
     """Kinds of pairs that one of them leaves out, or that alone differ."""
     off_diagonal = ~torch.eye(len(a), dtype=torch.bool, device=a.device)
     masks = {name: both.layout.kind == place for place, name in enumerate(PAIR_KINDS)}
@@ -776,7 +792,7 @@ def _sources(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
     return outcome("factors", numbers={"factors": ratios})
 
 
-def _another_temperature(both: Compared, a: Tensor, b: Tensor) -> Finding | None:
+def _another_temperature(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
     """Say by how much B multiplies its scores more than A, where the weights of both are those of a softmax.
 
     The logarithm of the ratio of two weights is then linear in the score, with the difference of both factors as its
@@ -806,7 +822,7 @@ def _another_temperature(both: Compared, a: Tensor, b: Tensor) -> Finding | None
     return outcome("temperature", scale / known, numbers)
 
 
-def _otherwise(both: Compared) -> Finding:
+def _otherwise(both: Compared) -> Outcome:
     """A difference without a pattern that is known here."""
     rows = both.rows
     apart = (both.second.rows - rows.ratio * both.first.rows).abs().amax(dim=1)
@@ -814,9 +830,9 @@ def _otherwise(both: Compared) -> Finding:
     return outcome("other", rows.ratio, {"cosine": both.cosine, "largest": largest, "where": where})
 
 
-QUESTIONS: tuple[Callable[[Compared], Finding | None], ...] = (_unusable, _scaled, _along_rows, _rounding, _exchanged)
+QUESTIONS: tuple[Callable[[Compared], Outcome | None], ...] = (_unusable, _scaled, _along_rows, _rounding, _exchanged)
 # Questions on the derivatives by single pairs, of A and of B.
-PAIR_QUESTIONS: tuple[Callable[[Compared, Tensor, Tensor], Finding | None], ...] = (
+PAIR_QUESTIONS: tuple[Callable[[Compared, Tensor, Tensor], Outcome | None], ...] = (
     *(_opposite, _misaligned, _blocks, _sources, _another_temperature),
 )
 
@@ -896,19 +912,19 @@ def same_gradient(
     if plain and dtype == "float64" and not any(each.loss.reads for each in (first, second)):
         further.append(stretched(fewest, next_seed, place))
     report, every = progress and progress("comparing gradients"), [*drawn_, *further]
-    shown: tuple[PairRows, Compared, Finding] | None = None
+    shown: tuple[PairRows, Compared, Outcome] | None = None
     for done, rows in enumerate(every):  # until they differ; the last one of the data with a gradient is shown
         both = _compared(first, second, rows, DTYPES[dtype] if narrow else None, room)
         found = answer(both)
         if report:
             report(done + 1, len(every))
-        if shown is None or (found.kind != "idle" and not ((rows.several or rows.beyond) and found.severity == "ok")):
+        if shown is None or (found.kind != "idle" and not ((rows.several or rows.beyond) and found.same)):
             shown = rows, both, found
-        if found.severity != "ok" and found.kind != "idle":
+        if not found.same and found.kind != "idle":
             break
     assert shown is not None  # there is a batch
     rows, both, found = shown
-    verdict, same = found.sentence, found.severity == "ok"
+    verdict, same = found.sentence, found.same
     one, other = (each.spelling.partition("@")[0].strip() for each in (first, second))
     alike = one == other and first.parameters == second.parameters  # one loss, computed in two ways
     if same and several is None and first.loss.several and second.loss.several and not alike:
@@ -939,7 +955,7 @@ def same_gradient(
         "same": int(same),
         "found": found.kind,
         "next": found.cure,
-        "ratio": found.numbers["ratio"],
+        "ratio": found.ratio,
     }
     return _dataset(both, attrs)
 

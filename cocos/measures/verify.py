@@ -96,7 +96,7 @@ VERDICT_HEAD = (
 
 def _finding(kind: str, numbers: Mapping[str, Any]) -> Finding:
     """A fault of a loss, or a fact worth a note, of a kind of `FINDINGS`."""
-    return Finding(kind, FINDINGS[kind].format(**numbers), "stop" if kind in FAULTS else "note", numbers)
+    return Finding(kind, "stop" if kind in FAULTS else "note", FINDINGS[kind].format(**numbers))
 
 
 @dataclass(frozen=True, eq=False)
@@ -502,7 +502,7 @@ def verify(
         peer_value=compared[0] if compared else math.nan,
         peer_gradient=compared[1] if compared else math.nan,
         faults="\n".join(fault.sentence for fault in faults),
-        notes="\n".join(each.sentence for each in notes),
+        notes="\n".join(each.text for each in notes),
         findings=findings.attributes([*faults, *notes])["findings"],
         **(checkpoint.identity() | {"split": sampling["split"]} if checkpoint else {}),
     )

@@ -13,9 +13,8 @@ from cocos import measures
 from cocos.base import terminal, writing
 from cocos.base.errors import InputError
 from cocos.base.layout import Table, following
-from cocos.counting.findings import KINDS
+from cocos.counting import findings
 from cocos.reports import summaries
-from cocos.reports.findings import of_audit
 from cocos.reports.phrases import small_part
 from cocos.reports.summaries import plain
 
@@ -72,7 +71,10 @@ def table(data: xr.Dataset) -> Table:
             "times: part of the push over part of the negatives; random: part of the push on as many random negatives; "
             "queries: those that have any; rules that suspect none have no row"
         )
-    suspected = (each.sentence for each in of_audit(data, document) if each.place == "above")
+    checked = [finding for finding in findings.of_audit(data) if finding.kind in {"suspected", "no rule"}]
+    suspected = [finding.sentence if finding.kind == "suspected" else finding.text for finding in checked]
+    clean = [name for name, entry in sides.items() if not list(entry["rules"].values())[-1]["suspects"]]
+    suspected += [f"{name}: likely false negatives: none" for name in clean]
     head = (*suspected, *summaries.head(data))
     step = following(data.attrs, "audit", {"out": "suspects.csv"}) if rows else ()
     columns = RULE_COLUMNS if rows else ("",)
@@ -89,7 +91,7 @@ def _advice(directions: dict, known: list[str]) -> Iterator[str]:
         )
     suspected = max(entry["rules"][rule]["suspects"] for entry in directions.values() for rule in entry["rules"])
     if suspected:
-        yield KINDS["suspected"].cure
+        yield findings.SUSPECTED_CURE
     if not known:
         yield "no rule says which pairs are known to be positive, so that filters are not judged (--against RULE)"
 
@@ -97,7 +99,7 @@ def _advice(directions: dict, known: list[str]) -> Iterator[str]:
 def _filters(data: xr.Dataset) -> Table:
     """Write a row for each direction, filter and threshold; an asterisk marks the published threshold."""
     document, rows, head = measures.document("audit", data), [], []
-    notes = [each.sentence for each in of_audit(data, document) if each.place == "below"]
+    notes = [finding.text for finding in findings.of_audit(data) if finding.kind in {"kept copies", "below zero"}]
     for name, entry in document["directions"].items():
         for label, each in entry["filters"].items():
             keys = ("filter_share", "filter_push", "filter_left", "precision", "recall", "push_precision")

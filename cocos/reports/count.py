@@ -1,7 +1,7 @@
 """Tables of contributing negatives: of one loss, and of several losses beside each other.
 
-The first lines are the answer: two numbers for each direction, one sentence on them, and one command to type next. The
-row to report is marked; `explain` defines all of them, and adds the health of the embeddings.
+The first lines name the loss and its parameters, two numbers for each direction, one verdict, and one command to type
+next. The row to report is marked; `explain` defines all of them, and adds the health of the embeddings.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,31 +11,27 @@ import xarray as xr
 
 from cocos import measures, results
 from cocos.base.layout import Step, Table, following, given
-from cocos.counting import findings, verdicts
-from cocos.counting.findings import PLACES
+from cocos.counting import findings
+from cocos.counting.findings import Finding
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, MARKED_PARTS, OF_SOURCES, Number
-from cocos.reports.findings import of, of_count, of_directions
 from cocos.reports.phrases import (
     averaging,
     drawn,
     geometry,
-    joined,
     loss_call,
-    mean,
     mean_of,
     number,
     part_in_percent,
     percent,
     queries_per_batch,
     times,
-    whole,
 )
 
 # Row to quote, by convention: one mean over all queries, or the one that the published tables print.
 REPORTED = {"standard": "contributing_all", "ecir2022": "contributing_mean"}
 MARK = "* "
-# Part of the queries from which the first lines say what queries without a contributing negative hold.
-NOTABLE = 0.1
+# Status of a loss among several, where it is not the kind of its gradient.
+STATUS = {"fine": "OK", "mispaired": "mismatched", "alike": "nearly collapsed"}
 METRIC_ROWS = (
     ("R@1", "R@1, % of the queries with a positive at rank 1"),
     ("R@5", "R@5"),
@@ -63,33 +59,41 @@ def table(data: xr.Dataset | dict[str, xr.Dataset], *, explain: bool = False) ->
     rows += [
         (f"  {label}", *(f"{metrics[name][key]:.2f}" for name in directions)) for key, label in METRIC_ROWS if metrics
     ]
-    reading = (
-        f"{name}: {_counted(entry, summary, first=not place)}."
-        for place, (name, entry) in enumerate(directions.items())
+    checked = findings.of_count(data)
+    numbers = (f"{name}: {_contributing(entry, summary)}" for name, entry in directions.items())
+    head = (
+        *(_loss_line(data), *findings.first(data.attrs), *numbers),
+        *(_line(finding) for finding in checked if _leads(finding)),
     )
-    said = _by_place(data, summary)
-    notes = (*said["below"], *_about(data, summary, explain=explain))
-    head = (*said["first"], *reading, *said["above"])
-    return Table(("", *directions), tuple(rows), head, notes, typed=_next([data], [summary]))
+    remarks = (finding.text for finding in checked if not _leads(finding))
+    notes = (*remarks, *_about(data, summary, explain=explain))
+    return Table(("", *directions), tuple(rows), head, notes, typed=_next([data]))
 
 
 def document(data: xr.Dataset | dict[str, xr.Dataset]) -> dict:
     """The JSON document of a count with its `findings`: of several losses, those of each in its own document."""
     made = measures.document("count", data)
     if not isinstance(data, dict):
-        return made | {"findings": [each.document() for each in of(data)]}
-    found = [each.document() for each in of(data)]
-    every = [one | {"findings": [each for each in found if each["loss"] == one["label"]]} for one in made["losses"]]
-    return made | {"losses": every}
+        return made | {"findings": [finding.document() for finding in findings.of(data)]}
+    several = [[finding.document() for finding in findings.of(one)] for one in data.values()]
+    return made | {"losses": [one | {"findings": own} for one, own in zip(made["losses"], several, strict=True)]}
 
 
-def _by_place(data: xr.Dataset, summary: dict) -> dict[str, list[str]]:
-    """Sentences of the findings of a count, by the place where they stand."""
-    places: dict[str, list[str]] = {name: [] for name in PLACES}
-    for each in of_count(data, summary):
-        if each.state == "found":
-            places[each.place].append(each.sentence)
-    return places
+def _leads(finding: Finding) -> bool:
+    """Whether a finding is among the first lines: repeated rows are known before any training."""
+    return finding.severity != "note" and finding.kind != "repeated rows"
+
+
+def _line(finding: Finding) -> str:
+    """A finding among the first lines; the command to type next is the cure of a gradient."""
+    return finding.sentence if finding.kind in findings.GRADIENTS else finding.text
+
+
+def _loss_line(data: xr.Dataset) -> str:
+    """The loss, its parameters, and where these come from, if it is known."""
+    loss = results.about_loss(data.attrs)
+    parameters = ", ".join(given(loss["parameters"])).replace("=", " ")
+    return f"loss: {loss['name']}, {data.attrs.get('loss_origin') or parameters or 'no parameters'}"
 
 
 def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, explain: bool = False) -> Table:
@@ -110,12 +114,17 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, expla
             cells = (_cell(entry[each.name], each.scale) for each in columns)
             rows.append((f"{name} {direction}", *cells, *ranked))
         plans.setdefault(drawn(data), []).append(data.attrs["loss_repr"])
-        further = (each.sentence for each in of_directions(summary))
-        readings += [_line(name, summary), *(f"{name}, {sentence}" for sentence in further)]
+        readings.append(_summary(name, data, summary))
+        readings += [
+            f"{name}, {finding.text}"
+            for finding in findings.of_count(data)
+            if _leads(finding) and finding.kind not in findings.GRADIENTS
+        ]
     first = summaries[0]
     file = first["checkpoint"]
     source = f"{Path(file['path']).name}, sha256 {file['sha256'][:12]}, " if file["path"] else ""
-    head = (*dict.fromkeys(line for each in datasets for line in findings.first(each.attrs)), *readings)
+    urgent = dict.fromkeys(line for data in datasets for line in findings.first(data.attrs))
+    head = (*map(_loss_line, datasets), *urgent, *readings)
     notes = [
         "* report this one, with eps, loss and batch size: contributing negatives, mean over all queries; none %: "
         "queries without any; their pull %: part of the pull that they hold"
@@ -128,7 +137,7 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, expla
         notes += _health(first["health"] | {"directions": {}})  # pull and push of a direction differ from loss to loss
     labels = [f"{MARK if each.name == REPORTED['standard'] else ''}{each.column}" for each in columns]
     labels = ("", *labels, *(OVERVIEW_METRICS if "metrics" in first else ()))
-    return Table(labels, tuple(rows), head, tuple(notes), typed=_next(datasets, summaries))
+    return Table(labels, tuple(rows), head, tuple(notes), typed=_next(datasets))
 
 
 def _columns(summaries: Sequence[dict]) -> list[Number]:
@@ -219,42 +228,48 @@ def _called(datasets: Sequence[xr.Dataset], labels: Sequence[str]) -> list[str]:
     ]
 
 
-def _counted(entry: dict, summary: dict, *, first: bool) -> str:
-    """State how many negatives contribute to a query, and how many queries have none."""
-    negatives, counted, idle = (entry[name]["mean"] for name in ("negatives", "contributing_all", "idle_fraction"))
-    if counted is None or idle is None:  # the unit of the loss is not known
-        above = f"{percent(summary['eps'])} of the push"
-        return f"{mean(entry['relative'])} of {whole(negatives)} negatives have more than {above}"
-    above = f" ({results.above(summary)})" if first else ""
-    said = f"{mean(entry['contributing_all'])} of {whole(negatives)} negatives contribute{above}"
-    said += f"; {part_in_percent(idle)} of the queries have none"
-    if idle < NOTABLE or entry["idle_pull"]["mean"] is None:
-        return said
-    return f"{said}, and hold {part_in_percent(entry['idle_pull']['mean'])} of the pull"
+def _contributing(entry: dict, summary: dict) -> str:
+    """The two numbers of a direction: contributing negatives, and queries without any."""
+    if entry["contributing_all"]["mean"] is None:  # the unit of the loss is not known
+        above = f"negatives with more than {percent(summary['eps'])} of the push"
+        return f"{above} {_of_negatives(entry, 'relative')}"
+    idle = part_in_percent(entry["idle_fraction"]["mean"])
+    return f"contributing negatives {_of_negatives(entry, 'contributing_all')}, idle queries {idle}"
 
 
-def _line(name: str, summary: dict) -> str:
-    """One of several losses in a line: its two numbers for each direction, and its verdict."""
-    entries = list(summary["directions"].values())
-    kinds = joined([verdict["kind"] for verdict in summary["verdicts"].values()])
-    if any(entry["contributing_all"]["mean"] is None for entry in entries):
-        return f"{name}: {_counted(entries[0], summary, first=True)}: {kinds}."
-    counted = joined([mean(entry["contributing_all"]) for entry in entries])
-    negatives = joined([whole(entry["negatives"]["mean"]) for entry in entries])
-    idle = joined([f"{100 * entry['idle_fraction']['mean']:.1f}" for entry in entries])
-    return f"{name}: {counted} of {negatives} negatives contribute, {idle} % of the queries have none: {kinds}."
+def _of_negatives(entry: dict, name: str) -> str:
+    """A number of negatives, and that of all negatives of a query."""
+    return f"{findings.rounded(entry[name]['mean'] or 0.0)} of {findings.rounded(entry['negatives']['mean'])}"
 
 
-def _next(datasets: Sequence[xr.Dataset], summaries: Sequence[dict]) -> tuple[Step, ...]:
-    """The command that looks further into the direction, and the loss, with the gravest verdict."""
-    order = list(verdicts.SEVERITY)
-    found = zip(datasets, summaries, strict=True)
-    every = ((verdict, summary, data) for data, summary in found for verdict in summary["verdicts"].values())
-    verdict, summary, data = min(every, key=lambda each: order.index(each[0]["kind"]))
-    options = dict(verdict["options"])
-    if len(summaries) > 1 and verdict["command"] != "evaluate":
-        options |= {"loss": summary["loss"]["name"], "param": given(summary["loss"]["parameters"])}
-    return following(data.attrs, verdict["command"], options)
+def _summary(name: str, data: xr.Dataset, summary: dict) -> str:
+    """One of several losses in a line: its status, and its two numbers for each direction."""
+    entries, kinds = summary["directions"], findings.kinds_of_directions(data)
+    words = {direction: STATUS.get(kind, kind) for direction, kind in kinds.items()}
+    alike = len(set(words.values())) == 1
+    status = next(iter(words.values())) if alike else findings.by_direction(words)
+    if any(entry["contributing_all"]["mean"] is None for entry in entries.values()):
+        counts = {direction: _of_negatives(entry, "relative") for direction, entry in entries.items()}
+        above = f"negatives with more than {percent(summary['eps'])} of the push"
+        return f"{name}: {status}, {above} {findings.by_direction(counts)}"
+    counts = {direction: _of_negatives(entry, "contributing_all") for direction, entry in entries.items()}
+    idle = {direction: part_in_percent(entry["idle_fraction"]["mean"]) for direction, entry in entries.items()}
+    return (
+        f"{name}: {status}, contributing negatives {findings.by_direction(counts)}, idle queries "
+        f"{findings.by_direction(idle)}"
+    )
+
+
+def _next(datasets: Sequence[xr.Dataset]) -> tuple[Step, ...]:
+    """The command that looks further into the loss with the gravest kind of gradient."""
+    kinds = [min(findings.kinds_of_directions(data).values(), key=findings.GRADIENT_KINDS.index) for data in datasets]
+    kind = min(kinds, key=findings.GRADIENT_KINDS.index)
+    data = datasets[kinds.index(kind)]
+    loss = results.about_loss(data.attrs)
+    command, options = findings.next_command(kind, loss["name"])
+    if len(datasets) > 1 and command != "evaluate":
+        options |= {"loss": loss["name"], "param": given(loss["parameters"])}
+    return following(data.attrs, command, options)
 
 
 def _health(found: dict) -> list[str]:

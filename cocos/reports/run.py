@@ -9,11 +9,11 @@ import xarray as xr
 
 from cocos import results
 from cocos.base.layout import Step, Table
+from cocos.counting import findings
 from cocos.counting.statistics import RunColumn
 from cocos.measures.run import AMONG_SAMPLES, axis, episodes, widest
 from cocos.monitor import detectors as shelf
 from cocos.monitor import records
-from cocos.reports.findings import of_run
 
 # Recall of samples among samples, beside which that among class proxies is called accuracy.
 RECALL_AMONG_SAMPLES = f"R@1{AMONG_SAMPLES}"
@@ -123,16 +123,14 @@ def _highest(values: np.ndarray) -> int:
 
 def _sentences(data: xr.Dataset) -> Iterator[str]:
     """Yield the checkpoints that were left out, and the sentences of the detectors."""
-    found = [each for each in of_run(data) if each.place == "above" and each.state == "found"]
-    yield from (each.sentence for each in found)
+    yield from (each.sentence for each in findings.of(data) if each.severity in {"stop", "look"})
     yield watched(data)
 
 
 def watched(data: xr.Dataset) -> str:
     """Say how many detectors were watching a run, and that none fires where none does."""
     said = shelf.summary(json.loads(data.attrs.get("watching", "{}")))
-    fires = any(each.key == "alarms" and each.state == "found" for each in of_run(data))
-    return said if fires else f"no detector fires: {said}"
+    return said if episodes(data) else f"no detector fires: {said}"
 
 
 def following(data: xr.Dataset, given: Sequence[Path], *, kept: bool = False) -> tuple[Step, ...]:

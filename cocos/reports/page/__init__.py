@@ -33,13 +33,13 @@ from cocos.base.errors import InputError
 from cocos.base.layout import Step, Table
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.training_sets import AnnotatedRows
-from cocos.counting import sharpness, verdicts
-from cocos.counting.findings import CURE_APART, Finding
+from cocos.counting import findings, sharpness
+from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
 from cocos.engine import settings
 from cocos.engine.prepared import loss_for
 from cocos.measures.diff import in_words, tables
-from cocos.reports import audit, findings, plot_kinds, run, saving
+from cocos.reports import audit, plot_kinds, run, saving
 from cocos.reports.page import queries
 
 # Severities that ask for something, the gravest first.
@@ -200,33 +200,28 @@ class Page:
         every = [
             (_named(each, of), key)
             for of, (key, data) in zip(several, self.results, strict=True)
-            for each in findings.of(data)
+            for each in _findings_of(data)
         ]
         # One that two results have is shown once, where it was first found.
         self._findings = list({(each.kind, each.sentence): (each, key) for each, key in reversed(every)}.values())[::-1]
 
     def found(self) -> list[tuple[Finding, str]]:
-        """Findings that ask for something, the gravest first and then the one with the largest part, with sections."""
+        """Findings that ask for something, the gravest first, each with the key of its section."""
         asking = [(each, key) for each, key in self._findings if _asks(each)]
-        return sorted(asking, key=lambda pair: (ASKING.index(pair[0].severity), -_part(pair[0])))
+        return sorted(asking, key=lambda pair: ASKING.index(pair[0].severity))
 
     def grouped(self) -> list[list[tuple[Finding, str]]]:
         """The same, those of one kind together, such as of both directions: they have one advice and one section."""
         together: dict[object, list[tuple[Finding, str]]] = {}
         files = {key: _typed_path(data.attrs) for key, data in self.results}
-        for each, key in ((_of_file(_apart(one), files.get(key, "")), key) for one, key in self.found()):
+        for each, key in ((_of_file(one, files.get(key, "")), key) for one, key in self.found()):
             together.setdefault((each.kind, each.cure, key), []).append((each, key))
         return list(together.values())
 
-    def said(self, state: str) -> list[str]:
-        """Sentences of another state, or of found remarks, each once."""
-        some = [each for each, _ in self._findings if each.state == state]
-        if state == "found":
-            some = [each for each in some if not _asks(each)]
-        some = [each for each in some if each.kind != "changed"]  # the table of the comparison has them
-        if state == "unseen":
-            return [*_by_reason(some), *self.missing]
-        return list(dict.fromkeys(each.looks or each.sentence for each in some))
+    def remarks(self) -> list[str]:
+        """Texts of the other findings, each once; the table of a comparison has its changes."""
+        others = [each for each, _ in self._findings if not _asks(each) and each.kind != "changed"]
+        return list(dict.fromkeys([*(each.text for each in others), *self.missing]))
 
     @property
     def severity(self) -> str:
@@ -244,10 +239,9 @@ class Page:
         found = self.grouped()
         if compared := self._compared():
             return _capital(compared)
-        if not found and not (absent := len(self.said("absent"))):
-            return "These results are shown as they are: cocos looks for nothing in them."
         if not found:
-            return f"None of the {absent} things that cocos looked for was found."
+            fine = next((each.sentence for each, _ in self._findings if each.severity == "ok"), "")
+            return _capital(fine) or "No problem was found."
         more = len(found) - 1
         also = f" {more} more finding{'' if more == 1 else 's'} below." if more else ""
         said = _capital(found[0][0][0].sentence, [each.title for each in self.sections])
@@ -267,7 +261,7 @@ class Page:
         key, data = self.results[kinds.index("diff")]
         if np.isfinite(data["low"].sel(metric=data.attrs["by"])).any():
             return next(each.says[0] for each in self.sections if each.key == key)
-        changed = (each.sentence for each, _ in self._findings if each.kind == "changed" and each.state == "found")
+        changed = (each.sentence for each, _ in self._findings if each.kind == "changed")
         return next(changed, "no change between the two is resolved.")
 
     def save(self, path: Path | str) -> Path:
@@ -307,10 +301,7 @@ class Page:
             headline=not self._compared(),
             words=WORDS,
             findings=self.grouped(),
-            remarks=self.said("found"),
-            absent=self.said("absent"),
-            unseen=self.said("unseen"),
-            one_limit=_compared_with,
+            remarks=self.remarks(),
             open_suspects=OPEN_SUSPECTS,
             css=css,
             script=script,
@@ -363,16 +354,14 @@ def _drawn(draw: Callable[[Path], object], kind: str) -> Picture:
 
 def _asks(each: Finding) -> bool:
     """Whether a finding asks for something; a change that is resolved may be the one that was wanted."""
-    return each.state == "found" and each.severity in ASKING and each.kind not in {"changed", *REMARKS}
+    return each.severity in ASKING and each.kind not in {"changed", *REMARKS}
 
 
-def _compared_with(each: Finding) -> str:
-    """The interval of a finding, and what it was compared with; a detector says its own limit in its sentence."""
-    interval = f"interval {each.interval[0]:.4g} to {each.interval[1]:.4g}" if each.interval else ""
-    limit = ""
-    if each.limit is not None and each.row.limited:
-        limit = f"threshold: {each.row.limited.format(limit=each.limit, percent=f'{100 * each.limit:g} %')}"
-    return ", ".join(filter(None, (interval, limit)))
+def _findings_of(data: xr.Dataset | dict[str, xr.Dataset]) -> list[Finding]:
+    """The findings of a result; those of one loss among several are labelled by it."""
+    if not isinstance(data, dict):
+        return findings.of(data)
+    return [_named(each, label) for label, one in data.items() for each in findings.of(one)]
 
 
 def _typed_path(attrs: Mapping[str, Any]) -> str:
@@ -386,37 +375,9 @@ def _of_file(each: Finding, path: str) -> Finding:
     return replace(each, cure=re.sub(r"\bFILE\b", lambda _: path, each.cure)) if path else each
 
 
-def _by_reason(unseen: Sequence[Finding]) -> list[str]:
-    """What could not be looked for, all of one reason in one sentence."""
-    reasons: dict[str, dict[str, None]] = {}
-    for each in unseen:
-        of = f", {each.loss}" if each.loss else ""
-        reasons.setdefault(f"{each.numbers['why']}{of}", {})[str(each.numbers["looks"])] = None
-    return [f"{'; '.join(looks)} ({why})" for why, looks in reasons.items()]
-
-
-def _apart(each: Finding) -> Finding:
-    """A finding with its advice beside its sentence, or in it, but not in both; what it warns of is its severity."""
-    said = each.unwarned
-    if each.cure and each.row.ends_in_cure:
-        return replace(each, sentence=said.replace(CURE_APART.format(cure=each.cure), ""))
-    twice = each.key == "alarms" or each.row.tells_cure
-    return replace(each, sentence=said, cure="" if twice else each.cure)
-
-
 def _named(each: Finding, result: str) -> Finding:
     """A finding of one loss or one result among several, which names it."""
-    if each.state != "found":
-        of = f" ({each.loss})" if each.loss else ""
-        return replace(each, sentence=each.sentence + of, looks=each.looks and each.looks + of)
-    if not (result or each.loss):
-        return each
-    return replace(each, sentence=": ".join(filter(None, (result, each.loss, each.unwarned))))
-
-
-def _part(each: Finding) -> float:
-    """The part that a finding affects; a verdict on the whole set affects all of it."""
-    return each.part if each.part is not None else float(each.kind in verdicts.SEVERITY)
+    return replace(each, sentence=f"{result}: {each.sentence}") if result else each
 
 
 def writable(path: Path) -> Path:
@@ -555,7 +516,7 @@ def of_model(
     audited = work.tried("audit", **few, **({"rules": QUICK_RULES} if large else {}))
     pictures = [picture("count", [counted]), *([picture("eps_curve", [curve])] if curve is not None else [])]
     shown = reports.table("count", counted)
-    told = {each.sentence for each in findings.of(counted)}
+    told = {text for each in _findings_of(counted) for text in (each.sentence, each.text)}
     says = [line for line in shown.head if line not in told][:2]
     sections = [
         PageSection("how-many", "How many negatives?", says, pictures, [replace(shown, head=(), notes=())],
@@ -713,7 +674,7 @@ def of_results(
         key, shown = f"{kind}-{place}", reports.table(kind, data)
         shown = in_words(shown, data) if kind == "diff" else shown
         drawn = [_curves(data)] if kind == "run" else [picture(kind, [data])] if kind in plot_kinds.every() else []
-        told = {each.sentence for each in findings.of(data)}
+        told = {text for each in _findings_of(data) for text in (each.sentence, each.text)}
         told |= {run.watched(data)} if kind == "run" else set()  # those absent or unseen say it one by one
         says = [line for line in shown.head if line not in told]
         sections.append(_answered(key, title, says, drawn, shown, (commands or {}).get(title, "")))
