@@ -432,10 +432,8 @@ def test_the_table_says_how_much_push_is_wrong_and_what_removes_it(file):
     text = invoked("audit", file, "--batch-size", SIZE, "--rules", "group").stdout
     data = measures.audit(cocos.open(file), batch_size=SIZE, rules=["group"])
     share = 100 * float(data["push_share"].sel(direction="q2c", rule="any rule"))
-    assert f"q2c: {share:.1f} % of the push is on" in " ".join(text.split())
-    assert "agrees best with what is known" in text and "a copy of the positive scores exactly" in " ".join(
-        text.split()
-    )
+    assert f"{share:.1f} % of the push, " in " ".join(text.split())
+    assert "agrees best with what is known" in text and "copies of the positive score exactly" in " ".join(text.split())
     assert "pairs are of one group, and need no reading" in text
     none = measures.audit(questions(), batch_size=SIZE, rules=["neighbours"], same_group="ignore")
     tables = [" ".join(each.text().split()) for each in report.tables(none)]
@@ -513,6 +511,6 @@ def test_the_finding_stands_first_and_rows_without_any_are_left_out(tmp_path):
     clean = torch.eye(40) + 0.01 * torch.randn(40, 40, generator=torch.Generator().manual_seed(0))
     found = report.tables(measures.audit(cocos.Embeddings(torch.eye(40), clean), batch_size=20), top=10)
     text = "\n".join(map(str, found))
-    assert text.startswith("q2c: no negative that was drawn is suspected\nc2q: no negative")
+    assert text.startswith("q2c: likely false negatives: none\nc2q: likely false negatives: none")
     assert not [line for line in text.splitlines() if line.count("0.0 %") > 1]
     assert "q2c: filters as published would remove nothing" in text and "rules that were tried: " in text

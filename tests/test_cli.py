@@ -117,7 +117,7 @@ def test_piped_output_is_plain_text(file, tmp_path, monkeypatch):
     assert done.returncode == 0
     assert "\x1b" not in done.stdout + done.stderr
     lines = done.stdout.splitlines()
-    assert " of 60.60 negatives contribute (probability above 1 %); " in lines[0]
+    assert lines[0].startswith("loss: ntxent, temperature 0.1") and " of 60.6, idle queries " in lines[1]
     flat = " ".join(lines)
     assert "ntxent(temperature=0.1), probability above 1 % (eps = 0.01), standard convention; 4 batches of 64" in flat
     assert any(line.startswith("* contributing negatives") and line.count("±") == 2 for line in lines)

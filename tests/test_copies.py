@@ -207,11 +207,9 @@ def test_every_measure_of_batches_follows(name):
 
 
 def test_the_table_and_the_document_tell_the_copies(tmp_path):
-    for copies, fate in (("once", "each stands in its batch once"), ("keep", "kept, each one more candidate")):
+    for copies, fate in (("once", "deduplicated"), ("keep", "each kept as one more candidate")):
         data = measures.count(images(), "ntxent", batch_size="all", copies=copies)
-        assert f"copies of candidates among the pairs drawn: 40 of c2q; {fate} (published: kept)" in str(
-            table("count", data)
-        )
+        assert f"repeated candidates: 40 (c2q), {fate}" in str(table("count", data))
         document = measures.document("count", data)
         assert (document["copies"], document["directions"]["c2q"]["repeated"]) == (copies, 40)
     assert "copies" not in str(table("count", measures.count(of("twins"), "ntxent")))

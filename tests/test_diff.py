@@ -18,6 +18,7 @@ from cocos import Embeddings, InputError, measures, plots, results
 from cocos.commands import app
 from cocos.measures.diff import QueryTable
 from cocos.reports import table
+from finding_kinds import kinds
 
 PLANTED = 7  # query that only the second model puts beside a foreign candidate
 
@@ -147,7 +148,7 @@ def test_a_value_that_changes_nowhere_has_no_interval_and_says_its_n(sides):
         Embeddings(sides[0].query, sides[0].candidate, sides[0].query_group, sides[0].candidate_group), still
     )
     assert np.isnan(data["p"]).all() and (data["changed_index"] == -1).all() and np.isnan(data["low"]).all()
-    assert "no interval, for all n = 40 differences are 0: q2c R@1, q2c R@5" in data.attrs["notes"]
+    assert "all n = 40 differences are 0: q2c R@1, q2c R@5" in data.attrs["notes"] and "equal" in kinds(data)
     assert "none of" not in table("diff", data).text(80) and "q2c R@5" in table("diff", data).text(200)
 
 
@@ -222,11 +223,10 @@ def test_no_change_is_claimed_that_is_not_resolved_and_a_collapse_is_named():
     assert "q2c: MRR goes from" in text and "a change that is not resolved" in text
     still = [Embeddings(torch.ones(8, 4), k * torch.ones(8, 4)) for k in (2, 3)]
     data = measures.diff(*still)
-    assert data.attrs["notes"].startswith("A: ") and "one point" in data.attrs["notes"]
-    assert "no interval, for all n = 8 differences are 0" in table("diff", data).text(80)
+    assert data.attrs["notes"].startswith("A: ") and {"collapsed", "equal"} <= kinds(data)
+    assert "all n = 8 differences are 0" in table("diff", data).text(80)
 
 
 def test_settings_that_differ_are_noted(sides):
     data = measures.diff(*(measures.count(each, "ntxent", batch_size=16, seed=k) for k, each in enumerate(sides)))
-    assert "the seed differs, 0 in A and 1 in B" in data.attrs["notes"]
-    assert "i2t: the batches differ, so that a query has other negatives" in data.attrs["notes"]
+    assert "the seed differs: 0 in A, 1 in B" in data.attrs["notes"] and {"differs", "other batches"} <= kinds(data)

@@ -67,7 +67,7 @@ def test_no_help_speaks_of_images(command):
 
 
 def test_rows_of_one_group_are_named_as_what_they_are(arrays):
-    for names, words in ((("q2c", "c2q"), "are of one group"), (("i2t", "t2i"), "show the same image")):
+    for names, words in ((("q2c", "c2q"), "belong to the same group"), (("i2t", "t2i"), "show the same image")):
         embeddings = cocos.Embeddings(*arrays.values(), directions=names)
         text = str(table("count", cocos.measures.count(embeddings, "ntxent", batch_size=18)))
-        assert f"pairs of rows in the batches {words}, left out of the gradient" in text
+        assert f"pairs of rows in a batch {words}: excluded from the gradient" in text

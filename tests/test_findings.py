@@ -1,17 +1,21 @@
-"""Findings: one kind of object from every result, with what was not found and what could not be looked for."""
+"""Findings by kind and severity on constructed sets; their sentences are in sentences.json.
+
+After a change of a sentence: `python tests/test_findings.py`, and read the difference.
+"""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from cocos import Embeddings, losses, measures, reports, results
-from cocos.counting import findings as kinds
-from cocos.counting import verdicts
+from cocos import Embeddings, losses, measures, reports
+from cocos.counting import findings
 from cocos.measures.run import episodes
 from cocos.monitor import detectors
-from cocos.reports import findings
+
+SENTENCES = Path(__file__).with_name("sentences.json")
 
 
 def rows(seed=0, number=120, width=8):
@@ -23,174 +27,282 @@ def near(noise=0.8, number=120, width=8, **more):
     return Embeddings(query, query + noise * rows(1, number, width), **more)
 
 
-def kept(found, state="found"):
-    return {each.kind: each for each in found if each.state == state}
+def large(noise):
+    return near(noise, 300, 16)
 
 
 def collapsed():
     return Embeddings(rows()[:1].repeat(120, 1), rows(1))
 
 
-def test_the_document_of_a_count_has_its_findings_and_that_of_several_losses_those_of_each():
+def mispaired():
+    return Embeddings(rows(), rows().flip(0))
+
+
+def alike():
+    return Embeddings(40 + rows(), 40 + rows() + 0.1 * rows(1))
+
+
+def transposed():
+    return Embeddings(*(torch.nn.functional.normalize(rows(seed, 60, 8), dim=0) for seed in (0, 1)))
+
+
+def named(number=100):
+    names = [f"text {place % number}" for place in range(120)]
+    return near(names=(names, names))
+
+
+def copied():
+    names = [f"text {place % 60}" for place in range(120)]
+    query = rows()[:60].repeat(2, 1)
+    return Embeddings(query, query, names=(names, names))
+
+
+def cubic(scores, positive, negative):
+    """A loss whose weights have no natural unit."""
+    return (torch.where(negative, scores + 1, 0) ** 3).sum(dim=1) - torch.where(positive, scores, 0).sum(dim=1)
+
+
+def count(embeddings, loss="ntxent", **options):
+    parameters = {name: options.pop(name) for name in ("temperature", "margin", "prior") if name in options}
+    made = losses.load(loss, parameters) if isinstance(loss, str) else loss
+    return measures.count(embeddings, made, **{"batch_size": 40, **options})
+
+
+def run(*checkpoints):
+    return measures.run(list(checkpoints), "ntxent", steps=[10 * k for k in range(len(checkpoints))], batch_size=40)
+
+
+marks = torch.arange(120) % 7
+# Case -> the result, and its findings that ask for something or say that all is well: kind -> severity.
+CASES = {
+    "fine": (lambda: count(large(0.8), temperature=0.1, batch_size=128), {"fine": "ok"}),
+    "flat": (lambda: count(large(0.8), temperature=20.0, batch_size=128), {"flat": "look"}),
+    "thin": (lambda: count(large(0.8), temperature=0.1, batch_size=128, eps=0.3), {"thin": "look"}),
+    "starved": (lambda: count(large(0.4), temperature=0.05, batch_size=128), {"starved": "look"}),
+    "sharp": (lambda: count(large(1.5), "triplet_sh", margin=0.3, batch_size=128), {"sharp": "look"}),
+    "wasteful": (lambda: count(large(0.8), "triplet", margin=0.2, batch_size=128), {"wasteful": "look"}),
+    "silent": (lambda: count(large(0.01), "triplet", margin=0.01, batch_size=128), {"silent": "stop"}),
+    "collapsed": (lambda: count(collapsed()), {"collapsed": "stop"}),
+    "collapsed, evaluated": (lambda: measures.evaluate(collapsed()), {"collapsed": "stop"}),
+    "mispaired": (lambda: count(mispaired()), {"mispaired": "stop"}),
+    "alike": (lambda: count(alike()), {"alike": "stop"}),
+    "transposed": (lambda: count(transposed(), batch_size=20), {"mispaired": "stop", "turned": "look"}),
+    "near-duplicates": (
+        lambda: count(Embeddings(rows()[:60].repeat(2, 1), near().candidate)),
+        {"repeated rows": "look"},
+    ),
+    "clamped": (lambda: count(near(), "debiased", prior=0.6, temperature=0.1), {"clamped": "look"}),
+    "unknown unit": (lambda: count(near(), cubic), {"fine": "ok"}),
+    "pulled negatives": (lambda: count(near(1.2), "contextual"), {"pulled": "look"}),
+    "queries never drawn": (
+        lambda: count(Embeddings(rows(0, 60), near().candidate, torch.arange(60), torch.arange(120)), batch_size=20),
+        {"undrawn": "note"},
+    ),
+    "marked": (lambda: count(near(marks={"weekday": (marks, marks)})), {"marked": "note"}),
+    "suspected": (
+        lambda: measures.audit(copied(), batch_size=60, rules=["text"]),
+        {"suspected": "look"},
+    ),
+    "few suspected": (lambda: measures.audit(named(), batch_size=60, rules=["text"]), {"suspected": "note"}),
+    "useless rule": (lambda: measures.audit(named(1), batch_size=60, rules=["text"]), {"no rule": "look"}),
+    "filter keeps copies": (
+        lambda: measures.audit(copied(), batch_size="all", rules=["text"], filters={"self": [], "percent": []}),
+        {"kept copies": "note"},
+    ),
+    "run": (
+        lambda: run(near(3.0), *(2 * [Embeddings(rows(1), rows()[:1].repeat(120, 1))])),
+        {"collapse": "stop", "collapsed": "stop"},
+    ),
+    "change": (lambda: measures.diff(near(0.4), near(2.5), batch_size="all"), {"changed": "look"}),
+    "no change": (lambda: measures.diff(near(), near(), batch_size="all", names=("one", "other")), {}),
+}
+
+
+@pytest.fixture(scope="module")
+def results():
+    """The result of each case, made once."""
+    made = {}
+
+    def result(name):
+        if name not in made:
+            made[name] = CASES[name][0]()
+        return made[name]
+
+    return result
+
+
+def snapshot(dataset):
+    """Kind -> severity, sentence and cure of the first finding of that kind."""
+    first = {}
+    for finding in findings.of(dataset):
+        first.setdefault(finding.kind, [finding.severity, finding.sentence, finding.cure])
+    return first
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_case_has_its_kinds(name, results):
+    severities = {finding.kind: finding.severity for finding in findings.of(results(name))}
+    assert CASES[name][1].items() <= severities.items()
+    urgent = {kind for kind, severity in severities.items() if severity == "stop"}
+    assert urgent == {kind for kind, severity in CASES[name][1].items() if severity == "stop"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sentences_are_those_of_the_snapshot(name, results):
+    assert snapshot(results(name)) == json.loads(SENTENCES.read_text())[name]
+
+
+def entry(**means):
+    return {name: {"mean": value, "std": None} for name, value in means.items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "means"),
+    [
+        ("silent", {"negatives": 127, "effective": None}),
+        ("flat", {"negatives": 127, "effective": 120, "idle_fraction": 1.0, "idle_pull": 1.0}),
+        ("thin", {"negatives": 1000, "effective": 300, "idle_fraction": 0.9, "idle_pull": 0.8}),
+        ("starved", {"negatives": 121.1, "effective": 17, "idle_fraction": 0.73, "idle_pull": 0.085}),
+        ("starved", {"negatives": 127, "effective": 1.4, "idle_fraction": 0.51, "idle_pull": 0.0}),
+        ("sharp", {"negatives": 127, "effective": 1.9, "idle_fraction": 0.5, "idle_pull": 0.0}),
+        ("wasteful", {"negatives": 127, "effective": 6.0, "idle_fraction": 0.0, "idle_pull": 0.0}),
+        ("fine", {"negatives": 127, "effective": 6.5, "idle_fraction": 0.0, "idle_pull": 0.0}),
+        ("fine", {"negatives": 127, "effective": 110, "idle_fraction": 0.0, "idle_pull": 0.0}),
+        ("fine", {"negatives": 7, "effective": 7.0, "idle_fraction": 0.0, "idle_pull": 0.0}),
+        ("sharp", {"negatives": 127, "effective": 1.5}),  # the unit of the loss is not known
+        ("fine", {"negatives": 127, "effective": 17.6}),
+    ],
+)
+def test_gradient_kinds_have_their_thresholds(kind, means):
+    assert findings.gradient_kind(entry(**means)) == kind
+    (finding,) = findings.gradient({"q2c": entry(**means)}, 0.01)
+    assert (finding.kind, finding.severity) == (kind, findings.GRADIENTS[kind][0])
+    assert bool(finding.cure) == (kind != "fine")
+
+
+def test_directions_of_one_kind_share_a_finding():
+    fine, starved = entry(negatives=127, effective=17), entry(negatives=127, effective=17, idle_fraction=0.7)
+    both = findings.gradient({"i2t": fine, "t2i": fine}, 0.01)
+    assert [finding.kind for finding in both] == ["fine"]
+    assert [finding.kind for finding in findings.gradient({"i2t": fine, "t2i": starved}, 0.01)] == ["fine", "starved"]
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "options"),
+    [
+        ("fine", "audit", {}),
+        ("sharp", "audit", {}),
+        ("starved", "whatif", {"settles": True}),
+        ("wasteful", "whatif", {"by": "effective"}),
+        ("silent", "whatif", {"by": "idle"}),
+        ("mispaired", "plot contributors", {"row": "0"}),
+        ("collapsed", "evaluate", {}),
+        ("alike", "evaluate", {}),
+    ],
+)
+def test_next_command_follows_the_gravest_kind(name, command, options, results):
+    dataset = results(name)
+    kinds = set(findings.kinds_of_directions(dataset).values())
+    assert kinds == {name}
+    assert findings.next_command(name, dataset.attrs["loss"]) == (command, options)
+
+
+def test_document_has_findings_of_each_loss(results):
+    keys = {"kind", "severity", "sentence", "cure"}
+    document = reports.document("count", results("starved"))
+    assert document["findings"] == [finding.document() for finding in findings.of(results("starved"))]
+    assert all(finding.keys() == keys for finding in document["findings"]) and document["health"]["collapsed"] is False
     together = measures.count(near(0.4), [losses.load(name) for name in ("ntxent", "triplet")], batch_size=40)
-    whole, every = reports.document("count", together), findings.of(together)
-    for one in whole["losses"]:
-        assert one["findings"] == [each.document() for each in every if each.loss == one["label"]] != []
-    alone = measures.count(near(0.4), losses.load("ntxent"), batch_size=40)
-    found = reports.document("count", alone)["findings"]
-    assert found == [each.document() for each in findings.of(alone)]
-    assert {"kind", "severity", "numbers", "cure", "state"} <= found[0].keys()
-    assert reports.document("count", alone) == measures.document("count", alone) | {"findings": found}
+    for one in reports.document("count", together)["losses"]:
+        alone = count(near(0.4), one["loss"]["name"])
+        assert one["findings"] == [finding.document() for finding in findings.of(alone)] != []
 
 
-def test_the_table_of_a_count_is_its_findings():
-    data = measures.count(near(0.4, 300, 16), losses.load("ntxent", {"temperature": 0.05}))
-    found, table = findings.of(data), reports.table("count", data)
-    above = [each.sentence for each in found if each.state == "found" and each.place == "above"]
-    below = [each.sentence for each in found if each.state == "found" and each.place == "below"]
-    assert list(table.head[2:]) == above and list(table.notes[: len(below)]) == below
-    starved = kept(found)["starved"]
-    assert starved.severity == "look" and starved.limit == verdicts.IDLE_QUERIES
-    idle = measures.document("count", data)["verdicts"]["q2c"]["numbers"]["idle_fraction"]
-    assert starved.part >= idle > starved.limit and starved.numbers["q2c"]["idle_fraction"] == idle
-    assert starved.cure and (starved.command, starved.of) == ("whatif", ("q2c", "c2q"))
-    assert {"collapsed", "mispaired", "flat", "pulled"} <= kept(found, "absent").keys()
-    assert "the verdict `starved` goes before" in kept(found, "unseen")["sharp"].sentence
-    json.dumps([each.document() for each in found], allow_nan=False)
+def test_first_lines_have_two_numbers_and_a_verdict(results):
+    for name in ("fine", "flat", "starved", "sharp", "wasteful", "silent"):
+        dataset = results(name)
+        table = reports.table("count", dataset)
+        loss, query, candidate, verdict = table.head
+        assert loss.startswith(f"loss: {dataset.attrs['loss']}, ")
+        assert query.startswith("q2c: ") and candidate.startswith("c2q: ")
+        assert [finding.sentence for finding in findings.of(dataset) if finding.kind == name] == [verdict]
+        (marked,) = (row[0] for row in table.rows if row[0].startswith("* "))
+        assert marked == "* contributing negatives per query"
 
 
-def test_what_leaves_a_count_without_a_meaning_stops():
-    found = findings.of(measures.count(collapsed(), batch_size=40))
-    assert found[0].kind == "collapsed" and found[0].severity == "stop" and found[0].place == "first"
-    assert "all 120 queries are one point" in found[0].sentence
-    query = rows()
-    found = findings.of(measures.count(Embeddings(query, query.flip(0)), batch_size=40))
-    assert found[0].kind == "mispaired" and found[0].numbers["above"] == pytest.approx(50, abs=8)
-    few = findings.of(measures.count(Embeddings(query[:8], query[:8]), batch_size="all"))
-    assert "fewer than 20 queries" in kept(few, "unseen")["mispaired"].sentence
+def test_published_convention_marks_its_own_row():
+    table = reports.table("count", count(large(0.8), temperature=0.1, convention="ecir2022"))
+    (marked,) = (row[0] for row in table.rows if row[0].startswith("* "))
+    assert marked.endswith("(C^A)")
 
 
-def test_what_depends_on_an_unknown_unit_could_not_be_looked_for():
-    def cubic(scores, positive, negative):
-        push = (torch.where(negative, scores + 1, 0) ** 3).sum(dim=1)
-        return push - torch.where(positive, scores, 0).sum(dim=1)
-
-    found = kept(findings.of(measures.count(near(), cubic, batch_size=40)), "unseen")
-    assert all(findings.UNKNOWN_UNIT_REASON in found[kind].sentence for kind in findings.BY_UNIT_ALONE)
+def test_unknown_unit_is_described_by_its_push(results):
+    table = reports.table("count", results("unknown unit"))
+    (marked,) = (row[0] for row in table.rows if row[0].startswith("* "))
+    assert marked == "* negatives with more than 1 % of the push"
+    assert not {"starved", "thin", "pulled", "undecided"} & snapshot(results("unknown unit")).keys()
 
 
-def test_several_losses_keep_theirs_apart():
-    data = measures.count(near(0.4), ["ntxent", "triplet_sh"], batch_size=40)
-    found = findings.of(data)
-    assert {each.loss for each in found} == set(data)
-    assert [each.loss for each in found if each.kind == "sharp" and each.state == "found"] == list(data)[1:]
-    gone = measures.count(collapsed(), ["ntxent", "triplet"], batch_size=40)
-    assert all(kinds.collapsed(one.attrs) for one in gone.values())
-    assert sum(each.kind == "collapsed" for each in findings.of(gone)) == 2
+def test_idle_queries_hold_their_part_of_the_pull(results):
+    """A softmax pulls them all the same: "idle" alone suggests a gradient of zero."""
+    dataset = results("starved")
+    one = dataset.sel(direction="q2c")
+    positive = one["weight_positive_per_query"]
+    part = float(positive.where(one["contributing"] == 0).sum() / positive.sum())
+    means = measures.document("count", dataset)["directions"]["q2c"]
+    assert 0.01 < means["idle_pull"]["mean"] == pytest.approx(part, rel=1e-5)
+    hinge = measures.document("count", count(large(0.4), "triplet"))["directions"]["q2c"]
+    assert hinge["idle_pull"]["mean"] == 0 and hinge["idle_fraction"]["mean"] > 0.1
 
 
-def test_an_audit_says_what_it_suspects_and_which_rules_it_could_not_try():
-    names = [f"text {k % 100}" for k in range(120)]
-    data = measures.audit(near(names=(names, names)), batch_size=60, only="q2c")
-    found, table = findings.of(data), reports.table("audit", data)
-    suspected = kept(found)["suspected"]
-    assert suspected.sentence == table.head[0] and suspected.severity == "look"
-    part = measures.document("audit", data)["directions"]["q2c"]["rules"]["any rule"]["push_share"]
-    assert suspected.part == part > 0 and "relabel" in suspected.cure
-    assert "there are no scores of a guide" in kept(found, "unseen")["suspected by guide"].sentence
-    assert "suspected by group" in kept(found, "absent")
-    some = findings.of(measures.audit(near(names=(names, names)), batch_size=60, rules=["text"]))
-    assert "other rules are asked for" in kept(some, "unseen")["suspected by neighbours"].sentence
+def test_filter_self_is_known_by_its_rule(results):
+    dataset = results("filter keeps copies")
+    renamed = dataset.assign_coords(filter=[f"{k}: renamed" for k in range(dataset.sizes["filter"])])
+    assert "kept copies" in snapshot(dataset) and "kept copies" in snapshot(renamed)
+    other = dataset.assign(filter_rule=("filter", ["percent"] * dataset.sizes["filter"]))
+    assert "kept copies" not in snapshot(other)
 
 
-def test_the_filter_self_is_known_by_its_rule_and_not_by_its_label():
-    query, texts = rows()[:60].repeat(2, 1), [f"text {k % 60}" for k in range(120)]
-    twice = Embeddings(query, query, names=(texts, texts))
-    data = measures.audit(twice, batch_size="all", rules=["text"], filters={"self": [], "percent": []}, only="q2c")
-    assert set(data["filter_rule"].values) == {"self", "percent"} and "kept copies" in kept(findings.of(data))
-    renamed = data.assign_coords(filter=[f"{k}: otherwise called" for k in range(data.sizes["filter"])])
-    assert "kept copies" in kept(findings.of(renamed))
-    other = data.assign(filter_rule=("filter", ["percent"] * data.sizes["filter"]))
-    assert "kept copies" not in kept(findings.of(other))
+def test_run_has_a_finding_for_each_episode(results):
+    dataset = results("run")
+    every = {finding.kind: finding for finding in findings.of(dataset)}
+    for episode in episodes(dataset):
+        finding = every[episode["kind"]]
+        assert finding.severity == type(detectors.load(episode["kind"])).SEVERITY and finding.cure
+        assert (
+            finding.sentence.startswith(episode["sentence"]) and finding.sentence in reports.table("run", dataset).head
+        )
 
 
-def test_a_run_has_its_detectors_with_value_threshold_and_cure():
-    gone = Embeddings(rows(1), rows()[:1].repeat(120, 1))
-    data = measures.run([near(3.0), gone, gone], "ntxent", steps=[0, 10, 20], batch_size=40)
-    found = findings.of(data)
-    fired = {each["kind"]: each for each in episodes(data)}
-    assert fired and fired.keys() <= kept(found).keys()
-    for kind, episode in fired.items():
-        each = kept(found)[kind]
-        assert each.numbers["value"] == episode["value"] and each.limit == episode["threshold"] and each.cure
-        assert each.sentence.startswith(f"{kind}: ") and each.sentence in reports.table("run", data).head
-        assert each.severity == type(detectors.load(kind)).SEVERITY
-    assert kept(found)["collapse"].severity == "stop"
-    others = {each.kind: each.state for each in found if each.kind in detectors.names() and each.kind not in fired}
-    watched = json.loads(data.attrs["watching"])
-    assert others == {name: "unseen" if why else "absent" for name, why in watched.items() if name not in fired}
-
-
-def test_a_checkpoint_that_is_not_finite_stops(tmp_path):
+def test_checkpoint_that_is_not_finite_stops(tmp_path):
     for step, candidate in ((1, rows(1)), (2, rows(1).fill_(torch.nan))):
         np.savez(tmp_path / f"step_{step}.npz", query=rows(), candidate=candidate)
-    found = kept(findings.of(measures.run(tmp_path, "ntxent", batch_size=40)))
-    assert found["not finite"].severity == "stop" and "step_2" in found["not finite"].sentence
+    assert snapshot(measures.run(tmp_path, "ntxent", batch_size=40))["not finite"][0] == "stop"
 
 
-def test_an_untrained_checkpoint_is_not_called_mispaired():
-    query = rows()
-    shuffled = Embeddings(query, query.flip(0))
-    early = measures.run([shuffled, near()], "ntxent", batch_size=40)
-    late = measures.run([near(), shuffled], "ntxent", batch_size=40)
-    assert "mispaired" not in {each.kind for each in kinds.noted(early.attrs)} and "CAUTION" not in early.attrs["notes"]
-    assert "mispaired" in {each.kind for each in kinds.noted(late.attrs)} and "CAUTION" in late.attrs["notes"]
+def test_untrained_checkpoint_is_not_called_mispaired():
+    early = measures.run([mispaired(), near()], "ntxent", batch_size=40)
+    late = measures.run([near(), mispaired()], "ntxent", batch_size=40)
+    kinds = [{finding.kind for finding in findings.stored(each.attrs)} for each in (early, late)]
+    assert "mispaired" not in kinds[0] and "mispaired" in kinds[1]
 
 
-def test_a_comparison_has_each_change_with_its_interval():
-    data = measures.diff(near(0.4), near(2.5), batch_size="all")
-    found = findings.of(data)
-    change = next(each for each in found if each.kind == "changed" and each.numbers.get("metric") == "MRR")
-    one = data.sel(direction="q2c", metric="MRR")
-    assert change.interval == (float(one["low"]), float(one["high"])) and change.limit == pytest.approx(0.05)
-    little = measures.diff(near(0.8), near(0.85), batch_size="all")
-    for result in (data, little):
-        entries = result.stack(each=("direction", "metric"))
-        resolved = (entries["p_holm"] <= 0.05).values.tolist()
-        unknown = entries["low"].isnull().values.tolist()
-        states = [each.state for each in findings.of(result) if each.kind == "changed"]
-        wanted = ["unseen" if no else "found" if yes else "absent" for no, yes in zip(unknown, resolved, strict=True)]
-        assert states == wanted
-    assert {"found", "absent", "unseen"} <= set(wanted)
-    same = measures.diff(near(), near(), batch_size="all", names=("one", "other"))
-    values = {each.kind: each for each in findings.of(same) if each.state == "found"}
-    assert "changed" not in values and values["equal"].sentence.startswith("no interval, for all n = 120")
+def test_changes_are_those_with_small_p(results):
+    for name in ("change", "no change"):
+        entries = results(name).stack(each=("direction", "metric"))
+        significant = (entries["p_holm"] <= 0.05) & entries["low"].notnull()
+        kinds = [finding.kind for finding in findings.of(results(name))]
+        assert kinds.count("changed") == int(significant.sum())
 
 
-def test_evaluate_and_any_other_measure_have_theirs():
-    found = findings.of(measures.evaluate(collapsed()))
-    assert kept(found)["collapsed"].severity == "stop"
-    assert all("have collapsed" in kept(found, "unseen")[kind].sentence for kind in ("mispaired", "turned"))
-    assert {"collapsed", "mispaired", "alike", "turned"} == kept(
-        findings.of(measures.evaluate(near())), "absent"
-    ).keys()
-    assert {each.kind for each in findings.of(measures.replay(collapsed(), what="temperature=0.2", batch_size=40))} >= {
-        "collapsed"
-    }
-    assert findings.of(measures.weight_curve("triplet", points=5)) == []
+def test_findings_of_an_attribute_are_checked():
+    document = findings.Finding("kind", "note", "sentence").document()
+    assert findings.right([document]) and not findings.right(document)
+    assert not any(findings.right([document | {key: 1}]) for key in document)
+    assert not findings.right([document | {"severity": "bad"}]) and not findings.right([document | {"more": ""}])
 
 
-def test_a_result_keeps_its_findings_in_a_file(tmp_path):
-    data = measures.count(collapsed(), batch_size=40)
-    file = results.save(data, tmp_path / "count.nc")
-    assert [each.sentence for each in findings.of(results.open(file))] == [each.sentence for each in findings.of(data)]
-
-
-def test_every_kind_has_a_severity_and_a_place():
-    for name, row in kinds.KINDS.items():
-        assert row.severity in kinds.SEVERITIES and row.place in kinds.PLACES and row.sentence, name
-    assert set(kinds.OF_COUNTS) <= {name for name, row in kinds.KINDS.items() if row.looks}
-    severities = {"look": "look", "stop": "stop", "ok": "ok"}
-    assert {name: kinds.KINDS[name].severity for name in verdicts.SEVERITY} == {
-        name: severities[each] for name, each in verdicts.SEVERITY.items()
-    }
+if __name__ == "__main__":
+    every = {name: snapshot(make()) for name, (make, _) in CASES.items()}
+    SENTENCES.write_text(json.dumps(every, indent=1, ensure_ascii=False) + "\n")

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 import cocos
 from cocos import Embeddings, losses, measures, plots, results
 from cocos.commands import app
-from cocos.counting import findings as kinds_of
-from cocos.counting import health
+from cocos.counting import findings, health
 from cocos.embeddings.batches import Batch
 from cocos.monitor.detectors.collapse import Collapse
-from cocos.reports import findings, table
+from cocos.reports import table
 from cocos.reports.count import overview
 from cocos.reports.count import table as count_table
+from finding_kinds import kinds
 
 GENERATOR = torch.Generator().manual_seed(0)
 POINT = torch.nn.functional.normalize(torch.randn(64, generator=GENERATOR), dim=0)
@@ -193,7 +193,7 @@ def test_one_side_may_collapse_alone():
     data = measures.count(set_, "ntxent", batch_size=20)
     found = measures.document("count", data)["health"]
     assert found["collapsed"] and not found["sides"]["query"]["collapsed"]
-    assert "all 40 candidates are one point" in data.attrs["notes"]
+    assert "all 40 candidates" in data.attrs["notes"] and "collapsed" in kinds(data)
     first, second = found["directions"].values()
     assert first["cancellation"] == pytest.approx(1) and second["cancellation"] < 0.9
 
@@ -205,7 +205,7 @@ def test_proxies_and_neural_collapse():
     assert found["collapsed"] is False and found["sides"]["query"]["duplicates"] == 90
     gone = Embeddings.labelled(noise(100, 16), labels, torch.ones(10, 16))
     data = measures.count(gone, "normalized_softmax", batch_size=32)
-    assert "all 10 proxies are one point" in data.attrs["notes"]
+    assert "all 10 proxies" in data.attrs["notes"] and "collapsed" in kinds(data)
 
 
 def test_scores_that_are_visited_have_the_same_health():
@@ -338,9 +338,9 @@ def test_shuffled_sides_are_at_chance_and_the_matching_ones_are_not():
         document = measures.document("count", data)
         assert document["health"]["at_chance"] == at_chance
         text = str(table("count", data))
-        assert text.startswith("CAUTION: positives score no higher than chance") == at_chance
-        assert len(kinds_of.first(data.attrs)) == at_chance  # what other tables put first
-        kinds = {verdict["kind"] for verdict in document["verdicts"].values()}
+        urgent = findings.first(data.attrs)
+        assert len(urgent) == at_chance and all(line in text for line in urgent)
+        kinds = set(findings.kinds_of_directions(data).values())
         assert (kinds == {"mispaired"}) == at_chance and "collapsed" not in text
     labels = torch.arange(60) // 4
     rows = noise(60, 8) + 3 * noise(15, 8)[labels]
@@ -390,17 +390,13 @@ def test_candidates_that_are_nearly_one_direction_are_no_matter_of_temperature()
     expected = ((unit @ unit.T).sum() - 200) / (200 * 199)
     assert health.pairing(near_)["similarity"] == pytest.approx(float(expected), abs=1e-6)
     counted = measures.count(near_, losses.load("ntxent", {"temperature": 5.0}), batch_size=64)
-    document = measures.document("count", counted)
-    assert {each["kind"] for each in document["verdicts"].values()} == {"alike"}
-    assert {each["command"] for each in document["verdicts"].values()} == {"evaluate"}
+    assert set(findings.kinds_of_directions(counted).values()) == {"alike"}
     for data in (counted, measures.evaluate(near_)):
-        (found,) = (each for each in findings.of(data) if each.kind == "alike")
-        assert found.severity == "stop" and found.limit == health.CERTAINLY_ALIKE
-    assert not any("temperature or" in each.cure for each in findings.of(counted) if each.state == "found")
+        (finding,) = (each for each in findings.of(data) if each.kind == "alike")
+        assert finding.severity == "stop"
+    assert not {each.kind for each in findings.of(counted)} & findings.GRADIENTS.keys()
     assert not health.pairing(far)["alike"]
-    assert "alike" not in {
-        each.kind for each in findings.of(measures.count(far, batch_size=64)) if each.state == "found"
-    }
+    assert "alike" not in {each.kind for each in findings.of(measures.count(far, batch_size=64))}
     assert not health.pairing(near_, "euclidean")["alike"]  # distances are those of `far`
 
 

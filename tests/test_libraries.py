@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import Embeddings, InputError, losses, measures
 from cocos.commands import app
-from cocos.counting import weights
+from cocos.counting import findings, weights
 from cocos.embeddings import scores
 from cocos.embeddings.sources import GTE_DIRECTIONS
 from cocos.engine.prepared import prepare
@@ -372,15 +372,19 @@ def test_the_weights_are_the_derivative_of_the_library_in_its_scores(open_clip, 
     assert not loss(pairs).requires_grad
 
 
+def kinds(data):
+    return {finding.kind for finding in findings.stored(data.attrs)}
+
+
 @pytest.mark.parametrize("name", ["open_clip:ClipLoss", "open_clip:SigLipLoss"])
 def test_raw_rows_count_as_unit_rows_and_a_caution_says_so(open_clip, name):
     raw, unit = (measures.count(sides(unit=each), name, batch_size=12) for each in (False, True))
     assert np.array_equal(raw["contributing"], unit["contributing"])
     assert float(raw["effective"].mean()) == pytest.approx(float(unit["effective"].mean()), rel=1e-9)
-    (said,) = (line for line in raw.attrs["notes"].splitlines() if line.startswith("CAUTION: "))
+    (finding,) = (each for each in findings.stored(raw.attrs) if each.kind == "divided norms")
     low, high = (f(torch.cat(sides().norms)).item() for f in (torch.min, torch.max))
-    assert f"norms {low:.3g} to {high:.3g}; a model of open_clip divides them by their norms" in said
-    assert "CAUTION" not in unit.attrs["notes"]
+    assert f"{low:.3g} to {high:.3g}" in finding.sentence and "open_clip" in finding.sentence
+    assert "divided norms" not in kinds(unit)
 
 
 def test_the_caution_stands_before_the_table(open_clip, tmp_path):
@@ -388,9 +392,10 @@ def test_the_caution_stands_before_the_table(open_clip, tmp_path):
     np.savez(file, query=sides().query.numpy(), candidate=sides().candidate.numpy())
     arguments = ["count", str(file), "--loss", "open_clip:ClipLoss", "-p", "logit_scale=20", "--batch-size", "12"]
     result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0 and result.stdout.startswith("CAUTION: the embeddings have norms")
-    assert "divides" in result.stdout and result.stdout.index("CAUTION") < result.stdout.index("q2c")
     document = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    (sentence,) = (each["sentence"] for each in document["findings"] if each["kind"] == "divided norms")
+    assert result.exit_code == 0
+    assert result.stdout.index(sentence[:30]) < result.stdout.index("q2c")
     assert document["health"]["collapsed"] is False and document["loss"]["parameters"] == {"logit_scale": 20.0}
 
 
@@ -399,15 +404,14 @@ def test_a_loss_of_ones_own_that_reads_raw_products_is_cautioned():
         logits = image_features @ text_features.T
         return nn.functional.cross_entropy(logits, torch.arange(len(logits)))
 
-    said = measures.count(sides(), clip, batch_size=12).attrs["notes"]
-    assert "CAUTION: the embeddings have norms" in said and "reads their inner products as they are" in said
-    assert "CAUTION" not in measures.count(sides(unit=True), clip, batch_size=12).attrs["notes"]
+    assert "raw norms" in kinds(measures.count(sides(), clip, batch_size=12))
+    assert "raw norms" not in kinds(measures.count(sides(unit=True), clip, batch_size=12))
 
 
 def test_a_class_named_by_its_module_is_run_as_it_is_and_pointed_to_its_adapter(open_clip):
     as_it_is = losses.load("open_clip.loss:ClipLoss", {"logit_scale": 20})
-    said = measures.count(sides(), as_it_is, batch_size=12).attrs["notes"]
-    assert "since these counts are of other scores; --loss open_clip:ClipLoss does so" in said
+    stored = findings.stored(measures.count(sides(), as_it_is, batch_size=12).attrs)
+    assert ["--loss open_clip:ClipLoss" in each.cure for each in stored if each.kind == "raw norms"] == [True]
     for name in ("open_clip.loss:CoCaLoss", "my.open_clip:ClipLoss", "losses.py:ClipLoss", "ntxent"):
         assert losses.adapted_name(name) is None
 
@@ -587,7 +591,7 @@ def test_a_symmetric_loss_has_a_softmax_of_each_direction(sentences):
 def test_inner_products_of_raw_rows_are_cautioned(sentences):
     loss = losses.load("st:MultipleNegativesRankingLoss", {"similarity_fct": "dot_score", "scale": 1})
     data = measures.count(sides(), loss, batch_size=12)
-    assert "CAUTION: the embeddings have norms" in data.attrs["notes"] and data.attrs["unit"] == "MNRL(scale=1.0)"
+    assert kinds(data) & {"raw norms", "divided norms"} and data.attrs["unit"] == "MNRL(scale=1.0)"
     dots = scores.pairs(sides(), metric="dot")
     assert_close(loss.weight(dots), losses.load("ntxent", {"temperature": 1}).weight(dots), rtol=0, atol=1e-9)
 

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 import cocos
 from cocos import measures
 from cocos.commands import app
-from cocos.reports import findings, page
+from cocos.counting import findings
+from cocos.reports import page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 HOSTILE = '</script><script>document.title="owned"</script><img src=x onerror=alert(1)>'
@@ -99,16 +100,14 @@ def test_the_findings_are_those_of_the_measures(example):
     assert asking and [each.severity for each in asking] == sorted(
         (each.severity for each in asking), key=page.ASKING.index
     )
-    assert example.verdict.lower().startswith(asking[0].sentence.lower())
+    assert example.verdict.lower().startswith(asking[0].sentence.rstrip(".").lower())
 
 
-def test_the_gravest_finding_stands_first_and_then_the_one_of_the_largest_part(example):
+def test_gravest_finding_goes_first(example):
     asking = [each for each, _ in example.found()]
-    some = [replace(asking[0], severity=severity, part=part) for severity, part in (("look", 0.1), ("look", 0.5))]
-    some.insert(1, replace(asking[0], severity="stop", part=0.2))
     made = page.Page("of findings")
-    made._findings = [(each, "") for each in some]
-    assert [(each.severity, each.part) for each, _ in made.found()] == [("stop", 0.2), ("look", 0.5), ("look", 0.1)]
+    made._findings = [(replace(asking[0], severity=severity), "") for severity in ("look", "stop", "look")]
+    assert [each.severity for each, _ in made.found()] == ["stop", "look", "look"]
     assert made.severity == "stop"
 
 
@@ -166,7 +165,7 @@ def test_results_and_two_models_have_a_page(tmp_path, compared):
 def test_the_verdict_on_the_whole_set_goes_before_a_few_suspects():
     loss = cocos.losses.load("ntxent", {"temperature": 20.0})
     flat = cocos.report(rows(number=200, noise=0.8), loss=loss, batch_size=64)
-    assert flat.verdict.startswith("Flat: ") and any("suspected" in each for each in flat.said("found"))
+    assert flat.found()[0][0].kind == "flat"
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -236,7 +235,7 @@ def test_a_set_too_large_to_be_compared_leaves_that_to_commands(monkeypatch):
     made = cocos.report(rows(), batch_size=32)
     assert "the other sections are of 2 of them" in made.html()
     assert "retrieval" not in {each.key for each in made.sections}
-    assert any("96 queries with all 96 candidates" in line for line in made.said("unseen"))
+    assert any("96 queries with all 96 candidates" in line for line in made.remarks())
     (audited,) = (data for key, data in made.results if key == "suspects")
     assert audited["rule"].values[:-1].tolist() == ["group"]
 
@@ -328,7 +327,6 @@ def test_a_finding_of_one_loss_among_several_names_it():
     counted = measures.count(rows(), [cocos.losses.load("ntxent"), cocos.losses.load("triplet")], batch_size=32)
     made = cocos.report(counted)
     asking = made.found()
-    assert not any("not found: " in line for line in made.said("absent"))
     assert asking and all(each.sentence.startswith("Contributing negatives, ") for each, _ in asking)
 
 

@@ -131,7 +131,7 @@ def test_a_damaged_checkpoint_is_named_and_the_rest_is_kept(folder):
     done = call(folder, "--batch-size", "20", "--json")
     found = json.loads(done.stdout)
     assert done.exit_code == 0 and found["steps"] == [2, 100]
-    assert found["left_out"][0]["file"] == "epoch_10.npz" and "epoch_10.npz is left out" in done.stderr
+    assert found["left_out"][0]["file"] == "epoch_10.npz" and "epoch_10.npz: left out" in done.stderr
 
 
 def test_a_diverged_checkpoint_fires_at_its_step(folder):

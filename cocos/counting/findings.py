@@ -310,8 +310,8 @@ def below_zero(direction: str, queries: int) -> Finding:
     return Finding(
         "below zero",
         "look",
-        f"{direction}: {queries} queries have a positive score below 0, and the filter `percent` keeps negatives above "
-        "the positive",
+        f"{direction}: queries with a positive score below 0: {queries}. The filter `percent` keeps negatives above "
+        "their positive.",
         "use the filter `relative_margin`",
     )
 

@@ -39,6 +39,8 @@ METRIC_ROWS = (
     ("median_rank", "median rank of the best positive"),
     ("mAP@R", "mAP@R, %"),
 )
+# Findings on a direction that are listed for each of several losses.
+OF_A_DIRECTION = ("clamped", "by source", "filtered", "below zero", "pulled", "marked")
 # Retrieval metrics that stand beside the counts of several losses.
 OVERVIEW_METRICS = ("R@1", "R@5", "R@10")
 
@@ -105,7 +107,7 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, expla
     datasets = list(labels.values()) if labels else list(datasets)
     summaries = [measures.document("count", data) for data in datasets]
     columns = _columns(summaries)
-    rows, readings, plans = [], [], {}
+    rows, readings, remarks, plans = [], [], [], {}
     names = _called(datasets, list(labels))
     for name, data, summary in zip(names, datasets, summaries, strict=True):
         metrics = summary.get("metrics", {}).get("directions", {})
@@ -115,17 +117,16 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, expla
             rows.append((f"{name} {direction}", *cells, *ranked))
         plans.setdefault(drawn(data), []).append(data.attrs["loss_repr"])
         readings.append(_summary(name, data, summary))
-        readings += [
-            f"{name}, {finding.text}"
-            for finding in findings.of_count(data)
-            if _leads(finding) and finding.kind not in findings.GRADIENTS
-        ]
+        for finding in findings.of_count(data):
+            if finding.kind in OF_A_DIRECTION:
+                (readings if _leads(finding) else remarks).append(f"{name}, {finding.text}")
     first = summaries[0]
     file = first["checkpoint"]
     source = f"{Path(file['path']).name}, sha256 {file['sha256'][:12]}, " if file["path"] else ""
     urgent = dict.fromkeys(line for data in datasets for line in findings.first(data.attrs))
     head = (*map(_loss_line, datasets), *urgent, *readings)
     notes = [
+        *remarks,
         "* report this one, with eps, loss and batch size: contributing negatives, mean over all queries; none %: "
         "queries without any; their pull %: part of the pull that they hold"
         + ("" if explain else "; --explain defines the rest"),
