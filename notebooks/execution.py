@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from typer.testing import CliRunner
 
-from cocos.commands import app
+from cocos.cli import app
 
 __all__ = ["absent", "code_cells", "outputs", "read", "split", "text_of", "write"]
 

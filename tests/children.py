@@ -85,7 +85,7 @@ def cocos(*arguments):
     """The command, as work of a fork."""
 
     def work():
-        from cocos.commands import main
+        from cocos.cli import main
 
         sys.argv = ["cocos", *map(str, arguments)]
         main()

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import Embeddings, InputError, measures
 from cocos.base import annotations
-from cocos.commands import app
+from cocos.cli import app
 
 
 def call(*arguments):

@@ -20,7 +20,7 @@ import cocos
 from cocos import Embeddings, losses, measures
 from cocos.base import writing
 from cocos.base.errors import InputError
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import weights
 from cocos.embeddings import batches, marks, scores
 from cocos.measures.audit import suspicions

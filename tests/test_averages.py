@@ -8,7 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 from cocos import Embeddings, measures, results
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import averages
 from cocos.counting.averages import of_records
 from cocos.embeddings.batches import Batch

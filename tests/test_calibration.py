@@ -250,7 +250,7 @@ def test_precisions_that_are_not_reached_are_named_and_equal_cut_offs_are_one():
     row = next(line for line in nothing.splitlines() if "a query of" in line)
     assert re.search(r"0 \(0 to 0\) +-  0 \(0 to 0\) %", row) and "none (" not in nothing and "100.0 %" in nothing
     with pytest.raises(
-        InputError, match="expected at most 0.667, the largest there is: take .* --set precisions=0.12,0.6 "
+        InputError, match="expected at most 0.667, the largest there is: take .* --precisions 0.12,0.6 "
     ):
         measures.thresholds(embeddings, precisions=(0.9,))
 

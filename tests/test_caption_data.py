@@ -17,7 +17,7 @@ import test_vsepp
 from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import data, inspect
 from cocos.checkpoints.formats import _trunks
-from cocos.commands import app
+from cocos.cli import app
 from test_image_lists import lines, picture
 from test_vision import RESNET, filled
 

@@ -16,7 +16,7 @@ from cocos import InputError, UnsafeFile
 from cocos.checkpoints import formats
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import partial_fc
-from cocos.commands import app
+from cocos.cli import app
 
 
 def drawn(*shape, seed=0):

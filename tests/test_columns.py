@@ -11,7 +11,7 @@ import cocos
 import oracles
 from cocos import Embeddings, InputError, Pairs, losses, measures
 from cocos.checkpoints import encoded
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import findings, statistics, weights
 from cocos.embeddings import scores, sources, teachers
 from cocos.embeddings.batches import Batch, plan

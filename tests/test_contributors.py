@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, checkpoints, losses, measures, reports
 from cocos.checkpoints.data import emoji_captions, precomp
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import weights
 from cocos.embeddings import scores
 from cocos.embeddings.batches import plan
@@ -208,8 +208,8 @@ def test_the_command_lists_one_query(file, tmp_path, embeddings):
         "margin=0.4",
         "--batch-size",
         30,
-        "--set",
-        "top=3",
+        "--top",
+        "3",
     )
     data = measures.contributors(embeddings, losses.load("triplet", {"margin": 0.4}), row=4, batch_size=30, top=3)
     assert done.exit_code == 0 and done.stdout.startswith(str(table("contributors", data)).strip())
@@ -254,8 +254,8 @@ def test_the_command_knows_the_captions_of_the_data():
         "--row",
         12,
         "--json",
-        "--set",
-        "top=6",
+        "--top",
+        "6",
         "--batch-size",
         64,
         "--device",
@@ -275,8 +275,8 @@ def test_the_command_knows_the_captions_of_the_data():
         61,
         "--direction",
         "t2i",
-        "--set",
-        "top=4",
+        "--top",
+        "4",
         "--device",
         "cpu",
     )
@@ -306,7 +306,7 @@ def test_rows_without_names_have_no_texts(file):
         (("--row", 1, "--direction", "xyz"), "unknown direction 'xyz': there are c2q, q2c"),
         (("--row", 1, "--batch-size", 1), "batch size: 1, expected at least 2"),
         (("--row", 1, "--batch-size", "many"), "batch size: 'many', expected a whole number, or all"),
-        (("--row", 1, "--set", "top=0"), "top: 0"),
+        (("--row", 1, "--top", "0"), "top: 0"),
         (("--row", 1, "--loss", "ntxentt"), "did you mean 'ntxent'"),
     ],
 )

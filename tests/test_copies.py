@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, losses, measures
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import statistics, weights
 from cocos.embeddings import scores
 from cocos.embeddings.batches import COPY_RULES, plan

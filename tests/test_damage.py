@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import InputError, checkpoints
 from cocos.checkpoints.files import file, rehearsal, values
-from cocos.commands import app
+from cocos.cli import app
 
 EXAMPLE = Path(cocos.__file__).parent / "example" / "emoji_ntxent.pt"
 QUERY = torch.eye(4)

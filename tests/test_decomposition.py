@@ -19,7 +19,7 @@ import cases
 import cocos
 import taught
 from cocos import Embeddings, InputError, losses, measures, plots, results
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import forces
 from cocos.counting import weights as weighing
 from cocos.embeddings import regimes, scores

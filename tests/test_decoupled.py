@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import Embeddings, Pairs, engine, losses, measures
 from cocos.base import docstrings
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import findings
 from cocos.embeddings import scores
 from cocos.engine import readers

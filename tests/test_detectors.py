@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import cocos
 from benchmarks import alarms
 from cocos.base.errors import InputError
-from cocos.commands import app
-from cocos.commands._options import DETECTOR_NAMES, DetectorOptions
+from cocos.cli import app
+from cocos.cli.options import DETECTOR_NAMES, read_detectors
 from cocos.monitor import detectors
 
 
@@ -59,7 +59,7 @@ def test_a_setting_of_another_form_is_refused(text):
 )
 def test_wrong_settings_are_one_sentence(given, said):
     with pytest.raises(InputError, match=said):
-        DetectorOptions(given)
+        read_detectors(given, None)
     done = CliRunner().invoke(app, ["run", "run.jsonl", *(f"--detector={each}" for each in given)])
     assert done.exit_code == 2 and done.stderr.count("\n") == 1
 
@@ -80,22 +80,24 @@ def test_settings_change_one_detector_and_leave_the_others():
     assert detectors.chosen(detectors.settings(["collapse=on"])) == detectors.chosen()
 
 
-def test_the_exit_code_is_that_of_the_detectors_that_are_named():
-    assert DetectorOptions(fail_on="any").code(["collapse"]) == 1
-    assert DetectorOptions(fail_on="any").code([]) == 0
-    assert DetectorOptions(fail_on="Non-Finite, collapse").code(["non_finite"]) == 1
-    assert DetectorOptions(fail_on="non_finite").code(["collapse"]) == 0
-    assert DetectorOptions().code(["collapse"]) == 0
-    for wrong, said in (("colapse", "did you mean 'collapse'"), ("", "unknown detector"), ("collapse,,any", "unknown")):
-        with pytest.raises(InputError, match=said):
-            DetectorOptions(fail_on=wrong)
+def test_fail_on_names_detectors():
+    assert read_detectors(None, "any")[1] == set(detectors.names())
+    assert read_detectors(None, "Non-Finite, collapse")[1] == {"non_finite", "collapse"}
+    assert read_detectors(None, None)[1] == set()
+    for wrong, message in (
+        ("colapse", "did you mean 'collapse'"),
+        ("", "unknown detector"),
+        ("any,colapse", "unknown"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_detectors(None, wrong)
     with pytest.raises(InputError, match="--fail-on collapse: this detector is off"):
-        DetectorOptions(["collapse=off"], "collapse")
+        read_detectors(["collapse=off"], "collapse")
 
 
 def test_table_lists_every_detector():
     rows = detectors.table(detectors.chosen({"collapse": False}))
-    assert [row["name"] for row in rows] == detectors.names() == DETECTOR_NAMES.split(", ")
+    assert [row["name"] for row in rows] == detectors.names() == list(DETECTOR_NAMES)
     assert [row["name"] for row in rows if not row["on"]] == ["collapse"]
 
 

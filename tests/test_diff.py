@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, InputError, measures, plots, results
-from cocos.commands import app
+from cocos.cli import app
 from cocos.measures.diff import QueryTable
 from cocos.reports import table
 from finding_kinds import kinds

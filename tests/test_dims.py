@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import InputError, measures
-from cocos.commands import app
+from cocos.cli import app
 
 ROWS, WIDTH, DIMS = 40, 12, 5
 QUESTIONS = (

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import cocos
-from cocos.commands import app
+from cocos.cli import app
 from cocos.reports import table
 
 WORDS = re.compile(r"\b(image|caption)s?\b|i2t|t2i", re.IGNORECASE)

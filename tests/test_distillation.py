@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, Pairs, losses, measures
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import weights
 
 TEACHERS = ("margin_mse", "kl_distill")

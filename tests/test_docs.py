@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import cocos
 import test_image_lists
 from analysis.__main__ import app as analysis_app
-from cocos.commands import app
+from cocos.cli import app
 from test_vsepp import options, save, text_state, vsepp_state, write_folder
 
 ROOT = Path(__file__).parent.parent

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import cocos
 import test_page
 from cocos import measures, results
-from cocos.commands import app
+from cocos.cli import app
 from cocos.reports import page, plot_kinds
 
 FILE = Path(__file__).with_name("documents.json")

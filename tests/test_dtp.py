@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, checkpoints, measures, plots, results
 from cocos.checkpoints import series
-from cocos.commands import app
+from cocos.cli import app
 
 
 def samples(seed, classes=4, width=3, number=30, radius=1.0):

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos.checkpoints.encoders import small_towers
-from cocos.commands import app
+from cocos.cli import app
 
 PAIRS = [
     {"query": "a cat", "positive": "it purrs", "negative": "it barks"},

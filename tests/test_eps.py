@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import taught
 from cocos import Embeddings, Pairs, engine, losses, measures, results
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import conventions, statistics
 from cocos.counting import weights as weights_
 from cocos.embeddings import regimes, scores

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import InputError, Pairs, losses, measures
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import equilibrium
 from cocos.reports import table
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import cocos
 import reference
 from cocos import Embeddings, InputError, measures, results
-from cocos.commands import app
+from cocos.cli import app
 from cocos.embeddings import scores
 from cocos.engine import retrieval
 from cocos.reports import table

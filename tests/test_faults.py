@@ -1,6 +1,5 @@
 """A full disk, folders that cannot be written, no descriptors left, signals: one sentence, and whole files."""
 
-import importlib
 import inspect
 import json
 import os
@@ -20,7 +19,7 @@ import cocos
 from cocos import results
 from cocos.base import writing
 from cocos.base.errors import InputError
-from cocos.commands import app
+from cocos.cli import app
 from cocos.reports import saving
 
 needs_limits = pytest.mark.skipif(sys.platform == "win32", reason="no resource limits")
@@ -58,8 +57,6 @@ def limited(limit, value, arguments):
 
 def starve(cases, folder):
     """Print exit code and words of each, in forks of a process without autograd so far: PyTorch refuses others."""
-    for name in ("_questions", "plot"):
-        importlib.import_module(f"cocos.commands.{name}")
     import cocos.engine  # noqa: F401
     import cocos.reports.plot_kinds  # noqa: F401
 
@@ -196,58 +193,33 @@ def test_the_output_is_no_file_of_the_training_data(tmp_path):
 SLOW = """
 import signal, sys, time, typer
 from cocos.base import writing
-from cocos.commands import _program
+from cocos.cli import app, main
 from pathlib import Path
 for each in (signal.SIGINT, signal.SIGTERM):
     signal.signal(each, signal.default_int_handler)
 def slow():
-    with _program.sentences(), writing.replacing(Path("x.nc")):
+    with writing.replacing(Path("x.nc")):
         print("ready", flush=True)
         while True:
             time.sleep(0.05)
-def deaf():
-    try:
-        slow()
-    except BaseException:
-        while True:
-            print("still here", flush=True)
-            time.sleep(0.05)
-class Finaliser:
-    def __del__(self):
-        print("ready", flush=True)
-        time.sleep(2)
-def finalised():
-    Finaliser()
-    slow()
-_program.app = typer.Typer()
-_program.app.command()(globals()[sys.argv.pop()])
-_program.main()
+app.command("slow")(slow)
+sys.argv = ["cocos", "slow"]
+main()
 """
-
-
-def signalled(folder, what, *numbers):
-    """Exit code, stdout and stderr of a run that gets signals, one for each line it prints."""
-    with children.started(sys.executable, "-c", SLOW, what, cwd=folder) as process:
-        for number in numbers:
-            assert process.stdout.readline()
-            process.send_signal(number)
-        out, err = process.communicate(timeout=60)
-    return process.returncode, out, err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize(
-    ("what", "numbers", "code", "said"),
-    [
-        ("slow", [signal.SIGTERM], 143, "cocos: terminated\n"),
-        ("slow", [signal.SIGINT], 130, "cocos: interrupted\n"),
-        ("finalised", [signal.SIGINT], 130, "cocos: interrupted\n"),
-        ("deaf", [signal.SIGTERM, signal.SIGTERM], -signal.SIGTERM, "cocos: terminated\n"),
-    ],
+    ("number", "code", "message"),
+    [(signal.SIGTERM, 143, "cocos: terminated\n"), (signal.SIGINT, 130, "cocos: interrupted\n")],
 )
-def test_a_signal_leaves_no_temporary_file(tmp_path, what, numbers, code, said):
+def test_a_signal_leaves_no_temporary_file(tmp_path, number, code, message):
     (tmp_path / "x.nc").write_text("old")
-    assert (signalled(tmp_path, what, *numbers)[::2]) == (code, said)
+    with children.started(sys.executable, "-c", SLOW, cwd=tmp_path) as process:
+        assert process.stdout.readline()
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (code, message)
     assert os.listdir(tmp_path) == ["x.nc"] and (tmp_path / "x.nc").read_text() == "old"
 
 

@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from cocos import Embeddings, Pairs, losses, measures
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import weights
 from cocos.embeddings import scores
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, losses, measures, plots, results
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import findings, health
 from cocos.embeddings.batches import Batch
 from cocos.monitor.detectors.collapse import Collapse

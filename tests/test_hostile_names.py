@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import losses, measures
-from cocos.commands import app
+from cocos.cli import app
 from cocos.plots.wording import middle, plain
 from cocos.reports import plot_kinds, saving
 from test_plot import TWINS
@@ -28,19 +28,19 @@ DRAWN_ALIKE = {"loss", "loss_repr", "checkpoint_path", "title", "long_name", "y"
 MOST = 300  # characters of a line of text in a figure
 # Options with which a kind is small.
 FAST = {
-    **{kind: ["--batch-size", 12, "--batches", 1] for kind in ("count", "decomposition", "eps_curve", "lorenz")},
-    "replay": ["--batch-size", 12],
-    "temperature_curve": ["--batch-size", 12, "--batches", 1, "--set", "values=0.05,0.1,0.2"],
-    "sources": ["--batch-size", 12, "--loss", "mnrl", "--param", "directions=query-candidate,query-query"],
-    "contributors": ["--batch-size", 12, "--set", "top=4", "--direction", "q2c"],
-    "audit": ["--batch-size", 12, "--set", "neighbours=2"],
-    "weight_map": ["--batch-size", 8, "--direction", "c2q"],
-    "retrievals": ["--queries", 2, "--set", "k=2", "--direction", "c2q"],
-    "thresholds": ["--queries", 10, "--set", "precisions=0.1,0.5"],
-    "precision_recall": ["--queries", 10, "--direction", "q2c"],
-    "score_distribution": ["--queries", 10, "--set", "bins=8", "--set", "ks=1,3", "--direction", "q2c"],
-    "weight_curve": ["--loss", "triplet", "--set", "points=31"],
-    "score_landscape": ["--loss", "triplet", "--set", "points=9"],
+    **{kind: {"batch_size": 12, "batches": 1} for kind in ("count", "decomposition", "eps_curve", "lorenz")},
+    "replay": {"batch_size": 12},
+    "temperature_curve": {"batch_size": 12, "batches": 1, "values": (0.05, 0.1, 0.2)},
+    "sources": {"batch_size": 12, "loss": "mnrl", "parameters": {"directions": "query-candidate,query-query"}},
+    "contributors": {"batch_size": 12, "top": 4, "direction": SIDES[0]},
+    "audit": {"batch_size": 12, "neighbours": 2},
+    "weight_map": {"batch_size": 8, "direction": SIDES[1]},
+    "retrievals": {"queries": 2, "k": 2, "direction": SIDES[1]},
+    "thresholds": {"queries": 10, "precisions": (0.1, 0.5)},
+    "precision_recall": {"queries": 10, "direction": SIDES[0]},
+    "score_distribution": {"queries": 10, "bins": 8, "ks": (1, 3), "direction": SIDES[0]},
+    "weight_curve": {"loss": "triplet", "points": 31},
+    "score_landscape": {"loss": "triplet", "points": 9},
 }
 
 
@@ -64,21 +64,12 @@ def spoiled(data):
 
 def of_kind(kind, embeddings):
     """The Dataset of a kind as `cocos plot` measures it, and the options of its plot."""
-    given, parameters, loss = {}, {}, None
-    options = list(map(str, FAST.get(kind.name, [])))
-    for option, value in zip(options[::2], options[1::2], strict=True):
-        name, _, said = value.partition("=") if option in {"--set", "--param"} else (option[2:], "", value)
-        if option == "--loss":
-            loss = value
-        elif option == "--param":
-            parameters[name] = said
-        else:
-            given[name.replace("-", "_")] = {"q2c": SIDES[0], "c2q": SIDES[1]}.get(said, said)
-    chosen = kind.chosen({name: value for name, value in given.items() if name in kind.options}, str)
-    taken = {name: value for name, value in chosen.items() if name in kind.takes}
+    options = dict(FAST.get(kind.name, {}))
+    loss, parameters = options.pop("loss", None), options.pop("parameters", {})
+    taken = {name: value for name, value in options.items() if name in kind.measure_parameters}
     taken |= {"loss": losses.load(loss, parameters)} if loss else {}
     first = [embeddings] if kind.reads == "embeddings" else []
-    return kind.measure(*first, **taken), {name: value for name, value in chosen.items() if name in kind.looks}
+    return kind.measure(*first, **taken), {name: options[name] for name in options if name in kind.plot_parameters}
 
 
 def own(name, embeddings):
@@ -117,9 +108,9 @@ def test_every_kind_of_plot_draws_hostile_names(name, embeddings):
     every = {kind.name: kind for kind in plot_kinds.plot_kinds()}
     kind = every[name]
     data, options = of_kind(kind, embeddings) if kind.reads in {"embeddings", "loss"} else (own(name, embeddings), {})
-    if "labels" in kind.looks:
+    if "labels" in kind.plot_parameters:
         options |= {"labels": lambda row: HOSTILE, "query": HOSTILE}
-    elif "pictures" in kind.looks:
+    elif "pictures" in kind.plot_parameters:
         options |= {"pictures": lambda side, row: HOSTILE}
     ways = [(spoiled(data), {})]
     ways += [([spoiled(data)] * 2, {"names": [HOSTILE, f"{HOSTILE}2"]})] if kind.combines else []
@@ -143,7 +134,14 @@ def test_the_command_draws_hostile_directions(kind, form, embeddings, tmp_path):
     names = ("query", "candidate", "query_group", "candidate_group")
     arrays = {name: getattr(embeddings, name).numpy() for name in names}
     np.savez(tmp_path / "m.npz", **arrays, directions=np.array(SIDES))
-    options = [each for each in FAST.get(kind, []) if each not in {"--direction", "q2c", "c2q"}]
+    options = []
+    for name, value in FAST.get(kind, {}).items():
+        flag = {"ks": "--k"}.get(name, f"--{name.replace('_', '-')}")
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        if name == "parameters":
+            options += [word for key, one in value.items() for word in ("-p", f"{key}={one}")]
+        elif name != "direction":
+            options += [flag, text]
     arguments = ["plot", kind, tmp_path / "m.npz", *options, "--out", tmp_path / f"a.{form}", "--width", "one"]
     done = CliRunner().invoke(app, list(map(str, arguments)))
     assert done.exit_code == 0, done.stderr or done.exception

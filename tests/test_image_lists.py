@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from cocos.base.errors import InputError
 from cocos.checkpoints import data, inspect, mat_files
-from cocos.commands import app
+from cocos.cli import app
 
 
 def picture(path, size=(6, 4)):

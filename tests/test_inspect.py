@@ -19,7 +19,7 @@ from cocos import checkpoints
 from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import inspection, series
 from cocos.checkpoints.files import states
-from cocos.commands import app
+from cocos.cli import app
 
 ARC = {"scale": 30.0, "margin": 0.5}
 

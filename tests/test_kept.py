@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import cases
 import cocos
 from cocos import InputError, losses
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import weights
 from cocos.embeddings import regimes
 

@@ -15,7 +15,7 @@ import xarray as xr
 from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, Pairs, losses, measures
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import weights
 from cocos.embeddings import scores
 from cocos.measures.landscape import CurveSoftmax, parse

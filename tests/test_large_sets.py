@@ -17,7 +17,7 @@ from cocos.base.errors import InputError
 from cocos.checkpoints import shard_rows
 from cocos.checkpoints.formats import shards
 from cocos.checkpoints.shard_rows import ShardRows
-from cocos.commands import app
+from cocos.cli import app
 from cocos.engine import prepared, streamed
 
 ROWS, WIDTH = 500, 8

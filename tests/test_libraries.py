@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, InputError, losses, measures
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import findings, weights
 from cocos.embeddings import scores
 from cocos.embeddings.sources import GTE_DIRECTIONS

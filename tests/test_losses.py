@@ -19,7 +19,7 @@ import oracles
 import taught
 from cocos import InputError, Pairs, losses
 from cocos.base import docstrings
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import weights
 from cocos.embeddings import regimes
 

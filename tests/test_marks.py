@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import Embeddings, losses, measures, results
 from cocos.base.errors import InputError
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import statistics, weights
 from cocos.embeddings import marks, scores
 from cocos.embeddings.batches import plan

@@ -19,8 +19,7 @@ import cases
 import cocos
 import oracles
 import taught
-from cocos import Embeddings, InputError, losses, measures, plots, results
-from cocos.base import ranges, signatures
+from cocos import Embeddings, InputError, losses, measures, results
 from cocos.embeddings import scores
 from cocos.embeddings.batches import Batch, plan
 from cocos.engine import prepared
@@ -379,30 +378,11 @@ def test_options_of_the_batches_have_names_defaults_and_meanings(embeddings):
             measure(embeddings, "ntxent", batchsize=3)
         taken = inspect.signature(measure).parameters
         assert set(taken) >= Sampling.__annotations__.keys() - {"batches"} and "sampling" not in taken
-        meant = signatures.options(f"cocos.measures.{name}", name)
-        assert all(meant[option].meaning for option in Sampling.__annotations__.keys() & taken.keys())
     defaults = {name: inspect.signature(getattr(measures, name)).parameters for name in measures.__all__}
     assert defaults["weight_map"]["batch_size"].default == 48 and defaults["count"]["dtype"].default is None
     assert defaults["lorenz"]["dtype"].default == "float64" and defaults["verify"]["batches"].default == 2
     with pytest.raises(InputError, match="option of weight_map 'batches'"):
         measures.weight_map(embeddings, "ntxent", batches=2)
-
-
-@pytest.mark.parametrize("room", [measures, plots], ids=["measures", "plots"])
-def test_options_read_from_the_source_are_those_of_the_function(room):
-    """Types of packages that a command does not import are unknown; names, defaults and all other types are not."""
-    for name in room.__all__:
-        read = signatures.options(f"{room.__name__}.{name}", name)
-        true = inspect.signature(getattr(room, name)).parameters
-        assert list(read) == list(true)
-        for key, option in read.items():
-            default, kind = true[key].default, ranges.plain(true[key].annotation)
-            missing = default is inspect.Parameter.empty
-            assert (option.default is signatures.REQUIRED) == missing, (name, key)
-            if "." not in str(kind).replace("collections.abc.", "").replace("pathlib.", "") and not missing:
-                assert option.default == default
-                if kind is not inspect.Parameter.empty:
-                    assert ranges.plain(option.annotation) == kind
     with pytest.raises(InputError, match="option of verify 'dtype'"):
         measures.verify("ntxent", dtype="float64")
 

@@ -16,7 +16,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, Pairs, losses, measures
-from cocos.commands import app
+from cocos.cli import app
 from cocos.embeddings import scores
 from cocos.losses.external import named
 

@@ -12,7 +12,7 @@ import cocos
 from cocos import losses
 from cocos.base import docstrings
 from cocos.base.errors import InputError
-from cocos.commands import app
+from cocos.cli import app
 
 KNOWN = {
     "ntxent": "InfoNCE infonce clip ClipLoss CLIP-loss multiple_negatives_ranking multiple_negatives_ranking_loss "

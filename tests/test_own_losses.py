@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import Embeddings, InputError, losses, measures, results
 from cocos.base.errors import Unfit
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import weights
 from cocos.embeddings import regimes, scores
 from cocos.reports import table

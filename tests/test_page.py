@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import measures
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import findings
 from cocos.reports import page
 

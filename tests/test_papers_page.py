@@ -12,7 +12,7 @@ from typer.main import get_command
 import cocos
 from analysis import __main__ as analysis
 from analysis.tables import PAPER_TABLES
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting.statistics import paired
 
 ROOT = Path(__file__).parent.parent

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import Embeddings, losses, measures, plots, reports, results
 from cocos.checkpoints.data import emoji_captions
-from cocos.commands import app
+from cocos.cli import app
 from cocos.reports import plot_kinds, saving, table
 
 TWINS = sorted(set(measures.__all__) & set(plots.__all__))
@@ -74,7 +74,7 @@ def test_every_twin_of_the_shelf_is_a_kind_and_has_a_command():
 
 
 @pytest.mark.parametrize(
-    ("kind", "typed"), [("count", ["rows.npz", "--batch-size", 12]), ("weight_curve", ["--set", "points=31"])]
+    ("kind", "typed"), [("count", ["rows.npz", "--batch-size", 12]), ("weight_curve", ["--points", "31"])]
 )
 def test_a_kind_is_drawn_and_told(kind, typed, file, tmp_path):
     """tests/test_plot_widths.py draws every kind, tests/test_terminal.py prints its table."""
@@ -108,10 +108,10 @@ def test_the_numbers_are_those_of_the_measures(file, embeddings, undrawn):
     assert document["loss"] == {"name": "triplet", "parameters": {"margin": 0.4}}
     assert document["directions"]["q2c"]["gini"] == float(uneven["gini"][0])
     warm = measures.temperature_curve(embeddings, "ntxent", (0.1, 0.5), batch_size=12, eps=0.03)
-    document = told("temperature_curve", file, "--batch-size", 12, "--eps", 0.03, "--set", "values=0.1,0.5")
+    document = told("temperature_curve", file, "--batch-size", 12, "--eps", 0.03, "--values", "0.1,0.5")
     assert document["directions"]["q2c"]["effective"]["0.5"] == float(warm["effective"][0, 1])
     cut = measures.thresholds(embeddings, precisions=(0.2, 0.5))
-    document = told("thresholds", file, "--set", "precisions=0.2,0.5")
+    document = told("thresholds", file, "--precisions", "0.2,0.5")
     assert list(document["values"]["distance"].values()) == cut["distance"].values.tolist()
     weighed = measures.weight_map(embeddings, "ntxent", 0.1, batch_size=12)
     document = told("weight_map", file, "--batch-size", 12, "--eps", 0.1)
@@ -126,13 +126,13 @@ def test_the_numbers_are_those_of_the_measures(file, embeddings, undrawn):
 
 def test_rows_may_be_named_and_the_sheet_is_told(file, embeddings, undrawn):
     sheet = measures.retrievals(embeddings, queries=(5, 2), k=3, direction="c2q")
-    (asked,) = told("retrievals", file, "--queries", "5,2", "--set", "k=3", "--direction", "c2q")["directions"].values()
+    (asked,) = told("retrievals", file, "--queries", "5,2", "--k", "3", "--direction", "c2q")["directions"].values()
     assert list(asked["query_index"].values()) == [5, 2]
     nearest = [list(ranked.values()) for ranked in asked["candidate"].values()]
     assert nearest == sheet["candidate"].values.tolist()
-    (one,) = told("retrievals", file, "--queries", "5,", "--set", "k=3", "--direction", "c2q")["directions"].values()
+    (one,) = told("retrievals", file, "--queries", "5,", "--k", "3", "--direction", "c2q")["directions"].values()
     assert one["score"]["5"] == pytest.approx(asked["score"]["5"])  # one row may add up in another order
-    text = call("plot", "retrievals", file, "--queries", "5,2", "--set", "k=3").stdout
+    text = call("plot", "retrievals", file, "--queries", "5,2", "--k", "3").stdout
     assert "some queries, q2c" in text and "some queries, c2q" in text
     one = told("score_distribution", file, "--queries", "all")["directions"]["c2q"]["deviation"]
     assert one["p50"] == pytest.approx(
@@ -161,15 +161,15 @@ def test_all_of_the_contributors_are_listed_where_that_is_asked_for(file, undraw
     def listed(*more):
         return len(told("contributors", file, "--direction", "c2q", *more)["directions"]["c2q"]["share"])
 
-    every = ("--set", "top=all")
-    assert (listed(), listed(*every), listed("--set", "top=3")) == (20, 24, 3)
+    every = ("--top", "all")
+    assert (listed(), listed(*every), listed("--top", "3")) == (20, 24, 3)
     assert listed(*every, "--copies", "keep") == 47  # of 48 pairs, one has its image again
 
 
 def test_json_alone_draws_nothing(file, tmp_path):
     """More candidates than a picture can show are told all the same."""
     before = sorted(tmp_path.iterdir())
-    done = call("plot", "retrievals", file, "--queries", 3, "--set", "k=41", "--json")
+    done = call("plot", "retrievals", file, "--queries", 3, "--k", "41", "--json")
     assert done.exit_code == 0 and "directions" in json.loads(done.stdout) and "wrote" not in done.stderr
     assert sorted(tmp_path.iterdir()) == before
 
@@ -210,51 +210,44 @@ def test_questions_of_their_own_are_drawn(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["lorentz", "rows.npz"], "unknown kind of plot 'lorentz': did you mean 'lorenz'?"),
-        (["diff", "rows.npz"], "diff has a command of its own: cocos diff --help"),
-        (["landscape", "--set", "wide=3"], "landscape does not take --set wide: its options are --split, --f1"),
-        (["landscape", "--eps", "0.1"], "--eps does not go with cocos plot landscape"),
-        (["landscape", "--loss", "ntxent", "--loss", "triplet"], "landscape: 2 losses, expected at most one"),
-        (["landscape", "rows.npz", "b.npz"], "landscape: 2 files, expected at most one"),
-        (["landscape", "--k1", "a"], "'a'"),
-        (["landscape", "--f1", "warp", "--alpha", "3,a"], "--alpha '3,a': write it as a number, or as several"),
-        (["landscape", "--f1", "warp", "--alpha", "3,6", "--out", "a.nc"], "it holds one landscape, not 2"),
-        (["dtp", "--alpha", "3"], "dtp: name the checkpoints of a run, or a folder for each run"),
-        (["lorenz", "--json"], "lorenz: name a FILE: cocos plot lorenz FILE"),
-        (["weight_curve", "rows.npz"], "weight_curve: it is of a loss, not of a file like rows.npz"),
-        (
-            ["score_distribution", "rows.npz", "--eps", "0.1"],
-            "score_distribution does not take --eps: it takes --loss, --set bins=",
-        ),
-        (["thresholds", "rows.npz", "--loss", "triplet"], "thresholds does not take --loss: it takes --set recalls"),
-        (["thresholds", "rows.npz", "-p", "margin=1"], "thresholds does not take -p: it reads no loss"),
-        (["lorenz", "rows.npz", "--direction", "q2c"], "lorenz does not take --direction"),
-        (["lorenz", "rows.npz", "--set", "wide=3"], "lorenz does not take --set wide="),
-        (["lorenz", "rows.npz", "--set", "point=3"], "lorenz does not take --set point=: did you mean --set points=?"),
-        (["lorenz", "rows.npz", "--set", "points"], "option 'points': write it as NAME=VALUE, like bins=50"),
-        (["lorenz", "rows.npz", "--set", "points=many"], "--set points 'many': expected a whole number"),
-        (["lorenz", "rows.npz", "--set", "band=maybe"], "--set band 'maybe': expected true or false"),
-        (["lorenz", "rows.npz", "--seed", "1", "--set", "seed=2"], "--seed and --set seed: give one of them"),
-        (["thresholds", "rows.npz", "--set", "precisions=a,b"], "expected numbers, separated by commas"),
-        (["retrievals", "rows.npz", "--queries", "all"], "--queries 'all': expected a whole number or whole numbers"),
-        (["thresholds", "rows.npz", "--queries", "abc"], "--queries 'abc': expected a whole number or all"),
-        (["thresholds", "rows.npz", "--queries", "0"], "queries: 0, expected a whole number of at least 1, or all"),
-        (["retrievals", "rows.npz", "--queries", ","], "--queries ',': expected a whole number or whole numbers"),
-        (["retrievals", "rows.npz", "--queries", "2", "--set", "k=41"], "2 queries x 41 candidates, too many"),
-        (["precision_recall", "rows.npz", "-p", "margin=1"], "parameters, but no --loss; without one it reads cosines"),
-        (["precision_recall", "rows.npz", "--direction", "cq2"], "unknown direction 'cq2': did you mean 'q2c'?"),
-        (["retrievals", "rows.npz", "--out", "r.nc"], "it holds one of the directions q2c, c2q; name it with --dir"),
-        (["temperature_curve", "rows.npz", "--set", "show=all"], "unknown show 'all'"),
+        (["lorentz", "rows.npz"], "did you mean 'lorenz'?"),
+        (["diff", "rows.npz"], "cocos diff --help"),
+        (["landscape", "--wide", "3"], "--wide"),
+        (["landscape", "--eps", "0.1"], "landscape does not take --eps"),
+        (["landscape", "--loss", "ntxent", "--loss", "triplet"], "2 losses"),
+        (["landscape", "rows.npz", "b.npz"], "2 files"),
+        (["landscape", "--k1", "a"], "--k1 'a'"),
+        (["landscape", "--f1", "warp", "--alpha", "3,a"], "--alpha '3,a'"),
+        (["landscape", "--f1", "warp", "--alpha", "3,6", "--out", "a.nc"], "--out a.nc"),
+        (["dtp", "--alpha", "3"], "missing FILE"),
+        (["lorenz", "--json"], "missing FILE: cocos plot lorenz FILE"),
+        (["weight_curve", "rows.npz"], "rows.npz: cocos plot weight_curve --loss NAME"),
+        (["score_distribution", "rows.npz", "--eps", "0.1"], "does not take --eps, only --loss, --bins"),
+        (["thresholds", "rows.npz", "--loss", "triplet"], "does not take --loss, only --recalls"),
+        (["thresholds", "rows.npz", "-p", "margin=1"], "-p"),
+        (["lorenz", "rows.npz", "--direction", "q2c"], "does not take --direction"),
+        (["lorenz", "rows.npz", "--points", "many"], "--points 'many'"),
+        (["thresholds", "rows.npz", "--precisions", "a,b"], "--precisions 'a,b'"),
+        (["retrievals", "rows.npz", "--queries", "all"], "--queries 'all'"),
+        (["thresholds", "rows.npz", "--queries", "abc"], "--queries 'abc'"),
+        (["thresholds", "rows.npz", "--queries", "0"], "queries: 0"),
+        (["thresholds", "rows.npz", "--queries", "3,4"], "--queries 3,4: 2 values"),
+        (["retrievals", "rows.npz", "--queries", ","], "--queries ','"),
+        (["retrievals", "rows.npz", "--queries", "2", "--k", "41"], "2 queries x 41 candidates"),
+        (["precision_recall", "rows.npz", "-p", "margin=1"], "parameters without --loss"),
+        (["precision_recall", "rows.npz", "--direction", "cq2"], "did you mean 'q2c'?"),
+        (["retrievals", "rows.npz", "--out", "r.nc"], "expected --direction"),
+        (["temperature_curve", "rows.npz", "--show", "all"], "unknown show 'all'"),
         (["lorenz", "rows.npz", "--out", "r" * 300 + ".png"], "r.png: the name is too long for a file"),
         (["lorenz", "r" * 300 + ".npz"], "r.npz: the name is too long for a file"),
-        (["--json"], "options, but no KIND: name one before them; cocos plot alone lists the kinds"),
-        (["lorenz", "rows.npz", "--out", "no/r.png"], "figure no/r.png: there is no folder no; create it first"),
-        (["lorenz", "rows.npz", "--split", "test"], "split 'test': rows.npz holds embeddings"),
+        (["--json"], "KIND"),
+        (["lorenz", "rows.npz", "--out", "no/r.png"], "there is no folder no"),
+        (["lorenz", "rows.npz", "--split", "test"], "split 'test'"),
         (["score_landscape", "--loss", "proxy_anchor"], "couples the embeddings of a batch"),
     ],
 )
 def test_what_cannot_be_drawn_gets_one_sentence_and_writes_nothing(arguments, sentence, file, tmp_path):
-    fast = [] if arguments[0] != "temperature_curve" else ["--set", "values=0.1", "--batch-size", "12"]
+    fast = [] if arguments[0] != "temperature_curve" else ["--values", "0.1", "--batch-size", "12"]
     done = call("plot", *arguments, *fast)
     assert (done.exit_code, done.stdout) == (2, ""), done.stdout
     assert sentence in done.stderr and done.stderr.count("\n") == 1
@@ -303,14 +296,14 @@ def test_what_no_query_has_is_none_and_not_nan(embeddings):
 
 
 def test_the_numbers_of_thresholds_are_kept_without_a_picture(file, embeddings, tmp_path):
-    done = call("plot", "thresholds", file, "--queries", 10, "--set", "precisions=0.1,0.5", "--out", "x.nc")
+    done = call("plot", "thresholds", file, "--queries", 10, "--precisions", "0.1,0.5", "--out", "x.nc")
     assert done.exit_code == 0 and "wrote x.nc" in done.stderr, done.stderr
     xr.testing.assert_equal(results.open("x.nc"), measures.thresholds(embeddings, queries=10, precisions=(0.1, 0.5)))
     assert {path.name for path in tmp_path.iterdir()} == {"x.nc", "rows.npz"}
 
 
 def test_curves_of_two_losses_share_a_panel_and_are_told_one_by_one(file, undrawn):
-    options = ["--loss", "triplet", "--loss", "ntxent", "--set", "points=31", "-p", "triplet.margin=0.4"]
+    options = ["--loss", "triplet", "--loss", "ntxent", "--points", "31", "-p", "triplet.margin=0.4"]
     done = call("plot", "weight_curve", *options)
     given = [losses.load("triplet", {"margin": 0.4}), losses.load("ntxent")]
     curves = [measures.weight_curve(loss, points=31) for loss in given]

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, InputError, losses, measures, plots
-from cocos.commands import app
+from cocos.cli import app
 from cocos.plots import wording
 from cocos.reports import plot_kinds, saving
 
@@ -117,14 +117,14 @@ def test_several_losses_and_files_are_one_picture(files, tmp_path):
             ["weight_map", "first.npz", *(f"--loss={name}" for name in losses.names()[:7])],
             "7 losses and files, expected at most 6",
         ),
-        (["count", "first.npz", "first.npz"], "a file or a loss is named twice"),
+        (["count", "first.npz", "first.npz"], "a file or a loss is given twice"),
         (
             ["count", "first.npz", "--loss", "ntxent", "--loss", "triplet", "-p", "margin=1"],
-            "like ntxent.margin=1",
+            "such as ntxent.margin=1",
         ),
         (
             ["count", "first.npz", "--loss", "ntxent", "--loss", "triplet", "--out", "c.nc"],
-            "it holds one loss of one file, not 2",
+            "contains one loss of one file",
         ),
         (["count", "first.npz", "--width", "1"], "expected one (column, 3.3 inches)"),
     ],
@@ -158,5 +158,5 @@ def test_the_kinds_that_combine_take_names():
         with pytest.raises(InputError, match=f"this plot takes one Dataset, got 2: {every[name].alone}; draw each on"):
             every[name].plot([xr.Dataset(), xr.Dataset()])
     for kind in plot_kinds.plot_kinds():
-        assert not kind.combines or kind.looks["names"].default is None
+        assert not kind.combines or kind.plot_parameters["names"].default is None
     plt.close("all")

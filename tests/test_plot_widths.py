@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import cocos
 from analysis import __main__ as analysis
 from cocos import measures, plots, results
-from cocos.commands import app
+from cocos.cli import app
 from cocos.reports import saving
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,7 @@ SMALL = ["--batch-size", "12", "--batches", "2"]
 # Commands by the kind that they draw, of several losses or files where a kind draws these; `FILE` is a set of pairs,
 # `OTHER` a second one, `LABELLED` has classes.
 DRAWN = {
-    "audit": ["plot", "audit", "FILE", "--batch-size", "12", "--set", "neighbours=2"],
+    "audit": ["plot", "audit", "FILE", "--batch-size", "12", "--neighbours", "2"],
     "contributors": ["plot", "contributors", "FILE", "--batch-size", "12"],
     "count": ["plot", "count", "FILE", *SMALL],
     "count of several": ["plot", "count", "FILE", "OTHER", *SMALL, "--loss", "triplet", "--loss", "ntxent"],
@@ -52,11 +52,11 @@ DRAWN = {
     "lorenz": ["plot", "lorenz", "FILE", *SMALL],
     "precision_recall of several": ["plot", "precision_recall", "FILE", "OTHER"],
     "replay": ["plot", "replay", "FILE", "--batch-size", "12"],
-    "retrievals": ["plot", "retrievals", "FILE", "--set", "k=4"],
+    "retrievals": ["plot", "retrievals", "FILE", "--k", "4"],
     "run of several": ["run", "RUN", "RUN2"],
     "score_distribution": ["plot", "score_distribution", "FILE"],
     "score_landscape of several": [
-        *("plot", "score_landscape", "--set", "points=41", "--loss", "circle", "--loss", "triplet"),
+        *("plot", "score_landscape", "--points", "41", "--loss", "circle", "--loss", "triplet"),
         *("--loss", "multi_similarity"),
     ],
     "sources": [
@@ -70,12 +70,12 @@ DRAWN = {
         "-p",
         "directions=query-candidate,query-query",
     ],  # fmt: skip
-    "temperature": ["plot", "temperature", "FILE", "--set", "batch_sizes=12,24"],
-    "temperature_curve": ["plot", "temperature_curve", "FILE", *SMALL, "--set", "values=.05,.1,.2"],
-    "thresholds of several": ["plot", "thresholds", "FILE", "OTHER", "--set", "precisions=.1,.5"],
+    "temperature": ["whatif", "FILE", "--settles", "--batch-size", "12,24"],
+    "temperature_curve": ["plot", "temperature_curve", "FILE", *SMALL, "--values", ".05,.1,.2"],
+    "thresholds of several": ["plot", "thresholds", "FILE", "OTHER", "--precisions", ".1,.5"],
     "weight_curve of several": [
         *("plot", "weight_curve", "--loss", "triplet", "--loss", "ntxent", "--loss", "circle"),
-        *("--set", "points=31"),
+        *("--points", "31"),
     ],
     "weight_map": ["plot", "weight_map", "FILE", "--batch-size", "12"],
 }

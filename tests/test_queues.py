@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import InputError, losses
-from cocos.commands import app
+from cocos.cli import app
 
 ROWS, WIDTH, KEPT = 24, 8, 30
 NTXENT = losses.load("ntxent", temperature=0.2)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, InputError, losses, measures, plots, results
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import weights
 from cocos.embeddings import batches, scores
 from cocos.engine.settings import Setting

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import InputError, UnsafeFile, measures, results
-from cocos.commands import app
+from cocos.cli import app
 
 SECRET = b"root:x:0:0:of another file"
 

@@ -15,7 +15,7 @@ from cocos.checkpoints import data as shelf
 from cocos.checkpoints import encoders
 from cocos.checkpoints.data import emoji_captions, precomp
 from cocos.checkpoints.formats import native
-from cocos.commands import app
+from cocos.cli import app
 
 TEXTS = ("a red cat", "two dogs", "the sea", "a hill at night", "rain", "a green boat")
 CODE = """

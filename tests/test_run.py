@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, InputError, checkpoints, measures, plots, results
-from cocos.commands import app
+from cocos.cli import app
 from cocos.measures.run import episodes
 from cocos.reports.run import table
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import measures
 from cocos.base.errors import InputError
-from cocos.commands import app
+from cocos.cli import app
 from cocos.engine.pair_gradients import synthetic
 from cocos.measures.same_gradient import NEXT_STEPS, OUTCOMES
 

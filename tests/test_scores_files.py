@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos.base.errors import InputError
-from cocos.commands import app
+from cocos.cli import app
 from cocos.engine import rankings
 
 # A small run with ties, some of them only in float32, and its judgements; made at random, seed 11.

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import Embeddings, losses, measures, reports, results
 from cocos.base.errors import InputError
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import health
 from cocos.engine import prepared
 from cocos.reports import table

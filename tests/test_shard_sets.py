@@ -15,7 +15,7 @@ from cocos import measures
 from cocos.base.errors import InputError
 from cocos.checkpoints.formats import shards
 from cocos.checkpoints.shard_rows import ShardRows
-from cocos.commands import app
+from cocos.cli import app
 
 ROWS, WIDTH = 60, 8
 

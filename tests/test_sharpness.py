@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import cocos
 import taught
 from cocos import InputError, Pairs, losses
-from cocos.commands import app
+from cocos.cli import app
 from cocos.counting import sharpness, statistics, weights
 
 # Losses without a parameter that sets the sharpness, and those whose effective number no such parameter changes.

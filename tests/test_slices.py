@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import measures, results
 from cocos.base.errors import InputError
-from cocos.commands import app
+from cocos.cli import app
 
 
 def _sets():

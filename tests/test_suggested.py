@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 from cocos.base import terminal
-from cocos.commands import app
+from cocos.cli import app
 
 MODEL = """
 import numpy as np

@@ -15,7 +15,7 @@ import cocos
 from cocos import measures
 from cocos.base import terminal
 from cocos.base.layout import Table
-from cocos.commands import app
+from cocos.cli import app
 from cocos.reports import plot_kinds, saving
 from cocos.reports.count import overview
 
@@ -167,7 +167,7 @@ def test_a_checkpoint_cannot_forge_a_line(tmp_path):
 def test_a_formula_in_a_name_is_drawn_as_text(kind, folder, tmp_path):
     file = tmp_path / "formula.npz"
     np.savez(file, **dict(np.load(folder / "e.npz")), directions=np.array([r"$\frac{$", "$x$ and $y"]))
-    row = ["--queries", "1"] if kind == "retrievals" else ["--set", "row=1"] if kind == "contributors" else []
+    row = ["--queries", "1"] if kind == "retrievals" else ["--row", "1"] if kind == "contributors" else []
     done = call("plot", kind, file, *row, "--out", tmp_path / "a.svg")
     assert done.exit_code == 0, done.output
     assert r"$\frac{$" in (tmp_path / "a.svg").read_text()

@@ -4,7 +4,6 @@ import pytest
 
 from cocos.base.errors import InputError
 from cocos.checkpoints import tokenizer
-from cocos.commands._program import Signalled
 
 
 class Panicked(BaseException):
@@ -25,7 +24,7 @@ def test_errors_and_panics_of_the_library_are_a_sentence(error):
         tokenizer._interruptible(fails)
 
 
-@pytest.mark.parametrize("error", [Signalled(2), KeyboardInterrupt(), SystemExit(3), MemoryError(), InputError("own")])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), MemoryError(), InputError("own")])
 def test_signals_and_errors_of_the_machine_pass(error):
     def fails():
         raise error

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from cocos.base import tensor_files
 from cocos.checkpoints import inventory
 from cocos.checkpoints.files import file as files
-from cocos.commands import app
+from cocos.cli import app
 
 
 def opened(path):

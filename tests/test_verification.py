@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, measures, results
-from cocos.commands import app
+from cocos.cli import app
 from cocos.embeddings import scores
 from cocos.reports import table
 

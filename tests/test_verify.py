@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, losses, measures, results
-from cocos.commands import app
+from cocos.cli import app
 from cocos.reports import cards, table
 
 # What third parties publish, each right at first sight. They are written out here as a user's own file would be.

@@ -3,21 +3,13 @@
 import functools
 import inspect
 import math
-import operator
-import re
-import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 from cocos.base.errors import InputError
 
-# Largest number of digits of an integer: with at most 15, float64 represents it exactly.
-DIGITS = 15
-NUMBERS = {int: "whole number", float: "number"}
-# Type of a value that is a whole number or a word; its function refuses other words.
-MIXED = int | str
 Options = ParamSpec("Options")
 Result = TypeVar("Result")
 
@@ -87,75 +79,6 @@ def of(kind: Any) -> tuple[Range | None, bool]:
     if type(None) in kinds:
         return next((found for each in kinds if (found := of(each)[0])), None), True
     return None, False
-
-
-def plain(kind: Any) -> Any:
-    """The type without its ranges.
-
-    Examples:
-        >>> from cocos.base import ranges
-        >>> ranges.plain(ranges.Positive | None)
-        float | None
-    """
-    if typing.get_origin(kind) is Annotated:
-        return plain(typing.get_args(kind)[0])
-    if typing.get_origin(kind) in {typing.Union, types.UnionType}:
-        return functools.reduce(operator.or_, map(plain, typing.get_args(kind)))
-    return kind
-
-
-def kinds(annotation: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Types of the values of a parameter, without their ranges, and of the values in a sequence that it takes.
-
-    Examples:
-        >>> from collections.abc import Sequence
-        >>> from cocos.base import ranges
-        >>> ranges.kinds(Sequence[int] | None)[1]
-        (<class 'int'>,)
-    """
-    kind = plain(annotation)
-    wanted = typing.get_args(kind) if typing.get_origin(kind) in {typing.Union, types.UnionType} else (kind,)
-    several = [typing.get_args(each)[0] for each in wanted if typing.get_origin(each) in {Sequence, Iterable}]
-    return wanted, tuple(map(plain, several))
-
-
-def read(text: str, annotation: Any, option: str) -> Any:
-    """Read a text as the annotated type of a parameter.
-
-    Several values are separated by commas; a single one of them ends with a comma.
-
-    Raises:
-        InputError: the text is not of that type.
-
-    Examples:
-        >>> from collections.abc import Sequence
-        >>> from cocos.base import ranges
-        >>> ranges.read("0.01,0.1", Sequence[float] | None, "--eps")
-        (0.01, 0.1)
-    """
-    text, option, (wanted, several) = text.strip(), option.removesuffix("="), kinds(annotation)
-    if any(len(digits) > DIGITS for digits in re.findall(r"\d+", text) if int in (*wanted, *several)):
-        raise InputError(f"{option} {text!r}: expected a number of at most {DIGITS} digits")
-    if str in wanted:
-        return int(text) if int in wanted and text.lstrip("-").isdecimal() else text
-    if bool in wanted and text.lower() in {"true", "false"}:
-        return text.lower() == "true"
-    if types.NoneType in wanted and text.lower() in {"all", "none"}:
-        return None
-    split = text.removesuffix(",").split(",")
-    if MIXED in several and text:
-        return tuple(int(part) if part.strip().isdecimal() else part.strip() for part in split)
-    for kind, parts in (*((kind, None) for kind in wanted), *((kind, split) for kind in several)):
-        if kind in NUMBERS:
-            try:
-                return kind(text) if parts is None else tuple(kind(part) for part in parts)
-            except ValueError:
-                continue
-    right = [f"a {NUMBERS[kind]}" for kind in wanted if kind in NUMBERS]
-    right += [f"{NUMBERS[kind]}s, separated by commas" for kind in several if kind in NUMBERS]
-    right += ["true or false"] if bool in wanted else []
-    right += ["all"] if types.NoneType in wanted else []
-    raise InputError(f"{option} {text!r}: expected {' or '.join(right)}")
 
 
 def check(signature: inspect.Signature, given: Mapping[str, Any]) -> None:

@@ -64,7 +64,7 @@ def put(text: str) -> None:
     try:
         print("\n".join(map(clean, text.split("\n"))), flush=True)
     except BrokenPipeError:
-        os._exit(0)  # the reader has seen enough, as `head` has
+        silent(1)  # the reader has seen enough, as `head` has
     except OSError as error:
         silent(1)
         raise InputError(f"the output cannot be written ({error.strerror})") from None

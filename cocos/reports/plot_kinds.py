@@ -6,21 +6,20 @@ height of one panel in inches, `together(datasets)`, the options that panels sid
 why several Datasets cannot share the plot.
 """
 
-import difflib
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import xarray as xr
 from matplotlib.axes import Axes
 
 from cocos import measures, plots, results
-from cocos.base import docstrings, ranges, signatures
+from cocos.base import docstrings
 from cocos.base.errors import InputError, nearest
 from cocos.base.layout import Table
-from cocos.base.signatures import Option
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import Items
 from cocos.engine.sampling import Progress
@@ -36,13 +35,6 @@ NOT_OPTIONS = {
 }
 
 
-def written(default) -> str:
-    """Write a default as it is typed on the command line; empty where there is none."""
-    if default is None or default is signatures.REQUIRED:
-        return ""
-    return ",".join(map(str, default)) if isinstance(default, list | tuple) else str(default)
-
-
 @dataclass(frozen=True)
 class PlotKind:
     """A measure, and the plot of its name."""
@@ -52,19 +44,19 @@ class PlotKind:
     plot: Callable
 
     @property
-    def takes(self) -> dict[str, Option]:
-        """Parameters of the measure, by their names."""
-        return signatures.options(f"cocos.measures.{self.name}", self.name)
+    def measure_parameters(self) -> Mapping[str, inspect.Parameter]:
+        """Parameters of the measure."""
+        return inspect.signature(self.measure).parameters
 
     @property
-    def looks(self) -> dict[str, Option]:
-        """Parameters of the plot, by their names."""
-        return signatures.options(f"cocos.plots.{self.name}", self.name)
+    def plot_parameters(self) -> Mapping[str, inspect.Parameter]:
+        """Parameters of the plot."""
+        return inspect.signature(self.plot).parameters
 
     @property
     def reads(self) -> str:
         """First parameter of the measure: `embeddings`, `loss`, or that of a command or question of its own."""
-        return next(iter(self.takes))
+        return next(iter(self.measure_parameters))
 
     @property
     def command(self) -> str:
@@ -81,30 +73,11 @@ class PlotKind:
         """First line of the docstring of the measure."""
         return docstrings.summary(self.measure)
 
-    @cached_property
-    def options(self) -> dict[str, Option]:
+    @property
+    def options(self) -> dict[str, inspect.Parameter]:
         """Parameters that can be chosen, those of the measure first."""
-        loss = {name: each for name, each in self.takes.items() if name == "loss"}
-        return loss | {name: each for name, each in (self.takes | self.looks).items() if name not in NOT_OPTIONS}
-
-    def card(self, spelled: Callable[[str], str]) -> Table:
-        """Write what the kind shows, and the options that it takes with their defaults."""
-        rows = [(spelled(name), written(each.default), each.meaning) for name, each in self.options.items()]
-        return Table(("option", "default", ""), tuple(rows), (f"{self.name}: {self.sentence}", self.command), left=True)
-
-    def chosen(self, given: Mapping[str, object], spelled: Callable[[str], str]) -> dict[str, object]:
-        """Convert options to the values that the functions take; texts are read."""
-        for name in given:
-            if name not in self.options:
-                close = difflib.get_close_matches(name, self.options, n=1)
-                known = f"it takes {', '.join(map(spelled, self.options))}"
-                meant = f"did you mean {spelled(close[0])}?" if close else known
-                raise InputError(f"{self.name} does not take {spelled(name)}: {meant}")
-        return {
-            name: ranges.read(value, self.options[name].annotation, spelled(name)) if isinstance(value, str) else value
-            for name, value in given.items()
-            if name != "loss"
-        }
+        every = {**self.measure_parameters, **self.plot_parameters}
+        return {name: each for name, each in every.items() if name == "loss" or name not in NOT_OPTIONS}
 
     def measured(
         self, checkpoint: Checkpoint | None, loss, options: Mapping[str, object], progress: Progress | None
@@ -113,15 +86,15 @@ class PlotKind:
 
         A chosen row that the second direction does not have is of the first one alone.
         """
-        given = {name: value for name, value in options.items() if name in self.takes}
+        given = {name: value for name, value in options.items() if name in self.measure_parameters}
         given |= {"loss": loss} if loss is not None else {}
         if checkpoint is None:
             return [self.measure(**given)]
         held = []
-        given |= {"progress": progress} if "progress" in self.takes else {}
+        given |= {"progress": progress} if "progress" in self.measure_parameters else {}
         measure = partial(self.measure, once(checkpoint, options.get("direction"), held), **given)
         found = [measure()]
-        if "direction" in self.takes and "direction" not in given:
+        if "direction" in self.measure_parameters and "direction" not in given:
             every = held[0] if held else checkpoint.on_disk  # of which rows of batches alone were read
             row = given.get("row") or 0
             found += [measure(direction=name) for name in every.directions[1:] if row < len(every.candidate)]
@@ -150,7 +123,7 @@ class PlotKind:
     @property
     def combines(self) -> bool:
         """Whether several losses and files can be drawn on the same axes."""
-        return "names" in self.looks
+        return "names" in self.plot_parameters
 
     @property
     def alone(self) -> str:
@@ -175,7 +148,7 @@ class PlotKind:
         module = sys.modules[self.plot.__module__]
         size = getattr(module, "size", lambda data: getattr(module, "SIZE", DEFAULT_SIZE))
         given = getattr(module, "together", lambda datasets: {})(found)
-        given |= {name: value for name, value in options.items() if name in self.looks}
+        given |= {name: value for name, value in options.items() if name in self.plot_parameters}
         if self.combines:
             drawn, sizes = [(list(found), {"names": names})], [size(list(found))]
         else:
@@ -183,12 +156,13 @@ class PlotKind:
         panels, owners = [], []
         for place, (data, own) in enumerate(drawn):
             first = data if isinstance(data, xr.Dataset) else data[0]
-            sides = first["direction"].values if "direction" in self.looks and "direction" not in given else [None]
+            each_side = "direction" in self.plot_parameters and "direction" not in given
+            sides = first["direction"].values if each_side else [None]
             for name in sides:
                 one = {} if name is None else {"direction": str(name)}
                 panels.append(partial(self.plot, data, **given | own | one))
                 owners.append(place)
-        if "last" in self.looks:
+        if "last" in self.plot_parameters:
             panels = [partial(panel, last=panel is panels[-1]) for panel in panels]
         columns = len(panels)
         if names and not self.combines:
@@ -201,7 +175,7 @@ class PlotKind:
     @property
     def shows(self) -> bool:
         """Whether the plot shows single rows, with their texts or pictures where these are known."""
-        return bool({"labels", "pictures"} & self.looks.keys())
+        return bool({"labels", "pictures"} & self.plot_parameters.keys())
 
     def row_texts(self, data: xr.Dataset, items: Items | None) -> dict:
         """Collect what is known of single rows and taken by the plot: `labels`, `query`, `image` and `pictures`."""
@@ -210,7 +184,7 @@ class PlotKind:
         direction = data.attrs["direction"]
         texts = dict(zip(("query", "candidate"), items.texts(direction), strict=True))
         seen = dict(zip(("query", "candidate"), items.pictures(direction), strict=True))
-        if "labels" in self.looks:
+        if "labels" in self.plot_parameters:
             row = data.attrs["row"]
             beside = {"pictures": seen["candidate"], "image": seen["query"] and seen["query"](row)}
             known = {name: value for name, value in beside.items() if value is not None}
@@ -271,7 +245,7 @@ def find(name: str) -> PlotKind:
     kind = every().get(name.replace("-", "_"))
     if kind is None:
         raise InputError(nearest("kind of plot", name, every()))
-    if kind.reads not in {"embeddings", "loss"}:
+    if kind.name in {"diff", "run"}:
         raise InputError(f"{kind.name} has a command of its own: cocos {kind.name} --help")
     return kind
 

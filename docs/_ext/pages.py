@@ -11,7 +11,7 @@ from pathlib import Path
 
 import cocos
 from cocos import losses, measures, plots
-from cocos.commands._program import COMMANDS
+from cocos.cli import COMMANDS
 from cocos.reports import cards, saving
 
 POINTS = 161  # scores along each curve of a loss's picture
@@ -177,8 +177,8 @@ def _help(*words: str) -> str:
 
 def commands_page(page: Path) -> None:
     """The help of `cocos` and of each of its commands on one page."""
-    text = _title("Commands") + "The text that ``cocos --help`` and ``cocos COMMAND --help-all`` print.\n\n"
-    for name, shown in (("cocos", _help("--help")), *((name, _help(name, "--help-all")) for name in COMMANDS)):
+    text = _title("Commands") + "The text that ``cocos --help`` and ``cocos COMMAND --help`` print.\n\n"
+    for name, shown in (("cocos", _help("--help")), *((name, _help(name, "--help")) for name in COMMANDS)):
         text += _title(name, "-") + ".. code-block:: text\n\n"
         text += "".join(f"   {line}".rstrip() + "\n" for line in shown.strip().splitlines()) + "\n"
     write(page, text)

@@ -17,7 +17,7 @@ ROOMS = {
     "results": (60, 400, 1, "saved, read, joined"),
     "plots/": (240, 400, 1, "Dataset to picture"),
     "reports/": (420, 400, 1.4, "findings, LaTeX, page"),
-    "commands/": (780, 400, 1, "the command line"),
+    "cli/": (780, 400, 1, "the command line"),
 }
 # Arrows: from, to, and the sides of the boxes where they begin and end (right, left, top, bottom).
 ARROWS = (
@@ -34,7 +34,7 @@ ARROWS = (
     ("measures/", "reports/", "bottom", "top"),
     ("monitor/", "reports/", "bottom", "top"),
     ("plots/", "reports/", "right", "left"),
-    ("reports/", "commands/", "right", "left"),
+    ("reports/", "cli/", "right", "left"),
 )
 # Words beside the rows: left, top, text.
 BANDS = (

@@ -8,6 +8,7 @@ policy of the page allows no request and no script but its own.
 import base64
 import hashlib
 import html
+import inspect
 import json
 import re
 import shlex
@@ -28,7 +29,7 @@ import xarray as xr
 
 import cocos
 from cocos import measures, plots, reports, results
-from cocos.base import layout, signatures, terminal, writing
+from cocos.base import layout, terminal, writing
 from cocos.base.errors import InputError
 from cocos.base.layout import Step, Table
 from cocos.checkpoints import Checkpoint
@@ -410,7 +411,7 @@ class _Work:
 
     def known(self, measure: str) -> dict[str, Any]:
         """The options that a measure takes."""
-        known = signatures.options(f"cocos.measures.{measure}", measure)
+        known = inspect.signature(getattr(measures, measure)).parameters
         given = {name: value for name, value in self.options.items() if name in known}
         given |= {"loss": self.loss} if "loss" in known and measure != "diff" else {}
         return given | ({"progress": self.start} if "progress" in known else {})

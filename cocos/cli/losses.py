@@ -1,0 +1,56 @@
+"""`cocos losses`."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cocos.base import terminal
+from cocos.base.errors import InputError
+from cocos.cli import options, output
+from cocos.cli.app import Command, app
+from cocos.cli.options import option
+
+
+@app.command(cls=Command)
+def losses(
+    name: Annotated[str | None, typer.Argument(help="Loss to describe.", show_default="list all")] = None,
+    out: Annotated[
+        Path | None,
+        option("With NAME: plot its weight against the score to this file (.png, .pdf, .svg).", panel=options.OUTPUT),
+    ] = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+):
+    """List the built-in losses, or describe one: formula, parameters, natural unit, equivalent losses, weight."""
+    from cocos import losses as catalogue
+    from cocos.reports import cards
+
+    if name is None:
+        if out is not None:
+            raise InputError(f"--out {out}: plots one loss, such as cocos losses ntxent --out {out}")
+        entries = [cards.entry(each) for each in catalogue.names()]
+        return output.print_result(
+            lambda: cards.table(entries, catalogue.UNSPECIFIED, catalogue.BEYOND_SCORES).text(terminal.room()),
+            lambda: entries,
+            as_json=json,
+            quiet=quiet,
+        )
+
+    from cocos import measures, plots
+    from cocos.reports import saving
+
+    if catalogue.canonical(name) not in catalogue.names():
+        raise InputError(f"loss {name!r}: not a built-in loss; cocos verify --loss {name} checks it")
+    output.check_output(out, suffixes=output.FIGURES)
+    loss = catalogue.load(name)
+    curve, equal = measures.weight_curve(loss), measures.equivalences(loss)
+    output.save(curve, out, partial(saving.save_plot, plots.weight_curve, curve))
+    output.print_result(
+        lambda: cards.card(name, curve, equal, terminal.room()),
+        lambda: cards.entry(name) | {"equal_to": cards.equal_to(equal)},
+        as_json=json,
+        quiet=quiet,
+        wrote=out,
+    )
