@@ -238,8 +238,8 @@ def test_the_command_counts_several_losses(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--loss", "ntxent", "--loss", "ntxent"], "--loss ntxent: it is given 2 times, expected once"),
-        (["--loss", "ntxent", "--loss", "triplet", "-p", "margin=1"], "with several losses, name the loss as well"),
+        (["--loss", "ntxent", "--loss", "ntxent"], "--loss ntxent: given 2 times, expected once"),
+        (["--loss", "ntxent", "--loss", "triplet", "-p", "margin=1"], "with several losses, expected LOSS.NAME=VALUE"),
     ],
 )
 def test_the_command_refuses_in_one_sentence(tmp_path, arguments, sentence):
