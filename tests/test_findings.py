@@ -296,13 +296,6 @@ def test_changes_are_those_with_small_p(results):
         assert kinds.count("changed") == int(significant.sum())
 
 
-def test_findings_of_an_attribute_are_checked():
-    document = findings.Finding("kind", "note", "sentence").document()
-    assert findings.right([document]) and not findings.right(document)
-    assert not any(findings.right([document | {key: 1}]) for key in document)
-    assert not findings.right([document | {"severity": "bad"}]) and not findings.right([document | {"more": ""}])
-
-
 if __name__ == "__main__":
     every = {name: snapshot(make()) for name, (make, _) in CASES.items()}
     SENTENCES.write_text(json.dumps(every, indent=1, ensure_ascii=False) + "\n")

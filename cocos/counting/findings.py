@@ -97,21 +97,10 @@ def attributes(several: Iterable[Finding | str]) -> dict[str, str]:
     return {"notes": "\n".join(notes), "findings": json.dumps(findings)}
 
 
-def stored(attrs: Mapping[str, Any]) -> list[Finding]:
-    """Return the findings in the attributes of a Dataset, in the order of its notes."""
-    return [Finding(**entry) for entry in parsed(attrs.get("findings", "[]"))]
-
-
-def right(entries: Any) -> bool:
-    """Return whether plain data are findings that `stored` reads."""
-    fields = {"kind", "severity", "sentence", "cure"}
-    return isinstance(entries, list) and all(
-        isinstance(entry, dict)
-        and entry.keys() == fields
-        and all(isinstance(text, str) for text in entry.values())
-        and entry["severity"] in SEVERITIES
-        for entry in entries
-    )
+def stored(attrs: Mapping[str, Any], key: str = "findings") -> list[Finding]:
+    """Return the findings in an attribute of a Dataset."""
+    fields = ("kind", "severity", "sentence", "cure")
+    return [Finding(*(entry[name] for name in fields)) for entry in parsed(attrs.get(key, "[]"))]
 
 
 def first(attrs: Mapping[str, Any]) -> list[str]:
@@ -142,7 +131,7 @@ def of(dataset: xr.Dataset) -> list[Finding]:
     findings += [Finding("note", "note", line) for line in attrs.get("notes", "").splitlines() if line not in texts]
     measure = attrs.get("measure")
     if measure in {"run", "monitor"}:
-        return [Finding(**entry) for entry in parsed(attrs.get("alarm_findings", "[]"))] + findings
+        return stored(attrs, "alarm_findings") + findings
     if measure == "audit":
         return findings + of_audit(dataset)
     if measure == "diff":
@@ -209,36 +198,20 @@ def gradient(entries: Mapping[str, Mapping], eps: float) -> list[Finding]:
     findings = []
     for kind, names in directions.items():
         chosen = {name: entries[name] for name in names}
-        effective = {name: _effective(entry) for name, entry in chosen.items()}
-        pull = {name: _mean(entry, "idle_pull") or 0.0 for name, entry in chosen.items()}
-        if kind == "silent":
-            sentence = f"gradient: none, no negative pushes any query ({', '.join(names)})."
-        elif kind == "flat":
-            sentence = (
-                "gradient: flat, hard and easy negatives have nearly equal weights. Effective negatives: "
-                f"{by_direction(effective)}."
-            )
-        elif kind == "thin":
-            held = {name: _percent(part) for name, part in pull.items()}
-            sentence = (
-                f"gradient: thin, queries without a negative above {100 * eps:.6g} % supply most of the pull: "
-                f"{by_direction(held)}. Effective negatives: {by_direction(effective)}."
-            )
-        elif kind == "starved":
-            active = {name: _percent(1 - (_mean(entry, "idle_fraction") or 0.0)) for name, entry in chosen.items()}
-            held = {name: f"{active[name]} supply {_percent(1 - pull[name])}" for name in names}
-            held[names[0]] = f"{active[names[0]]} of queries supply {_percent(1 - pull[names[0]])} of the pull"
-            sentence = f"gradient: starved, {by_direction(held)}."
-        elif kind == "sharp":
-            sentence = (
-                f"gradient: sharp, one false negative could dominate. Effective negatives: {by_direction(effective)}."
-            )
-        elif kind == "wasteful":
-            effective[names[0]] += " negatives"
-            sentence = f"gradient: wasteful, push shared by only {by_direction(effective)}."
-        else:
-            effective[names[0]] += " negatives share it"
-            sentence = f"spread of the push: OK, {by_direction(effective)}."
+        numbers = {name: _effective(entry) for name, entry in chosen.items()}
+        effective = by_direction(numbers)
+        idle_pull = by_direction({name: _percent(_mean(entry, "idle_pull") or 0.0) for name, entry in chosen.items()})
+        sentence = {
+            "silent": f"gradient: none, no negative pushes any query ({', '.join(names)}).",
+            "flat": "gradient: flat, hard and easy negatives have nearly equal weights. "
+            f"Effective negatives: {effective}.",
+            "thin": f"gradient: thin, queries without a negative above {100 * eps:.6g} % supply most of the pull: "
+            f"{idle_pull}. Effective negatives: {effective}.",
+            "starved": f"gradient: starved, {_supply(chosen)}.",
+            "sharp": f"gradient: sharp, one false negative could dominate. Effective negatives: {effective}.",
+            "wasteful": f"gradient: wasteful, push shared by only {by_direction(numbers, ' negatives')}.",
+            "fine": f"spread of the push: OK, {by_direction(numbers, ' negatives share it')}.",
+        }[kind]
         severity, cure = GRADIENTS[kind]
         findings.append(Finding(kind, severity, sentence, cure))
     return findings
@@ -491,9 +464,20 @@ def _effective(entry: Mapping) -> str:
     return rounded(effective or 0.0) + ("" if negatives is None else f" of {rounded(negatives)}")
 
 
-def by_direction(texts: Mapping[str, str]) -> str:
-    """Write a text for each direction, labelled by its name."""
-    return ", ".join(f"{text} ({name})" for name, text in texts.items())
+def _supply(entries: Mapping[str, Mapping]) -> str:
+    """Write the part of the queries with a contributing negative, and of the pull that they supply."""
+    texts = {}
+    for name, entry in entries.items():
+        active, pull = (1 - (_mean(entry, part) or 0.0) for part in ("idle_fraction", "idle_pull"))
+        words = (" of queries", " of the pull") if not texts else ("", "")
+        texts[name] = f"{_percent(active)}{words[0]} supply {_percent(pull)}{words[1]}"
+    return by_direction(texts)
+
+
+def by_direction(texts: Mapping[str, str], unit: str = "") -> str:
+    """Write a text for each direction, labelled by its name, and the unit after the first."""
+    units = [unit] + [""] * len(texts)
+    return ", ".join(f"{text}{unit} ({name})" for (name, text), unit in zip(texts.items(), units, strict=False))
 
 
 def rounded(value: float) -> str:
