@@ -78,7 +78,7 @@ def count(
             losses.load(name, parameters)  # refuse a wrong loss before the file is opened
     checkpoint = options.open_file(file, data, model, dims)
     chosen = [checkpoint.loss(name, parameters) for name, parameters in zip(names, by_loss, strict=True)]
-    every = [each for each, _ in chosen]
+    every, origins = [each for each, _ in chosen], [origin for _, origin in chosen]
     with output.progress(quiet) as start:
         dataset = measures.count(
             checkpoint, every if len(every) > 1 else every[0], metrics=metrics, n90=n90, progress=start,
@@ -91,7 +91,7 @@ def count(
     else:
         output.save(dataset, out)
     output.print_result(
-        lambda: output.render(report.table(dataset, explain=explain), context),
+        lambda: output.render(report.table(report.with_origins(dataset, origins), explain=explain), context),
         lambda: reports.document("count", dataset),
         as_json=json,
         quiet=quiet,

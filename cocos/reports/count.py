@@ -81,6 +81,16 @@ def document(data: xr.Dataset | dict[str, xr.Dataset]) -> dict:
     return made | {"losses": [one | {"findings": own} for one, own in zip(made["losses"], several, strict=True)]}
 
 
+def with_origins(
+    counted: xr.Dataset | dict[str, xr.Dataset], origins: Sequence[str]
+) -> xr.Dataset | dict[str, xr.Dataset]:
+    """Return counts with the origin of the parameters of each loss, which their table prints in its first lines."""
+    if not isinstance(counted, dict):
+        return counted.assign_attrs(loss_origin=origins[0])
+    named = zip(counted.items(), origins, strict=True)
+    return {label: data.assign_attrs(loss_origin=origin) for (label, data), origin in named}
+
+
 def _leads(finding: Finding) -> bool:
     """Whether a finding is among the first lines: repeated rows are known before any training."""
     return finding.severity != "note" and finding.kind != "repeated rows"
@@ -127,7 +137,7 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, expla
     head = (*map(_loss_line, datasets), *urgent, *readings)
     notes = [
         *remarks,
-        "* report this one, with eps, loss and batch size: contributing negatives, mean over all queries; none %: "
+        "* value to report, with loss, eps and batch size: contributing negatives, mean over all queries; none %: "
         "queries without any; their pull %: part of the pull that they hold"
         + ("" if explain else "; --explain defines the rest"),
         f"{source}eps = {first['eps']:g}; means over all queries; deviations (±) over full batches",
@@ -206,9 +216,9 @@ def _about(data: xr.Dataset, summary: dict, *, explain: bool) -> Iterator[str]:
         parts.append(about)
     yield "; ".join(parts)
     if not explain:
-        yield f"{MARK}report this one, with loss, eps and batch size; --explain defines every row"
+        yield f"{MARK}value to report, with loss, eps and batch size. Definitions: --explain"
         return
-    yield f"{MARK}report this one, with loss, eps and batch size (docs/concepts.md)"
+    yield f"{MARK}value to report, with loss, eps and batch size (docs/concepts.md)"
     yield from (f"{label}: {each.words}" for each, label, *_ in _rows(summary))
     yield f"a negative contributes with {results.above(summary)} (eps); a negative that is pulled is counted"
     yield from _health(summary["health"])
