@@ -13,6 +13,7 @@ import xarray as xr
 
 from cocos import losses, results
 from cocos.base.errors import InputError, nearest
+from cocos.counting import shares
 from cocos.engine import retrieval
 from cocos.measures.count import document as counts_of
 from cocos.measures.evaluate import document as metrics_of
@@ -101,7 +102,7 @@ class PaperTable:
         name: what it is called here.
         title: what it shows.
         columns: in their order; of a table `across`, those that are printed.
-        shares: kinds of a share (`cocos.results.share`) of the losses that it is for; none: all losses.
+        shares: kinds of a share (`cocos.counting.shares.share`) of the losses that it is for; none: all losses.
         counts: whether it shows counts, which have a convention.
         across: coordinate of the runs whose values make the rows, while the settings make the columns.
         notes: sentences on what our numbers mean.
@@ -427,7 +428,7 @@ def _belongs(run: TableRun, table: PaperTable) -> bool:
     """Whether a table of counts is for the loss of a run; a loss that is unknown here belongs anywhere."""
     if not table.shares or losses.canonical(run.family) not in losses.names():
         return True
-    share = results.share(losses.load(run.family))
+    share = shares.share(losses.load(run.family))
     return share in table.shares or (share not in COUNTED_SHARES and table.shares == COUNTED_SHARES[:1])
 
 

@@ -14,7 +14,7 @@ import cocos
 from cocos import Embeddings, InputError, losses, measures, results
 from cocos.base.errors import Unfit
 from cocos.cli import app
-from cocos.counting import weights
+from cocos.counting import shares, weights
 from cocos.embeddings import regimes, scores
 from cocos.reports import table
 from finding_kinds import kinds
@@ -669,9 +669,10 @@ def test_provenance_is_json(own):
 )
 def test_a_gradient_that_is_not_the_derivative_is_said_so(name, sentence):
     data = measures.count(labelled(), name)
-    assert results.about_weights(data.attrs) == sentence
+    assert shares.about_weights(data.attrs) == sentence
     assert sentence in str(table("count", data))
-    assert results.heading(data) == data.attrs["loss_repr"] + (f", {sentence.partition(':')[0]}" if sentence else "")
+    kind = f", {sentence.partition(':')[0]}" if sentence else ""
+    assert cocos.plots.labels.heading(data) == data.attrs["loss_repr"] + kind
 
 
 # Sums

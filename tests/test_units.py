@@ -193,7 +193,7 @@ def test_the_unit_of_a_loss_of_the_shelf_is_found(form, name, each, dtype):
     weights = loss.weight(pairs) / len(scores)  # a mean over the queries
     for kind in (None, form):
         found = units.found(scores, weights, positive, ~positive, kind=kind)
-        assert (found.form, found.share) == (form, cocos.results.share(loss))
+        assert (found.form, found.share) == (form, cocos.counting.shares.share(loss))
         expected = (loss.unit(pairs) / len(scores)).expand(len(scores), 1)
         assert_close(found.size.to(dtype).expand(len(scores), 1), expected, rtol=1e-5, atol=0)
 

@@ -18,7 +18,7 @@ from cocos.base import machine
 from cocos.base.errors import InputError, Unfit
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.encoders import device_of
-from cocos.counting import findings, health, weights
+from cocos.counting import findings, health, shares, weights
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings, batches, scores
 from cocos.embeddings.batches import Batch, Plan
@@ -401,7 +401,7 @@ def embedded(
 
 def _refuse_unreachable(loss: losses.Loss, eps: float | None) -> None:
     """Refuse an eps that no share can exceed: it may have been meant in percent."""
-    kind = results.share(loss)
+    kind = shares.share(loss)
     if eps is not None and eps >= 1 and kind in BOUNDED_SHARES:
         raise InputError(
             f"eps: {eps:g}, expected less than 1, since a share of {losses.name_of(loss)} is {BOUNDED_SHARES[kind]}: "

@@ -13,7 +13,7 @@ from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.base.ranges import Share, whole
 from cocos.checkpoints import Checkpoint
-from cocos.counting import statistics
+from cocos.counting import shares, statistics
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
@@ -185,7 +185,7 @@ def contributors(
         batches=every,
         **totals,
     )
-    labels = CONTRIBUTOR_LABELS | {"contributes": (f"is a negative, {results.above(attrs)}", "1")}
+    labels = CONTRIBUTOR_LABELS | {"contributes": (f"is a negative, {shares.above(attrs)}", "1")}
     variables = {name: ("candidate", found[name][:top], *about) for name, about in labels.items()}
     variables["candidate"] = ("candidate", range(1, len(found["share"][:top]) + 1), "place by share", "1")
     return results.labelled(variables, attrs, measure="contributors")

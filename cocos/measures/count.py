@@ -15,7 +15,7 @@ from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
-from cocos.counting import averages, conventions, findings, marked, slices, statistics, weights
+from cocos.counting import averages, conventions, findings, marked, shares, slices, statistics, weights
 from cocos.counting.findings import Finding
 from cocos.counting.marked import MarkedBatch
 from cocos.embeddings import Embeddings, scores
@@ -289,7 +289,7 @@ def _everything(run: Run) -> bool:
 
 def _attrs(run: Run, known: bool, found: dict, convention: str) -> dict:
     """Attributes of the counts of one loss; of one whose unit is not known in all batches, that it is unknown."""
-    lost = {} if known or results.share(run.loss) == "unknown" else {"share": "unknown", "unit": "unknown"}
+    lost = {} if known or shares.share(run.loss) == "unknown" else {"share": "unknown", "unit": "unknown"}
     notes = [each for each in run.findings if each not in run.plan.undrawn]
     if not run.visited:
         notes += [FLOAT32] if run.dtype == "float32" else []

@@ -18,7 +18,7 @@ from cocos.base.layout import Table
 from cocos.base.ranges import Level, whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import AnnotatedRows, Items
-from cocos.counting import findings, statistics
+from cocos.counting import findings, shares, statistics
 from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
@@ -665,7 +665,7 @@ def _counted(attrs: dict) -> str:
     """State the loss that is counted, and when a negative contributes; empty for ranks alone."""
     if "loss" not in attrs or "eps" not in attrs:
         return ""
-    return f"{attrs.get('loss_repr', attrs['loss'])}, {results.above(attrs)} (eps = {float(attrs['eps']):g})"
+    return f"{attrs.get('loss_repr', attrs['loss'])}, {shares.above(attrs)} (eps = {float(attrs['eps']):g})"
 
 
 def _digits(metric: str) -> int:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from cocos import losses, results
+from cocos import losses
 from cocos.base.errors import InputError
-from cocos.counting import weights
+from cocos.counting import shares, weights
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch, with_queues
 from cocos.embeddings.scores import Pairs
@@ -43,7 +43,7 @@ class Seen:
     unit: Tensor | None = (
         None  # natural size of one weight, broadcastable to (Q, C); None: unknown, there are no shares
     )
-    share: str | None = None  # kind of a share, as `cocos.results.share` names it
+    share: str | None = None  # kind of a share, as `cocos.counting.shares.share` names it
     query: Tensor | None = None  # (Q, D) rows that were scored, detached; None: unknown
     candidate: Tensor | None = None  # (C, D) likewise
     scale: float | None = None  # factor from a cosine to what the loss reads; None: it is not one number
@@ -188,7 +188,7 @@ class Named:
             pairs.positive,
             pairs.negative,
             unit=weights.unit(loss, found, pairs) if known else None,
-            share=results.share(loss) if known else None,
+            share=shares.share(loss) if known else None,
             query=part.query if part else None,
             candidate=part.candidate if part else None,
             scale=scale if loss.metric == "cosine" else None,

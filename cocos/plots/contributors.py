@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Patch
 
-from cocos import results
+from cocos.counting import shares
 from cocos.measures.contributors import rest
 from cocos.plots.labels import SIDE_LENGTH, below, empty, palette, single, tiny_points
 from cocos.plots.wording import percent, plain
@@ -103,7 +103,7 @@ def contributors(
     _headed(dataset, query, image, ax)
     handles = [Patch(facecolor=c, hatch=h, edgecolor="white", label=s) for s, m, c, h in kinds if m.any()]
     if (~above & (weight != 0)).any():
-        pale = f"does not contribute: no {results.above(attrs)}" if known else f"no {results.above(attrs)}"
+        pale = f"does not contribute: no {shares.above(attrs)}" if known else f"no {shares.above(attrs)}"
         handles.append(Patch(facecolor=BLUE, alpha=PALE, label=pale))
     below(ax, handles=handles, ncols=3)
     ax.spines[["top", "right", "left"]].set_visible(False)
@@ -175,7 +175,7 @@ def title(dataset: xr.Dataset) -> str:
     attrs = dataset.attrs
     if "contributing" not in attrs:
         return (
-            f"{attrs['relative']} of {attrs['negatives']} negatives have {results.above(attrs)}, together "
+            f"{attrs['relative']} of {attrs['negatives']} negatives have {shares.above(attrs)}, together "
             f"{percent(attrs['relative_part'])} of it"
         )
     return (

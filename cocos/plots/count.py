@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from cocos import results
-from cocos.counting import findings
+from cocos.counting import findings, shares
 from cocos.measures.count import bins, histogram
 from cocos.plots.labels import below, palette, series, small_points, tiny_points
 from cocos.plots.wording import between, number, percent, plain
@@ -80,7 +80,7 @@ def count(
         ax.text(1.01, tick, f"mean\n{said}", transform=ax.get_yaxis_transform(), fontsize="small", va="center")
     by_push = of != "contributing"
     attrs = [each.attrs | ({"share": "unknown"} if by_push else {}) for each in several.values()]
-    above = list(dict.fromkeys(map(results.above, attrs)))
+    above = list(dict.fromkeys(map(shares.above, attrs)))
     eps = list(dict.fromkeys(f"{each.attrs['eps']:g}" for each in several.values()))
     meant = f"{above[0]}, eps = {eps[0]}" if len(above) == 1 else f"share above eps = {' or '.join(eps)}"
     ax.set(
@@ -113,17 +113,17 @@ def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
     idle = [between(part["idle_fraction"].values) for part in parts]
     if len(parts) == 1:
         mean, negatives = parts[0]["mean"].values, float(parts[0]["negatives"].mean())
-        kind, _ = results.kind_of_weights(datasets[0].attrs)
+        kind, _ = shares.kind_of_weights(datasets[0].attrs)
         name = f"{names[0]} ({kind})" if kind else names[0]
         counts = f"{between(mean, number)} of {negatives:.0f} negatives contribute per query"
         if of != "contributing":
-            above = results.above(datasets[0].attrs | {"share": "unknown"})
+            above = shares.above(datasets[0].attrs | {"share": "unknown"})
             return f"{name}: {between(mean, number)} of {negatives:.0f} negatives per query have {above}{collapsed}"
         return f"{name}: {counts}; {idle[0]} of the queries have none{collapsed}"
     if of != "contributing":
         means = [float(part["mean"].mean()) for part in parts]
         most, least = int(np.argmax(means)), int(np.argmin(means))
-        above = results.above(datasets[most].attrs | {"share": "unknown"})
+        above = shares.above(datasets[most].attrs | {"share": "unknown"})
         return (
             f"{number(means[most])} negatives per query have {above} under {names[most]}, {number(means[least])} under "
             f"{names[least]}{collapsed}"

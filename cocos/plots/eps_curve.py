@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from cocos import results
+from cocos.counting import shares
 from cocos.plots.labels import STYLES, beside, curves, drawn, empty, palette, series
 from cocos.plots.wording import between, number
 
@@ -61,7 +61,7 @@ def eps_curve(
         if at.size and (name or len(lines) > 1):
             named.append((float(counts[0]), name, colour))
     _thresholds(several, mark, ax)
-    kind = {results.kind_of_weights(each.attrs)[0] for each in several.values()} - {""}
+    kind = {shares.kind_of_weights(each.attrs)[0] for each in several.values()} - {""}
     ax.set(
         xlabel=f"eps: smallest share that contributes\n{drawn(several)}",
         ylabel="contributing negatives per query",

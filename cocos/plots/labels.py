@@ -18,6 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from cocos.base.errors import InputError
+from cocos.counting import findings, shares
 from cocos.plots.wording import names_of, numbered, plain, wrapped
 
 # `colorblind` of seaborn, which takes as long to import as a picture to draw, without the yellow that is hard to see.
@@ -51,6 +52,13 @@ def titled(ax: Axes, text: str) -> None:
     """Give axes their title, and leave out the frame at the top and on the right."""
     ax.set_title(text, fontsize="medium")
     ax.spines[["top", "right"]].set_visible(False)
+
+
+def heading(data: xr.Dataset) -> str:
+    """Title of a figure: the loss, the kind of weights where they are not the derivative, and a word on collapse."""
+    kind, _ = shares.kind_of_weights(data.attrs)
+    said = f"{data.attrs['loss_repr']}, {kind}" if kind else data.attrs["loss_repr"]
+    return f"{said}\ncollapsed embeddings" if findings.collapsed(data.attrs) else said
 
 
 def series(

@@ -11,8 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from cocos import results
-from cocos.plots.labels import below, colours, shared_bar, single, tiny_points
+from cocos.plots.labels import below, colours, heading, shared_bar, single, tiny_points
 from cocos.plots.wording import plain
 
 # Levels of the scale of shares that panels have in common.
@@ -68,7 +67,7 @@ def score_landscape(dataset: xr.Dataset | Sequence[xr.Dataset], *, share: bool =
         xlim=score[[0, -1]],
         ylim=score[[0, -1]],
     )
-    ax.set_title(plain(results.heading(dataset), 120), fontsize="medium")
+    ax.set_title(plain(heading(dataset), 120), fontsize="medium")
     below(ax, handles=[
         Line2D([], [], color=DARK_GREY, linewidth=0.9, label="equal loss, with its value"),
         Line2D([], [], color=DARK_GREY, linewidth=0.9, linestyle="--", label="equal scores"),

@@ -7,8 +7,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from cocos import results
 from cocos.base.errors import InputError, nearest
+from cocos.counting import shares
 from cocos.plots.labels import below, curves, palette, series, titled
 from cocos.plots.wording import listed, number, percent, plain
 
@@ -52,7 +52,7 @@ def temperature_curve(
     parameters = {each.attrs["parameter"] for each in several.values()}
     if len(parameters) > 1:
         raise InputError("a temperature divides scores and a scale multiplies them: draw them in separate plots")
-    (parameter,), above = parameters, plain(results.above(next(iter(several.values())).attrs), 80)
+    (parameter,), above = parameters, plain(shares.above(next(iter(several.values())).attrs), 80)
     said = {"effective": "share the push (effective number)", "contributing_all": above, "idle_fraction": ""}
     lines = curves(several, SHOWN[show])
     for place, ((name, one), colour) in enumerate(zip(lines, palette(len(lines)), strict=True)):

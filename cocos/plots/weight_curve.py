@@ -6,8 +6,7 @@ import matplotlib.pyplot as plt
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos import results
-from cocos.plots.labels import below, palette, series
+from cocos.plots.labels import below, heading, palette, series
 from cocos.plots.wording import plain
 
 
@@ -43,7 +42,7 @@ def weight_curve(
         ylabel="weight" if unknown else "weight / unit of the loss",
     )
     ax.set_title(
-        plain(results.heading(next(iter(several.values()))), 120) if single else "Weight against score",
+        plain(heading(next(iter(several.values()))), 120) if single else "Weight against score",
         fontsize="medium",
     )
     below(ax, lines=3)

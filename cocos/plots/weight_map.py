@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.patches import Patch
 
-from cocos import results
+from cocos.counting import shares
 from cocos.plots.labels import below, single, tiny_points
 from cocos.plots.wording import plain
 
@@ -108,7 +108,7 @@ def _margins(dataset: xr.Dataset, ax: Axes) -> None:
 
 def title(dataset: xr.Dataset) -> str:
     """State how many negatives of the batch contribute, and how many queries have none."""
-    kind, _ = results.kind_of_weights(dataset.attrs)
+    kind, _ = shares.kind_of_weights(dataset.attrs)
     name = ", ".join(filter(None, map(plain, (dataset.attrs["loss"], kind, dataset.attrs["direction"]))))
     above, idle = int(dataset["contributing"].sum()), int((dataset["contributing"] == 0).sum())
     return (

@@ -5,9 +5,10 @@ import textwrap
 import numpy as np
 import xarray as xr
 
-from cocos import losses, results
+from cocos import losses
 from cocos.base import docstrings
 from cocos.base.layout import Table
+from cocos.counting import shares
 
 # Columns and lines of the chart.
 CHART_WIDTH, CHART_HEIGHT = 61, 11
@@ -118,7 +119,7 @@ def card(name: str, curve: xr.Dataset, equal: xr.Dataset, width: int = LINE_LENG
         text = documented.get(parameter) or documented.get(f"{parameter}_", "")
         lines += _entry("parameter", f"{parameter} = {value}: {text}", width)
     lines += _entry("score", f"{about['metric'].replace('_', ' ')}; batches of {about['sample']}", width)
-    lines += _entry("gradient", results.about_weights(about) or EXACT, width)
+    lines += _entry("gradient", shares.about_weights(about) or EXACT, width)
     lines += _entry("couples", COUPLES[about["couples"]], width)
     for key in ("counts", "net", "family", "source", "also_called"):
         if about[key]:

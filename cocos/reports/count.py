@@ -11,7 +11,7 @@ import xarray as xr
 
 from cocos import measures, results
 from cocos.base.layout import Step, Table, following, given
-from cocos.counting import findings
+from cocos.counting import findings, shares
 from cocos.counting.findings import Finding
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, MARKED_PARTS, OF_SOURCES, Number
 from cocos.reports.phrases import (
@@ -205,14 +205,14 @@ def _of_marks(directions: Mapping[str, dict]) -> Iterator[tuple[str, ...]]:
 def _about(data: xr.Dataset, summary: dict, *, explain: bool) -> Iterator[str]:
     """Yield the provenance of a count, the meaning of the mark, and with `explain` all definitions."""
     parts = [
-        f"{loss_call(summary['loss'])}, {results.above(summary)} (eps = {summary['eps']:g}), {summary['convention']} "
+        f"{loss_call(summary['loss'])}, {shares.above(summary)} (eps = {summary['eps']:g}), {summary['convention']} "
         "convention",
         f"{drawn(data)}; {summary['dtype']} on {summary['device']}",
         averaging(summary, "C^B, C^0"),
     ]
-    if about := results.about_weights(data.attrs):
+    if about := shares.about_weights(data.attrs):
         parts.append(f"weights {about}" if summary["gradient"] == "autograd" else about)
-    if about := results.about_unit(summary):
+    if about := shares.about_unit(summary):
         parts.append(about)
     yield "; ".join(parts)
     if not explain:
@@ -220,7 +220,7 @@ def _about(data: xr.Dataset, summary: dict, *, explain: bool) -> Iterator[str]:
         return
     yield f"{MARK}value to report, with loss, eps and batch size (docs/concepts.md)"
     yield from (f"{label}: {each.words}" for each, label, *_ in _rows(summary))
-    yield f"a negative contributes with {results.above(summary)} (eps); a negative that is pulled is counted"
+    yield f"a negative contributes with {shares.above(summary)} (eps); a negative that is pulled is counted"
     yield from _health(summary["health"])
 
 

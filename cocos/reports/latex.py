@@ -4,7 +4,7 @@ import xarray as xr
 
 from cocos import measures, results
 from cocos.base import terminal
-from cocos.counting import findings
+from cocos.counting import findings, shares
 from cocos.reports.phrases import averaging, drawn, number, queries_per_batch
 
 TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
@@ -43,7 +43,7 @@ def latex(data: xr.Dataset | dict[str, xr.Dataset], label: str) -> str:
         *(f"% {line}" for line in findings.first(data.attrs)),
         f"% {averaging(summary, 'C^B, C^0')}; C^0 of {queries_per_batch(directions)} queries in a batch",
         *([f"% {file['path']} sha256 {file['sha256']}"] if (file := summary["checkpoint"])["path"] else []),
-        *([f"% {about}"] if (about := results.about_weights(data.attrs)) else []),
+        *([f"% {about}"] if (about := shares.about_weights(data.attrs)) else []),
         *(f"% {line}" for line in results.lines(data.attrs, "footnotes")),
         rf"\begin{{tabular}}{{l{'r' * (wide * len(directions))}}}",
         r"\toprule",

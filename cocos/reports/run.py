@@ -9,7 +9,7 @@ import xarray as xr
 
 from cocos import results
 from cocos.base.layout import Step, Table
-from cocos.counting import findings
+from cocos.counting import findings, shares
 from cocos.counting.statistics import RunColumn
 from cocos.measures.run import AMONG_SAMPLES, axis, episodes, widest
 from cocos.monitor import detectors as shelf
@@ -97,7 +97,7 @@ def _provenance(data: xr.Dataset, shown: int) -> Iterator[str]:
     yield f"{number}, {span}{some}"
     fixed = what == "record" or len(set(data["loss_repr"].values.tolist())) == 1
     loss = attrs.get("loss_repr", attrs["loss"]) if fixed else attrs["loss"]
-    yield f"loss {loss}, {results.above(attrs)} (eps = {float(attrs['eps']):g})"
+    yield f"loss {loss}, {shares.above(attrs)} (eps = {float(attrs['eps']):g})"
     if what == "checkpoint":
         batches = f"{data.sizes['batch']} batch{'' if data.sizes['batch'] == 1 else 'es'}"
         yield f"{batches} of {attrs['batch_size']} {attrs['sample']}, seed {attrs['seed']}, the same for all"

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from cocos import results
-from cocos.counting import findings
+from cocos.counting import findings, shares
 
 OPTIONS = (
     "eps",
@@ -73,7 +73,7 @@ def head(data: xr.Dataset) -> tuple[str, ...]:
     attrs = data.attrs
     lines = [attrs["title"], *findings.first(attrs)]
     if "loss_repr" in attrs:
-        eps = f", {results.above(attrs)}" if "eps" in attrs else ""
+        eps = f", {shares.above(attrs)}" if "eps" in attrs else ""
         lines.append(f"{attrs['loss_repr']}{eps}")
     where = f" on {attrs['device']}" if "device" in attrs else ""
     if "batch_size" in attrs:
@@ -88,6 +88,6 @@ def head(data: xr.Dataset) -> tuple[str, ...]:
             numbers = np.atleast_1d(data["query_index"].notnull().sum("query"))
             drawn = f"{' and '.join(map(str, dict.fromkeys(numbers.tolist())))} queries, "
         lines.append(f"{attrs['metric'].replace('_', ' ')} scores; {drawn}seed {attrs['seed']}{where}")
-    if weights := results.about_weights(attrs) if "gradient" in attrs else "":
+    if weights := shares.about_weights(attrs) if "gradient" in attrs else "":
         lines.append(weights)
     return tuple(lines)

@@ -12,7 +12,7 @@ import xarray as xr
 from cocos import results
 from cocos.base import terminal
 from cocos.base.layout import Table, following, given
-from cocos.counting import findings
+from cocos.counting import findings, shares
 from cocos.reports.document import ATTRIBUTES, coordinate, plain, thinned
 
 # Variables in the tables of a measure that has more than a line holds; documents have all.
@@ -142,7 +142,7 @@ def head(data: xr.Dataset) -> tuple[str, ...]:
     side = str(attrs.get("direction", ""))
     lines = [attrs["title"] if side in attrs["title"] else f"{attrs['title']}, {side}", *findings.first(attrs)]
     if "loss_repr" in attrs:
-        lines.append(f"{attrs['loss_repr']}{f', {results.above(attrs)}' if 'eps' in attrs else ''}")
+        lines.append(f"{attrs['loss_repr']}{f', {shares.above(attrs)}' if 'eps' in attrs else ''}")
     where = f" on {attrs['device']}" if "device" in attrs else ""
     if "batch_size" in attrs:
         count = attrs.get("batches", data.sizes.get("batch", 1))
@@ -152,7 +152,7 @@ def head(data: xr.Dataset) -> tuple[str, ...]:
         )
     elif "seed" in attrs:
         lines.append(f"{attrs.get('metric', 'given').replace('_', ' ')} scores; seed {attrs['seed']}{where}")
-    if about := results.about_weights(attrs) if "gradient" in attrs else "":
+    if about := shares.about_weights(attrs) if "gradient" in attrs else "":
         lines.append(about)
     return tuple(lines)
 
@@ -181,7 +181,7 @@ def replay(data: xr.Dataset) -> list[Table]:
         else:
             lines.append(f"{side}: no significant change of {label}")
     notes = (
-        f"count: contributing negatives per query ({results.above(data.attrs)}); idle: queries without any; effective: "
+        f"count: contributing negatives per query ({shares.above(data.attrs)}); idle: queries without any; effective: "
         "effective number of negatives; heaviest: push fraction of the heaviest negative; change: mean paired "
         f"difference of {label} with its {100 * data.attrs['level']:g} % interval, not "
         "adjusted for the number of rows",
