@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from cocos import losses, results
+from cocos import losses, reports, results
 from cocos.base.errors import InputError, nearest
 from cocos.counting import shares
 from cocos.engine import retrieval
-from cocos.measures.count import document as counts_of
-from cocos.measures.evaluate import document as metrics_of
 from cocos.measures.run import AMONG_SAMPLES
 
 # Directions of the tables; results that name theirs otherwise are read in this order.
@@ -480,7 +478,7 @@ def _read(data: xr.Dataset | dict[str, xr.Dataset], table: PaperTable, name: str
         found = []
         for each, one in parts.items():
             counted = "contributing" in one
-            entry = counts_of(one) if counted else metrics_of(one)
+            entry = reports.document("count" if counted else "evaluate", one)
             family = entry["loss"]["name"] if "loss" in entry else entry.get("trained_with") or ""
             convention = entry["convention"] if counted and table.counts else ""
             own = f"{whole}, {each}" if len(parts) > 1 else whole

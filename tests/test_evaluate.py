@@ -254,7 +254,7 @@ def test_five_folds_are_the_1k_protocol_of_coco():
     assert summary["rsum"]["mean"] == pytest.approx(
         np.mean([sum(r[k] for r in part for k in range(3)) for part in parts])
     )
-    assert "mean ± deviation over 5 folds" in str(table("evaluate", folds))
+    assert "mean ± standard deviation over 5 folds" in str(table("evaluate", folds))
 
 
 def test_folds_are_cut_in_order_of_first_appearance_and_cover_everything(captions):
@@ -624,8 +624,8 @@ def test_samples_with_proxies_are_ranked_among_samples_and_their_accuracy_has_it
     assert data["AvgDTP"].item() == pytest.approx(np.mean(away))
     said = table("evaluate", data)
     assert said.columns == ("", "s2p", "s2s")
-    assert next(row for row in said.rows if row[0] == "R@1") == ("R@1", "", f"{recall:.2f}")
-    assert next(row for row in said.rows if row[0] == "accuracy") == ("accuracy", f"{accuracy:.2f}", "")
+    assert next(row for row in said.rows if row[0] == "R@1 (%)") == ("R@1 (%)", "", f"{recall:.2f}")
+    assert next(row for row in said.rows if row[0] == "accuracy (%)") == ("accuracy (%)", f"{accuracy:.2f}", "")
 
 
 def test_samples_whose_classes_have_no_proxy_are_ranked_among_samples_alone():

@@ -25,13 +25,10 @@ ORDER = (
     "cli",
     "__main__",
 )
-# `results.open` reads the stores of a monitor as well. The documents of measures are moving to reports.
+# `results.open` reads the stores of a monitor as well.
 BACKWARD = {
     ("results", "cocos.monitor"),
     ("results", "cocos.monitor.records"),
-    ("measures", "cocos.reports"),
-    ("measures", "cocos.reports.phrases"),
-    ("measures", "cocos.reports.summaries"),
 }
 HEAVY = ("torch", "numpy", "xarray", "matplotlib", "pandas", "scipy", "rich", "seaborn", "sympy", "h5py", "PIL")
 FILES = sorted(HOUSE.rglob("*.py"))

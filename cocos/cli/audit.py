@@ -71,7 +71,7 @@ def audit(
     )  # fmt: skip
 
     from cocos import measures, reports
-    from cocos.reports import audit as report
+    from cocos.reports import suspects
 
     checkpoint, chosen, origin = options.open_with_loss(file, loss, parameters, data, model, dims)
     with output.progress(quiet) as start:
@@ -82,12 +82,13 @@ def audit(
         )  # fmt: skip
     items = checkpoint.items(split or "train")
     texts = items and items.texts(dataset.attrs["asks"])
+    listed = {"texts": texts, "top": top}
     if out is not None and out.suffix != ".nc":
-        report.write(out, dataset, texts)
+        suspects.write(out, dataset, texts)
     else:
         output.save(dataset, out)
     output.print_result(
-        lambda: "\n\n".join(output.render(table, context) for table in report.tables(dataset, texts, top)),
+        lambda: "\n\n".join(output.render(table, context) for table in reports.tables("audit", dataset, **listed)),
         lambda: reports.document("audit", dataset),
         as_json=json,
         quiet=quiet,

@@ -60,8 +60,7 @@ def diff(
         raise InputError(f"--loss: {first} is a result with its own loss; pass the files of embeddings instead")
     compared = options.given(by=by, changed=changed, level=level, queries=queries)
 
-    from cocos import measures, plots, results
-    from cocos.measures.diff import document, tables
+    from cocos import measures, plots, reports, results
     from cocos.plots.diff import SIZE
     from cocos.reports import saving
 
@@ -86,8 +85,8 @@ def diff(
             )  # fmt: skip
     output.save(dataset, out, partial(saving.save_plot, plots.diff, dataset, size=SIZE, width=width))
     output.print_result(
-        lambda: "\n\n".join(output.render(table, context) for table in tables(dataset)),
-        lambda: document(dataset),
+        lambda: "\n\n".join(output.render(table, context) for table in reports.tables("diff", dataset)),
+        lambda: reports.document("diff", dataset),
         as_json=json,
         quiet=quiet,
         about=about,

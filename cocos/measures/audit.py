@@ -27,8 +27,6 @@ from cocos.embeddings.sources import OWN_HARD
 from cocos.engine import devices, readers, stack, sweep
 from cocos.engine.prepared import Run, drawn_from, embedded, loss_for, prepare
 from cocos.engine.sampling import DEFAULTS, Sampling, sampled, tracked
-from cocos.reports import summaries
-from cocos.reports.summaries import entries, plain
 
 # What each rule says of a query and its negative.
 SUSPICIONS = {
@@ -39,8 +37,6 @@ SUSPICIONS = {
 }
 # Rules that say of a pair that it belongs together, and do not guess it from a model.
 LABEL_RULES = ("group", "text")
-# Suspected pairs in the JSON document, the largest push first; a list (--out) has all of them.
-MOST_LISTED = 100
 # Mark on the candidates of a benchmark that nobody judged: likely positives where they stand at the top.
 UNJUDGED = "unjudged"
 # The rule of a pair that any rule suspects.
@@ -66,8 +62,6 @@ SUSPECT_LABELS = {
     "guide_score": ("score of the guide", "score"),
     "own_hard": ("times that the candidate was drawn as a hard negative of the query itself", "1"),
 }
-# Names of these in the JSON document, where they differ.
-LISTED_AS = {"query_index": "query", "candidate_index": "candidate"}
 # Of every filter and threshold.
 FILTER_LABELS = {
     "filter_share": ("part of the negatives that the filter suspects", "1"),
@@ -553,23 +547,3 @@ def _listed(parts: Sequence[Mapping[str, Tensor]], width: int) -> dict[str, np.n
         "rules": total(whole["rules"]) > 0,
     }
     return {name: values[order].numpy() for name, values in made.items()}
-
-
-def document(data: xr.Dataset) -> dict:
-    """Make the JSON document of `cocos audit --json`: by direction its rules and filters; the first suspected pairs."""
-    attrs, directions = data.attrs, {}
-    for name, one in results.sides(data).items():
-        rules = entries(one, AUDIT_LABELS, "rule")
-        replayed = entries(one, [*FILTER_LABELS, "published"], "filter") if "filter" in data.coords else {}
-        directions[name] = {"rules": rules, "filters": replayed}
-    listed = []
-    for one in (data.isel(pair=place) for place in range(min(data.sizes["pair"], MOST_LISTED))):
-        entry = {LISTED_AS.get(key, key): plain(one[key]) for key in SUSPECT_LABELS}
-        listed.append(entry | {"rules": one["suspicion"].values[one["suspected"].values].tolist()})
-    return summaries.about(data) | {
-        **{name: attrs[name] for name in ("neighbours", "known")},
-        "against": [name for name in attrs["against"].split(", ") if name],
-        "directions": directions,
-        "pairs": data.sizes["pair"],
-        "suspected": listed,
-    }

@@ -1,8 +1,6 @@
 """Which queries changed from one result to another?"""
 
-import itertools
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Unpack
@@ -12,13 +10,11 @@ import torch
 import xarray as xr
 
 from cocos import engine, losses, results
-from cocos.base import terminal
 from cocos.base.errors import InputError, nearest
-from cocos.base.layout import Table
 from cocos.base.ranges import Level, whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import AnnotatedRows, Items
-from cocos.counting import findings, shares, statistics
+from cocos.counting import findings, statistics
 from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
@@ -28,8 +24,6 @@ from cocos.engine.prepared import embedded, loss_for
 from cocos.engine.sampling import Sampling, sampled
 from cocos.measures.count import ALL_CANDIDATES, count
 from cocos.measures.evaluate import evaluate
-from cocos.reports import summaries
-from cocos.reports.summaries import shortest
 
 # Statistics of the spread of the push, which a query without any push does not have.
 OF_PUSHED = statistics.names("pushed")
@@ -58,6 +52,8 @@ PAIRED_LABELS = {
     "decreased": ("queries whose value is smaller in the second", "queries"),
     "mean": ("mean over the paired queries", ""),
 }
+# Options of a result that its comparison keeps where both agree.
+OPTIONS = ("eps", "batches", "batch_size", "sample", "copies", "same_group", "seed", "dtype", "device", "split")
 # Settings in which two results may differ, and the words for them.
 COUNT_SETTINGS = {
     "loss_repr": "the loss",
@@ -78,10 +74,6 @@ ROW_NAME_CHARACTERS = 200
 ROW_NAME = 36
 # Largest difference that rounding makes, in parts of the largest value.
 EQUAL_VALUES = 1e-6
-# Values that readers know by their short names.
-RANKED = re.compile(r"(R|nDCG|recall)@\d+|MRR|MAP")
-# Longest name of a result that heads a column.
-COLUMN_NAME = 6
 
 
 @sampled(without=["batches"], dtype=None, same_group=None)
@@ -157,7 +149,7 @@ def diff(
     known = None if all(opened) else CountedAlike.of((first, second), loss, eps, names, sampling)
     pair: tuple[xr.Dataset, xr.Dataset] = known.counts if known else (first, second)  # type: ignore[assignment]
     attrs = {key: value for key, value in pair[1].attrs.items() if pair[0].attrs.get(key) == value}
-    kept = (*summaries.OPTIONS, "loss", "loss_repr", "share", "gradient", "unit", "checkpoint_dims")
+    kept = (*OPTIONS, "metric", "loss", "loss_repr", "share", "gradient", "unit", "checkpoint_dims")
     attrs = {key: attrs[key] for key in kept if key in attrs} | results.versions() | {"level": level}
     for data, name in zip(pair, names, strict=True):
         if data.attrs.get("measure") in {"run", "monitor"}:
@@ -566,177 +558,3 @@ def _same_names(seen: Sequence[Embeddings], names: Sequence[str]) -> None:
                     f"{which} row {row} is {_one_line(one)[:60]!r} in {names[0]} and {_one_line(other)[:60]!r} in "
                     f"{names[1]}: compare embeddings of the same data, rows in the same order"
                 )
-
-
-def document(data: xr.Dataset) -> dict:
-    """The comparison as the JSON document of `cocos diff --json`."""
-    names, directions = [str(each) for each in data["version"].values], {}
-    for side, one in results.sides(data).items():
-        entries = {}
-        for metric in data["metric"].values:
-            each, entry = one.sel(metric=metric), {}
-            for key in each.data_vars:
-                if each[key].dims == ("version",):
-                    entry[str(key)] = dict(zip(names, map(shortest, each[key]), strict=True))
-                elif not each[key].ndim:
-                    entry[str(key)] = shortest(each[key])
-            if entry["pairs"]:
-                entries[str(metric)] = entry
-        directions[side] = {"metrics": entries}
-        if "changed" in data.dims:
-            queries = [one.isel(changed=place) for place in range(one.sizes["changed"])]
-            directions[side]["changed"] = [
-                {"row": int(each["changed_index"])}
-                | ({"name": str(each["changed_name"].item())} if "changed_name" in each else {})
-                | {name: _version(each.isel(version=version)) for version, name in enumerate(names)}
-                for each in queries
-                if each["changed_index"] >= 0
-            ]
-    return {
-        "cocos": data.attrs["cocos"],
-        "names": names,
-        "by": data.attrs.get("by"),
-        "level": float(data.attrs["level"]),
-        **({"dims": int(data.attrs["checkpoint_dims"])} if "checkpoint_dims" in data.attrs else {}),
-        "notes": results.lines(data.attrs),
-        "directions": directions,
-    }
-
-
-def _version(query: xr.Dataset) -> dict:
-    """One of the two versions of a query that changed, for the JSON document."""
-    entry: dict = {"value": float(query["changed_value"])}
-    if "best_rank" in query:
-        entry["best_rank"] = float(query["best_rank"])
-    return entry
-
-
-def tables(data: xr.Dataset) -> list[Table]:
-    """The comparison, and for each direction the queries that changed most."""
-    sides = results.sides(data).values() if "changed" in data.dims else ()
-    return [table(data), *(_most_changed(one) for one in sides if (one["changed_index"] >= 0).any())]
-
-
-def _versions(data: xr.Dataset) -> tuple[list[str], str]:
-    """Column heads, with a legend for long names."""
-    names = [str(each) for each in data["version"].values]
-    if max(map(len, names)) <= COLUMN_NAME:
-        return names, f"change: {names[1]} less {names[0]}"
-    return ["A", "B"], f"A: {names[0]}; B: {names[1]}; change: B less A"
-
-
-def table(data: xr.Dataset) -> Table:
-    """Write a row for each value of each direction: both means, the difference with its interval, and its p-value.
-
-    Values that are the same everywhere are named below.
-    """
-    (names, said), rows, still = _versions(data), [], []
-    several = data.sizes["direction"] > 1
-    tested = bool(np.isfinite(data["p"]).any())
-    sides = results.sides(data)
-    for side, metric in itertools.product(sides, map(str, data["metric"].values)):
-        one, label = sides[side].sel(metric=metric), f"{side} {metric}" if several else metric
-        before, after = one["value"].values
-        largest = np.nanmax(np.abs(one["value"].values), initial=0.0)
-        if np.nanmax(np.abs(after - before), initial=0.0) <= EQUAL_VALUES * largest:
-            still += [label] if float(one["pairs"]) > 0 else []
-        elif np.isfinite(one["difference"]):
-            rows.append((label, *_cells(one, metric, tested)))
-    if not rows:
-        return Table(("",), (), (said, _counted(data.attrs)), tuple(results.lines(data.attrs)))
-    columns = ("", *names, "change", *((f"{100 * data.attrs['level']:g} %", "p") if tested else ()), "n", "up", "down")
-    head = [*(_sentence(one, names) for one in sides.values()), _counted(data.attrs)]
-    notes = [*results.lines(data.attrs), f"{said}. {_queries_line(data)}"]
-    return Table(columns, tuple(rows), tuple(filter(None, head)), tuple(notes))
-
-
-def in_words(shown: Table, data: xr.Dataset) -> Table:
-    """The comparison with the values of its rows in words, and their units, where a table of a page has the room."""
-    rows = []
-    for head, *cells in shown.rows:
-        side, space, metric = head.rpartition(" ")
-        long_name, unit = COMPARED.get(metric, (metric, ""))
-        words = metric if RANKED.fullmatch(metric) else long_name.partition(", ")[0]
-        rows.append((f"{side}{space}{words}{' (%)' if unit == '%' else ''}", *cells))
-    return replace(shown, rows=tuple(rows))
-
-
-def _counted(attrs: dict) -> str:
-    """State the loss that is counted, and when a negative contributes; empty for ranks alone."""
-    if "loss" not in attrs or "eps" not in attrs:
-        return ""
-    return f"{attrs.get('loss_repr', attrs['loss'])}, {shares.above(attrs)} (eps = {float(attrs['eps']):g})"
-
-
-def _digits(metric: str) -> int:
-    """Digits behind the point: fewer for numbers up to 100 than for parts of one."""
-    unit = COMPARED.get(metric, ("", "%"))[1]
-    return 2 if unit in {"%", "candidates", "queries", "rank", "dimensions"} else 4
-
-
-def _cells(one: xr.Dataset, metric: str, tested: bool) -> tuple[str, ...]:
-    """The cells of a row behind its name; interval and p-value where any row has them."""
-    digits = _digits(metric)
-    shown = [f"{float(each):.{digits}f}" for each in one["mean"]]
-    shown.append(f"{float(one['difference']):+.{digits}f}")
-    p, low, high = (float(one[key]) for key in ("p_holm", "low", "high"))
-    if tested:
-        shown.append(f"[{low:+.{digits}f}, {high:+.{digits}f}]" if np.isfinite(low) else "none")
-        shown.append("" if not np.isfinite(p) else "<0.0001" if p < 1e-4 else f"{p:.4f}")
-    return (*shown, *(f"{int(one[key])}" for key in ("pairs", "increased", "decreased")))
-
-
-def _sentence(one: xr.Dataset, names: Sequence[str]) -> str:
-    """State the change of the value that queries are compared by; none is claimed where it is not resolved."""
-    metric = one.attrs["by"]
-    each = one.sel(metric=metric)
-    if not np.isfinite(each["low"]):
-        return ""
-    before, after = (f"{float(value):.{_digits(metric)}f}" for value in each["mean"])
-    digits, unit = _digits(metric), COMPARED[metric][1]
-    side = str(one["direction"].item())
-    changed = f"{int(each['increased'])} of {int(each['pairs'])} queries rise and {int(each['decreased'])} fall"
-    low, high = (f"{float(each[key]):+.{digits}f}" for key in ("low", "high"))
-    said = f"{side}: {metric} goes from {before} ({names[0]}) to {after} {unit} ({names[1]}), "
-    if (p := float(each["p_holm"])) > 1 - float(one.attrs["level"]):
-        return f"{said}a change that is not resolved, [{low}, {high}] and p = {p:.2g}; {changed}."
-    return f"{said}{float(each['difference']):+.{digits}f} [{low}, {high}]; {changed}."
-
-
-def _queries_line(data: xr.Dataset) -> str:
-    """State what the intervals and p-values are."""
-    counts = sorted({int(each) for each in data["groups"].values.ravel() if np.isfinite(each)})
-    alone = bool((data["groups"] == data["pairs"]).where(np.isfinite(data["groups"]), True).all())
-    groups = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}" if counts else "no"
-    tests = int(np.isfinite(data["p"]).sum())
-    over = (
-        "over queries" if alone else f"over {groups} groups of queries, which may depend on each other within a group"
-    )
-    return (
-        f"Intervals: paired t {over}; p: adjusted by Holm's method for {tests} tests; n: queries with a value in both; "
-        "up, down: queries whose value rises, falls."
-    )
-
-
-def _most_changed(one: xr.Dataset) -> Table:
-    """Write the queries of one direction that changed most, in both versions."""
-    names, rows, by = _versions(one)[0], [], one.attrs["by"]
-    side, ranked = str(one["direction"].item()), "best_rank" in one
-    for place in range(one.sizes["changed"]):
-        query = one.isel(changed=place)
-        if (row := int(query["changed_index"])) < 0:
-            continue
-        title = str(query["changed_name"].item()) if "changed_name" in query else ""
-        for version, name in enumerate(names):
-            each = query.isel(version=version)
-            cells = [f"{float(each['changed_value']):.{_digits(by)}f}"]
-            cells += [f"{rank:.0f}" if np.isfinite(rank := float(each["best_rank"])) else "none"] if ranked else []
-            rows.append((_label(row, title) if version == 0 else "", name, *cells))
-    more = ("best rank",) if ranked else ()
-    head = (f"{side}: the queries whose {by} changed most",)
-    return Table(("query", "", by, *more), tuple(rows), head, left=True)
-
-
-def _label(row: int, name: str) -> str:
-    """A row with its name, bounded."""
-    return f"{row} {terminal.one_line(name, ROW_NAME)}".strip()

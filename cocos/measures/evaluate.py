@@ -13,7 +13,6 @@ from torch import Tensor
 from cocos import engine, losses, results
 from cocos.base import ranges
 from cocos.base.errors import InputError, nearest
-from cocos.base.layout import Table
 from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health
@@ -26,7 +25,6 @@ from cocos.engine.prepared import embedded
 from cocos.engine.queries import NO_POSITIVE, with_positives
 from cocos.engine.sampling import Progress, tracked
 from cocos.measures.dtp import dtp
-from cocos.reports import phrases
 
 # Splits in the order of preference.
 EVALUATED_SPLITS = ("test", "val", "dev", "train")
@@ -38,8 +36,6 @@ RANK_LABELS = {
 }
 # Ending of the metrics of the members of an ensemble, over (member, direction).
 OF_MEMBERS = "_of_members"
-# Metrics that stand in sentences and not in rows.
-IN_SENTENCES = ("queries", "candidates", "tied")
 
 
 def split_of(embeddings: Embeddings | Checkpoint, split: str | None) -> str:
@@ -607,105 +603,3 @@ def _of_queries(embeddings: Embeddings, found: dict[str, list[tuple[Tensor, read
         for asking, ranked in folds:
             best[:] = np.fmin(best, retrieval.best_ranks(len(group), asking, ranked).numpy())
     return {name: (("direction", "query"), each, *RANK_LABELS[name]) for name, each in made.items()}
-
-
-def document(data: xr.Dataset) -> dict:
-    """Retrieval metrics as the JSON document of `cocos evaluate --json`: mean and deviation over the folds."""
-    attrs, blocks = data.attrs, {}
-    for condition in data["distractors"].values:
-        one = data.sel(distractors=condition)
-        ranked_ = [key for key in one if one[key].dims == ("direction", "fold")]
-        blocks[str(condition)] = {
-            "directions": {
-                name: {key: results.mean_std(each[key]) for key in ranked_} for name, each in results.sides(one).items()
-            },
-            **{key: results.mean_std(one[key]) for key in one if one[key].dims == ("fold",)},
-        }
-    whole = blocks["without"]
-    for key in ("left_out", "unmatched"):
-        for name, entry in whole["directions"].items():  # type: ignore[attr-defined]
-            entry[key] = int(data[key].sel(direction=name))
-    return {
-        **results.about(attrs),
-        "split": attrs.get("split"),
-        "health": json.loads(attrs["health"]),
-        "metric": attrs["metric"],
-        "trained_with": attrs.get("trained_with"),
-        "k": [int(k) for k in attrs["k"].split(",")],
-        "folds": int(attrs["folds"]),
-        "ties": attrs["ties"],
-        "seed": int(attrs["seed"]),
-        "device": attrs["device"],
-        **whole,
-        **({"with_distractors": blocks["with"]} if "with" in blocks else {}),
-        **({"members": int(attrs["members"]), "aggregate": aggregate(data)} if "members" in attrs else {}),
-    }
-
-
-def aggregate(data: xr.Dataset) -> dict:
-    """Mean and deviation over the members of an ensemble, each by itself: direction -> metric -> mean and std."""
-    own = [str(key) for key in data if str(key).endswith(OF_MEMBERS)]
-    return {
-        "directions": {
-            side: {key.removesuffix(OF_MEMBERS): results.mean_std(one[key]) for key in own}
-            for side, one in results.sides(data).items()
-        }
-    }
-
-
-def table(data: xr.Dataset) -> Table:
-    """Write retrieval metrics: a row for each, a column for each direction, and one more where it has distractors."""
-    found = document(data)
-    blocks = {"": found, " + distractors": found.get("with_distractors", {"directions": {}})}
-    columns, singles = {}, {}
-    for mark, block in blocks.items():
-        shown = [name for name in block["directions"] if not mark or found["directions"][name]["unmatched"]]
-        columns |= {f"{name}{mark}": block["directions"][name] for name in shown}
-        singles |= {f"{name}{mark}": block for name in shown[:1]}  # metrics of no direction stand in the first column
-
-    for name, entry in columns.items():  # recall is among samples: of proxies it is accuracy
-        if "accuracy" in found and name.startswith("s2p"):
-            left = [key for key in entry if key.startswith("R@") or key == "average_recall"]
-            columns[name] = {key: value for key, value in entry.items() if key not in left}
-    each = found.get("aggregate", {"directions": {}})["directions"]
-    several = {f"{name}, members": entry for name, entry in each.items()}
-
-    def cell(entry: dict, key: str, spread: bool) -> str:
-        if key not in entry:
-            return ""
-        digits = 1 if key.endswith("_rank") else 2
-        return phrases.number(entry[key], digits=digits) if spread else f"{entry[key]['mean']:.{digits}f}"
-
-    folded = found["folds"] > 1
-    names = [str(key) for key in data.data_vars if data[key].dims[-1] == "fold" and key not in IN_SENTENCES]
-    rows = tuple(
-        (
-            key.replace("_", " "),
-            *(cell(entry | singles.get(name, {}), key, folded) for name, entry in columns.items()),
-            *(cell(entry, key, True) for entry in several.values()),
-        )
-        for key in names
-    )
-    sizes = (
-        f"{name}: {entry['queries']['mean']:g} queries, {entry['candidates']['mean']:g} candidates"
-        for name, entry in columns.items()
-    )
-    joined = (
-        [f"ensemble of {found['members']}, concatenated; members: mean ± deviation of each alone"] if several else []
-    )
-    folds = f"; mean ± deviation over {found['folds']} folds, sizes of one fold" if folded else ""
-    split = f"split {found['split']}, " if found["split"] else ""
-    head = (
-        *findings.first(data.attrs),
-        f"{split}{found['metric']} scores on {found['device']}; in percent, except ranks{folds}",
-        *joined,
-        *sizes,
-    )
-    tied = [
-        f"{name}: the best positive of {entry['tied']['mean']:.2f} % of the queries ties with a negative"
-        for name, entry in columns.items()
-        if entry["tied"]["mean"]
-    ]
-    rule = found["ties"]
-    notes = (f"{rule[0].upper()}{rule[1:]}.", *tied, *phrases.geometry(found["health"], ranks=True))
-    return Table(("", *columns, *several), rows, head, notes)

@@ -32,7 +32,6 @@ from cocos.measures.dtp import dtp
 from cocos.measures.evaluate import EVALUATED_SPLITS, among_samples, ranked
 from cocos.monitor import detectors as shelf
 from cocos.monitor import readings, records
-from cocos.reports import summaries
 
 TITLE = "Run over its checkpoints"
 # Variables without the dimension of checkpoints, unless their rows differ.
@@ -636,28 +635,3 @@ def alarm_findings(data: xr.Dataset) -> list[Finding]:
         sentence = f"{each['sentence']}{width} [{each['times']} of {each['of']} {unit}, {when}{over}]"
         found.append(Finding(each["kind"], getattr(detector, "SEVERITY", "look"), sentence, cure))
     return found
-
-
-def document(data: xr.Dataset) -> dict[str, Any]:
-    """The JSON document of `cocos run --json`: numbers at every step, alarms by detector, checkpoints left out."""
-    place = axis(data)
-    curves = {
-        str(name): each for name, each in data.data_vars.items()
-        if each.dims in {(place,), (place, "direction")} and each.dtype.kind in "fiu"
-    }  # fmt: skip
-    made = {"cocos": data.attrs["cocos"], "loss": results.about_loss(data.attrs), "eps": float(data.attrs["eps"])}
-    made |= {"dims": int(data.attrs["checkpoint_dims"])} if "checkpoint_dims" in data.attrs else {}
-    made["steps"] = [int(step) for step in data[place].values]
-    if "file" in data:
-        made["files"] = [str(name) for name in data["file"].values]
-    made["values"] = {name: _list(each) for name, each in curves.items() if "direction" not in each.dims}
-    made["directions"] = {
-        side: {name: _list(one[name]) for name, each in curves.items() if "direction" in each.dims}
-        for side, one in results.sides(data).items()
-    }
-    made |= {"alarms": episodes(data), "watching": json.loads(data.attrs.get("watching", "{}"))}
-    return made | {"left_out": json.loads(data.attrs.get("left_out", "[]"))}
-
-
-def _list(values: xr.DataArray) -> list:
-    return [summaries.plain(value) for value in values.values]

@@ -18,7 +18,6 @@ from torch import Tensor
 from cocos import losses, results
 from cocos.base import ranges
 from cocos.base.errors import InputError, nearest
-from cocos.base.layout import Table
 from cocos.base.ranges import Range, whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.encoders import device_of
@@ -42,8 +41,6 @@ from cocos.engine.pair_gradients import (
 from cocos.engine.prepared import embedded
 from cocos.engine.sampling import Progress
 from cocos.losses.external.sides import Sides, sides
-from cocos.measures.verify import difference
-from cocos.reports.summaries import chosen, entries
 
 # Dtypes in which a way can compute.
 DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
@@ -206,7 +203,6 @@ PULLED_TO = {
     "others' hard": "hard negatives of other queries",
     "query-query": "other queries",
 }
-SAME_COLUMNS = ("gradient of", "pairs", "part of A", "B / A", "difference")
 
 
 @dataclass(frozen=True)
@@ -1017,44 +1013,3 @@ def _dataset(both: Compared, attrs: dict) -> xr.Dataset:
     return results.labelled(
         variables, attrs | {"gap": gap_of_rows, "cosine": both.cosine} | values, measure="same_gradient"
     )
-
-
-def document(data: xr.Dataset) -> dict:
-    """Make the JSON document; None for a number that does not exist."""
-    kinds = [
-        {"reaches": end, "kind": kind} | numbers
-        for end, found in entries(data, ("ratio", "gap", "part"), "end", "kind").items()
-        for kind, numbers in found.items()
-        if numbers["part"] is not None
-    ]
-    texts = ("a", "b", "verdict", "next", "found", "pairs", "hard_negatives", "batches", "seed", "dtype", "tolerance")
-    return {
-        **chosen(data.attrs, *texts),
-        "same": bool(data.attrs["same"]),
-        **chosen(data.attrs, "ratio", "gap", "cosine", "value_a", "value_b"),
-        "kinds": kinds,
-        "notes": data.attrs["notes"].splitlines(),
-    }
-
-
-def table(data: xr.Dataset) -> Table:
-    """Write the verdict, then a row for each kind of pair by the rows that its gradient reaches."""
-    said = document(data)
-    rows = []
-    for each in said["kinds"]:
-        ratio = "only in B" if each["ratio"] is None or math.isnan(each["ratio"]) else f"{each['ratio']:.4g}"
-        rows.append((each["reaches"], each["kind"], f"{100 * each['part']:.1f} %", ratio, difference(each["gap"])))
-    hard = f", {said['hard_negatives']} hard negatives each" if said["hard_negatives"] else ""
-    head = (
-        f"A  {said['a']}",
-        f"B  {said['b']}",
-        f"verdict: {said['verdict']}",
-        *([f"next: {said['next']}"] if said["next"] else []),
-        f"{said['pairs']} pairs{hard}; largest difference {difference(said['gap'])} of the largest gradient, cosine "
-        f"{said['cosine']:.6g}; the same is within {said['tolerance']:g} in {said['dtype']}.",
-    )
-    notes = (
-        "part of A: of A's weights |dL/d cosine|; B / A: their ratio; difference: largest one from that ratio, in "
-        "parts of the largest weight",
-    )
-    return Table(SAME_COLUMNS, tuple(rows), head, notes)

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from cocos import losses, results
 from cocos.base.errors import InputError, Unfit
-from cocos.base.layout import Table
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health, weights
 from cocos.counting.comparisons import fit
@@ -27,7 +26,6 @@ from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import DIRECTIONS
 from cocos.engine.prepared import Run, loss_for, prepare
 from cocos.engine.sampling import Sampling, sampled, tracked
-from cocos.reports.summaries import plain
 
 # Gradients below this size are not compared.
 NEGLIGIBLE = 1e-9
@@ -85,13 +83,6 @@ FINDINGS = {
     "equal to a factor": "equal up to a factor of {least:.4g} to {most:.4g} a batch (its reduction) to {other} on "
     "{number} inputs",
 }
-VERDICT_COLUMNS = (*("loss", "verdict", "gap 64", "on", "gap 32", "error 32", "slope", "pml", "pml grad"),)
-VERDICT_HEAD = (
-    "gap: closed form against torch.func, in float64 and float32; error: float32 against float64 on the same "
-    "rounded input; slope: against finite differences in float64; pml: value and gradient against "
-    "pytorch-metric-learning, where it has the loss. Each number is the largest difference over all inputs, relative "
-    "to the largest weight of the input."
-)
 
 
 def _finding(kind: str, numbers: Mapping[str, Any]) -> Finding:
@@ -541,39 +532,6 @@ def _real_trials(run: Run) -> Iterator[Trial]:
         for name, side, second in run.sides:
             for pairs in run.pairs(side, batch.flip() if second else batch, whole=True):
                 yield Trial(f"batch {number} {name}", pairs)
-
-
-def document(data: xr.Dataset) -> dict:
-    """Make the JSON document of `verify`; None where a question does not apply."""
-    worst = {name: data[name].where(np.isfinite(data[name])).max("case") for name in ("gap", "error")}
-    gaps = data["gap"].sel(dtype="float64").dropna("case")
-    some = len(gaps) and float(gaps.max()) > 0
-    return {
-        "loss": results.about_loss(data.attrs),
-        "gradient": data.attrs["gradient"],
-        "verdict": data.attrs["verdict"],
-        "faults": data.attrs["faults"].splitlines(),
-        "notes": data.attrs["notes"].splitlines(),
-        "cases": int(data.sizes["case"]),
-        **{name: {dtype: plain(each.sel(dtype=dtype)) for dtype in TRIED_DTYPES} for name, each in worst.items()},
-        "gap_on": str(gaps["case"].values[gaps.values.argmax()]) if some else None,
-        "finite_difference": plain(data["finite_difference"].max()),
-        "peer": {name: plain(data.attrs[f"peer_{name}"]) for name in ("value", "gradient")},
-        "largest": plain(data["largest"].max()),
-    }
-
-
-def table(found: Sequence[xr.Dataset]) -> Table:
-    """Write the verdicts: a row for each loss with its largest differences, and below them faults and notes."""
-    rows, notes = [], []
-    for one in (document(data) for data in found):
-        name, gap, error, peer = one["loss"]["name"], one["gap"], one["error"], one["peer"]
-        before = (name, one["verdict"], difference(gap["float64"]), one["gap_on"] or "")
-        after = (gap["float32"], error["float32"], one["finite_difference"])
-        rows.append((*before, *map(difference, (*after, peer["value"], peer["gradient"]))))
-        for kind, mark in (("faults", "FAULT"), ("notes", "note")):
-            notes += [f"{mark}: {name}: {line}" for line in one[kind]]
-    return Table(VERDICT_COLUMNS, tuple(rows), (VERDICT_HEAD,), tuple(notes))
 
 
 def difference(value: float | None) -> str:

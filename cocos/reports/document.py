@@ -13,6 +13,8 @@ import xarray as xr
 
 from cocos import results
 from cocos.counting import findings
+from cocos.measures.evaluate import OF_MEMBERS
+from cocos.measures.run import axis, episodes
 
 # Axes with many values, which are summarised by their mean and percentiles.
 ITEMS = ("batch", "query", "proxy")
@@ -23,6 +25,8 @@ LISTS_QUERIES = ("retrievals",)
 LISTED_AXES = {"contributors": "candidate", "dtp": "step"}
 # Values of an axis up to which all are listed, and those that are listed of a longer one, at least and at most.
 SHORT_AXIS, FEWEST_PLACES, MOST_PLACES = 12, 5, 9
+# Largest number of suspected pairs in a document.
+MOST_SUSPECTS = 100
 # Attributes that are options of a measure.
 OPTIONS = (
     *("eps", "batches", "batch_size", "sample", "copies", "same_group", "seed", "dtype", "device", "split", "metric"),
@@ -263,10 +267,204 @@ def landscape(data: xr.Dataset) -> dict[str, Any]:
     }
 
 
+def evaluate(data: xr.Dataset) -> dict[str, Any]:
+    """Return mean and standard deviation over the folds of each metric, by direction; with distractors once more."""
+    attrs, blocks = data.attrs, {}
+    for condition in map(str, data["distractors"].values):
+        one = data.sel(distractors=condition)
+        ranked = [key for key in one if one[key].dims == ("direction", "fold")]
+        sides = results.sides(one).items()
+        blocks[condition] = {
+            "directions": {name: {key: results.mean_std(side[key]) for key in ranked} for name, side in sides},
+            **{key: results.mean_std(one[key]) for key in one if one[key].dims == ("fold",)},
+        }
+    whole: dict[str, Any] = blocks["without"]
+    for name, entry in whole["directions"].items():
+        entry |= {key: int(data[key].sel(direction=name)) for key in ("left_out", "unmatched")}
+    if "with" in blocks:
+        whole["with_distractors"] = blocks["with"]
+    if "members" in attrs:
+        members = [str(key) for key in data if str(key).endswith(OF_MEMBERS)]
+        sides = results.sides(data).items()
+        directions = {
+            name: {key.removesuffix(OF_MEMBERS): results.mean_std(side[key]) for key in members} for name, side in sides
+        }
+        whole |= {"members": int(attrs["members"]), "aggregate": {"directions": directions}}
+    return {
+        **results.about(attrs),
+        "split": attrs.get("split"),
+        "health": json.loads(attrs["health"]),
+        "metric": attrs["metric"],
+        "trained_with": attrs.get("trained_with"),
+        "k": [int(k) for k in attrs["k"].split(",")],
+        "folds": int(attrs["folds"]),
+        "ties": attrs["ties"],
+        "seed": int(attrs["seed"]),
+        "device": attrs["device"],
+        **whole,
+    }
+
+
+def audit(data: xr.Dataset) -> dict[str, Any]:
+    """Return the rules and filters of each direction, and the suspected pairs with the largest push."""
+    attrs, directions = data.attrs, {}
+    rules = [key for key in data if "rule" in data[key].dims]
+    filters = [key for key in data if "filter" in data[key].dims and key != "filter_rule"]
+    for name, one in results.sides(data).items():
+        replayed = entries(one, filters, "filter") if "filter" in data.coords else {}
+        directions[name] = {"rules": entries(one, rules, "rule"), "filters": replayed}
+    return about(data) | {
+        **{name: plain(attrs[name]) for name in ("neighbours", "known")},
+        "against": [name for name in attrs["against"].split(", ") if name],
+        "directions": directions,
+        "pairs": data.sizes["pair"],
+        "suspected": suspects(data)[:MOST_SUSPECTS],
+    }
+
+
+def suspects(data: xr.Dataset) -> list[dict[str, Any]]:
+    """Return the suspected pairs of an audit, with the rules that suspect them."""
+    keys = [str(key) for key in data if data[key].dims == ("pair",)]
+    columns = {key.removesuffix("_index"): data[key].values for key in keys}
+    rules, suspected = data["suspicion"].values, data["suspected"].values
+    return [
+        {key: plain(values[place]) for key, values in columns.items()} | {"rules": rules[suspected[place]].tolist()}
+        for place in range(data.sizes["pair"])
+    ]
+
+
+def run(data: xr.Dataset) -> dict[str, Any]:
+    """Return the numbers at every step, the alarms of the detectors, and the checkpoints that were left out."""
+    step = axis(data)
+    curves = {
+        str(name): values
+        for name, values in data.data_vars.items()
+        if values.dims in {(step,), (step, "direction")} and values.dtype.kind in "fiu"
+    }
+    attrs = data.attrs
+    return {
+        "cocos": attrs["cocos"],
+        "loss": results.about_loss(attrs),
+        "eps": float(attrs["eps"]),
+        **({"dims": int(attrs["checkpoint_dims"])} if "checkpoint_dims" in attrs else {}),
+        "steps": [int(value) for value in data[step].values],
+        **({"files": [str(name) for name in data["file"].values]} if "file" in data else {}),
+        "values": {name: _listed(values) for name, values in curves.items() if "direction" not in values.dims},
+        "directions": {
+            side: {name: _listed(one[name]) for name, values in curves.items() if "direction" in values.dims}
+            for side, one in results.sides(data).items()
+        },
+        "alarms": episodes(data),
+        "watching": json.loads(attrs.get("watching", "{}")),
+        "left_out": json.loads(str(attrs.get("left_out", "[]"))),
+    }
+
+
+def verify(data: xr.Dataset) -> dict[str, Any]:
+    """Return the verdict, and the largest difference of each comparison; None where one does not apply."""
+    attrs = data.attrs
+    worst = {name: data[name].where(np.isfinite(data[name])).max("case") for name in ("gap", "error")}
+    gaps = data["gap"].sel(dtype="float64").dropna("case")
+    dtypes = data["dtype"].values.tolist()
+    return {
+        "loss": results.about_loss(attrs),
+        "gradient": attrs["gradient"],
+        "verdict": attrs["verdict"],
+        "faults": results.lines(attrs, "faults"),
+        "notes": results.lines(attrs),
+        "cases": data.sizes["case"],
+        **{name: dict(zip(dtypes, _listed(values), strict=True)) for name, values in worst.items()},
+        "gap_on": str(gaps["case"].values[gaps.values.argmax()]) if len(gaps) and float(gaps.max()) > 0 else None,
+        "finite_difference": plain(data["finite_difference"].max()),
+        "peer": {name: plain(attrs[f"peer_{name}"]) for name in ("value", "gradient")},
+        "largest": plain(data["largest"].max()),
+    }
+
+
+def same_gradient(data: xr.Dataset) -> dict[str, Any]:
+    """Return the verdict on two gradients, and their ratio for each kind of pair."""
+    kinds = [
+        {"reaches": end, "kind": kind} | numbers
+        for end, by_kind in entries(data, ("ratio", "gap", "part"), "end", "kind").items()
+        for kind, numbers in by_kind.items()
+        if numbers["part"] is not None
+    ]
+    keys = ("a", "b", "verdict", "next", "found", "pairs", "hard_negatives", "batches", "seed", "dtype", "tolerance")
+    keys += ("ratio", "gap", "cosine", "value_a", "value_b")
+    return {key: plain(data.attrs[key]) for key in keys} | {
+        "same": bool(data.attrs["same"]),
+        "kinds": kinds,
+        "notes": results.lines(data.attrs),
+    }
+
+
+def diff(data: xr.Dataset) -> dict[str, Any]:
+    """Return the paired difference of each metric, and the queries that changed most."""
+    attrs, directions = data.attrs, {}
+    names = [str(name) for name in data["version"].values]
+    for side, one in results.sides(data).items():
+        metrics = {}
+        for metric in map(str, data["metric"].values):
+            values = one.sel(metric=metric)
+            entry = {
+                str(key): _whole(array) if not array.dims else dict(zip(names, map(_whole, array), strict=True))
+                for key, array in values.data_vars.items()
+                if array.dims in {(), ("version",)}
+            }
+            if entry["pairs"]:
+                metrics[metric] = entry
+        directions[side] = {"metrics": metrics}
+        if "changed" in data.dims:
+            directions[side]["changed"] = changed_queries(one)
+    return {
+        "cocos": attrs["cocos"],
+        "names": names,
+        "by": attrs.get("by"),
+        "level": float(attrs["level"]),
+        **({"dims": int(attrs["checkpoint_dims"])} if "checkpoint_dims" in attrs else {}),
+        "notes": results.lines(attrs),
+        "directions": directions,
+    }
+
+
+def changed_queries(one: xr.Dataset) -> list[dict[str, Any]]:
+    """Return the queries of one direction that changed most, with both versions of each."""
+    queries = []
+    for place in range(one.sizes["changed"]):
+        query = one.isel(changed=place)
+        if query["changed_index"] < 0:
+            continue
+        entry: dict[str, Any] = {"row": int(query["changed_index"])}
+        if "changed_name" in query:
+            entry["name"] = str(query["changed_name"].item())
+        for version in query["version"].values:
+            values = query.sel(version=version)
+            ranks = {"best_rank": float(values["best_rank"])} if "best_rank" in query else {}
+            entry[str(version)] = {"value": float(values["changed_value"])} | ranks
+        queries.append(entry)
+    return queries
+
+
+def _listed(values: xr.DataArray) -> list:
+    return [plain(value) for value in values.values]
+
+
+def _whole(value: Any) -> Any:
+    """Return a number as JSON represents it, an integral one without a fraction."""
+    value = plain(value)
+    return int(value) if value is not None and float(value).is_integer() else value
+
+
 # Measures with a document of their own.
 DOCUMENTS: dict[str, Callable[[xr.Dataset], dict[str, Any]]] = {
+    "audit": audit,
+    "diff": diff,
+    "evaluate": evaluate,
     "landscape": landscape,
+    "run": run,
+    "same_gradient": same_gradient,
     "solve": solve,
     "temperature": temperature,
     "verification": verification,
+    "verify": verify,
 }

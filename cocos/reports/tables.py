@@ -3,7 +3,8 @@
 A measure with a layout of its own has a function here; all others have the generic tables.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,8 @@ from cocos import results
 from cocos.base import terminal
 from cocos.base.layout import Table, following, given
 from cocos.counting import findings, shares
+from cocos.measures.diff import COMPARED, EQUAL_VALUES
+from cocos.reports import document
 from cocos.reports.document import ATTRIBUTES, coordinate, plain, thinned
 
 # Variables in the tables of a measure that has more than a line holds; documents have all.
@@ -42,6 +45,23 @@ REPLAYED = {
     "push": ("push", 2),
     "hardest_share": ("heaviest", 2),
 }
+# Columns of the rules and of the filters of an audit.
+RULE_COLUMNS = {"share": "of negatives", "push_share": "of push", "placebo": "random", "met": "queries"}
+FILTER_COLUMNS = {
+    "filter_share": "of negatives",
+    "filter_push": "of push",
+    "filter_left": "kept",
+    "push_precision": "precision",
+    "push_recall": "recall",
+    "emptied": "emptied",
+}
+# The rule whose pairs are known to belong together, so that they need no reading.
+KNOWN_RULE = "group"
+# Metrics among samples alone.
+RECALL = re.compile("R@|average_recall")
+# Units of numbers with two decimals.
+TWO_DIGITS = ("%", "candidates", "queries", "rank", "dimensions")
+TextOfRow = Callable[[int], str]
 # Characters of a text in a table.
 TEXT_LENGTH = 40
 
@@ -235,9 +255,245 @@ def temperature(data: xr.Dataset) -> list[Table]:
     return [replace(table, head=(*lines, *table.head), typed=steps), *rest]
 
 
+def evaluate(data: xr.Dataset) -> list[Table]:
+    """Return a row for each metric, a column for each direction, with distractors, and for members of an ensemble."""
+    entries = document.evaluate(data)
+    columns = {}
+    for mark, block in (("", entries), (" + distractors", entries.get("with_distractors", {"directions": {}}))):
+        sides = [side for side in block["directions"] if not mark or entries["directions"][side]["unmatched"]]
+        for place, side in enumerate(sides):  # metrics of no direction are in the first column
+            columns[f"{side}{mark}"] = block["directions"][side] | (block if place == 0 else {})
+    if "accuracy" in entries:  # recall is among samples; of proxies it is accuracy
+        columns = {
+            name: {key: value for key, value in column.items() if not (name.startswith("s2p") and RECALL.match(key))}
+            for name, column in columns.items()
+        }
+    folds = entries["folds"]
+    members = entries.get("aggregate", {"directions": {}})["directions"]
+    names = [str(key) for key in data if data[key].dims[-1] == "fold" and key not in {"queries", "candidates", "tied"}]
+    rows = []
+    for key in names:
+        digits = 1 if key.endswith("_rank") else 2
+        cells = [spread(column[key], digits, folds > 1) if key in column else "" for column in columns.values()]
+        cells += [spread(member[key], digits) if key in member else "" for member in members.values()]
+        unit = " (%)" if data[key].attrs["units"] == "%" else ""
+        rows.append((f"{key.replace('_', ' ')}{unit}", *cells))
+    sizes = [
+        f"{name}: {column['queries']['mean']:g} queries, {column['candidates']['mean']:g} candidates"
+        for name, column in columns.items()
+    ]
+    split = f"split {entries['split']}, " if entries["split"] else ""
+    lines = [f"{split}{entries['metric'].replace('_', ' ')} scores on {entries['device']}", *sizes]
+    lines += [f"mean ± standard deviation over {folds} folds, sizes of one fold"] if folds > 1 else []
+    if members:
+        lines.append(
+            f"ensemble of {entries['members']}, concatenated; members: mean ± standard deviation of each alone"
+        )
+    ties = entries["ties"]
+    notes = [f"{ties[0].upper()}{ties[1:]}."]
+    notes += [
+        f"{name}: the best positive of {column['tied']['mean']:.2f} % of the queries ties with a negative"
+        for name, column in columns.items()
+        if column["tied"]["mean"]
+    ]
+    heading = ("", *columns, *(f"{name}, members" for name in members))
+    return [Table(heading, tuple(rows), (*findings.first(data.attrs), *lines), (*notes, *geometry(entries["health"])))]
+
+
+def geometry(health: dict) -> list[str]:
+    """Return a line on alignment, uniformity and effective rank of the embeddings, or none."""
+    sides = {name: side for name, side in health["sides"].items() if side.get("uniformity") is not None}
+    parts = [] if health.get("alignment") is None else [f"alignment {health['alignment']:.3f}"]
+    for name, side in sides.items():
+        parts.append(f"uniformity {side['uniformity']:.2f} ({name})")
+        parts.append(f"effective rank {side['effective_rank']:.1f} of {side['dimensions']} ({name})")
+    return [f"health: {', '.join(parts)}"] if parts else []
+
+
+def spread(value: dict, digits: int, shown: bool = True) -> str:
+    """Write a mean with its standard deviation."""
+    if value["mean"] is None:
+        return "-"
+    deviation = f" ± {value['std']:.{digits}f}" if shown and value["std"] is not None else ""
+    return f"{value['mean']:.{digits}f}{deviation}"
+
+
+def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, top: int = 10) -> list[Table]:
+    """Return the rules, the filters if there are any, and the suspected pairs with the largest push.
+
+    Args:
+        data: of `cocos.measures.audit`.
+        texts: row -> text of the queries and of the candidates; None: no texts.
+        top: number of pairs.
+    """
+    entries = document.audit(data)
+    rules = [
+        (f"{side} {name}", str(rule["suspects"]), *map(percent, (rule[key] for key in RULE_COLUMNS)))
+        for side, direction in entries["directions"].items()
+        for name, rule in direction["rules"].items()
+        if rule["suspects"]
+    ]
+    checked = findings.of_audit(data)
+    lines = [finding.sentence for finding in checked if finding.kind == "suspected"]
+    lines += [finding.text for finding in checked if finding.kind == "no rule"]
+    for side, direction in entries["directions"].items():
+        if not list(direction["rules"].values())[-1]["suspects"]:
+            lines.append(f"{side}: likely false negatives: none")
+    tried = [name for name in data["rule"].values if name != data["rule"].values[-1]]
+    notes = [f"rules tried: {', '.join(tried)}; a rule without suspects has no row"]
+    notes += ["random: push fraction of as many random negatives; queries: those with a suspect"] if rules else []
+    notes += [finding.text for finding in checked if finding.kind not in {"suspected", "no rule"}]
+    step = following(data.attrs, "audit", {"out": "suspects.csv"}) if rules else ()
+    columns = ("suspected by", "pairs", *RULE_COLUMNS.values()) if rules else ()
+    tables = [Table(columns, tuple(rules), (*lines, *head(data)), tuple(notes), typed=step)]
+    filters = [
+        (f"{side} {name}{'*' if each['published'] else ''}", *map(percent, (each[key] for key in FILTER_COLUMNS)))
+        for side, direction in entries["directions"].items()
+        for name, each in direction["filters"].items()
+        if each["filter_share"]
+    ]
+    if filters:
+        columns = ("filter", *FILTER_COLUMNS.values())
+        if not entries["known"]:
+            places = [place for place, name in enumerate(columns) if name not in {"precision", "recall"}]
+            columns, *filters = (tuple(row[place] for place in places) for row in (columns, *filters))
+        note = "*: published threshold; kept: push fraction that the removed negatives keep; emptied: queries without "
+        note += "a negative left"
+        note += "; precision, recall: against the known positives, by push" if entries["known"] else ""
+        tables.append(Table(columns, tuple(filters), notes=(note,)))
+    pairs = [pair for pair in document.suspects(data) if KNOWN_RULE not in pair["rules"]]
+    rows = []
+    for pair in pairs[:top]:
+        sides = [str(pair[side]) for side in ("query", "candidate")]
+        if texts:
+            sides = [f"{row} {terminal.one_line(text(int(row)), 24)}" for row, text in zip(sides, texts, strict=True)]
+        rules = [*pair["rules"], *(["own hard negative"] if pair["own_hard"] else [])]
+        numbers = f"{pair['pair_push']:.3g}", percent(pair["pair_part"]), f"{pair['score']:.3f}"
+        rows.append((*sides, *numbers, ", ".join(rules)))
+    if rows:
+        note = f"{len(rows)} of {len(pairs)} pairs with the largest push; of push: fraction of the query's push"
+        columns = ("query", "candidate", "push", "of push", "score", "suspected by")
+        tables.append(Table(columns, tuple(rows), notes=(note,), left=True))
+    return tables
+
+
+def percent(value: float | None) -> str:
+    """Write a fraction in percent with one decimal, or the first digit of a small one."""
+    if value is None:
+        return ""
+    return f"{100 * value:.1g} %" if 0 < 100 * value < 0.05 else f"{100 * value:.1f} %"
+
+
+def verify(datasets: Sequence[xr.Dataset]) -> list[Table]:
+    """Return a row for each loss with its verdict and its largest differences, and its faults and notes below."""
+    rows, notes = [], []
+    for data in datasets:
+        entries = document.verify(data)
+        name, gap, peer = entries["loss"]["name"], entries["gap"], entries["peer"]
+        numbers = gap["float64"], gap["float32"], entries["error"]["float32"]
+        numbers += entries["finite_difference"], peer["value"], peer["gradient"]
+        rows.append((name, entries["verdict"], *map(difference, numbers)))
+        notes += [f"FAULT: {name}: {line}" for line in entries["faults"]]
+        notes += [f"note: {name}: {line}" for line in entries["notes"]]
+    columns = ("loss", "verdict", "gap 64", "gap 32", "error 32", "slope", "pml", "pml grad")
+    legend = (
+        "largest differences over all inputs, relative to the largest weight of the input. gap: closed form and "
+        "torch.func, in float64 and float32; error: float32 and float64; slope: finite differences; pml: value and "
+        "gradient of pytorch-metric-learning"
+    )
+    return [Table(columns, tuple(rows), (), (*notes, legend))]
+
+
+def difference(value: float | None) -> str:
+    """Write a relative difference; nothing if it was not measured."""
+    return "" if value is None else "0" if value == 0 else f"{value:.1e}"
+
+
+def same_gradient(data: xr.Dataset) -> list[Table]:
+    """Return the verdict on two gradients, and a row for each kind of pair by the rows that its gradient reaches."""
+    entries = document.same_gradient(data)
+    rows = []
+    for kind in entries["kinds"]:
+        ratio = "only in B" if kind["ratio"] is None else f"{kind['ratio']:.4g}"
+        rows.append((kind["reaches"], kind["kind"], percent(kind["part"]), ratio, difference(kind["gap"])))
+    hard = f", {entries['hard_negatives']} hard negatives each" if entries["hard_negatives"] else ""
+    lines = [f"A  {entries['a']}", f"B  {entries['b']}", f"verdict: {entries['verdict']}"]
+    lines += [f"next: {entries['next']}"] if entries["next"] else []
+    lines.append(
+        f"{entries['pairs']} pairs{hard}; largest difference {difference(entries['gap'])} of the largest gradient, "
+        f"cosine {entries['cosine']:.6g}; tolerance {entries['tolerance']:g} in {entries['dtype']}"
+    )
+    note = "part of A: of its weights |dL/d cosine|; difference: from the ratio, relative to the largest weight"
+    columns = ("gradient of", "pairs", "part of A", "B / A", "difference")
+    return [Table(columns, tuple(rows), tuple(lines), (note,))]
+
+
+def diff(data: xr.Dataset) -> list[Table]:
+    """Return a row for each number that changed: both means, the paired difference and its p-value; and the queries."""
+    first, second = (str(name) for name in data["version"].values)
+    names = (first, second) if max(len(first), len(second)) <= 6 else ("A", "B")
+    rows, unchanged, lines = [], [], []
+    for side, one in results.sides(data).items():
+        for metric in map(str, data["metric"].values):
+            values = one.sel(metric=metric)
+            label, unit = COMPARED.get(metric, (metric, ""))
+            digits = 2 if unit in TWO_DIGITS else 3
+            label = f"{side} {metric}{' (%)' if unit == '%' else ''}"
+            before, after = values["value"].values
+            largest = np.nanmax(np.abs(values["value"].values), initial=0.0)
+            if np.nanmax(np.abs(after - before), initial=0.0) <= EQUAL_VALUES * largest:
+                unchanged += [label] if float(values["pairs"]) > 0 else []
+                continue
+            if not np.isfinite(values["difference"]):
+                continue
+            means = [f"{float(mean):.{digits}f}" for mean in values["mean"]]
+            change, p = _change(values, digits), float(values["p_holm"])
+            counts = [str(int(values[key])) for key in ("increased", "decreased")]
+            rows.append((label, *means, change, "" if np.isnan(p) else "<0.0001" if p < 1e-4 else f"{p:.4f}", *counts))
+            if metric == data.attrs.get("by") and np.isfinite(values["low"]):
+                verdict = "changed" if p <= 1 - float(data.attrs["level"]) else "no significant change"
+                lines.append(
+                    f"{side}: {metric} {verdict}, {means[0]} -> {means[1]}, {change}, n = {int(values['pairs'])}"
+                )
+    lines += [f"A: {first}; B: {second}"] if names != (first, second) else []
+    if "loss" in data.attrs and "eps" in data.attrs:
+        lines.append(f"{data.attrs.get('loss_repr', data.attrs['loss'])}, {shares.above(data.attrs)}")
+    columns = ("", *names, f"change, {100 * data.attrs['level']:g} %", "p", "up", "down") if rows else ()
+    notes = [*results.lines(data.attrs)]
+    notes += [f"unchanged: {', '.join(unchanged)}"] if unchanged else []
+    notes.append(
+        "change: mean paired difference with its interval (paired t, by groups of queries); p: adjusted by Holm's "
+        "method; up, down: queries whose value rises, falls"
+    )
+    tables = [Table(columns, tuple(rows), tuple(lines), tuple(notes))]
+    for side, one in results.sides(data).items() if "changed" in data.dims else ():
+        by = data.attrs["by"]
+        digits = 2 if COMPARED.get(by, ("", ""))[1] in TWO_DIGITS else 3
+        changed = []
+        for query in document.changed_queries(one):
+            label = terminal.one_line(f"{query['row']} {query.get('name', '')}".strip(), TEXT_LENGTH)
+            versions = [query[first], query[second]]
+            ranks = [
+                "-" if np.isnan(each["best_rank"]) else f"{each['best_rank']:.0f}"
+                for each in versions
+                if "best_rank" in each
+            ]
+            changed.append((label, *(f"{each['value']:.{digits}f}" for each in versions), *ranks))
+        if changed:
+            more = [f"rank {name}" for name in names] if "best_rank" in one else []
+            columns = ("query", *(f"{by} {name}" for name in names), *more)
+            tables.append(Table(columns, tuple(changed), (f"{side}: queries whose {by} changed most",)))
+    return tables
+
+
 # Measures with tables of their own.
-TABLES: dict[str, Callable[[xr.Dataset], list[Table]]] = {
+TABLES: dict[str, Callable[..., list[Table]]] = {
+    "audit": audit,
+    "diff": diff,
+    "evaluate": evaluate,
     "replay": replay,
+    "same_gradient": same_gradient,
     "solve": solve,
     "temperature": temperature,
+    "verify": verify,
 }

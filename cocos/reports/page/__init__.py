@@ -39,9 +39,10 @@ from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
 from cocos.engine import settings
 from cocos.engine.prepared import loss_for
-from cocos.measures.diff import in_words, tables
-from cocos.reports import audit, plot_kinds, run, saving
+from cocos.reports import plot_kinds, run, saving
+from cocos.reports.document import suspects
 from cocos.reports.page import queries
+from cocos.reports.tables import KNOWN_RULE
 
 # Severities that ask for something, the gravest first.
 ASKING = ("stop", "look")
@@ -673,13 +674,12 @@ def of_results(
     sections, kept = [], []
     for place, ((title, data), kind) in enumerate(zip(several.items(), kinds, strict=True)):
         key, shown = f"{kind}-{place}", reports.table(kind, data)
-        shown = in_words(shown, data) if kind == "diff" else shown
         drawn = [_curves(data)] if kind == "run" else [picture(kind, [data])] if kind in plot_kinds.every() else []
         told = {text for each in _findings_of(data) for text in (each.sentence, each.text)}
         told |= {run.watched(data)} if kind == "run" else set()  # those absent or unseen say it one by one
         says = [line for line in shown.head if line not in told]
         sections.append(_answered(key, title, says, drawn, shown, (commands or {}).get(title, "")))
-        if kind == "diff" and (moved := tables(data)[1:]):
+        if kind == "diff" and (moved := reports.tables("diff", data)[1:]):
             sections.append(_moved(f"moved-{place}", moved))
         kept.append((key, data))
     return Page(", ".join(several), (), sections, kept)
@@ -791,10 +791,11 @@ def _suspects(work: _Work, data: xr.Dataset | None, items: Any) -> list[PageSect
         return []
     texts = items.texts(data.attrs["asks"]) if items else (None, None)
     some = []
-    for entry in audit.to_read(data, MOST_SUSPECTS):
+    unread = [entry for entry in suspects(data) if KNOWN_RULE not in entry["rules"]]
+    for entry in unread[:MOST_SUSPECTS]:
         query, candidate = int(entry["query"]), int(entry["candidate"])
         said = _said(texts[0], query), _said(texts[1], candidate)
-        push, score = f"{100 * entry['part']:.3g} %", f"{entry['score']:.3f}"
+        push, score = f"{100 * entry['pair_part']:.3g} %", f"{entry['score']:.3f}"
         some.append(Suspect(query, candidate, *said, push, score, ", ".join(entry["rules"])))
     shown = reports.table("audit", data)
     section = _answered("suspects", "False negatives?", (), [picture("audit", [data])], shown)  # findings say it
