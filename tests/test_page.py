@@ -149,7 +149,7 @@ def test_a_strangers_text_stays_text(hostile):
 def test_results_and_two_models_have_a_page(tmp_path, compared):
     first, second = rows(noise=2.0), rows(noise=0.1)
     assert [data.attrs["measure"] for _, data in compared.results] == ["diff", "count", "count"]
-    assert "MRR goes from" in compared.verdict
+    assert "MRR changed" in compared.verdict
     assert (compared.severity, cocos.report(second, first, batch_size=32).severity) == ("note", "look")
     moved = next(each for each in compared.sections if each.title == "Which queries moved?")
     rows_moved = next(data for _, data in compared.results if "changed_index" in data)["changed_index"].values
