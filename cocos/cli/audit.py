@@ -40,7 +40,7 @@ def audit(
     ] = None,
     direction: Annotated[str | None, option("Direction of retrieval, such as q2c.", default="all")] = None,
     batch_size: options.BatchSize = None,
-    batches: options.Batches = None,
+    batches: options.NumberOfBatches = None,
     sample: options.Sampling = None,
     per_group: options.PerGroup = None,
     copies: options.RepeatedCandidates = None,
@@ -66,7 +66,7 @@ def audit(
     thresholds = None if not filters else read_filters(filters)
     output.check_output(out, file, data, suffixes=(".nc", ".csv", ".jsonl"))
     sampling = options.given(
-        batch_size=options.read_batch_size(batch_size), batches=options.read_batches(batches), sample=sample,
+        batch_size=options.read_batch_size(batch_size), batches=batches, sample=sample,
         per_group=per_group, copies=copies, same_group=same_group, seed=seed, dtype=dtype, split=split, device=device,
     )  # fmt: skip
 

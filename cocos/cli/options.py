@@ -92,6 +92,9 @@ Batches = Annotated[
         "Number of batches, or a slice A:B of them.", default="one pass over the set", panel=BATCHES, metavar="NUMBER"
     ),
 ]
+NumberOfBatches = Annotated[
+    int | None, option("Number of batches.", "--batches", default="one pass over the set", panel=BATCHES)
+]
 Sampling = Annotated[
     Sample | None,
     option("Draw pairs, or queries with their groups.", "--sample", default="as the loss is trained", panel=BATCHES),

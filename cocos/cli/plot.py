@@ -118,7 +118,7 @@ def plot(
         option("Threshold on the share of a negative; several for a curve.", default="0.01", panel=options.LOSS),
     ] = None,
     batch_size: options.BatchSize = None,
-    batches: options.Batches = None,
+    batches: options.NumberOfBatches = None,
     sample: options.Sampling = None,
     per_group: options.PerGroup = None,
     copies: options.RepeatedCandidates = None,
@@ -151,7 +151,7 @@ def plot(
         k2=k2, scale=scale, k=options.read_integers(k, "--k", "1,10,100"), metric=metric, distance=distance,
         proxies=proxies, rows=options.read_integers(rows, "--rows", "0,1,2"), surface=surface or None,
         steps=options.read_integers(steps, "--steps", "1,5,10"), batch_size=options.read_batch_size(batch_size),
-        batches=options.read_batches(batches), sample=sample, per_group=per_group, copies=copies,
+        batches=batches, sample=sample, per_group=per_group, copies=copies,
         same_group=same_group, seed=seed, dtype=dtype, split=split, device=device,
         **{name: options.read_numbers(text, f"--{name}") for name, text in lists.items()},
     )  # fmt: skip

@@ -38,7 +38,7 @@ def run(
     detector: options.Detectors = None,
     fail_on: options.FailOn = None,
     batch_size: options.BatchSize = None,
-    batches: options.Batches = None,
+    batches: options.NumberOfBatches = None,
     sample: options.Sampling = None,
     per_group: options.PerGroup = None,
     copies: options.RepeatedCandidates = None,
@@ -84,7 +84,7 @@ def run(
                 run, loss, parameters=parameters, detectors=active, progress=start,
                 opener=lambda path: options.open_file(path, data, model, dims),
                 **options.given(
-                    eps=eps, ks=options.read_integers(k, "--k", "1,5,10"), batches=options.read_batches(batches),
+                    eps=eps, ks=options.read_integers(k, "--k", "1,5,10"), batches=batches,
                     steps=options.read_integers(steps, "--steps", "1,5,10"), evaluated=evaluated, sample=sample,
                     batch_size=options.read_batch_size(batch_size), per_group=per_group, copies=copies,
                     same_group=same_group, seed=seed, dtype=dtype, split=split, device=device,

@@ -66,7 +66,7 @@ def whatif(
             metavar="NUMBER",
         ),
     ] = None,
-    batches: options.Batches = None,
+    batches: options.NumberOfBatches = None,
     sample: options.Sampling = None,
     per_group: options.PerGroup = None,
     copies: options.RepeatedCandidates = None,
@@ -114,7 +114,7 @@ def whatif(
     if width is not None and (out is None or out.suffix == ".nc"):
         raise InputError(f"--width {width}: no figure to draw, expected --out with a suffix such as .png")
     own |= options.given(
-        batches=options.read_batches(batches), sample=sample, per_group=per_group, copies=copies,
+        batches=batches, sample=sample, per_group=per_group, copies=copies,
         same_group=same_group, seed=seed, dtype=dtype, split=split, device=device,
     )  # fmt: skip
 
