@@ -1,6 +1,6 @@
 """Numbers and phrases that several tables share."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import xarray as xr
 
@@ -12,11 +12,6 @@ def number(value: dict, sign: str = "±", digits: int | None = None) -> str:
     digits = digits or (3 if abs(value["mean"]) < 1 and value["mean"] != int(value["mean"]) else 2)
     spread = "" if value["std"] is None else f" {sign} {value['std']:.{digits}f}"
     return f"{value['mean']:.{digits}f}{spread}"
-
-
-def mean(value: dict) -> str:
-    """Write a mean as `number` does, without its deviation."""
-    return number(value | {"std": None})
 
 
 def times(value: Mapping | None, factor: float) -> dict:
@@ -40,16 +35,6 @@ def small_part(value: float | None) -> str:
     if value is None:
         return ""
     return f"{100 * value:.1g} %" if 0 < 100 * value < 0.05 else part_in_percent(value)
-
-
-def whole(value: float) -> str:
-    """A number of negatives: as it is where it is whole, with two decimals elsewhere."""
-    return f"{value:.0f}" if value == int(value) else f"{value:.2f}"
-
-
-def joined(values: Sequence[str]) -> str:
-    """Values of the directions, once where they agree."""
-    return " and ".join(dict.fromkeys(values))
 
 
 def mean_of(entry: Mapping, name: str) -> float | None:
@@ -106,8 +91,3 @@ def loss_call(loss: dict) -> str:
     shown = {key: ",".join(map(str, value)) if isinstance(value, list | tuple) else value
              for key, value in loss["parameters"].items()}  # fmt: skip
     return f"{loss['name']}({', '.join(f'{key}={value}' for key, value in shown.items())})"
-
-
-def has_images(directions: Iterable[str]) -> bool:
-    """Whether one side is images, which only the names of the directions say."""
-    return bool({"i2t", "t2i"} & set(directions))
