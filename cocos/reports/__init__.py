@@ -7,9 +7,13 @@ from typing import Any
 import xarray as xr
 
 from cocos.base.errors import InputError
+from cocos.counting import findings
 from cocos.reports.document import document as rendered
 from cocos.reports.document import with_texts
 from cocos.reports.tables import TABLES, Table, generic
+
+# Measures whose JSON document has its findings; a count has a document of its own.
+WITH_FINDINGS = ("evaluate", "audit", "diff", "run")
 
 
 def tables(
@@ -64,7 +68,10 @@ def document(
     labels: Callable[[int], str] | None = None,
     query: str | None = None,
 ) -> dict[str, Any]:
-    """Return the JSON document of a Dataset, with the texts of single rows as in `tables`."""
+    """Return the JSON document of a Dataset with its findings, and the texts of single rows as in `tables`."""
     if name == "count":
         return importlib.import_module("cocos.reports.count").document(dataset)
-    return rendered(name, with_texts(dataset, labels, query))
+    entries = rendered(name, with_texts(dataset, labels, query))
+    if name in WITH_FINDINGS:
+        entries["findings"] = [finding.document() for finding in findings.of(dataset)]
+    return entries
