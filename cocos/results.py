@@ -1,4 +1,4 @@
-"""Tensors become Datasets here, and only here: dims, units, long names, provenance; summaries, saving, opening."""
+"""Labelled Datasets: dimensions, units and provenance of the arrays of a measure, and their netCDF files."""
 
 import io
 import json
@@ -206,7 +206,7 @@ def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
     """
     path = Path(path)
     if path.suffix == ".jsonl":
-        from cocos.monitor import records  # the one step back: a store is opened as any other result
+        from cocos.monitor import records  # imports results
 
         data = records.dataset(records.read(path))
         check_attributes(path, data.attrs)

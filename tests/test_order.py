@@ -25,11 +25,8 @@ ORDER = (
     "cli",
     "__main__",
 )
-# `results.open` reads the stores of a monitor as well.
-BACKWARD = {
-    ("results", "cocos.monitor"),
-    ("results", "cocos.monitor.records"),
-}
+# `results.open` also reads the stores of a monitor.
+BACKWARD = {("results", "cocos.monitor"), ("results", "cocos.monitor.records")}
 HEAVY = ("torch", "numpy", "xarray", "matplotlib", "pandas", "scipy", "rich", "seaborn", "sympy", "h5py", "PIL")
 FILES = sorted(HOUSE.rglob("*.py"))
 
