@@ -460,12 +460,12 @@ def test_the_picture_has_the_push_that_is_known_and_the_push_that_is_not():
     ("arguments", "sentence"),
     [
         (["--rules", "texts"], "unknown rule 'texts'"),
-        (["--filter", "self=x"], "write it as NAME, or NAME=NUMBER,NUMBER"),
-        (["--filter", "self", "--filter", "self=0.1"], "one of them is given twice"),
-        (["--out", "list.txt"], "expected one of .csv, .jsonl, .nc"),
+        (["--filter", "self=x"], "expected NAME, or NAME=NUMBERS"),
+        (["--filter", "self", "--filter", "self=0.1"], "self is given twice"),
+        (["--out", "list.txt"], "expected .nc or .csv or .jsonl"),
         (["--out", "missing/list.csv"], "there is no folder missing"),
         (["--out", f"{'n' * 300}.csv"], "n.csv: the name is too long for a file"),
-        (["--top", "-1"], "top: -1, expected a whole number of at least 0"),
+        (["--top", "-1"], "top: -1, expected an integer of at least 0"),
         (["--batch-size", "1"], "batch size: 1, expected at least 2"),
     ],
 )

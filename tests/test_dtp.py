@@ -175,7 +175,7 @@ def test_a_folder_is_a_run_and_epoch_2_stands_before_epoch_10(folders):
     np.testing.assert_allclose(list(values["average"]["warp"].values()), [2, 4, 20], rtol=1e-12)
     assert values["alpha"] == {"plain": None, "warp": 21} and "alpha_correlation" not in values
     assert values["high"]["plain"]["10"] == pytest.approx(10)
-    assert "note: steps 1, 2, 10: the numbers in the names of the files" in done.stderr
+    assert "note: steps 1, 2, 10: numbers in the file names" in done.stderr
     text = call("plain", "warp", "--alpha", 3, "--quiet")
     assert text.stderr == "" and (folders / "dtp.png").read_bytes().startswith(b"\x89PNG")
     assert ["warp", "10", "20", "20", "20"] in [line.split() for line in text.stdout.splitlines()]
@@ -245,12 +245,12 @@ def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkey
         (["plain", "short"], "runs: plain has 3 checkpoints, short 1; expected as many in each"),
         (["few"], "few, step 2: no sample with a proxy of class 3 (and of 2 more), which others have"),
         (["plain", "--alpha", "warp=3"], "unknown run 'warp'"),
-        (["plain", "--alpha", "x"], "--alpha 'x': write it as a number, or as RUN=NUMBER like warp=3"),
+        (["plain", "--alpha", "x"], "--alpha 'x': expected a number, or RUN=NUMBER such as warp=3"),
         (["plain", "--alpha", "-1"], "--alpha '-1': expected a finite number above 0"),
-        (["plain", "--alpha", "28,34"], "--alpha '28,34': write it as a number, or as RUN=NUMBER like warp=3"),
-        (["plain", "--alpha", "28,34@5,30@2"], "--alpha '28,34@5,30@2': expected the first number without a step, and"),
+        (["plain", "--alpha", "28,34"], "--alpha '28,34': expected a number, or RUN=NUMBER such as warp=3"),
+        (["plain", "--alpha", "28,34@5,30@2"], "--alpha '28,34@5,30@2': expected the first number without a step"),
         (["plain", "--alpha", "0:3"], "alpha of plain: none for class 1, expected one for each class"),
-        (["plain", "--alpha", "1", "--alpha", "plain=2"], "the run 'plain' has one already"),
+        (["plain", "--alpha", "1", "--alpha", "plain=2"], "'plain' has one already"),
         (["plain", "--metric", "dot"], "unknown metric 'dot'"),
         (["plain", "--steps", "1,2"], "steps: 2 of them, expected one for each of 3 checkpoints"),
         (["plain", "--steps", "8,7,6"], "steps: 8, 7, 6; expected finite numbers in ascending order"),
@@ -258,8 +258,8 @@ def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkey
         (["plain", "--out", "n" * 300 + ".png"], "n.png: the name is too long for a file"),
         (["plain", "--out", "n" * 300 + "/a.png"], "n/a.png: the name is too long for a file"),
         (["plain", "--out", "n" * 300 + "/a.nc"], ": the name is too long for a file"),
-        (["plain", "--steps", "a"], "--steps 'a': write it as whole numbers, like 1,5,10"),
-        (["plain", "--out", "no/a.png"], "figure no/a.png: there is no folder no; create it first"),
+        (["plain", "--steps", "a"], "--steps 'a': expected integers"),
+        (["plain", "--out", "no/a.png"], "--out no/a.png: there is no folder no; create it first"),
     ],
 )
 def test_what_is_no_run_gets_one_sentence_and_writes_nothing(arguments, sentence, folders):

@@ -158,7 +158,7 @@ def test_columns_of_a_table(inside):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("pairs.jsonl", "--out", "there.npz"), "there.npz: it exists"),
+        (("pairs.jsonl", "--out", "there.npz"), "there.npz: exists"),
         (("pairs.jsonl", "--out", "some.pt"), "some.pt.*.npz or .safetensors"),
         (("pairs.jsonl", "--out", "no/some.npz"), "no folder no"),
         (("pairs.jsonl", "--out", "some.npz", "--batch-size", 0), "--batch-size 0"),

@@ -581,8 +581,8 @@ def test_the_command_prints_one_document(files, captions):
     ("arguments", "sentence"),
     [
         (("--k", "0"), "k: 0, expected whole numbers of at least 1"),
-        (("--k", "one"), "--k 'one': write it as whole numbers, like 1,5,10"),
-        (("--k", ""), "--k '': write it as whole numbers"),
+        (("--k", "one"), "--k 'one': expected integers"),
+        (("--k", ""), "--k '': expected integers"),
         (("--folds", "30"), "folds: 30, expected at most 20"),
         (("--split", "val"), "holds embeddings and has no splits"),
         (("--distractors", "narrow.npz"), "distractors have width 5 and the embeddings have width 12"),

@@ -186,7 +186,7 @@ def test_several_results_and_stores_share_a_figure(data, tmp_path, monkeypatch):
     assert [line for line in done.stdout.splitlines() if line in {"one:", "two:"}] == ["one:", "two:"]
     assert (tmp_path / "both.png").stat().st_size > 10_000
     assert set(json.loads(call("one.nc", "two.jsonl", "--json").stdout)["runs"]) == {"one", "two"}
-    assert "it holds one run, not 2" in call("one.nc", "two.jsonl", "--out", "both.nc").stderr
+    assert "contains one run, not 2" in call("one.nc", "two.jsonl", "--out", "both.nc").stderr
 
 
 def test_a_column_of_a_run_has_one_meaning(tmp_path):
@@ -378,13 +378,13 @@ def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
     for given, sentence in (
         (["begun.jsonl"], "begun.jsonl has no records yet"),
         (["bare.jsonl"], "bare.jsonl is no result of a run, or a damaged one (no loss_parameters)"),
-        (["begun.jsonl", "--loss", "triplet"], "--loss: begun.jsonl has numbers of one loss already"),
+        (["begun.jsonl", "--loss", "triplet"], "--loss: begun.jsonl contains the numbers of one loss"),
         (["store"], "no folder of a model; give store/run.jsonl itself"),
         (["empty"], "empty: there is no file with one of the suffixes"),
         (["one", "two"], "2 runs: one, two; name one"),
         (["bad"], "none of 2 checkpoints can be measured, all for one reason"),
         (["curve.nc"], "expected a Dataset of cocos run"),
-        (["curve.nc", "one"], "curve.nc is no checkpoint, and one may be one"),
+        (["curve.nc", "one"], "curve.nc is not a checkpoint, but one may be one"),
         (["curve.nc", "curve.nc"], "a file is named twice"),
         (["bad.nc"], "bad.nc is no result of a run, or a damaged one (no contributing)"),
         (["one", "--steps", "1,2"], "steps: 2 of them, expected one for each of 1"),

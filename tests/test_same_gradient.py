@@ -302,7 +302,7 @@ def test_bad_input_is_one_sentence(arguments, said):
 
 def test_tolerance_belongs_to_two_losses():
     done = call("verify", "ntxent", "--tolerance", "0.1")
-    assert done.exit_code == 2 and "--tolerance belongs to --same-as A B" in done.output
+    assert done.exit_code == 2 and "--tolerance requires --same-as A B" in done.output
 
 
 def test_code_that_fails_is_named():

@@ -27,7 +27,7 @@ DELAY_SECONDS, LINE_SECONDS = 2.0, 5.0
 # Options of a command that a suggested next command repeats.
 REPEATED = (
     *("loss", "param", "eps", "batch_size", "batches", "sample", "per_group", "copies", "same_group", "seed", "dtype"),
-    *("convention", "data", "model", "dims", "split", "device", "steps", "level"),
+    *("convention", "device", "split", "data", "model", "dims", "steps", "k", "evaluated", "level"),
 )
 
 
@@ -111,7 +111,7 @@ def complete(step: "Step | str", context: typer.Context) -> "Step | str":
     }
     if "file" in typed and [*step.files] == [typed.get("model")]:
         step = replace(step, files=(str(typed["file"]),))
-    shared = {key: value for key, value in typed.items() if key in known}
+    shared = {key: typed[key] for key in REPEATED if key in known & typed.keys()}
     if isinstance(shared.get("loss"), list) and len(shared["loss"]) > 1:
         shared = {key: value for key, value in shared.items() if key not in {"loss", "param"}}
     return replace(step, options=shared | dict(step.options))

@@ -171,7 +171,9 @@ def plot(
             f"{kind}: a file, expected a KIND first: {output.command_line('cocos', 'plot', 'count', kind)}"
         )
     chosen = plot_kinds.find(kind)
-    known = [each.replace("ks", "k") for each in (*chosen.options, *(["surface"] if name == "landscape" else []))]
+    known = [
+        each.replace("ks", "k") for each in (*chosen.options, *(["surface", "split"] if name == "landscape" else []))
+    ]
     known = [each for each in known if each in {param.name for param in context.command.params}]
     if bare and not files:
         flags = ", ".join(f"--{each.replace('_', '-')}" for each in known)
