@@ -385,7 +385,7 @@ def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
         (["bad"], "none of 2 checkpoints can be measured, all for one reason"),
         (["curve.nc"], "expected a Dataset of cocos run"),
         (["curve.nc", "one"], "curve.nc is not a checkpoint, but one may be one"),
-        (["curve.nc", "curve.nc"], "a file is named twice"),
+        (["curve.nc", "curve.nc"], "a file is given twice"),
         (["bad.nc"], "bad.nc is no result of a run, or a damaged one (no contributing)"),
         (["one", "--steps", "1,2"], "steps: 2 of them, expected one for each of 1"),
         (["one", "--fail-on", "colapse"], "did you mean 'collapse'"),
