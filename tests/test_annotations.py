@@ -9,7 +9,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, InputError, measures
+from cocos import Embeddings, InputError, measures, reports
 from cocos.base import annotations
 from cocos.cli import app
 
@@ -36,7 +36,7 @@ def test_equal_sides_are_a_labelled_set_in_python():
     assert found["R@1"].values.ravel()[0] == right["R@1"].values.ravel()[0] < 100
     assert "read as a labelled set" in found.attrs["notes"]
     found, right = (measures.count(one, "ntxent", batch_size="all") for one in (trap, labelled))
-    assert measures.document("count", found)["directions"] == measures.document("count", right)["directions"]
+    assert reports.document("count", found)["directions"] == reports.document("count", right)["directions"]
     assert "read as a labelled set" in found.attrs["notes"]
 
 
@@ -210,7 +210,7 @@ def test_the_command_line_shows_names_and_pictures(shop, tmp_path, monkeypatch):
         assert done.exit_code == 0, done.output
     done = call("plot", "contributors", shop, "--row", 3, "--batch-size", "all", "--json")
     document = json.loads(done.stdout)["directions"]["q2c"]
-    assert document["query"]["text"].startswith("query 3") and document["candidates"][0]["text"].startswith("candidate")
+    assert document["query_text"].startswith("query 3") and document["text"]["1"].startswith("candidate")
     (tmp_path / "5.png").unlink()
     done = call("plot", "retrievals", shop, "--queries", 6, "--out", "c.png")
     assert done.exit_code == 2 and "5.png: no file of at most 64 MiB" in done.stderr and done.stderr.count("\n") == 1

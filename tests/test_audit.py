@@ -204,7 +204,7 @@ def test_the_two_tables_have_one_part_of_the_negatives_and_of_the_push():
         options = {"filter": "guide", "filter_margin": 0, "scale": 10} if loss == "ntxent" else None
         if options:
             counted = measures.count(embeddings, losses.load("mnrl", options), batch_size=16)
-            entries = measures.document("count", counted)["directions"]
+            entries = reports.document("count", counted)["directions"]
             parts = [entry["masked_push"]["mean"] for entry in entries.values()]
             np.testing.assert_allclose(parts, rule["push_share"], rtol=1e-6)
 

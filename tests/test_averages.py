@@ -7,7 +7,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import Embeddings, measures, results
+from cocos import Embeddings, measures, reports, results
 from cocos.cli import app
 from cocos.counting import averages
 from cocos.counting.averages import of_records
@@ -44,7 +44,7 @@ def batchwise(data, direction, name):
 @pytest.mark.parametrize("name", ["ntxent", "triplet"])
 def test_a_batch_weighs_what_it_holds(name, rows, size, full):
     data = measures.count(pairs(rows), name, batch_size=size, n90=True)
-    summary = measures.document("count", data)
+    summary = reports.document("count", data)
     assert summary["full_batches"] == full
     for direction, entry in summary["directions"].items():
         assert (entry["queries"], entry["batch_queries"]) == (rows, min(rows, size))
@@ -90,7 +90,7 @@ def test_stacks_of_batches_fill_the_same_places_as_batches():
 
 def test_the_published_way_is_over_batches():
     data = measures.count(pairs(), "ntxent", convention="ecir2022", n90=True)
-    entry = measures.document("count", data)["directions"]["q2c"]
+    entry = reports.document("count", data)["directions"]["q2c"]
     batches = data.sel(direction="q2c")
     for key in (*OF_QUERIES, *OF_BATCHES):
         values = batches[key].values
@@ -101,7 +101,7 @@ def test_the_published_way_is_over_batches():
 
 def test_eq7_follows_the_same_rule():
     data = measures.count(pairs(40), "smoothap", sample="groups", batch_size=16)
-    entry = measures.document("count", data)["directions"]["c2q"]
+    entry = reports.document("count", data)["directions"]["c2q"]
     parts = batchwise(data, "c2q", "eq7_per_query")
     counted = np.concatenate(parts)
     assert entry["eq7_mean"]["mean"] == pytest.approx(counted[counted > 0].mean())
@@ -113,7 +113,7 @@ def test_a_partial_batch_alone_is_no_deviation():
     """21 batches of 128 in which no share exceeds eps, and one of 32 in which 28 negatives of each query do."""
     set_ = Embeddings.labelled(torch.ones(2720, 8), torch.arange(2720) // 4)
     data = measures.count(set_, "supcon")
-    summary = measures.document("count", data)
+    summary = reports.document("count", data)
     entry = summary["directions"]["s2s"]
     assert entry["contributing_mean"] == {"mean": 28.0, "std": None}
     assert entry["idle"] == {"mean": 128.0, "std": 0.0}
@@ -130,7 +130,7 @@ def test_where_no_batch_is_full_all_of_them_are_averaged():
     data = measures.count(set_, "ntxent", batch_size=16)
     sizes = data["queries"].values[0]
     assert sizes.tolist() == [15, 15, 3] or max(sizes) < 16
-    entry = measures.document("count", data)["directions"]["s2s"]
+    entry = reports.document("count", data)["directions"]["s2s"]
     assert entry["contributing_sum"]["mean"] == pytest.approx(data["contributing_sum"].values.mean())
     assert entry["batch_queries"] == pytest.approx(sizes.mean())
 
@@ -142,7 +142,7 @@ def test_candidates_of_a_batch_of_groups_do_not_make_it_full():
     captions, groups = images.repeat_interleave(5, 0), torch.arange(40)
     set_ = Embeddings(images, captions + 0.5, groups, groups.repeat_interleave(5))
     data = measures.count(set_, "ntxent", sample="groups", batch_size=16)
-    summary = measures.document("count", data)
+    summary = reports.document("count", data)
     assert summary["full_batches"] == 2
     assert [entry["batch_queries"] for entry in summary["directions"].values()] == [16, 80]
     assert "full batch of 16 and 80: queries without any" in str(table("count", data))
@@ -156,7 +156,7 @@ def test_a_batch_of_pairs_is_as_large_as_its_larger_side():
     rows = torch.arange(24).split(10)
     batches = [Batch(part, groups[part].unique(), paired=False) for part in rows]
     data = measures.count(set_, "ntxent", batches=batches, sample="pairs")
-    summary = measures.document("count", data)
+    summary = reports.document("count", data)
     assert (data.attrs["batch_size"], summary["full_batches"]) == (10, 2)
     assert summary["directions"]["c2q"]["batch_queries"] == 5
 
@@ -168,7 +168,7 @@ def test_a_part_of_the_pull_is_one_where_its_sum_has_no_number():
 
 def test_decomposition_mean_is_over_queries():
     data = measures.decomposition(pairs(), "ntxent", batch_size=32)
-    entry = measures.document("decomposition", data)["directions"]["q2c"]["cancellation"]
+    entry = reports.document("decomposition", data)["directions"]["q2c"]["cancellation"]
     assert entry["mean"] == pytest.approx(np.concatenate(batchwise(data, "q2c", "cancellation")).mean())
 
 
@@ -202,7 +202,7 @@ def test_idle_is_a_number_and_what_is_a_fraction_has_another_name():
 def test_the_published_column_of_ntxent_is_the_mean_over_all_queries():
     rows = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
     data = measures.count(Embeddings(rows, rows + 0.4 * rows.flip(0)), "ntxent", 0.05, batch_size=64)
-    entry = measures.document("count", data)["directions"]["q2c"]
+    entry = reports.document("count", data)["directions"]["q2c"]
     every, active = (f"{entry[name]['mean']:.2f}" for name in ("contributing_all", "contributing_mean"))
     assert every != active
     assert f"${every}$" in latex(data, "x") and f"${active}$" not in latex(data, "x")

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cocos import Embeddings, InputError, checkpoints, engine, losses, measures
+from cocos import Embeddings, InputError, checkpoints, engine, losses, measures, reports
 from cocos.embeddings import scores
 from cocos.embeddings.batches import Batch, plan
 from cocos.reports import table
@@ -396,7 +396,7 @@ def test_negatives_that_are_not_drawn_are_counted():
     )
     assert drawn.undrawn == (sentence,)
     data = measures.count(embeddings, "ntxent", batch_size=8, batches=1)
-    assert sentence in str(table("count", data)) and measures.document("count", data)["not_drawn"] == [sentence]
+    assert sentence in str(table("count", data)) and reports.document("count", data)["not_drawn"] == [sentence]
     assert json.loads(data.attrs["health"]) == json.loads(
         measures.count(replace(embeddings, negatives=None), "ntxent", batch_size=8, batches=1).attrs["health"]
     )

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import children
 import cocos
-from cocos import checkpoints, measures, results
+from cocos import checkpoints, reports, results
 from cocos.cli import app, output
 
 PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE"}}
@@ -103,7 +103,7 @@ def test_the_command_counts_what_python_counts(file, arrays, tmp_path):
     embeddings = cocos.Embeddings(*arrays.values())
     loss = cocos.losses.load("smoothap", {"temperature": 0.05})
     expected = cocos.measures.count(embeddings, loss, 0.02, batch_size=16, seed=4)
-    summary = measures.document("count", expected)
+    summary = reports.document("count", expected)
     assert json.loads(done.stdout)["directions"] == summary["directions"]
     assert set(summary["directions"]["q2c"]) >= KEYS | {"eq7_mean", "eq7_sum", "eq7_idle"}
     saved = results.open(out)

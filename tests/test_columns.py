@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import cocos
 import oracles
-from cocos import Embeddings, InputError, Pairs, losses, measures
+from cocos import Embeddings, InputError, Pairs, losses, measures, reports
 from cocos.checkpoints import encoded
 from cocos.cli import app
 from cocos.counting import findings, statistics, weights
@@ -136,7 +136,7 @@ def test_counts_and_push_by_source_add_up_to_those_of_the_query():
     np.testing.assert_allclose(data["source_push"].sum("source"), data["push"], rtol=1e-12)
     own = data["source_negatives"].sel(source="own hard")
     assert (own.sel(direction="q2c") == 2).all() and (own.sel(direction="c2q") == 0).all()
-    entry = measures.document("count", data)["directions"]["q2c"]
+    entry = reports.document("count", data)["directions"]["q2c"]
     assert sum(each["push"]["mean"] for each in entry["sources"].values()) == pytest.approx(1)
     assert entry["sources"]["own hard"]["negatives"] == {"mean": 2.0, "std": 0.0}
     wide = measures.count(embeddings, losses.load("mnrl", {"directions": GTE}), **options)
@@ -299,14 +299,14 @@ def test_counts_and_audits_say_how_many_positives_score_below_zero():
     for rule, there in (("percent", True), ("relative_margin", False), ("self", False)):
         data = measures.count(embeddings, losses.load("mnrl", filter=rule), batch_size=32)
         assert ("below zero" in {finding.kind for finding in findings.of(data)}) == there, rule
-    entry = measures.document("count", measures.count(embeddings, losses.load("mnrl", filter="percent"), batch_size=32))
+    entry = reports.document("count", measures.count(embeddings, losses.load("mnrl", filter="percent"), batch_size=32))
     assert entry["directions"]["q2c"]["below_zero"]["mean"] == pytest.approx(below / 64)
     data = measures.audit(embeddings, "mnrl", rules=["group"], batch_size=32)
-    found = measures.document("audit", data)["directions"]["q2c"]["filters"]
+    found = reports.document("audit", data)["directions"]["q2c"]["filters"]
     assert {label: each["below_zero"] for label, each in found.items() if label.startswith("percent")} == dict.fromkeys(
         ("percent 0.8", "percent 0.9", "percent 0.95", "percent 0.99"), below
     )
     asked = measures.audit(embeddings, "mnrl", rules=["group"], filters={"relative_margin": []}, batch_size=32)
-    replayed = measures.document("audit", asked)["directions"]["q2c"]["filters"]
+    replayed = reports.document("audit", asked)["directions"]["q2c"]["filters"]
     for part in ("0.8", "0.95"):
         assert replayed[f"relative_margin {part}"]["filter_share"] > found[f"percent {part}"]["filter_share"]

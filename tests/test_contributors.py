@@ -231,7 +231,7 @@ def test_the_command_lists_one_query(file, tmp_path, embeddings):
     document = json.loads(found.stdout)["directions"]["c2q"]
     assert found.exit_code == 0 and not found.stderr and len(document["share"]) == 20
     data = measures.contributors(embeddings, "ntxent", 0.1, row=80, direction="c2q", batch_size="all", top=20)
-    assert document == measures.document("contributors", data)["directions"]["c2q"] and document["row"] == 80
+    assert document == reports.document("contributors", data)["directions"]["c2q"] and document["row"] == 80
     assert document["candidate_index"]["1"] == data["candidate_index"].values[0]
     out = tmp_path / "one.nc"
     assert call("plot", "contributors", file, "--row", 4, "--direction", "q2c", "--out", out).exit_code == 0

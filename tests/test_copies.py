@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, losses, measures
+from cocos import Embeddings, InputError, losses, measures, reports
 from cocos.cli import app
 from cocos.counting import statistics, weights
 from cocos.embeddings import scores
@@ -73,7 +73,7 @@ def test_captions_count_images_and_not_their_copies():
     """Nine other images exist: 10.7 of them cannot contribute."""
     loss, sides = losses.load("triplet", {"margin": 0.6}), images()
     for embeddings in (sides, sides.flip()):
-        found = measures.document("count", measures.count(embeddings, loss, batch_size="all"))["directions"]
+        found = reports.document("count", measures.count(embeddings, loss, batch_size="all"))["directions"]
         entry = {name: round(each["contributing_all"]["mean"], 9) for name, each in found.items()}
         assert entry == {"q2c": 10.2, "c2q": 2.14}
         assert {name: each["repeated"] for name, each in found.items()} == {"q2c": 0, "c2q": 40}
@@ -210,7 +210,7 @@ def test_the_table_and_the_document_tell_the_copies(tmp_path):
     for copies, fate in (("once", "deduplicated"), ("keep", "each kept as one more candidate")):
         data = measures.count(images(), "ntxent", batch_size="all", copies=copies)
         assert f"repeated candidates: 40 (c2q), {fate}" in str(table("count", data))
-        document = measures.document("count", data)
+        document = reports.document("count", data)
         assert (document["copies"], document["directions"]["c2q"]["repeated"]) == (copies, 40)
     assert "copies" not in str(table("count", measures.count(of("twins"), "ntxent")))
     file = tmp_path / "rows.npz"

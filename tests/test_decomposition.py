@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import cases
 import cocos
 import taught
-from cocos import Embeddings, InputError, losses, measures, plots, results
+from cocos import Embeddings, InputError, losses, measures, plots, reports, results
 from cocos.cli import app
 from cocos.counting import forces
 from cocos.counting import weights as weighing
@@ -415,7 +415,7 @@ def test_every_kind_of_loss_is_taken_apart_in_blocks_or_at_once(name, monkeypatc
             if whole[key].dims == push.dims:
                 found, expected = found[some], expected[some]
             np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10, err_msg=key)
-        assert json.dumps(measures.document("decomposition", whole), allow_nan=False)
+        assert json.dumps(reports.document("decomposition", whole), allow_nan=False)
     assert str(table("decomposition", whole))
 
 
@@ -458,7 +458,7 @@ def test_forces_on_proxies_are_those_of_autograd_and_of_a_loop(name, monkeypatch
     for key, values in seen.items():
         np.testing.assert_allclose(data[f"proxy_{key}"], np.mean(values, axis=0), rtol=1e-9, atol=1e-12, err_msg=key)
     assert data["proxy_pull_norm"][6] == 0 and (data["proxy_push_norm"] > 0).all()
-    values = measures.document("decomposition", data)["values"]
+    values = reports.document("decomposition", data)["values"]
     assert values["proxy_net_norm"]["mean"] == pytest.approx(np.mean(seen["net_norm"]))
     assert ("proxy_radial_fraction" in values) == (loss.metric == "cosine")
     ax = plots.decomposition(data, ax=plt.figure().subplots())
@@ -473,7 +473,7 @@ def test_queries_without_a_gradient_are_missing_and_not_averaged(tmp_path):
     eye = torch.eye(8, dtype=torch.float64)
     data = measures.decomposition(Embeddings(eye, eye), "triplet", batch_size=8)
     assert (data["net_norm"] == 0).all() and data["cancellation"].isnull().all()
-    entry = measures.document("decomposition", data)["directions"]["q2c"]
+    entry = reports.document("decomposition", data)["directions"]["q2c"]
     assert set(entry["net_norm"].values()) == {0.0}
     for key in (
         "cancellation",
@@ -573,7 +573,7 @@ def test_the_command_says_what_the_measure_found(file, tmp_path):
     document = json.loads(done.stdout)
     loss = losses.load("arcface", {"margin": 0.3})
     expected = measures.decomposition(planted(), loss, 0.02, batch_size=16, seed=4)
-    assert document["directions"] == measures.document("decomposition", expected)["directions"]
+    assert document["directions"] == reports.document("decomposition", expected)["directions"]
     assert document["loss"] == {"name": "arcface", "parameters": {"scale": 64.0, "margin": 0.3}}
     assert document["checkpoint"]["path"] == str(file) and document["cocos"] == cocos.__version__
     np.testing.assert_array_equal(results.open(out)["net_norm"], expected["net_norm"])

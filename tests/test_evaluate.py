@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import cocos
 import reference
-from cocos import Embeddings, InputError, measures, results
+from cocos import Embeddings, InputError, measures, reports, results
 from cocos.cli import app
 from cocos.embeddings import scores
 from cocos.engine import retrieval
@@ -243,7 +243,7 @@ def test_five_folds_are_the_1k_protocol_of_coco():
         )
     folds = measures.evaluate(embeddings, folds=5)
     parts = [published(images[20 * i : 20 * i + 20], texts[100 * i : 100 * i + 100]) for i in range(5)]
-    summary = measures.document("evaluate", folds)
+    summary = reports.document("evaluate", folds)
     for d, direction in enumerate(("q2c", "c2q")):
         entry = summary["directions"][direction]
         assert entry["candidates"] == {"mean": (100, 20)[d], "std": 0}
@@ -564,7 +564,7 @@ def test_the_command_prints_one_document(files, captions):
     assert document["k"] == [1, 20] and document["ties"] == "a negative that ties with a positive stands above it"
     assert document["checkpoint"]["format"] == "embeddings" and document["split"] is None
     saved = results.open(files / "a.nc")
-    assert measures.document("evaluate", saved) == document
+    assert reports.document("evaluate", saved) == document
     expected = measures.evaluate(captions, ks=(1, 20))
     assert document["directions"]["c2q"]["R@20"]["mean"] == values(expected, "c2q")["R@20"]
     assert document["directions"]["q2c"]["unmatched"] == document["directions"]["c2q"]["left_out"] == 40
@@ -647,7 +647,7 @@ def test_the_loss_of_the_training_chooses_the_metric_and_a_named_metric_wins(tmp
     wins = measures.evaluate(embeddings, loss="warped_softmax", metric="cosine")
     assert wins.attrs["metric"] == "cosine" and np.array_equal(wins["MRR"].values, cosine)
     assert wins.attrs["trained_with"] == "warped_softmax" and "those of" not in wins.attrs["notes"]
-    found = measures.document("evaluate", measures.evaluate(embeddings))
+    found = reports.document("evaluate", measures.evaluate(embeddings))
     assert found["metric"] == "cosine" and found["trained_with"] is None
     said = "the loss of the training is not known: ranked by cosine"
     assert said in measures.evaluate(embeddings).attrs["notes"]
@@ -665,7 +665,7 @@ def test_an_ensemble_is_concatenated_and_its_members_stand_beside(metric, tmp_pa
     whole = measures.evaluate(Embeddings.labelled(torch.cat(rows, 1), sets[0].query_group), metric=metric, ks=[1])
     assert data["mAP@R"].item() == pytest.approx(whole["mAP@R"].item())
     alone = [measures.evaluate(each, metric=metric, ks=[1])["mAP@R"].item() for each in sets]
-    found = measures.document("evaluate", data)
+    found = reports.document("evaluate", data)
     assert found["members"] == 3
     wanted = {"mean": np.mean(alone), "std": np.std(alone)}
     assert found["aggregate"]["directions"]["s2s"]["mAP@R"] == pytest.approx(wanted)

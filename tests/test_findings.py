@@ -250,9 +250,9 @@ def test_idle_queries_hold_their_part_of_the_pull(results):
     one = dataset.sel(direction="q2c")
     positive = one["weight_positive_per_query"]
     part = float(positive.where(one["contributing"] == 0).sum() / positive.sum())
-    means = measures.document("count", dataset)["directions"]["q2c"]
+    means = reports.document("count", dataset)["directions"]["q2c"]
     assert 0.01 < means["idle_pull"]["mean"] == pytest.approx(part, rel=1e-5)
-    hinge = measures.document("count", count(large(0.4), "triplet"))["directions"]["q2c"]
+    hinge = reports.document("count", count(large(0.4), "triplet"))["directions"]["q2c"]
     assert hinge["idle_pull"]["mean"] == 0 and hinge["idle_fraction"]["mean"] > 0.1
 
 

@@ -9,7 +9,7 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, losses, measures, results
+from cocos import Embeddings, losses, measures, reports, results
 from cocos.base.errors import InputError
 from cocos.cli import app
 from cocos.counting import statistics, weights
@@ -66,7 +66,7 @@ def test_parts_are_ratios_of_sums_over_all_queries():
     assert every(data, "marked_share").item() == pytest.approx(marked)
     assert every(data, "marked_push").item() == pytest.approx(push)
     assert every(data, "enrichment").item() == pytest.approx(push / marked)
-    entry = measures.document("count", data)["directions"]["q2c"]["marks"]["look-alike"]
+    entry = reports.document("count", data)["directions"]["q2c"]["marks"]["look-alike"]
     assert entry["push"]["mean"] == pytest.approx(push) and entry["negatives"]["mean"] == pytest.approx(marked)
     assert np.array_equal(
         data["contributing"],
@@ -136,7 +136,7 @@ def test_sources_are_kinds_of_candidates_and_unknown_where_they_ask():
     hard = torch.tensor([text == "own hard" for text in source])[order]
     np.testing.assert_allclose(both.sel(mark="source: own hard"), part[:, hard].sum(dim=1), atol=1e-9)
     assert data["marked_push"].sel(direction="c2q").isnull().all()
-    entry = measures.document("count", data)["directions"]["c2q"]["marks"]["source: own hard"]
+    entry = reports.document("count", data)["directions"]["c2q"]["marks"]["source: own hard"]
     assert entry["push"] == {"mean": None, "std": None} and entry["queries"] == 0
     known = measures.count(rows({"source": {"candidate": source, "query": source}}), "ntxent", batch_size="all")
     assert not known["marked_push"].isnull().any()
@@ -250,7 +250,7 @@ def test_the_command_reports_the_marks_of_a_file(tmp_path, arrays):
     path = file(tmp_path, **{name: np.asarray(values) for name, values in arrays.items()})
     done = call("count", path, "--json", "--batch-size", 16, "--out", tmp_path / "counts.nc")
     assert done.exit_code == 0, done.stderr
-    expected = measures.document("count", measures.count(rows(), "ntxent", batch_size=16))["directions"]
+    expected = reports.document("count", measures.count(rows(), "ntxent", batch_size=16))["directions"]
     for name, entry in json.loads(done.stdout)["directions"].items():
         assert entry["marks"] == expected[name]["marks"]
         assert set(entry["marks"]["look-alike"]) == {"negatives", "push", "placebo", "enrichment", "queries"}
@@ -302,7 +302,7 @@ def test_a_bad_file_is_refused_in_one_sentence(tmp_path, arrays, sentence):
 def test_a_result_without_marks_is_as_it_was():
     data = measures.count(rows({}), "ntxent")
     assert "mark" not in data.dims and not set(statistics.MARKED_LABELS) & set(data)
-    assert all("marks" not in entry for entry in measures.document("count", data)["directions"].values())
+    assert all("marks" not in entry for entry in reports.document("count", data)["directions"].values())
     assert "% of the push (as many" not in str(table("count", data)) and data.attrs["dtype"] == "float32"
     assert measures.count(rows(), "ntxent").attrs["dtype"] == "float64"
 

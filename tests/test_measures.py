@@ -19,7 +19,7 @@ import cases
 import cocos
 import oracles
 import taught
-from cocos import Embeddings, InputError, losses, measures, results
+from cocos import Embeddings, InputError, losses, measures, reports, results
 from cocos.embeddings import scores
 from cocos.embeddings.batches import Batch, plan
 from cocos.engine import prepared
@@ -144,12 +144,12 @@ def test_n90_is_a_request(embeddings, convention):
     options = {"batch_size": 30, "convention": convention}
     plain = measures.count(embeddings, "ntxent", **options)
     assert "n90" not in plain and "n90_per_query" not in plain
-    assert {entry["n90"] for entry in measures.document("count", plain)["directions"].values()} == {None}
+    assert {entry["n90"] for entry in reports.document("count", plain)["directions"].values()} == {None}
     assert "carry 90 %" not in str(table("count", plain)) and "NaN" not in latex(plain, "file")
     asked = measures.count(embeddings, "ntxent", n90=True, **options)
     np.testing.assert_array_equal(asked["contributing"], plain["contributing"])
     xr.testing.assert_allclose(asked.drop_vars(["n90", "n90_per_query"]), plain, rtol=1e-5, atol=1e-6)
-    entry = measures.document("count", asked)["directions"]["c2q"]["n90"]
+    entry = reports.document("count", asked)["directions"]["c2q"]["n90"]
     copies = "keep" if convention == "ecir2022" else "once"
     pairs = scores.pairs(embeddings.flip(), plan(embeddings, batch_size=30, copies=copies).batches[0].flip())
     pairs = dataclasses.replace(pairs, negative=~pairs.positive) if convention == "ecir2022" else pairs
@@ -167,9 +167,9 @@ def test_metrics_beside_counts_are_those_of_evaluate(embeddings, n90, options):
         np.testing.assert_allclose(data[name], right[name], rtol=1e-12)
     assert data["rsum"].item() == pytest.approx(right["rsum"].item())
     assert data["PR-AUC"].item() == pytest.approx(right["PR-AUC"].item())
-    summary = measures.document("count", data)["metrics"]
+    summary = reports.document("count", data)["metrics"]
     assert summary["directions"]["c2q"]["R@1"] == data["R@1"].sel(direction="c2q").item()
-    assert "metrics" not in measures.document("count", measures.count(embeddings, "ntxent", **options))
+    assert "metrics" not in reports.document("count", measures.count(embeddings, "ntxent", **options))
 
 
 def test_a_seed_means_the_same_numbers(embeddings):
@@ -195,13 +195,13 @@ def test_a_batch_without_an_active_query_is_reported_and_not_averaged():
     tight = Embeddings(torch.cat([eye, eye[:4]]), torch.cat([eye, eye[[1, 0, 3, 2]]]))
     batches = [Batch(rows, rows, paired=True) for rows in (torch.arange(8), torch.arange(8, 12))]
     data = measures.count(tight, "triplet", batches=batches)
-    entry = measures.document("count", data)["directions"]["q2c"]
+    entry = reports.document("count", data)["directions"]["q2c"]
     assert entry["batches_without_active_queries"] == 1
     # the first batch is perfect; in the second every positive scores 0, so all three negatives are within the margin
     assert entry["contributing_mean"] == {"mean": 3.0, "std": None}
     assert (entry["idle"]["mean"], entry["batch_queries"]) == (8, 8)  # the batch of four is no full one
     idle = measures.count(tight, "triplet", batches=batches[:1])
-    summary = measures.document("count", idle)
+    summary = reports.document("count", idle)
     assert summary["batches_without_active_queries"] == 1
     assert summary["directions"]["c2q"]["contributing_mean"] == {"mean": None, "std": None}
     assert "NaN" not in json.dumps(summary, allow_nan=False)
@@ -417,7 +417,7 @@ def test_a_summary_counts_the_queries_of_each_direction(embeddings):
 )
 def test_the_document_has_no_number_missing_but_what_was_not_asked_for(embeddings, name, size):
     """`null` is for n90; 0 pushed positives are 0, for a sigmoid too."""
-    found = measures.document("count", measures.count(taught.embeddings(embeddings, name), name, batch_size=size))
+    found = reports.document("count", measures.count(taught.embeddings(embeddings, name), name, batch_size=size))
     for entry in found["directions"].values():
         assert [key for key, value in entry.items() if value is None] == ["n90"]
 

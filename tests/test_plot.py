@@ -118,7 +118,7 @@ def test_the_numbers_are_those_of_the_measures(file, embeddings, undrawn):
     above = ((weighed["share"] > 0.1) & weighed["negative"]).sum("candidate")
     assert document["directions"]["q2c"]["contributing"]["mean"] == pytest.approx(float(above.mean()))
     counted = measures.count(embeddings, "ntxent", batch_size=12)
-    assert told("count", file, "--batch-size", 12)["directions"] == measures.document("count", counted)["directions"]
+    assert told("count", file, "--batch-size", 12)["directions"] == reports.document("count", counted)["directions"]
     assert told("decomposition", file, "--batch-size", 12)["directions"]["q2c"]["pull_norm"]["mean"] > 0
     listed = told("contributors", file, "--batch-size", 12, "--row", 3)["directions"]
     assert [entry["row"] for entry in listed.values()] == [3, 3] and list(listed) == ["q2c", "c2q"]

@@ -15,7 +15,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, InputError, losses, measures, plots
+from cocos import Embeddings, InputError, losses, measures, plots, reports
 from cocos.cli import app
 from cocos.plots import wording
 from cocos.reports import plot_kinds, saving
@@ -107,7 +107,7 @@ def test_several_losses_and_files_are_one_picture(files, tmp_path):
     named = [each["name"] for each in document["series"]]
     assert named == ["ntxent, first", "triplet, first", "ntxent, second", "triplet, second"]
     second = measures.count(planted(noise=2.0), losses.load("triplet"), batch_size=24)
-    assert document["series"][3]["directions"] == measures.document("count", second)["directions"]
+    assert document["series"][3]["directions"] == reports.document("count", second)["directions"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from scipy.stats import ttest_rel
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, InputError, losses, measures, plots, results
+from cocos import Embeddings, InputError, losses, measures, plots, reports, results
 from cocos.cli import app
 from cocos.counting import weights
 from cocos.embeddings import batches, scores
@@ -123,7 +123,7 @@ def test_means_and_paired_differences_are_those_of_a_slow_loop(embeddings, found
 
 
 def test_the_setting_as_it_is_is_what_cocos_count_says(embeddings, found):
-    counted = measures.document("count", measures.count(embeddings, "ntxent", batch_size=SIZE))["directions"]
+    counted = reports.document("count", measures.count(embeddings, "ntxent", batch_size=SIZE))["directions"]
     for side in ("q2c", "c2q"):
         one = found.sel(direction=side, variant="as it is")["mean"]
         for metric, key in (("contributing", "contributing_all"), ("effective", "effective"), ("relative", "relative")):
@@ -163,7 +163,7 @@ def test_a_loss_that_asks_from_the_queries_alone_has_one_direction(embeddings):
     assert (
         np.isnan(float(one["mean"].sel(direction="c2q"))) and "loss mnrl: this loss has no dir" in data.attrs["notes"]
     )
-    assert measures.document("replay", data)["directions"]["c2q"]["mean"]["loss mnrl"]["push"] is None
+    assert reports.document("replay", data)["directions"]["c2q"]["mean"]["loss mnrl"]["push"] is None
     assert "nan" not in str(table("replay", data)) and plots.replay(data, direction="c2q").has_data()
 
 

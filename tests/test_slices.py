@@ -8,7 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 import cocos
-from cocos import measures, results
+from cocos import measures, reports, results
 from cocos.base.errors import InputError
 from cocos.cli import app
 
@@ -50,7 +50,7 @@ def test_concat_equals_whole_slice(name, options):
     slices = [measures.count(SETS[name], batches=each, **options) for each in (slice(4, 9), "0:1", "1:4")]
     whole, joined = measures.count(SETS[name], batches="0:9", **options), results.concat(slices)
     assert joined.identical(whole)
-    assert measures.document("count", joined) == measures.document("count", whole)
+    assert reports.document("count", joined) == reports.document("count", whole)
     numbered = measures.count(SETS[name], batches=9, **options)
     for each in ("query_index", "contributing", "relative", "idle", "negatives"):
         assert whole[each].equals(numbered[each])

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from analysis import tables
 from analysis.__main__ import app
 from analysis.tables import PAPER_TABLES
-from cocos import Embeddings, InputError, measures, results
+from cocos import Embeddings, InputError, measures, reports, results
 
 ROOT = Path(__file__).parent.parent
 PRINTED = [  # by hand from the papers: table, row, column, mean, deviation
@@ -156,7 +156,7 @@ def test_the_list_names_every_table():
 
 def test_counts_become_rows_with_mean_and_sample_deviation(counted):
     found, folder = counted
-    documents = [measures.document("count", each) for each in found]
+    documents = [reports.document("count", each) for each in found]
     files = [f"NT={folder / 'seed0.nc'}", f"NT={folder / 'seed1.nc'}"]
     four = json.loads(call("table", "4", *files, "--json").stdout)["rows"]
     values = [each["directions"]["t2i"]["weight_above"]["mean"] for each in documents[:2]]
@@ -172,7 +172,7 @@ def test_counts_become_rows_with_mean_and_sample_deviation(counted):
 def test_a_single_count_has_the_deviation_over_its_batches(counted):
     found, folder = counted
     (row,) = json.loads(call("table", "3", folder / "seed2.nc", "--json").stdout)["rows"]
-    entry = measures.document("count", found[2])["directions"]["i2t"]["contributing_sum"]
+    entry = reports.document("count", found[2])["directions"]["i2t"]["contributing_sum"]
     assert row["values"]["i2t C^B"] == pytest.approx(entry) and row["label"].endswith("seed2.nc")
 
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import cocos
-from cocos import measures
+from cocos import measures, reports
 from cocos.cli import COMMANDS, app
 
 
@@ -38,9 +38,7 @@ def inside(tmp_path, monkeypatch):
 def test_whatif_has_the_numbers_of_its_measure(name, words, options):
     done = call("whatif", "rows.npz", *words, "--json")
     assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout) == measures.document(
-        name, getattr(measures, name)(cocos.open("rows.npz"), **options)
-    )
+    assert json.loads(done.stdout) == reports.document(name, getattr(measures, name)(cocos.open("rows.npz"), **options))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import xarray as xr
 from analysis import train_example
 from analysis.proxy_networks import one_thread
 from analysis.runs.kept import RESULTS, WORK, kept
-from cocos import losses, measures, results
+from cocos import losses, measures, reports, results
 from cocos.checkpoints import encoders
 from cocos.checkpoints.data import emoji_captions
 from cocos.counting.statistics import BATCH_NUMBERS
@@ -54,7 +54,7 @@ def _run(family: str, rate: float, seed: int) -> dict:
         split: encoders.embed(lambda: model, emoji_captions.load(split), device="cpu")
         for split in ("train", "val", "test")
     }
-    found = {split: measures.document("evaluate", measures.evaluate(each)) for split, each in splits.items()}
+    found = {split: reports.document("evaluate", measures.evaluate(each)) for split, each in splits.items()}
     row = {
         "recall": {
             way: {name: entry[name]["mean"] for name in RECALLS} for way, entry in found["test"]["directions"].items()
@@ -64,7 +64,7 @@ def _run(family: str, rate: float, seed: int) -> dict:
     }
     for convention in CONVENTIONS:
         counted = measures.count(splits["train"], loss, batch_size=BATCH_SIZE, seed=0, convention=convention)
-        directions = measures.document("count", counted)["directions"]
+        directions = reports.document("count", counted)["directions"]
         row[convention] = {
             way: {name: entry[name] for name in COUNTS if name in entry} for way, entry in directions.items()
         }

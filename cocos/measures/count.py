@@ -541,48 +541,6 @@ def _masked(loss: losses.Filters, pairs: Pairs) -> dict[str, Tensor]:
     return {"masked": suspected.sum(dim=1), "masked_push": part, "unfiltered_push": total}
 
 
-def document(data: xr.Dataset | dict[str, xr.Dataset]) -> dict:
-    """The counts of a Dataset as the JSON document of `cocos count --json`; of several losses, a list of documents.
-
-    The mean of what a query has is over all queries drawn, so that a batch weighs what it holds; the mean of what a
-    batch has, and every deviation, is over the full batches alone. In the convention `ecir2022` both are over batches.
-    `n90` is None unless it was asked for. `batch_queries` is what `idle` is counted of: queries of a batch, of the mean
-    one where they differ.
-    """
-    if isinstance(data, dict):
-        every = [{"label": name, **document(one)} for name, one in data.items()]
-        return {**{name: every[0][name] for name in ("cocos", "checkpoint")}, "losses": every}
-    attrs = data.attrs
-    standard = attrs["convention"] == "standard"
-    full = averages.full_batches(data) if standard else np.ones(data.sizes["batch"], dtype=bool)
-    known, without = bool(data["idle"].notnull().all()), data["idle"] == data["queries"]
-    directions = averages.of_directions(data)
-    return {
-        **results.about(attrs),
-        "gradient": attrs["gradient"],
-        "unit": attrs.get("unit", "natural"),
-        "share": attrs.get("share", "unit"),
-        "convention": attrs["convention"],
-        **averages.drawn(data, full),
-        "same_group_pairs": int(data["same_group_pairs"].sum()),
-        "not_drawn": results.lines(attrs, "undrawn"),
-        "batches_without_active_queries": int(without.any("direction").sum()) if known else None,
-        "directions": directions,
-        **_metrics(data),
-    }
-
-
-def _metrics(data: xr.Dataset) -> dict:
-    """The retrieval metrics among counts, as plain data; empty without any."""
-    found = [name for name in data if data[name].dims in {(), ("direction",)}]
-    if not found:
-        return {}
-    directions = {
-        name: {key: float(one[key]) for key in found if data[key].dims} for name, one in results.sides(data).items()
-    }
-    return {"metrics": {"directions": directions, **{key: float(data[key]) for key in found if not data[key].dims}}}
-
-
 def bins(most: float) -> np.ndarray:
     """Largest count of each bin of a histogram, from 0, which is a bin of its own, up to `most` or beyond.
 

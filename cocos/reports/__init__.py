@@ -8,8 +8,8 @@ import xarray as xr
 
 from cocos.base.errors import InputError
 from cocos.counting import findings
-from cocos.reports.document import document as rendered
-from cocos.reports.document import with_texts
+from cocos.reports.documents import document as rendered
+from cocos.reports.documents import with_texts
 from cocos.reports.tables import TABLES, Table, generic
 
 # Measures whose JSON document has its findings; a count has a document of its own.
@@ -69,8 +69,6 @@ def document(
     query: str | None = None,
 ) -> dict[str, Any]:
     """Return the JSON document of a Dataset with its findings, and the texts of single rows as in `tables`."""
-    if name == "count":
-        return importlib.import_module("cocos.reports.count").document(dataset)
     entries = rendered(name, with_texts(dataset, labels, query))
     if name in WITH_FINDINGS:
         entries["findings"] = [finding.document() for finding in findings.of(dataset)]

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import xarray as xr
 
-from cocos import measures, results
+from cocos import results
 from cocos.base.layout import Step, Table, following, given
 from cocos.counting import findings, shares
 from cocos.counting.findings import Finding
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, MARKED_PARTS, OF_SOURCES, Number
+from cocos.reports import documents
 from cocos.reports.phrases import (
     averaging,
     drawn,
@@ -49,7 +50,7 @@ def table(data: xr.Dataset | dict[str, xr.Dataset], *, explain: bool = False) ->
     """Write the counts of one loss: a row for each statistic, a column for each direction; of several, `overview`."""
     if isinstance(data, dict):
         return overview(data, explain=explain)
-    summary = measures.document("count", data)
+    summary = documents.count(data)
     directions = summary["directions"]
     reported = "relative" if summary["share"] == "unknown" else REPORTED.get(summary["convention"], "")
     rows = [
@@ -70,15 +71,6 @@ def table(data: xr.Dataset | dict[str, xr.Dataset], *, explain: bool = False) ->
     remarks = (finding.text for finding in checked if not _leads(finding))
     notes = (*remarks, *_about(data, summary, explain=explain))
     return Table(("", *directions), tuple(rows), head, notes, typed=_next([data]))
-
-
-def document(data: xr.Dataset | dict[str, xr.Dataset]) -> dict:
-    """The JSON document of a count with its `findings`: of several losses, those of each in its own document."""
-    made = measures.document("count", data)
-    if not isinstance(data, dict):
-        return made | {"findings": [finding.document() for finding in findings.of(data)]}
-    several = [[finding.document() for finding in findings.of(one)] for one in data.values()]
-    return made | {"losses": [one | {"findings": own} for one, own in zip(made["losses"], several, strict=True)]}
 
 
 def with_origins(
@@ -115,7 +107,7 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, expla
     """
     labels = dict(datasets) if isinstance(datasets, Mapping) else {}
     datasets = list(labels.values()) if labels else list(datasets)
-    summaries = [measures.document("count", data) for data in datasets]
+    summaries = [documents.count(data) for data in datasets]
     columns = _columns(summaries)
     rows, readings, remarks, plans = [], [], [], {}
     names = _called(datasets, list(labels))

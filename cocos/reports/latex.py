@@ -2,9 +2,10 @@
 
 import xarray as xr
 
-from cocos import measures, results
+from cocos import results
 from cocos.base import terminal
 from cocos.counting import findings, shares
+from cocos.reports import documents
 from cocos.reports.phrases import averaging, drawn, number, queries_per_batch
 
 TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
@@ -29,7 +30,7 @@ def latex(data: xr.Dataset | dict[str, xr.Dataset], label: str) -> str:
     """
     if isinstance(data, dict):
         return "\n\n".join(latex(one, label) for one in data.values())
-    summary = measures.document("count", data)
+    summary = documents.count(data)
     columns = PUBLISHED_COLUMNS.get(summary["loss"]["name"], TRIPLET_COLUMNS)
     directions = summary["directions"]
     wide = len(columns)

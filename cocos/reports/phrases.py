@@ -30,13 +30,6 @@ def percent(value: float) -> str:
     return f"{100 * value:.6g} %"
 
 
-def small_part(value: float | None) -> str:
-    """A part in percent, one decimal, or the first digit of a small one; empty for None."""
-    if value is None:
-        return ""
-    return f"{100 * value:.1g} %" if 0 < 100 * value < 0.05 else part_in_percent(value)
-
-
 def mean_of(entry: Mapping, name: str) -> float | None:
     """Mean of a number of a direction; None where there is none."""
     return (entry.get(name) or {}).get("mean")

@@ -16,7 +16,7 @@ from pathlib import Path
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos import measures, plots, results
+from cocos import measures, plots, reports, results
 from cocos.base import docstrings
 from cocos.base.errors import InputError, nearest
 from cocos.base.layout import Table
@@ -112,7 +112,7 @@ class PlotKind:
             series = [{"name": name} | self.document([data], [own]) for name, data, own in each]
             return {"kind": self.name, "series": series}
         each = zip(found, texts, strict=True)
-        first, *_ = documents = [measures.document(self.name, data, **own) for data, own in each]
+        first, *_ = documents = [reports.document(self.name, data, **own) for data, own in each]
         parts = [
             each.get("directions", {data.attrs.get("direction"): each})
             for data, each in zip(found, documents, strict=True)

@@ -9,7 +9,7 @@ import xarray as xr
 
 from cocos.base import writing
 from cocos.base.errors import InputError
-from cocos.reports.document import suspects
+from cocos.reports.documents import suspects
 from cocos.reports.tables import KNOWN_RULE, TextOfRow
 
 # Suffixes of a list to relabel.

@@ -15,8 +15,8 @@ from cocos.base import terminal
 from cocos.base.layout import Table, following, given
 from cocos.counting import findings, shares
 from cocos.measures.diff import COMPARED, EQUAL_VALUES
-from cocos.reports import document
-from cocos.reports.document import ATTRIBUTES, coordinate, plain, thinned
+from cocos.reports import documents
+from cocos.reports.documents import ATTRIBUTES, coordinate, plain, thinned
 
 # Variables in the tables of a measure that has more than a line holds; documents have all.
 SHOWN = {
@@ -171,7 +171,11 @@ def head(data: xr.Dataset) -> tuple[str, ...]:
             f"{batches} of {attrs['batch_size']} {attrs['sample']}, seed {attrs['seed']}; {attrs['dtype']}{where}"
         )
     elif "seed" in attrs:
-        lines.append(f"{attrs.get('metric', 'given').replace('_', ' ')} scores; seed {attrs['seed']}{where}")
+        queries = ""
+        if "query_index" in data:  # padded to the direction with the most
+            counts = np.atleast_1d(data["query_index"].notnull().sum("query")).tolist()
+            queries = f"{' and '.join(map(str, dict.fromkeys(counts)))} queries, "
+        lines.append(f"{attrs.get('metric', 'given').replace('_', ' ')} scores; {queries}seed {attrs['seed']}{where}")
     if about := shares.about_weights(attrs) if "gradient" in attrs else "":
         lines.append(about)
     return tuple(lines)
@@ -257,7 +261,7 @@ def temperature(data: xr.Dataset) -> list[Table]:
 
 def evaluate(data: xr.Dataset) -> list[Table]:
     """Return a row for each metric, a column for each direction, with distractors, and for members of an ensemble."""
-    entries = document.evaluate(data)
+    entries = documents.evaluate(data)
     columns = {}
     for mark, block in (("", entries), (" + distractors", entries.get("with_distractors", {"directions": {}}))):
         sides = [side for side in block["directions"] if not mark or entries["directions"][side]["unmatched"]]
@@ -326,7 +330,7 @@ def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, to
         texts: row -> text of the queries and of the candidates; None: no texts.
         top: number of pairs.
     """
-    entries = document.audit(data)
+    entries = documents.audit(data)
     rules = [
         (f"{side} {name}", str(rule["suspects"]), *map(percent, (rule[key] for key in RULE_COLUMNS)))
         for side, direction in entries["directions"].items()
@@ -361,7 +365,7 @@ def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, to
         note += "a negative left"
         note += "; precision, recall: against the known positives, by push" if entries["known"] else ""
         tables.append(Table(columns, tuple(filters), notes=(note,)))
-    pairs = [pair for pair in document.suspects(data) if KNOWN_RULE not in pair["rules"]]
+    pairs = [pair for pair in documents.suspects(data) if KNOWN_RULE not in pair["rules"]]
     rows = []
     for pair in pairs[:top]:
         sides = [str(pair[side]) for side in ("query", "candidate")]
@@ -388,7 +392,7 @@ def verify(datasets: Sequence[xr.Dataset]) -> list[Table]:
     """Return a row for each loss with its verdict and its largest differences, and its faults and notes below."""
     rows, notes = [], []
     for data in datasets:
-        entries = document.verify(data)
+        entries = documents.verify(data)
         name, gap, peer = entries["loss"]["name"], entries["gap"], entries["peer"]
         numbers = gap["float64"], gap["float32"], entries["error"]["float32"]
         numbers += entries["finite_difference"], peer["value"], peer["gradient"]
@@ -411,7 +415,7 @@ def difference(value: float | None) -> str:
 
 def same_gradient(data: xr.Dataset) -> list[Table]:
     """Return the verdict on two gradients, and a row for each kind of pair by the rows that its gradient reaches."""
-    entries = document.same_gradient(data)
+    entries = documents.same_gradient(data)
     rows = []
     for kind in entries["kinds"]:
         ratio = "only in B" if kind["ratio"] is None else f"{kind['ratio']:.4g}"
@@ -470,7 +474,7 @@ def diff(data: xr.Dataset) -> list[Table]:
         by = data.attrs["by"]
         digits = 2 if COMPARED.get(by, ("", ""))[1] in TWO_DIGITS else 3
         changed = []
-        for query in document.changed_queries(one):
+        for query in documents.changed_queries(one):
             label = terminal.one_line(f"{query['row']} {query.get('name', '')}".strip(), TEXT_LENGTH)
             versions = [query[first], query[second]]
             ranks = [

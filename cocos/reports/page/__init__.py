@@ -40,7 +40,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import settings
 from cocos.engine.prepared import loss_for
 from cocos.reports import plot_kinds, run, saving
-from cocos.reports.document import suspects
+from cocos.reports.documents import suspects
 from cocos.reports.page import queries
 from cocos.reports.tables import KNOWN_RULE
 

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from cocos import results
-from cocos.counting import findings
+from cocos.counting import averages, findings
 from cocos.measures.evaluate import OF_MEMBERS
 from cocos.measures.run import axis, episodes
 
@@ -183,7 +183,7 @@ def entries(data: xr.Dataset, names: Iterable[Hashable], *axes: str) -> dict[str
 
     Examples:
         >>> import xarray as xr
-        >>> from cocos.reports.document import entries
+        >>> from cocos.reports.documents import entries
         >>> data = xr.Dataset({"part": ("rule", [0.5, float("nan")])}, {"rule": ["group", "text"]})
         >>> entries(data, ["part"], "rule")
         {'group': {'part': 0.5}, 'text': {'part': None}}
@@ -264,6 +264,40 @@ def landscape(data: xr.Dataset) -> dict[str, Any]:
         **{name: place if place and np.isfinite(place).all() else None for name, place in minima.items()},
         "converged": bool(attrs.get("converged", True)),
         **{name: attrs.get(name) for name in ("predicted_as", "found_as", "gap", "lemma")},
+    }
+
+
+def count(data: xr.Dataset | dict[str, xr.Dataset]) -> dict[str, Any]:
+    """Return the counts of each direction; of several losses, a list of documents.
+
+    The mean of a quantity of a query is over all queries drawn; the mean of a quantity of a batch, and every standard
+    deviation, is over the full batches alone. In the convention `ecir2022` both are over batches.
+    """
+    if isinstance(data, dict):
+        every = [{"label": label, **count(one)} for label, one in data.items()]
+        return {**{key: every[0][key] for key in ("cocos", "checkpoint")}, "losses": every}
+    attrs = data.attrs
+    standard = attrs["convention"] == "standard"
+    full = averages.full_batches(data) if standard else np.ones(data.sizes["batch"], dtype=bool)
+    known, idle = bool(data["idle"].notnull().all()), data["idle"] == data["queries"]
+    metrics = [name for name in data if data[name].dims in {(), ("direction",)}]
+    ranked = {
+        "directions": entries(data, [name for name in metrics if data[name].dims], "direction"),
+        **{str(name): float(data[name]) for name in metrics if not data[name].dims},
+    }
+    return {
+        **results.about(attrs),
+        "gradient": attrs["gradient"],
+        "unit": attrs.get("unit", "natural"),
+        "share": attrs.get("share", "unit"),
+        "convention": attrs["convention"],
+        **averages.drawn(data, full),
+        "same_group_pairs": int(data["same_group_pairs"].sum()),
+        "not_drawn": results.lines(attrs, "undrawn"),
+        "batches_without_active_queries": int(idle.any("direction").sum()) if known else None,
+        "directions": averages.of_directions(data),
+        **({"metrics": ranked} if metrics else {}),
+        "findings": [finding.document() for finding in findings.of(data)],
     }
 
 
@@ -458,6 +492,7 @@ def _whole(value: Any) -> Any:
 # Measures with a document of their own.
 DOCUMENTS: dict[str, Callable[[xr.Dataset], dict[str, Any]]] = {
     "audit": audit,
+    "count": count,
     "diff": diff,
     "evaluate": evaluate,
     "landscape": landscape,
