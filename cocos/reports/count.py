@@ -138,7 +138,7 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, expla
     if explain:
         notes += [f"{each.column}: {each.words}" for each in columns]
         notes += _health(first["health"] | {"directions": {}})  # pull and push of a direction differ from loss to loss
-    labels = [f"{MARK if each.name == REPORTED['standard'] else ''}{each.column}" for each in columns]
+    labels = [f"{each.column}{'*' if each.name == REPORTED['standard'] else ''}" for each in columns]
     labels = ("", *labels, *(OVERVIEW_METRICS if "metrics" in first else ()))
     return Table(labels, tuple(rows), head, tuple(notes), typed=_next(datasets))
 

@@ -8,12 +8,9 @@ from pathlib import Path
 import xarray as xr
 
 from cocos.base import writing
-from cocos.base.errors import InputError
 from cocos.reports.documents import suspects
 from cocos.reports.tables import KNOWN_RULE, TextOfRow
 
-# Suffixes of a list to relabel.
-LIST_SUFFIXES = (".csv", ".jsonl")
 COLUMNS = (
     *(
         "query",
@@ -29,13 +26,6 @@ COLUMNS = (
     ),
     *("rules", "label"),
 )
-
-
-def writable(path: Path) -> Path:
-    """Refuse a path of a list that cannot be written, before anything is computed."""
-    if path.suffix not in LIST_SUFFIXES:
-        raise InputError(f"output {path}: suffix {path.suffix!r}, expected one of {', '.join((*LIST_SUFFIXES, '.nc'))}")
-    return writing.output(path)
 
 
 def write(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None) -> Path:
