@@ -6,6 +6,7 @@ of candidates, or of each kind of mark, has one more axis behind them.
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -276,11 +277,12 @@ def of_directions(data: xr.Dataset) -> dict[str, dict]:
 def direction_entry(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
     """Entries of one direction: name -> mean and deviation, and whole numbers."""
     values = {str(name): one[name].values for name in one if one[name].ndim == 2}
-    over, made = of_batches(values, (0, 1)), {}
+    over = of_batches(values, (0, 1))
+    made: dict[str, Any] = {}
     for name, number in BATCH_NUMBERS.items():
         if name in one:
             batches = one[name].values
-            whole = batches[full].mean() if number.how == "sum" else over[name]
+            whole = float(batches[full].mean() if number.how == "sum" else over[name])
             made[name] = entry(whole, batches, full, standard=standard)
     made |= {key: made.get(key) for key in ("n90", "pushed_positives")}
     known = bool(one["idle"].notnull().all())
@@ -299,7 +301,7 @@ def _of_marks(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
     values = {name: one[name].transpose("mark", "batch", "query").values for name in MARKED_LABELS}
     push = one["negative_push" if "negative_push" in one else "push"]  # which older files have
     over = marked_parts(values, one["negatives"].values, push.values, (-2, -1))
-    made = {}
+    made: dict[str, dict[str, Any]] = {}
     for place, label in enumerate(map(str, one["mark"].values)):
         made[label] = {
             key: entry(over[each.name][place], one[each.name].isel(mark=place).values, full, standard=standard)
@@ -312,7 +314,8 @@ def _of_marks(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
 def _of_sources(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
     """Source -> number -> mean and deviation of one direction; `push` is the part of the summed push."""
     values = {name: one[name].transpose("source", "batch", "query").values for name in SOURCE_STATISTICS}
-    total, made = np.nansum(values["source_push"], axis=0).sum(axis=1), {}
+    total = np.nansum(values["source_push"], axis=0).sum(axis=1)
+    made: dict[str, dict] = {}
     for place, label in enumerate(map(str, one["source"].values)):
         own = {name: array[place] for name, array in values.items()}
         if not np.nansum(own["source_negatives"]):
@@ -324,7 +327,7 @@ def _of_sources(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
                 whole, batches = ratio(push.sum(), total.sum()), ratio(push, total)
             else:
                 whole, batches = (mean(own[statistic.name], known, axis) for axis in ((0, 1), 1))
-            made[label][statistic.numbers[0].name] = entry(whole, batches, full, standard=standard)
+            made[label][statistic.numbers[0].name] = entry(float(whole), batches, full, standard=standard)
     return made
 
 

@@ -395,15 +395,15 @@ def of_audit(dataset: xr.Dataset) -> list[Finding]:
         one = dataset.sel(direction=direction)
         *rules, every = dataset["rule"].values
         total = one.sel(rule=every)
-        push = float(total["push_share"])
+        push, share, met = (float(total[name]) for name in ("push_share", "share", "met"))
         if int(total["suspects"]):
             few = not push >= LEAST_PUSH
             findings.append(
                 Finding(
                     "suspected",
                     "note" if few else "look",
-                    f"{direction}: likely false negatives: {_small(total['share'])} of negatives, {_small(push)} "
-                    f"of the push, {_small(total['met'])} of queries affected",
+                    f"{direction}: likely false negatives: {_small(share)} of negatives, {_small(push)} "
+                    f"of the push, {_small(met)} of queries affected",
                     "" if few else SUSPECTED_CURE,
                 )
             )
@@ -466,7 +466,7 @@ def _effective(entry: Mapping) -> str:
 
 def _supply(entries: Mapping[str, Mapping]) -> str:
     """Write the part of the queries with a contributing negative, and of the pull that they supply."""
-    texts = {}
+    texts: dict[str, str] = {}
     for name, entry in entries.items():
         active, pull = (1 - (_mean(entry, part) or 0.0) for part in ("idle_fraction", "idle_pull"))
         words = (" of queries", " of the pull") if not texts else ("", "")

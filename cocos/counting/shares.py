@@ -40,7 +40,7 @@ def above(attrs: dict, eps: float | None = None) -> str:
         "probability": f"probability above {percent}",
         "violations": "any violation" if eps < 1 else f"more than {eps:g} violations",
         "unknown": f"more than {percent} of the push",
-    }.get(attrs.get("share"), f"weight above {percent} of its unit")
+    }.get(attrs.get("share", ""), f"weight above {percent} of its unit")
 
 
 def about_unit(attrs: dict) -> str:

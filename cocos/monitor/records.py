@@ -350,13 +350,13 @@ def dataset(history: History) -> xr.Dataset:
     whole = {name: np.full(sizes, np.nan) for name in STEP_METRICS}
     parts = {name: np.full((*sizes, len(names or [""])), np.nan) for name in DIRECTION_METRICS}
     for k, record in enumerate(rows):
-        for width, each in record.items():
+        for width, numbers in record.items():
             at = (k, widths.index(width)) if several else (k,)
             for name, array in whole.items():
-                array[at] = _finite(len(each["alarms"]) if name == "alarm" and "alarms" in each else each.get(name))
+                array[at] = _finite(len(numbers["alarms"]) if name == "alarm" and "alarms" in numbers else numbers.get(name))
             for d, direction in enumerate(names):
                 for name, array in parts.items():
-                    array[(*at, d)] = _finite(each.get("directions", {}).get(direction, {}).get(name))
+                    array[(*at, d)] = _finite(numbers.get("directions", {}).get(direction, {}).get(name))
     for name, array in whole.items():
         if not np.isnan(array).all():
             made[name] = (dims, array, *STEP_METRICS[name])
