@@ -353,7 +353,9 @@ def dataset(history: History) -> xr.Dataset:
         for width, numbers in record.items():
             at = (k, widths.index(width)) if several else (k,)
             for name, array in whole.items():
-                array[at] = _finite(len(numbers["alarms"]) if name == "alarm" and "alarms" in numbers else numbers.get(name))
+                array[at] = _finite(
+                    len(numbers["alarms"]) if name == "alarm" and "alarms" in numbers else numbers.get(name)
+                )
             for d, direction in enumerate(names):
                 for name, array in parts.items():
                     array[(*at, d)] = _finite(numbers.get("directions", {}).get(direction, {}).get(name))
