@@ -101,10 +101,10 @@ def test_named_rows_have_their_texts_and_the_others_are_not_read(tmp_path, monke
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)["directions"]["c2q"]
-    assert told["query"]["text"] == texts["candidate_name"][301]
+    assert told["query_text"] == texts["candidate_name"][301]
     named = texts.get("query_name", [f"row {row}" for row in range(ROWS)])
-    assert len(told["candidates"]) == 16
-    assert all(each["text"] == named[each["row"]] for each in told["candidates"])
+    assert len(told["candidate_index"]) == 16
+    assert all(told["text"][place] == named[row] for place, row in told["candidate_index"].items())
 
 
 def test_big_endian_rows_are_read_as_they_are_meant(tmp_path):

@@ -60,7 +60,7 @@ ATTRIBUTES = {
     "batch": ("batch of the query", "1"),
     "negatives": ("negatives", "candidates"),
     "contributing": ("contributing negatives", "candidates"),
-    "relative": ("negatives with a part above eps of the query's own push", "candidates"),
+    "relative": ("negatives with more than eps of the query's own push", "candidates"),
     "effective": ("effective number of negatives", "candidates"),
     "positives": ("positives", "candidates"),
     "push": ("total weight above zero", "weight"),
