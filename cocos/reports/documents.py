@@ -168,14 +168,15 @@ def _nested(values: xr.DataArray) -> Any:
 
 
 def document(measure: str, data: xr.Dataset) -> dict[str, Any]:
-    """Return the JSON document of a Dataset.
+    """Return the JSON document of a Dataset, with the name of its measure.
 
     Examples:
         >>> data = cocos.measures.weight_curve("triplet", points=5)
         >>> cocos.reports.document("weight_curve", data)["loss"]
         {'name': 'triplet', 'parameters': {'margin': 0.2}}
     """
-    return DOCUMENTS.get(measure, generic)(data)
+    content = DOCUMENTS.get(measure, generic)(data)
+    return {"measure": measure, **content} if isinstance(content, dict) else content
 
 
 def entries(data: xr.Dataset, names: Iterable[Hashable], *axes: str) -> dict[str, Any]:
