@@ -168,10 +168,10 @@ def test_saved_dict_is_opened_identical(tmp_path):
 def test_the_document_of_one_loss_is_as_it_was_and_of_several_a_list():
     names = ["ntxent", "triplet"]
     document = reports.document("count", measures.count(paired(), names, batch_size=32))
-    assert list(document) == ["cocos", "checkpoint", "losses"]
+    assert list(document) == ["measure", "cocos", "checkpoint", "losses"] and document["measure"] == "count"
     for name, one in zip(names, document["losses"], strict=True):
         alone = reports.document("count", measures.count(paired(), name, batch_size=32))
-        assert one == {"label": repr(losses.load(name)), **alone}
+        assert {"measure": "count", **one} == {"label": repr(losses.load(name)), **alone}
         assert "losses" not in alone and "label" not in alone
 
 
