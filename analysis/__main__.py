@@ -82,7 +82,7 @@ def draw(name: str) -> None:
 
 
 def fault(name: str) -> str:
-    """Return what is wrong with the files of a figure; empty if nothing is."""
+    """Return the problem with the files of a figure, or an empty text."""
     picture = FIGURES / f"{name}.png"
     if not (FIGURES / f"{name}.nc").is_file():
         return "no data"

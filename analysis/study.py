@@ -1,6 +1,6 @@
 """Recompute the numbers of docs/study.md and draw its figures: `python -m analysis.study [--figures]`.
 
-All trainings are in `analysis/data/study.nc`. The random numbers are those of the first computation (commit 25cf2001).
+All trainings are in `analysis/data/study.nc`. Bootstrap seeds match the original analysis (commit 25cf2001).
 """
 
 import argparse
@@ -321,7 +321,7 @@ def equally_contributing(runs: pd.DataFrame, k: int = KEPT[-1]) -> Estimate:
 
 
 def hold_differences() -> dict[str, np.ndarray]:
-    """Return, for each of 24 cells, test rsum of the controller minus that of the search, and of the constant."""
+    """Return the test rsum of the controller minus the search and minus the constant, one pair per cell (24)."""
     runs = last(load("hold"))
     cell = ["data", "loss", "width", "batch_size"]
     means = runs.groupby([*cell, "arm", "temperature", "rate"], sort=False)[["rsum", "rsum_val"]].mean().reset_index()

@@ -1,4 +1,4 @@
-"""Names of files, and files and folders that nobody but this user can have written."""
+"""File names, and checks that only the current user can write a file or folder."""
 
 import os
 import stat

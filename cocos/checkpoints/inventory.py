@@ -26,7 +26,7 @@ NO_PARAMETER = re.compile(r"(^|\.)(num_batches_tracked|running_(mean|var)|positi
 MAX_CONTAINERS = 8  # containers that a tensor may be in
 # Keys under which training scripts keep their settings.
 SETTINGS_KEYS = ("hyper_parameters", "hparams", "args", "opt", "config", "cfg")
-# Names of numbers of a loss, as files write them; the last two are those of GE2E.
+# Loss parameters by their names in files. The last two are from GE2E.
 LOSS_NUMBERS = {
     "temperature": "temperature",
     "tau": "temperature",
@@ -42,7 +42,7 @@ LOSS_KEYS = ("loss", "criterion", "loss_name", "loss_type", "objective")
 WITH_TEMPERATURE, WITH_MARGIN = ("ntxent", "supcon"), ("triplet", "triplet_sh")
 # Name of a learned bias that only SigLIP trains, as open_clip and transformers write it.
 SIGMOID_BIAS = "logit_bias"
-# Parameters of a run of open_clip, a name and a value in each line, beside its checkpoints or in the folder above.
+# Parameters of an open_clip run, one "name: value" per line, in the checkpoint folder or its parent.
 RUN_PARAMETERS, MAX_RUN_PARAMETERS = "params.txt", 2**16
 MAX_LOG_SCALE = 20  # largest logarithm that is read as one of a scale
 MAX_NUMBER_MEMBER = 4096  # bytes of an array of one number

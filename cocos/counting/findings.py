@@ -1,4 +1,4 @@
-"""Findings: facts that a reader of a result must know beside its numbers.
+"""Findings: facts needed to interpret the numbers of a result.
 
 A check stands beside the numbers that it reads: those of the embeddings in `cocos.counting.health`, those of counts,
 audits and comparisons here. A Dataset stores the findings that its numbers do not show in the attribute `findings`.

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from cocos import losses
 from cocos.losses.external import units
 
-# Kinds of weights that are not the derivative of the loss by a closed form: name, and what it means.
+# Weights other than the closed-form derivative of the loss: name and meaning.
 KINDS_OF_WEIGHTS = {
     "stop_gradient": ("stop-gradient", "what training uses; a factor of the loss is held fixed in it"),
     "pseudo": ("pseudo-gradient", "made up by the backward pass of its authors, not the derivative of the loss"),

@@ -159,7 +159,7 @@ def _with_the_same_sources(parts: Sequence[xr.Dataset]) -> list[xr.Dataset]:
 
 
 def _over_all(made: dict[Any, xr.Variable], *, zero_when_idle: bool) -> dict[str, np.ndarray]:
-    """Numbers of batches that all batches together decide: what is unknown in one is unknown, and a largest pull."""
+    """Return the numbers shared by all batches: unknown if unknown in one batch, and the largest pull."""
     values = {str(name): held.values for name, held in made.items() if held.dims == averages.QUERY_DIMS}
     if "contributing" in values and np.isnan(values["contributing"][averages.present(values)]).any():
         unknown = {BY_NAME[name].variable for name in averages.BY_SHARE if name in BY_NAME}
