@@ -14,7 +14,8 @@ from torch import Tensor
 from cocos import Embeddings, Pairs, engine
 from cocos.embeddings import scores
 from cocos.embeddings.batches import Batch
-from cocos.engine import readers, retrieval
+from cocos.engine import readers
+from cocos.measures.shared import retrieval
 
 __all__ = ["Networks", "one_thread", "recall", "trained"]
 

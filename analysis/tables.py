@@ -14,8 +14,8 @@ import xarray as xr
 from cocos import losses, reports, results
 from cocos.base.errors import InputError, nearest
 from cocos.counting import shares
-from cocos.engine import retrieval
 from cocos.measures.run import AMONG_SAMPLES
+from cocos.measures.shared import retrieval
 
 # Directions of the tables; results that name theirs otherwise are read in this order.
 PRINTED_DIRECTIONS = ("i2t", "t2i")

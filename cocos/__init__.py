@@ -15,11 +15,11 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos.counting import statistics, weights
     from cocos.embeddings import Embeddings, batches
     from cocos.embeddings import marks as marks
+    from cocos.embeddings import options as sampling
     from cocos.embeddings import scores as scores
     from cocos.embeddings import sources as sources
     from cocos.embeddings.scored import Scores
     from cocos.embeddings.scores import Pairs
-    from cocos.engine import sampling as sampling
     from cocos.measures import count
     from cocos.monitor import Monitor
     from cocos.monitor import detectors as detectors
@@ -61,6 +61,7 @@ __all__ = [
     "show",
     "statistics",
     "weights",
+    "sampling",
 ]
 # Short name of a module -> its path; any other module is reached by its own path.
 _MODULES = {
@@ -70,7 +71,7 @@ _MODULES = {
     "encoders": "cocos.checkpoints.encoders",
     "equilibrium": "cocos.counting.equilibrium",
     "marks": "cocos.embeddings.marks",
-    "sampling": "cocos.engine.sampling",
+    "sampling": "cocos.embeddings.options",
     "scores": "cocos.embeddings.scores",
     "sharpness": "cocos.counting.sharpness",
     "sources": "cocos.embeddings.sources",

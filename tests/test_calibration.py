@@ -14,9 +14,9 @@ import torch
 import xarray as xr
 
 from cocos import Embeddings, InputError, engine, measures, plots, reports
-from cocos.engine.queries import steps
 from cocos.engine.readers import PrecisionRecall, PrecisionRecallCurve
 from cocos.measures.precision_recall import _thinned
+from cocos.measures.shared.queries import steps
 
 
 def drawn(*shape, seed=0, dtype=torch.float32):

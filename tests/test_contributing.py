@@ -68,7 +68,8 @@ IMPORTS = """
 from matplotlib.figure import Figure
 from cocos import data, detectors, losses, measures, plots
 from cocos.checkpoints import formats
-from cocos.engine import readers, sampling
+from cocos.embeddings import options as sampling
+from cocos.engine import readers
 """
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from cocos import Embeddings, InputError, engine, losses, measures
-from cocos.engine import prepared
 from cocos.engine.readers import lines
+from cocos.measures.shared import prepared
 
 READ = [name for name in losses.names() if lines.Lines.reads(losses.load(name))]
 CHANGED = ("ntxent", "smoothap", "snm", "ce_softmax")  # of which a temperature or scale is changed
@@ -71,7 +71,7 @@ def cut(monkeypatch, small):
     monkeypatch.setattr("cocos.engine.parts.PART_STEP", 2)
     monkeypatch.setattr(lines, "WEIGHED_AT_ONCE", 70)
     if small:
-        for module in ("cocos.engine.prepared", "cocos.engine.readers.lines"):
+        for module in ("cocos.measures.shared.prepared", "cocos.engine.readers.lines"):
             monkeypatch.setattr(f"{module}.LINES_TILE", 300)
 
 

@@ -24,7 +24,7 @@ from cocos.counting import forces
 from cocos.counting import weights as weighing
 from cocos.embeddings import regimes, scores
 from cocos.embeddings.batches import plan
-from cocos.engine import prepared
+from cocos.measures.shared import prepared
 from cocos.reports import table
 
 NAMES = cases.KINDS

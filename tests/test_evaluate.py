@@ -16,7 +16,7 @@ import reference
 from cocos import Embeddings, InputError, measures, reports, results
 from cocos.cli import app
 from cocos.embeddings import scores
-from cocos.engine import retrieval
+from cocos.measures.shared import retrieval
 from cocos.reports import table
 
 

@@ -8,13 +8,14 @@ from torch.nn.functional import normalize
 
 from cocos import engine
 from cocos.embeddings import Embeddings, scores
-from cocos.engine import fused, retrieval, sweep
+from cocos.engine import fused, sweep
 from cocos.engine.primitives import histogram
 from cocos.engine.primitives.histogram import Ladder
 from cocos.engine.readers.histogram import Histogram
 from cocos.engine.readers.neighbours import Neighbours
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
+from cocos.measures.shared import retrieval
 
 
 def drawn(number, width, seed=0):

@@ -18,7 +18,8 @@ from cocos.checkpoints import shard_rows
 from cocos.checkpoints.formats import shards
 from cocos.checkpoints.shard_rows import ShardRows
 from cocos.cli import app
-from cocos.engine import prepared, streamed
+from cocos.engine import streamed
+from cocos.measures.shared import prepared
 
 ROWS, WIDTH = 500, 8
 # What two sets differ in that have the same rows.

@@ -18,7 +18,7 @@ from cocos.cli import app
 from cocos.counting import findings, weights
 from cocos.embeddings import scores
 from cocos.embeddings.sources import GTE_DIRECTIONS
-from cocos.engine.prepared import prepare
+from cocos.measures.shared.prepared import prepare
 
 WAYS = ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
 

@@ -170,7 +170,7 @@ def test_blocks_and_several_losses_change_nothing(monkeypatch):
     for name, one in whole.items():
         loss = {"NTXent(temperature=0.1)": "ntxent", "Triplet(margin=0.2)": "triplet"}[name]
         xr.testing.assert_identical(one, measures.count(rows(), loss, batch_size="all"))
-    monkeypatch.setattr(cocos.engine.prepared, "BLOCK_SCORES", 7 * ROWS)
+    monkeypatch.setattr(cocos.measures.shared.prepared, "BLOCK_SCORES", 7 * ROWS)
     blocks = measures.count(rows(), ["ntxent", "triplet"], batch_size="all")
     for label in whole:
         for key in ("marked_negatives", "marked_push", "marked_share"):

@@ -22,8 +22,8 @@ import taught
 from cocos import Embeddings, InputError, losses, measures, reports, results
 from cocos.embeddings import scores
 from cocos.embeddings.batches import Batch, plan
-from cocos.engine import prepared
-from cocos.engine.sampling import Sampling
+from cocos.embeddings.options import Sampling
+from cocos.measures.shared import prepared
 from cocos.reports import table
 from cocos.reports.latex import latex
 from finding_kinds import kinds

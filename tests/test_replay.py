@@ -20,8 +20,8 @@ from cocos import Embeddings, InputError, losses, measures, plots, reports, resu
 from cocos.cli import app
 from cocos.counting import weights
 from cocos.embeddings import batches, scores
-from cocos.engine.settings import Setting
 from cocos.measures.replay import REPLAYED, _same_queries
+from cocos.measures.shared.settings import Setting
 from cocos.plots.replay import title
 from cocos.reports import table
 

@@ -13,8 +13,8 @@ import cocos
 from cocos import measures
 from cocos.base.errors import InputError
 from cocos.cli import app
-from cocos.engine.pair_gradients import synthetic
 from cocos.measures.same_gradient import NEXT_STEPS, OUTCOMES
+from cocos.measures.shared.pair_gradients import synthetic
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos.base.errors import InputError
 from cocos.cli import app
-from cocos.engine import rankings
+from cocos.measures.shared import rankings
 
 # A small run with ties, some of them only in float32, and its judgements; made at random, seed 11.
 QRELS = {

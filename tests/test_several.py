@@ -14,7 +14,7 @@ from cocos import Embeddings, losses, measures, reports, results
 from cocos.base.errors import InputError
 from cocos.cli import app
 from cocos.counting import health
-from cocos.engine import prepared
+from cocos.measures.shared import prepared
 from cocos.reports import table
 from cocos.reports.latex import latex
 

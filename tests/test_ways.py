@@ -8,8 +8,16 @@ import children
 import cocos
 from cocos import measures
 from cocos.base.errors import InputError
-from cocos.engine.pair_gradients import OWN_COORDINATE, PAIR_KINDS, PairRows, RowKinds, drawn, gradients, synthetic
 from cocos.measures.same_gradient import way
+from cocos.measures.shared.pair_gradients import (
+    OWN_COORDINATE,
+    PAIR_KINDS,
+    PairRows,
+    RowKinds,
+    drawn,
+    gradients,
+    synthetic,
+)
 
 CPU = torch.device("cpu")
 

@@ -18,7 +18,7 @@ from analysis.proxy_networks import one_thread
 from analysis.runs.kept import RESULTS, WORK, kept
 from cocos import Embeddings, Pairs, checkpoints, losses, measures, results
 from cocos.checkpoints import encoders
-from cocos.engine import retrieval
+from cocos.measures.shared import retrieval
 
 __all__ = ["main"]
 

@@ -21,7 +21,7 @@ from cocos.checkpoints import encoders
 from cocos.checkpoints.data import emoji_captions
 from cocos.counting.statistics import BATCH_NUMBERS
 from cocos.embeddings import batches
-from cocos.engine import retrieval
+from cocos.measures.shared import retrieval
 
 __all__ = ["main"]
 

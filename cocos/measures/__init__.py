@@ -8,7 +8,7 @@ import importlib
 import pkgutil
 from typing import TYPE_CHECKING, Any
 
-__all__ = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+__all__ = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
 if TYPE_CHECKING:  # what the next statement binds
 

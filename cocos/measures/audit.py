@@ -21,12 +21,12 @@ from cocos.counting.statistics import MARKED_LABELS, MARKED_PARTS
 from cocos.embeddings import Embeddings, likeness
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.marks import UNMARKED, Mark, of, within
+from cocos.embeddings.options import DEFAULTS, Sampling, sampled, tracked
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OWN_HARD
 from cocos.engine import devices, readers, stack, sweep
-from cocos.engine.prepared import Run, drawn_from, embedded, loss_for, prepare
-from cocos.engine.sampling import DEFAULTS, Sampling, sampled, tracked
+from cocos.measures.shared.prepared import Run, drawn_from, embedded, loss_for, prepare
 
 # What each rule says of a query and its negative.
 SUSPICIONS = {

@@ -17,10 +17,10 @@ from cocos.counting import shares, statistics
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
+from cocos.embeddings.options import DEFAULTS, Sampling, sampled
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
-from cocos.engine.prepared import Run, drawn_from, loss_for, planned, prepare
-from cocos.engine.sampling import DEFAULTS, Sampling, sampled
+from cocos.measures.shared.prepared import Run, drawn_from, loss_for, planned, prepare
 
 CONTRIBUTOR_LABELS = {
     "candidate_index": ("row of the candidate in the embeddings", "1"),

@@ -21,18 +21,19 @@ from cocos.counting.marked import MarkedBatch
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings import batches as batch_plans
 from cocos.embeddings.batches import Batch
+from cocos.embeddings.options import Progress, Sampling, sampled, tracked, within
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.stored import Stored
-from cocos.engine import devices, fused, readers, retrieval, streamed
+from cocos.engine import devices, fused, readers, streamed
 from cocos.engine.columns import columns
-from cocos.engine.prepared import OUT_OF_RANGE, Run, embedded, passes, prepare_all, threads
 from cocos.engine.readers.columns import ColumnsReader
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
-from cocos.engine.sampling import Progress, Sampling, sampled, tracked, within
-from cocos.engine.stored_batches import drawn
 from cocos.measures.health import reports
+from cocos.measures.shared import retrieval
+from cocos.measures.shared.prepared import OUT_OF_RANGE, Run, embedded, passes, prepare_all, threads
+from cocos.measures.shared.stored_batches import drawn
 
 # What a reader of a count in float32, and of one whose loss turns out to have no unit, must know.
 FLOAT32 = Finding(
@@ -83,8 +84,8 @@ def count(
             the same metric and batches are counted from one pass over the scores.
         eps: smallest share that contributes. Hinge losses have whole weights: any eps below 1 counts weight != 0.
         convention: `standard`, or `ecir2022` for what the published counters return, faults included.
-        metrics: add retrieval metrics of the whole set. They are those of `cocos.engine.retrieval.metrics`, on the
-            scores of the loss, read from the same pass where one batch is the whole set.
+        metrics: add retrieval metrics of the whole set. They are on the scores of the loss, read
+            from the same pass where one batch is the whole set.
         n90: add the number of negatives that carry 90 % of the push; sorts all scores. These are kept in memory then,
             in float64 unless `dtype` says otherwise, however large a batch is. So they are where the embeddings have
             marks, whose parts of the negatives and of the push are counted then.

@@ -15,10 +15,10 @@ from cocos.counting import averages, forces, statistics
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
+from cocos.embeddings.options import Sampling, sampled, tracked
 from cocos.embeddings.scores import Pairs, length
-from cocos.engine.prepared import Run, prepare
-from cocos.engine.sampling import Sampling, sampled, tracked
 from cocos.measures.health import DIRECTION_LABELS, reports
+from cocos.measures.shared.prepared import Run, prepare
 
 GRADIENT_LABELS = {
     "pull_norm": ("length of the pull", "loss / length"),

@@ -18,16 +18,17 @@ from cocos.counting import findings, statistics
 from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
+from cocos.embeddings.options import Sampling, sampled
 from cocos.embeddings.scored import Scores
-from cocos.engine import readers, retrieval
-from cocos.engine.prepared import embedded, loss_for
-from cocos.engine.sampling import Sampling, sampled
+from cocos.engine import readers
 from cocos.measures.count import ALL_CANDIDATES, count
 from cocos.measures.evaluate import evaluate
+from cocos.measures.shared import retrieval
+from cocos.measures.shared.prepared import embedded, loss_for
 
 # Statistics of the spread of the push, which a query without any push does not have.
 OF_PUSHED = statistics.names("pushed")
-# Metrics of rankings that are judged, of `cocos.engine.rankings`.
+# Metrics of rankings that are judged, of `cocos.measures.shared.rankings`.
 JUDGED = (*(f"{kind}@{k}" for kind in ("nDCG", "recall") for k in retrieval.RECALLS), "MAP")
 # Values of queries: long name and units, in the order in which they are listed.
 COMPARED = {

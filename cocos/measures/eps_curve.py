@@ -12,11 +12,11 @@ from cocos import losses, results
 from cocos.checkpoints import Checkpoint
 from cocos.counting.statistics import BATCH_NUMBERS
 from cocos.embeddings import Embeddings
+from cocos.embeddings.options import Sampling, ladder, sampled
 from cocos.engine import devices
-from cocos.engine.negatives import OfLines, OfPairs, numbers
-from cocos.engine.prepared import prepare
 from cocos.engine.readers.lines import Lines
-from cocos.engine.sampling import Sampling, ladder, sampled
+from cocos.measures.shared.negatives import OfLines, OfPairs, numbers
+from cocos.measures.shared.prepared import prepare
 
 # Lowest bits of a share that the grid drops: 2**(52 - CELL_BITS) cells from a number to its double.
 CELL_BITS = 44

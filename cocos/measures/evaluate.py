@@ -19,12 +19,13 @@ from cocos.counting import findings, health
 from cocos.counting.averages import DRAWN_LABELS
 from cocos.embeddings import Embeddings, batches, scores
 from cocos.embeddings.batches import Batch
+from cocos.embeddings.options import Progress, tracked
 from cocos.embeddings.scored import NO_BATCHES, Scores
-from cocos.engine import rankings, readers, retrieval, streamed
-from cocos.engine.prepared import embedded
-from cocos.engine.queries import NO_POSITIVE, with_positives
-from cocos.engine.sampling import Progress, tracked
+from cocos.engine import readers, streamed
 from cocos.measures.dtp import dtp
+from cocos.measures.shared import rankings, retrieval
+from cocos.measures.shared.prepared import embedded
+from cocos.measures.shared.queries import NO_POSITIVE, with_positives
 
 # Splits in the order of preference.
 EVALUATED_SPLITS = ("test", "val", "dev", "train")
@@ -327,7 +328,7 @@ def evaluate(
 
     Args:
         embeddings: embeddings of the set to evaluate, or a checkpoint (a split of its data is encoded). Or
-            `cocos.Scores`: rankings with the metrics of `cocos.engine.rankings`, in the order of trec_eval.
+            `cocos.Scores`: rankings with the metrics of `cocos.measures.shared.rankings`, in the order of trec_eval.
         metric: one of `cocos.scores.METRICS`; None: that of the loss, or `cosine` where no loss is known.
         loss: whose scores rank, a loss or its name; None: the one that the checkpoint was trained with.
         ks: cut-offs of R@k and mAP@k.
@@ -345,10 +346,10 @@ def evaluate(
         progress: called with what is done (`encoding`, `ranking`, `clustering`); gives a function of (done, in all).
 
     Returns:
-        A Dataset with dims distractors (`without`, `with`), direction, fold. The metrics are those of
-        `cocos.engine.retrieval.metrics`; beside them `rsum` where there are two directions, `PR-AUC` of the first
+        A Dataset with dims distractors (`without`, `with`), direction, fold. The metrics are in
+        `cocos.measures.shared.retrieval`; with two directions also `rsum`, `PR-AUC` of the first
         direction with one threshold for all queries, and `NMI` for samples with classes: k-means on the unit vectors,
-        one run from a k-means++ start, as many clusters as classes, at a bounded cost (`engine.retrieval.clustered`):
+        one run from a k-means++ start, as many clusters as classes, at a bounded cost:
         a note says where that ended it early or left classes out. A set with class proxies has two directions: `s2p`,
         samples among proxies, and `s2s`, samples among samples, the image-to-image retrieval of papers. Its `accuracy`
         is the part of the samples whose nearest proxy is of their class, R@1 of `s2p`; `accuracy@k` has the proxy among

@@ -16,11 +16,11 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import health as counted
 from cocos.embeddings import Embeddings, batches
 from cocos.embeddings.batches import Batch
+from cocos.embeddings.options import Sampling, sampled
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.similarities import SYMMETRIC
-from cocos.engine.prepared import Run, prepare
-from cocos.engine.sampling import Sampling, sampled
+from cocos.measures.shared.prepared import Run, prepare
 
 SIDE_LABELS = {
     "rows": ("rows of the side", "rows"),

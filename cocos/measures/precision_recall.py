@@ -10,9 +10,10 @@ from cocos import engine, results
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.engine import readers, retrieval
-from cocos.engine.queries import asked, steps
-from cocos.engine.sampling import Queries, sampled
+from cocos.embeddings.options import Queries, sampled
+from cocos.engine import readers
+from cocos.measures.shared import retrieval
+from cocos.measures.shared.queries import asked, steps
 
 # Maximum number of points of the curve.
 CURVE_POINTS = 2000

@@ -12,13 +12,13 @@ from cocos.base.ranges import Level, Share
 from cocos.checkpoints import Checkpoint
 from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
 from cocos.embeddings import Embeddings
+from cocos.embeddings.options import Sampling, sampled, within
 from cocos.embeddings.scored import Scores
-from cocos.engine import settings
-from cocos.engine.prepared import drawn_from, embedded, few_batches, loss_for
-from cocos.engine.sampling import Sampling, sampled, within
-from cocos.engine.settings import Setting
 from cocos.measures.count import count
 from cocos.measures.diff import values_of
+from cocos.measures.shared import settings
+from cocos.measures.shared.prepared import drawn_from, embedded, few_batches, loss_for
+from cocos.measures.shared.settings import Setting
 
 # What a replay reports of every query: heading of its column, words for it in a sentence, and digits behind the point.
 REPLAYED = {

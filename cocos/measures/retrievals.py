@@ -11,9 +11,10 @@ from cocos.base.errors import InputError
 from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.engine import readers, retrieval
-from cocos.engine.queries import asked
-from cocos.engine.sampling import Queries, sampled
+from cocos.embeddings.options import Queries, sampled
+from cocos.engine import readers
+from cocos.measures.shared import retrieval
+from cocos.measures.shared.queries import asked
 
 
 @sampled(Queries, without=["queries"])

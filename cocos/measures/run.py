@@ -23,13 +23,13 @@ from cocos.counting import averages, findings
 from cocos.counting.findings import Finding
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME
 from cocos.embeddings import Embeddings, batches, scores, sources
+from cocos.embeddings.options import Progress, Sampling, sampled
 from cocos.embeddings.scores import Pairs
-from cocos.engine import retrieval
-from cocos.engine.prepared import Run, embedded, loss_for, prepare
-from cocos.engine.sampling import Progress, Sampling, sampled
 from cocos.measures.count import count
 from cocos.measures.dtp import dtp
 from cocos.measures.evaluate import EVALUATED_SPLITS, among_samples, ranked
+from cocos.measures.shared import retrieval
+from cocos.measures.shared.prepared import Run, embedded, loss_for, prepare
 from cocos.monitor import detectors as shelf
 from cocos.monitor import readings, records
 

@@ -23,8 +23,10 @@ from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.encoders import device_of
 from cocos.counting.comparisons import Fit, fit
 from cocos.embeddings import Embeddings
+from cocos.embeddings.options import Progress
 from cocos.embeddings.scores import cosine
-from cocos.engine.pair_gradients import (
+from cocos.losses.external.sides import Sides, sides
+from cocos.measures.shared.pair_gradients import (
     ENDS,
     OWN_COORDINATE,
     PAIR_KINDS,
@@ -38,9 +40,7 @@ from cocos.engine.pair_gradients import (
     stretched,
     synthetic,
 )
-from cocos.engine.prepared import embedded
-from cocos.engine.sampling import Progress
-from cocos.losses.external.sides import Sides, sides
+from cocos.measures.shared.prepared import embedded
 
 # Dtypes in which a way can compute.
 DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}

@@ -12,11 +12,12 @@ from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings
 from cocos.embeddings import Embeddings
+from cocos.embeddings.options import Queries, sampled, within
 from cocos.embeddings.stored import Stored
-from cocos.engine import readers, retrieval, streamed
-from cocos.engine.prepared import loss_for
-from cocos.engine.queries import QUERY_PERCENTILES, asked
-from cocos.engine.sampling import Queries, sampled, within
+from cocos.engine import readers, streamed
+from cocos.measures.shared import retrieval
+from cocos.measures.shared.prepared import loss_for
+from cocos.measures.shared.queries import QUERY_PERCENTILES, asked
 
 # Dims of one direction, long name and units.
 SCORE_DISTRIBUTION_LABELS = {

@@ -11,10 +11,10 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import sharpness
 from cocos.counting.statistics import BATCH_NUMBERS
 from cocos.embeddings import Embeddings
+from cocos.embeddings.options import Sampling, sampled
 from cocos.engine import devices
-from cocos.engine.prepared import few_batches, prepare
-from cocos.engine.sampling import Sampling, sampled
-from cocos.engine.settings import Scored
+from cocos.measures.shared.prepared import few_batches, prepare
+from cocos.measures.shared.settings import Scored
 
 # Part of the negatives that share the push where no number is wanted: in docs/study.md recall turns at 16 of 127.
 USUAL_PART = 1 / 8

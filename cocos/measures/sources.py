@@ -10,7 +10,7 @@ from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.counting.statistics import OF_SOURCES
 from cocos.embeddings import Embeddings
-from cocos.engine.sampling import Sampling, sampled
+from cocos.embeddings.options import Sampling, sampled
 from cocos.measures.count import count
 
 # Long name and units, those of single queries first.

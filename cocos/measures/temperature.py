@@ -16,11 +16,12 @@ from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.counting import equilibrium, sharpness
 from cocos.embeddings import Embeddings
+from cocos.embeddings.options import DEFAULTS, Sampling, sampled, tracked
 from cocos.embeddings.scored import Scores
-from cocos.engine import devices, prepared
-from cocos.engine.prepared import FEW_NOTE, Run, drawn_from, prepare
-from cocos.engine.sampling import DEFAULTS, Sampling, sampled, tracked
-from cocos.engine.settings import Scored
+from cocos.engine import devices
+from cocos.measures.shared import prepared
+from cocos.measures.shared.prepared import FEW_NOTE, Run, drawn_from, prepare
+from cocos.measures.shared.settings import Scored
 from cocos.measures.solve import solve
 
 # Batch sizes of a curve where none are given: those that the set fills, and then the whole set.

@@ -13,10 +13,10 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import sharpness
 from cocos.counting.statistics import BATCH_NUMBERS
 from cocos.embeddings import Embeddings
+from cocos.embeddings.options import Sampling, ladder, sampled
 from cocos.engine import devices
-from cocos.engine.prepared import prepare
-from cocos.engine.sampling import Sampling, ladder, sampled
-from cocos.engine.settings import Scored
+from cocos.measures.shared.prepared import prepare
+from cocos.measures.shared.settings import Scored
 
 # Parameters that divide or multiply the scores, with their units, in the order in which they are looked for.
 PARAMETERS = {"temperature": "score", "scale": "1 / score"}

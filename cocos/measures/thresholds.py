@@ -14,9 +14,9 @@ from cocos.base.errors import InputError
 from cocos.base.ranges import different
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
+from cocos.embeddings.options import Queries, sampled
 from cocos.engine import readers
-from cocos.engine.queries import NO_POSITIVE, QUERY_PERCENTILES, Asked, asked, steps
-from cocos.engine.sampling import Queries, sampled
+from cocos.measures.shared.queries import NO_POSITIVE, QUERY_PERCENTILES, Asked, asked, steps
 
 # Cut-offs of the curves.
 CUTOFF_LEVELS = 101

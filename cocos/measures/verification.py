@@ -21,10 +21,10 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
+from cocos.embeddings.options import Progress
 from cocos.engine import readers
-from cocos.engine.prepared import embedded
-from cocos.engine.sampling import Progress
 from cocos.measures.evaluate import among_samples, origin, ranked_by, split_of
+from cocos.measures.shared.prepared import embedded
 
 Report = Callable[[int, int], None] | None
 

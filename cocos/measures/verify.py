@@ -22,10 +22,10 @@ from cocos.counting import findings, health, weights
 from cocos.counting.comparisons import fit
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings, regimes, scores
+from cocos.embeddings.options import Sampling, sampled, tracked
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import DIRECTIONS
-from cocos.engine.prepared import Run, loss_for, prepare
-from cocos.engine.sampling import Sampling, sampled, tracked
+from cocos.measures.shared.prepared import Run, loss_for, prepare
 
 # Gradients below this size are not compared.
 NEGLIGIBLE = 1e-9

@@ -11,9 +11,9 @@ from cocos.base.ranges import Share
 from cocos.checkpoints import Checkpoint
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
-from cocos.engine.prepared import prepare
-from cocos.engine.sampling import Sampling, sampled
+from cocos.embeddings.options import Sampling, sampled
 from cocos.measures.contributors import CONTRIBUTOR_LABELS
+from cocos.measures.shared.prepared import prepare
 
 ORDERS = ("hardness", "batch", "group")
 # Maximum number of cells of a map.

@@ -22,7 +22,7 @@ from cocos.base.errors import InputError, nearest
 from cocos.base.layout import Table
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.data import Items
-from cocos.engine.sampling import Progress
+from cocos.embeddings.options import Progress
 from cocos.reports import saving
 
 # Inches of a panel of a plot without a size of its own: the default of matplotlib.

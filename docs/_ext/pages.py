@@ -218,8 +218,8 @@ def api_pages(folder: Path) -> None:
         text = _title(f"cocos.{name}") + f".. module:: {module.__name__}\n\n"
         text += "\n".join(map(escaped, inspect.cleandoc(module.__doc__).splitlines())) + "\n\n"
         if name == "measures":  # the options that most of them share are documented once
-            text += ".. autoclass:: cocos.engine.sampling.Sampling\n\n"
-            text += ".. autoclass:: cocos.engine.sampling.Queries\n\n"
+            text += ".. autoclass:: cocos.embeddings.options.Sampling\n\n"
+            text += ".. autoclass:: cocos.embeddings.options.Queries\n\n"
         write(
             folder / f"{name}.rst",
             text + "".join(_documented(module.__name__, each) for each in getattr(module, "__all__", ())),

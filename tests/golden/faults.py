@@ -24,7 +24,7 @@ FAULTS = {
         '{"effective": participation, "participation": effective,',
     ),
     "evaluations": (
-        "engine/retrieval.py",
+        "measures/shared/retrieval.py",
         "torch.where(rank <= k, precision / positives.clamp(max=k), 0)",
         "torch.where(rank <= k, precision / positives, 0)",
     ),

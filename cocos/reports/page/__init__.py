@@ -37,8 +37,8 @@ from cocos.checkpoints.training_sets import AnnotatedRows
 from cocos.counting import findings, sharpness
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings
-from cocos.engine import settings
-from cocos.engine.prepared import loss_for
+from cocos.measures.shared import settings
+from cocos.measures.shared.prepared import loss_for
 from cocos.reports import plot_kinds, run, saving
 from cocos.reports.documents import suspects
 from cocos.reports.page import queries

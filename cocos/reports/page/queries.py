@@ -54,9 +54,9 @@ from cocos.counting import statistics
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
+from cocos.embeddings.options import Sampling
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, length
-from cocos.engine.prepared import Run, prepare
-from cocos.engine.sampling import Sampling
+from cocos.measures.shared.prepared import Run, prepare
 
 # Scores of a direction that are weighed for the page: of a larger set, its first batches, which are drawn at random.
 VISITED_SCORES = 2**20

@@ -12,10 +12,10 @@ from torch import Tensor
 from cocos import losses
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Plan
+from cocos.embeddings.options import DEFAULTS, Sampling
 from cocos.embeddings.scores import NORMALISED_SIDES
 from cocos.embeddings.stored import Stored
-from cocos.engine import prepared
-from cocos.engine.sampling import DEFAULTS, Sampling
+from cocos.measures.shared import prepared
 
 __all__ = ["StoredBatches", "drawn"]
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from cocos import engine
 from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
+from cocos.embeddings.options import Progress
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import PositiveRanks, Ranks
-from cocos.engine.sampling import Progress
 
 TIES = "a negative that ties with a positive stands above it"
 # Cut-offs of the average recall and of rsum.
@@ -81,7 +81,7 @@ def label(name: str) -> tuple[str, str]:
     """Long name and units of a metric, like `R@5`.
 
     Examples:
-        >>> from cocos.engine import retrieval
+        >>> from cocos.measures.shared import retrieval
         >>> retrieval.label("R@5")
         ('queries with a positive among the first 5', '%')
     """

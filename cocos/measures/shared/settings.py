@@ -21,7 +21,7 @@ from cocos.counting import sharpness, statistics
 from cocos.embeddings.batches import WHOLE_SET, Batch
 from cocos.embeddings.scores import Pairs
 from cocos.engine import readers
-from cocos.engine.prepared import OUT_OF_RANGE, Run, passes
+from cocos.measures.shared.prepared import OUT_OF_RANGE, Run, passes
 
 # Label of the setting as it is.
 AS_IT_IS = "as it is"
@@ -112,7 +112,7 @@ def read(what: str | Iterable[str] | Mapping[str, Any]) -> dict[str, tuple[Any, 
         InputError: a text that is no NAME=VALUE,VALUE, a name without a value, or one that is given twice.
 
     Examples:
-        >>> from cocos.engine import settings
+        >>> from cocos.measures.shared import settings
         >>> settings.read("temperature=0.05,0.1 semi_hard")
         {'temperature': ('0.05', '0.1'), 'semi_hard': (None,)}
         >>> settings.read({"batch_size": 64})

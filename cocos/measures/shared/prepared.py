@@ -22,6 +22,7 @@ from cocos.counting import findings, health, shares, weights
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings, batches, scores
 from cocos.embeddings.batches import Batch, Plan
+from cocos.embeddings.options import DEFAULTS, Progress, Sampling, copies, refuse_options, within
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs
 from cocos.embeddings.similarities import SYMMETRIC
@@ -29,7 +30,6 @@ from cocos.embeddings.stored import Stored
 from cocos.engine import devices, readers
 from cocos.engine.readers import columns
 from cocos.engine.readers.lines import LINES_TILE
-from cocos.engine.sampling import DEFAULTS, Progress, Sampling, copies, refuse_options, within
 
 SCORE_TYPES = {"float32": torch.float32, "float64": torch.float64}
 # Scores from which several threads of PyTorch save more time than they spend waiting (measured).

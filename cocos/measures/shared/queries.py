@@ -14,9 +14,10 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health
 from cocos.embeddings import Embeddings, batches, scores
 from cocos.embeddings.batches import Batch
-from cocos.engine import readers, retrieval
-from cocos.engine.prepared import embedded, loss_for
-from cocos.engine.sampling import Queries
+from cocos.embeddings.options import Queries
+from cocos.engine import readers
+from cocos.measures.shared import retrieval
+from cocos.measures.shared.prepared import embedded, loss_for
 
 # Percentiles over queries: the band of Veit & Wilber 2020, arXiv:2011.08824, and its median.
 QUERY_PERCENTILES = (5, 50, 95)
@@ -57,7 +58,7 @@ def with_positives(embeddings: Embeddings, rows: Tensor) -> Tensor:
 
     Examples:
         >>> labelled = cocos.Embeddings.labelled(torch.eye(3), [5, 7, 5])
-        >>> cocos.engine.queries.with_positives(labelled, torch.arange(3))
+        >>> cocos.measures.shared.queries.with_positives(labelled, torch.arange(3))
         tensor([0, 2])
     """
     groups = embeddings.groups

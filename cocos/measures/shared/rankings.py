@@ -36,7 +36,7 @@ def metrics(scores: Scores, ks: Iterable[int] = (1, 5, 10)) -> dict[str, np.ndar
     Examples:
         The right one of three is second:
 
-        >>> from cocos.engine import rankings
+        >>> from cocos.measures.shared import rankings
         >>> found = rankings.metrics(cocos.Scores(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0, 1, 0]])), [1, 3])
         >>> found["MRR"].tolist(), found["R@1"].tolist(), round(found["nDCG@3"].item(), 4)
         ([0.5], [0.0], 0.6309)

@@ -15,9 +15,9 @@ from cocos.base.errors import InputError
 from cocos.counting import statistics
 from cocos.embeddings.scores import Pairs
 from cocos.engine.parts import Tally, Tile
-from cocos.engine.prepared import Run, passes
 from cocos.engine.readers.lines import Lines
 from cocos.engine.view import View
+from cocos.measures.shared.prepared import Run, passes
 
 # Refusal of a loss without shares.
 NO_SHARES = "{}: the natural unit of this loss is not known, so that no share is above an eps; give it, -p unit="
