@@ -7,7 +7,7 @@ from matplotlib.patches import Patch
 
 import cocos
 from cocos import measures, plots
-from cocos.checkpoints.data import emoji_captions
+from cocos.data import emoji_captions
 from cocos.plots.contributors import OTHERS_GREY
 from cocos.plots.labels import below, tiny_points
 

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 import cocos
 from analysis.proxy_networks import one_thread
 from cocos import Embeddings, losses, measures
-from cocos.checkpoints import data as shelf
+from cocos import data as shelf
 from cocos.checkpoints import encoders
 from cocos.checkpoints.encoders.small_towers import pieces
 from cocos.counting.statistics import paired

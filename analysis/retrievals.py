@@ -3,8 +3,8 @@
 import functools
 
 import cocos
+from cocos import data as shelf
 from cocos import measures, plots
-from cocos.checkpoints import data as shelf
 
 PUBLISHED = "Veit & Wilber 2020, Fig. 5"
 CONFIDENT, NEAREST = 0.6, 3

@@ -14,8 +14,8 @@ from typer import Option, Typer
 import cocos
 from cocos import losses
 from cocos.checkpoints import encoders
-from cocos.checkpoints.data import TrainingSet, emoji_captions
 from cocos.checkpoints.formats import native
+from cocos.data import TrainingSet, emoji_captions
 from cocos.embeddings import Embeddings, batches, scores
 
 ENCODER = ("small_towers", {"width": 64, "channels": [32, 48, 64, 96], "buckets": 2048, "hidden": 128})

@@ -5,10 +5,10 @@ import importlib.util
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getattr__`
+    from cocos import data as data
     from cocos import losses, measures, plots, results
     from cocos.base.errors import InputError, UnsafeFile
     from cocos.checkpoints import Checkpoint, open
-    from cocos.checkpoints import data as data
     from cocos.checkpoints import encoders as encoders
     from cocos.counting import equilibrium as equilibrium
     from cocos.counting import sharpness as sharpness
@@ -66,7 +66,7 @@ __all__ = [
 # Short name of a module -> its path; any other module is reached by its own path.
 _MODULES = {
     "batches": "cocos.embeddings.batches",
-    "data": "cocos.checkpoints.data",
+    "data": "cocos.data",
     "detectors": "cocos.monitor.detectors",
     "encoders": "cocos.checkpoints.encoders",
     "equilibrium": "cocos.counting.equilibrium",

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 import cocos
 import test_vsepp
+from cocos import data
 from cocos.base.errors import InputError, UnsafeFile
-from cocos.checkpoints import data, inspect
+from cocos.checkpoints import inspect
 from cocos.checkpoints.formats import _trunks
 from cocos.cli import app
 from test_image_lists import lines, picture

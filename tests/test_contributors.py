@@ -13,9 +13,9 @@ import xarray as xr
 from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, checkpoints, losses, measures, reports
-from cocos.checkpoints.data import emoji_captions, precomp
 from cocos.cli import app
 from cocos.counting import weights
+from cocos.data import emoji_captions, precomp
 from cocos.embeddings import scores
 from cocos.embeddings.batches import plan
 from cocos.reports import table

@@ -11,8 +11,8 @@ from PIL import Image
 import cocos
 from cocos import InputError
 from cocos.checkpoints import encoders
-from cocos.checkpoints.data import emoji_captions
 from cocos.checkpoints.encoders import small_towers
+from cocos.data import emoji_captions
 from cocos.embeddings import scores
 
 EXAMPLE = Path(str(files("cocos") / "example"))

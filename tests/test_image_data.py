@@ -8,9 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
+from cocos import data
 from cocos.base import annotations
 from cocos.base.errors import InputError
-from cocos.checkpoints import data, image_files
+from cocos.data import images as image_files
 
 rng = np.random.default_rng(0)
 

@@ -6,9 +6,11 @@ import scipy.io
 from PIL import Image
 from typer.testing import CliRunner
 
+from cocos import data
 from cocos.base.errors import InputError
-from cocos.checkpoints import data, inspect, mat_files
+from cocos.checkpoints import inspect
 from cocos.cli import app
+from cocos.data import mat_files
 
 
 def picture(path, size=(6, 4)):

@@ -16,6 +16,7 @@ ORDER = (
     "losses",
     "counting",
     "engine",
+    "data",
     "checkpoints",
     "results",
     "monitor",

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, losses, measures, plots, reports, results
-from cocos.checkpoints.data import emoji_captions
 from cocos.cli import app
+from cocos.data import emoji_captions
 from cocos.reports import plot_kinds, saving, table
 
 TWINS = sorted(set(measures.__all__) & set(plots.__all__))

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import InputError
-from cocos.checkpoints import data as shelf
+from cocos import data as shelf
 from cocos.checkpoints import encoders
-from cocos.checkpoints.data import emoji_captions, precomp
 from cocos.checkpoints.formats import native
 from cocos.cli import app
+from cocos.data import emoji_captions, precomp
 
 TEXTS = ("a red cat", "two dogs", "the sea", "a hill at night", "rain", "a green boat")
 CODE = """

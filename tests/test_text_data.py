@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from cocos import data
 from cocos.base.errors import InputError
-from cocos.checkpoints import data
 
 PAIRS = [
     {"query": "a cat", "positive": "it purrs", "negative_1": "it barks", "negative_2": "it flies"},

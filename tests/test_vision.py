@@ -14,12 +14,12 @@ import torch
 import cocos
 from cocos.base.errors import InputError
 from cocos.checkpoints import encoders, formats
-from cocos.checkpoints.data import image_captions
 from cocos.checkpoints.encoders import without_memory
 from cocos.checkpoints.files import StateDict, file_or_folder
 from cocos.checkpoints.formats import _networks, _trunks, iresnet, vsepp, warpnet
 from cocos.checkpoints.pictures import Preparation
 from cocos.checkpoints.words import SPECIAL
+from cocos.data import image_captions
 from oracles import vision
 
 RESNET = {"stem": 4, "num_blocks": [2, 1, 1, 1], "widths": [4, 6, 8, 10], "outputs": [16, 24, 32, 40]}

@@ -18,10 +18,10 @@ import torch
 import cocos
 from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import words as reading
-from cocos.checkpoints.data import precomp
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import vsepp, vsrn
 from cocos.checkpoints.words import read_vocabulary, tokens
+from cocos.data import precomp
 
 TRIPLETS = ("triplet", "triplet_sh")
 FEATURES, WORD, WIDTH, REGIONS, IMAGES = 5, 4, 6, 3, 6

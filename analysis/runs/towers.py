@@ -18,8 +18,8 @@ from analysis.proxy_networks import one_thread
 from analysis.runs.kept import RESULTS, WORK, kept
 from cocos import losses, measures, reports, results
 from cocos.checkpoints import encoders
-from cocos.checkpoints.data import emoji_captions
 from cocos.counting.statistics import BATCH_NUMBERS
+from cocos.data import emoji_captions
 from cocos.embeddings import batches
 from cocos.measures.shared import retrieval
 

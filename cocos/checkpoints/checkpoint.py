@@ -15,8 +15,8 @@ from cocos import losses
 from cocos.base.errors import InputError, nearest
 from cocos.base.matrices import Mapped
 from cocos.checkpoints import encoders
-from cocos.checkpoints.data import Items, Source
 from cocos.checkpoints.files import File, Folder
+from cocos.data import Items, Source
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.stored import Stored

@@ -6,14 +6,14 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+from cocos import data as shelf
 from cocos.base.errors import InputError
-from cocos.checkpoints import data as shelf
 from cocos.checkpoints import inventory, routes, series
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
 from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain
 from cocos.checkpoints.files.file import TENSOR_KINDS
 from cocos.checkpoints.formats import Format, format_of, why
-from cocos.checkpoints.image_files import ImagesElsewhere
+from cocos.data.images import ImagesElsewhere
 
 OWN_MODEL = "an encoder: the architecture is not known; name a function that builds it, --model file.py:build"
 OWN_DATA = "training data that it encodes: --data DATA"

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from cocos import data as shelf
 from cocos.base.errors import InputError
-from cocos.checkpoints import data as shelf
 from cocos.checkpoints import encoders, inventory
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File, Folder

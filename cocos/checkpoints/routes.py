@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cocos import data as shelf
 from cocos.base.errors import InputError
-from cocos.checkpoints import data as shelf
 from cocos.checkpoints import model_functions, series
 from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain

@@ -21,9 +21,10 @@ from torch import Tensor
 from cocos.base import tensor_files
 from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
-from cocos.checkpoints import inventory, tables
+from cocos.checkpoints import inventory
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import embeddings as single
+from cocos.data import tables
 
 ROWS_AT_ONCE = 2**16  # rows of a parquet file that are read at once
 # Bytes between two rows that are read with them: a disk needs longer to begin again.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cocos.base.errors import InputError
 from cocos.base.untrusted import parsed
-from cocos.checkpoints.plain_pickles import Plain
+from cocos.data.plain_pickles import Plain
 
 ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof st jr sr lt col gen maj sen rep adm co cos corp inc ltd bros vs ave ft mg ok yr ill "

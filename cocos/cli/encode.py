@@ -14,7 +14,7 @@ from cocos.cli.options import option
 
 if TYPE_CHECKING:
     from cocos.checkpoints import Checkpoint
-    from cocos.checkpoints.data import Source, TrainingSet
+    from cocos.data import Source, TrainingSet
     from cocos.embeddings import Embeddings
 
 
@@ -57,7 +57,7 @@ def encode(
 ):
     """Encode training data with a frozen model and save the embeddings."""
     from cocos import checkpoints
-    from cocos.checkpoints import data as formats
+    from cocos import data as formats
     from cocos.checkpoints import encoded
 
     function = ":" in model and not Path(model).exists()

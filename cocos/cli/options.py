@@ -193,7 +193,7 @@ def given(**options: Any) -> dict[str, Any]:
 def open_file(file: Path, data: str | None = None, model: str | None = None, dims: int | None = None) -> "Checkpoint":
     """Open a checkpoint, or a file of embeddings or scores."""
     from cocos import checkpoints
-    from cocos.checkpoints.data import is_own
+    from cocos.data import is_own
 
     source = data if data is None or is_own(data) else Path(data)
     checkpoint = checkpoints.open(file, data=source, model=model)

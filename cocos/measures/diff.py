@@ -13,10 +13,10 @@ from cocos import engine, losses, results
 from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import Level, whole
 from cocos.checkpoints import Checkpoint
-from cocos.checkpoints.data import AnnotatedRows, Items
 from cocos.counting import findings, statistics
 from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
 from cocos.counting.findings import Finding
+from cocos.data import AnnotatedRows, Items
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import Sampling, sampled
 from cocos.embeddings.scored import Scores

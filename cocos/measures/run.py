@@ -13,12 +13,12 @@ import numpy as np
 import xarray as xr
 
 from cocos import checkpoints as files
+from cocos import data as training_data
 from cocos import losses, results
 from cocos.base import docstrings
 from cocos.base.errors import InputError, NotFinite
 from cocos.base.ranges import Share
 from cocos.checkpoints import Checkpoint, series
-from cocos.checkpoints import data as training_data
 from cocos.counting import averages, findings
 from cocos.counting.findings import Finding
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME

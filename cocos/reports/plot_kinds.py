@@ -21,7 +21,7 @@ from cocos.base import docstrings
 from cocos.base.errors import InputError, nearest
 from cocos.base.layout import Table
 from cocos.checkpoints import Checkpoint
-from cocos.checkpoints.data import Items
+from cocos.data import Items
 from cocos.embeddings.options import Progress
 from cocos.reports import saving
 

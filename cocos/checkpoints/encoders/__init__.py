@@ -17,8 +17,8 @@ from torch.overrides import TorchFunctionMode
 
 from cocos.base import cache
 from cocos.base.errors import InputError, NotFinite, nearest
-from cocos.checkpoints.data import KINDS, Side, TrainingSet
 from cocos.checkpoints.pictures import IMAGES_AT_ONCE, Preparation
+from cocos.data import KINDS, Side, TrainingSet
 from cocos.embeddings import Embeddings
 from cocos.losses.external.guard import guarded
 

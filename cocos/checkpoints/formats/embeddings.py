@@ -18,9 +18,9 @@ from cocos.base.matrices import npy_header
 from cocos.base.untrusted import parsed
 from cocos.checkpoints import Checkpoint, inventory
 from cocos.checkpoints.checkpoint import holding
-from cocos.checkpoints.data import AnnotatedRows
 from cocos.checkpoints.files import File, plain
 from cocos.checkpoints.files.operations import most_unpacked
+from cocos.data import AnnotatedRows
 from cocos.embeddings import Embeddings
 
 UNPACKED_AT_ONCE = 2**20  # bytes that are unpacked at once

@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from cocos import data as shelf
 from cocos import losses
 from cocos.base import writing
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, encoders
-from cocos.checkpoints import data as shelf
 from cocos.checkpoints.files import File, plain
 
 SCHEMA = 1

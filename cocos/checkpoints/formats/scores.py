@@ -17,12 +17,13 @@ import torch
 from cocos.base.errors import InputError, nearest
 from cocos.base.matrices import npy_header
 from cocos.base.untrusted import parsed
-from cocos.checkpoints import Checkpoint, tables
+from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.checkpoint import holding
 from cocos.checkpoints.files import File
 from cocos.checkpoints.files.operations import most_unpacked
 from cocos.checkpoints.formats import embeddings
-from cocos.checkpoints.tables import Columns, missing
+from cocos.data import tables
+from cocos.data.tables import Columns, missing
 from cocos.embeddings.scored import NO_BATCHES, Scores
 
 ARRAYS = ("scores", "positive", "negative", "query_group", "candidate_group", "logq", "reference", "grade")

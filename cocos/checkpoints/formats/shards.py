@@ -25,10 +25,10 @@ from cocos.base import machine
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, shard_rows
 from cocos.checkpoints.checkpoint import holding
-from cocos.checkpoints.data import TextOf
 from cocos.checkpoints.files import File, Folder
 from cocos.checkpoints.formats import embeddings as single
 from cocos.checkpoints.shard_rows import FLOATS, Shard, ShardRows, ShardTexts, native, values
+from cocos.data import TextOf
 from cocos.embeddings import Embeddings
 from cocos.embeddings.stored import Stored
 

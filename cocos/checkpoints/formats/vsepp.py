@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import pack_sequence
 
+from cocos import data as shelf
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, encoders, words
-from cocos.checkpoints import data as shelf
-from cocos.checkpoints.data import Source, TrainingSet, precomp
 from cocos.checkpoints.files import EMBED_INSTEAD, NAMESPACES, File, plain
 from cocos.checkpoints.formats import _trunks
 from cocos.checkpoints.pictures import IMAGES_AT_ONCE, Preparation
+from cocos.data import Source, TrainingSet, precomp
 
 DEFAULT_SWITCHES = {"use_abs": False, "no_imgnorm": False, "max_violation": False}  # switches of the training scripts
 TRIPLET_LOSSES = ("triplet", "triplet_sh")

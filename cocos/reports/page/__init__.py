@@ -33,9 +33,9 @@ from cocos.base import layout, terminal, writing
 from cocos.base.errors import InputError
 from cocos.base.layout import Step, Table
 from cocos.checkpoints import Checkpoint
-from cocos.checkpoints.training_sets import AnnotatedRows
 from cocos.counting import findings, sharpness
 from cocos.counting.findings import Finding
+from cocos.data.training_set import AnnotatedRows
 from cocos.embeddings import Embeddings
 from cocos.measures.shared import settings
 from cocos.measures.shared.prepared import loss_for

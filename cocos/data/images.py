@@ -18,7 +18,7 @@ from cocos.base import reading
 from cocos.base.annotations import PICTURE_FORMATS
 from cocos.base.errors import InputError, unreachable
 from cocos.base.untrusted import parsed
-from cocos.checkpoints.data import TrainingSet, image_captions
+from cocos.data import TrainingSet, image_captions
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 # Bytes and pixels of one image: 64 MiB, and as many pixels, which are 192 MiB unpacked.

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from cocos.base.errors import InputError, nearest
-from cocos.checkpoints.data import Side, TrainingSet
-from cocos.checkpoints.tables import Columns, looks_like_one, missing, read
+from cocos.data import Side, TrainingSet
+from cocos.data.tables import Columns, looks_like_one, missing, read
 
 # Names of columns by their role, in the order in which they are tried.
 KNOWN = {

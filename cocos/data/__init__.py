@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from torch import Tensor
 from cocos.base import annotations
 from cocos.base.errors import InputError, nearest, unreachable
 from cocos.base.matrices import matrix
-from cocos.checkpoints.training_sets import (
+from cocos.data.training_set import (
     KINDS,
     AnnotatedRows,
     Items,
@@ -53,6 +52,21 @@ __all__ = [
     "training_set",
 ]
 
+FORMATS = (
+    "arrays",
+    "beir",
+    "caption_tables",
+    "coco_captions",
+    "emoji_captions",
+    "flickr_captions",
+    "image_folders",
+    "image_lists",
+    "karpathy_captions",
+    "pairs",
+    "pickled_captions",
+    "precomp",
+    "saved_datasets",
+)
 TWO_SIDED = ("query", "candidate", "query_group", "candidate_group", "negatives", "directions")
 LABELLED = ("items", "labels", "proxies", "proxy_labels")
 MORE = ("kind", "name", "image")  # of a side, behind its name, as in query_kind
@@ -113,7 +127,7 @@ class Source:
 
 def names() -> list[str]:
     """Return the names of all kinds of data on the shelf."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not (m.ispkg or m.name.startswith("_")))
+    return list(FORMATS)
 
 
 def _module(name: str) -> Any:
@@ -274,7 +288,7 @@ def training_set(found: Any, name: str, split: str = "train") -> TrainingSet:
         split: that was loaded.
 
     Examples:
-        >>> from cocos.checkpoints.data import training_set
+        >>> from cocos.data import training_set
         >>> found = training_set({"query": ["a cat"], "candidate": ["it purrs"]}, "my data")
         >>> found.query.kind
         'text'

@@ -10,7 +10,7 @@ import torch
 
 from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
-from cocos.checkpoints.data import TrainingSet, image_captions
+from cocos.data import TrainingSet, image_captions
 
 SPLITS = ("train", "dev", "test", "testall")
 # Consecutive rows that store one image, in files with one row for each caption.

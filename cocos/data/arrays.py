@@ -14,7 +14,7 @@ from torch import Tensor
 from cocos.base import annotations, tensor_files
 from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
-from cocos.checkpoints.data import Rows, Side, TrainingSet, image_captions
+from cocos.data import Rows, Side, TrainingSet, image_captions
 
 ROWS = ("images", "features")
 BESIDE = ("labels", "captions")

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from cocos.base.errors import InputError
-from cocos.checkpoints.data import TrainingSet
-from cocos.checkpoints.image_files import begin, captioned, places, read
+from cocos.data import TrainingSet
+from cocos.data.images import begin, captioned, places, read
 
 FILE_NAME = re.compile(r"captions_(?P<split>[a-zA-Z]+)(?P<year>\d*)\.json")
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from cocos.base.errors import InputError, nearest
-from cocos.checkpoints.data import TrainingSet
-from cocos.checkpoints.data.pairs import Examples, paired
-from cocos.checkpoints.tables import fields, missing, read
+from cocos.data import TrainingSet
+from cocos.data.pairs import Examples, paired
+from cocos.data.tables import fields, missing, read
 
 HEADER = ("query-id", "corpus-id", "score")
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from cocos.base.errors import InputError, nearest
-from cocos.checkpoints.data import TrainingSet, pairs
-from cocos.checkpoints.image_files import IMAGE_SUFFIXES, captioned, places
-from cocos.checkpoints.tables import Columns, first_line, missing, read
+from cocos.data import TrainingSet, pairs
+from cocos.data.images import IMAGE_SUFFIXES, captioned, places
+from cocos.data.tables import Columns, first_line, missing, read
 
 # Names of the columns, in the order in which they are tried.
 IMAGE_COLUMNS = ("image", "image_name", "image_path", "filepath", "file_name", "filename", "image_url", "url")

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from cocos.base.errors import InputError
-from cocos.checkpoints.data import Side, TrainingSet, image_lists
-from cocos.checkpoints.image_files import IMAGE_SUFFIXES, ImageFiles
+from cocos.data import Side, TrainingSet, image_lists
+from cocos.data.images import IMAGE_SUFFIXES, ImageFiles
 
 SPLIT_FOLDERS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing")
 MAX_LOOKED = 10_000  # files and folders that are looked at to recognise a class

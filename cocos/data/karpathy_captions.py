@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from cocos.base.errors import InputError
-from cocos.checkpoints.data import TrainingSet
-from cocos.checkpoints.image_files import begin, captioned, places, read
+from cocos.data import TrainingSet
+from cocos.data.images import begin, captioned, places, read
 
 
 def _file(path: Path) -> Path:

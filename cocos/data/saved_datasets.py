@@ -8,9 +8,9 @@ from typing import Any
 from cocos.base import reading
 from cocos.base.errors import InputError, nearest
 from cocos.base.untrusted import parsed
-from cocos.checkpoints.data import TrainingSet
-from cocos.checkpoints.data.pairs import ALL_ROWS, columns_of, roles, training_set, with_all
-from cocos.checkpoints.tables import Columns, pyarrow, reason
+from cocos.data import TrainingSet
+from cocos.data.pairs import ALL_ROWS, columns_of, roles, training_set, with_all
+from cocos.data.tables import Columns, pyarrow, reason
 
 SUFFIX = ".arrow"
 

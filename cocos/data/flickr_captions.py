@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from cocos.base.errors import InputError, unreachable
-from cocos.checkpoints.data import TrainingSet
-from cocos.checkpoints.image_files import begin, captioned, places
+from cocos.data import TrainingSet
+from cocos.data.images import begin, captioned, places
 
 SPLITS = ("train",)
 LINE = re.compile(r"(?P<image>[^\t#]+)#\d+\t(?P<caption>.*)")

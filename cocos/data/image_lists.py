@@ -12,10 +12,9 @@ from pathlib import Path
 import torch
 
 from cocos.base.errors import InputError, nearest
-from cocos.checkpoints import mat_files
-from cocos.checkpoints.data import Side, TrainingSet
-from cocos.checkpoints.image_files import ImageFiles, inside, located
-from cocos.checkpoints.tables import fields, first_line, read
+from cocos.data import Side, TrainingSet, mat_files
+from cocos.data.images import ImageFiles, inside, located
+from cocos.data.tables import fields, first_line, read
 
 Row = tuple[str, int | str, str]  # path, class, split
 # Classes up to this number are trained on: the first half of those of each data set.

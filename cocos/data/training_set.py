@@ -123,7 +123,7 @@ class TrainingSet:
         proxy_labels: (P,) class of each proxy; 0..P-1 when left out.
 
     Examples:
-        >>> from cocos.checkpoints.data import Side, TrainingSet
+        >>> from cocos.data import Side, TrainingSet
         >>> query = Side(("a cat", "a dog"), "text", torch.tensor([0, 1]))
         >>> candidate = Side(("it purrs", "it barks", "it meows"), "text", torch.tensor([0, 1, 0]))
         >>> animals = TrainingSet(query, candidate, "animals", "train")

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from cocos.base.errors import InputError, unreachable
-from cocos.checkpoints.data import TrainingSet, image_captions
-from cocos.checkpoints.image_files import ImageFiles, begin
-from cocos.checkpoints.plain_pickles import Plain
+from cocos.data import TrainingSet, image_captions
+from cocos.data.images import ImageFiles, begin
+from cocos.data.plain_pickles import Plain
 
 SPLIT_PICKLE = re.compile(r"(?P<split>[a-z]+)_set\.p(kl|ickle)?")
 # Bytes at the beginning of a pickle that name its first entry.

@@ -10,7 +10,7 @@ from PIL import Image
 
 from cocos.base.errors import InputError
 from cocos.base.untrusted import parsed
-from cocos.checkpoints.data import TrainingSet, image_captions
+from cocos.data import TrainingSet, image_captions
 
 SPLITS = ("train", "val", "test")
 IMAGE_SIDE = 32  # pixels
