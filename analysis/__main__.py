@@ -18,7 +18,7 @@ import cocos
 from analysis import table_formats, tables
 from cocos import results
 from cocos.base.errors import InputError
-from cocos.reports.saving import finish, save, styled
+from cocos.plots.saving import finish, save, styled
 
 SCRIPTS, FIGURES = Path(__file__).parent, Path(__file__).parents[1] / "figures"
 SUFFIXES = ("svg", "pdf", "png")  # only the .png is in the repository

@@ -20,7 +20,7 @@ from cocos import results
 from cocos.base import writing
 from cocos.base.errors import InputError
 from cocos.cli import app
-from cocos.reports import saving
+from cocos.plots import saving
 
 needs_limits = pytest.mark.skipif(sys.platform == "win32", reason="no resource limits")
 
@@ -246,7 +246,7 @@ def test_a_matplotlibrc_changes_no_picture(fresh, tmp_path):
     (tmp_path / "matplotlibrc").write_text("text.usetex: True\nfont.size: 30\naxes.facecolor: red\nsavefig.dpi: 20\n")
     code = f"import os\nos.chdir({str(tmp_path)!r})\nimport pathlib, matplotlib\n"
     code += "assert matplotlib.rcParams['font.size'] == 30\n"
-    code += "from matplotlib.figure import Figure\nfrom cocos.reports import saving\n"
+    code += "from matplotlib.figure import Figure\nfrom cocos.plots import saving\n"
     code += inspect.getsource(lines) + "lines(pathlib.Path('with.png'))"
     done = fresh(code)
     assert done.returncode == 0, done.stderr

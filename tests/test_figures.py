@@ -8,7 +8,7 @@ import xarray as xr
 from typer.testing import CliRunner
 
 from analysis import __main__ as analysis
-from cocos.reports import saving
+from cocos.plots import saving
 
 
 def call(*arguments):

@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 import cocos
 from cocos import losses, measures
 from cocos.cli import app
+from cocos.plots import saving
 from cocos.plots.wording import middle, plain
-from cocos.reports import plot_kinds, saving
+from cocos.reports import plot_kinds
 from test_plot import TWINS
 
 # A formula that is none, a line break, an escape sequence, a change of the direction of writing, another formula.

@@ -21,7 +21,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from cocos import Embeddings, measures, plots
-from cocos.reports.saving import STYLE
+from cocos.plots.saving import STYLE
 
 STORED = Path(__file__).parent / "data" / "images"
 NEW = "COCOS_NEW_IMAGES"

@@ -20,7 +20,8 @@ import cocos
 from cocos import Embeddings, losses, measures, plots, reports, results
 from cocos.cli import app
 from cocos.data import emoji_captions
-from cocos.reports import plot_kinds, saving, table
+from cocos.plots import saving
+from cocos.reports import plot_kinds, table
 
 TWINS = sorted(set(measures.__all__) & set(plots.__all__))
 OWN = {"diff", "dtp", "landscape", "run"}  # with a command of their own

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 import cocos
 from cocos import Embeddings, InputError, losses, measures, plots, reports
 from cocos.cli import app
-from cocos.plots import wording
-from cocos.reports import plot_kinds, saving
+from cocos.plots import saving, wording
+from cocos.reports import plot_kinds
 
 LONG = "a_run_with_a_name_of_very_many_characters_and_a_seed_of_17"
 

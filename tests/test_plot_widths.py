@@ -21,7 +21,7 @@ import cocos
 from analysis import __main__ as analysis
 from cocos import measures, plots, results
 from cocos.cli import app
-from cocos.reports import saving
+from cocos.plots import saving
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,8 @@ from cocos import measures
 from cocos.base import terminal
 from cocos.base.layout import Table
 from cocos.cli import app
-from cocos.reports import plot_kinds, saving
+from cocos.plots import saving
+from cocos.reports import plot_kinds
 from cocos.reports.count import overview
 
 EVIL = "\x1b[2J\x1b]0;owned\x07a\rb\x9b31m\u202egnp\u2066\nformat  verified\x00"

@@ -61,8 +61,8 @@ def diff(
     compared = options.given(by=by, changed=changed, level=level, queries=queries)
 
     from cocos import measures, plots, reports, results
+    from cocos.plots import saving
     from cocos.plots.diff import SIZE
-    from cocos.reports import saving
 
     saving.inches(width)
     about, notes = [], []

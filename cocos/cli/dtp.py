@@ -31,7 +31,7 @@ def plot_dtp(
     from cocos import measures, plots
     from cocos.checkpoints import series
     from cocos.measures.dtp import same_classes
-    from cocos.reports import saving
+    from cocos.plots import saving
 
     saving.inches(width)
     members_by_run = series.files(list(runs))

@@ -59,7 +59,7 @@ def plot_landscape(
 
     from cocos import losses as catalogue
     from cocos import measures, plots, reports
-    from cocos.reports import saving
+    from cocos.plots import saving
 
     saving.inches(width)
     loss = None if name is None else catalogue.load(name, dict(parameters))

@@ -39,7 +39,7 @@ def losses(
         )
 
     from cocos import measures, plots
-    from cocos.reports import saving
+    from cocos.plots import saving
 
     if catalogue.canonical(name) not in catalogue.names():
         raise InputError(f"loss {name!r}: not a built-in loss; cocos verify --loss {name} checks it")

@@ -206,7 +206,7 @@ def plot(
 
     from cocos import losses as catalogue
     from cocos import reports
-    from cocos.reports import saving
+    from cocos.plots import saving
 
     saving.inches(width)
     names = plot_kinds.names_of(runs) if len(runs) > 1 else None

@@ -119,8 +119,8 @@ def run(
 
 def draw_curves(datasets: "Mapping[str, xr.Dataset]", width: str | None, path: Path) -> None:
     """Draw the curves of one run, or of several on the same axes."""
+    from cocos.plots import saving
     from cocos.plots.run import run, shown
-    from cocos.reports import saving
 
     several = list(datasets.values())
     named = {"dataset": several, "names": list(datasets)} if len(several) > 1 else {"dataset": several[0]}

@@ -119,7 +119,7 @@ def whatif(
     )  # fmt: skip
 
     from cocos import measures
-    from cocos.reports import saving
+    from cocos.plots import saving
 
     saving.inches(width)
     checkpoint, chosen, origin = options.open_with_loss(file, loss, parameters, data, model, dims)

@@ -11,7 +11,7 @@ import pkgutil
 from typing import TYPE_CHECKING, Any
 
 # Files that hold no plot, and serve all of them.
-SERVICES = {"labels", "wording"}
+SERVICES = {"labels", "saving", "wording"}
 __all__ = sorted({m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")} - SERVICES)
 
 if TYPE_CHECKING:  # what the next statement binds

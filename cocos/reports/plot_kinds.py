@@ -23,7 +23,7 @@ from cocos.base.layout import Table
 from cocos.checkpoints import Checkpoint
 from cocos.data import Items
 from cocos.embeddings.options import Progress
-from cocos.reports import saving
+from cocos.plots import saving
 
 # Inches of a panel of a plot without a size of its own: the default of matplotlib.
 DEFAULT_SIZE = (6.4, 4.8)

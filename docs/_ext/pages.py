@@ -12,7 +12,8 @@ from pathlib import Path
 import cocos
 from cocos import losses, measures, plots
 from cocos.cli import COMMANDS
-from cocos.reports import cards, saving
+from cocos.plots import saving
+from cocos.reports import cards
 
 POINTS = 161  # scores along each curve of a loss's picture
 COLUMNS = 92  # characters of a line of help

@@ -39,7 +39,8 @@ from cocos.data.training_set import AnnotatedRows
 from cocos.embeddings import Embeddings
 from cocos.measures.shared import settings
 from cocos.measures.shared.prepared import loss_for
-from cocos.reports import plot_kinds, run, saving
+from cocos.plots import saving
+from cocos.reports import plot_kinds, run
 from cocos.reports.documents import suspects
 from cocos.reports.page import queries
 from cocos.reports.tables import KNOWN_RULE
