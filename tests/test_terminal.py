@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 import cocos
 from cocos import measures
 from cocos.base import terminal
-from cocos.base.layout import Table
 from cocos.cli import app
 from cocos.plots import saving
 from cocos.reports import plot_kinds
 from cocos.reports.count import overview
+from cocos.reports.tables import Table
 
 EVIL = "\x1b[2J\x1b]0;owned\x07a\rb\x9b31m\u202egnp\u2066\nformat  verified\x00"
 

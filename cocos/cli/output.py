@@ -19,7 +19,7 @@ from cocos.base.errors import InputError
 if TYPE_CHECKING:
     import xarray as xr
 
-    from cocos.base.layout import Step, Table
+    from cocos.reports.tables import Step, Table
 
 RESULTS, FIGURES = (".nc",), (".png", ".pdf", ".svg")
 # Seconds of work before its progress is shown, and between two lines of it where stderr is not a terminal.

@@ -7,8 +7,8 @@ import xarray as xr
 
 from cocos import losses
 from cocos.base import docstrings
-from cocos.base.layout import Table
 from cocos.counting import shares
+from cocos.reports.tables import Table
 
 # Columns and lines of the chart.
 CHART_WIDTH, CHART_HEIGHT = 61, 11

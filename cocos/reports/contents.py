@@ -1,7 +1,7 @@
 """Table of the contents of a checkpoint, or of the checkpoints of a run."""
 
 from cocos.base import terminal
-from cocos.base.layout import Table
+from cocos.reports.tables import Table
 
 # Largest number of lines for the settings, the tensors, the class weights, the parts of a tower and the checkpoints.
 SETTING_LINES, TENSOR_LINES, CLASS_WEIGHT_LINES, PARTS, RUN_LINES = 40, 24, 6, 8, 40

@@ -10,7 +10,6 @@ from pathlib import Path
 import xarray as xr
 
 from cocos import results
-from cocos.base.layout import Step, Table, following, given
 from cocos.counting import findings, shares
 from cocos.counting.findings import Finding
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, MARKED_PARTS, OF_SOURCES, Number
@@ -27,6 +26,7 @@ from cocos.reports.phrases import (
     queries_per_batch,
     times,
 )
+from cocos.reports.tables import Step, Table, next_steps, parameter_values
 
 # Row to quote, by convention: one mean over all queries, or the one that the published tables print.
 REPORTED = {"standard": "contributing_all", "ecir2022": "contributing_mean"}
@@ -96,7 +96,7 @@ def _line(finding: Finding) -> str:
 def _loss_line(data: xr.Dataset) -> str:
     """The loss, its parameters, and where these come from, if it is known."""
     loss = results.about_loss(data.attrs)
-    parameters = ", ".join(given(loss["parameters"])).replace("=", " ")
+    parameters = ", ".join(parameter_values(loss["parameters"])).replace("=", " ")
     return f"loss: {loss['name']}, {data.attrs.get('loss_origin') or parameters or 'no parameters'}"
 
 
@@ -271,8 +271,8 @@ def _next(datasets: Sequence[xr.Dataset]) -> tuple[Step, ...]:
     loss = results.about_loss(data.attrs)
     command, options = findings.next_command(kind, loss["name"])
     if len(datasets) > 1 and command != "evaluate":
-        options |= {"loss": loss["name"], "param": given(loss["parameters"])}
-    return following(data.attrs, command, options)
+        options |= {"loss": loss["name"], "param": parameter_values(loss["parameters"])}
+    return next_steps(data.attrs, command, options)
 
 
 def _health(found: dict) -> list[str]:

@@ -19,11 +19,11 @@ from matplotlib.axes import Axes
 from cocos import measures, plots, reports, results
 from cocos.base import docstrings
 from cocos.base.errors import InputError, nearest
-from cocos.base.layout import Table
 from cocos.checkpoints import Checkpoint
 from cocos.data import Items
 from cocos.embeddings.options import Progress
 from cocos.plots import saving
+from cocos.reports.tables import Table
 
 # Inches of a panel of a plot without a size of its own: the default of matplotlib.
 DEFAULT_SIZE = (6.4, 4.8)

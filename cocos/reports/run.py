@@ -8,12 +8,12 @@ import numpy as np
 import xarray as xr
 
 from cocos import results
-from cocos.base.layout import Step, Table
 from cocos.counting import findings, shares
 from cocos.counting.statistics import RunColumn
 from cocos.measures.run import AMONG_SAMPLES, axis, episodes, widest
 from cocos.monitor import detectors as shelf
 from cocos.monitor import records
+from cocos.reports.tables import Step, Table
 
 # Recall of samples among samples, beside which that among class proxies is called accuracy.
 RECALL_AMONG_SAMPLES = f"R@1{AMONG_SAMPLES}"

@@ -3,16 +3,20 @@
 A measure with a layout of its own has a function here; all others have the generic tables.
 """
 
+import io
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import xarray as xr
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
 
 from cocos import results
 from cocos.base import terminal
-from cocos.base.layout import Table, following, given
 from cocos.counting import findings, shares
 from cocos.measures.diff import COMPARED, EQUAL_VALUES
 from cocos.reports import documents
@@ -61,9 +65,129 @@ KNOWN_RULE = "group"
 RECALL = re.compile("R@|average_recall")
 # Units of numbers with two decimals.
 TWO_DIGITS = ("%", "candidates", "queries", "rank", "dimensions")
+# Spaces between two columns, and characters that the first column keeps where numbers take the rest of the line.
+COLUMN_GAP, FIRST_COLUMN = 2, 24
+# Width of a table without a limit.
+NO_LIMIT = 10_000
 TextOfRow = Callable[[int], str]
 # Characters of a text in a table.
 TEXT_LENGTH = 40
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command to type next; the command line adds the options that were typed and that it takes as well.
+
+    Args:
+        command: its name, and the kind of a plot.
+        files: its arguments.
+        options: its own options; a list is an option that is repeated, True a flag.
+        carry: whether it takes the options of the command that suggests it.
+        lead: text before it on the line.
+    """
+
+    command: str
+    files: tuple[str, ...]
+    options: Mapping[str, object] = field(default_factory=dict)
+    carry: bool = True
+    lead: str = "next: "
+
+    def __str__(self):
+        """Write the line as it is typed in a shell.
+
+        Examples:
+            >>> from cocos.reports.tables import Step
+            >>> str(Step("count", ("my file.npz",), {"param": ["temperature=0.05"], "batch_size": 64}))
+            "next: cocos count 'my file.npz' -p temperature=0.05 --batch-size 64"
+        """
+        words = ["cocos", self.command, *map(shlex.quote, self.files)]
+        for name, value in self.options.items():
+            flag = "-p" if name == "param" else f"--{name.replace('_', '-')}"
+            values = value if isinstance(value, list | tuple) else [value]
+            words += [flag] if value is True else [f"{flag} {shlex.quote(str(item))}" for item in values]
+        return self.lead + " ".join(words)
+
+
+def next_steps(attrs: Mapping, command: str, options: Mapping[str, object]) -> tuple[Step, ...]:
+    """Return the command to type next on the file of a result; none if the result is not of one file."""
+    path = str(attrs.get("checkpoint_path", ""))
+    return (Step(command, (path,), options),) if path and "\n" not in path else ()
+
+
+def parameter_values(parameters: Mapping[str, object]) -> list[str]:
+    """Write the parameters of a loss as values of `-p`; a list is written with commas."""
+    texts = {k: ",".join(map(str, v)) if isinstance(v, list | tuple) else v for k, v in parameters.items()}
+    return [f"{name}={text}" for name, text in texts.items()]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells in rows and columns, with lines above and below.
+
+    Args:
+        columns: headings.
+        rows: cells.
+        head: lines above.
+        notes: lines below.
+        left: whether all columns are text, aligned left; otherwise only the first is, and the others are numbers.
+        typed: commands to type next, on one line each between the lines above and the rows.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    head: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    left: bool = False
+    typed: tuple[Step | str, ...] = ()
+
+    def __str__(self):
+        return replace(self, typed=()).text()
+
+    def text(self, width: int | None = None) -> str:
+        """Write the table in lines of at most `width` characters; None: no limit."""
+        cells = [[_clean(cell) for cell in row] for row in (self.columns, *self.rows)]
+        console = Console(width=width or NO_LIMIT, file=io.StringIO(), color_system=None, markup=False)
+        grids = []
+        for block in self._blocks(cells, console.width) if self.rows or any(self.columns) else ():
+            grid = Grid(box=None, padding=(0, COLUMN_GAP, 0, 0), pad_edge=False, show_header=any(self.columns))
+            for place in block:
+                text = self.left or place == 0
+                grid.add_column(
+                    Text(cells[0][place]), justify="left" if text else "right", overflow="fold", no_wrap=not text
+                )
+            for row in cells[1:]:
+                grid.add_row(*(Text(row[place]) for place in block))
+            with console.capture() as capture:
+                console.print(grid)
+            grids.append(capture.get())
+        head, notes = (
+            [line for text in map(_clean, texts) for line in terminal.wrapped(text, console.width)]
+            for texts in (self.head, self.notes)
+        )
+        head += filter(str.isprintable, map(str, self.typed))
+        parts = ["\n".join(head), *grids, "\n".join(notes)]
+        lines = (line.rstrip() for part in parts if part.strip() for line in (*part.rstrip("\n").split("\n"), ""))
+        return "\n".join(lines).rstrip("\n")
+
+    def _blocks(self, cells: list[list[str]], width: int) -> list[list[int]]:
+        """Return the columns of each block: columns of numbers that do not fit follow below, after the first column."""
+        blocks: list[list[int]] = [[]]
+        room = 0
+        for place in range(len(self.columns)):
+            longest = max(len(row[place]) for row in cells)
+            if room < longest and not self.left and len(blocks[-1]) > 1:
+                blocks.append([])
+            if not blocks[-1]:
+                blocks[-1], room = [0], width - min(max(len(row[0]) for row in cells), FIRST_COLUMN)
+            if place:
+                blocks[-1].append(place)
+                room -= longest + COLUMN_GAP
+        return blocks
+
+
+def _clean(text: object) -> str:
+    """Make a text printable, and bound its length."""
+    return terminal.bounded(terminal.clean(str(text)))
 
 
 def generic(data: xr.Dataset) -> list[Table]:
@@ -229,8 +353,8 @@ def solve(data: xr.Dataset) -> list[Table]:
     parameter, value = data.attrs["parameter"], f"{float(data['value']):.6g}"
     effective, target = float(data["effective_mean"]), float(data.attrs["target"])
     line = f"{parameter} {value}: {effective:.5g} effective negatives (requested: {target:g})"
-    parameters = given(results.about_loss(data.attrs)["parameters"] | {parameter: value})
-    step = following(data.attrs, "count", {"loss": data.attrs["loss"], "param": parameters})
+    parameters = parameter_values(results.about_loss(data.attrs)["parameters"] | {parameter: value})
+    step = next_steps(data.attrs, "count", {"loss": data.attrs["loss"], "param": parameters})
     return [replace(table, head=(line, *table.head), typed=step), *rest]
 
 
@@ -254,8 +378,12 @@ def temperature(data: xr.Dataset) -> list[Table]:
             changed = {name: f"{held if name == 'temperature' else 1 / held:.6g}"}
             if "equilibrium_bias" in one and np.isfinite(bias := float(one["equilibrium_bias"])):
                 changed["bias"] = f"{bias:.6g}"
-            options = {"loss": loss["name"], "param": given(loss["parameters"] | changed), "batch_size": size}
-            steps = following(data.attrs, "count", options)
+            options = {
+                "loss": loss["name"],
+                "param": parameter_values(loss["parameters"] | changed),
+                "batch_size": size,
+            }
+            steps = next_steps(data.attrs, "count", options)
     return [replace(table, head=(*lines, *table.head), typed=steps), *rest]
 
 
@@ -347,7 +475,7 @@ def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, to
     notes = [f"rules tried: {', '.join(tried)}; a rule without suspects has no row"]
     notes += ["random: push fraction of as many random negatives; queries: those with a suspect"] if rules else []
     notes += [finding.text for finding in checked if finding.kind not in {"suspected", "no rule"}]
-    step = following(data.attrs, "audit", {"out": "suspects.csv"}) if rules else ()
+    step = next_steps(data.attrs, "audit", {"out": "suspects.csv"}) if rules else ()
     columns = ("suspected by", "pairs", *RULE_COLUMNS.values()) if rules else ()
     tables = [Table(columns, tuple(rules), (*lines, *head(data)), tuple(notes), typed=step)]
     filters = [

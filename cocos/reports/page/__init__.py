@@ -29,9 +29,8 @@ import xarray as xr
 
 import cocos
 from cocos import measures, plots, reports, results
-from cocos.base import layout, terminal, writing
+from cocos.base import terminal, writing
 from cocos.base.errors import InputError
-from cocos.base.layout import Step, Table
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, sharpness
 from cocos.counting.findings import Finding
@@ -43,7 +42,7 @@ from cocos.plots import saving
 from cocos.reports import plot_kinds, run
 from cocos.reports.documents import suspects
 from cocos.reports.page import queries
-from cocos.reports.tables import KNOWN_RULE
+from cocos.reports.tables import KNOWN_RULE, Step, Table, parameter_values
 
 # Severities that ask for something, the gravest first.
 ASKING = ("stop", "look")
@@ -624,7 +623,7 @@ def _command(file: Path, data: xr.Dataset, kind: str, typed: Callable[[Step], St
         return ""
     options = {name: data.attrs[name] for name in FROM_FILES[kind] if name in data.attrs}
     if "loss" in options:
-        options["param"] = layout.given(results.about(data.attrs)["loss"]["parameters"])
+        options["param"] = parameter_values(results.about(data.attrs)["loss"]["parameters"])
     return _line(Step(kind, (path,), options, carry=False, lead=""))
 
 
