@@ -175,7 +175,7 @@ class Table:
         room = 0
         for place in range(len(self.columns)):
             longest = max(len(row[place]) for row in cells)
-            if room < longest and not self.left and len(blocks[-1]) > 1:
+            if room < longest + COLUMN_GAP and not self.left and len(blocks[-1]) > 1:
                 blocks.append([])
             if not blocks[-1]:
                 blocks[-1], room = [0], width - min(max(len(row[0]) for row in cells), FIRST_COLUMN)
