@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cocos import engine, losses
+from cocos import engine
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 from cocos.engine import fused, readers
@@ -37,7 +37,7 @@ def passed(seen: engine.View, wanted: Sequence) -> list:
 def columned(embeddings: Embeddings, batch: Batch, loss, eps: float) -> dict:
     """Count the candidates of a batch by their source, in one direction; build the views as well."""
     found = ColumnsReader(loss, eps)
-    directions = losses.traits(loss).directions
+    directions = loss.directions
     return found.read(columns(embeddings, [batch], directions=directions, once=found.alike, metric=loss.metric))
 
 

@@ -5,7 +5,6 @@ from torch import Tensor
 
 from benchmarks.cases import Case, Reading, Row
 from benchmarks.ways import loss_of, prepare
-from cocos import losses
 from cocos.counting import statistics, weights
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
@@ -43,13 +42,13 @@ def _sides(embeddings: Embeddings, batch: Batch | None) -> list[tuple[str, Embed
 def _right(reading: Reading, embeddings: Embeddings, batch: Batch | None, block: slice | None = None) -> dict:
     """Compute statistics of some queries from all of their float64 scores."""
     loss = loss_of(reading)
-    directions = losses.traits(loss).directions
+    directions = loss.directions
     pairs = scores.pairs(embeddings, batch, metric=loss.metric, block=block, directions=directions)
     found = {"unit": loss.unit(pairs).max()}
     found |= statistics.per_query(weights.of(loss, pairs), loss.unit(pairs), pairs, reading.eps)
     if pairs.source is not None:
         found |= statistics.by_source(weights.of(loss, pairs), loss.unit(pairs), pairs, reading.eps)
-    return found | (loss.extra(pairs, reading.eps) if isinstance(loss, losses.ExtraStatistics) else {})
+    return found | (loss.extra(pairs, reading.eps) if loss.adds_statistics else {})
 
 
 def _compare(

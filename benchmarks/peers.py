@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from benchmarks import adapter
-from cocos import losses, measures
+from cocos import measures
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.sources import IN_BATCH, OTHERS_HARD, OWN_HARD
@@ -93,7 +93,7 @@ def naive(loss, eps: float) -> Callable[[Tensor, Tensor], list[tuple[Tensor, Ten
         for side in (scores, scores.T):
             if softmax:
                 value = cross_entropy(side * unit, target, reduction="sum")
-            elif losses.traits(loss).logistic:
+            elif loss.logistic:
                 value = binary_cross_entropy_with_logits(
                     unit * side + loss.bias, (~other).to(side.dtype), reduction="sum"
                 )

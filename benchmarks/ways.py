@@ -65,7 +65,7 @@ def counted(embeddings: Embeddings, batches: tuple[Batch, ...], reading: Reading
 def autograd(query: Tensor, candidate: Tensor, loss) -> Tensor:
     """∂ loss / ∂ scores of NT-Xent, of both directions, or of SigLIP, from the full score matrix, (Q, C)."""
     matrix = (query @ candidate.T).requires_grad_()
-    if losses.traits(loss).logistic:
+    if loss.logistic:
         match = torch.eye(len(matrix)).to(matrix)
         binary_cross_entropy_with_logits(loss.scale * matrix + loss.bias, match, reduction="sum").backward()
         return matrix.grad

@@ -101,7 +101,7 @@ def provenance(loss, **more) -> dict:
 
     There is no date among them: the same run writes the same bytes.
     """
-    source = losses.traits(loss).unit_from
+    source = loss.unit_from
     attrs = {
         **versions(),
         "loss": losses.name_of(loss),

@@ -101,14 +101,13 @@ def one_of_each_kind():
     found = {}
     for name in losses.names():
         loss = losses.load(name)
-        traits = losses.traits(loss)
         kind = (
             loss.metric,
             loss.couples,
             loss.gradient,
-            traits.balanced,
-            hasattr(loss, "radial"),
-            len(traits.directions),
+            loss.balanced,
+            loss.reads_norms,
+            len(loss.directions),
         )
         found.setdefault(kind, name)
     return list(found.values())

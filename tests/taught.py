@@ -9,7 +9,7 @@ from cocos import losses
 
 def needs(loss):
     """Whether a loss reads the scores of a teacher."""
-    return "teacher" in losses.traits(losses.load(loss) if isinstance(loss, str) else loss).requires
+    return "teacher" in (losses.load(loss) if isinstance(loss, str) else loss).requires
 
 
 def _scores(shape):

@@ -75,7 +75,7 @@ def dense(given, some, loss, eps, same_group="ignore"):
             batch,
             metric=loss.metric,
             same_group=same_group,
-            directions=losses.traits(loss).directions,
+            directions=loss.directions,
         )
         weight, unit = loss.weight(pairs), loss.unit(pairs)
         own = statistics.per_query(weight, unit, pairs, eps, equal=1e-9)
@@ -85,7 +85,7 @@ def dense(given, some, loss, eps, same_group="ignore"):
 
 def read(given, some, loss, eps, same_group="ignore", product="float32"):
     reader = ColumnsReader(loss, eps)
-    directions, options = losses.traits(loss).directions, {"metric": loss.metric, "product": product}
+    directions, options = loss.directions, {"metric": loss.metric, "product": product}
     return reader.read(columns(given, some, directions=directions, same_group=same_group, once=reader.alike, **options))
 
 

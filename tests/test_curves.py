@@ -99,7 +99,7 @@ def test_lorenz_curves_are_those_of_weights_that_are_held(monkeypatch, name, sma
             np.testing.assert_allclose(found[key], held[key], rtol=1e-9, atol=1e-9, err_msg=f"{key} {options}")
         np.testing.assert_array_equal(found["k"], held["k"])
         single = measures.lorenz(embeddings, loss, points=11, dtype="float32", **options)
-        if losses.traits(loss).softmax_scale and loss.metric == "cosine":
+        if loss.softmax_scale and loss.metric == "cosine":
             for key in held.data_vars:
                 np.testing.assert_allclose(single[key], held[key], atol=1e-3, err_msg=f"{key} {options}")
 

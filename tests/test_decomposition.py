@@ -21,7 +21,6 @@ import taught
 from cocos import Embeddings, InputError, losses, measures, plots, reports, results
 from cocos.cli import app
 from cocos.counting import forces
-from cocos.counting import weights as weighing
 from cocos.embeddings import regimes, scores
 from cocos.embeddings.batches import plan
 from cocos.measures.shared import prepared
@@ -39,11 +38,11 @@ def inside(tmp_path, monkeypatch):
 
 
 def weigh(loss, pairs):
-    return loss.weight(pairs) if hasattr(loss, "weight") else weighing.autograd(loss, pairs)
+    return loss.weight(pairs)
 
 
 def radial_of(loss, pairs):
-    return loss.radial(pairs) if hasattr(loss, "radial") else None
+    return loss.radial(pairs) if loss.reads_norms else None
 
 
 def trained(loss, pairs, *rows):
@@ -400,7 +399,7 @@ def test_the_measure_is_what_the_functions_say_of_each_batch():
 def test_every_kind_of_loss_is_taken_apart_in_blocks_or_at_once(name, monkeypatch):
     for plain in (planted(), labelled()):
         embeddings = taught.embeddings(plain, name)
-        if len(losses.traits(losses.load(name)).directions) > 1:  # the forces of other queries are not taken apart
+        if len(losses.load(name).directions) > 1:  # the forces of other queries are not taken apart
             with pytest.raises(InputError, match=f"{name}: it also reads .* scores, for which decomposition has no"):
                 measures.decomposition(embeddings, name, batch_size=24, batches=1)
             return
@@ -525,19 +524,12 @@ def test_what_cannot_be_taken_apart_gets_a_sentence():
 
 def test_a_loss_without_a_closed_form_has_its_norm_read_by_autograd():
     @dataclasses.dataclass(frozen=True)
-    class Own:
-        metric = "cosine"
-        couples = "query"
+    class Own(losses.Loss):
         gradient = "autograd"
-        sample = "pairs"
-        balanced = False
 
-        def __call__(self, pairs):
+        def value(self, pairs):
             scaled = pairs.query_norm[:, None] * pairs.scores
             return torch.where(pairs.positive, -scaled, torch.where(pairs.negative, scaled.exp(), 0)).sum(dim=1)
-
-        def unit(self, pairs):
-            return pairs.scores.new_ones(())
 
     embeddings = planted()
     data = measures.decomposition(embeddings, Own(), batch_size=1000).sel(direction="q2c", batch=0)

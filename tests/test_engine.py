@@ -193,7 +193,7 @@ def blur(pairs, metric):
 def tied(loss, share, pairs, eps):
     """Negatives whose share is eps, or that lie on a hinge, as near as float64 can tell, (Q,)."""
     ties = (share - eps).abs() <= TIE * eps
-    if hasattr(loss, "hinge"):
+    if loss.hinge:
         size = 2 * bounds.TIE_WIDTH * max(1.0, pairs.scores.abs().max().item())
         bars = (pairs.scores - loss.margin).masked_fill(~pairs.positive, torch.inf).sort(dim=1).values
         first = torch.searchsorted(bars, pairs.scores - size)
@@ -244,7 +244,7 @@ def check_counts(found, loss, eps, pairs, what, *, settled=True):
         unsure, off = found["relative_uncertain"], (found["relative"] - statistics.relative(part, eps)).abs()
         assert (off <= unsure).all(), f"{what}: {int((off > unsure).sum())} relative counts are wrong"
         near = tied(loss, part, pairs, eps)
-        near = torch.where(near > 0, len(pairs.scores[0]), 0) if hasattr(loss, "hinge") else near
+        near = torch.where(near > 0, len(pairs.scores[0]), 0) if loss.hinge else near
         assert not settled or (unsure <= near).all(), f"{what}: {int(unsure.sum())} relative counts are uncertain"
     return len(truth)
 
@@ -258,7 +258,7 @@ def check(found, loss, eps, pairs, what, *, settled=True):
         "weight_above": (above, error * above + moved),
         "weight_below": (below, error * (above + below) + moved),
     }
-    decided = found["uncertain"] == 0 if hasattr(loss, "hinge") else torch.ones_like(above, dtype=torch.bool)
+    decided = found["uncertain"] == 0 if loss.hinge else torch.ones_like(above, dtype=torch.bool)
     for name in sorted(right.keys() & found.keys()):
         want, room = right[name]
         off = (found[name] - want).abs()
@@ -300,7 +300,7 @@ def test_every_reader_finds_what_all_weights_in_float64_say(name):
 @pytest.mark.parametrize("name", REST)
 def test_other_losses_are_held_or_refused(name):
     loss = losses.load(name)
-    if loss.couples != "query" or losses.traits(loss).wide:
+    if loss.couples != "query" or loss.wide:
         assert readers.of(loss) is None
         return
     if loss.metric not in engine.PRODUCT_METRICS:
@@ -534,16 +534,16 @@ def test_a_share_that_is_eps_is_never_decided_silently(way, plain):
 @pytest.mark.parametrize("name", [name for name in READ if losses.load(name).metric == "cosine" and name != "ce_nm"])
 def test_a_threshold_at_one_of_the_shares_is_a_tie(name):
     loss = losses.load(name)
-    if hasattr(loss, "hinge"):  # not its shares, which are whole numbers, but its scores tie
+    if loss.hinge:  # not its shares, which are whole numbers, but its scores tie
         loss = losses.load(name, {"margin": 0.0})
     for kind in ("random", "exact duplicates", "collapsed", "captions"):
         given = inputs()[kind]
         share, _, _ = weighed(loss, given.pairs()[0])
-        eps = 0.01 if hasattr(loss, "hinge") else share[3][given.pairs()[0].negative[3]].topk(2).values[1].item()
+        eps = 0.01 if loss.hinge else share[3][given.pairs()[0].negative[3]].topk(2).values[1].item()
         ((_, _, found),) = visited(given, [(loss, eps)])
         for direction, pairs in zip(found, given.pairs(), strict=True):
             check_counts(direction, loss, eps, pairs, f"{kind}, {name}")
-        if not hasattr(loss, "hinge") or kind in {"exact duplicates", "collapsed"}:
+        if not loss.hinge or kind in {"exact duplicates", "collapsed"}:
             assert found[0]["uncertain"][3] > 0, f"{kind}, {name}: decided silently"
 
 

@@ -89,11 +89,9 @@ def test_the_unit_grows_with_the_positives_as_the_page_says(name):
     now = loss.unit(three).expand(three.scores.shape)[:, :columns][one.negative]
     if name == "proxy_anchor":
         now = now * three.scores.shape[1] / columns  # and by theirs
-    factor = {"× P": 3, "same": 1, "÷ P": 1 / 3}[
-        said().get(name, "× P" if losses.traits(loss).per_positive else "same")
-    ]
+    factor = {"× P": 3, "same": 1, "÷ P": 1 / 3}[said().get(name, "× P" if loss.per_positive else "same")]
     torch.testing.assert_close(now, factor * unit, rtol=1e-12, atol=0)
-    assert getattr(loss, "per_positive", False) == (factor == 3)
+    assert loss.per_positive == (factor == 3)
 
 
 @pytest.mark.parametrize("name", [name for name, growth in said().items() if growth == "× P"])
@@ -286,9 +284,9 @@ def test_parameters_of_the_library_find_those_of_the_shelf():
     samples = planted(4)
     proxies = Embeddings(samples.query, samples.query[::4] + 0.1, samples.query_group, torch.arange(12), ("s2p",))
     bound = losses.load("pml:ArcFaceLoss", {"margin": "20", "scale": "30"}).bind(scores.pairs(proxies))
-    assert losses.traits(bound).unit_from.startswith("ArcFace(scale=30.0, margin=0.349")
+    assert bound.unit_from.startswith("ArcFace(scale=30.0, margin=0.349")
     triplet = losses.load("pml:TripletMarginLoss", {"swap": True}).bind(scores.pairs(planted(4)))
-    assert losses.traits(triplet).unit_from == "unknown", "other weights, so it is another loss"
+    assert triplet.unit_from == "unknown", "other weights, so it is another loss"
 
 
 def test_the_unit_of_a_copy_is_that_of_the_original():
@@ -303,7 +301,7 @@ def test_the_unit_of_a_copy_is_that_of_the_original():
     few = Pairs(pairs.scores[:3], pairs.positive[:3], pairs.negative[:3])
     torch.testing.assert_close(loss.weight(few) / loss.unit(few), share[:3])
     torch.testing.assert_close(share, NTXent(0.1).weight(pairs) / NTXent(0.1).unit(pairs))
-    assert any("its unit is measured" in note for note in losses.traits(loss).notes)
+    assert any("its unit is measured" in note for note in loss.notes)
 
 
 def test_a_sum_with_a_term_of_unknown_unit_says_so():
@@ -312,10 +310,7 @@ def test_a_sum_with_a_term_of_unknown_unit_says_so():
 
     pairs = scores.pairs(planted(4))
     known = losses.load("triplet+0.5*contrastive_cosine")
-    assert losses.traits(known).unit_from == "natural" and (known.unit(pairs) == 1.5).all()
+    assert known.unit_from == "natural" and (known.unit(pairs) == 1.5).all()
     mixed = type(known)(((1.0, losses.load("triplet")), (0.5, losses.of(squared)))).bind(pairs)
-    assert (
-        losses.traits(mixed).unit_from == "unknown"
-        and sum("own push" in note for note in losses.traits(mixed).notes) == 1
-    )
+    assert mixed.unit_from == "unknown" and sum("own push" in note for note in mixed.notes) == 1
     assert results.provenance(mixed)["share"] == "unknown"

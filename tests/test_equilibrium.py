@@ -146,7 +146,7 @@ def test_every_loss_of_the_shelf_settles_or_says_why_not(name):
         words = ("parameter", "no function of scale * score", "needs", "graded", "teacher")
         assert name in str(error) and any(word in str(error) for word in words), error
         return
-    assert found.state in STATES and losses.traits(loss).hinge is None
+    assert found.state in STATES and loss.hinge is None
     if found.state == "settles":
         ends = [equilibrium.at(found.loss, found.scale * by)(pairs).mean() for by in (0.98, 1, 1.02)]
         assert ends[1] < ends[0] and ends[1] < ends[2]  # a minimum of the loss

@@ -345,13 +345,13 @@ def test_clip_weighs_as_ntxent_of_both_directions(open_clip, dtype, room, given)
     closed = both_ways(losses.load("ntxent", {"temperature": 0.05}), pairs)
     assert_close(loss.weight(pairs), closed, rtol=0, atol=room * 20)
     bound = loss.bind(pairs)
-    assert (bound.metric, bound.gradient, bound.traits.share) == (
+    assert (bound.metric, bound.gradient, bound.share) == (
         "cosine",
         "autograd",
         "probability",
     )
     assert_close(bound.unit(pairs), torch.full_like(bound.unit(pairs), 20), rtol=1e-6, atol=0)
-    assert bound.traits.unit_from == "NTXent(temperature=0.05), half of each direction"
+    assert bound.unit_from == "NTXent(temperature=0.05), half of each direction"
 
 
 def test_siglip_weighs_as_that_of_the_shelf(open_clip):
@@ -360,7 +360,7 @@ def test_siglip_weighs_as_that_of_the_shelf(open_clip):
     shelf = losses.load("siglip", {"scale": 12, "bias": -9})
     assert losses.parameters(loss) == {"logit_scale": 12, "logit_bias": -9}
     assert_close(loss.weight(pairs), shelf.weight(pairs), rtol=0, atol=1e-12)
-    assert_close(loss.unit(pairs), shelf.unit(pairs)) and loss.traits.unit_from == repr(shelf)
+    assert_close(loss.unit(pairs), shelf.unit(pairs)) and loss.unit_from == repr(shelf)
     assert_close(loss(pairs).sum(), shelf(pairs).sum(), rtol=1e-12, atol=0)
 
 
@@ -432,7 +432,7 @@ def test_the_object_is_recognised_by_its_class_and_is_not_changed(open_clip):
 
 
 def test_a_temperature_that_is_not_known_is_said_and_a_recorded_one_is_taken(open_clip, tmp_path):
-    said = "\n".join(losses.load("open_clip:SigLipLoss", {"bias": -9}).bind(pairs_of(sides())).traits.notes)
+    said = "\n".join(losses.load("open_clip:SigLipLoss", {"bias": -9}).bind(pairs_of(sides())).notes)
     assert "logit_scale 10: open_clip begins a training there" in said and "logit_bias" not in said
     file = tmp_path / "sides.npz"
     np.savez(file, query=sides().query.numpy(), candidate=sides().candidate.numpy())
@@ -442,7 +442,7 @@ def test_a_temperature_that_is_not_known_is_said_and_a_recorded_one_is_taken(ope
     assert losses.parameters(clip) == {"logit_scale": 40.0} and "logit_scale 40.0 (recorded in" in origin
     assert losses.parameters(checkpoint.loss("open_clip:SigLipLoss")[0]) == {"logit_scale": 100.0, "logit_bias": -12.0}
     assert losses.parameters(checkpoint.loss("open_clip:ClipLoss", {"temperature": 0.1})[0]) == {"logit_scale": 10.0}
-    assert not any("begins a training" in note for note in clip.bind(pairs_of(sides())).traits.notes)
+    assert not any("begins a training" in note for note in clip.bind(pairs_of(sides())).notes)
 
 
 def test_verify_compares_the_library_with_its_twin(open_clip):
@@ -453,7 +453,7 @@ def test_verify_compares_the_library_with_its_twin(open_clip):
 def test_another_loss_of_that_name_does_not_get_the_unit(open_clip, tmp_path):
     (tmp_path / "open_clip" / "loss.py").write_text(OPEN_CLIP.replace("/ 2", "/ 3"))
     loss = losses.load("open_clip:ClipLoss").bind(pairs_of(sides()))
-    assert loss.traits.unit_from == "unknown" and "its weights are not those of NTXent" in "\n".join(loss.traits.notes)
+    assert loss.unit_from == "unknown" and "its weights are not those of NTXent" in "\n".join(loss.notes)
     assert measures.count(sides(), losses.load("open_clip:ClipLoss")).attrs["gradient"] == "autograd"
 
 
@@ -550,7 +550,7 @@ def test_hard_negatives_of_sentence_transformers_stand_in_columns(sentences, own
     )  # a hard negative that is the positive of another query, near a positive
     for one, other in zip(whole, by_scores, strict=True):
         assert excluded or torch.allclose(one, other, rtol=0, atol=1e-9 * float(one.abs().max()))
-    assert loss.traits.twin is not None and loss.traits.unit_from.startswith("MNRL(scale=")
+    assert loss.twin is not None and loss.unit_from.startswith("MNRL(scale=")
     assert_close(loss.twin_weight(pairs), loss.weight(pairs), rtol=0, atol=1e-9)
     hard = [] if pairs.source is None else (pairs.source[0, : len(candidate)] == 1).nonzero().flatten().tolist()
     assert sorted(index[0].tolist()) == sorted({0, *hard})
@@ -580,12 +580,12 @@ def test_a_cached_loss_weighs_as_the_plain_one(sentences):
 
 def test_a_symmetric_loss_has_a_softmax_of_each_direction(sentences):
     loss, pairs = first_batch(losses.load("st:MultipleNegativesSymmetricRankingLoss"), sides())
-    assert loss.traits.directions == ("query-candidate", "candidate-query") and pairs.scores.shape == (12, 24)
+    assert loss.directions == ("query-candidate", "candidate-query") and pairs.scores.shape == (12, 24)
     narrow = pairs_of(pairs.embeddings)
     closed = both_ways(losses.load("ntxent", {"temperature": 0.05}), narrow)
     weight = loss.weight(pairs)
     assert_close(weight[:, :12] + weight[:, 12:].T, closed, rtol=0, atol=1e-9)
-    assert (weight[:, 12:].diagonal() == 0).all() and loss.traits.unit_from.endswith("partition='per_direction')")
+    assert (weight[:, 12:].diagonal() == 0).all() and loss.unit_from.endswith("partition='per_direction')")
 
 
 def test_inner_products_of_raw_rows_are_cautioned(sentences):
@@ -645,10 +645,10 @@ def guided(own=0, **options):
 def test_a_guide_of_sentence_transformers_leaves_out_what_it_does_on_the_shelf(sentences, transformers, own, given):
     loss, pairs = first_batch(losses.load("st:GISTEmbedLoss", {"scale": 20} | given), guided(own))
     weight = loss.weight(pairs)
-    assert loss.traits.twin is not None and "filter='guide'" in loss.traits.unit_from
+    assert loss.twin is not None and "filter='guide'" in loss.unit_from
     assert_close(loss.twin_weight(pairs), weight, rtol=0, atol=1e-9)
-    assert not any("in other ways" in note for note in loss.traits.notes)
-    left_out = loss.traits.twin.masked(pairs)
+    assert not any("in other ways" in note for note in loss.notes)
+    left_out = loss.twin.masked(pairs)
     assert left_out.any() and (weight[left_out] == 0).all()
     assert measures.count(guided(own), losses.load("st:GISTEmbedLoss", given), batch_size=12).sizes["direction"] == 1
 
@@ -659,7 +659,7 @@ def test_a_guide_without_rows_or_with_another_rule_is_said(sentences, transforme
     with pytest.raises(InputError, match="reads teacher, which the embeddings do not have"):
         measures.count(sides(), "st:GISTEmbedLoss", batch_size=12)
     loss, _ = first_batch(losses.load("st:GISTEmbedLoss", {"margin_strategy": "relative"}), guided())
-    assert loss.traits.unit_from == "softmax" and any("its unit is measured" in note for note in loss.traits.notes)
+    assert loss.unit_from == "softmax" and any("its unit is measured" in note for note in loss.notes)
 
 
 @pytest.mark.parametrize(
@@ -680,7 +680,7 @@ def test_distillation_of_sentence_transformers_reads_the_teacher_of_each_column(
     closed = losses.load(shelf, own).weight(narrow)
     assert_close(loss.weight(pairs).gather(1, place), closed, rtol=0, atol=1e-9)
     assert loss.weight(pairs).abs().sum().item() == pytest.approx(closed.abs().sum().item())
-    assert_close(loss.unit(pairs), losses.load(shelf, own).unit(narrow)) and loss.traits.unit_from != "unknown"
+    assert_close(loss.unit(pairs), losses.load(shelf, own).unit(narrow)) and loss.unit_from != "unknown"
 
 
 def test_graded_pairs_of_sentence_transformers_have_the_couples_of_cosent(sentences, tmp_path):
@@ -733,7 +733,7 @@ def test_two_views_of_lightly_are_weighed_by_all_of_their_directions(lightly, na
     by_scores = torch.autograd.grad((loss._scores(moved) * loss.weight(pairs)).sum(), [query, candidate])
     for one, other in zip(whole, by_scores, strict=True):
         assert_close(one, other, rtol=0, atol=1e-9)
-    assert loss.traits.unit_from == f"{shelf}(temperature=0.2), half of each direction"
+    assert loss.unit_from == f"{shelf}(temperature=0.2), half of each direction"
     assert_close(loss.twin_weight(pairs), loss.weight(pairs), rtol=0, atol=1e-9)
     assert torch.unique(loss.unit(pairs)).tolist() == [pytest.approx(5)]
     share = loss.weight(pairs).abs() / loss.unit(pairs)  # the mean of two softmaxes
@@ -817,7 +817,7 @@ def test_parity_with_the_installed_library(name, given, own, dtype):
     for pairs in (p for batch in run.plan.batches for p in run.pairs(run.sides[0][1], batch, whole=True)):
         loss = run.loss
         ours, theirs = loss.twin_weight(pairs), loss.weight(pairs)
-        if loss.traits.graded:
+        if loss.graded:
             ours, theirs = ours.sum(dim=0), loss._weigh(pairs).diagonal()
         gap = float((ours - theirs).abs().max() / theirs.abs().max())
         print(f"{name} {given} {own} hard, {dtype}: {gap:.1e} of the largest weight, {theirs.abs().max():.4g}")

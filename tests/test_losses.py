@@ -25,12 +25,12 @@ from cocos.embeddings import regimes
 
 SEEDS = range(2)  # the queries of odd ones have one positive
 NAMES = losses.names()
-CLOSED = [name for name in NAMES if hasattr(losses.load(name), "weight")]
+CLOSED = [name for name in NAMES if losses.load(name).closed_form]
 SLOW = [name for name in NAMES if name in oracles.LOSSES]
 BALANCED = [name for name in CLOSED if losses.load(name).balanced]
 # Every closed form with its defaults, and with other parameters.
 EVERY = [*((name, {}) for name in CLOSED), *cases.VARIANTS]
-RADIAL = [name for name in NAMES if hasattr(losses.load(name), "radial")]
+RADIAL = [name for name in NAMES if losses.load(name).reads_norms]
 
 
 def on_grid(loss):
@@ -319,17 +319,15 @@ def test_extreme_temperatures_stay_finite_and_keep_the_hardest():
 NEW = '''"""A newcomer's loss."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
 from cocos.embeddings.scores import Pairs
-
-__all__ = ["Twice"]
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class Twice:
+class Twice(Loss):
     r"""Twice the softmax cross-entropy.
 
     .. math:: \\ell = -2 \\log \\pi
@@ -339,13 +337,9 @@ class Twice:
     Source: this test, https://example.org.
     """
 
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
-    balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "pairs"
+    balanced = True
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         return 2 * pairs.cross_entropy(pairs.scores)
 
     def weight(self, pairs: Pairs) -> Tensor:

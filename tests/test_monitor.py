@@ -547,9 +547,7 @@ def test_the_table_of_the_page_has_every_number_and_says_what_it_is():
 
 # Losses of the shelf with statistics of their own, and the parameters without which some have none.
 SET = {"hcl": {"temperature": 0.5}, "mnrl": {"filter": "percent"}}
-WITH_EXTRA = {
-    name: SET.get(name, {}) for name in losses.names() if name in SET or hasattr(type(losses.load(name)), "extra")
-}
+WITH_EXTRA = {name: SET.get(name, {}) for name in losses.names() if name in SET or losses.load(name).adds_statistics}
 # Names that a row of STATISTICS has as `record`, and the monitor does not compute: why. Empty is as it should be.
 NOT_COMPUTED: dict[str, str] = {}
 

@@ -17,7 +17,7 @@ HOT = [name for name in NAMES if "scale" in {f.name for f in dataclasses.fields(
 
 
 def weigh(loss, pairs):
-    return loss.weight(pairs) if hasattr(loss, "weight") else weights.autograd(loss, pairs)
+    return loss.weight(pairs)
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64))

@@ -409,7 +409,7 @@ def test_a_mean_is_taken_apart_where_it_says_that_it_is_one(own):
     pairs = pairs_of(two_sided())
     close(own("reduced")(pairs), losses.load("ntxent")(pairs))
     close(own("reduced", {"reduction": "mean"}).weight(pairs), losses.load("ntxent").weight(pairs) / 24)
-    notes = own("reduced", {"reduction": "mean"}).bind(pairs).traits.notes
+    notes = own("reduced", {"reduction": "mean"}).bind(pairs).notes
     assert "it returns one number: its weights are of the loss as reduced by it" in notes
 
 
@@ -462,7 +462,7 @@ def test_a_callable_needs_no_name():
 def test_the_scores_of_a_loss_of_embeddings_are_found(own):
     pairs = pairs_of(labelled())
     loss = own("SupCon").bind(pairs)
-    assert (loss.metric, loss.traits.matching, (not loss.matrix.also_read)) == (
+    assert (loss.metric, loss.matching, (not loss.matrix.also_read)) == (
         "cosine",
         "labels",
         True,
@@ -477,7 +477,7 @@ def test_the_scores_of_a_loss_of_embeddings_are_found(own):
 def test_two_sides_are_matched_row_by_row(own, name, metric):
     pairs = matched(two_sided())
     loss = own(name, {"logit_scale": 20} if name == "Clip" else {}).bind(pairs)
-    assert (loss.traits.matching, loss.metric) == ("rows", metric)
+    assert (loss.matching, loss.metric) == ("rows", metric)
     read = matched(two_sided()).with_scores(scores.METRICS[metric](pairs.embeddings.query, pairs.embeddings.candidate))
     there = read.with_scores(read.scores.T)
     shelf, mean = (losses.load("triplet"), 1) if name == "VSE" else (losses.load("sampled_softmax"), 48)
@@ -498,7 +498,7 @@ def test_a_user_of_the_published_loss_counts_as_the_shelf_does(own):
 def test_however_the_scores_are_computed(own, name, metric):
     pairs = pairs_of(labelled())
     loss = own(name).bind(pairs)
-    assert (loss.metric, (not loss.matrix.also_read), loss.traits.own_scores) == (metric, True, False)
+    assert (loss.metric, (not loss.matrix.also_read), loss.own_scores) == (metric, True, False)
     read = pairs_of(labelled(), metric)
     weight = loss.weight(read)
     step, total = 1e-6, loss(read).sum()
@@ -992,7 +992,7 @@ def test_a_module_of_the_library_is_the_loss_of_its_class_and_settings(library):
         loss = losses.of(module)
         assert losses.name_of(loss) == "pml:NTXentLoss" and losses.parameters(loss) == given
         close(loss.weight(pairs), losses.load("pml:NTXentLoss", given).weight(pairs))
-    assert losses.of(theirs.NTXentLoss(temperature=0.2)).bind(pairs).traits.unit_from == "NTXent(temperature=0.2)"
+    assert losses.of(theirs.NTXentLoss(temperature=0.2)).bind(pairs).unit_from == "NTXent(temperature=0.2)"
     own = losses.of(theirs.NormalizedSoftmaxLoss(num_classes=4, embedding_size=6))  # with proxies of its own
     assert losses.name_of(own).endswith(":NormalizedSoftmaxLoss") and not losses.name_of(own).startswith("pml:")
 
@@ -1119,7 +1119,7 @@ def test_a_loss_of_the_library_is_weighed_or_refused_with_a_sentence(name):
         assert outcome == "score"
         weight, unit = loss.weight(pairs), loss.unit(pairs)
         assert weight.isfinite().all() and weight.abs().max() > 0
-        assert unit.isnan().all() if loss.traits.unit_from == "unknown" else (unit > 0).all()
+        assert unit.isnan().all() if loss.unit_from == "unknown" else (unit > 0).all()
         assert (weight[~(pairs.positive | pairs.negative)] == 0).all()
 
 

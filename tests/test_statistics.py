@@ -57,13 +57,13 @@ def test_permuted_candidates_permute_the_weights_and_keep_every_statistic(seed, 
 
 
 @dataclasses.dataclass(frozen=True)
-class Scaled:
+class Scaled(losses.Loss):
     """A loss times a constant."""
 
     loss: object
     factor: float
 
-    def __call__(self, pairs):
+    def value(self, pairs):
         return self.factor * self.loss(pairs)
 
     def weight(self, pairs):

@@ -81,7 +81,7 @@ def test_losses_of_the_shelf_pass(name, monkeypatch):
     assert data.attrs["verdict"] == {
         "exact": "exact", "stop_gradient": "stop-gradient", "pseudo": "pseudo", "autograd": "exact, by autograd"
     }[loss.gradient]  # fmt: skip
-    if hasattr(loss, "weight"):
+    if loss.closed_form:
         assert float(data["gap"].sel(dtype="float64").max()) <= 1e-9
     assert data.sizes["case"] >= 11 * len(FILE_OF_VERIFY.SEEDS) and (data["largest"] > 0).mean() >= 0.5
     if loss.gradient == "exact":

@@ -7,7 +7,6 @@ ours must be comparable; the printed ones are right only where `footnotes` is si
 import torch
 from torch import Tensor
 
-from cocos import losses
 from cocos.base.errors import InputError
 from cocos.embeddings.scores import Pairs
 from cocos.losses.ntxent import NTXent
@@ -47,10 +46,9 @@ def check_sample(convention: str, loss, sample: str, directions: int) -> None:
 
 def unit(loss, pairs: Pairs, standard: Tensor) -> Tensor:
     """Unit of a weight in the published way: that of one positive, however many a query has (docs/eps.md)."""
-    traits = losses.traits(loss)
-    if traits.terms and traits.unit_from != "unknown":
-        return sum(c * unit(each, pairs, each.unit(pairs)) for c, each in traits.terms)
-    return standard / pairs.positives() if traits.per_positive else standard
+    if loss.terms and loss.unit_from != "unknown":
+        return sum(c * unit(each, pairs, each.unit(pairs)) for c, each in loss.terms)
+    return standard / pairs.positives() if loss.per_positive else standard
 
 
 def eq7(pairs: Pairs, temperature: float, eps: float, *, second: bool, ranked: bool = True) -> Tensor:

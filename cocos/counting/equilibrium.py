@@ -34,7 +34,7 @@ BEYOND_CLIP = 10.0
 # Largest distance of a bias from its first value.
 BIAS_REACH = 1e4
 # Mean derivative with respect to the scale, and to the bias where there is one, of a loss.
-Means = Callable[[losses.TrainingLoss], Sequence[float]]
+Means = Callable[[losses.Loss], Sequence[float]]
 # Largest scale of a training.
 Clip = Annotated[
     float, number("the largest scale that training allows: finite and above 0", lambda value: 0 < value < math.inf)
@@ -54,7 +54,7 @@ class Equilibrium:
         bias: of `loss`; None where it has none.
     """
 
-    loss: losses.TrainingLoss | None
+    loss: losses.Loss | None
     state: str
     scale: float | None
     bias: float | None
@@ -86,7 +86,7 @@ def values(loss: losses.Loss) -> tuple[float, float | None]:
     return float(every[name]) ** SCALE_POWERS[name.rpartition(".")[2]], None if bias is None else float(every[bias])
 
 
-def at(loss: losses.Loss, scale: float, bias: float | None = None) -> losses.TrainingLoss:
+def at(loss: losses.Loss, scale: float, bias: float | None = None) -> losses.Loss:
     """The same loss with another scale, and another bias unless it is None."""
     name, beside = names(loss)
     made = changed(loss, name, scale ** SCALE_POWERS[name.rpartition(".")[2]])
@@ -257,7 +257,7 @@ def solve(loss: Any, pairs: Pairs | Sequence[Pairs], *, clip: Clip = CLIP) -> Eq
     chosen = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
     check(chosen, still[0])
 
-    def mean_at(other: losses.TrainingLoss) -> list[float]:
+    def mean_at(other: losses.Loss) -> list[float]:
         means = torch.stack([derivatives(other, each).double().mean(dim=0) for each in still])
         return means.mean(dim=0).tolist()
 

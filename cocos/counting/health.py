@@ -18,7 +18,7 @@ from cocos.counting.findings import Finding
 from cocos.counting.forces import gradient, sides
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, length
-from cocos.losses import Loss, adapted_name, name_of, traits
+from cocos.losses import Loss, adapted_name, name_of
 
 SPREAD_ROWS = 256  # rows of a side, drawn with a fixed seed, of which spread and spectrum are computed
 # Maximum number of rows of the first batch that are weighed, so that the cost is small beside that of the count.
@@ -344,16 +344,15 @@ def norms(embeddings: Embeddings, loss: Loss) -> list[Finding]:
 
     Either the model of its library divides the rows by their norms, and so the counts do, or nobody is known to.
     """
-    known = traits(loss)
-    if known.normaliser is None and (known.reads != "embeddings" or loss.metric != "dot"):
+    if loss.normaliser is None and (loss.reads != "embeddings" or loss.metric != "dot"):
         return []
     every = [norm for side in embeddings.norms for norm in (side.min().item(), side.max().item())]
     low, high = min(every), max(every)
     if high - low <= UNIT_NORM_TOLERANCE and abs(high - 1) <= UNIT_NORM_TOLERANCE:
         return []
-    if known.normaliser is not None:
+    if loss.normaliser is not None:
         sentence = (
-            f"embeddings: norms {low:.3g} to {high:.3g}, divided out before {name_of(loss)}, as {known.normaliser} does"
+            f"embeddings: norms {low:.3g} to {high:.3g}, divided out before {name_of(loss)}, as {loss.normaliser} does"
         )
         return [Finding("divided norms", "look", sentence)]
     known_as = adapted_name(name_of(loss))
@@ -364,7 +363,7 @@ def norms(embeddings: Embeddings, loss: Loss) -> list[Finding]:
 
 def grades(embeddings: Embeddings, loss: Loss) -> list[Finding]:
     """Find a loss that takes grades for pairs, or pairs for grades."""
-    graded = traits(loss).graded
+    graded = loss.graded
     if bool(graded) == (embeddings.grades is not None):
         return []
     if graded:

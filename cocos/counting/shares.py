@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from cocos import losses
 from cocos.losses.external import units
 
 # Weights other than the closed-form derivative of the loss: name and meaning.
@@ -15,11 +14,10 @@ KINDS_OF_WEIGHTS = {
 
 def share(loss) -> str:
     """Kind of a share: a `probability`, a number of `violations`, a part of the `unit`, or `unknown`."""
-    traits = losses.traits(loss)
-    if traits.unit_from == "unknown":
+    if loss.unit_from == "unknown":
         return "unknown"
-    loss = traits.twin or loss
-    return losses.traits(loss).share or ("violations" if losses.traits(loss).hinge else "unit")
+    loss = loss.twin or loss
+    return loss.share or ("violations" if loss.hinge else "unit")
 
 
 def kind_of_weights(attrs: Mapping) -> tuple[str, str]:

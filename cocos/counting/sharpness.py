@@ -70,7 +70,7 @@ class Solution:
         tried: (value, effective number) of every evaluation, in their order.
     """
 
-    loss: losses.TrainingLoss
+    loss: losses.Loss
     parameter: str
     value: float
     effective: float
@@ -109,7 +109,7 @@ def parameter_of(loss: losses.Loss, parameter: str | None = None) -> str:
     return min(sharp, key=lambda each: list(SHARPNESS).index(each.rpartition(".")[2]))
 
 
-def changed(loss: losses.Loss, parameter: str, value: float) -> losses.TrainingLoss:
+def changed(loss: losses.Loss, parameter: str, value: float) -> losses.Loss:
     """The same loss with another value of a parameter.
 
     Raises:
@@ -120,12 +120,12 @@ def changed(loss: losses.Loss, parameter: str, value: float) -> losses.TrainingL
         NTXent(temperature=0.5)
     """
     if is_dataclass(loss) and parameter in loss.__dataclass_fields__:
-        return cast(losses.TrainingLoss, replace(cast(Any, loss), **{parameter: value}))
+        return cast(losses.Loss, replace(cast(Any, loss), **{parameter: value}))
     return losses.load(losses.name_of(loss), losses.parameters(loss) | {parameter: value})
 
 
 def search(
-    mean_at: Callable[[losses.TrainingLoss], float],
+    mean_at: Callable[[losses.Loss], float],
     loss: losses.Loss,
     effective: float,
     *,

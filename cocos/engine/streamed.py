@@ -69,7 +69,7 @@ def drawn_queries(number: int, queries: int, seed: int) -> Tensor:
 
 def refuse_unstreamed(loss: losses.Loss, eps: float) -> None:
     """Refuse a loss that needs more of the candidates than sums and counts."""
-    reader = None if losses.traits(loss).wide else readers.of(loss, eps)
+    reader = None if loss.wide else readers.of(loss, eps)
     known = type(reader) is SoftmaxReader or (isinstance(reader, HingeReader) and loss.metric == "cosine")
     if not known or loss.metric not in STREAMED_METRICS:
         raise InputError(
@@ -252,7 +252,7 @@ class _Softmax:
     def __init__(self, asking: Asking, loss: Any, reader: SoftmaxReader, eps: float):
         self.asking, self.loss, self.eps = asking, loss, eps
         self.scale, number = reader.scale, asking.number
-        many = torch.zeros(len(asking)) if losses.traits(loss).per_positive else number.clamp(min=1).double().log()
+        many = torch.zeros(len(asking)) if loss.per_positive else number.clamp(min=1).double().log()
         self.least = math.log(eps) - many.double() - SLACK
 
     def begin(self) -> StreamedSums:
@@ -508,7 +508,7 @@ def against_all(
         eps: smallest share that contributes.
         report: called with candidates done, and in all.
     """
-    loss = losses.traits(loss).counted_as or loss
+    loss = loss.counted_as or loss
     reader = readers.of(loss, eps, relative=True)
     if isinstance(reader, SoftmaxReader):
         found = _summed(asking, _Softmax(asking, loss, reader, eps), report)

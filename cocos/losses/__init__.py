@@ -10,26 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from cocos.base import docstrings
 from cocos.base.errors import InputError, nearest
 from cocos.losses._parameters import accepted, build, fields, settled
-from cocos.losses._protocols import (
-    Bindable,
-    ClosedForm,
-    ExtraStatistics,
-    FileOfSpellings,
-    Filters,
-    HasPeer,
-    KnownEqual,
-    Loss,
-    ReadsNorms,
-    Recognised,
-    StatesTraits,
-    TrainingLoss,
-    Traits,
-    UnitOfWeights,
-    adds,
-    has_closed_form,
-    has_weight,
-    traits,
-)
+from cocos.losses.base import Loss, SoftmaxLoss
 
 if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are listed without torch
     from cocos.losses.a_softmax import ASoftmax as ASoftmax
@@ -101,28 +82,13 @@ if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are l
 
 __all__ = [
     "BEYOND_SCORES",
-    "CONTRACT",
     "UNSPECIFIED",
-    "Bindable",
-    "ClosedForm",
-    "ExtraStatistics",
-    "Filters",
-    "HasPeer",
-    "KnownEqual",
     "Loss",
-    "ReadsNorms",
-    "Recognised",
-    "StatesTraits",
-    "Traits",
-    "TrainingLoss",
-    "UnitOfWeights",
+    "SoftmaxLoss",
     "adapted_name",
-    "adds",
     "brought",
     "canonical",
     "counterpart",
-    "has_closed_form",
-    "has_weight",
     "known",
     "load",
     "module_name",
@@ -135,10 +101,9 @@ __all__ = [
     "semi_hard",
     "skip_k",
     "top_k",
-    "traits",
 ]
 
-CONTRACT = ("metric", "couples", "gradient", "unit")  # attributes by which an object is known for a loss
+COMMON = ("base",)  # files that are no losses
 # Functions that make a loss of a loss, and their file in `external`.
 BUILDERS = dict.fromkeys(("semi_hard", "skip_k", "top_k"), "wrapped")
 # Prefixes of the losses of other libraries, with the file of `external` that reads them.
@@ -225,7 +190,9 @@ def names() -> list[str]:
 
 @functools.cache
 def _files(folders: tuple[str, ...]) -> list[str]:
-    return sorted(m.name for m in pkgutil.iter_modules(folders) if not (m.ispkg or m.name.startswith("_")))
+    return sorted(
+        m.name for m in pkgutil.iter_modules(folders) if not (m.ispkg or m.name.startswith("_") or m.name in COMMON)
+    )
 
 
 @functools.cache
@@ -305,10 +272,10 @@ def reader_of(name: str) -> str | None:
     return None
 
 
-def _file_of_spelling(name: str) -> FileOfSpellings | None:
+def _file_of_spelling(name: str) -> Any | None:
     """The file that reads this spelling; None for the shelf."""
     kind = reader_of(name)
-    return cast(FileOfSpellings, importlib.import_module(f"{__name__}.external.{kind}")) if kind else None
+    return importlib.import_module(f"{__name__}.external.{kind}") if kind else None
 
 
 def canonical(name: str) -> str:
@@ -385,20 +352,17 @@ def qualified(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     return settled(name, _class(name), parameters)
 
 
-def name_of(loss: object) -> str:
+def name_of(loss: Loss) -> str:
     """The name of a loss, as `load` takes it; the class of one that was never loaded.
 
     Examples:
         >>> cocos.losses.name_of(cocos.losses.load("InfoNCE"))
         'ntxent'
     """
-    module, spelling = type(loss).__module__, traits(loss).spelling
-    if isinstance(spelling, str):
-        return spelling
-    return module.removeprefix(f"{__name__}.") if module.startswith(f"{__name__}.") else type(loss).__name__
+    return loss.name
 
 
-def parameters(loss: object) -> dict[str, Any]:
+def parameters(loss: Loss) -> dict[str, Any]:
     """The parameters of a loss by their names in the literature.
 
     In a sum they are prefixed by the name of their term. For your own loss only the given ones are known.
@@ -407,15 +371,14 @@ def parameters(loss: object) -> dict[str, Any]:
         >>> cocos.losses.parameters(cocos.losses.load("ntxent"))
         {'temperature': 0.1}
     """
-    given = traits(loss).given
-    if isinstance(given, dict):
-        return dict(given)
+    if loss.given is not None:
+        return dict(loss.given)
     if not dataclasses.is_dataclass(loss):
         return {}
     return {name: getattr(loss, field.name) for name, field in fields(type(loss)).items()}
 
 
-def load(name: str, parameters: dict[str, Any] | None = None, **named: Any) -> TrainingLoss:
+def load(name: str, parameters: dict[str, Any] | None = None, **named: Any) -> Loss:
     """Build a loss from its name and parameters, to be called with Pairs or, in training, with tensors.
 
     Args:
@@ -449,9 +412,9 @@ def load(name: str, parameters: dict[str, Any] | None = None, **named: Any) -> T
     name, parameters = name.strip(), dict(parameters or {}) | named
     reader = _file_of_spelling(name)
     if reader:
-        return cast(TrainingLoss, reader.load(name, parameters))
+        return cast(Loss, reader.load(name, parameters))
     cls = _class(name)
-    return cast(TrainingLoss, build(module_name(name), cls, brought(name) | settled(name, cls, parameters)))
+    return cast(Loss, build(module_name(name), cls, brought(name) | settled(name, cls, parameters)))
 
 
 def of(loss: Any) -> Loss:
@@ -471,8 +434,8 @@ def of(loss: Any) -> Loss:
         >>> cocos.weights.of(cocos.losses.of(softest), pairs)
         tensor([[0., 1., 1.]])
     """
-    if not isinstance(loss, type) and all(hasattr(loss, name) for name in CONTRACT):
-        return cast(Loss, loss)
+    if isinstance(loss, Loss):
+        return loss
     named = loss if hasattr(loss, "__qualname__") else type(loss)
     package = str(named.__module__).partition(".")[0]
     if not isinstance(loss, type) and package in ADAPTED_PACKAGES:

@@ -1,13 +1,14 @@
 """Margins on the angle of a positive, without an arc cosine."""
 
 import math
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Range
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import Range, SoftmaxLoss
+from cocos.losses.base import SoftmaxLoss
 
 Angle = Annotated[float, Range("at least 0 and below pi (radians)", lambda value: 0 <= value < math.pi)]
 
@@ -73,9 +74,10 @@ class MultipliedAngle(SoftmaxLoss):
     Its closed form has the slope :math:`t'` of `multiplied`, where :math:`\psi' = (-1)^k m \, U_{m-1}(\cos\theta)`.
     """
 
-    softmax_scale: ClassVar[float | None] = None  # norms scale the scores
-    same_on_unit_norms: ClassVar[str]
-    peer_class: ClassVar[str]
+    softmax_scale = None  # norms scale the scores
+    reads_norms = True
+    same_on_unit_norms: str
+    peer_class: str
     margin: int
     annealing: float
 

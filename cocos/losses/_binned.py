@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import ShelfLoss
+from cocos.losses.base import Loss
 
 
-class BinnedAP(ShelfLoss):
+class BinnedAP(Loss):
     r"""One minus the average precision of candidates shared out between the two nearest bin centres, best bin first.
 
     .. math::
@@ -52,7 +52,7 @@ class BinnedAP(ShelfLoss):
         total = torch.where(total > 0, total, 1)
         return own, own / total, own.cumsum(dim=1) / total
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
         own, _, precision = self._shares_and_precision(pairs)
         number = pairs.positive.sum(dim=1)

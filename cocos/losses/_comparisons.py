@@ -1,15 +1,13 @@
 """One sum over all comparisons of a better pair with a worse one in the batch."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import ShelfLoss
+from cocos.losses.base import Loss
 
 
-class ComparedPairs(ShelfLoss):
+class ComparedPairs(Loss):
     r"""Log of one sum over all comparisons of a positive p of any row q of the batch with a negative n of that row.
 
     .. math:: \log \Bigl(1 + \sum_q \sum_{p \in P_q} \sum_{n \in N_q} e^{\lambda (s_n - s_p)}\Bigr)
@@ -18,10 +16,10 @@ class ComparedPairs(ShelfLoss):
     """
 
     scale: float
-    couples: ClassVar[str] = "batch"
-    balanced: ClassVar[bool] = True
-    graded: ClassVar[bool] = True
-    share: ClassVar[str] = "probability"
+    couples = "batch"
+    balanced = True
+    graded = True
+    share = "probability"
 
     def _rows(self, pairs: Pairs) -> Tensor:
         """Log of the sum of each row, (Q, 1); -inf for a row without a comparison."""
@@ -30,7 +28,7 @@ class ComparedPairs(ShelfLoss):
         whole = logsumexp(logits, pairs.negative) + logsumexp(-logits, pairs.positive)
         return whole.masked_fill(~compared, -torch.inf)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Part of each row in the loss of the batch, by its part of the sum, (Q,), in nats; together the loss."""
         rows = self._rows(pairs)
         compared = rows > -torch.inf

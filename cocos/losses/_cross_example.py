@@ -1,15 +1,13 @@
 """Cross-entropy against the negatives of the whole batch, or of a part of them."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import ShelfLoss
+from cocos.losses.base import Loss
 
 
-class BatchSoftmax(ShelfLoss):
+class BatchSoftmax(Loss):
     r"""Cross-entropy of each positive of a query against negative pairs T of the batch, summed over the positives.
 
     .. math:: \ell_q(s) = -\sum_{p \in P_q} \log \frac{e^{\lambda s_{qp}}}{e^{\lambda s_{qp}} + Z}, \quad
@@ -17,14 +15,14 @@ class BatchSoftmax(ShelfLoss):
     """
 
     scale: float
-    couples: ClassVar[str] = "batch"
-    per_positive: ClassVar[bool] = True
+    couples = "batch"
+    per_positive = True
 
     def negatives(self, pairs: Pairs) -> Tensor:
         """Negative pairs of the batch that take part, (Q, C) bool."""
         return pairs.negative
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive, or in a batch without a negative."""
         logits = self.scale * pairs.scores
         total = logsumexp(logits, self.negatives(pairs), (0, 1))

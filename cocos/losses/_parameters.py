@@ -6,7 +6,7 @@ import typing
 from typing import Any, cast
 
 from cocos.base.errors import InputError, nearest
-from cocos.losses._protocols import Loss
+from cocos.losses.base import Loss
 
 
 def accepted(cls: type) -> set[str]:

@@ -1,20 +1,18 @@
 """A softmax whose labels are smoothed: the negatives share a part of the label of each positive."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import SoftmaxLoss
+from cocos.losses.base import SoftmaxLoss
 
 
 class SmoothedLabels(SoftmaxLoss):
     """Cross-entropy of each positive against the negatives, with labels of which the negatives have a part."""
 
     smoothing: float
-    balanced: ClassVar[bool] = True
-    share: ClassVar[str | None] = None
+    balanced = True
+    share = None
 
     @property
     def softmax_scale(self) -> float | None:
@@ -33,9 +31,9 @@ class SmoothedLabels(SoftmaxLoss):
         part = moved * number / others.clamp(min=1)
         return torch.where(pairs.positive, moved, 0) - torch.where(pairs.negative, part, 0)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        return super().__call__(pairs) + (self._change_by_smoothing(pairs) * self.logits(pairs)[0]).sum(dim=1)
+        return super().value(pairs) + (self._change_by_smoothing(pairs) * self.logits(pairs)[0]).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.

@@ -1,25 +1,25 @@
 """Hinge over all triplets of a query, which losses read on different scores."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import ShelfLoss
+from cocos.losses.base import Loss
 
 
-class AllTriplets(ShelfLoss):
+class AllTriplets(Loss):
     r"""Hinge over all triplets of a query, summed over its positives and negatives.
 
     .. math:: \ell(s) = \sum_{p \in P} \sum_{n \in N} [\alpha - s_p + s_n]_+, \quad
         w_n = \#\{p : s_p - s_n < \alpha\}, \quad w_p = -\#\{n : s_p - s_n < \alpha\}
     """
 
-    hinge: ClassVar[str] = "all"  # of margin - positive + negative
-    balanced: ClassVar[bool] = True
+    hinge = "all"  # of margin - positive + negative
+    balanced = True
     margin: float
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
         return pairs.hinge(self.margin)
 

@@ -1,13 +1,13 @@
 """A-Softmax: the angle of the positive is multiplied by a whole number, on proxies of unit length."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative, whole
 from cocos.embeddings.scores import Pairs
 from cocos.losses._angular import MultipliedAngle
-from cocos.losses._shelf import NonNegative, whole
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class ASoftmax(MultipliedAngle):
 
     margin: Annotated[int, whole(1)] = 4
     annealing: NonNegative = 0.0
-    same_on_unit_norms: ClassVar[str] = "l_softmax"
-    peer_class: ClassVar[str] = "SphereFaceLoss"
+    same_on_unit_norms = "l_softmax"
+    peer_class = "SphereFaceLoss"
 
     @property
     def balanced(self) -> bool:

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative, Positive
 from cocos.embeddings.scores import Pairs
 from cocos.losses._angular import Angle, shifted
-from cocos.losses._shelf import NonNegative, Positive, SoftmaxLoss
+from cocos.losses.base import SoftmaxLoss
 
 # Added to the standard deviation of the norms, in units of norm; from the published code.
 SPREAD_FLOOR = 1e-3
@@ -69,7 +70,12 @@ class AdaFace(SoftmaxLoss):
     @property
     def softmax_scale(self) -> float | None:
         """λ of Σ exp(λ s) of each query alone; None while μ and σ are of the batch."""
-        return None if self.mean is None or self.deviation is None else self.scale
+        return self.scale if self.bound else None
+
+    @property
+    def bound(self) -> bool:
+        """Whether μ and σ are given."""
+        return self.mean is not None and self.deviation is not None
 
     def _mean_and_deviation(self, norm: Tensor) -> tuple[Tensor | float, Tensor | float]:
         """μ and σ: the given ones, else of these norms; σ of one norm is 0."""

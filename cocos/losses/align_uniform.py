@@ -1,13 +1,16 @@
 """Alignment and uniformity: draw positives together, and spread all over the sphere."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from cocos.base.errors import InputError
+from cocos.base.ranges import Positive, one_of
+from cocos.embeddings import sources
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Positive, ShelfLoss, one_of, sources, sources_of
+from cocos.losses.base import Loss
 
 UNIFORMITIES = ("pairs", "views")
 # Sources of the pairs within a view.
@@ -15,7 +18,7 @@ VIEW_SOURCES = (sources.QUERY_QUERY, sources.CANDIDATE_CANDIDATE)
 
 
 @dataclass(frozen=True)
-class AlignUniform(ShelfLoss):
+class AlignUniform(Loss):
     r"""Squared distance to each positive, and log of the mean Gaussian potential of all negative pairs of the batch.
 
     .. math::
@@ -57,9 +60,9 @@ class AlignUniform(ShelfLoss):
     t: Positive = 2.0
     weight_: Positive = 1.0
     uniformity: Annotated[str, one_of(UNIFORMITIES)] = "pairs"
-    metric: ClassVar[str] = "squared_chord"
-    couples: ClassVar[str] = "batch"
-    per_positive: ClassVar[bool] = True
+    metric = "squared_chord"
+    couples = "batch"
+    per_positive = True
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -71,10 +74,14 @@ class AlignUniform(ShelfLoss):
         """Pairs that are spread, (Q, C) bool: one set, or one for each view."""
         if self.uniformity == "pairs":
             return [pairs.negative]
-        source = sources_of(pairs, "align_uniform with uniformity views")
-        return [pairs.negative & (source == place) for place in VIEW_SOURCES]
+        if pairs.source is None:
+            raise InputError(
+                "align_uniform with uniformity views reads columns of further directions, and there are none: give "
+                "pairs of cocos.scores.pairs(embeddings, batch, metric=loss.metric, directions=loss.directions)"
+            )
+        return [pairs.negative & (pairs.source == place) for place in VIEW_SOURCES]
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), of either sign; 0 for a query without a positive."""
         sets, spread = self._spread_pairs(pairs), pairs.scores.new_zeros(())
         for each in sets:

@@ -1,10 +1,9 @@
 """AnglE: graded pairs, compared by the angle between their rows as complex numbers."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
+from cocos.base.ranges import Positive
 from cocos.losses._comparisons import ComparedPairs
-from cocos.losses._shelf import Positive
 
 
 @dataclass(frozen=True)
@@ -39,4 +38,4 @@ class AnglE(ComparedPairs):
     """
 
     scale: Positive = 20.0
-    metric: ClassVar[str] = "angle"
+    metric = "angle"

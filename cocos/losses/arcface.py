@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs
 from cocos.losses._angular import Angle, added
-from cocos.losses._shelf import Positive, SoftmaxLoss
+from cocos.losses.base import SoftmaxLoss
 
 
 @dataclass(frozen=True)

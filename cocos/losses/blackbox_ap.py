@@ -1,13 +1,14 @@
 """BlackBox AP: true average precision, with a gradient made up by its backward pass."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative, Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import NonNegative, Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 def _ranks(scores: Tensor, part: Tensor) -> Tensor:
@@ -37,7 +38,7 @@ class _Ranker(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class BlackBoxAP(ShelfLoss):
+class BlackBoxAP(Loss):
     r"""One minus the true average precision; its weights are a difference of two rankings, not a derivative.
 
     .. math::
@@ -74,9 +75,9 @@ class BlackBoxAP(ShelfLoss):
 
     lam: Positive = 4.0
     margin: NonNegative = 0.0
-    gradient: ClassVar[str] = "pseudo"
-    balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "groups"
+    gradient = "pseudo"
+    balanced = True
+    sample = "groups"
 
     def _ranking(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Ranks among all and among the positives, as shares of the list, and the scores that were ranked, (Q, C)."""
@@ -87,7 +88,7 @@ class BlackBoxAP(ShelfLoss):
         ranks = _Ranker.apply(scores, part, self.lam)  # type: ignore[no-untyped-call]
         return ranks, among, scores
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
         ranks, among, _ = self._ranking(pairs)
         number = pairs.positive.sum(dim=1)

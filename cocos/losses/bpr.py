@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class BPR(ShelfLoss):
+class BPR(Loss):
     r"""Logistic loss of the difference of each positive and each negative of a query.
 
     .. math:: \ell(s) = -\sum_{p \in P} \sum_{n \in N} \log \sigma(s_p - s_n)
@@ -36,17 +35,17 @@ class BPR(ShelfLoss):
         tensor([[-0.7500,  0.5000,  0.2500]])
     """
 
-    metric: ClassVar[str] = "dot"
-    per_positive: ClassVar[bool] = True
-    balanced: ClassVar[bool] = True
-    share: ClassVar[str] = "probability"
+    metric = "dot"
+    per_positive = True
+    balanced = True
+    share = "probability"
 
     def _slots(self, pairs: Pairs) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """For each place among the positives: its columns, (Q, 1), the differences and which of them count, (Q, C)."""
         for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
             yield index, pairs.scores.gather(1, index) - pairs.scores, pairs.negative & filled
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,); 0 for a query without a positive or without a negative."""
         total = pairs.scores.new_zeros(pairs.scores.shape[0])
         for _, difference, count in self._slots(pairs):

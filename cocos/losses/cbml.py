@@ -1,17 +1,18 @@
 """CBML: contrastive Bayesian analysis, with a constraint on the variance of the negatives."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Finite, Positive, Range
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Finite, Positive, Range, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class CBML(ShelfLoss):
+class CBML(Loss):
     r"""Soft hinges of the mined positives and negatives, and the spread of all negatives about a mean.
 
     .. math::
@@ -58,7 +59,7 @@ class CBML(ShelfLoss):
     margin: Finite = 0.1
     weight_: Finite = 1.0
     hyper: Annotated[float, Range("from 0 to 1", lambda value: 0 <= value <= 1)] = 0.1
-    sample: ClassVar[str] = "groups"
+    sample = "groups"
 
     def _hardest(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Lowest positive and highest negative, (Q, 1) each, 0 in a query that keeps no pair, and which keep some."""
@@ -83,7 +84,7 @@ class CBML(ShelfLoss):
         mean = (1 - self.hyper) * mean + self.hyper * (farthest + hardest) / 2
         return torch.where(pairs.negative & active, pairs.scores - mean, 0)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,); 0 for a query without a positive or without a negative."""
         loss = self.weight_ * self._heights_above_mean(pairs).square().sum(dim=1)
         for logits, kept in self._hinge_logits(pairs):

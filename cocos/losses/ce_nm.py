@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Fraction, Positive
 from cocos.embeddings.scores import Pairs
 from cocos.losses._cross_example import BatchSoftmax
-from cocos.losses._shelf import Fraction, Positive
 
 
 @dataclass(frozen=True)

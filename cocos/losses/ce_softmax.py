@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from cocos.base.ranges import Positive
 from cocos.losses._cross_example import BatchSoftmax
-from cocos.losses._shelf import Positive
 
 
 @dataclass(frozen=True)

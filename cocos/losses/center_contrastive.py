@@ -1,13 +1,13 @@
 """Center contrastive: CosFace and a constant pull on the positive."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative, Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import NonNegative, Positive, SoftmaxLoss
+from cocos.losses.base import SoftmaxLoss
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class CenterContrastive(SoftmaxLoss):
     scale: Positive = 64.0
     margin: NonNegative = 0.2
     weight_: NonNegative = 1.0
-    softmax_scale: ClassVar[float | None] = None  # the pull to the centre is none
+    softmax_scale = None  # the pull to the centre is none
 
     @property
     def balanced(self) -> bool:
@@ -57,9 +57,9 @@ class CenterContrastive(SoftmaxLoss):
         """Logits λ(s - m) of positives and λs of others, (Q, C), and their slope λ."""
         return self.scale * torch.where(pairs.positive, pairs.scores - self.margin, pairs.scores), self.scale
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive."""
-        return super().__call__(pairs) - torch.where(pairs.positive, 2 * self.weight_ * pairs.scores, 0).sum(dim=1)
+        return super().value(pairs) - torch.where(pairs.positive, 2 * self.weight_ * pairs.scores, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
         """Closed form of ∂ Σ loss / ∂ score, (Q, C): that of the softmax, and -2w on positives."""

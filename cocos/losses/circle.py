@@ -1,17 +1,18 @@
 """Circle: every pair has a pace of its own, the farther from its optimum the faster."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative, Positive
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import NonNegative, Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class Circle(ShelfLoss):
+class Circle(Loss):
     r"""Soft hinge of all positives against all negatives, each with a pace of its own.
 
     .. math::
@@ -45,7 +46,7 @@ class Circle(ShelfLoss):
     margin: NonNegative = 0.4
     gamma: Positive = 80.0
     detach: bool = True
-    sample: ClassVar[str] = "groups"
+    sample = "groups"
 
     @property
     def gradient(self) -> str:
@@ -61,7 +62,7 @@ class Circle(ShelfLoss):
         pull = -self.gamma * positive * (pairs.scores - 1 + self.margin)
         return torch.where(pairs.positive, pull, self.gamma * negative * (pairs.scores - self.margin))
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         logits = self._logits(pairs)
         total = logsumexp(logits, pairs.positive) + logsumexp(logits, pairs.negative)

@@ -1,17 +1,18 @@
 """Contextual loss: two samples are as similar as their neighbourhoods, with a gradient made up for the counts."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative, Positive, whole
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import NonNegative, Positive, ShelfLoss, whole
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class Contextual(ShelfLoss):
+class Contextual(Loss):
     r"""Squared error of the contextual similarity: how many neighbours two samples of a labelled set share.
 
     .. math::
@@ -55,9 +56,9 @@ class Contextual(ShelfLoss):
     k: Annotated[int, whole(2)] = 4
     eps: NonNegative = 0.05
     alpha: Positive = 10.0
-    couples: ClassVar[str] = "batch"
-    gradient: ClassVar[str] = "pseudo"
-    sample: ClassVar[str] = "groups"
+    couples = "batch"
+    gradient = "pseudo"
+    sample = "groups"
 
     def _neighbours(self, closeness: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         """k- and k/2-nearest-neighbour indicators of each sample with a straight-through gradient, (n, n) each."""
@@ -82,7 +83,7 @@ class Contextual(ShelfLoss):
         mean = mutual @ (near * (shared + neither) / 2) / mutual.sum(dim=1, keepdim=True)
         return (mean + mean.T) / 2
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), from 0 to 1."""
         known, (queries, candidates) = pairs.positive | pairs.negative, pairs.positive.shape
         closeness = 2 * pairs.scores.clamp(max=1) - 2

@@ -1,17 +1,17 @@
 """Contrastive: positives are pulled to their query, negatives pushed beyond a margin."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class Contrastive(ShelfLoss):
+class Contrastive(Loss):
     r"""Half the squared distance of each positive, and half the squared shortfall of each negative from the margin.
 
     .. math:: \ell(d) = \sum_{p \in P} \tfrac{1}{2} d_p^2 + \sum_{n \in N} \tfrac{1}{2} [m - d_n]_+^2
@@ -41,9 +41,9 @@ class Contrastive(ShelfLoss):
     """
 
     margin: Positive = 1.0
-    metric: ClassVar[str] = "euclidean"
+    metric = "euclidean"
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of squared distance; a query may have positives or negatives only."""
         distance = -pairs.scores
         pull = torch.where(pairs.positive, distance, 0).square()

@@ -1,17 +1,18 @@
 """Contrastive on cosines: the calibration term of ROADMAP."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Finite
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import Finite, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class ContrastiveCosine(ShelfLoss):
+class ContrastiveCosine(Loss):
     r"""Shortfall of each positive from one cosine, and excess of each negative over another.
 
     .. math:: \ell(s) = \sum_{p \in P} [m_p - s_p]_+ + \sum_{n \in N} [s_n - m_n]_+
@@ -43,9 +44,9 @@ class ContrastiveCosine(ShelfLoss):
 
     pos_margin: Finite = 0.9
     neg_margin: Finite = 0.6
-    sample: ClassVar[str] = "groups"
+    sample = "groups"
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of score; a query may have positives or negatives only."""
         push = torch.where(pairs.negative, (pairs.scores - self.neg_margin).relu(), 0)
         return torch.where(pairs.positive, (self.pos_margin - pairs.scores).relu(), push).sum(dim=1)

@@ -1,17 +1,18 @@
 """Contrastive with linear hinges on the distance."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import NonNegative, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class ContrastiveLinear(ShelfLoss):
+class ContrastiveLinear(Loss):
     r"""How far each positive is beyond one margin, and each negative within another.
 
     .. math:: \ell(d) = \sum_{p \in P} [d_p - m_p]_+ + \sum_{n \in N} [m_n - d_n]_+
@@ -42,9 +43,9 @@ class ContrastiveLinear(ShelfLoss):
 
     pos_margin: NonNegative = 0.0
     neg_margin: NonNegative = 1.0
-    metric: ClassVar[str] = "euclidean"
+    metric = "euclidean"
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of distance; a query may have positives or negatives only."""
         distance = -pairs.scores
         push = torch.where(pairs.negative, (self.neg_margin - distance).relu(), 0)

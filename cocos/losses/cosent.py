@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from cocos.base.ranges import Positive
 from cocos.losses._comparisons import ComparedPairs
-from cocos.losses._shelf import Positive
 
 
 @dataclass(frozen=True)

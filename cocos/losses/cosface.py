@@ -1,13 +1,14 @@
 """CosFace: a softmax whose positive must win by a margin of its cosine."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative, Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import NonNegative, Positive, SoftmaxLoss
+from cocos.losses.base import SoftmaxLoss
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class CosFace(SoftmaxLoss):
 
     scale: Positive = 64.0
     margin: NonNegative = 0.35
-    balanced: ClassVar[bool] = True
+    balanced = True
 
     def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
         """Logits λ(s - m) of positives and λs of others, (Q, C), and their slope λ."""

@@ -2,18 +2,19 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive, Range
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._angular import Angle, added, shifted
-from cocos.losses._shelf import Positive, Range, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class CurricularFace(ShelfLoss):
+class CurricularFace(Loss):
     r"""ArcFace whose hard negatives, those above the positive with its margin, are re-scaled; summed over positives.
 
     .. math::
@@ -54,7 +55,7 @@ class CurricularFace(ShelfLoss):
     scale: Positive = 64.0
     margin: Angle = 0.5
     t: Annotated[float, Range("from -1 to 1", lambda value: -1 <= value <= 1)] = 0.0
-    per_positive: ClassVar[bool] = True
+    per_positive = True
 
     def updated(self, pairs: Pairs, momentum: float = 0.01) -> "CurricularFace":
         """The same loss after a step of training: t moves towards the mean cosine of the positives.
@@ -86,7 +87,7 @@ class CurricularFace(ShelfLoss):
             found.append((index, filled, self.scale * target, slope, logits, steep))
         return found
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         total = torch.zeros_like(pairs.scores[:, :1])
         for _, filled, own, _, logits, _ in self._of_each_positive(pairs):

@@ -1,17 +1,17 @@
 """DCL: the positive leaves the denominator of the softmax, so that the pull never fades."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class DCL(ShelfLoss):
+class DCL(Loss):
     r"""Decoupled contrastive loss: NT-Xent without the positive in its denominator, summed over the positives.
 
     .. math:: \ell(s) = \sum_{p \in P} \Bigl( -\frac{s_p}{\tau} + \log \sum_{n \in N} e^{s_n / \tau} \Bigr)
@@ -41,16 +41,16 @@ class DCL(ShelfLoss):
     """
 
     temperature: Positive = 0.1
-    balanced: ClassVar[bool] = True
-    per_positive: ClassVar[bool] = True
-    share: ClassVar[str] = "probability"
+    balanced = True
+    per_positive = True
+    share = "probability"
 
     @property
     def softmax_scale(self) -> float:
         """λ of Σ exp(λ s), the only term in which the negatives of a query appear."""
         return 1 / self.temperature
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
         logits, some = pairs.scores / self.temperature, pairs.negative.any(dim=1, keepdim=True)
         total = torch.where(some, logsumexp(logits, pairs.negative), 0)

@@ -1,17 +1,17 @@
 """DCLW: DCL whose pull is weighted by how poorly the positive is placed among those of the batch."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class DCLW(ShelfLoss):
+class DCLW(Loss):
     r"""DCL with a pull that is weighted by a negative von Mises-Fisher function over the batch.
 
     .. math::
@@ -46,9 +46,9 @@ class DCLW(ShelfLoss):
     temperature: Positive = 0.1
     sigma: Positive = 0.5
     detach: bool = True
-    couples: ClassVar[str] = "batch"
-    per_positive: ClassVar[bool] = True
-    share: ClassVar[str] = "probability"
+    couples = "batch"
+    per_positive = True
+    share = "probability"
 
     @property
     def gradient(self) -> str:
@@ -61,7 +61,7 @@ class DCLW(ShelfLoss):
         logits = (scores / self.sigma).masked_fill(~included & included.any(), -torch.inf)
         return included, included.sum(), logits.flatten().softmax(dim=0).view(scores.shape)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
         included, number, placed = self._softmax_over_batch(
             pairs.scores.detach() if self.detach else pairs.scores, pairs

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import Positive, SoftmaxLoss
+from cocos.losses.base import SoftmaxLoss
 
 CURVES = {"t^2": 2.0, "sqrt": 0.5, "t^1.5": 1.5}  # powers of the distance
 
@@ -96,7 +97,7 @@ class EuclideanSoftmax(SoftmaxLoss):
     f1: str = "t"
     f2: str = "t"
     scale: Positive = 1.0
-    metric: ClassVar[str] = "euclidean"
+    metric = "euclidean"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,13 +1,13 @@
 """FastAP: average precision over a soft histogram of the distances."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from torch import Tensor
 
+from cocos.base.ranges import whole
 from cocos.embeddings.scores import Pairs
 from cocos.losses._binned import BinnedAP
-from cocos.losses._shelf import whole
 
 MAX_SQUARED_DISTANCE = 4.0  # squared distance of two opposite unit vectors
 
@@ -46,8 +46,8 @@ class FastAP(BinnedAP):
     """
 
     bins: Annotated[int, whole(1, 10_000)] = 10  # (queries, bins) numbers are stored
-    metric: ClassVar[str] = "squared_euclidean"
-    sample: ClassVar[str] = "groups"
+    metric = "squared_euclidean"
+    sample = "groups"
 
     @property
     def centres(self) -> int:

@@ -1,17 +1,18 @@
 """gBCE: binary cross-entropy of recommenders, calibrated for the negatives that were not sampled."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Range, whole
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import Range, ShelfLoss, whole
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class GBCE(ShelfLoss):
+class GBCE(Loss):
     r"""Binary cross-entropy of a query's positives and sampled negatives, with a weaker pull of the positives.
 
     .. math:: \ell(s) = \frac{1}{|N| + 1} \Bigl[ -\beta \sum_{p \in P} \log \sigma(s_p)
@@ -46,8 +47,8 @@ class GBCE(ShelfLoss):
 
     calibration: Annotated[float, Range("from 0 to 1", lambda value: 0 <= value <= 1)] = 0.75
     catalogue: Annotated[int, whole(2)] | None = None
-    metric: ClassVar[str] = "dot"
-    share: ClassVar[str] = "probability"
+    metric = "dot"
+    share = "probability"
 
     def _numbers(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Factor β of the pull, and the number of negatives and one, (Q, 1) each."""
@@ -55,7 +56,7 @@ class GBCE(ShelfLoss):
         part = torch.ones_like(number) if self.catalogue is None else (number / (self.catalogue - 1)).clamp(max=1)
         return self.calibration * (part - 1) + 1, number + 1
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; a query may have positives or negatives only."""
         calibrated, number = self._numbers(pairs)
         signed = torch.where(pairs.positive, -pairs.scores, pairs.scores)

@@ -1,17 +1,18 @@
 """Generalized lifted structure: the farthest positives against the closest negatives, both softened."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import NonNegative, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class GeneralizedLifted(ShelfLoss):
+class GeneralizedLifted(Loss):
     r"""Hinge of the soft farthest positive and the soft closest negative of a query.
 
     .. math:: \ell(d) = \Bigl[\log \sum_{p \in P} e^{d_p} + \log \sum_{n \in N} e^{m - d_n}\Bigr]_+
@@ -38,12 +39,12 @@ class GeneralizedLifted(ShelfLoss):
     """
 
     margin: NonNegative = 1.0
-    metric: ClassVar[str] = "euclidean"
-    balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "groups"
-    share: ClassVar[str] = "probability"
+    metric = "euclidean"
+    balanced = True
+    sample = "groups"
+    share = "probability"
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of distance; 0 for a query without a positive or without a negative."""
         closest = logsumexp(self.margin + pairs.scores, pairs.negative)
         return (logsumexp(-pairs.scores, pairs.positive) + closest).relu().squeeze(dim=1)

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative, Positive, Range
 from cocos.embeddings.scores import Pairs, softmax
-from cocos.losses._shelf import NonNegative, Positive, Range, ShelfLoss
+from cocos.losses.base import Loss
 
 Prior = Annotated[float, Range("at least 0 and below 1", lambda value: 0 <= value < 1)]
 
@@ -35,7 +36,7 @@ def _slopes(logits: Tensor, negative: Tensor, beta: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class HCL(ShelfLoss):
+class HCL(Loss):
     r"""Cross-entropy of each positive against an estimate of the true negatives, with more weight on the hard ones.
 
     .. math::
@@ -76,7 +77,7 @@ class HCL(ShelfLoss):
     temperature: Positive = 0.5
     beta: NonNegative = 1.0
     prior: Prior = 0.1
-    per_positive: ClassVar[bool] = True
+    per_positive = True
 
     def _estimate(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits; logs of (|N| M) / (1 - π), (Q, 1), and of G for each positive; and which lie above the clamp."""
@@ -93,7 +94,7 @@ class HCL(ShelfLoss):
         above = positive & (rest > floor)
         return logits, whole, torch.where(above, rest, floor), above
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         logits, _, estimate, _ = self._estimate(pairs)
         each = torch.logaddexp(estimate - logits, torch.zeros_like(logits))

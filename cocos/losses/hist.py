@@ -1,9 +1,9 @@
 """HIST, the part that is a softmax: squared Mahalanobis distances to the normal distributions of classes."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from cocos.losses._shelf import Positive, SoftmaxLoss
+from cocos.base.ranges import Positive
+from cocos.losses.base import SoftmaxLoss
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,6 @@ class HIST(SoftmaxLoss):
     """
 
     scale: Positive = 32.0
-    metric: ClassVar[str] = "mahalanobis"
-    balanced: ClassVar[bool] = True
-    softmax_scale: ClassVar[float | None] = None  # its scores are not one product
+    metric = "mahalanobis"
+    balanced = True
+    softmax_scale = None  # its scores are not one product

@@ -1,17 +1,17 @@
 """KL distillation: the softmax of the student shall be that of a teacher."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs, logsumexp
-from cocos.losses._shelf import Positive, ShelfLoss, taught
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class KLDistill(ShelfLoss):
+class KLDistill(Loss):
     r"""Kullback-Leibler divergence of the student's softmax over the candidates of a query from a teacher's.
 
     .. math:: \ell(s) = T^2 \sum_{j \in P \cup N} \pi^t_j \log \frac{\pi^t_j}{\pi^s_j}, \quad
@@ -48,13 +48,13 @@ class KLDistill(ShelfLoss):
     temperature: Positive = 1.0
     squared: bool = True
     teacher_temperature: Positive | None = None
-    metric: ClassVar[str] = "dot"
-    balanced: ClassVar[bool] = True
-    requires: ClassVar[tuple[str, ...]] = ("teacher",)
+    metric = "dot"
+    balanced = True
+    requires = ("teacher",)
 
     def _log_probabilities(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Candidates that take part, and the logs of both softmaxes, 0 elsewhere, (Q, C) each."""
-        teacher = taught(pairs, "kl_distill").to(pairs.scores.dtype)
+        teacher = self.teacher_scores(pairs).to(pairs.scores.dtype)
         known = ~teacher.isnan()
         both = (pairs.positive & known).any(dim=1, keepdim=True) & (pairs.negative & known).any(dim=1, keepdim=True)
         included = (pairs.positive | pairs.negative) & known & both
@@ -68,7 +68,7 @@ class KLDistill(ShelfLoss):
         """Weight of a difference of one in probability: T, or 1/T."""
         return self.temperature if self.squared else 1 / self.temperature
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats, times T²; 0 for a query without a positive or negative with a teacher."""
         included, own, teacher_logs = self._log_probabilities(pairs)
         each = torch.where(included, teacher_logs.exp() * (teacher_logs - own), 0)

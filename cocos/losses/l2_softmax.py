@@ -1,9 +1,10 @@
 """L2-Softmax: a classifier on queries of one fixed length."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from cocos.losses._shelf import Positive, SoftmaxLoss
+from cocos.base.ranges import Positive
+from cocos.losses.base import SoftmaxLoss
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class L2Softmax(SoftmaxLoss):
     """
 
     scale: Positive = 28.0
-    metric: ClassVar[str] = "cosine_dot"
-    balanced: ClassVar[bool] = True
+    metric = "cosine_dot"
+    balanced = True
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

@@ -1,10 +1,10 @@
 """L-Softmax: the angle of the positive is multiplied by a whole number, and norms count."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
+from cocos.base.ranges import NonNegative, whole
 from cocos.losses._angular import MultipliedAngle
-from cocos.losses._shelf import NonNegative, whole
 
 
 @dataclass(frozen=True)
@@ -49,5 +49,5 @@ class LSoftmax(MultipliedAngle):
 
     margin: Annotated[int, whole(1)] = 4
     annealing: NonNegative = 0.0
-    same_on_unit_norms: ClassVar[str] = "a_softmax"
-    peer_class: ClassVar[str] = "LargeMarginSoftmaxLoss"
+    same_on_unit_norms = "a_softmax"
+    peer_class = "LargeMarginSoftmaxLoss"

@@ -7,9 +7,9 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative, Positive, one_of, whole
 from cocos.embeddings.scores import Pairs
 from cocos.losses._graded import GradedList
-from cocos.losses._shelf import NonNegative, Positive, one_of, whole
 
 SCHEMES = ("lambdarank", "ndcg1", "ndcg2", "ndcg2pp")
 
@@ -93,7 +93,7 @@ class LambdaLoss(GradedList):
         total = (best * _discount(places)).sum(dim=1, keepdim=True)
         return gain / torch.where(total > 0, total, 1)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in bits; 0 for a query without a graded positive or a graded negative."""
         logits, cost = self._compared(pairs)
         return (cost * torch.logaddexp(-logits, torch.zeros_like(logits))).sum(dim=(1, 2)) / math.log(2)

@@ -1,17 +1,18 @@
 """Lifted structure: each positive pair against the negatives of both of its ends."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class LiftedStructure(ShelfLoss):
+class LiftedStructure(Loss):
     r"""Squared hinge of each positive pair against all negatives of its query and all negatives of its positive.
 
     .. math::
@@ -45,10 +46,10 @@ class LiftedStructure(ShelfLoss):
     """
 
     margin: Positive = 1.0
-    metric: ClassVar[str] = "euclidean"
-    couples: ClassVar[str] = "batch"
-    sample: ClassVar[str] = "groups"
-    per_positive: ClassVar[bool] = True
+    metric = "euclidean"
+    couples = "batch"
+    sample = "groups"
+    per_positive = True
 
     @staticmethod
     def _one_set(pairs: Pairs) -> bool:
@@ -67,7 +68,7 @@ class LiftedStructure(ShelfLoss):
     def _hinge(self, pairs: Pairs, own: Tensor, other: Tensor) -> Tensor:
         return torch.where(pairs.positive, (torch.logaddexp(own, other) - pairs.scores).relu(), 0)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of squared distance; 0 for a query without a positive."""
         return self._hinge(pairs, *self._log_sums(pairs)).square().sum(dim=1) / 2
 

@@ -1,9 +1,9 @@
 """Linear softmax: the cross-entropy of a classifier, with label smoothing."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from cocos.losses._shelf import Range
+from cocos.base.ranges import Range
 from cocos.losses._smoothing import SmoothedLabels
 
 
@@ -41,7 +41,7 @@ class LinearSoftmax(SmoothedLabels):
     """
 
     smoothing: Annotated[float, Range("at least 0 and below 1", lambda value: 0 <= value < 1)] = 0.1
-    metric: ClassVar[str] = "dot"
+    metric = "dot"
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

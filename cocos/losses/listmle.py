@@ -43,7 +43,7 @@ class ListMLE(GradedList):
         every = pairs.scores[:, None, :].expand_as(left).masked_fill(~left & known[:, :, None], -torch.inf)
         return left, torch.where(known, every.logsumexp(dim=2), 0), known
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a graded positive or a graded negative."""
         _, total, known = self._draws(pairs)
         return torch.where(known, total - pairs.scores, 0).sum(dim=1)

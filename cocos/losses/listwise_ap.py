@@ -1,13 +1,13 @@
 """Listwise AP: average precision over a soft histogram of the scores."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from torch import Tensor
 
+from cocos.base.ranges import Finite, whole
 from cocos.embeddings.scores import Pairs
 from cocos.losses._binned import BinnedAP
-from cocos.losses._shelf import Finite, whole
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ListwiseAP(BinnedAP):
     bins: Annotated[int, whole(2, 10_000)] = 20  # (queries, bins) numbers are stored
     low: Finite = -1.0
     high: Finite = 1.0
-    sample: ClassVar[str] = "groups"
+    sample = "groups"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,13 +1,14 @@
 """Softmax with logQ correction: candidates that are sampled often are not pushed for that."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive, one_of
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import Positive, SoftmaxLoss, one_of
+from cocos.losses.base import SoftmaxLoss
 
 CORRECTIONS = ("all", "negatives", "repaired")
 
@@ -53,9 +54,9 @@ class LogQSoftmax(SoftmaxLoss):
 
     temperature: Positive = 1.0
     correction: Annotated[str, one_of(CORRECTIONS)] = "all"
-    metric: ClassVar[str] = "dot"
-    balanced: ClassVar[bool] = True
-    softmax_scale: ClassVar[float | None] = None  # each negative has a factor of its own
+    metric = "dot"
+    balanced = True
+    softmax_scale = None  # each negative has a factor of its own
 
     @property
     def scale(self) -> float:

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative, Positive
 from cocos.embeddings.scores import Pairs
 from cocos.losses._angular import shifted
-from cocos.losses._shelf import NonNegative, Positive, SoftmaxLoss
+from cocos.losses.base import SoftmaxLoss
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class MagFace(SoftmaxLoss):
     l_m: float = 0.45
     u_m: float = 0.8
     lambda_g: NonNegative = 20.0
+    reads_norms = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,11 +95,11 @@ class MagFace(SoftmaxLoss):
     def _active(self, pairs: Pairs) -> Tensor:
         return pairs.positive.any(dim=1) & pairs.negative.any(dim=1)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         length = pairs.norms()[0].clamp(self.l_a, self.u_a)[:, 0]
         drawn = self.lambda_g * (length / self.u_a**2 + 1 / length)
-        return super().__call__(pairs) + torch.where(self._active(pairs), drawn, 0)
+        return super().value(pairs) + torch.where(self._active(pairs), drawn, 0)
 
     def radial(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ length of the query, (Q,); 0 where the length is clamped to l_a or u_a.

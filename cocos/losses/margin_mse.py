@@ -1,17 +1,16 @@
 """Margin-MSE: the margins of the student shall be those of a teacher."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import ShelfLoss, taught
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class MarginMSE(ShelfLoss):
+class MarginMSE(Loss):
     r"""Squared error of the margin between a positive and a negative, against that of a teacher.
 
     .. math:: \ell(s) = \sum_{p \in P} \frac{1}{|N|} \sum_{n \in N} \bigl((s_p - s_n) - (t_p - t_n)\bigr)^2
@@ -37,21 +36,21 @@ class MarginMSE(ShelfLoss):
         (tensor([1.]), tensor([[ 0., -1.,  1.]]))
     """
 
-    metric: ClassVar[str] = "dot"
-    balanced: ClassVar[bool] = True
-    per_positive: ClassVar[bool] = True
-    requires: ClassVar[tuple[str, ...]] = ("teacher",)
+    metric = "dot"
+    balanced = True
+    per_positive = True
+    requires = ("teacher",)
 
     def _errors(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Errors s - t; positives and negatives that take part, (Q, C) each; and the number of negatives, (Q, 1)."""
-        teacher = taught(pairs, "margin_mse").to(pairs.scores.dtype)
+        teacher = self.teacher_scores(pairs).to(pairs.scores.dtype)
         known = ~teacher.isnan()
         negative = pairs.negative & known
         positive = pairs.positive & known & negative.any(dim=1, keepdim=True)
         number = negative.sum(dim=1, keepdim=True).clamp(min=1)
         return torch.where(known, pairs.scores - teacher.nan_to_num(), 0), positive, negative, number
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in squared score; 0 for a query without a positive or negative with a teacher."""
         error, positive, negative, number = self._errors(pairs)
         mean = torch.where(negative, error, 0).sum(dim=1, keepdim=True) / number

@@ -1,17 +1,18 @@
 """MIL-NCE: several positives inside the logarithm, of which one is enough."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class MILNCE(ShelfLoss):
+class MILNCE(Loss):
     r"""Cross-entropy of all positives of a query together against its negatives: it is enough that one ranks high.
 
     .. math:: \ell(s) = -\log \frac{\sum_{p \in P} e^{s_p / \tau}}
@@ -43,10 +44,10 @@ class MILNCE(ShelfLoss):
     """
 
     temperature: Positive = 1.0
-    metric: ClassVar[str] = "dot"
-    balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "groups"
-    share: ClassVar[str] = "probability"
+    metric = "dot"
+    balanced = True
+    sample = "groups"
+    share = "probability"
 
     @property
     def softmax_scale(self) -> float:
@@ -61,7 +62,7 @@ class MILNCE(ShelfLoss):
         negative, positive = sides
         return logits, negative - positive, both
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         _, odds, both = self._missing(pairs)
         return torch.where(both, torch.logaddexp(odds, torch.zeros_like(odds)), 0).squeeze(dim=1)

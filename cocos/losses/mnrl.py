@@ -1,13 +1,15 @@
 """MNRL: the positive of a query against the batch, hard negatives and further directions, with filters."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Fraction, NonNegative, Positive, one_of
+from cocos.embeddings import sources
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Fraction, NonNegative, Positive, ShelfLoss, one_of, sources, taught
+from cocos.losses.base import Loss
 
 FILTER_RULES = ("none", "guide", "self", "percent", "relative_margin", "factor")
 PARTITIONS = ("joint", "per_direction")
@@ -23,7 +25,7 @@ HARDENED_SOURCES = {
 
 
 @dataclass(frozen=True)
-class MNRL(ShelfLoss):
+class MNRL(Loss):
     r"""Cross-entropy of the positive against in-batch candidates, own and others' hard negatives, and more directions.
 
     .. math:: \ell(s) = -\sum_{p \in P} \log \frac{e^{z_p}}{e^{z_p} + \sum_{n \in N'} e^{z_n}}, \quad
@@ -86,8 +88,8 @@ class MNRL(ShelfLoss):
     filter_margin: NonNegative = 0.1
     percent: Fraction = 0.95
     factor: Fraction = 0.5
-    share: ClassVar[str] = "probability"
-    per_positive: ClassVar[bool] = True
+    share = "probability"
+    per_positive = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,6 +134,11 @@ class MNRL(ShelfLoss):
         found = tuple(self.scale + (self.hardness if source in harder else 0) for source in range(len(sources.SOURCES)))
         return found if self.filter == "none" else None
 
+    @property
+    def adds_statistics(self) -> bool:
+        """Whether `extra` returns statistics: with a filter, which no fast reader of a family applies."""
+        return self.filter == "percent"
+
     def unfiltered(self) -> "MNRL":
         """Return the same loss without a filter."""
         return replace(self, filter="none")
@@ -140,7 +147,7 @@ class MNRL(ShelfLoss):
         """Negatives that the filter suspects, (Q, C) bool; a pair without a score of the guide is not suspected."""
         if self.filter == "none":
             return torch.zeros_like(pairs.negative)
-        scores = taught(pairs, "mnrl with filter guide") if self.filter == "guide" else pairs.scores.detach()
+        scores = self.teacher_scores(pairs, " with filter guide") if self.filter == "guide" else pairs.scores.detach()
         best = scores.masked_fill(~pairs.positive | scores.isnan(), -torch.inf).amax(dim=1, keepdim=True)
         bars = {
             "guide": best - self.filter_margin,
@@ -181,7 +188,7 @@ class MNRL(ShelfLoss):
             return [(pairs.positive & ~back, kept | (pairs.positive & back))]
         return [(pairs.positive & ~back, kept & ~back), (pairs.positive & back, kept & back)][: len(self.directions)]
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         logits, _ = self._logits(pairs)
         parts, total = self._parts(pairs), pairs.scores.new_zeros(len(pairs.scores))

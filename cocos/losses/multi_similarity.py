@@ -1,17 +1,18 @@
 """Multi-similarity: two soft thresholds, one for the positives and one for the negatives."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Finite, NonNegative, Positive
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Finite, NonNegative, Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class MultiSimilarity(ShelfLoss):
+class MultiSimilarity(Loss):
     r"""Soft hinges of the positives below a base score and of the negatives above it.
 
     .. math::
@@ -48,7 +49,7 @@ class MultiSimilarity(ShelfLoss):
     beta: Positive = 50.0
     base: Finite = 0.5
     mining: NonNegative | None = None
-    sample: ClassVar[str] = "groups"
+    sample = "groups"
 
     def _mined(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Positives and negatives that take part, (Q, C) bool each."""
@@ -66,7 +67,7 @@ class MultiSimilarity(ShelfLoss):
         above = pairs.scores - self.base
         return (-self.alpha * above, positive, -self.alpha), (self.beta * above, negative, self.beta)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of score."""
         total = pairs.scores.new_zeros(pairs.scores.shape[0])
         for logits, kept, slope in self._sides_of_loss(pairs):

@@ -1,9 +1,9 @@
 """N-pair: softmax over inner products, without a temperature."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from cocos.losses._shelf import SoftmaxLoss
+from cocos.losses.base import SoftmaxLoss
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class NPair(SoftmaxLoss):
         tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
-    metric: ClassVar[str] = "dot"
-    balanced: ClassVar[bool] = True
+    metric = "dot"
+    balanced = True
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

@@ -1,12 +1,13 @@
 """Normalized softmax: cosines of queries and class proxies, divided by a temperature."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import Positive, SoftmaxLoss
+from cocos.losses.base import SoftmaxLoss
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class NormalizedSoftmax(SoftmaxLoss):
     """
 
     temperature: Positive = 0.05
-    balanced: ClassVar[bool] = True
+    balanced = True
 
     @property
     def scale(self) -> float:

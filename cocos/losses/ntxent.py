@@ -1,12 +1,13 @@
 """NT-Xent: each positive against the negatives."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import Positive, SoftmaxLoss
+from cocos.losses.base import SoftmaxLoss
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class NTXent(SoftmaxLoss):
     """
 
     temperature: Positive = 0.1
-    balanced: ClassVar[bool] = True
+    balanced = True
 
     @property
     def scale(self) -> float:

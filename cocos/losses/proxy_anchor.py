@@ -1,17 +1,18 @@
 """Proxy-Anchor: every proxy draws the queries of its class and drives the others away."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Finite, Positive
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Finite, Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class ProxyAnchor(ShelfLoss):
+class ProxyAnchor(Loss):
     r"""Soft hinges of the queries of each candidate's class and of all others, with the candidates as anchors.
 
     .. math::
@@ -46,7 +47,7 @@ class ProxyAnchor(ShelfLoss):
 
     alpha: Positive = 32.0
     margin: Finite = 0.1
-    couples: ClassVar[str] = "candidate"
+    couples = "candidate"
 
     def _numbers_of_candidates(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Number of candidates with a positive query, and of those that take part; at least 1."""
@@ -59,7 +60,7 @@ class ProxyAnchor(ShelfLoss):
         pull, push = -self.alpha * (pairs.scores - self.margin), self.alpha * (pairs.scores + self.margin)
         return (pull, pairs.positive, present), (push, pairs.negative, taking_part)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats: its parts of the sums that it enters."""
         total = pairs.scores.new_zeros(pairs.scores.shape[0])
         for logits, mask, number in self._sides_of_loss(pairs):

@@ -1,17 +1,17 @@
 """ProxyGML: the nearest proxies of all classes vote for a query's class."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Fraction
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Fraction, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class ProxyGML(ShelfLoss):
+class ProxyGML(Loss):
     r"""Cross-entropy of classes, whose logit is the sum of the similarities of those of their proxies that are kept.
 
     .. math::
@@ -46,7 +46,7 @@ class ProxyGML(ShelfLoss):
     """
 
     ratio: Fraction = 0.3
-    share: ClassVar[str] = "probability"
+    share = "probability"
 
     def _subgraph(self, pairs: Pairs) -> Tensor:
         """The positives and the nearest negatives of each query, (Q, C) bool."""
@@ -63,7 +63,7 @@ class ProxyGML(ShelfLoss):
         votes = torch.where(kept, pairs.scores, 0)
         return place, torch.zeros_like(there, dtype=votes.dtype).scatter_add(1, place, votes), there
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a kept negative."""
         _, logits, there = self._classes(pairs, self._subgraph(pairs))
         gap = logsumexp(logits[:, :-1], there[:, :-1]) - logits[:, -1:]

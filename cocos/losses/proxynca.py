@@ -1,17 +1,17 @@
 """ProxyNCA: draw to the own proxy, and away from a softmax of the others."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class ProxyNCA(ShelfLoss):
+class ProxyNCA(Loss):
     r"""Squared distance to each positive against the log-sum over the negatives, summed over the positives.
 
     .. math::
@@ -40,10 +40,10 @@ class ProxyNCA(ShelfLoss):
     """
 
     scale: Positive = 9.0
-    metric: ClassVar[str] = "squared_euclidean"
-    balanced: ClassVar[bool] = True
-    per_positive: ClassVar[bool] = True
-    share: ClassVar[str] = "probability"
+    metric = "squared_euclidean"
+    balanced = True
+    per_positive = True
+    share = "probability"
 
     @property
     def softmax_scale(self) -> float:
@@ -54,7 +54,7 @@ class ProxyNCA(ShelfLoss):
         """Positives of the queries that have a negative, (Q, C) bool."""
         return pairs.positive & pairs.negative.any(dim=1, keepdim=True)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
         logits = self.scale * pairs.scores
         return torch.where(self._pulled(pairs), logsumexp(logits, pairs.negative) - logits, 0).sum(dim=1)

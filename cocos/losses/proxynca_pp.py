@@ -1,9 +1,10 @@
 """ProxyNCA++: a softmax over all proxies, on squared distances."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from cocos.losses._shelf import Positive, SoftmaxLoss
+from cocos.base.ranges import Positive
+from cocos.losses.base import SoftmaxLoss
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class ProxyNCApp(SoftmaxLoss):
     """
 
     scale: Positive = 9.0
-    metric: ClassVar[str] = "squared_euclidean"
-    balanced: ClassVar[bool] = True
+    metric = "squared_euclidean"
+    balanced = True
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs
 from cocos.losses._graded import GradedList
-from cocos.losses._shelf import Positive
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class RankNet(GradedList):
         better = (grades[:, :, None] > grades[:, None, :]) & known[:, :, None] & known[:, None, :]
         return self.scale * (pairs.scores[:, :, None] - pairs.scores[:, None, :]), better
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a graded positive or a graded negative."""
         logits, better = self._compared(pairs)
         return torch.where(better, torch.logaddexp(-logits, torch.zeros_like(logits)), 0).sum(dim=(1, 2))

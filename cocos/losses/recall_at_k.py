@@ -1,17 +1,17 @@
 """RS@k: recall at k with sigmoids for ranks and for the cut at k."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class RecallAtK(ShelfLoss):
+class RecallAtK(Loss):
     r"""One minus a smooth recall at k, averaged over several k.
 
     .. math::
@@ -46,8 +46,8 @@ class RecallAtK(ShelfLoss):
     temperature: Positive = 0.01
     temperature_k: Positive = 1.0
     ks: tuple[int, ...] = (1, 2, 4, 8, 16)
-    balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "groups"
+    balanced = True
+    sample = "groups"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,7 +69,7 @@ class RecallAtK(ShelfLoss):
         within = (ks - ranks[:, :, None]) / self.temperature_k
         return within, torch.where(filled[:, :, None], within.sigmoid(), 0).sum(dim=1), ks
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive or without a negative."""
         _, found, ks = self._within_k(pairs)
         number = pairs.positive.sum(dim=1, keepdim=True).clamp(min=1)

@@ -1,9 +1,10 @@
 """Sampled softmax: the other candidates of the batch stand for all negatives."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from cocos.losses._shelf import Positive, SoftmaxLoss
+from cocos.base.ranges import Positive
+from cocos.losses.base import SoftmaxLoss
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class SampledSoftmax(SoftmaxLoss):
     """
 
     scale: Positive = 20.0
-    balanced: ClassVar[bool] = True
+    balanced = True
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

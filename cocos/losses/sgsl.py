@@ -1,17 +1,17 @@
 """SGSL: the positive against a soft maximum of the negatives, with candidates that stand still."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class SGSL(ShelfLoss):
+class SGSL(Loss):
     r"""Soft hinge of each positive against the soft maximum of the negatives, summed over the positives of a query.
 
     .. math:: \ell(s) = \sum_{p \in P} \log \bigl(1 + e^{M - s_p}\bigr), \quad
@@ -42,15 +42,15 @@ class SGSL(ShelfLoss):
     """
 
     gamma: Positive = 30.0
-    gradient: ClassVar[str] = "stop_gradient"
-    balanced: ClassVar[bool] = True
-    per_positive: ClassVar[bool] = True
+    gradient = "stop_gradient"
+    balanced = True
+    per_positive = True
 
     def _lead(self, pairs: Pairs) -> Tensor:
         """Soft maximum minus each score, (Q, C); -inf for a query without a negative."""
         return logsumexp(self.gamma * pairs.scores, pairs.negative) / self.gamma - pairs.scores
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         lead = self._lead(pairs)
         return torch.where(pairs.positive, torch.logaddexp(lead, torch.zeros_like(lead)), 0).sum(dim=1)

@@ -1,17 +1,17 @@
 """SigLIP: a logistic term of its own for every pair."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Finite, Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import Finite, Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class SigLIP(ShelfLoss):
+class SigLIP(Loss):
     r"""Binary cross-entropy of every pair by itself: is this candidate a positive of this query?
 
     .. math:: \ell(s) = \sum_{p \in P} \log \bigl(1 + e^{-(\lambda s_p + b)}\bigr)
@@ -46,14 +46,14 @@ class SigLIP(ShelfLoss):
 
     scale: Positive = 10.0
     bias: Finite = -10.0
-    share: ClassVar[str] = "probability"
+    share = "probability"
 
     @property
     def logistic(self) -> tuple[float, float]:
         """Scale and bias of the probability σ(λ s + b) of a pair."""
         return self.scale, self.bias
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; a query may have positives or negatives only."""
         logits = self.scale * pairs.scores + self.bias
         signed = torch.where(pairs.positive, -logits, logits)

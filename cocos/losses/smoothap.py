@@ -1,17 +1,17 @@
 """SmoothAP: average precision with sigmoids for ranks."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class SmoothAP(ShelfLoss):
+class SmoothAP(Loss):
     r"""One minus a smooth average precision.
 
     .. math::
@@ -40,10 +40,10 @@ class SmoothAP(ShelfLoss):
     """
 
     temperature: Positive = 0.01
-    balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "groups"
+    balanced = True
+    sample = "groups"
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
         scores, number = pairs.scores, pairs.positive.sum(dim=1).clamp(min=1)
         precision = scores.new_zeros(scores.shape[0])

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from torch import Tensor
 
-from cocos.losses._shelf import Positive, Range
+from cocos.base.ranges import Positive, Range
 from cocos.losses._smoothing import SmoothedLabels
 
 

@@ -1,13 +1,14 @@
 """Stochastic negative mining: a softmax over the hardest of a query's negatives."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Fraction, Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import Fraction, Positive, SoftmaxLoss
+from cocos.losses.base import SoftmaxLoss
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class StochasticNegativeMining(SoftmaxLoss):
 
     scale: Positive = 20.0
     fraction: Fraction = 0.5
-    balanced: ClassVar[bool] = True
-    softmax_scale: ClassVar[float | None] = None  # of some negatives only
+    balanced = True
+    softmax_scale = None  # of some negatives only
 
     def negatives(self, pairs: Pairs) -> Tensor:
         """The hardest negatives of each query, (Q, C) bool."""

@@ -1,17 +1,18 @@
 """SoftTriple: several proxies a class, of which the near ones speak for it."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative, Positive
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import NonNegative, Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class SoftTriple(ShelfLoss):
+class SoftTriple(Loss):
     r"""Cross-entropy of classes, whose similarity is the softly largest one of their proxies.
 
     .. math::
@@ -49,7 +50,7 @@ class SoftTriple(ShelfLoss):
     la: Positive = 20.0
     gamma: Positive = 0.1
     margin: NonNegative = 0.01
-    balanced: ClassVar[bool] = True
+    balanced = True
 
     def _classes(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Class of each pair, (Q, C), the query's own one last, and which classes each query has, (Q, G + 1)."""
@@ -71,7 +72,7 @@ class SoftTriple(ShelfLoss):
         """Logits of the other classes, (Q, G), and of the own one, (Q, 1)."""
         return self.la * similarity[:, :-1], self.la * (similarity[:, -1:] - self.margin)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         place, there = self._classes(pairs)
         share, _ = self._shares(pairs, place, there)

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive, whole
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses._angular import Angle, added, shifted
-from cocos.losses._shelf import Positive, ShelfLoss, whole
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class SubCenterArcFace(ShelfLoss):
+class SubCenterArcFace(Loss):
     r"""Cross-entropy of classes with a margin on the angle; the similarity of a class is that of its nearest proxy.
 
     .. math::
@@ -97,7 +98,7 @@ class SubCenterArcFace(ShelfLoss):
             others, slopes = torch.where(hardest, nearer, others), torch.where(hardest, slope_nearer, slopes)
         return self.scale * others, self.scale * target, torch.cat([slopes, slope], dim=1)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         nearest, there = self._nearest(pairs)
         others, own, _ = self._logits(pairs, nearest, there)

@@ -1,17 +1,17 @@
 """SupAP: average precision with an upper bound of the rank."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative, Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import NonNegative, Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class SupAP(ShelfLoss):
+class SupAP(Loss):
     r"""One minus an average precision whose negatives are counted by a surrogate that does not saturate.
 
     .. math::
@@ -48,8 +48,8 @@ class SupAP(ShelfLoss):
     rho: Positive = 100.0
     delta: NonNegative = 0.05
     offset: NonNegative | None = 1.44
-    balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "groups"
+    balanced = True
+    sample = "groups"
 
     def _surrogate(self, gap: Tensor) -> Tensor:
         """Compute H of the gap between a negative and a positive, elementwise."""
@@ -70,7 +70,7 @@ class SupAP(ShelfLoss):
         among = (pairs.positive & (gap >= 0)).sum(dim=1, keepdim=True).clamp(min=1).to(gap.dtype)
         return gap, among, torch.where(pairs.negative, self._surrogate(gap), 0).sum(dim=1, keepdim=True)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
         precision = pairs.scores.new_zeros(pairs.scores.shape[0], 1)
         for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):

@@ -1,17 +1,18 @@
 """SupCon: the positives of a query share its softmax."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._shelf import Positive, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class SupCon(ShelfLoss):
+class SupCon(Loss):
     r"""Cross-entropy of a softmax over all candidates, with the mean over the positives outside of the logarithm.
 
     .. math::
@@ -39,9 +40,9 @@ class SupCon(ShelfLoss):
     """
 
     temperature: Positive = 0.1
-    balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "groups"
-    share: ClassVar[str] = "probability"
+    balanced = True
+    sample = "groups"
+    share = "probability"
 
     @property
     def softmax_scale(self) -> float:
@@ -53,7 +54,7 @@ class SupCon(ShelfLoss):
         number = pairs.positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype)
         return torch.where(pairs.positive & pairs.negative.any(dim=1, keepdim=True), 1 / number, 0)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         logits, target = pairs.scores / self.temperature, self._target(pairs)
         each = logsumexp(logits, pairs.positive | pairs.negative) - logits

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cocos.losses._shelf import NonNegative
+from cocos.base.ranges import NonNegative
 from cocos.losses._triplets import AllTriplets
 
 

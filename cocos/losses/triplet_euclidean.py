@@ -1,9 +1,8 @@
 """Triplet on Euclidean distances."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from cocos.losses._shelf import NonNegative
+from cocos.base.ranges import NonNegative
 from cocos.losses._triplets import AllTriplets
 
 
@@ -39,4 +38,4 @@ class TripletEuclidean(AllTriplets):
     """
 
     margin: NonNegative = 0.05
-    metric: ClassVar[str] = "euclidean"
+    metric = "euclidean"

@@ -1,17 +1,18 @@
 """Triplet-SH: only the hardest negative of a query."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import NonNegative, ShelfLoss
+from cocos.losses.base import Loss
 
 
 @dataclass(frozen=True)
-class TripletSH(ShelfLoss):
+class TripletSH(Loss):
     r"""Hinge with the hardest negative of the batch, summed over the positives of a query.
 
     .. math:: \ell(s) = \sum_{p \in P} [\alpha - s_p + \max_{n \in N} s_n]_+
@@ -42,14 +43,14 @@ class TripletSH(ShelfLoss):
     """
 
     margin: NonNegative = 0.2
-    hinge: ClassVar[str] = "hardest"  # of margin - positive + negative
-    balanced: ClassVar[bool] = True
+    hinge = "hardest"  # of margin - positive + negative
+    balanced = True
 
     def _hardest_negative(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Score and place of the hardest negative, (Q, 1) each; -inf for a query without a negative."""
         return pairs.scores.masked_fill(~pairs.negative, -torch.inf).max(dim=1, keepdim=True)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
         hinge = (self.margin - pairs.scores + self._hardest_negative(pairs)[0]).relu()
         return torch.where(pairs.positive, hinge, 0).sum(dim=1)

@@ -1,9 +1,8 @@
 """Triplet on squared Euclidean distances: FaceNet."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from cocos.losses._shelf import NonNegative
+from cocos.base.ranges import NonNegative
 from cocos.losses._triplets import AllTriplets
 
 
@@ -38,4 +37,4 @@ class TripletSquared(AllTriplets):
     """
 
     margin: NonNegative = 0.2
-    metric: ClassVar[str] = "squared_euclidean"
+    metric = "squared_euclidean"

@@ -1,13 +1,14 @@
 """Warped softmax: a Euclidean softmax that pulls less inside a radius, and more outside of it."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.base.ranges import NonNegative, Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._shelf import NonNegative, Positive, SoftmaxLoss
+from cocos.losses.base import SoftmaxLoss
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class WarpedSoftmax(SoftmaxLoss):
     k2: Positive = 1.5
     delta: NonNegative = 1.0
     scale: Positive = 1.0
-    metric: ClassVar[str] = "euclidean"
-    gradient: ClassVar[str] = "stop_gradient"
+    metric = "euclidean"
+    gradient = "stop_gradient"
 
     @property
     def balanced(self) -> bool:

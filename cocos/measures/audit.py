@@ -141,7 +141,7 @@ def audit(
         filters,
         taught=run.embeddings.teacher is not None,
         metric=run.loss.metric,
-        scale=losses.traits(run.loss).softmax_scale,
+        scale=run.loss.softmax_scale,
     )
     report = sampling["progress"] and sampling["progress"]("comparing rows")
     own = dict(run.embeddings.marks or {})
@@ -194,12 +194,11 @@ def audit(
 def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling, *, everything: bool) -> Run:
     """Prepare the run without the filter of the loss, with batches of a loader that knows nothing of groups."""
     loss = loss_for(loss, embeddings)
-    if isinstance(loss, losses.Filters) and loss.filter != "none":
+    if loss.filter != "none":
         loss = loss.unfiltered()
     sampling["copies"] = sampling["copies"] or "keep"
     run = prepare(embeddings, loss, scored=True, everything=everything, **sampling)
-    traits = losses.traits(run.loss)
-    if traits.graded:
+    if run.loss.graded:
         raise InputError(f"{losses.name_of(run.loss)} compares graded pairs, so that no negative receives a push")
     return run
 

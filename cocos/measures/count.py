@@ -239,7 +239,7 @@ def _against_all(
     loss = losses.of(embeddings.loss(loss)[0] if isinstance(loss, str) else loss)
     streamed.refuse_unstreamed(loss, how.eps)
     sizes, records, asked = [each.shape[0] for each in stored.sides], {}, []
-    names = stored.directions[:1] if losses.traits(loss).matching == "columns" else stored.directions
+    names = stored.directions[:1] if loss.matching == "columns" else stored.directions
     for side, name in enumerate(names):
         index = streamed.drawn_queries(sizes[side], number, seed)
         asking = streamed.Asking.of(stored, side, index, loss.metric)
@@ -424,9 +424,8 @@ class Counting:
     def _key(self, run: Run) -> tuple:
         """Key of the scores of a run; for scores kept in memory, with the blocks in which they are read."""
         blocks = None if run.visited else (run.loss.couples == "query", self.published(run))
-        traits = losses.traits(run.loss)
         seen = (run.loss.metric, run.same_group, run.dtype, id(run.embeddings), id(run.plan.batches))
-        seen += (traits.directions, traits.graded, run.loss if run.visited and _by_source(run) else None)
+        seen += (run.loss.directions, run.loss.graded, run.loss if run.visited and _by_source(run) else None)
         return *seen, run.visited, blocks
 
     def _of_block(self, run: Run, pairs: Pairs, second: bool, masks: Sequence) -> dict[str, Tensor]:
@@ -439,7 +438,7 @@ class Counting:
             masks: of the marked negatives.
         """
         found, standard = run.weighed(pairs)
-        whole = losses.traits(run.loss).hinge is not None  # whole numbers are above eps or not
+        whole = run.loss.hinge is not None  # whole numbers are above eps or not
         unit = standard if self.convention == "standard" else conventions.unit(run.loss, pairs, standard)
         part = statistics.per_query(found, unit, pairs, self.eps, equal=0 if whole else EQUAL_SHARES[run.dtype])
         part["negatives"] = pairs.negative.sum(dim=1)
@@ -447,9 +446,9 @@ class Counting:
             part["n90"] = statistics.n90(statistics.spread(found, pairs))
         if whole:
             part["relative_uncertain"] = torch.zeros_like(part["negatives"])
-        if isinstance(run.loss, losses.ExtraStatistics):
+        if run.loss.adds_statistics:
             part |= run.loss.extra(pairs, self.eps)
-        if isinstance(run.loss, losses.Filters) and run.loss.filter != "none":
+        if run.loss.filter != "none":
             part |= _masked(run.loss, pairs)
         if self.published(run):
             share = found.abs() / unit
@@ -516,7 +515,7 @@ class Counting:
     def _by_columns(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
         """Count candidates by their source, stack by stack and direction by direction; no score matrix is stored."""
         (run,) = runs
-        reader, directions = ColumnsReader(run.loss, self.eps), losses.traits(run.loss).directions
+        reader, directions = ColumnsReader(run.loss, self.eps), run.loss.directions
         found = QueryRecords({name: [] for name, _, _ in run.sides}, {name: [] for name, _, _ in run.sides})
         made = [(stack, side) for stack in run.stacks() for side in run.sides]
         for done, (stack, (name, side, second)) in enumerate(made):
@@ -529,12 +528,12 @@ class Counting:
 
 def _by_source(run: Run) -> bool:
     """Whether candidates come from more than one source, in some direction."""
-    own, embeddings = losses.traits(run.loss), run.embeddings
+    embeddings = run.embeddings
     named = embeddings.negatives is not None or embeddings.candidate_negatives is not None
-    return named or len(own.directions) > 1 or embeddings.is_queued
+    return named or len(run.loss.directions) > 1 or embeddings.is_queued
 
 
-def _masked(loss: losses.Filters, pairs: Pairs) -> dict[str, Tensor]:
+def _masked(loss: losses.Loss, pairs: Pairs) -> dict[str, Tensor]:
     """Negatives that the filter suspects, their part of the query's push without it, and that push, (queries,) each."""
     suspected, push = loss.masked(pairs), statistics.push_of_negatives(weights.of(loss.unfiltered(), pairs), pairs)
     total, held = push.sum(dim=1), torch.where(suspected, push, 0).sum(dim=1)

@@ -8,7 +8,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, results
+from cocos import results
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.counting import averages, forces, statistics
@@ -54,9 +54,9 @@ ON_PROXIES, PROXY_PREFIX = "proxies", "proxy_"
 
 def radial(loss, pairs: Pairs) -> Tensor | None:
     """∂ Σ loss / ∂ norm of each query, (Q,); None for a closed form that reads no norm."""
-    if isinstance(loss, losses.ReadsNorms):
+    if loss.reads_norms:
         return loss.radial(pairs)
-    return None if losses.has_closed_form(loss) else forces.norm_slope(loss, pairs, "query")
+    return None if loss.closed_form else forces.norm_slope(loss, pairs, "query")
 
 
 def _of_batch(
@@ -145,8 +145,7 @@ def decomposition(
         [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
     """
     run = prepare(embeddings, loss, eps=eps, **sampling)
-    traits = losses.traits(run.loss)
-    if traits.own_scores:
+    if run.loss.own_scores:
         raise InputError(f"{run.loss!r}: it weighs no scores that cocos knows, so pull and push have no direction")
     check_pairs(run.loss, "decomposition", graded=run.embeddings.grades is not None)
     records, on_each = {name: [] for name, _, _ in run.sides}, []

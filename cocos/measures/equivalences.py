@@ -51,7 +51,7 @@ def equivalences(loss="ntxent") -> xr.Dataset:
     """
     loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
     others, conditions, gaps = [], [], []
-    for name, parameters, where in loss.equals() if isinstance(loss, losses.KnownEqual) else ():
+    for name, parameters, where in loss.equals():
         other = losses.load(name, parameters)
         unit = "unit" in where
         if not unit and where not in {"always", "one positive"}:

@@ -129,9 +129,8 @@ def _report(run: Run, scored: Callable[[str, int], Pairs]) -> dict:
     if isinstance(run.embeddings, Scores):
         return counted.report({}, {}, {})
     directions: dict[str, dict | None] = dict.fromkeys(run.embeddings.directions)
-    traits = losses.traits(run.loss)
-    graded = traits.graded and run.embeddings.grades is not None  # a weight is of no query and candidate
-    if not traits.own_scores and not graded:
+    graded = run.loss.graded and run.embeddings.grades is not None  # a weight is of no query and candidate
+    if not run.loss.own_scores and not graded:
         number = counted.FELT_QUERIES if run.loss.couples == "query" else counted.FELT_ROWS
         for name in directions:
             with contextlib.suppress(InputError):  # a loss of yours may read whole batches only

@@ -8,7 +8,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -136,7 +136,7 @@ def _checked(curve: Curve, name: str) -> Curve:
 
 
 @dataclass(frozen=True)
-class CurveSoftmax:
+class CurveSoftmax(losses.Loss):
     r"""Cross-entropy of each positive against the negatives, on any functions of the distances: eq. 5 of the paper.
 
     .. math:: \ell(d) = \sum_{p \in P} \log \left( 1 + \sum_{n \in N} e^{T (f_1(d_p) - f_2(d_n))} \right)
@@ -154,8 +154,7 @@ class CurveSoftmax:
     f2: Curve
     scale: float = 1.0
     metric: str = "euclidean"
-    couples: ClassVar[str] = "query"
-    spelling: ClassVar[str] = "curves"
+    spelling = "curves"
 
     def __post_init__(self):
         if not 0 < self.scale < math.inf:
@@ -177,7 +176,7 @@ class CurveSoftmax:
         distance = -pairs.scores
         return -self.scale * torch.where(pairs.positive, self.f1.value(distance), self.f2.value(distance))
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats."""
         return pairs.cross_entropy(self.exponents(pairs))
 
@@ -294,7 +293,7 @@ def landscape(
     attrs = results.provenance(chosen, title=f"Landscape of {what}", **about, found_as=state, predicted_as=why)
     if predicted is not None and found is not None:
         attrs["gap"] = float((predicted - found).norm())
-    unit = "nats" if "in nats" in (inspect.getdoc(type(chosen).__call__) or "") else "1"
+    unit = "nats" if "in nats" in (inspect.getdoc(type(chosen).value) or "") else "1"
     none, cells, slope = np.full(2, np.nan), ("y", "x"), f"{unit} per unit of distance"
     variables = {
         "loss": (cells, fields["loss"], "loss of an embedding here", unit),

@@ -141,7 +141,7 @@ def _counted(
     """Counts of each variant; those of one eps, batch size and number of directions are counted together."""
     groups: dict[tuple[float, int | str, bool], list[Setting]] = {}
     for each in variants:
-        alone = losses.traits(each.loss).one_way(rows)
+        alone = each.loss.one_way(rows)
         groups.setdefault((each.eps, each.batch_size, alone), []).append(each)
     start, found = sampling["progress"], {}
     report = start and start("replaying")

@@ -435,7 +435,7 @@ def way(given: Any, parameters: Mapping[str, Any] | None = None) -> Way:
     loss = sides(name, taken)
     if losses.reader_of(name.strip()) is None:
         closed = losses.load(name, taken)
-        made |= {"scaling": losses.parameters(closed), "scale": losses.traits(closed).softmax_scale}
+        made |= {"scaling": losses.parameters(closed), "scale": closed.softmax_scale}
     for each, value in chosen.items():
         if each in WAYS:
             if not value.isdecimal() or not 1 <= int(value) <= 10**9:

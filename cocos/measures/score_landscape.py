@@ -58,7 +58,7 @@ def score_landscape(
         "pull": (axes, pull, "minus the weight of the positive", "weight"),
         **{name: (name, score, f"score of the {name}", "score") for name in axes},
     }
-    unit = float(loss.unit(pairs).max()) if hasattr(loss, "unit") else math.nan
+    unit = float(loss.unit(pairs).max())
     unit = unit if math.isfinite(unit) else float(weight[:, 1:].abs().max())
     about = {"title": f"Scores of {losses.name_of(loss)}", "negatives": negatives, "points": points, "unit": unit}
     return results.labelled(variables, results.provenance(loss, **about), measure="score_landscape")

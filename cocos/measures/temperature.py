@@ -132,7 +132,7 @@ def _at_batch_size(run: Run, clip: float, wanted: float | None, options: dict) -
 def _interval(
     run: Run,
     pooled: Callable[[losses.Loss], list[float]],
-    loss: losses.TrainingLoss,
+    loss: losses.Loss,
     derivatives: Mapping[str, Tensor],
 ) -> tuple[float, float]:
     """95 % interval of the temperature of an equilibrium, from the scatter of the queries; NaN for fewer than two.

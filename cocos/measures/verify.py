@@ -131,8 +131,7 @@ class TrialResult:
 
 def reads_embeddings(loss) -> bool:
     """The loss looks at embeddings and labels, not at scores."""
-    known = losses.traits(loss)
-    return known.reads == "embeddings" and not known.through_scores
+    return loss.reads == "embeddings" and not loss.through_scores
 
 
 def fits(loss, trial: Trial) -> bool:
@@ -160,7 +159,7 @@ def synthetic(loss) -> Iterator[Trial]:
             smooth = name in {"random", "anti-aligned"}
             yield Trial(f"{name} {seed}", regimes.build(name, metric, seed), smooth, name)
     for seed in SEEDS:
-        yield Trial(f"square {seed}", square(seed, metric, losses.traits(loss).directions))
+        yield Trial(f"square {seed}", square(seed, metric, loss.directions))
         # A labelled matrix is symmetric: scores come in equal pairs, which is a kink for losses that choose among them.
         yield Trial(f"labelled {seed}", regimes.labelled(metric, seed), smooth=reads_embeddings(loss))
 
@@ -246,7 +245,7 @@ def directional(loss, pairs: Pairs, weight: Tensor | None) -> float:
 
 
 def slopes(loss, pairs: Pairs, weight: Tensor, size: float) -> tuple[float, tuple[int, int] | None]:
-    """How far the weights are from finite differences, in parts of `size`, and at which pair where that is known."""
+    """How far the weights are from finite differences, in parts of `size`, and at which pair where that is loss."""
     if reads_embeddings(loss):
         return directional(loss, pairs, None), None
     if pairs.scores.numel() > MOVED_SCORES:
@@ -267,7 +266,7 @@ def parity(loss) -> tuple[float, float, str] | None:
     Returns:
         Both relative to their size, with the name of the peer; None where there is no peer.
     """
-    peer = loss.peer() if isinstance(loss, losses.HasPeer) else None
+    peer = loss.peer()
     if peer is None or importlib.util.find_spec(PEER_LIBRARY) is None:
         return None
     name, arguments, setting = peer
@@ -294,7 +293,7 @@ def _largest(values: Tensor) -> tuple[float, tuple[int, int]]:
 
 def _questioned(loss, other, trial: Trial) -> TrialResult:
     """Put every question to one trial. An exception of the loss itself is an answer."""
-    found, pairs, known, closed = TrialResult(trial), trial.pairs, losses.traits(loss), losses.has_closed_form(loss)
+    found, pairs, closed = TrialResult(trial), trial.pairs, loss.closed_form
     try:
         value, weight = loss(pairs), weights.of(loss, pairs)
         unit = loss.unit(pairs)
@@ -313,7 +312,7 @@ def _questioned(loss, other, trial: Trial) -> TrialResult:
         try:
             rounded = cast(pairs, dtype)
             by_autograd = weights.autograd(loss, rounded)
-            ours = loss.weight(rounded) if closed or known.through_scores else by_autograd
+            ours = loss.weight(rounded) if closed or loss.through_scores else by_autograd
         except (InputError, RuntimeError):
             continue  # scores beyond the range of the dtype, or an operation that PyTorch does not have in it
         exact = weights.of(loss, cast(rounded, torch.float64))
@@ -323,15 +322,15 @@ def _questioned(loss, other, trial: Trial) -> TrialResult:
             found.gap[name] = gap / size
             found.gap_at = at if name == "float64" else found.gap_at
     # A loss whose columns have places of their own knows no other order where there are more than candidates.
-    fixed = (known.matching == "columns" or len(known.directions) > 1) and len(set(pairs.scores.shape)) > 1
+    fixed = (loss.matching == "columns" or len(loss.directions) > 1) and len(set(pairs.scores.shape)) > 1
     if not fixed:
-        shuffled, rows, columns = permuted(pairs, together=known.matching in {"rows", "columns"})
+        shuffled, rows, columns = permuted(pairs, together=loss.matching in {"rows", "columns"})
         try:
             found.order = (weights.of(loss, shuffled) - weight[rows][:, columns]).abs().max().item() / size
         except Exception:
             found.order = math.inf
     if trial.smooth:
-        if not (known.graded and known.through_scores):  # the score of a pair stands in all rows and cannot move in one
+        if not (loss.graded and loss.through_scores):  # the score of a pair stands in all rows and cannot move in one
             found.slope, found.slope_at = slopes(loss, pairs, weight, size)
         if other is not None:
             found.against, found.ratio = _against(loss, other, pairs)
@@ -343,7 +342,7 @@ def _against(loss, other, pairs) -> tuple[float, float]:
     if reads_embeddings(loss) or reads_embeddings(other):
         ours, theirs = (embedding_gradient(each, pairs)[1] for each in (loss, other))
     else:
-        own_twin = other is losses.traits(loss).twin and hasattr(loss, "twin_weight")
+        own_twin = other is loss.twin and hasattr(loss, "twin_weight")
         ours, theirs = weights.of(loss, pairs), loss.twin_weight(pairs) if own_twin else weights.of(other, pairs)
     found = fit(theirs, ours)
     if max(found.size, found.other) < NEGLIGIBLE:
@@ -460,7 +459,7 @@ def verify(
         other = losses.load(against, {name: losses.parameters(loss)[name] for name in shared})
     run = None if embeddings is None else prepare(embeddings, loss, **sampling)
     loss, trials = _synthetic_trials(loss) if run is None else (run.loss, list(_real_trials(run)))
-    twin = losses.traits(loss).twin if losses.counterpart(losses.name_of(loss)) else None
+    twin = loss.twin if losses.counterpart(losses.name_of(loss)) else None
     if other is None and twin is not None and twin.metric == loss.metric:
         other = twin
     if other is not None and other.metric != loss.metric:
@@ -520,7 +519,7 @@ def _synthetic_trials(loss) -> tuple[losses.Loss, list[Trial]]:
     """A loss, bound if it must be, and the synthetic inputs that fit it."""
     loss = losses.of(loss)
     try:  # where the code of others keeps its scores shows with the first batch
-        loss = weights.bound(loss, square(0, loss.metric, losses.traits(loss).directions))
+        loss = weights.bound(loss, square(0, loss.metric, loss.directions))
     except Unfit:
         loss = weights.bound(loss, regimes.labelled(loss.metric))
     return loss, [trial for trial in synthetic(loss) if fits(loss, trial)]

@@ -53,14 +53,14 @@ def weight_curve(loss="ntxent", *, points: Annotated[int, whole(2, WEIGHED_POINT
         [0.0, 1.0]
     """
     loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
-    if losses.traits(loss).reads == "embeddings":
+    if loss.reads == "embeddings":
         raise InputError(f"{losses.name_of(loss)} reads embeddings, not scores: there is no weight of a score to draw")
     low, high = SPANS[loss.metric]
     scores = torch.linspace(low, high, points, dtype=torch.float64)
     others = torch.linspace(low, (low + high) / 2, STILL_NEGATIVES, dtype=torch.float64)
     positive = torch.tensor(low + 0.75 * (high - low), dtype=torch.float64)
     still = torch.cat([positive[None], others, others.new_tensor([(low + high) / 2])])
-    taught = "teacher" in losses.traits(loss).requires
+    taught = "teacher" in loss.requires
 
     def seen(row: torch.Tensor) -> Pairs:
         mask = torch.zeros(1, len(row), dtype=torch.bool)

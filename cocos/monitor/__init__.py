@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import torch
 import xarray as xr
@@ -66,12 +66,12 @@ def _of_shelf(loss: Any) -> losses.Loss:
     """The loss of a name, or a loss of the shelf."""
     if isinstance(loss, str):
         return losses.load(loss)
-    if isinstance(loss, type) or not all(hasattr(loss, name) for name in losses.CONTRACT):
+    if not isinstance(loss, losses.Loss):
         raise InputError(
             f"loss: {loss if isinstance(loss, type) else type(loss).__name__}, expected a torch.nn.Module, a name "
             "like 'ntxent', or a loss of the shelf"
         )
-    return cast(losses.Loss, loss)
+    return loss
 
 
 def caller(log: Callable[..., object]) -> Callable[[dict[str, float], int], object]:

@@ -145,20 +145,20 @@ class Named:
 
     def seen(self, embeddings: Embeddings) -> list[Seen]:
         """Read both directions of a batch, or the one of a labelled set."""
-        traits, drawn = losses.traits(self.loss), embeddings.without_queue()
+        drawn = embeddings.without_queue()
         index = [torch.arange(len(side), device=side.device) for side in (drawn.query, drawn.candidate)]
         groups = drawn.query_group, drawn.candidate_group
         extra = 0
         if embeddings.negatives is not None:  # vectors stand behind the candidates, in groups of their own
             extra = int((~torch.isin(groups[1], groups[0])).sum())
-        by_rows = traits.matching != "labels" and self.loss.sample == "pairs" and not embeddings.shared
+        by_rows = self.loss.matching != "labels" and self.loss.sample == "pairs" and not embeddings.shared
         paired = by_rows and not embeddings.proxies and torch.equal(groups[0], groups[1][: len(groups[1]) - extra])
         batch = Batch(index[0], index[1], paired=paired, extra=extra)
         batch = with_queues(batch, embeddings) if embeddings.is_queued else batch
-        same_group = "negative" if traits.matching == "rows" else "ignore"
+        same_group = "negative" if self.loss.matching == "rows" else "ignore"
 
         def of(side: Embeddings, rows: Batch) -> Pairs:
-            options: dict[str, Any] = {"same_group": same_group, "directions": traits.directions}
+            options: dict[str, Any] = {"same_group": same_group, "directions": self.loss.directions}
             return scores.pairs(side, rows, metric=self.loss.metric, **options)
 
         first, names = of(embeddings, batch), embeddings.directions
@@ -168,18 +168,18 @@ class Named:
             return [self.of_pairs(names[0], first), self.of_pairs(names[1], of(embeddings.flip(), batch.flip()))]
         if len(names) == 1:
             return [self.of_pairs(names[0], first)]
-        square = self.loss.metric in SYMMETRIC and batch.square and len(traits.directions) == 1
+        square = self.loss.metric in SYMMETRIC and batch.square and len(self.loss.directions) == 1
         second = first.flip() if square else of(embeddings.flip(), batch.flip())
         return [self.of_pairs(name, pairs) for name, pairs in zip(names, (first, second), strict=True)]
 
     def of_pairs(self, direction: str, pairs: Pairs) -> Seen:
         """Read one direction of a batch from its pairs."""
         loss = weights.bound(self.loss, pairs)
-        found, traits, part = weights.of(loss, pairs), losses.traits(loss), pairs.embeddings
-        kind = "softmax" if traits.softmax_scale is not None else "hinge" if traits.hinge else None
-        scale = traits.logistic[0] if traits.logistic else traits.softmax_scale
-        kind = "sigmoid" if traits.logistic else kind
-        known = traits.unit_from != "unknown"
+        found, part = weights.of(loss, pairs), pairs.embeddings
+        kind = "softmax" if loss.softmax_scale is not None else "hinge" if loss.hinge else None
+        scale = loss.logistic[0] if loss.logistic else loss.softmax_scale
+        kind = "sigmoid" if loss.logistic else kind
+        known = loss.unit_from != "unknown"
         sourced = pairs.source is not None and bool((pairs.source > 0).any())
         return Seen(
             direction,
@@ -198,7 +198,7 @@ class Named:
             value=loss(pairs).detach().mean(),
             width=part.query.shape[1] if part else None,
             origin="closed form",
-            extra=partial(loss.extra, pairs) if isinstance(loss, losses.ExtraStatistics) else None,
+            extra=partial(loss.extra, pairs) if loss.adds_statistics else None,
         )
 
 

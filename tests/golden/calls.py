@@ -62,8 +62,7 @@ def loss_numbers(name: str, loss, pairs: cocos.Pairs) -> dict[str, np.ndarray]:
     """Value, weight, unit and further statistics of a loss."""
     weight = cocos.weights.autograd(loss, pairs) if name == "contextual" else loss.weight(pairs)
     numbers = {"value": loss(pairs), "weight": weight, "unit": torch.as_tensor(loss.unit(pairs))}
-    if hasattr(loss, "extra"):
-        numbers |= {f"extra/{key}": value for key, value in loss.extra(pairs, 0.01).items()}
+    numbers |= {f"extra/{key}": value for key, value in loss.extra(pairs, 0.01).items()}
     return {key: value.detach().double().numpy() for key, value in numbers.items()}
 
 

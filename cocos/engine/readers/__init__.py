@@ -14,7 +14,6 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 
-from cocos import losses
 from cocos.engine.readers.histogram import Histogram
 from cocos.engine.readers.neighbours import Neighbours
 from cocos.engine.readers.precision_recall import PrecisionRecall, PrecisionRecallCurve
@@ -22,7 +21,16 @@ from cocos.engine.readers.ranks import PositiveRanks, Ranks
 from cocos.engine.readers.rows import RowsReader
 from cocos.engine.sweep import PassReader
 
-__all__ = ["Histogram", "Neighbours", "PositiveRanks", "PrecisionRecall", "PrecisionRecallCurve", "Ranks", "has", "of"]
+__all__ = [
+    "Histogram",
+    "Neighbours",
+    "PositiveRanks",
+    "PrecisionRecall",
+    "PrecisionRecallCurve",
+    "Ranks",
+    "has",
+    "of",
+]
 
 
 def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False) -> PassReader | None:
@@ -37,15 +45,15 @@ def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False) 
         relative: also count the negatives whose part of the query's own push exceeds eps; a softmax notes more
             candidates for this, and may need a second pass.
     """
-    loss = losses.traits(loss).counted_as or loss
+    loss = loss.counted_as or loss
     own = _own(loss, eps, spread=spread, relative=relative)
-    rows = loss.couples == "query" and not losses.traits(loss).wide
+    rows = loss.couples == "query" and not loss.wide
     return RowsReader(loss, eps) if own is None and rows else own
 
 
 def has(loss) -> bool:
     """Whether a loss has a reader of its own, so that no rows of scores need to be stored."""
-    return _own(losses.traits(loss).counted_as or loss, 0.01, spread=False, relative=False) is not None
+    return _own(loss.counted_as or loss, 0.01, spread=False, relative=False) is not None
 
 
 def _own(loss, eps: float, *, spread: bool, relative: bool) -> PassReader | None:

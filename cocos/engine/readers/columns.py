@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import losses
 from cocos.counting import statistics
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.batches import Batch
@@ -34,20 +33,19 @@ Found = dict[str, Tensor]
 
 def scales(loss) -> tuple[float, ...] | None:
     """λ of Σ exp(λ score) of the negatives of each source; None for a loss that reads more than these sums."""
-    traits = losses.traits(loss)
-    if loss.couples != "query" or traits.requires or traits.graded or not losses.has_weight(loss):
+    if loss.couples != "query" or loss.requires or loss.graded:
         return None
-    if traits.source_scales is not None:
-        return traits.source_scales
+    if loss.source_scales is not None:
+        return loss.source_scales
     own = mining.reads(loss, 0.01, spread=True, relative=True) or softmax.reads(loss, 0.01, spread=True, relative=True)
-    plain = type(own) is SoftmaxReader and len(traits.directions) == 1
-    return (traits.softmax_scale,) * len(SOURCES) if plain and traits.softmax_scale else None
+    plain = type(own) is SoftmaxReader and len(loss.directions) == 1
+    return (loss.softmax_scale,) * len(SOURCES) if plain and loss.softmax_scale else None
 
 
 def serves(loss, embeddings: Embeddings, batches: Sequence[Batch], same_group: str) -> bool:
     """Whether the columns of a loss, in all of its directions, are counted without storing their scores."""
-    directions, sides = losses.traits(loss).directions, [(embeddings, batches)]
-    if len(embeddings.directions) == 2 and not losses.traits(loss).one_way(embeddings):
+    directions, sides = loss.directions, [(embeddings, batches)]
+    if len(embeddings.directions) == 2 and not loss.one_way(embeddings):
         sides.append((embeddings.flip(), [batch.flip() for batch in batches]))
     known = same_group in scores.SAME_GROUP and scales(loss) is not None
     return known and all(fits(side, own, loss.metric, directions) for side, own in sides)
@@ -148,7 +146,7 @@ class ColumnsReader:
     def _sums(self, columns: ColumnViews, progress: StepProgress | None) -> dict[int, tuple[Sums, int]]:
         """Log-sum-exp of each view, with the direction that asks."""
         found, made = {}, dict[int, Sums]()
-        many = 0.0 if losses.traits(self.loss).per_positive else math.log2(max(1, int(columns.first.counted(0).max())))
+        many = 0.0 if self.loss.per_positive else math.log2(max(1, int(columns.first.counted(0).max())))
         limit = math.log2(self.eps) - many if self.eps else math.inf
         for done, (source, (view, k)) in enumerate(columns.views.items()):
             if id(view) not in made:

@@ -9,7 +9,6 @@ import math
 import torch
 from torch import Tensor
 
-from cocos import losses
 from cocos.counting import statistics
 from cocos.engine.primitives.threshold import Counts, Threshold, about_positives, few
 from cocos.engine.readers.rows import weighed
@@ -19,7 +18,7 @@ from cocos.engine.view import View
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "HingeReader | None":
     """Return the reader of a loss; None if it is not a hinge of margin - positive + negative."""
-    usable = losses.traits(loss).hinge in {"all", "hardest"} and not losses.adds(loss)
+    usable = loss.hinge in {"all", "hardest"} and not loss.adds_statistics
     return HingeReader(loss, eps, spread=spread, relative=relative) if usable else None
 
 

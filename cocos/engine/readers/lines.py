@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from cocos import losses
 from cocos.engine.parts import Tile
 from cocos.engine.primitives.sigmoids import Positives
 from cocos.engine.primitives.threshold import about_positives
@@ -26,15 +25,15 @@ class Lines:
     """Gradient weights of whole lines of one view, of one direction if a block has more than `LINES_TILE` scores."""
 
     def __init__(self, view: View, loss):
-        scale = losses.traits(loss).softmax_scale
+        scale = loss.softmax_scale
         self.view, self.loss, self.scale = view, loss, scale or 0.0
         if scale is not None:  # the positives of all queries, and one negative whose score is filled in later
             there = [torch.where(view.negatives(k) > 0, 0.0, -torch.inf).double() for k in view.directions]
             self._weigh = self._softmax
             self.pairs = [softmax.beside(view, k, 0, len(whole), whole) for k, whole in enumerate(there)]
-        elif losses.traits(loss).logistic:
+        elif loss.logistic:
             self._weigh = self._sigmoid
-        elif losses.traits(loss).hinge:
+        elif loss.hinge:
             self._weigh, (self.levels, _) = self._hinge, about_positives(view, loss.margin)
         else:
             self._weigh, self.positives = self._smooth, Positives.of(view, loss.temperature)
@@ -80,7 +79,7 @@ class Lines:
         return power, torch.where(there, share / total, 0)
 
     def _sigmoid(self, k: int, a: int, b: int, lines: Tensor) -> tuple[Tensor, Tensor]:
-        scale, bias = losses.traits(self.loss).logistic or (1.0, 0.0)
+        scale, bias = self.loss.logistic or (1.0, 0.0)
         return (lines * scale).add_(bias).sigmoid_(), lines.new_ones(len(lines), dtype=torch.float64)
 
     def _hinge(self, k: int, a: int, b: int, lines: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import losses
 from cocos.counting import statistics, weights
 from cocos.embeddings import scores
 from cocos.embeddings.scores import Pairs
@@ -75,12 +74,12 @@ def dense_rows(view: View, direction: int, places: Tensor, *, embeddings: bool =
 def _statistics(pairs: Pairs, loss, eps: float, equal: float) -> dict[str, Tensor]:
     """Statistics of the queries, (Q,) each, and `uncertain` and `negatives`; `equal` as in `bounds.equal`."""
     found = weights.of(loss, pairs)
-    exact = losses.traits(loss).hinge is not None  # weights are integers
+    exact = loss.hinge is not None  # weights are integers
     part = statistics.per_query(found, weights.unit(loss, found, pairs), pairs, eps, equal=0 if exact else equal)
     if exact:
         part |= {name: torch.zeros_like(part[name]) for name in ("uncertain", "relative_uncertain")}
     part["negatives"] = pairs.negative.sum(dim=1)
-    if isinstance(loss, losses.ExtraStatistics):
+    if loss.adds_statistics:
         part |= loss.extra(pairs, eps)
     return part
 

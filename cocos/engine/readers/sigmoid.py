@@ -9,7 +9,6 @@ import math
 import torch
 from torch import Tensor
 
-from cocos import losses
 from cocos.counting import statistics
 from cocos.engine.primitives.logistic import FAR, Logistic, LogisticSums
 from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
@@ -20,9 +19,9 @@ from cocos.engine.view import View
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "SigmoidReader | None":
     """Return the reader of a loss; None unless each pair has a logistic term of its own."""
-    if losses.traits(loss).logistic is None or loss.couples != "query" or not losses.has_weight(loss):
+    if loss.logistic is None or loss.couples != "query":
         return None
-    if losses.adds(loss):
+    if loss.adds_statistics:
         return None
     return SigmoidReader(loss, eps, spread=spread, relative=relative)
 
@@ -35,7 +34,7 @@ class SigmoidReader(SoftmaxReader):
     """
 
     def __init__(self, loss, eps: float, *, spread: bool, relative: bool = False):
-        (scale, self.bias) = losses.traits(loss).logistic or (1.0, 0.0)
+        (scale, self.bias) = loss.logistic or (1.0, 0.0)
         super().__init__(loss, scale, eps, spread=spread, relative=relative)
 
     def passes(self, view: View) -> Passes:

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import losses
 from cocos.counting import statistics
 from cocos.embeddings.scores import Pairs
 from cocos.engine import bounds
@@ -34,10 +33,10 @@ NOTED_PER_SCORE = 4
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "SoftmaxReader | None":
     """Return the reader of a loss; None unless its negatives enter through Σ exp(λ score) of each query alone."""
-    scale = losses.traits(loss).softmax_scale
-    if loss.couples != "query" or scale is None or not math.isfinite(scale) or not losses.has_weight(loss):
+    scale = loss.softmax_scale
+    if loss.couples != "query" or scale is None or not math.isfinite(scale):
         return None
-    if losses.adds(loss):
+    if loss.adds_statistics:
         return None
     return SoftmaxReader(loss, scale, eps, spread=spread, relative=relative)
 
@@ -119,7 +118,7 @@ class SoftmaxReader:
         A share of the push has no positives in its denominator.
         """
         number = view.counted(k).clamp(min=1).double()
-        many = torch.zeros_like(number) if losses.traits(self.loss).per_positive else number.log2()
+        many = torch.zeros_like(number) if self.loss.per_positive else number.log2()
         offset = (math.log2(self.eps) if self.eps else math.inf) - many
         least = torch.full_like(number, -torch.inf)
         for a, b in () if self.relative else view.chunks(k):

@@ -10,7 +10,7 @@ from torch import Tensor
 from cocos.base.errors import InputError, Unfit
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import METRICS, Pairs, length
-from cocos.losses import ClosedForm
+from cocos.losses.base import Loss
 from cocos.losses.external import guard
 from cocos.losses.external.score_matrix import RECOGNISED_METRICS, ScoreMatrix, See, equal_sizes, find
 
@@ -42,7 +42,7 @@ class Embedded(guard.Foreign):
     needs: str | None = None
     reduction: str | None = None
     sorted_by_group: bool = False
-    twins: Callable[[str], list[ClosedForm]] | None = None
+    twins: Callable[[str], list[Loss]] | None = None
     matrix: ScoreMatrix | None = None
 
     @property
@@ -149,7 +149,7 @@ class Embedded(guard.Foreign):
         note = f"its unit is that of {twin!r} of the shelf, whose weights are the same here"
         return self.with_unit(note, twin=twin, named=repr(twin))
 
-    def _twin(self, pairs: Pairs, weights: Tensor) -> ClosedForm | None:
+    def _twin(self, pairs: Pairs, weights: Tensor) -> Loss | None:
         """Find the loss of the shelf that has its parameters, and its weights on this batch; None without one."""
         if self.twins is None:
             return None
@@ -163,7 +163,7 @@ class Embedded(guard.Foreign):
                 return twin
         return None
 
-    def _as_read(self, twin: ClosedForm, pairs: Pairs) -> tuple[Pairs, float]:
+    def _as_read(self, twin: Loss, pairs: Pairs) -> tuple[Pairs, float]:
         """Score the pairs as a twin does, and tell the slope of its scores: of unit vectors, -d² is 2 cos - 2.
 
         Distances of its own are those of the rows divided by their norms, where they are anything that a twin reads.
@@ -230,7 +230,7 @@ class Embedded(guard.Foreign):
         )
         return replace(self, calls=(call,), matrix=matrix, traits=traits, weights_of=read, weights_note=note)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,); an equal part of it for each where it returns one number.
 
         If its scores were found, `pairs.scores` minus the scores of the embeddings is added to them.
@@ -253,7 +253,7 @@ class Embedded(guard.Foreign):
 
     def twin_weight(self, pairs: Pairs) -> Tensor:
         """Weights by the closed form of its twin, (Q, C); zero without a twin."""
-        twin = cast(ClosedForm | None, self.traits.twin)
+        twin = cast(Loss | None, self.traits.twin)
         if twin is None:
             return torch.zeros_like(pairs.scores)
         own, factor = self._as_read(twin, pairs)
@@ -261,10 +261,10 @@ class Embedded(guard.Foreign):
 
     def unit_of_twin(self, pairs: Pairs) -> Tensor:
         """Unit of its twin, broadcastable to (Q, C)."""
-        twin = cast(ClosedForm, self.traits.twin)
+        twin = cast(Loss, self.traits.twin)
         own, factor = self._as_read(twin, pairs)
         return factor * twin.unit(own)
 
     def read_by_twin(self, pairs: Pairs) -> bool:
         """Whether its twin reads the scores of these pairs, and not distances of rows divided by their norms."""
-        return not self.traits.own_scores and cast(ClosedForm, self.traits.twin).metric == self.metric
+        return not self.traits.own_scores and cast(Loss, self.traits.twin).metric == self.metric

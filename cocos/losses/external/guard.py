@@ -19,6 +19,7 @@ from cocos.base.errors import InputError, Unfit
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import Pairs
 from cocos.losses.external import units
+from cocos.losses.external.traits import StatesTraits, Traits, traits_of
 
 UNKNOWN_UNIT, UNKNOWN_UNIT_OF_A_TERM = (
     f"the natural unit of {whose} is not known (-p unit= gives it), so that parts of the query's own push are "
@@ -150,7 +151,7 @@ def reduction_notes(value: Tensor, reduction: str | None) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Foreign(losses.StatesTraits):
+class Foreign(StatesTraits):
     """A loss whose code is that of others; what its weights and their unit are is settled by a first batch: see `bind`.
 
     Args:
@@ -162,7 +163,7 @@ class Foreign(losses.StatesTraits):
         closed: it is weighed by the closed form of its twin: see `by_closed_form`.
     """
 
-    traits: losses.Traits
+    traits: Traits
     unit_: float | None = None
     form: str | None = None
     weights_of: str = ""
@@ -221,17 +222,17 @@ class Foreign(losses.StatesTraits):
         traits = replace(
             own,
             couples=own.twin.couples,
-            gradient=losses.traits(own.twin).gradient,
+            gradient=traits_of(own.twin).gradient,
             notes=tuple(note if each == bound.weights_note else each for each in own.notes),
             counted_as=own.twin if bound.read_by_twin(pairs) else None,
         )
         return replace(bound, traits=traits, closed=True)
 
     def with_unit(
-        self, unit_note: str = "", *, twin: losses.ClosedForm | None = None, named: str = "", form: str | None = None
+        self, unit_note: str = "", *, twin: losses.Loss | None = None, named: str = "", form: str | None = None
     ) -> Self:
         """The same loss with the unit of a twin, which is named, or of the form of its weights, and a note on it."""
-        own = losses.traits(twin)
+        own = traits_of(twin)
         traits = replace(
             self.traits,
             notes=(*self.traits.notes, *filter(None, [unit_note])),

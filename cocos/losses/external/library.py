@@ -29,9 +29,10 @@ from cocos.losses.external.columns import (
 )
 from cocos.losses.external.score_matrix import Watch
 from cocos.losses.external.signature import literal, named, parameters_of, signature_of, value_of
+from cocos.losses.external.traits import StatesTraits, Traits, traits_of
 
 Settings = dict[str, Any]
-Twin = Callable[[Settings], losses.ClosedForm | None]
+Twin = Callable[[Settings], losses.Loss | None]
 
 
 @dataclass(frozen=True)
@@ -82,22 +83,22 @@ class Adapter:
 
 
 @dataclass(frozen=True)
-class BothWays(losses.StatesTraits):
+class BothWays(StatesTraits):
     """Half of a loss of each direction, as losses of two sides are reduced: a twin, not of the shelf.
 
     In pairs of all directions the two halves are the columns that a query asks for, and those that its candidate does.
     """
 
-    loss: losses.ClosedForm
+    loss: losses.Loss
 
     def __repr__(self) -> str:
         return f"{written(self.loss)}, half of each direction"
 
     @cached_property
-    def traits(self) -> losses.Traits:  # type: ignore[override]
+    def traits(self) -> Traits:  # type: ignore[override]
         """Traits of half of the loss: the columns of a matrix need not sum to zero where its rows do."""
-        own = losses.traits(self.loss)
-        return losses.Traits(
+        own = traits_of(self.loss)
+        return Traits(
             metric=self.loss.metric,
             couples="batch",
             share=own.share,
@@ -105,7 +106,7 @@ class BothWays(losses.StatesTraits):
             spelling=f"{losses.name_of(self.loss)}, half of each direction",
         )
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query and of its candidate, half of each, (Q,)."""
         asked, answered = _both_directions(pairs)
         return (self.loss(asked) + self.loss(answered)) / 2
@@ -217,7 +218,7 @@ class Adapted(guard.Foreign):
             )
         return value
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Give each query an equal part of the loss, (Q,), with `pairs.scores` in place of the embeddings' scores."""
         change = self._change(pairs)
         value = self._value(pairs, change if change.requires_grad else change.requires_grad_())
@@ -244,7 +245,7 @@ class Adapted(guard.Foreign):
         """
         found = self._weigh(pairs)
         if self.traits.graded:
-            twin = cast(losses.ClosedForm, self.adapter.twin(self.settings))
+            twin = cast(losses.Loss, self.adapter.twin(self.settings))
             couples = twin.weight(pairs)
             gap = self._couples_gap(pairs, couples, found)
             if gap > _gradient_rounding(found):
@@ -277,10 +278,10 @@ class Adapted(guard.Foreign):
 
     def twin_weight(self, pairs: Pairs) -> Tensor:
         """Weights of the twin, (Q, W), on the columns as the library has them; zero without a twin."""
-        twin = cast(losses.ClosedForm | None, self.traits.twin)
+        twin = cast(losses.Loss | None, self.traits.twin)
         return torch.zeros_like(pairs.scores) if twin is None else self._weights_by(twin, pairs)
 
-    def _weights_by(self, twin: losses.ClosedForm, pairs: Pairs) -> Tensor:
+    def _weights_by(self, twin: losses.Loss, pairs: Pairs) -> Tensor:
         if self.traits.matching == "rows" or self.traits.graded:
             return self._tied_weight(pairs, twin.weight(pairs))
         if self.adapter.own_documents:
@@ -335,12 +336,12 @@ class Adapted(guard.Foreign):
     def unit_of_twin(self, pairs: Pairs) -> Tensor:
         """Unit of its twin, of a query's own documents where it reads no others, broadcastable to (Q, C)."""
         alone = self.adapter.own_documents and not self.traits.graded
-        return cast(losses.ClosedForm, self.traits.twin).unit(self._own_documents(pairs)[0] if alone else pairs)
+        return cast(losses.Loss, self.traits.twin).unit(self._own_documents(pairs)[0] if alone else pairs)
 
     def read_by_twin(self, pairs: Pairs) -> bool:
         """Whether its twin reads the scores of these pairs, since there are neither hard negatives nor directions."""
         same = pairs.source is None and not self.adapter.own_documents and not self.traits.graded
-        return same and cast(losses.ClosedForm, self.traits.twin).metric == self.metric
+        return same and cast(losses.Loss, self.traits.twin).metric == self.metric
 
 
 def _difference(found: Tensor, expected: Tensor) -> float:
@@ -495,7 +496,7 @@ class Library:
             f"{values}: {self.package} begins a training there, and a trained model has its own, which "
             f"{' '.join(f'-p {name}=' for name in initial)} gives"
         )
-        traits = losses.Traits(
+        traits = Traits(
             metric=str(settings.get("metric", "cosine")),
             couples="batch",
             gradient="autograd",

@@ -55,7 +55,7 @@ def _adapter(name: str, counterpart: str, twin: Any) -> Adapter:
     )
 
 
-def _dcl(settings: Settings) -> losses.ClosedForm:
+def _dcl(settings: Settings) -> losses.Loss:
     return DCLW(settings["temperature"], settings["sigma"]) if settings["weighted"] else DCL(settings["temperature"])
 
 

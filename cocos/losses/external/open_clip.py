@@ -32,11 +32,11 @@ def _run(module: Any, given: BatchColumns, settings: Settings) -> Any:
     return module(given.query, given.documents[0], scale, bias)
 
 
-def _clip(settings: Settings) -> losses.ClosedForm:
+def _clip(settings: Settings) -> losses.Loss:
     return BothWays(NTXent(1 / settings["logit_scale"]))
 
 
-def _sigmoid(settings: Settings) -> losses.ClosedForm:
+def _sigmoid(settings: Settings) -> losses.Loss:
     return SigLIP(settings["logit_scale"], settings["logit_bias"] or 0.0)
 
 

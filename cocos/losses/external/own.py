@@ -34,6 +34,7 @@ from cocos.losses.external.signature import (
     takes_any,
     value_of,
 )
+from cocos.losses.external.traits import Traits
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +153,7 @@ class OfScores(guard.Foreign):
         value = guard.checked(self.spelling, value, queries)
         return value * queries if self.call.reduction == "mean" and not value.ndim else value
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,); an equal part of it for each where it returns one number."""
         return guard.per_query(self._value(pairs), len(pairs.scores))
 
@@ -304,7 +305,7 @@ def of(target: Any, spelling: str, given: dict[str, Any]) -> OfScores | Embedded
     built, left = _built(spelling, target, own)
     if not callable(built):
         raise InputError(f"{spelling}: of type {type(built).__name__}, expected a function or a class of losses")
-    signature = signature_of(built)
+    signature = signature_of(built.value if isinstance(built, losses.Loss) else built)
     if signature is None and "arguments" not in reserved:
         raise InputError(
             f"{spelling}: Python does not know its arguments; name them in their order with -p arguments=..."
@@ -318,7 +319,7 @@ def of(target: Any, spelling: str, given: dict[str, Any]) -> OfScores | Embedded
     roles = roles_of(spelling, fields, keywords, reserved.get("arguments"))
     call, unit, metric = CallByRole(spelling, built, roles, keywords), reserved.get("unit"), reserved.get("metric")
     unit_from = "unknown" if unit is None else "given"
-    known = losses.Traits(couples="batch", gradient="autograd", unit_from=unit_from, spelling=spelling, given=given)
+    known = Traits(couples="batch", gradient="autograd", unit_from=unit_from, spelling=spelling, given=given)
     if roles.keys() & {"pairs", "scores"}:
         return OfScores(traits=_stated_traits(built, known, roles, metric), unit_=unit, call=call, target=built)
     if metric is not None:
@@ -335,7 +336,7 @@ def of(target: Any, spelling: str, given: dict[str, Any]) -> OfScores | Embedded
     )
 
 
-def _stated_traits(target: Any, known: losses.Traits, roles: Collection[str], metric: str | None) -> losses.Traits:
+def _stated_traits(target: Any, known: Traits, roles: Collection[str], metric: str | None) -> Traits:
     """Read what a callable of scores states of itself; one that receives no negatives takes every other pair."""
     if getattr(target, "metric", "cosine") not in METRICS and metric is None:
         raise InputError(f"{known.spelling}: its metric is {target.metric!r}, expected one of {', '.join(METRICS)}")

@@ -19,6 +19,7 @@ from cocos.losses.external.embedded import Embedded
 from cocos.losses.external.guard import guarded
 from cocos.losses.external.score_matrix import See, watch_matrices
 from cocos.losses.external.signature import literal, parameters_of
+from cocos.losses.external.traits import Traits
 
 PREFIX = "pml:"
 PML_PACKAGE = "pytorch_metric_learning"
@@ -213,13 +214,13 @@ class _PmlLoss:
             raise Unfit(f"{self.spelling}: class {int(part.query_group[~found][0])} has samples and no proxy")
         return labels, per_class
 
-    def twins(self, metric: str) -> list[losses.ClosedForm]:
+    def twins(self, metric: str) -> list[losses.Loss]:
         """List the losses of the shelf whose peer this one is, with these parameters, on scores of this metric."""
         actual = {n: p.default for n, p in _arguments(self.cls).items()} | self.given
         found = []
         for name in losses.names():
             loss = losses.load(name)
-            if loss.metric == metric and isinstance(loss, losses.HasPeer):
+            if loss.metric == metric and loss.peer():
                 loss = _with_arguments(loss, self.cls.__name__, actual)
                 miner = loss and loss.peer()[1].get("miner")
                 found += [loss] if loss and miner == self.objects.get("miner", (None,))[0] else []
@@ -232,11 +233,11 @@ def _with_arguments(loss: Any, cls: str, actual: dict[str, Any]) -> Any:
     A parameter may be the argument, one over it, or the same angle in radians.
     """
 
-    def peer(each: losses.HasPeer) -> dict[str, Any] | None:
+    def peer(each: losses.Loss) -> dict[str, Any] | None:
         found = each.peer()
         return None if found is None or found[0] != cls else {k: v for k, v in found[1].items() if k in actual}
 
-    def same(each: losses.HasPeer, key: str) -> bool:
+    def same(each: losses.Loss, key: str) -> bool:
         own = peer(each)
         values: tuple[Any, Any] = (own or {}).get(key), actual[key]
         if not all(isinstance(value, int | float) for value in values):
@@ -255,7 +256,7 @@ def _with_arguments(loss: Any, cls: str, actual: dict[str, Any]) -> Any:
     return loss if peer(loss) is not None else None
 
 
-def twin(module: Any) -> tuple[losses.ClosedForm, bool] | None:
+def twin(module: Any) -> tuple[losses.Loss, bool] | None:
     """Find the loss of the shelf that equals a module of the library, and whether it normalises rows; None: none does.
 
     The reducer of the module does not matter: a loss of the shelf adds up over its queries.
@@ -360,7 +361,7 @@ def load(spelling: str, given: dict[str, Any]) -> Embedded:
     if "miner" in objects:
         _built_object(spelling, "miner", *objects["miner"])
     unit = reserved.get("unit")
-    traits = losses.Traits(
+    traits = Traits(
         couples="batch",
         gradient="autograd",
         sample="groups",

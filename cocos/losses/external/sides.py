@@ -19,6 +19,7 @@ from cocos.losses.external.embedded import Embedded
 from cocos.losses.external.guard import guarded
 from cocos.losses.external.library import Adapted
 from cocos.losses.external.signature import ROLE_OF, literal, named, signature_of, takes_any
+from cocos.losses.external.traits import traits_of
 
 # Names of a parameter of a function for the hard negatives of its queries, (Q, K, D).
 NEGATIVES = ("negatives", "negative", "hard_negatives", "hard_negative")
@@ -119,7 +120,7 @@ class Sides:
 
 def _of_shelf(loss: Any, name: str) -> Sides:
     """Make it of a loss of scores: of the candidates and the columns of its further directions, or of graded pairs."""
-    known = losses.traits(loss)
+    known = traits_of(loss)
     options: dict[str, Any] = {"metric": loss.metric, "same_group": "negative", "graded": known.graded}
 
     def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, annotations: Annotations) -> Tensor:
@@ -152,7 +153,7 @@ def _of_adapted(loss: Adapted, name: str) -> Sides:
         annotated = _annotations_by_column(len(query), len(rows) - 2, annotations) if reads else {}
         return loss.adapter.run(loss.build(), BatchColumns(rows[0], rows[1:], **annotated), loss.settings)
 
-    known = losses.traits(loss)
+    known = traits_of(loss)
     reads = (*known.requires, *(["grades"] if known.graded else []))
     return Sides(name, call, columns=loss.adapter.hard_negatives and not known.graded, reads=reads)
 
@@ -217,7 +218,7 @@ def sides(loss: Any, given: dict[str, Any] | None = None) -> Sides:
         return loss
     if isinstance(loss, str):
         return _named(loss.strip(), given)
-    if all(hasattr(loss, each) for each in losses.CONTRACT) and not isinstance(loss, type):
+    if isinstance(loss, losses.Loss):
         name = losses.name_of(loss)
         if isinstance(loss, Adapted):
             return _of_adapted(loss, name)

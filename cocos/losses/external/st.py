@@ -19,6 +19,7 @@ from cocos.losses.external import own
 from cocos.losses.external.columns import BatchColumns
 from cocos.losses.external.embedded import Embedded
 from cocos.losses.external.library import Adapter, Library, Settings
+from cocos.losses.external.traits import StatesTraits, Traits, traits_of
 from cocos.losses.kl_distill import KLDistill
 from cocos.losses.margin_mse import MarginMSE
 from cocos.losses.mnrl import MNRL
@@ -141,7 +142,7 @@ def _cached(module: Any, given: BatchColumns, _: Settings) -> Any:
     return module.calculate_loss([[rows] for rows in (given.query, *given.documents)])
 
 
-def _ranking(settings: Settings) -> losses.ClosedForm:
+def _ranking(settings: Settings) -> losses.Loss:
     names = ("scale", "directions", "partition", "hardness", "hardness_on")
     return MNRL(**{name: settings[name] for name in names})
 
@@ -168,7 +169,7 @@ def _guided_run(module: Any, given: BatchColumns, _: Settings) -> Any:
     return module(features, None)
 
 
-def _guided_twin(settings: Settings) -> losses.ClosedForm | None:
+def _guided_twin(settings: Settings) -> losses.Loss | None:
     if settings["strategy"] != "absolute":
         return None
     return MNRL(settings["scale"], settings["directions"], filter="guide", filter_margin=settings["margin"])
@@ -227,20 +228,20 @@ def _labelled_pairs(module: Any, given: BatchColumns, _: Settings) -> Any:
 
 
 @dataclass(frozen=True)
-class OfCosineDistance(losses.StatesTraits):
+class OfCosineDistance(StatesTraits):
     """A loss of distances, on cosine distances, which are 1 less the cosine: a twin, not of the shelf."""
 
-    loss: losses.ClosedForm
+    loss: losses.Loss
 
     @property
-    def traits(self) -> losses.Traits:  # type: ignore[override]
+    def traits(self) -> Traits:  # type: ignore[override]
         """Those of the loss, on cosines."""
-        return replace(losses.traits(self.loss), metric="cosine", spelling=f"{losses.name_of(self.loss)} of 1 - cosine")
+        return replace(traits_of(self.loss), metric="cosine", spelling=f"{losses.name_of(self.loss)} of 1 - cosine")
 
     def __repr__(self) -> str:
         return f"{self.loss!r} of 1 - cosine"
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,)."""
         return self.loss(pairs.with_scores(pairs.scores - 1))
 
@@ -253,9 +254,9 @@ class OfCosineDistance(losses.StatesTraits):
         return self.loss.unit(pairs)
 
 
-def _hardest(settings: Settings) -> losses.ClosedForm:
+def _hardest(settings: Settings) -> losses.Loss:
     margins = {name: settings[name] for name in ("pos_margin", "neg_margin")}
-    return cast(losses.ClosedForm, losses.load("top_k(contrastive_cosine)", {"k": 1} | margins))
+    return cast(losses.Loss, losses.load("top_k(contrastive_cosine)", {"k": 1} | margins))
 
 
 def _cached_guided(module: Any, given: BatchColumns, _: Settings) -> Any:
@@ -297,7 +298,7 @@ class Labelled(nn.Module):
 
 
 # Losses of labelled rows -> loss of the shelf by metric and margin; None: none is.
-LOSSES_OF_LABELS: dict[str, Callable[[str, float], losses.ClosedForm] | None] = {
+LOSSES_OF_LABELS: dict[str, Callable[[str, float], losses.Loss] | None] = {
     "BatchAllTripletLoss": lambda metric, margin: (Triplet if metric == "cosine" else TripletEuclidean)(margin),
     "BatchHardTripletLoss": None,
     "BatchSemiHardTripletLoss": None,
@@ -362,7 +363,7 @@ class OfSentences(Library):
         return replace(found, twins=lambda metric: [twin(metric, margin)] if metric == wanted else [])
 
 
-def _kl(settings: Settings) -> losses.ClosedForm:
+def _kl(settings: Settings) -> losses.Loss:
     first = float(settings["temperature"])
     own, other = (float(settings.get(f"{whose}_temperature") or first) for whose in ("student", "teacher"))
     return KLDistill(own, teacher_temperature=None if own == other else other)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,12 +17,13 @@ from cocos import losses
 from cocos.base.errors import InputError, nearest
 from cocos.embeddings.scores import Pairs
 from cocos.losses.external.guard import UNKNOWN_UNIT, UNKNOWN_UNIT_OF_A_TERM
+from cocos.losses.external.traits import StatesTraits, Traits, traits_of
 
 CAUTION = ("exact", "stop_gradient", "autograd", "pseudo")  # a sum is as weak as its weakest term
 
 
 @dataclass(frozen=True)
-class Sum(losses.StatesTraits):
+class Sum(StatesTraits):
     r"""Weighted sum of losses of the same scores.
 
     .. math:: \ell = \sum_t c_t \, \ell_t
@@ -37,10 +38,10 @@ class Sum(losses.StatesTraits):
         InputError: two terms read different scores or directions, or match queries and candidates in different ways.
     """
 
-    terms: tuple[tuple[float, losses.Loss], ...]
+    terms: tuple[tuple[float, losses.Loss], ...] = ()
 
     def __post_init__(self) -> None:
-        known = [(losses.name_of(loss), loss.metric, losses.traits(loss)) for _, loss in self.terms]
+        known = [(losses.name_of(loss), loss.metric, traits_of(loss)) for _, loss in self.terms]
         # Which scores a loss of embeddings has is known when it is bound.
         sure = [each for each in known if each[2].reads != "embeddings" or each[2].bound]
         self._agree({metric: name for name, metric, _ in sure}, "reads {} scores")
@@ -62,16 +63,16 @@ class Sum(losses.StatesTraits):
         return " + ".join(("" if c == 1 else f"{c:.15g} * ") + repr(loss) for c, loss in self.terms)
 
     @cached_property
-    def traits(self) -> losses.Traits:  # type: ignore[override]
+    def traits(self) -> Traits:  # type: ignore[override]
         """Traits that all terms have: scores, columns and batches are those of the first one."""
         terms = [loss for _, loss in self.terms]
-        each = [losses.traits(loss) for loss in terms]
+        each = [traits_of(loss) for loss in terms]
         sources = {own.unit_from for own in each}
         unit_from = "unknown" if "unknown" in sources else "natural" if sources == {"natural"} else "sum"
         named = zip(map(losses.name_of, terms), each, strict=True)
         notes = [f"{name}: {note}" for name, own in named for note in own.notes if note != UNKNOWN_UNIT]
         first = next((loss for loss, own in zip(terms, each, strict=True) if own.reads != "embeddings"), terms[0])
-        return losses.Traits(
+        return Traits(
             metric=first.metric,
             couples=next((loss.couples for loss in terms if loss.couples != "query"), "query"),
             gradient=max((loss.gradient for loss in terms), key=CAUTION.index),
@@ -86,27 +87,28 @@ class Sum(losses.StatesTraits):
             notes=(*notes, *([UNKNOWN_UNIT_OF_A_TERM] if unit_from == "unknown" else [])),
             terms=self.terms,
             spelling=self.spelling,
+            reads_norms=any(loss.reads_norms for loss in terms),
             given={f"{losses.name_of(loss)}.{k}": v for loss in terms for k, v in losses.parameters(loss).items()},
         )
 
     def bind(self, pairs: Pairs) -> "Sum":
         """Settle the terms by a batch; the weights of each must be of the scores that the others read."""
-        terms = tuple((c, loss.bind(pairs) if isinstance(loss, losses.Bindable) else loss) for c, loss in self.terms)
+        terms = tuple((c, loss.bind(pairs)) for c, loss in self.terms)
         for _, loss in terms:
-            if len(terms) > 1 and losses.traits(loss).own_scores:
+            if len(terms) > 1 and traits_of(loss).own_scores:
                 raise InputError(
                     f"loss {self.spelling}: the weights of {losses.name_of(loss)} are of scores of its own or of none, "
                     "so those of the other terms cannot be added to them"
                 )
         return replace(self, terms=terms)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,)."""
         return _added(c * loss(pairs) for c, loss in self.terms)
 
     def weight(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ score, (Q, C): by the closed form of each term that has one, by autograd elsewhere."""
-        return _added(c * weight_of(loss, pairs) for c, loss in self.bind(pairs).terms)
+        return _added(c * loss.weight(pairs) for c, loss in self.bind(pairs).terms)
 
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
         """The unit of weights that are known already, broadcastable to (Q, C)."""
@@ -120,24 +122,12 @@ class Sum(losses.StatesTraits):
 
     def radial(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ norm of the query, (Q,), of the terms that read norms; 0 without any."""
-        parts = [c * loss.radial(pairs) for c, loss in self.terms if isinstance(loss, losses.ReadsNorms)]
+        parts = [c * loss.radial(pairs) for c, loss in self.terms if loss.reads_norms]
         return _added(parts) if parts else torch.zeros_like(pairs.scores[:, 0])
 
 
 def _added(parts: Iterable[Tensor]) -> Tensor:
     return functools.reduce(torch.add, parts)
-
-
-def weight_of(loss: losses.Loss, pairs: Pairs) -> Tensor:
-    """∂ Σ loss / ∂ score, (Q, C): by the closed form of a loss that has one, else by autograd."""
-    if losses.has_weight(loss):
-        return loss.weight(pairs)
-    return cast(Tensor, torch.func.grad(lambda scores: loss(pairs.with_scores(scores)).sum())(pairs.scores.detach()))
-
-
-def unit_of(loss: losses.Loss, weights: Tensor, pairs: Pairs) -> Tensor:
-    """Natural size of one of these weights, which are known already, broadcastable to (Q, C)."""
-    return loss.unit_of(weights, pairs) if isinstance(loss, losses.UnitOfWeights) else loss.unit(pairs)
 
 
 def _outside_parentheses(text: str) -> str:

@@ -15,7 +15,8 @@ from cocos import losses
 from cocos.base import ranges
 from cocos.base.errors import InputError
 from cocos.embeddings.scores import Pairs
-from cocos.losses.external.sum import terms_of, unit_of, weight_of
+from cocos.losses.external.sum import terms_of
+from cocos.losses.external.traits import StatesTraits, Traits, traits_of
 
 # Numbers of the choice of negatives; text from the command line is read by them.
 AtLeastOne = Annotated[int, ranges.whole(1)]
@@ -24,7 +25,7 @@ Margin = Annotated[
 ]
 
 
-class Wrapped(losses.StatesTraits):
+class Wrapped(StatesTraits):
     """A loss around one other, a dataclass whose first field is that loss, and the others its own parameters."""
 
     loss: losses.Loss
@@ -46,11 +47,11 @@ class Wrapped(losses.StatesTraits):
         return f"{self.word}({losses.name_of(self.loss)})"
 
     @cached_property
-    def traits(self) -> losses.Traits:  # type: ignore[override]
+    def traits(self) -> Traits:  # type: ignore[override]
         """Traits of the loss, with another name, and without those by which a reader would count it."""
         prefix = _prefix(losses.name_of(self.loss))
         return replace(
-            losses.traits(self.loss),
+            traits_of(self.loss),
             spelling=self.spelling,
             given=self.own | {f"{prefix}{key}": value for key, value in losses.parameters(self.loss).items()},
             softmax_scale=None,
@@ -76,7 +77,7 @@ class KeptNegatives(Wrapped):
             if allowed and not (value is None and optional) and not allowed.holds(value):
                 words = f"{allowed.words}, or None" if optional else allowed.words
                 raise InputError(f"{self.spelling}: {field.name} must be {words}, got {value!r}")
-        if losses.traits(self.loss).reads == "embeddings":
+        if traits_of(self.loss).reads == "embeddings":
             raise InputError(f"{self.spelling}: {name} reads embeddings, so no negative can be kept from it")
         if self.loss.couples == "candidate":
             raise InputError(
@@ -85,7 +86,7 @@ class KeptNegatives(Wrapped):
             )
 
     @cached_property
-    def traits(self) -> losses.Traits:  # type: ignore[override]
+    def traits(self) -> Traits:  # type: ignore[override]
         """Traits of the loss; the terms of a sum have the same choice each."""
         own = super().traits
         terms = tuple((c, cast(losses.Loss, replace(self, loss=term))) for c, term in own.terms)
@@ -101,21 +102,19 @@ class KeptNegatives(Wrapped):
 
     def bind(self, pairs: Pairs) -> Self:
         """Settle the loss by a batch of its kept negatives."""
-        if not isinstance(self.loss, losses.Bindable):
-            return self
         return replace(self, loss=self.loss.bind(self.reduced(pairs)))
 
-    def __call__(self, pairs: Pairs) -> Tensor:
+    def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), for its positives and the chosen negatives."""
         return self.loss(self.reduced(pairs))
 
     def weight(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ score, (Q, C): the weights of the loss for the kept pairs, 0 for other negatives."""
-        return weight_of(self.loss, self.reduced(pairs))
+        return self.loss.weight(self.reduced(pairs))
 
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
         """The unit of weights that are known already: that of the loss for the kept pairs, broadcastable to (Q, C)."""
-        return unit_of(self.loss, weights, self.reduced(pairs))
+        return self.loss.unit_of(weights, self.reduced(pairs))
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Natural size of one weight of the loss for the kept pairs, broadcastable to (Q, C)."""
@@ -123,8 +122,7 @@ class KeptNegatives(Wrapped):
 
     def radial(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ norm of the query, (Q,), for the kept pairs; 0 where the loss reads no norms."""
-        reduced, reads = self.reduced(pairs), isinstance(self.loss, losses.ReadsNorms)
-        return self.loss.radial(reduced) if reads else torch.zeros_like(reduced.scores[:, 0])  # type: ignore[attr-defined]
+        return self.loss.radial(self.reduced(pairs))
 
 
 @dataclass(frozen=True)
@@ -173,7 +171,7 @@ class SemiHard(KeptNegatives):
         return chosen & pairs.negative
 
 
-def top_k(loss: Any, k: int) -> losses.TrainingLoss:
+def top_k(loss: Any, k: int) -> losses.Loss:
     """Keep the k hardest negatives of each query: those with the highest scores, of equal ones the first.
 
     The others get no weight, so that the loss has the weights and the unit of the reduced pairs. No gradient flows
@@ -194,10 +192,10 @@ def top_k(loss: Any, k: int) -> losses.TrainingLoss:
         >>> cocos.losses.name_of(cocos.losses.top_k("ntxent", 16))
         'top_k(ntxent)'
     """
-    return cast(losses.TrainingLoss, TopK(_loss(loss), k))
+    return cast(losses.Loss, TopK(_loss(loss), k))
 
 
-def skip_k(loss: Any, k: int) -> losses.TrainingLoss:
+def skip_k(loss: Any, k: int) -> losses.Loss:
     """Leave out the k hardest negatives of each query, which may be false negatives, beside `top_k`.
 
     Args:
@@ -209,10 +207,10 @@ def skip_k(loss: Any, k: int) -> losses.TrainingLoss:
         >>> cocos.losses.skip_k("triplet", 1).weight(pairs)
         tensor([[-1.,  0.,  1.]])
     """
-    return cast(losses.TrainingLoss, SkipK(_loss(loss), k))
+    return cast(losses.Loss, SkipK(_loss(loss), k))
 
 
-def semi_hard(loss: Any, margin: float | None = None) -> losses.TrainingLoss:
+def semi_hard(loss: Any, margin: float | None = None) -> losses.Loss:
     r"""Keep the semi-hard negatives of each query, :math:`s_p - m < s_n < s_p` for any positive p of it.
 
     Args:
@@ -228,7 +226,7 @@ def semi_hard(loss: Any, margin: float | None = None) -> losses.TrainingLoss:
         >>> cocos.losses.semi_hard("triplet", margin=0.2).weight(pairs)
         tensor([[-1.,  0.,  1.,  0.]])
     """
-    return cast(losses.TrainingLoss, SemiHard(_loss(loss), margin))
+    return cast(losses.Loss, SemiHard(_loss(loss), margin))
 
 
 def _loss(loss: Any) -> losses.Loss:

@@ -82,14 +82,14 @@ class Run:
     def findings(self) -> tuple[Finding | str, ...]:
         """Findings and notes for the user on the embeddings, the batches and the loss."""
         if isinstance(self.embeddings, Scores):
-            return (*self.embeddings.notes, *self.plan.notes, *losses.traits(self.loss).notes)
+            return (*self.embeddings.notes, *self.plan.notes, *self.loss.notes)
         return (
             *health.meaningless(self.narrow, self.loss.metric),
             *health.norms(self.embeddings, self.loss),
             *self.embeddings.notes,
             *self.plan.notes,
             *health.lengths(self.embeddings, self.loss.metric),
-            *losses.traits(self.loss).notes,
+            *self.loss.notes,
             *health.grades(self.embeddings, self.loss),
         )
 
@@ -172,8 +172,8 @@ class Run:
             return embeddings.pairs(batch.query_index[block])
         number = len(batch.query_index[block]) * len(batch.candidate_index)
         with devices.rounding(), threads(number):
-            traits, options = losses.traits(self.loss), {"same_group": same_group, "block": block}
-            wide = {"directions": traits.directions, "graded": traits.graded}
+            options = {"same_group": same_group, "block": block}
+            wide = {"directions": self.loss.directions, "graded": self.loss.graded}
             return scores.pairs(embeddings, batch, metric=self.loss.metric, **options, **wide)
 
     def seen(self, batch: Batch) -> Batch:
@@ -259,7 +259,7 @@ class Run:
             found = weights.of(self.loss, pairs)
             unit = weights.unit(self.loss, found, pairs)
         usable = (unit > 0) & unit.isfinite()
-        if not losses.has_closed_form(self.loss):
+        if not self.loss.closed_form:
             usable |= unit.isnan()  # unknown
         # A finite sum has only finite terms, and is read much faster.
         if not ((found.sum().isfinite() or found.isfinite().all()) and usable.all()):
@@ -494,26 +494,25 @@ def prepare_all(
     held, made = functools.cache(embeddings.to), []
     for given_loss in several:
         loss = losses.of(given_loss)
-        matching, traits = losses.traits(loss).matching, losses.traits(loss)
+        matching = loss.matching
         same_group = _same_group(loss, options)
         scores.check(embeddings, loss.metric, checkpoint and checkpoint.path)
-        if missing := [name for name in traits.requires if getattr(embeddings, name) is None]:
+        if missing := [name for name in loss.requires if getattr(embeddings, name) is None]:
             raise InputError(f"{losses.name_of(loss)} reads {missing[0]}, which the embeddings do not have: {TO_GIVE}")
-        rows = matching in {"rows", "columns"} or (traits.graded and embeddings.grades is not None)
+        rows = matching in {"rows", "columns"} or (loss.graded and embeddings.grades is not None)
         plan = planned(loss.sample, whole or rows, not whole and matching == "columns")
-        if visits and isinstance(loss, losses.Recognised) and loss.recognised:
+        if visits and loss.recognised:
             few = options | {"batch_size": CHECKED_ROWS, "batches": 1}
             with contextlib.suppress(InputError):  # it is read, or refused, as it stands
                 small = _planned(embeddings, checkpoint, few, plan.sample, rows, matching == "columns")
                 own, only = batches.alone(embeddings, small.batches[0])
-                own = own.single(own.directions[0]) if traits.one_way(own) else own
+                own = own.single(own.directions[0]) if loss.one_way(own) else own
                 small = replace(small, batches=(only,))
                 loss = loss.by_closed_form(Run(own, loss, small, same_group, checkpoint, "float64").first())
-                traits = losses.traits(loss)
         reads = visits if callable(visits) else readers.has
         hard = embeddings.negatives is not None or embeddings.candidate_negatives is not None
         visited = bool(visits) and not (marks and embeddings.marks) and not embeddings.is_queued
-        if traits.wide or (marks and hard):
+        if loss.wide or (marks and hard):
             visited = visited and marks and columns.serves(loss, embeddings, plan.batches, same_group)
         else:
             visited = visited and engine.fits(embeddings, loss.metric) and reads(loss)
@@ -524,13 +523,13 @@ def prepare_all(
         own = embeddings if visited else held(dtype=SCORE_TYPES[dtype or "float64"])
         wide = own is not embeddings and torch.finfo(own.query.dtype).bits > torch.finfo(embeddings.query.dtype).bits
         before = embeddings if wide else None
-        if traits.one_way(own):
+        if loss.one_way(own):
             own, before = (each and each.single(each.directions[0]) for each in (own, before))
         single = visited and (loss.metric == "cosine" or all(float(each.max()) < SINGLE_NORM for each in own.norms))
         dtype = dtype or ("float32" if single else "float64")
         drawn_by = options["seed"], options["split"]
         run = Run(own, loss, plan, same_group, checkpoint, dtype, visited, *drawn_by, eps, given=before)
-        if isinstance(run.loss, losses.Bindable) and not losses.traits(run.loss).bound:  # it must see the first batch
+        if not run.loss.bound:  # it must see the first batch
             run = replace(run, loss=run.loss.bind(run.first()))
         if not whole:
             _refuse_unreachable(run.loss, eps)
@@ -541,7 +540,7 @@ def prepare_all(
 def _same_group(loss: losses.Loss, options: Sampling) -> str:
     """Relation of two rows of one group: fixed by the loss, or else by the options."""
     fixed = {"labels": "positive", "rows": "negative", "columns": "negative"}
-    return fixed.get(losses.traits(loss).matching, options["same_group"])
+    return fixed.get(loss.matching, options["same_group"])
 
 
 def _of_scores(
@@ -571,12 +570,11 @@ def _of_scores(
 
 def _needs_vectors(loss: losses.Loss, given: Scores) -> str:
     """Name the input that a loss needs and scores alone lack, to end a sentence; empty where it needs none."""
-    traits = losses.traits(loss)
-    if traits.reads == "embeddings" or len(traits.directions) > 1:
+    if loss.reads == "embeddings" or len(loss.directions) > 1:
         return "reads embeddings, and there are scores alone"
     if loss.metric not in READ_AS_GIVEN:
         return f"reads {loss.metric.replace('_', ' ')} scores of vectors, and there are scores alone"
-    if "teacher" in traits.requires and given.reference is None and given.grade is None:
+    if "teacher" in loss.requires and given.reference is None and given.grade is None:
         return "reads scores of a reference or a teacher, and there are none: give reference (queries, candidates)"
     if loss.couples == "candidate" and given.candidate_index is not None:
         return "compares the queries of each candidate, and every query has a list of its own"
@@ -636,11 +634,10 @@ def planned(stored: Stored, loss: losses.Loss, options: Sampling) -> Plan:
         raise InputError("batches: rows of a set on a disk are drawn; give their number")
     if options["split"] != "train":
         raise InputError(f"split {options['split']!r}: {stored.name} holds embeddings and has no splits")
-    traits = losses.traits(loss)
-    missing = [name for name in traits.requires if getattr(stored.numbered, name) is None]
-    if missing or traits.graded:
+    missing = [name for name in loss.requires if getattr(stored.numbered, name) is None]
+    if missing or loss.graded:
         raise InputError(f"{losses.name_of(loss)} reads {(*missing, 'grades')[0]}, which {stored.name} does not have")
-    rows, columns = traits.matching in {"rows", "columns"}, traits.matching == "columns"
+    rows, columns = loss.matching in {"rows", "columns"}, loss.matching == "columns"
     return _planned(stored.numbered, None, options, loss.sample, rows, columns)
 
 
@@ -656,7 +653,7 @@ def _of_drawn_rows(
     if isinstance(options["batches"], Plan):
         plans[()] = options["batches"], list(range(len(several)))
     for place, loss in enumerate(several if not plans else ()):
-        matching = losses.traits(loss).matching
+        matching = loss.matching
         key = (options["sample"] or loss.sample, matching in {"rows", "columns"}, matching == "columns")
         plans.setdefault(key, (planned(stored, loss, options), []))[1].append(place)
     every = [batch for plan, _ in plans.values() for batch in plan.batches]
