@@ -191,7 +191,7 @@ SIGLIP, SIGLIP_SUMS = Reading("siglip"), Reading("siglip", spread=False)
 SIGMOIDS = "siglip, all statistics"
 # As learned: more shares are above eps, and many vectors of sigmoids are not all small, which takes the long formula.
 LEARNED = Reading("siglip", {"scale": 60.0, "bias": -12.0})
-WARP, SMOOTH = Reading("warped_softmax", {"scale": 5.0}), Reading("smoothap", spread=False)
+WARP = Reading("warped_softmax", {"scale": 5.0})
 
 CASES = (
     Case(
@@ -234,10 +234,6 @@ CASES = (
     *(
         Case(f"proxies-{d}", Inputs(8192, d, "proxies"), (BARE, Row("warped_softmax", "pass", (WARP,), _most(limit))))
         for d, limit in zip(WIDTHS, (1.30, 1.20, 1.12), strict=True)
-    ),
-    *(
-        Case(f"captions-{d}", Inputs(3072, d, per_query=5), (BARE, Row("smoothap", "pass", (SMOOTH,), _most(limit))))
-        for d, limit in zip(WIDTHS, (1.40, 1.20, 1.15), strict=True)
     ),
     _hard("survivors", "classes"),
     _hard("ascending", "ascending"),

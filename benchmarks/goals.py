@@ -6,13 +6,10 @@ from benchmarks.inputs import Inputs
 __all__ = ["GOALS"]
 
 WIDTH = 512
-NTXENT, TRIPLET, SMOOTH = Reading("ntxent"), Reading("triplet"), Reading("smoothap", spread=False)
+NTXENT, TRIPLET = Reading("ntxent"), Reading("triplet")
 SIGLIP = Reading("siglip")
 VIOLATED = Reading("triplet", {"margin": 0.6})
 BARE = Row(FLOOR, "bare")
-# Multiples of the bare product: 1.2 times those of an earlier dense counter for SmoothAP with 5 captions, measured on
-# an Intel Xeon with AVX-512 (4.77 at 128 queries, 3.33 at 512).
-SMALL_COUNTER = {128: 4.77, 512: 3.33}
 
 
 def _batches(size: int, number: int, limit: float) -> Case:
@@ -26,13 +23,6 @@ def _batches(size: int, number: int, limit: float) -> Case:
             [Row(f"{reading.name}, PML's gradient", "pml", (reading,))] if reading is not SIGLIP and size <= 128 else []
         )
     return Case(f"goals-{size}", Inputs(size, WIDTH, batches=number), tuple(rows), "goals")
-
-
-def _captions(size: int, number: int) -> Case:
-    """Batches of images with five captions each, counted for SmoothAP."""
-    bar = Bar(round(1.2 * SMALL_COUNTER[size], 1))
-    rows = [BARE, Row("smoothap, measures.count", "count", (SMOOTH,), (bar,))]
-    return Case(f"goals-captions-{size}", Inputs(size, WIDTH, per_query=5, batches=number), tuple(rows), "goals")
 
 
 def _curves(size: int, number: int, *limits: float) -> Case:
@@ -80,11 +70,9 @@ def _threads() -> tuple[Case, ...]:
     rows = [Row(name, "pass", (Reading(name),), (Bar(1.6, what="speed", least=True),)) for name in FUSED]
     rows += [Row(name, "pass", (Reading(name),), (Bar(1.3, what="speed", least=True),)) for name in OTHERS]
     pairs = Row("ntxent, measures.count", "count", (NTXENT,), (Bar(1.0, what="speed", least=True),))
-    captions = Row("smoothap", "pass", (SMOOTH,), (Bar(1.6, what="speed", least=True),))
     return (
         Case("goals-threads", whole, (BARE, *rows), "goals", rounds=0),
         Case("goals-threads-128", small, (BARE, pairs), "goals", rounds=0),
-        Case("goals-threads-captions", Inputs(3072, WIDTH, per_query=5), (BARE, captions), "goals", rounds=0),
     )
 
 
@@ -98,9 +86,7 @@ def _evaluate(name: str, kind: str, queries: int, captions: int) -> Case:
 
 GOALS = (
     _batches(128, 200, 2.0),
-    _captions(128, 40),
     _batches(512, 32, 1.6),
-    _captions(512, 4),
     _batches(1024, 16, 1.4),
     _batches(2048, 8, 1.3),
     _large("8192", "pairs", 1.10),

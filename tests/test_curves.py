@@ -12,10 +12,10 @@ from cocos.engine.readers import lines
 from cocos.measures.shared import prepared
 
 READ = [name for name in losses.names() if lines.Lines.reads(losses.load(name))]
-CHANGED = ("ntxent", "smoothap", "snm", "ce_softmax")  # of which a temperature or scale is changed
+CHANGED = ("ntxent", "snm", "ce_softmax")  # of which a temperature or scale is changed
 GIVEN = {"triplet": {"margin": 0.5}, "triplet_squared": {"margin": 0.5}, "triplet_sh": {"margin": 0.5}}
 EFFECTIVE = 1e-5  # relative error of an effective number, for each unit of what multiplies the scores
-FEW = ("ntxent", "supcon", "arcface", "euclidean_softmax", "triplet", "triplet_sh", "smoothap")
+FEW = ("ntxent", "supcon", "arcface", "euclidean_softmax", "triplet", "triplet_sh")
 
 
 def captions(images=30, per=3, width=8):
@@ -108,7 +108,7 @@ def test_lorenz_curves_are_those_of_weights_that_are_held(monkeypatch, name, sma
 def test_other_temperatures_are_those_of_weights_that_are_held(monkeypatch, name):
     """More of them than are read in one pass, a 30th of the loss's own to 30 times it."""
     loss = losses.load(name)
-    values = getattr(loss, "temperature" if name in {"ntxent", "smoothap"} else "scale") * np.geomspace(1 / 30, 30, 12)
+    values = getattr(loss, "temperature" if name == "ntxent" else "scale") * np.geomspace(1 / 30, 30, 12)
     for embeddings, options in sets(loss, ("groups", "negatives", "labelled")):
         found, held = both(monkeypatch, measures.temperature_curve, embeddings, loss, values, eps=0.03, **options)
         assert found.attrs["dtype"] == "float32" and "may count or not" not in found.attrs["notes"]

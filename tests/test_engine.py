@@ -282,7 +282,7 @@ def check_all(given, asked, what):
 
 READ = [name for name in losses.names() if readers.has(losses.load(name))]
 REST = [name for name in losses.names() if name not in READ]
-CORE = ("ce_nm", "ce_softmax", "ntxent", "siglip", "smoothap", "supcon", "triplet", "warped_softmax")
+CORE = ("ce_nm", "ce_softmax", "ntxent", "siglip", "supcon", "triplet", "warped_softmax")
 SOME = ("random", "raw", "captions", "labelled", "many positives", "proxies", "paired", "no negative")
 LENGTHS = {"any length", "beyond float32"}  # that no metric but the cosine allows
 
@@ -319,16 +319,14 @@ def test_counts_at_every_temperature_and_threshold(kind):
     for temperature in (0.2, 0.05, 0.005):
         sharp = {"temperature": temperature}
         asked += [(losses.load("ntxent", sharp), eps) for eps in (0.01, 1e-4)]
-        asked += [(losses.load("smoothap", sharp), 0.01)]
     asked += [(losses.load("ntxent", {"temperature": 0.05}), eps) for eps in (0.0, 0.5)]
     asked += [(losses.load("supcon", {"temperature": temperature}), 1e-4) for temperature in (0.2, 0.005)]
-    asked += [(losses.load("smoothap"), eps) for eps in (1e-4, 0.0, 0.2)]
     asked += [
         (losses.load("ce_softmax", {"scale": scale}), eps) for scale, eps in ((5.0, 0.01), (200.0, 1e-4), (5.0, 0.0))
     ]
     asked += [(losses.load("ce_nm", {"fraction": fraction}), 1e-4) for fraction in (1e-5, 0.003, 0.29, 1.0)]
     asked += [(losses.load("ce_nm", {"scale": 200.0}), 0.01)]
-    assert check_all(inputs()[kind], asked, kind) >= 24 * 2 * 100
+    assert check_all(inputs()[kind], asked, kind) >= 18 * 2 * 100
 
 
 @pytest.mark.parametrize("kind", [*HARD, "few duplicates", "captions", "labelled", "many positives", "no negative"])
@@ -403,7 +401,6 @@ FAMILY = (  # of one metric, so that they share a pass
     (losses.load("triplet"), 0.01),
     (losses.load("triplet", {"margin": 0.0}), 0.01),  # duplicates are ties of it
     (losses.load("triplet_sh"), 0.01),
-    (losses.load("smoothap"), 0.01),
     (losses.load("siglip"), 0.01),
     (losses.load("siglip", {"scale": 60.0, "bias": -20.0}), 1e-3),
 )

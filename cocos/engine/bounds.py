@@ -26,7 +26,6 @@ __all__ = [
     "beside",
     "bin_place",
     "clamped",
-    "cut",
     "distance",
     "equal",
     "exact_distance",
@@ -41,7 +40,6 @@ __all__ = [
     "room",
     "rounded",
     "sigmoid",
-    "slope",
     "squared_distance",
     "ties",
     "total",
@@ -379,21 +377,6 @@ def sigmoid(bound: float, nats: float, size: float) -> float:
         size: largest exponent of two, scale times (|score| + |level|).
     """
     return bound * nats + exponential(2 * size) + _logarithmic(gamma(2, _SINGLE))
-
-
-def slope(bound: float, nats: float, size: float) -> float:
-    r"""Logarithmic error of a float32 slope :math:`\sigma (1 - \sigma)`, as :math:`2^{-z} \sigma^2`.
-
-    :math:`|d \ln (\sigma (1 - \sigma)) / dz| = |1 - 2 \sigma| \ln 2`, so the exponent's error carries over once; the
-    roundings of the exponential and of two sigmoids given the exponent add, and two products.
-    """
-    given = _logarithmic(_together(EXP2, gamma(2, _SINGLE)))
-    return bound * nats + exponential(2 * size) + 2 * given + _logarithmic(gamma(2, _SINGLE))
-
-
-def cut(number: int, far: float) -> float:
-    """Bound the sum of `number` omitted sigmoids or slopes, each below 2^-far."""
-    return number * 2.0**-far
 
 
 def bin_place(bins: int) -> float:

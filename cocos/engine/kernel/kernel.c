@@ -7,7 +7,6 @@
 #include "threshold.c"
 #include "logsumexp.c"
 #include "shares.c"
-#include "sigmoids.c"
 #include "logistic.c"
 #include "histogram.c"
 #include "pass.c"

@@ -1,1 +1,1 @@
-"""Primitives from which readers are built: counts above thresholds, log-sum-exp, k-th scores, sigmoids, histograms."""
+"""Primitives from which readers are built: counts above thresholds, log-sum-exp, k-th scores, histograms."""

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from cocos.engine.parts import Tile
-from cocos.engine.primitives.sigmoids import Positives
 from cocos.engine.primitives.threshold import about_positives
-from cocos.engine.readers import hinge, sigmoid, smooth_ap, softmax
+from cocos.engine.readers import hinge, sigmoid, softmax
 from cocos.engine.view import View
 
 # Maximum number of scores in a tile of whole lines: 32 MiB in float64.
@@ -33,16 +32,13 @@ class Lines:
             self.pairs = [softmax.beside(view, k, 0, len(whole), whole) for k, whole in enumerate(there)]
         elif loss.logistic:
             self._weigh = self._sigmoid
-        elif loss.hinge:
-            self._weigh, (self.levels, _) = self._hinge, about_positives(view, loss.margin)
         else:
-            self._weigh, self.positives = self._smooth, Positives.of(view, loss.temperature)
+            self._weigh, (self.levels, _) = self._hinge, about_positives(view, loss.margin)
 
     @staticmethod
     def reads(loss) -> bool:
         """Whether the weight of a negative depends on its own score and on a few numbers per query."""
-        kinds = {softmax: softmax.SoftmaxReader, hinge: hinge.HingeReader, smooth_ap: smooth_ap.SmoothAPReader}
-        kinds |= {sigmoid: sigmoid.SigmoidReader}
+        kinds = {softmax: softmax.SoftmaxReader, hinge: hinge.HingeReader, sigmoid: sigmoid.SigmoidReader}
         return any(type(file.reads(loss, 0.01, spread=False, relative=False)) is kind for file, kind in kinds.items())
 
     @staticmethod
@@ -91,12 +87,3 @@ class Lines:
             for each in level.unbind(dim=1):
                 number += lines > each[:, None]
         return number, torch.ones_like(level[:, 0])
-
-    def _smooth(self, k: int, a: int, b: int, lines: Tensor) -> tuple[Tensor, Tensor]:
-        positives, weight = self.positives[k], torch.zeros_like(lines)
-        for score, rank in zip(positives.score[:, a:b], positives.rank[:, a:b], strict=True):
-            z = (lines - score[:, None]) / self.loss.temperature
-            above = z.sigmoid()
-            whole = rank + above.sum(dim=1)
-            weight += above.mul_((-z).sigmoid_()) * torch.where(rank > 0, rank / whole.square(), 0)[:, None]
-        return weight, torch.ones_like(positives.rank[0, a:b])
