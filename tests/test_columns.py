@@ -233,7 +233,7 @@ def test_a_file_holds_columns_and_they_survive_a_copy(tmp_path):
     triples = cocos.open(tmp_path / "triples.npz").embed()
     assert triples.negatives.tolist() == embeddings.negatives.tolist()
     done = CliRunner().invoke(app, ["count", str(tmp_path / "guided.npz"), "--loss", "mnrl", "-p", "filter=guide"])
-    assert done.exit_code == 0 and "own hard 1 negatives" in done.stdout and "filtered negatives" in done.stdout
+    assert done.exit_code == 0 and "own hard: " in done.stdout
     refused = CliRunner().invoke(app, ["count", str(tmp_path / "triples.npz"), "--loss", "mnrl", "-p", "filter=guide"])
     assert refused.exit_code == 2 and "mnrl reads teacher, which the embeddings do not have" in refused.stderr
     for name in ("guided.npz", "graded.npz"):

@@ -73,10 +73,9 @@ def run(*checkpoints):
     return measures.run(list(checkpoints), "ntxent", steps=[10 * k for k in range(len(checkpoints))], batch_size=40)
 
 
-marks = torch.arange(120) % 7
 # Case -> the result, and its findings that ask for something or say that all is well: kind -> severity.
 CASES = {
-    "fine": (lambda: count(large(0.8), temperature=0.1, batch_size=128), {"fine": "ok"}),
+    "shared": (lambda: count(large(0.8), temperature=0.1, batch_size=128), {"shared": "ok"}),
     "flat": (lambda: count(large(0.8), temperature=20.0, batch_size=128), {"flat": "look"}),
     "thin": (lambda: count(large(0.8), temperature=0.1, batch_size=128, eps=0.3), {"thin": "look"}),
     "starved": (lambda: count(large(0.4), temperature=0.05, batch_size=128), {"starved": "look"}),
@@ -93,23 +92,18 @@ CASES = {
         {"repeated rows": "look"},
     ),
     "clamped": (lambda: count(near(), "debiased", prior=0.6, temperature=0.1), {"clamped": "look"}),
-    "unknown unit": (lambda: count(near(), cubic), {"fine": "ok"}),
+    "unknown unit": (lambda: count(near(), cubic), {"shared": "ok"}),
     "pulled negatives": (lambda: count(near(1.2), "contextual"), {"pulled": "look"}),
     "queries never drawn": (
         lambda: count(Embeddings(rows(0, 60), near().candidate, torch.arange(60), torch.arange(120)), batch_size=20),
         {"undrawn": "note"},
     ),
-    "marked": (lambda: count(near(marks={"weekday": (marks, marks)})), {"marked": "note"}),
     "suspected": (
         lambda: measures.audit(copied(), batch_size=60, rules=["text"]),
         {"suspected": "look"},
     ),
     "few suspected": (lambda: measures.audit(named(), batch_size=60, rules=["text"]), {"suspected": "note"}),
     "useless rule": (lambda: measures.audit(named(1), batch_size=60, rules=["text"]), {"no rule": "look"}),
-    "filter keeps copies": (
-        lambda: measures.audit(copied(), batch_size="all", rules=["text"], filters={"self": [], "percent": []}),
-        {"kept copies": "note"},
-    ),
     "run": (
         lambda: run(near(3.0), *(2 * [Embeddings(rows(1), rows()[:1].repeat(120, 1))])),
         {"collapse": "stop", "collapsed": "stop"},
@@ -167,31 +161,31 @@ def entry(**means):
         ("starved", {"negatives": 127, "effective": 1.4, "idle_fraction": 0.51, "idle_pull": 0.0}),
         ("sharp", {"negatives": 127, "effective": 1.9, "idle_fraction": 0.5, "idle_pull": 0.0}),
         ("wasteful", {"negatives": 127, "effective": 6.0, "idle_fraction": 0.0, "idle_pull": 0.0}),
-        ("fine", {"negatives": 127, "effective": 6.5, "idle_fraction": 0.0, "idle_pull": 0.0}),
-        ("fine", {"negatives": 127, "effective": 110, "idle_fraction": 0.0, "idle_pull": 0.0}),
-        ("fine", {"negatives": 7, "effective": 7.0, "idle_fraction": 0.0, "idle_pull": 0.0}),
+        ("shared", {"negatives": 127, "effective": 6.5, "idle_fraction": 0.0, "idle_pull": 0.0}),
+        ("shared", {"negatives": 127, "effective": 110, "idle_fraction": 0.0, "idle_pull": 0.0}),
+        ("shared", {"negatives": 7, "effective": 7.0, "idle_fraction": 0.0, "idle_pull": 0.0}),
         ("sharp", {"negatives": 127, "effective": 1.5}),  # the unit of the loss is not known
-        ("fine", {"negatives": 127, "effective": 17.6}),
+        ("shared", {"negatives": 127, "effective": 17.6}),
     ],
 )
 def test_gradient_kinds_have_their_thresholds(kind, means):
     assert findings.gradient_kind(entry(**means)) == kind
     (finding,) = findings.gradient({"q2c": entry(**means)}, 0.01)
     assert (finding.kind, finding.severity) == (kind, findings.GRADIENTS[kind][0])
-    assert bool(finding.cure) == (kind != "fine")
+    assert bool(finding.cure) == (kind != "shared")
 
 
 def test_directions_of_one_kind_share_a_finding():
     fine, starved = entry(negatives=127, effective=17), entry(negatives=127, effective=17, idle_fraction=0.7)
     both = findings.gradient({"i2t": fine, "t2i": fine}, 0.01)
-    assert [finding.kind for finding in both] == ["fine"]
-    assert [finding.kind for finding in findings.gradient({"i2t": fine, "t2i": starved}, 0.01)] == ["fine", "starved"]
+    assert [finding.kind for finding in both] == ["shared"]
+    assert [finding.kind for finding in findings.gradient({"i2t": fine, "t2i": starved}, 0.01)] == ["shared", "starved"]
 
 
 @pytest.mark.parametrize(
     ("name", "command", "options"),
     [
-        ("fine", "audit", {}),
+        ("shared", "audit", {}),
         ("sharp", "audit", {}),
         ("starved", "whatif", {"settles": True}),
         ("wasteful", "whatif", {"by": "effective"}),
@@ -220,7 +214,7 @@ def test_document_has_findings_of_each_loss(results):
 
 
 def test_first_lines_have_two_numbers_and_a_verdict(results):
-    for name in ("fine", "flat", "starved", "sharp", "wasteful", "silent"):
+    for name in ("shared", "flat", "starved", "sharp", "wasteful", "silent"):
         dataset = results(name)
         table = reports.table("count", dataset)
         loss, query, candidate, verdict = table.head
@@ -254,14 +248,6 @@ def test_idle_queries_hold_their_part_of_the_pull(results):
     assert 0.01 < means["idle_pull"]["mean"] == pytest.approx(part, rel=1e-5)
     hinge = reports.document("count", count(large(0.4), "triplet"))["directions"]["q2c"]
     assert hinge["idle_pull"]["mean"] == 0 and hinge["idle_fraction"]["mean"] > 0.1
-
-
-def test_filter_self_is_known_by_its_rule(results):
-    dataset = results("filter keeps copies")
-    renamed = dataset.assign_coords(filter=[f"{k}: renamed" for k in range(dataset.sizes["filter"])])
-    assert "kept copies" in snapshot(dataset) and "kept copies" in snapshot(renamed)
-    other = dataset.assign(filter_rule=("filter", ["percent"] * dataset.sizes["filter"]))
-    assert "kept copies" not in snapshot(other)
 
 
 def test_run_has_a_finding_for_each_episode(results):

@@ -1,7 +1,8 @@
 """Findings: facts needed to interpret the numbers of a result.
 
-A check stands beside the numbers that it reads: those of the embeddings in `cocos.counting.health`, those of counts,
-audits and comparisons here. A Dataset stores the findings that its numbers do not show in the attribute `findings`.
+Findings of embeddings come from `cocos.counting.health`. A Dataset stores them in the attribute `findings`. The checks
+here read counts, audits and
+comparisons.
 """
 
 import json
@@ -14,36 +15,27 @@ import xarray as xr
 
 from cocos.base.untrusted import parsed
 from cocos.counting import averages
-from cocos.counting.statistics import MARKED_PARTS
 
-# The numbers mean little; something to look at; a fact to know; nothing to do.
+# The numbers mean little; something to look at; a fact; nothing to do.
 SEVERITIES = ("stop", "look", "note", "ok")
-# Idle queries: above one half of them, and of the pull, they are most.
+# Fractions of the queries and of the pull above which idle queries are the majority.
 IDLE_QUERIES = MOST_PULL = 0.5
-# Part of the negatives above which the push is spread over the whole batch; so does the detector `whole_batch`.
+# Fraction of the negatives above which the push is spread over the whole batch, as for the detector `whole_batch`.
 WHOLE_BATCH = 0.9
-# Below this number of negatives a query, a push on nearly all of them means little; so does that detector.
+# With fewer negatives per query, a push on nearly all of them is normal.
 FEW_NEGATIVES = 8
 # Two equal negatives have an effective number of 2; below it, one of them dominates.
 ONE_OR_TWO = 2.0
-# Half of the smallest part that an optimum of docs/study.md has in its interval, 46 of 511.
+# Half of the smallest fraction at which an optimum was found (docs/study.md: 46 of 511 negatives).
 SMALL_PART = 0.05
-# A repeated row, or a push on suspects, in 1 % of all cases moves no mean in its two digits.
+# Repeated rows, or a push on suspects, of 1 % change no mean in its first two digits.
 LEAST_REPEATED = LEAST_PUSH = 0.01
 # A rule that suspects most of the negatives does not single any out.
 MOST_SUSPECTED = 0.5
-# Kinds of a direction of a count, the gravest first: of its embeddings, then of its gradient.
-GRADIENT_KINDS = (
-    *("collapsed", "mispaired", "alike"),
-    *("silent", "flat", "thin", "starved", "sharp", "wasteful", "fine"),
-)
-# Flags of the health of the embeddings, and the findings on them.
-HEALTH_FLAGS = {"collapsed": "collapsed", "at_chance": "mispaired", "alike": "alike"}
-SUSPECTED_CURE = (
-    "read and relabel them: cocos audit FILE --out suspects.csv lists all suspected pairs, the largest push first"
-)
-# Losses of scale * score, whose temperature has an equilibrium.
+# Losses with a softmax or sigmoid of scale * score, which have an equilibrium temperature.
 TEMPERED = ("ntxent", "supcon", "mnrl", "siglip")
+# Flags of the health of the embeddings, and the kinds of their findings.
+HEALTH_FLAGS = {"collapsed": "collapsed", "at_chance": "mispaired", "alike": "alike"}
 # Severity and cure of each kind of gradient.
 GRADIENTS = {
     "silent": ("stop", "use a larger margin, harder negatives or a larger batch"),
@@ -52,8 +44,10 @@ GRADIENTS = {
     "starved": ("look", "use a larger temperature or margin, a larger batch, or harder negatives"),
     "sharp": ("look", "look for false negatives, or use a larger temperature"),
     "wasteful": ("look", "use a smaller batch, or a larger temperature or margin"),
-    "fine": ("ok", ""),
+    "shared": ("ok", ""),
 }
+# Kinds of a direction of a count, the most severe first: of its embeddings, then of its gradient.
+GRADIENT_KINDS = (*HEALTH_FLAGS.values(), *GRADIENTS)
 
 
 @dataclass(frozen=True)
@@ -61,10 +55,10 @@ class Finding:
     """A fact that a reader of a result must know.
 
     Args:
-        kind: identifier, on which programs decide.
-        severity: of `SEVERITIES`.
+        kind: identifier for programs.
+        severity: one of `SEVERITIES`.
         sentence: topic, status and labelled numbers.
-        cure: what to try; empty if there is nothing to change.
+        cure: suggestion; empty if there is nothing to change.
     """
 
     kind: str
@@ -74,7 +68,7 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """The sentence, followed by the cure if there is one.
+        """Sentence, followed by the cure if there is one.
 
         Examples:
             >>> cocos.counting.findings.Finding("turned", "look", "arrays: transposed", "transpose them").text
@@ -89,12 +83,12 @@ class Finding:
         return asdict(self)
 
 
-def attributes(several: Iterable[Finding | str]) -> dict[str, str]:
-    """Return attributes of a Dataset: `notes`, one line for each text, and its findings as JSON in `findings`."""
-    several = list(several)
-    findings = [each.document() for each in several if isinstance(each, Finding)]
-    notes = (each.text if isinstance(each, Finding) else each for each in several)
-    return {"notes": "\n".join(notes), "findings": json.dumps(findings)}
+def attributes(entries: Iterable[Finding | str]) -> dict[str, str]:
+    """Return attributes of a Dataset: `notes`, one text per line, and its findings as JSON in `findings`."""
+    entries = list(entries)
+    documents = [entry.document() for entry in entries if isinstance(entry, Finding)]
+    notes = (entry.text if isinstance(entry, Finding) else entry for entry in entries)
+    return {"notes": "\n".join(notes), "findings": json.dumps(documents)}
 
 
 def stored(attrs: Mapping[str, Any], key: str = "findings") -> list[Finding]:
@@ -114,22 +108,18 @@ def collapsed(attrs: Mapping[str, Any]) -> bool:
 
 
 def of(dataset: xr.Dataset) -> list[Finding]:
-    """Return all findings of a result, the gravest of its embeddings first.
-
-    Args:
-        dataset: of any measure, of one loss.
+    """Return all findings of a result of any measure, of one loss; urgent findings of its embeddings first.
 
     Examples:
         >>> rows = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
         >>> data = cocos.measures.count(cocos.Embeddings(rows, rows.flip(0)), batch_size=32)
-        >>> [(each.kind, each.severity) for each in cocos.counting.findings.of(data)][:1]
+        >>> [(finding.kind, finding.severity) for finding in cocos.counting.findings.of(data)][:1]
         [('mispaired', 'stop')]
     """
-    attrs = dataset.attrs
+    attrs, measure = dataset.attrs, dataset.attrs.get("measure")
     findings = stored(attrs)
     texts = {finding.text for finding in findings}
     findings += [Finding("note", "note", line) for line in attrs.get("notes", "").splitlines() if line not in texts]
-    measure = attrs.get("measure")
     if measure in {"run", "monitor"}:
         return stored(attrs, "alarm_findings") + findings
     if measure == "audit":
@@ -143,17 +133,13 @@ def of(dataset: xr.Dataset) -> list[Finding]:
 
 
 def of_count(dataset: xr.Dataset) -> list[Finding]:
-    """Return the findings that the numbers of a count of one loss show."""
+    """Return the findings that follow from the numbers of a count of one loss."""
     attrs, entries = dataset.attrs, averages.of_directions(dataset)
     health = json.loads(attrs["health"])
     findings = [] if any(health.get(flag) for flag in HEALTH_FLAGS) else gradient(entries, float(attrs["eps"]))
     for direction, entry in entries.items():
-        findings += [*clamped(direction, entry, attrs), *sources(direction, entry), *filters(direction, entry)]
-        findings += [*pulled(direction, entry), *marked(direction, entry)]
-    findings += [*inactive_batches(entries), *ranks(dataset)]
-    for direction, entry in entries.items():
-        findings += undecided(direction, entry, dataset)
-    findings += [*same_group(dataset), *copies(entries, attrs), *repeated_rows(health)]
+        findings += [*clamped(direction, entry, attrs), *below_zero(direction, entry), *pulled(direction, entry)]
+    findings += [*undecided(entries), *same_group(dataset), *copies(entries, attrs), *repeated_rows(health)]
     undrawn = attrs.get("undrawn", "").splitlines()
     for line in filter(None, attrs.get("footnotes", "").splitlines()):
         findings.append(Finding("undrawn" if line in undrawn else "convention", "note", line))
@@ -161,7 +147,7 @@ def of_count(dataset: xr.Dataset) -> list[Finding]:
 
 
 def gradient_kind(entry: Mapping[str, Any]) -> str:
-    """Return the kind of gradient of one direction; a later kind is one that all earlier conditions leave.
+    """Return the kind of gradient of one direction, of `GRADIENTS`.
 
     Args:
         entry: of a direction, statistic -> {"mean": ...}; a loss without a natural unit has no idle queries.
@@ -172,24 +158,23 @@ def gradient_kind(entry: Mapping[str, Any]) -> str:
         'starved'
     """
     negatives, effective = _mean(entry, "negatives") or 0.0, _mean(entry, "effective")
-    idle, idle_pull = _mean(entry, "idle_fraction") or 0.0, _mean(entry, "idle_pull") or 0.0
     if not effective:
         return "silent"
-    part = effective / negatives if negatives else 0.0
-    if part > WHOLE_BATCH and negatives >= FEW_NEGATIVES:
+    fraction = effective / negatives if negatives else 0.0
+    if fraction > WHOLE_BATCH and negatives >= FEW_NEGATIVES:
         return "flat"
-    if idle > IDLE_QUERIES:
-        return "thin" if idle_pull > MOST_PULL else "starved"
+    if (_mean(entry, "idle_fraction") or 0.0) > IDLE_QUERIES:
+        return "thin" if (_mean(entry, "idle_pull") or 0.0) > MOST_PULL else "starved"
     if effective < ONE_OR_TWO:
         return "sharp"
-    return "wasteful" if 0 < part < SMALL_PART else "fine"
+    return "wasteful" if 0 < fraction < SMALL_PART else "shared"
 
 
 def gradient(entries: Mapping[str, Mapping], eps: float) -> list[Finding]:
-    """Find how the gradient is shared among queries and negatives: one finding for the directions of one kind.
+    """Return how the gradient is shared among queries and negatives: one finding for all directions of one kind.
 
     Args:
-        entries: direction -> entry, as `gradient_kind` takes it.
+        entries: direction -> entry, as for `gradient_kind`.
         eps: smallest share that contributes.
     """
     directions: dict[str, list[str]] = {}
@@ -197,20 +182,24 @@ def gradient(entries: Mapping[str, Mapping], eps: float) -> list[Finding]:
         directions.setdefault(gradient_kind(entry), []).append(direction)
     findings = []
     for kind, names in directions.items():
-        chosen = {name: entries[name] for name in names}
-        numbers = {name: _effective(entry) for name, entry in chosen.items()}
-        effective = by_direction(numbers)
-        idle_pull = by_direction({name: _percent(_mean(entry, "idle_pull") or 0.0) for name, entry in chosen.items()})
+        numbers, idle_pulls, supplies = {}, {}, {}
+        for name in names:
+            effective, negatives = _mean(entries[name], "effective"), _mean(entries[name], "negatives")
+            numbers[name] = rounded(effective or 0.0) + ("" if negatives is None else f" of {rounded(negatives)}")
+            idle, idle_pull = (_mean(entries[name], key) or 0.0 for key in ("idle_fraction", "idle_pull"))
+            idle_pulls[name] = _percent(idle_pull)
+            of_queries, of_pull = (" of queries", " of the pull") if not supplies else ("", "")
+            supplies[name] = f"{_percent(1 - idle)}{of_queries} supply {_percent(1 - idle_pull)}{of_pull}"
+        effective = f"Effective negatives: {by_direction(numbers)}."
         sentence = {
             "silent": f"gradient: none, no negative pushes any query ({', '.join(names)}).",
-            "flat": "gradient: flat, hard and easy negatives have nearly equal weights. "
-            f"Effective negatives: {effective}.",
+            "flat": f"gradient: flat, hard and easy negatives have nearly equal weights. {effective}",
             "thin": f"gradient: thin, queries without a negative above {100 * eps:.6g} % supply most of the pull: "
-            f"{idle_pull}. Effective negatives: {effective}.",
-            "starved": f"gradient: starved, {_supply(chosen)}.",
-            "sharp": f"gradient: sharp, one false negative could dominate. Effective negatives: {effective}.",
+            f"{by_direction(idle_pulls)}. {effective}",
+            "starved": f"gradient: starved, {by_direction(supplies)}.",
+            "sharp": f"gradient: sharp, one false negative could dominate. {effective}",
             "wasteful": f"gradient: wasteful, push shared by only {by_direction(numbers, ' negatives')}.",
-            "fine": f"spread of the push: OK, {by_direction(numbers, ' negatives share it')}.",
+            "shared": f"spread of the push: OK, {by_direction(numbers, ' negatives share it')}.",
         }[kind]
         severity, cure = GRADIENTS[kind]
         findings.append(Finding(kind, severity, sentence, cure))
@@ -225,7 +214,7 @@ def kinds_of_directions(dataset: xr.Dataset) -> dict[str, str]:
 
 
 def next_command(kind: str, loss: str) -> tuple[str, dict[str, Any]]:
-    """Return the command, and its options, that looks further into a kind of `GRADIENT_KINDS`.
+    """Return the command, with its options, that examines a kind of `GRADIENT_KINDS` further.
 
     Examples:
         >>> cocos.counting.findings.next_command("starved", "ntxent")
@@ -237,202 +226,97 @@ def next_command(kind: str, loss: str) -> tuple[str, dict[str, Any]]:
         return "plot contributors", {"row": "0"}
     if kind in {"starved", "thin", "flat"} and loss in TEMPERED:
         return "whatif", {"settles": True}
-    if kind in {"sharp", "fine"}:
+    if kind in {"sharp", "shared"}:
         return "audit", {}
     return "whatif", {"by": "effective" if kind in {"flat", "wasteful"} else "idle"}
 
 
 def clamped(direction: str, entry: Mapping, attrs: Mapping) -> Iterator[Finding]:
-    """Find queries on the clamp of a loss."""
+    """Yield a finding for queries at the clamp of a loss."""
     if queries := _mean(entry, "clamped"):
         parameters = json.loads(attrs["loss_parameters"])
-        yield Finding(
-            "clamped",
-            "look",
-            f"{direction}: {_percent(queries / entry['batch_queries'])} of the queries are on the clamp of the loss, "
-            "without any push",
-            f"raise temperature ({parameters['temperature']:g}) or lower prior ({parameters['prior']:g})",
-        )
+        sentence = f"{direction}: queries at the clamp of the loss, without push: "
+        cure = f"raise temperature ({parameters['temperature']:g}) or lower prior ({parameters['prior']:g})"
+        yield Finding("clamped", "look", sentence + _percent(queries / entry["batch_queries"]), cure)
 
 
-def sources(direction: str, entry: Mapping) -> Iterator[Finding]:
-    """State the negatives, the contributing ones and the push of each source of negatives."""
-    parts = []
-    for name, source in entry.get("sources", {}).items():
-        texts = [f"{name} {rounded(source['negatives']['mean'])} negatives"]
-        if (count := source["contributing"]["mean"]) is not None:
-            texts.append(f"{rounded(count)} contributing")
-        if (push := source["push"]["mean"]) is not None:
-            texts.append(f"{_percent(push)} of the push")
-        parts.append(", ".join(texts))
-    if len(parts) > 1:
-        yield Finding("by source", "note", f"{direction}: by source: {'; '.join(parts)}")
-
-
-def filters(direction: str, entry: Mapping) -> Iterator[Finding]:
-    """State how much a filter removes, and find positives below zero, for which the filter `percent` fails."""
-    if (masked := _mean(entry, "masked")) is not None:
-        push = f", {_percent(entry['masked_push']['mean'])} of the push" if _mean(entry, "masked_push") else ""
-        yield Finding("filtered", "note", f"{direction}: filtered negatives per query {rounded(masked)}{push}")
-    if part := _mean(entry, "below_zero"):
-        yield below_zero(direction, round(part * entry["queries"]))
-
-
-def below_zero(direction: str, queries: int) -> Finding:
-    """Return the finding on positives that score below zero, for which the filter `percent` is reversed."""
-    return Finding(
-        "below zero",
-        "look",
-        f"{direction}: queries with a positive score below 0: {queries}. The filter `percent` keeps negatives above "
-        "their positive.",
-        "use the filter `relative_margin`",
-    )
+def below_zero(direction: str, entry: Mapping) -> Iterator[Finding]:
+    """Yield a finding for positives with a negative score, for which the filter `percent` is reversed."""
+    if fraction := _mean(entry, "below_zero"):
+        sentence = f"{direction}: queries with a positive score below 0: {round(fraction * entry['queries'])}. "
+        sentence += "The filter `percent` keeps negatives above their positive."
+        yield Finding("below zero", "look", sentence, "use the filter `relative_margin`")
 
 
 def pulled(direction: str, entry: Mapping) -> Iterator[Finding]:
-    """Find negatives that the loss pulls."""
+    """Yield a finding for negatives that the loss pulls."""
     if number := _mean(entry, "pulled_negatives"):
-        yield Finding(
-            "pulled",
-            "look",
-            f"{direction}: {rounded(number)} contributing negatives per query are pulled, not pushed",
-            "check the labels, and the sign of a custom loss",
-        )
+        sentence = f"{direction}: contributing negatives that are pulled instead of pushed: {rounded(number)} per query"
+        yield Finding("pulled", "look", sentence, "check the labels, and the sign of a custom loss")
 
 
-def marked(direction: str, entry: Mapping) -> Iterator[Finding]:
-    """State the part of the negatives and of the push that is on marked candidates."""
-    for label, parts in entry.get("marks", {}).items():
-        if parts["push"]["mean"] is None:
-            continue
-        values = {key: each.scale * (parts[key]["mean"] or 0.0) for key, each in MARKED_PARTS.items()}
-        yield Finding(
-            "marked",
-            "note",
-            f"{direction}, {label}: {rounded(values['negatives'])} % of the negatives, {rounded(values['push'])} % of "
-            f"the push (random negatives: {rounded(values['placebo'])} %)",
-        )
-
-
-def inactive_batches(entries: Mapping[str, Mapping]) -> Iterator[Finding]:
-    """Count the batches without any contributing negative, which the mean C^A leaves out."""
-    numbers = {name: entry["batches_without_active_queries"] for name, entry in entries.items()}
-    if any(numbers.values()):
-        each = by_direction({name: str(number) for name, number in numbers.items() if number})
-        yield Finding("no active query", "note", f"batches without a contributing negative: {each}, excluded from C^A")
-
-
-def ranks(dataset: xr.Dataset) -> Iterator[Finding]:
-    """State the retrieval metrics that a count has for all directions together."""
-    if any(dataset[name].dims in {(), ("direction",)} for name in dataset):
-        values = {name: float(dataset[name]) for name in dataset if not dataset[name].dims}
-        texts = ", ".join(f"{str(name).replace('_', ' ')} {value:.2f}" for name, value in values.items())
-        yield Finding("ranked", "note", f"R@k and ranks: all queries of the set against all candidates; {texts}")
-
-
-def undecided(direction: str, entry: Mapping, dataset: xr.Dataset) -> Iterator[Finding]:
-    """Count candidates whose share, or part of the push, rounding may move to the other side of eps."""
-    if number := entry["uncertain"]:
-        queries = int((dataset["uncertain"].sel(direction=direction) > 0).sum())
-        yield Finding(
-            "undecided",
-            "note",
-            f"{direction}: {number} candidates of {queries} queries are within rounding of eps, and the sum of counts "
-            "may be off by that number",
-            "count in float64",
-        )
-    if number := entry.get("relative_uncertain"):
-        eps = f"{100 * float(dataset.attrs['eps']):.6g} %"
-        yield Finding(
-            "undecided part",
-            "note",
-            f"{direction}: {number} candidates have a part of the push within rounding of {eps}",
-            "count in float64",
-        )
+def undecided(entries: Mapping[str, Mapping]) -> Iterator[Finding]:
+    """Yield the number of candidates with a share, or push fraction, within rounding of eps."""
+    for name, label in (("uncertain", "share"), ("relative_uncertain", "push fraction")):
+        if numbers := {direction: str(entry[name]) for direction, entry in entries.items() if entry.get(name)}:
+            sentence = f"candidates with a {label} within rounding of eps: {by_direction(numbers)}"
+            yield Finding("undecided", "note", sentence, "count in float64")
 
 
 def same_group(dataset: xr.Dataset) -> Iterator[Finding]:
-    """Count pairs of drawn rows that belong to one group, and state how they were treated."""
+    """Yield the number of row pairs of one group within a batch, and their treatment."""
     if number := int(dataset["same_group_pairs"].sum()):
         images = {"i2t", "t2i"} & set(map(str, dataset["direction"].values))
-        group = "show the same image" if images else "belong to the same group"
         treatment = {
             "ignore": "excluded from the gradient",
             "negative": "kept as negatives of each other",
-            "positive": "positives of each other for a loss that reads labels",
+            "positive": "positives of each other for a loss with labels",
         }[dataset.attrs["same_group"]]
-        yield Finding("one group", "note", f"{number} pairs of rows in a batch {group}: {treatment} (published: kept)")
+        sentence = f"row pairs of one {'image' if images else 'group'} in a batch: {number}, {treatment}."
+        yield Finding("one group", "note", f"{sentence} The published counters keep them.")
 
 
 def copies(entries: Mapping[str, Mapping], attrs: Mapping) -> Iterator[Finding]:
-    """Count repeated candidates among the pairs drawn, and state how they were treated."""
-    numbers = {name: str(entry["repeated"]) for name, entry in entries.items() if entry.get("repeated")}
-    if numbers and attrs["copies"] == "once":
-        sentence = f"repeated candidates: {by_direction(numbers)}, deduplicated. The published counters keep them."
-        yield Finding("copies", "note", sentence)
-    elif numbers:
-        sentence = f"repeated candidates: {by_direction(numbers)}, each kept as one more candidate, as published."
-        yield Finding("copies", "note", sentence)
+    """Yield the number of repeated candidates in the batches, and their treatment."""
+    if numbers := {name: str(entry["repeated"]) for name, entry in entries.items() if entry.get("repeated")}:
+        once = attrs["copies"] == "once"
+        treatment = "deduplicated. The published counters keep them." if once else "all kept, as published."
+        yield Finding("copies", "note", f"repeated candidates: {by_direction(numbers)}, {treatment}")
 
 
 def repeated_rows(health: Mapping) -> Iterator[Finding]:
-    """Find rows that repeat another one: without groups, a copy of the match of a query is a negative."""
+    """Yield a finding for each side with repeated rows: without groups, a copy of the positive is a negative."""
     for side, numbers in health["sides"].items():
         if number := numbers["near_duplicates"]:
-            yield Finding(
-                "repeated rows",
-                "look" if number / numbers["rows"] >= LEAST_REPEATED else "note",
-                f"{side}: near-duplicates, {number} of {numbers['rows']} rows repeat another up to rounding, and "
-                "copies of a query's match may be pushed away",
-                "use groups that mark matching rows, or remove the copies",
-            )
+            sentence = f"{side}: near-duplicates, {number} of {numbers['rows']} rows repeat another up to rounding. "
+            sentence += "A copy of the positive may be pushed away."
+            severity = "look" if number / numbers["rows"] >= LEAST_REPEATED else "note"
+            cure = "use groups that mark matching rows, or remove the copies"
+            yield Finding("repeated rows", severity, sentence, cure)
 
 
 def of_audit(dataset: xr.Dataset) -> list[Finding]:
-    """Return the findings that the numbers of an audit show."""
-    findings, below = [], []
+    """Return the findings that follow from the numbers of an audit."""
+    findings, remarks = [], []
     for direction in map(str, dataset["direction"].values):
-        one = dataset.sel(direction=direction)
-        *rules, every = dataset["rule"].values
-        total = one.sel(rule=every)
-        push, share, met = (float(total[name]) for name in ("push_share", "share", "met"))
-        if int(total["suspects"]):
-            few = not push >= LEAST_PUSH
-            findings.append(
-                Finding(
-                    "suspected",
-                    "note" if few else "look",
-                    f"{direction}: likely false negatives: {_small(share)} of negatives, {_small(push)} "
-                    f"of the push, {_small(met)} of queries affected",
-                    "" if few else SUSPECTED_CURE,
-                )
+        numbers = dataset.sel(direction=direction)
+        *rules, any_rule = dataset["rule"].values
+        share, push, queries = (float(numbers[name].sel(rule=any_rule)) for name in ("share", "push_share", "met"))
+        if int(numbers["suspects"].sel(rule=any_rule)):
+            sentence = f"{direction}: likely false negatives: {_small(share)} of negatives, {_small(push)} of the push,"
+            severity = "look" if push >= LEAST_PUSH else "note"
+            cure = (
+                "list all pairs with --out suspects.csv, sorted by push, and relabel them" if severity == "look" else ""
             )
+            findings.append(Finding("suspected", severity, f"{sentence} {_small(queries)} of queries affected", cure))
         for rule in rules:
-            share = float(one["share"].sel(rule=rule))
-            if share > MOST_SUSPECTED:
-                findings.append(
-                    Finding(
-                        "no rule",
-                        "look",
-                        f"{direction}: rule `{rule}` flags {_small(share)} of the negatives: too many to be useful",
-                        "leave it out with --rules, or check its input",
-                    )
-                )
-        if "filter" not in dataset.dims:
-            continue
-        if "filter_rule" in dataset.variables and bool((one["recall"] == 0)[dataset["filter_rule"] == "self"].any()):
-            below.append(
-                Finding(
-                    "kept copies",
-                    "note",
-                    f"{direction}: copies of the positive score exactly like it, and filters that remove only higher "
-                    "scores (self, guide without a margin) keep them",
-                    "use a margin of the guide, or the filter `percent`",
-                )
-            )
-        if queries := float(one["below_zero"].max()):
-            below.append(below_zero(direction, round(queries)))
-    return findings + below
+            if (share := float(numbers["share"].sel(rule=rule))) > MOST_SUSPECTED:
+                sentence = f"{direction}: rule `{rule}` flags {_small(share)} of the negatives: too many to be useful"
+                findings.append(Finding("no rule", "look", sentence, "leave it out with --rules, or check its input"))
+        if "filter" in dataset.dims:
+            queries_below = {"below_zero": {"mean": float(numbers["below_zero"].max())}, "queries": 1}
+            remarks += below_zero(direction, queries_below)
+    return findings + remarks
 
 
 def of_diff(dataset: xr.Dataset) -> list[Finding]:
@@ -440,38 +324,16 @@ def of_diff(dataset: xr.Dataset) -> list[Finding]:
     findings = []
     for direction in map(str, dataset["direction"].values):
         for metric in map(str, dataset["metric"].values):
-            one = dataset.sel(direction=direction, metric=metric)
-            difference, low, high, pairs = (float(one[name]) for name in ("difference", "low", "high", "pairs"))
-            p = float(one["p_holm"])
+            numbers = dataset.sel(direction=direction, metric=metric)
+            difference, low, high, pairs, p = (
+                float(numbers[name]) for name in ("difference", "low", "high", "pairs", "p_holm")
+            )
             if pairs > 0 and np.isfinite(low) and not p > 1 - float(dataset.attrs["level"]):
                 chance = "< 0.0001" if p < 1e-4 else f"= {p:.4f}"
-                sentence = (
-                    f"{direction} {metric}: {difference:+.4g} [{low:+.4g}, {high:+.4g}], Holm-adjusted p {chance}, "
-                    f"{pairs:.0f} queries in both"
-                )
+                sentence = f"{direction} {metric}: {difference:+.4g} [{low:+.4g}, {high:+.4g}], "
+                sentence += f"Holm-adjusted p {chance}, {pairs:.0f} queries in both"
                 findings.append(Finding("changed", "look", sentence))
     return findings
-
-
-def _mean(entry: Mapping, name: str) -> float | None:
-    """Return the mean of a statistic in an entry of a direction, None if absent."""
-    return (entry.get(name) or {}).get("mean")
-
-
-def _effective(entry: Mapping) -> str:
-    """Write the effective number of negatives and the number of negatives."""
-    effective, negatives = _mean(entry, "effective"), _mean(entry, "negatives")
-    return rounded(effective or 0.0) + ("" if negatives is None else f" of {rounded(negatives)}")
-
-
-def _supply(entries: Mapping[str, Mapping]) -> str:
-    """Write the part of the queries with a contributing negative, and of the pull that they supply."""
-    texts: dict[str, str] = {}
-    for name, entry in entries.items():
-        active, pull = (1 - (_mean(entry, part) or 0.0) for part in ("idle_fraction", "idle_pull"))
-        words = (" of queries", " of the pull") if not texts else ("", "")
-        texts[name] = f"{_percent(active)}{words[0]} supply {_percent(pull)}{words[1]}"
-    return by_direction(texts)
 
 
 def by_direction(texts: Mapping[str, str], unit: str = "") -> str:
@@ -485,11 +347,16 @@ def rounded(value: float) -> str:
     return f"{value:.0f}" if value == int(value) else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
-def _percent(part: float) -> str:
-    """Write a part in percent, with one decimal."""
-    return f"{100 * part:.1f} %"
+def _mean(entry: Mapping, name: str) -> float | None:
+    """Return the mean of a statistic in an entry of a direction, None if absent."""
+    return (entry.get(name) or {}).get("mean")
 
 
-def _small(part: float) -> str:
-    """Write a part in percent, with one decimal, or the first digit of a small one."""
-    return f"{100 * part:.1g} %" if 0 < 100 * part < 0.05 else _percent(part)
+def _percent(fraction: float) -> str:
+    """Write a fraction in percent, with one decimal."""
+    return f"{100 * fraction:.1f} %"
+
+
+def _small(fraction: float) -> str:
+    """Write a fraction in percent, with one decimal, or the first digit of a small one."""
+    return f"{100 * fraction:.1g} %" if 0 < 100 * fraction < 0.05 else _percent(fraction)

@@ -32,7 +32,7 @@ from cocos.reports.tables import Step, Table, next_steps, parameter_values
 REPORTED = {"standard": "contributing_all", "ecir2022": "contributing_mean"}
 MARK = "* "
 # Status of a loss among several, where it is not the kind of its gradient.
-STATUS = {"fine": "OK", "mispaired": "mismatched", "alike": "nearly collapsed"}
+STATUS = {"shared": "OK", "mispaired": "mismatched", "alike": "nearly collapsed"}
 METRIC_ROWS = (
     ("R@1", "R@1, % of the queries with a positive at rank 1"),
     ("R@5", "R@5"),
@@ -41,7 +41,7 @@ METRIC_ROWS = (
     ("mAP@R", "mAP@R, %"),
 )
 # Findings on a direction that are listed for each of several losses.
-OF_A_DIRECTION = ("clamped", "by source", "filtered", "below zero", "pulled", "marked")
+OF_A_DIRECTION = ("clamped", "below zero", "pulled")
 # Retrieval metrics that stand beside the counts of several losses.
 OVERVIEW_METRICS = ("R@1", "R@5", "R@10")
 
