@@ -19,6 +19,16 @@ typedef struct { /* counts and sums above the threshold, in memory since they ar
     vf number[8], mass[8];
 } exceeding;
 
+/* log2 for x >= 2^-126, within 2e-7 relative or absolute (minimax polynomial of (log2 x) / (x - 1) on [sqrt(1/2), sqrt(2)]). */
+INLINE vf log2_of(vf x) {
+    vi whole = (((vi)x - (vi)all(0.70710678f)) >> 23);
+    vf f = (vf)((vi)x - (whole << 23)) - all(1.0f), p = all(0.0f);
+    static const float terms[] = {1.261484659e-01f,  -2.074210351e-01f, 2.156698591e-01f,  -2.389203398e-01f, 2.879183245e-01f,
+                                  -3.607048281e-01f, 4.809106099e-01f,  -7.213473334e-01f, 1.442695004e+00f};
+    for (int k = 0; k < (int)(sizeof terms / sizeof *terms); k++) p = p * f + all(terms[k]);
+    return __builtin_convertvector(whole, vf) + p * f;
+}
+
 /* sigma(z) and sigma ln sigma for any z, an exponent of two, where a score exceeds `cut`; the others stay as they are. */
 static __attribute__((noinline)) void steep(vf x, vf z, float cut, vf *s, vf *entropy) {
     vi some = x > all(cut);
