@@ -21,8 +21,6 @@ from cocos.checkpoints import inspection, series
 from cocos.checkpoints.files import states
 from cocos.cli import app
 
-ARC = {"scale": 30.0, "margin": 0.5}
-
 
 def call(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
@@ -63,13 +61,13 @@ def test_a_checkpoint_of_an_unknown_architecture_with_proxies_is_listed(lightnin
     ]
     assert found["tensors_in_all"] == 3 and found["contents"]["epoch"] == 7
     assert found["hyper_parameters"]["hyper_parameters"]["backbone"] == "resnet50"
-    assert found["hints"] == {"temperature": 0.05}
+    assert [(one["value"], one["used"]) for one in found["loss_settings"]] == [(0.05, True)]
     assert found["class_weights"][0]["name"] == "state_dict.loss.proxies"
     done = call("inspect", lightning)
     assert done.exit_code == 0
     text = " ".join(done.stdout.split())
     assert "(512, 8) float32" in text and "hyper_parameters.backbone resnet50" in text
-    assert "loss.proxies, 100 classes" in text and "hint: temperature 0.05" in text
+    assert "loss.proxies, 100 classes" in text and "temperature 0.05 hyper_parameters.loss.temperature; used" in text
     assert (found["format"], found["advice"]) == ("class_weights", None) and "next: cocos count" in text
 
 
@@ -96,38 +94,6 @@ def test_long_lists_are_bounded(tmp_path):
 def test_proxies_and_class_weights_are_pointed_at(tmp_path, name, shape, what):
     torch.save({name: drawn(*shape)}, tmp_path / "a.pt")
     assert [each["what"] for each in about(tmp_path / "a.pt")["class_weights"]] == ([what] if what else [])
-
-
-@pytest.mark.parametrize(
-    ("content", "recorded", "loss"),
-    [
-        ({"args": argparse.Namespace(temperature=0.2, lr=1)}, {"ntxent": {"temperature": 0.2}}, None),
-        ({"config": {"tau": "0.2"}}, {"ntxent": {"temperature": 0.2}}, None),
-        ({"logit_scale": torch.tensor(math.log(100.0))}, {"ntxent": {"temperature": 0.01}}, None),
-        (
-            {"logit_scale": torch.tensor(math.log(100.0)), "logit_bias": torch.tensor(-12.5)},
-            {"siglip": {"scale": 100.0, "bias": -12.5}, "ntxent": {"temperature": 0.01}},
-            "siglip",
-        ),
-        ({"similarity_weight": 10.0, "similarity_bias": -5.0}, {"ntxent": {"temperature": 0.1}, "siglip": None}, None),
-        ({"temperature": 0.2, "args": {"temperature": 0.3}}, {}, None),  # two values: none
-        ({"temperature": 0.2, "scale": 30.0}, {}, None),
-        ({"temperature": True, "margin": float("nan"), "tau": -1, "scale": "large"}, {}, None),
-        ({"opt": {"margin": 0.3}}, {"triplet": {"margin": 0.3}, "triplet_sh": {"margin": 0.3}}, None),
-        (
-            {"args": {"scale": 30.0, "margin": 0.5, "loss": "arcface"}},
-            {"arcface": {"scale": 30.0, "margin": 0.5}},
-            "arcface",
-        ),
-        ({"args": ARC}, {}, None),
-        ({"args": {"loss": "os:system", "temperature": 0.2}}, {"ntxent": {"temperature": 0.2}}, None),
-    ],
-)
-def test_a_recorded_number_is_the_default_where_it_has_one_reading(tmp_path, content, recorded, loss):
-    torch.save({"query": drawn(9, 4), "candidate": drawn(9, 4), **content}, tmp_path / "a.pt")
-    found = cocos.open(tmp_path / "a.pt")
-    assert {name: found.recorded.get(name) for name in recorded} == recorded
-    assert bool(found.recorded) == bool(recorded) and found.trained_with == loss
 
 
 def test_count_says_what_it_took_from_the_file(tmp_path):
@@ -262,7 +228,7 @@ def test_progress_score_scale_and_bias_are_read(tmp_path):
     torch.save(content | {"args": argparse.Namespace(lr=1)}, tmp_path / "a.pt")
     found = about(tmp_path / "a.pt")
     assert found["training"] == {"epoch": 3, "best_rsum": 401.5, "monitor": "val", "best_model_score": 0.5}
-    assert found["hints"] == {"scale": 70.0, "bias": -4.0}
+    assert [(one["parameter"], one["value"]) for one in found["loss_settings"]] == [("scale", 70.0), ("bias", -4.0)]
     assert found["read_as_values"] == ["argparse.Namespace"]
     assert found["next"].startswith(f"cocos count {tmp_path / 'a.pt'} --model ") and len(found["missing"]) == 2
 

@@ -12,7 +12,6 @@ from safetensors.torch import save_file
 from cocos.base.errors import InputError
 from cocos.checkpoints import encoders, formats, transformers
 from cocos.checkpoints.files import file_or_folder
-from cocos.checkpoints.formats import huggingface
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "on", "mat", "##s", "a", "dog", "query", ":", "."]
 TEXTS = ["the cat sat on the mat.", "a dog", "Cats", "", "the dogs sat on a cat on a mat on a dog", "xyz the"]
@@ -345,17 +344,3 @@ def test_a_part_of_a_library_that_does_not_fit_is_blamed_as_well(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", Late("transformers"))
     with pytest.raises(InputError, match="transformers is installed and cannot be imported"):
         transformers.imported("bert")
-
-
-class Card(dict):
-    """A folder with a model card alone."""
-
-    def head(self, name, size):
-        return self[name].encode()[:size]
-
-
-def test_matryoshka_loss_in_a_card_is_its_inner_loss():
-    card = '* Loss: [<code>MatryoshkaLoss</code>](x) with:\n```json\n{"loss": "%s", "matryoshka_dims": [768, 64]}\n```'
-    training = huggingface.training_of(Card({"README.md": card % "MultipleNegativesRankingLoss"}))
-    assert training.loss["recorded"] == {"ntxent": {"temperature": 1 / 20}}
-    assert training.more["training loss"] == "MatryoshkaLoss, MultipleNegativesRankingLoss"

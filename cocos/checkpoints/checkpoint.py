@@ -81,6 +81,8 @@ class Checkpoint:
         settings: what the vectors depend on beside the bytes of the file, for the cache; None: the built encoder says
             it (`identity`).
         recorder: words for where `recorded` was found.
+        batch_size: of the training, as recorded; the default of commands.
+        one_direction: whether the loss of the training only searches the candidates of queries.
         dims: number of first dimensions that are kept of each row; None: all.
         stored: gives the rows where they are, for a set that memory need not hold; None: there is no such way.
 
@@ -108,6 +110,8 @@ class Checkpoint:
     proxy_labels: Tensor | None = None
     settings: str | None = None
     recorder: str = "the checkpoint"
+    batch_size: int | None = None
+    one_direction: bool = False
     stored: Callable[[], Stored | None] | None = None
 
     dims: int | None = None

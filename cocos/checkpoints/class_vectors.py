@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError
-from cocos.checkpoints import inventory
+from cocos.checkpoints import inventory, recorded
 from cocos.checkpoints.checkpoint import Checkpoint, holding
 from cocos.checkpoints.files import File
 from cocos.embeddings import Embeddings
@@ -98,16 +98,15 @@ def checkpoint(
         vectors = one.vectors.contiguous()
         return Embeddings.labelled(vectors, labels, vectors, labels)
 
-    recorded, loss, _ = inventory.recorded(file)
+    settings = recorded.read_file(file)
     return Checkpoint.of(
         file,
         format,
         about,
         embedder=holding(file.path, one.what, found),
-        recorded=recorded,
-        trained_with=loss or trained_with,
+        **settings.fields() | {"trained_with": settings.loss or trained_with},
         begin_with=inventory.FIRST_LOSSES[one.what],
-        notes=(*one.notes, STAND_IN.format(file.path)),
+        notes=(*one.notes, *settings.notes, STAND_IN.format(file.path)),
         proxies=one.vectors,
         proxy_labels=one.labels,
     )

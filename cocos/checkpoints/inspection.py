@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cocos import data as shelf
 from cocos.base.errors import InputError
-from cocos.checkpoints import inventory, routes, series
+from cocos.checkpoints import inventory, recorded, routes, series
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
 from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain
 from cocos.checkpoints.files.file import TENSOR_KINDS
@@ -45,7 +45,7 @@ def about(path: Path, data=None) -> dict:
 def _common(file: File | Folder, data, *, hashed: bool) -> dict:
     """Collect what can be said of any file."""
     every = inventory.tensors(file)
-    recorded, loss, hints = inventory.recorded(file)
+    settings = recorded.Recorded() if file.kind == "folder" else recorded.read_file(file)
     refused = []  # pickles in a folder, and the names that they would import; none of them is needed
     for name in file.names if file.kind == "folder" else ():
         if PICKLES.search(name) and file.size(name) <= inventory.MAX_SEARCHED:
@@ -56,9 +56,19 @@ def _common(file: File | Folder, data, *, hashed: bool) -> dict:
         "sha256": file.sha256 if hashed else "",
         "container": file.kind,
         "data": data and str(data),
-        "trained_with": loss,
-        "recorded": recorded,
-        "hints": hints,
+        "trained_with": settings.loss,
+        "recorded": settings.parameters,
+        "loss_settings": [
+            {
+                "parameter": one.parameter,
+                "value": one.value,
+                "source": one.path,
+                "learned": one.learned,
+                "used": not one.reason,
+                "reason": one.reason,
+            }
+            for one in settings.candidates
+        ],
         "training": inventory.progress(file),
         "hyper_parameters": inventory.hyperparameters(file),
         "towers": inventory.towers(file),

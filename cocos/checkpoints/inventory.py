@@ -1,20 +1,16 @@
-"""Take stock of a file of any architecture: tensors, class weights, hyperparameters, parameters of its loss."""
+"""Tensors, class weights and hyper-parameters of a file of any architecture."""
 
-import io
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from torch import Tensor
 
-from cocos import losses
-from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
 from cocos.checkpoints.files import NAMESPACES, File, Folder, plain, weight_files, whole_state_dicts
 from cocos.checkpoints.files.states import NOT_OF_THE_MODEL
+from cocos.checkpoints.recorded import SETTINGS_KEYS
 
 MAX_LISTED = 10_000  # tensors that are listed
 MAX_TOWER_PARTS = 64  # parts of a state dict that are counted apart
@@ -24,28 +20,6 @@ TRAINER_STATE = "trainer_state.json"  # written by the trainer of Hugging Face
 # Tensors that no training changes: counters, statistics of batches, positions.
 NO_PARAMETER = re.compile(r"(^|\.)(num_batches_tracked|running_(mean|var)|position_ids|token_type_ids|inv_freq)$")
 MAX_CONTAINERS = 8  # containers that a tensor may be in
-# Keys under which training scripts keep their settings.
-SETTINGS_KEYS = ("hyper_parameters", "hparams", "args", "opt", "config", "cfg")
-# Loss parameters by their names in files. The last two are from GE2E.
-LOSS_NUMBERS = {
-    "temperature": "temperature",
-    "tau": "temperature",
-    "scale": "scale",
-    "logit_scale": "scale",
-    "margin": "margin",
-    "logit_bias": "bias",
-    "similarity_weight": "scale",
-    "similarity_bias": "bias",
-}
-LOSS_KEYS = ("loss", "criterion", "loss_name", "loss_type", "objective")
-# Losses for which one recorded temperature, or one margin, has the same meaning.
-WITH_TEMPERATURE, WITH_MARGIN = ("ntxent", "supcon"), ("triplet", "triplet_sh")
-# Name of a learned bias that only SigLIP trains, as open_clip and transformers write it.
-SIGMOID_BIAS = "logit_bias"
-# Parameters of an open_clip run, one "name: value" per line, in the checkpoint folder or its parent.
-RUN_PARAMETERS, MAX_RUN_PARAMETERS = "params.txt", 2**16
-MAX_LOG_SCALE = 20  # largest logarithm that is read as one of a scale
-MAX_NUMBER_MEMBER = 4096  # bytes of an array of one number
 # No pattern looks at a character of a name more often than a few times: a name may begin anew at each underscore.
 PROXY_NAMES = re.compile(
     r"(prox(y|ies)|(^|[._])((class_?)?prototypes?|(class_?)?cent(er|re)s?|centroids?))(\.weight)?$", re.IGNORECASE
@@ -180,105 +154,3 @@ def values(file: File) -> dict:
 def hyperparameters(file: File) -> dict:
     """Read the settings of the training in a file, as plain data, by the keys of the file."""
     return {key: plain(held) for key, held in _settings(file)}
-
-
-def _flat(values: dict, deep: int = 0) -> Iterator[tuple[str, object]]:
-    for key, value in values.items():
-        held = vars(value) if isinstance(value, NAMESPACES) else value
-        if isinstance(held, dict) and deep < MAX_CONTAINERS:
-            yield from _flat(held, deep + 1)
-        else:
-            yield str(key).rpartition(".")[2].lower(), held
-
-
-def _number(value) -> float | None:
-    """Read a finite number above 0 from a number, text, or a tensor of one number; None from anything else."""
-    found = _finite(value)
-    return found if found is not None and found > 0 else None
-
-
-def _finite(value) -> float | None:
-    """Read a finite number, as `_number` does, of either sign."""
-    try:
-        if isinstance(value, Tensor | np.ndarray):
-            value = value.reshape(-1)[0] if math.prod(value.shape) == 1 else None
-        found = None if value is None or isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        return None
-    return found if found is not None and math.isfinite(found) else None
-
-
-def _said(file: File) -> Iterator[tuple[str, object]]:
-    """Yield names and values that may belong to the loss: settings, tensors of one number, metadata."""
-    for _, held in _settings(file):
-        yield from _flat(held)
-    yield from file.metadata.items()
-    if file.kind == "npz":
-        for name in (each for each in LOSS_NUMBERS if f"{each}.npy" in file.members):
-            if file.members[f"{name}.npy"].file_size <= MAX_NUMBER_MEMBER:
-                with file.archive() as archive:
-                    yield name, np.load(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
-    elif file.content is not None:
-        for name, each in _walk(file.content):
-            if each.ndim < 2 and math.prod(each.shape) == 1:
-                yield name.rpartition(".")[2].lower(), each
-        if isinstance(file.content, dict):
-            yield from ((str(key).lower(), value) for key, value in file.content.items() if _number(value) is not None)
-
-
-def recorded(file: File) -> tuple[dict[str, dict], str | None, dict[str, float]]:
-    """Read the loss and its parameters that a file records, where only one reading is possible.
-
-    Returns loss -> parameters; the loss that the file names, if it is on the shelf; and every number found, as a hint.
-    A number recorded with two values is left out. `logit_scale` is the logarithm of a scale, as in CLIP.
-    """
-    seen: dict[str, set] = {}
-    named, sigmoid = set(), False
-    for key, value in _said(file):
-        if key in LOSS_KEYS and isinstance(value, str) and len(value) < 100:
-            named.add(value)
-        elif key in LOSS_NUMBERS:
-            read = _exponential if key == "logit_scale" else _finite if LOSS_NUMBERS[key] == "bias" else _number
-            if (number := read(value)) is not None:  # float32 writes 0.07 as 0.0700000003
-                seen.setdefault(LOSS_NUMBERS[key], set()).add(float(f"{number:.6g}"))
-                sigmoid |= key == SIGMOID_BIAS
-    hints = {name: values.pop() for name, values in sorted(seen.items()) if len(values) == 1}
-    loss = _loss(named.pop()) if len(named) == 1 else None
-    if loss is not None:
-        usable = {name: value for name, value in hints.items() if name in losses.known(loss)}
-        if "temperature" in usable:
-            usable.pop("scale", None)
-        return ({loss: usable} if usable else {}), loss, hints
-    every = {}
-    temperature = hints.get("temperature", 1 / hints["scale"] if "scale" in hints and "margin" not in hints else None)
-    if temperature is not None and not ("temperature" in hints and "scale" in hints):
-        every |= {name: {"temperature": temperature} for name in WITH_TEMPERATURE}
-    if "margin" in hints and "scale" not in hints:  # with a scale it is the margin of an angle
-        every |= {name: {"margin": hints["margin"]} for name in WITH_MARGIN}
-    if sigmoid and {"scale", "bias"} <= hints.keys() and not _without_sigmoid(file):
-        return every | {"siglip": {name: hints[name] for name in ("scale", "bias")}}, "siglip", hints
-    return every, None, hints
-
-
-def _without_sigmoid(file: File) -> bool:
-    """Whether a run of open_clip records that it was not trained with the loss of SigLIP."""
-    for folder in Path(file.path).absolute().parents[:2]:
-        if (path := folder / RUN_PARAMETERS).is_file():
-            with open(path, "rb") as stream:
-                return b"siglip: False" in stream.read(MAX_RUN_PARAMETERS).splitlines()
-    return False
-
-
-def _exponential(value) -> float | None:
-    """Read a scale from its logarithm."""
-    found = _number(value)
-    return math.exp(found) if found is not None and found < MAX_LOG_SCALE else None
-
-
-def _loss(name: str) -> str | None:
-    """Find a loss of the shelf by any of its names; never code, which a file cannot name."""
-    try:
-        found = losses.module_name(name)
-    except InputError:
-        return None
-    return found if found in losses.names() else None

@@ -10,7 +10,7 @@ from torch import nn
 
 from cocos import data as shelf
 from cocos.base.errors import InputError
-from cocos.checkpoints import encoders, inventory
+from cocos.checkpoints import encoders, recorded
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File, Folder
 from cocos.losses.external.guard import guarded
@@ -35,7 +35,7 @@ class Model:
     def read(self, file: File | Folder, data: shelf.Source | None) -> Checkpoint:
         """Make a checkpoint of a file from whose content the function builds an encoder, which encodes the data."""
         function, content = self.found(), _content(file)
-        recorded, loss, _ = ({}, None, {}) if isinstance(file, Folder) else inventory.recorded(file)
+        settings = recorded.Recorded() if isinstance(file, Folder) else recorded.read_file(file)
         keys = list(content) if isinstance(content, dict) else []
         if not isinstance(function, nn.Module) and (number := _required(function)) != 1:
             takes = f"{number} arguments" if number else "no argument"
@@ -44,8 +44,8 @@ class Model:
             file,
             "own",
             {"kind": file.kind, "keys": ", ".join(map(str, keys[:12])), "model": str(self.function)},
-            recorded=recorded,
-            trained_with=loss,
+            **settings.fields(),
+            notes=settings.notes,
             encoder=lambda: self._built(function, content),
             training=data,
         )

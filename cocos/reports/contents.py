@@ -71,7 +71,10 @@ def _training(about: dict) -> list[tuple[str, str]]:
     rows += settings[:SETTING_LINES]
     if len(settings) > SETTING_LINES:
         rows.append(("", f"and {len(settings) - SETTING_LINES} more settings (--json)"))
-    return rows + [(f"hint: {name}", f"{value:g}, recorded in the file") for name, value in about["hints"].items()]
+    for one in about["loss_settings"]:
+        use = "used" if one["used"] else f"not used: {one['reason']}"
+        rows.append((f"{one['parameter']} {one['value']:g}", _text(f"{one['source']}; {use}")))
+    return rows
 
 
 def _run(about: dict, typed: tuple[str, ...]) -> Table:

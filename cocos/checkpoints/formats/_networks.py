@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cocos.checkpoints import Checkpoint, encoders, formats, inventory
+from cocos.checkpoints import Checkpoint, encoders, formats, inventory, recorded
 from cocos.checkpoints.files import File, Folder, StateDict, state_dicts
 
 # Prefixes of wrappers: a state dict without them is still that of a whole model, not of a part.
@@ -63,7 +63,7 @@ def checkpoint(
 
     `more` are arguments of `Checkpoint`; what the file records of its loss is read where they do not say.
     """
-    recorded, loss, _ = inventory.recorded(file) if isinstance(file, File) else ({}, None, {})
+    settings = recorded.read_file(file) if isinstance(file, File) else recorded.Recorded()
     network = formats.load(found.encoder).describe(found.arguments)
     about = {
         **(inventory.values(file) if isinstance(file, File) else {}),
@@ -77,5 +77,5 @@ def checkpoint(
         about,
         encoder=lambda: frozen(found),
         settings=f"{found.encoder} {found.arguments}",
-        **{"recorded": recorded, "trained_with": loss} | more,
+        **settings.fields() | {"notes": settings.notes} | more,
     )

@@ -16,7 +16,7 @@ from cocos.base import annotations
 from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
 from cocos.base.untrusted import parsed
-from cocos.checkpoints import Checkpoint, inventory
+from cocos.checkpoints import Checkpoint, inventory, recorded
 from cocos.checkpoints.checkpoint import holding
 from cocos.checkpoints.files import File, plain
 from cocos.checkpoints.files.operations import most_unpacked
@@ -170,7 +170,7 @@ def _sort_out(file: File, arrays: list[str], strict: bool) -> list[str]:
             "proxies, proxy_labels, proxy_variance"
         )
     known = LABELLED_ARRAYS if labelled else TWO_SIDED_ARRAYS
-    unused = [str(name) for name in arrays if name not in known and name not in inventory.LOSS_NUMBERS]
+    unused = [str(name) for name in arrays if name not in known and not recorded.is_parameter(str(name))]
     for name in unused[:100] if strict else ():
         close = difflib.get_close_matches(name[:40], set(known) - set(arrays), n=1, cutoff=0.8)
         if close:
@@ -348,8 +348,9 @@ def read(file: File, data=None) -> Checkpoint:
 
     if found.mapped:
         notes.append(NOT_HASHED.format(file.path))
-    recorded, loss, _ = inventory.recorded(file)
-    recorded, loss = _loss(made) or (recorded, loss)
+    settings = recorded.read_file(file)
+    if own := _loss(made):
+        settings = recorded.Recorded(own[1], own[0])
     if made:
         contents["provenance"] = plain(made)
     return Checkpoint(
@@ -360,9 +361,8 @@ def read(file: File, data=None) -> Checkpoint:
         contents=contents,
         embedder=embedder,
         rows=rows,
-        recorded=recorded,
-        trained_with=loss,
-        notes=tuple(notes),
+        **settings.fields(),
+        notes=(*notes, *settings.notes),
     )
 
 

@@ -1,23 +1,18 @@
 """Folders of Hugging Face transformers: text encoders, CLIP and SigLIP; adapters of PEFT are refused."""
 
 import math
-import re
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from cocos.base.errors import InputError
-from cocos.checkpoints import Checkpoint, encoders
+from cocos.checkpoints import Checkpoint, encoders, recorded
 from cocos.checkpoints.files import File, Folder, weights
-from cocos.checkpoints.inventory import MAX_TRAINER_STATE, TRAINER_STATE
 from cocos.checkpoints.tokenizer import tokenizer_files
 from cocos.checkpoints.transformers import PAIRED_MODELS, REFUSED, TEXT_MODELS, filled
 
 ADAPTER = "adapter_config.json"  # of a folder of PEFT
-# Bytes of a model card that are read: its lists of losses stand near its beginning, in the head or after the examples.
-MAX_CARD = 2**16
 NO_LIMIT = 10**9  # tokens; folders write 1e30 where a tokenizer has no limit
 OFFSET_MODELS = frozenset({
     "camembert",
@@ -26,13 +21,6 @@ OFFSET_MODELS = frozenset({
     "xlm-roberta",
     "xlm-roberta-xl",
 })  # skip positions to padding
-# Losses of sentence-transformers that are NT-Xent at a scale, with the scale they have unless told otherwise.
-RANKING = re.compile(r"(Cached)?MultipleNegatives(Symmetric)?RankingLoss")
-RANKING_SCALE = 20.0
-NAMED_LOSS = re.compile(
-    r"(?:<code>|losses\.(?:\w++\.)?|^[ \t]*-[ \t]*loss:|\"loss\":[ \t]*\")(\w+Loss)\b", re.MULTILINE
-)
-RECORDED_SCALE = re.compile(r"[\"']scale[\"']\s*:\s*([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)")
 LIBRARIES = ("transformers",)
 
 RESAMPLING = {2: "bilinear", 3: "bicubic"}  # numbers that Pillow gives them
@@ -105,54 +93,6 @@ def token_width(config: dict) -> int | None:
     return next((config[key] for key in ("hidden_size", "dim", "d_model", "n_embd") if key in config), None)
 
 
-@dataclass(frozen=True)
-class Trained:
-    """The training that a folder records.
-
-    Args:
-        loss: `recorded`, `trained_with` and `recorder` of its checkpoint; empty where nothing is known of the loss.
-        more: what else it says, for `contents`.
-        notes: how the loss was found.
-    """
-
-    loss: dict[str, Any]
-    more: dict[str, Any]
-    notes: tuple[str, ...] = ()
-
-
-def _ranking(scale: float, recorder: str) -> dict[str, Any]:
-    """Multiple negatives ranking at a scale, which is NT-Xent."""
-    return {"recorded": {"ntxent": {"temperature": 1 / scale}}, "trained_with": "ntxent", "recorder": recorder}
-
-
-def training_of(folder: Folder) -> Trained:
-    """Find out which loss trained a model from its card (`README.md`), `data_config.json` and `trainer_state.json`."""
-    more: dict[str, Any] = {}
-    if TRAINER_STATE in folder:
-        state = folder.json(TRAINER_STATE, MAX_TRAINER_STATE)
-        keys = ("epoch", "global_step", "best_metric") if isinstance(state, dict) else ()
-        more |= {key.replace("_", " "): state[key] for key in keys if state.get(key) is not None}
-    card = folder.head("README.md", MAX_CARD).decode("utf-8", "replace") if "README.md" in folder else ""
-    named = list(dict.fromkeys(NAMED_LOSS.findall(card)))
-    if named:
-        more["training loss"] = ", ".join(named)
-    for name in named:
-        if RANKING.fullmatch(name):
-            found = RECORDED_SCALE.search(card)
-            scale = float(found[1]) if found else RANKING_SCALE
-            origin = "as its model card says" if found else "the default, which its model card does not change"
-            if not 0 < scale < float("inf"):
-                break
-            return Trained(_ranking(scale, "its model card"), more, (f"{name}, scale {scale:g}, {origin}",))
-    if "data_config.json" in folder and not named:
-        note = (
-            f"data_config.json lists training pairs as the script for a billion pairs of sentence-transformers does: "
-            f"multiple negatives ranking, scale {RANKING_SCALE:g}, the default of that script"
-        )
-        return Trained(_ranking(RANKING_SCALE, "the script of its data_config.json"), more, (note,))
-    return Trained({}, more)
-
-
 def recognises(file: File | Folder) -> bool:
     """A folder with an adapter of PEFT, or the configuration of a text encoder, CLIP or SigLIP, without modules."""
     if file.kind != "folder" or "modules.json" in file:
@@ -186,7 +126,7 @@ def _text(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
     def encoder() -> nn.Module:
         return filled(lambda: encoders.build("sentence", arguments), "transformer", config, state)
 
-    training = training_of(file)
+    training = recorded.read_folder(file.path)
     notes = (*training.notes, "its folder does not say how tokens are pooled: their mean is taken, and not normalised")
     return Checkpoint.of(
         file,
@@ -195,11 +135,11 @@ def _text(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
             "text tower": f"{config['model_type']}, tokens of {token_width(config)} numbers, {numbers} numbers",
             "pooling": "mean, assumed",
             "longest text": f"{longest} tokens" if longest else "no limit",
-            **training.more,
+            **recorded.describe_training(file.path),
         },
         encoder=encoder,
         settings="",
-        **training.loss,
+        **training.fields(),
         notes=tuple(f"{file.path}: {note}" for note in notes),
     )
 

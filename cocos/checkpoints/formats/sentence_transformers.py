@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError
-from cocos.checkpoints import Checkpoint, encoders
+from cocos.checkpoints import Checkpoint, encoders, recorded
 from cocos.checkpoints.encoders.sentence import ACTIVATIONS
 from cocos.checkpoints.files import File, Folder, weights
 from cocos.checkpoints.formats import huggingface
@@ -43,12 +43,12 @@ def read(file: Folder, data=None) -> Checkpoint:
     modules, about = _modules(file), _dictionary(file, "config_sentence_transformers.json")
     prompts = _prompts(file, about)
     encoder, contents = _stack(file, modules[0][1], modules[1:], prompts)
-    training = huggingface.training_of(file)
+    training = recorded.read_folder(file.path)
     contents |= {
         "modules": ", ".join(name for name, _ in modules),
         "prompts": {side: prompt for side, prompt in prompts.items() if prompt} or "none",
         "scores": about.get("similarity_fn_name") or "cosine, by default",
-        **training.more,
+        **recorded.describe_training(file.path),
     }
     unknown = "the folder records no loss; pairs are trained at temperature 0.05 by default: -p temperature=0.05"
     return Checkpoint.of(
@@ -57,7 +57,7 @@ def read(file: Folder, data=None) -> Checkpoint:
         contents,
         encoder=encoder,
         settings="",
-        **training.loss,
+        **training.fields(),
         notes=tuple(f"{file.path}: {note}" for note in training.notes or (unknown,)),
     )
 

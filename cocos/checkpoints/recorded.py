@@ -1,0 +1,415 @@
+"""Recorded settings: the loss of a training and its parameters, as the file of any checkpoint records them.
+
+A learned parameter has precedence over a setting, and a setting counts only next to a loss. An implausible value is
+listed by `cocos inspect` and never becomes a default.
+"""
+
+import functools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from cocos import losses
+from cocos.base.errors import InputError
+from cocos.checkpoints.files import File
+
+OPEN_CLIP_PARAMETERS = "params.txt"  # one "name: value" per line, next to the checkpoint or above it
+MAX_CARD = 2**16  # characters of a model card that are read; its training is described in the first thousands
+RANKING = re.compile(r"(Cached)?MultipleNegatives(Symmetric)?RankingLoss")
+RANKING_SCALE = 20.0  # default of sentence-transformers
+CARD_LOSS = re.compile(r"(?:<code>|losses\.(?:\w+\.)?|^[ \t]*-[ \t]*loss:|\"loss\":[ \t]*\")(\w+Loss)\b", re.MULTILINE)
+CARD_SCALE = re.compile(r"[\"']scale[\"']\s*:\s*([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)")
+BLOCK_END = re.compile(r"^#|^\*\s|^- ", re.MULTILINE)
+# Hyper-parameters of a trainer's card, or the data loader of an older card.
+CARD_BATCH_SIZE = re.compile(r"per_device_train_batch_size`?\s*[:=]\s*(\d+)|DataLoader[^#]*?'batch_size':\s*(\d+)")
+MAX_DEPTH = 8  # nested containers that are read
+SETTINGS_KEYS = ("hyper_parameters", "hparams", "args", "opt", "config", "cfg", "options", "settings", "params")
+LOSS_KEYS = ("loss", "loss_name", "loss_type", "loss_fn", "loss_func", "criterion", "objective")
+# Keys of the name of a loss within its block; the last two are Hydra's and Lightning's.
+NAME_KEYS = ("name", "type", "loss", "kind", "class", "_target_", "class_path")
+CRITERION = re.compile(r"(^|_)(loss|losses|criterion|criteria|objective)(_|\d|$)")
+GENERIC = re.compile(r"\d+|(loss_?)?(kw)?args|params|parameters|init_args|config|cfg|options|opts|settings|hparams")
+# Containers of the weights of a model, and the prefixes of wrappers around it.
+CONTAINER = re.compile(r"\w*(state_dict|model_state)\w*|model|module|net|network|weights|_orig_mod|_forward_module")
+# Learned numbers of these parts have the name of a loss parameter and another meaning.
+OTHER_PART = re.compile(
+    r"attn|attention|blocks?$|layers?$|quanti|gumbel|router|gate|codebook|vq|norm|distil|lora|adapter"
+)
+MODEL_COPY = re.compile(r"(^|_)(ema|teacher|momentum|target|shadow|averaged?|swa)(_|$)")
+OPTIMIZER = re.compile(r"optim|lr_sched|scheduler|scaler|grad_scaler|callbacks|loops")
+# A setting next to one of these belongs to the generation of text.
+GENERATION_KEYS = {"top_p", "top_k", "do_sample", "num_beams", "max_new_tokens", "repetition_penalty"}
+BATCH_SIZE_KEYS = ("per_device_train_batch_size", "train_batch_size", "batch_size")
+LOSS_PREFIX = re.compile(
+    r"^(loss|softmax|contrast(ive)?|info_?nce|nce|nt_?xent|clip|itc|moco|simclr|supcon|logits?)_(?=t)"
+)
+# name -> parameter, and what is stored: the value, its logarithm, or its inverse
+READINGS = (
+    (re.compile(r"(log_)?logit_scale(_[a-z]|_audio|_text|_image|_param)?|log_scale|t_prime"), "scale", "log"),
+    (re.compile(r"log_(inv(erse)?_)(temperature|temp|tau|t)"), "scale", "log"),
+    (re.compile(r"log_(temperature|temp|tau|t)"), "temperature", "log"),
+    (re.compile(r"inv(erse)?_(temperature|temp|tau|t)|similarity_weight"), "scale", "value"),
+    (re.compile(r"temperature|temp|tau|t"), "temperature", "value"),
+    (re.compile(r"scale|s"), "scale", "value"),
+    (re.compile(r"margin|m"), "margin", "value"),
+    (re.compile(r"logit_bias|similarity_bias|bias"), "bias", "value"),
+)
+# These names have other meanings too (momentum, augmentation, layers): they count only next to a loss that has them.
+AMBIGUOUS = {"tau", "t", "scale", "s", "m", "bias", "log_scale"}
+TEMPERATURES, SCALES, MOMENTA = (0.002, 2.0), (0.5, 500.0), (0.9, 1.0)
+# Largest plausible margin by loss: of an angle in radians, of a cosine, and otherwise of a distance.
+ANGLES, COSINES = ("arcface", "subcenter_arcface", "curricularface"), ("cosface", "center_contrastive", "circle")
+MAX_DEGREES, MAX_MARGIN = 180.0, 10.0
+# Losses for which a recorded number has the same meaning if the file does not name one.
+WITH_TEMPERATURE, WITH_MARGIN = ("ntxent", "supcon"), ("triplet", "triplet_sh")
+WITH_SCALE = ("arcface", "cosface", "normalized_softmax")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A number of a file that may be a parameter of the loss.
+
+    Args:
+        parameter: `temperature`, `scale`, `margin` or `bias`.
+        value: as the loss takes it: no logarithm, no inverse.
+        path: keys that lead to it, with dots.
+        learned: whether it is a tensor, trained with the model.
+        rank: smaller is better, of those that count.
+        reason: why it is not used; empty if it is.
+    """
+
+    parameter: str
+    value: float
+    path: str
+    learned: bool
+    rank: tuple[bool, ...] = ()
+    reason: str = ""
+
+    @property
+    def quantity(self) -> str:
+        """The parameter, with a scale as the inverse of a temperature."""
+        return "temperature" if self.parameter == "scale" else self.parameter
+
+    @property
+    def temperature(self) -> float:
+        """The value, as a temperature if it is a scale."""
+        return 1 / self.value if self.parameter == "scale" else self.value
+
+    def __str__(self):
+        return f"{self.parameter} {self.value:g} ({self.path}{', learned' if self.learned else ''})"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The settings that a checkpoint recorded.
+
+    Args:
+        loss: built-in loss that the file names, or None.
+        parameters: loss -> parameters.
+        candidates: every number that may be a parameter of the loss, with the reason if it is not used.
+        notes: one for each choice between values that disagree.
+        batch_size: of the training, or None.
+        one_direction: whether only the queries search their candidates in the training.
+        source: where it was found, for messages.
+    """
+
+    loss: str | None = None
+    parameters: dict[str, dict[str, float]] = field(default_factory=dict)
+    candidates: tuple[Candidate, ...] = ()
+    notes: tuple[str, ...] = ()
+    batch_size: int | None = None
+    one_direction: bool = False
+    source: str = "the checkpoint"
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a `Checkpoint` that these settings fill."""
+        return {
+            "recorded": self.parameters,
+            "trained_with": self.loss,
+            "recorder": self.source,
+            "batch_size": self.batch_size,
+            "one_direction": self.one_direction,
+        }
+
+
+def read(content: Mapping[str, Any]) -> Recorded:
+    """Read the loss, its parameters and the batch size from the content of a file: nested dictionaries and tensors.
+
+    Examples:
+        >>> from cocos.checkpoints import recorded
+        >>> content = {"state_dict": {"logit_scale": torch.tensor(100.0).log()}, "args": {"temperature": 0.07}}
+        >>> recorded.read(content).parameters["ntxent"]
+        {'temperature': 0.01}
+    """
+    leaves = list(walk(content))
+    names = {name: None for path, value, _ in leaves if (name := loss_name(path, value))}
+    loss = next(iter(names)) if len(names) == 1 else None
+    candidates = [found for path, value, siblings in leaves if (found := candidate(path, value, siblings, loss))]
+    order = sorted((one for one in candidates if not one.reason), key=lambda one: one.rank)
+    chosen = {one.quantity: one for one in reversed(order)}
+    notes = []
+    for position, one in enumerate(candidates):
+        used = chosen.get(one.quantity)
+        if one.reason or used is None or one is used:
+            continue
+        close = math.isclose(one.temperature, used.temperature, rel_tol=1e-3)
+        reason = "a second record of the same value" if close else f"{used} has precedence"
+        candidates[position] = replace(one, reason=reason)
+        if not close:
+            notes.append(f"{used} is used, not {one}")
+    sizes = {path[-1]: value for path, value, _ in leaves if path[-1] in BATCH_SIZE_KEYS and setting_depth(path) == 1}
+    size = next((sizes[key] for key in BATCH_SIZE_KEYS if type(sizes.get(key)) is int and sizes[key] > 1), None)
+    # Further parameters of the named loss, which only its own block can mean.
+    further = {
+        path[-1]: plain
+        for path, value, _ in leaves
+        if loss and not isinstance(value, Tensor | np.ndarray | str) and criterion_depth(path) is not None
+        if path[-1] in (losses.known(loss) or ()) and (plain := number(value)) is not None
+        if all(path[-1] != one.path.rpartition(".")[2] for one in candidates)
+    }
+    parameters, loss = by_loss(chosen, further, loss, any(one.parameter == "scale" for one in candidates))
+    return Recorded(loss, parameters, tuple(candidates), tuple(notes), size)
+
+
+def read_file(file: File) -> Recorded:
+    """Read the settings that a tensor file records, or its safetensors metadata; nothing of any other file."""
+    if file.kind == "npz":
+        content = {}
+        with np.load(file.path, allow_pickle=False) as archive:
+            for name in archive.files:
+                if is_parameter(name):
+                    content[name] = archive[name]
+    else:
+        content = file.content if isinstance(file.content, dict) else {}
+    settings = read({**file.metadata, **content})
+    if settings.loss == "siglip" and any(map(is_softmax_run, file.path.absolute().parents[:2])):
+        parameters = {name: values for name, values in settings.parameters.items() if name != "siglip"}
+        return replace(settings, loss=None, parameters=parameters)
+    return settings
+
+
+def is_softmax_run(folder: Path) -> bool:
+    """Whether the parameters of an open_clip run record that its learned bias was not trained with SigLIP."""
+    path = folder / OPEN_CLIP_PARAMETERS
+    return path.is_file() and "siglip: False" in path.read_text("utf-8", "replace").splitlines()
+
+
+def read_folder(folder: Path) -> Recorded:
+    """Read the training of a Hugging Face folder from its model card, `trainer_state.json` and `data_config.json`.
+
+    A scale counts only within the block of its own loss: from the name of the loss to the next name or heading.
+    """
+    card = model_card(folder)
+    size = CARD_BATCH_SIZE.search(card)
+    batch_size = int(size[1] or size[2]) if size else trainer_state(folder).get("train_batch_size")
+    batch_size = batch_size if type(batch_size) is int and batch_size > 1 else None
+    named = list(CARD_LOSS.finditer(card))
+    rankings = []
+    for match, end in zip(named, [one.start() for one in named[1:]] + [len(card)], strict=False):
+        block = card[match.end() : end]
+        block = BLOCK_END.split(block, maxsplit=1)[0]
+        if RANKING.fullmatch(match[1]):
+            rankings.append((match[1], CARD_SCALE.search(block), "doc_to_query" in block))
+    source, notes = "its model card", []
+    if rankings:
+        # The header of a card lists the loss without its parameters, which follow later.
+        name, scale, both = next((one for one in rankings if one[1]), rankings[-1])
+        both |= "Symmetric" in name
+        value = float(scale[1]) if scale else RANKING_SCALE
+        origin = "recorded in its model card" if scale else "default of the loss, which its model card does not change"
+        notes.append(f"{name}, scale {value:g} ({origin})")
+        scales = list(dict.fromkeys(float(one[1][1]) for one in rankings if one[1]))
+        notes += [f"scale {value:g} is used, not {number:g}, also in its model card" for number in scales[1:]]
+        notes += [] if both else [f"{name} trains only q2c: c2q is not counted for ntxent"]
+    elif (folder / "data_config.json").is_file() and not named:
+        value, both, source = RANKING_SCALE, True, "the script of its data_config.json"
+        notes.append(
+            f"data_config.json lists training pairs like the script of sentence-transformers for a billion pairs: "
+            f"multiple negatives ranking, scale {value:g}, the default of that script"
+        )
+    else:
+        return Recorded(batch_size=batch_size, source=source)
+    if not SCALES[0] <= value <= SCALES[1]:
+        return Recorded(batch_size=batch_size, source=source, notes=(f"scale {value:g} of its model card is not used",))
+    parameters = {"ntxent": {"temperature": 1 / value}}
+    return Recorded("ntxent", parameters, (), tuple(notes), batch_size, not both, source)
+
+
+def trainer_state(folder: Path) -> dict[str, Any]:
+    """Return `trainer_state.json` of the Hugging Face trainer; empty if absent or damaged."""
+    try:
+        state = json.loads((folder / "trainer_state.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def describe_training(folder: Path) -> dict[str, Any]:
+    """Return the progress of a training and the names of its losses, for `cocos inspect`."""
+    state = trainer_state(folder)
+    keys = ("epoch", "global_step", "best_metric")
+    progress = {key.replace("_", " "): state[key] for key in keys if state.get(key) is not None}
+    named = dict.fromkeys(match[1] for match in CARD_LOSS.finditer(model_card(folder)))
+    return progress | ({"training loss": ", ".join(named)} if named else {})
+
+
+def model_card(folder: Path) -> str:
+    """Return the beginning of the model card; empty if absent."""
+    path = folder / "README.md"
+    return path.read_text("utf-8", "replace")[:MAX_CARD] if path.is_file() else ""
+
+
+def walk(value: Any, path: tuple[str, ...] = (), siblings: frozenset[str] = frozenset()) -> Iterator[tuple]:
+    """Yield (path, value, keys next to it) of single numbers and text, without the states of optimizers."""
+    value = vars(value) if type(value).__name__ in {"Namespace", "SimpleNamespace"} else value
+    if isinstance(value, Tensor | np.ndarray):
+        if math.prod(value.shape) == 1 and value.ndim < 2:
+            yield path, value, siblings
+    elif isinstance(value, list | tuple):
+        for position, item in enumerate(value if len(path) < MAX_DEPTH else ()):
+            if isinstance(item, Mapping | Tensor | np.ndarray | list | tuple):
+                yield from walk(item, (*path, str(position)), siblings)
+    elif isinstance(value, Mapping):
+        keys = frozenset(map(str, value))
+        for key, item in value.items() if len(path) < MAX_DEPTH else ():
+            if path or not OPTIMIZER.match(str(key).lower()):
+                yield from walk(item, (*path, *str(key).replace("-", "_").split(".")), keys)
+    elif path and isinstance(value, int | float | str | np.number) and not isinstance(value, bool):
+        yield path, value, siblings
+
+
+def setting_depth(path: tuple[str, ...]) -> int:
+    """Return the number of keys without those of containers of settings, such as `hyper_parameters`."""
+    return sum(key not in SETTINGS_KEYS for key in path)
+
+
+def criterion_depth(path: tuple[str, ...]) -> int | None:
+    """Return the position of the last key of a criterion, or None if the number belongs to something else."""
+    for position in range(len(path) - 2, -1, -1):
+        key = path[position].lower()
+        if CRITERION.search(key) and not OTHER_PART.search(key):
+            return position
+        if not GENERIC.fullmatch(key):
+            return position if not CONTAINER.fullmatch(key) and built_in(key) else None
+    return None
+
+
+def loss_name(path: tuple[str, ...], value: Any) -> str | None:
+    """Return the built-in loss that a text names, or None."""
+    if not isinstance(value, str) or len(value) > 100:
+        return None
+    key = path[-1].lower()
+    named = key in LOSS_KEYS and setting_depth(path) == 1
+    return built_in(value) if named or (key in (*NAME_KEYS, *LOSS_KEYS) and criterion_depth(path) is not None) else None
+
+
+@functools.cache
+def built_in(name: str) -> str | None:
+    """Return the built-in loss of this name, or None; a file cannot name code."""
+    try:
+        found = losses.module_name(re.split(r"[.:]", name.strip())[-1])
+    except InputError:
+        return None
+    return found if found in losses.names() else None
+
+
+def number(value: Any) -> float | None:
+    """Return a finite number from a number, text or tensor, or None."""
+    try:
+        found = float(value.reshape(-1)[0] if isinstance(value, Tensor | np.ndarray) else value)
+    except (TypeError, ValueError):
+        return None
+    return float(f"{found:.6g}") if math.isfinite(found) else None  # float32 writes 0.07 as 0.0700000003
+
+
+def candidate(path: tuple[str, ...], value: Any, siblings: frozenset[str], loss: str | None) -> Candidate | None:
+    """Return the number as a candidate for a parameter of the loss, or None if its name is another one."""
+    learned = isinstance(value, Tensor | np.ndarray)
+    key = path[-1].lower()
+    name = LOSS_PREFIX.sub("", key)
+    parameter, stored = next(((word, kind) for names, word, kind in READINGS if names.fullmatch(name)), (None, ""))
+    plain = number(value)
+    if parameter is None or plain is None:
+        return None
+    parameter, plain = read_value(parameter, stored, plain, learned=learned)
+    parents = [part.lower() for part in path[:-1]]
+    in_criterion = criterion_depth(path) is not None
+    ambiguous = name in AMBIGUOUS and name == key
+    if learned:
+        elsewhere = any(OTHER_PART.search(part) for part in parents if not CRITERION.search(part))
+        elsewhere |= ambiguous and not in_criterion and not all(map(CONTAINER.fullmatch, parents))
+        elsewhere |= key == "bias" and not in_criterion
+    else:
+        next_to_loss = not ambiguous or (loss is not None and parameter in (losses.known(loss) or ()))
+        elsewhere = not in_criterion and (setting_depth(path) > 1 or not next_to_loss or siblings & GENERATION_KEYS)
+    reason = "not next to a loss" if elsewhere else implausible(parameter, plain, loss)
+    if name in {"tau", "m"} and MOMENTA[0] <= plain < MOMENTA[1] and not learned:
+        reason = reason or "a momentum"
+    if parameter == "margin" and loss in ANGLES and math.pi <= plain <= MAX_DEGREES:
+        plain = math.radians(plain)  # pytorch-metric-learning takes degrees
+    copied = any(map(MODEL_COPY.search, parents))
+    rank = (not learned, copied, not in_criterion, ambiguous)
+    return Candidate(parameter, plain, ".".join(path), learned, rank, reason)
+
+
+def is_parameter(name: str) -> bool:
+    """Whether an array of this name is read as a parameter of the loss."""
+    return len(name) > 1 and any(names.fullmatch(name.lower()) for names, _, _ in READINGS)
+
+
+def read_value(parameter: str, stored: str, value: float, *, learned: bool) -> tuple[str, float]:
+    """Return the parameter and its value, from a logarithm or an inverse that the name or the range reveals."""
+    if stored == "log" and value <= math.log(SCALES[1]):
+        return parameter, float(f"{math.exp(value):.6g}")
+    if learned and parameter == "temperature" and value < 0:
+        return parameter, float(f"{math.exp(value):.6g}")
+    # Above log 500 the only plausible reading is a scale; from 2 to there it may be the logarithm of one.
+    if learned and parameter == "temperature" and stored == "value" and math.log(SCALES[1]) < value <= SCALES[1]:
+        return "scale", value
+    return parameter, value
+
+
+def implausible(parameter: str, value: float, loss: str | None) -> str:
+    """Return why a value cannot be the parameter of the loss; empty if it can."""
+    if parameter == "margin":
+        most = MAX_DEGREES if loss in ANGLES else 1.0 if loss in COSINES else MAX_MARGIN
+        least = 0.0
+    else:
+        least, most = {"temperature": TEMPERATURES, "scale": SCALES}.get(parameter, (-SCALES[1], SCALES[1]))
+    return "" if least <= value <= most else f"expected {least:g} to {most:g}"
+
+
+def by_loss(
+    chosen: dict[str, Candidate], further: dict[str, float], loss: str | None, scaled: bool
+) -> tuple[dict[str, dict[str, float]], str | None]:
+    """Return the parameters by loss, and the loss that they imply if the file does not name one."""
+    values = {one.parameter: one.value for one in chosen.values()}
+    if loss is not None:
+        native = losses.parameters(losses.load(loss))
+        if "scale" in values and "temperature" in native:
+            values["temperature"] = float(f"{1 / values.pop('scale'):.12g}")
+        values = further | {name: value for name, value in values.items() if name in (losses.known(loss) or ())}
+        try:
+            losses.load(loss, values)
+        except InputError:  # a value that the loss refuses is not a default
+            values = {}
+        return ({loss: values} if values else {}), loss
+    parameters: dict[str, dict[str, float]] = {}
+    if "scale" in values and ("margin" in values):  # the margin of an angle
+        parameters |= {name: {"scale": values["scale"]} for name in WITH_SCALE}
+    elif chosen.get("temperature") is not None:
+        temperature = chosen["temperature"].temperature
+        parameters |= {name: {"temperature": temperature} for name in WITH_TEMPERATURE}
+    if "margin" in values and not scaled:
+        parameters |= {name: {"margin": values["margin"]} for name in WITH_MARGIN}
+    bias = chosen.get("bias")
+    if "scale" in values and bias is not None and bias.learned and not bias.path.endswith("similarity_bias"):
+        return parameters | {"siglip": {"scale": values["scale"], "bias": bias.value}}, "siglip"
+    return parameters, None
