@@ -196,13 +196,6 @@ def test_a_family_is_found_and_loaded_strictly(tmp_path, family):
         assert _networks.in_family(StateDict("", other), family) is None
 
 
-def test_the_scale_of_a_speaker_encoder_is_recorded(tmp_path):
-    state = {"linear.weight": torch.randn(5, 4), "similarity_weight": torch.tensor([20.0])}
-    path = save(tmp_path / "a.pt", {"model_state": state | {"similarity_bias": torch.tensor([-5.0])}})
-    found = cocos.checkpoints.inspect(path)
-    assert found["recorded"]["ntxent"] == {"temperature": 0.05} and found["hints"] == {"bias": -5.0, "scale": 20.0}
-
-
 def test_counters_that_an_old_pytorch_did_not_save_are_added(tmp_path):
     state = filled(warpnet.build(dimensions=5, **BASIC))
     old = {key: each for key, each in state.items() if not key.endswith("num_batches_tracked")}

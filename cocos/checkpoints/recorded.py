@@ -326,7 +326,7 @@ def number(value: Any) -> float | None:
         found = float(value.reshape(-1)[0] if isinstance(value, Tensor | np.ndarray) else value)
     except (TypeError, ValueError):
         return None
-    return float(f"{found:.6g}") if math.isfinite(found) else None  # float32 writes 0.07 as 0.0700000003
+    return found if math.isfinite(found) else None
 
 
 def candidate(path: tuple[str, ...], value: Any, siblings: frozenset[str], loss: str | None) -> Candidate | None:
@@ -339,6 +339,7 @@ def candidate(path: tuple[str, ...], value: Any, siblings: frozenset[str], loss:
     if parameter is None or plain is None:
         return None
     parameter, plain = read_value(parameter, stored, plain, learned=learned)
+    plain = float(f"{plain:.6g}")  # float32 stores 0.07 as 0.0700000003
     parents = [part.lower() for part in path[:-1]]
     in_criterion = criterion_depth(path) is not None
     ambiguous = name in AMBIGUOUS and name == key
@@ -367,9 +368,9 @@ def is_parameter(name: str) -> bool:
 def read_value(parameter: str, stored: str, value: float, *, learned: bool) -> tuple[str, float]:
     """Return the parameter and its value, from a logarithm or an inverse that the name or the range reveals."""
     if stored == "log" and value <= math.log(SCALES[1]):
-        return parameter, float(f"{math.exp(value):.6g}")
+        return parameter, math.exp(value)
     if learned and parameter == "temperature" and value < 0:
-        return parameter, float(f"{math.exp(value):.6g}")
+        return parameter, math.exp(value)
     # Above log 500 the only plausible reading is a scale; from 2 to there it may be the logarithm of one.
     if learned and parameter == "temperature" and stored == "value" and math.log(SCALES[1]) < value <= SCALES[1]:
         return "scale", value
