@@ -18,7 +18,7 @@ from cocos.base import writing
 from cocos.base.errors import InputError, UnsafeFile, nearest, unreachable
 from cocos.base.matrices import Mapped
 from cocos.base.untrusted import parsed
-from cocos.counting import averages, shares
+from cocos.counting import shares
 from cocos.counting.slices import concat
 
 __all__ = ["concat", "open", "save"]
@@ -37,32 +37,32 @@ def labelled(variables: Mapping[str, tuple], attrs: dict, measure: str | None = 
         attrs: provenance and options.
         measure: name of the measure, for `attrs["measure"]`; None: the Dataset is not the result of a measure.
     """
-    made = {}
-    for name, (dims, values, *about) in variables.items():
+    arrays = {}
+    for name, (dims, values, *labels) in variables.items():
         array = values.cpu().numpy() if isinstance(values, torch.Tensor) else values
-        made[name] = xr.Variable(dims, array, dict(zip(("long_name", "units"), about, strict=False)))
-    return xr.Dataset(made, attrs=attrs if measure is None else attrs | {"measure": measure})
+        arrays[name] = xr.Variable(dims, array, dict(zip(("long_name", "units"), labels, strict=False)))
+    return xr.Dataset(arrays, attrs=attrs if measure is None else attrs | {"measure": measure})
 
 
-def direction(name: str | None, known: Sequence[str]) -> str:
-    """A direction by its name; None: the first."""
-    if name is not None and name not in known:
-        raise InputError(nearest("direction", name, known))
-    return known[0] if name is None else name
+def direction(name: str | None, directions: Sequence[str]) -> str:
+    """Return a direction by its name; None: the first."""
+    if name is not None and name not in directions:
+        raise InputError(nearest("direction", name, directions))
+    return directions[0] if name is None else name
 
 
 def sides(data: xr.Dataset) -> dict[str, xr.Dataset]:
-    """The parts of a Dataset by the names of its directions."""
+    """Return the selection of a Dataset along each direction."""
     return {str(name): data.sel(direction=name) for name in data["direction"].values}
 
 
 def lines(attrs: Mapping, name: str = "notes") -> list[str]:
-    """Lines of an attribute, such as the notes of a Dataset."""
+    """Return the lines of an attribute, such as the notes of a Dataset."""
     return [line for line in str(attrs.get(name) or "").splitlines() if line]
 
 
 def by_direction(records: Mapping[str, Mapping[str, torch.Tensor]], labels: Mapping[str, tuple]) -> dict[str, tuple]:
-    """Variables of several directions, as `labelled` takes them, and their coordinate.
+    """Stack the tensors of each direction, for `labelled`, and add the coordinate `direction`.
 
     Args:
         records: direction -> name -> tensor.
@@ -70,25 +70,26 @@ def by_direction(records: Mapping[str, Mapping[str, torch.Tensor]], labels: Mapp
             direction that has fewer.
     """
     variables = {"direction": ("direction", list(records))}
-    for name, (dims, *about) in labels.items():
-        values = [record[name].cpu() for record in records.values()]
+    for name, (dims, *label) in labels.items():
+        tensors = [record[name].cpu() for record in records.values()]
+        stacked: Any = tensors
         if dims[:1] == ("query",):
-            whole = np.full((len(values), max(map(len, values)), *values[0].shape[1:]), np.nan)
-            for row, each in zip(whole, values, strict=True):
-                row[: len(each)] = each
-        variables[name] = (("direction", *dims), whole if dims[:1] == ("query",) else torch.stack(values), *about)
+            stacked = np.full((len(tensors), max(map(len, tensors)), *tensors[0].shape[1:]), np.nan)
+            for row, tensor in zip(stacked, tensors, strict=True):
+                row[: len(tensor)] = tensor
+        variables[name] = (("direction", *dims), stacked if dims[:1] == ("query",) else torch.stack(tensors), *label)
     return variables
 
 
 def versions() -> dict[str, str]:
-    """Versions of cocos and of PyTorch, as attributes."""
+    """Return the versions of cocos and of PyTorch, as attributes."""
     return {"cocos": cocos.__version__, "torch": torch.__version__.split("+")[0]}
 
 
 def _plain(value):
     """Convert a parameter to a JSON value; infinity and any other type become text."""
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if isinstance(value, Integral) and not isinstance(value, bool):
         return int(value)
     if isinstance(value, Real) and not isinstance(value, bool):
@@ -97,9 +98,9 @@ def _plain(value):
 
 
 def provenance(loss, **more) -> dict:
-    """Attributes of a Dataset: the loss with all of its parameters, the options, the versions.
+    """Return the attributes of a Dataset: the loss with all of its parameters, `more` options, the versions.
 
-    There is no date among them: the same run writes the same bytes.
+    There is no date, so that equal runs write equal bytes.
     """
     source = loss.unit_from
     attrs = {
@@ -113,38 +114,6 @@ def provenance(loss, **more) -> dict:
         "share": shares.share(loss),
     }
     return {key: value for key, value in (attrs | more).items() if value is not None}
-
-
-def about(attrs: dict) -> dict:
-    """Version, checkpoint and loss, as the JSON documents begin."""
-    return {
-        "cocos": attrs["cocos"],
-        "checkpoint": {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")}
-        | ({"dims": int(attrs["checkpoint_dims"])} if "checkpoint_dims" in attrs else {}),
-        **({"loss": about_loss(attrs)} if "loss" in attrs else {}),
-    }
-
-
-def about_loss(attrs: dict) -> dict:
-    """Return the name and parameters of the loss.
-
-    Examples:
-        >>> cocos.results.about_loss({"loss": "triplet", "loss_parameters": '{"margin": 0.2}'})
-        {'name': 'triplet', 'parameters': {'margin': 0.2}}
-    """
-    return {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])}
-
-
-def mean_std(values: xr.DataArray) -> dict[str, float | None]:
-    """Mean and population standard deviation of the finite values, as plain data; None where there is none."""
-    return averages.entry(np.nan, values.values, standard=False)
-
-
-def writable(path: Path) -> Path:
-    """Refuse an output before anything is computed."""
-    if (suffix := Path(path).suffix) != ".nc":
-        raise InputError(f"output {path}: suffix {suffix!r}, expected .nc (netCDF)")
-    return writing.output(path)
 
 
 def save(data: xr.Dataset | Mapping[str, xr.Dataset], path: Path) -> Path:
@@ -164,7 +133,9 @@ def save(data: xr.Dataset | Mapping[str, xr.Dataset], path: Path) -> Path:
         >>> cocos.results.open(path).equals(data)
         True
     """
-    path = writable(path)
+    if Path(path).suffix != ".nc":
+        raise InputError(f"output {path}: suffix {Path(path).suffix!r}, expected .nc (netCDF)")
+    path = writing.output(path)
     if isinstance(data, xr.Dataset):
         data = _reproducible(data)
         return writing.write(path, data.to_netcdf(engine="h5netcdf", encoding=_encoding(data)))

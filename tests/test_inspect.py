@@ -260,7 +260,7 @@ def test_a_run_lists_its_checkpoints_by_their_steps(tmp_path):
     assert last["container"] == "refused" and "torch.nn.modules.linear.Linear" in last["advice"]
     assert found["next"] == f"cocos inspect {tmp_path / 'run' / 'Proxy_12_0.812Recall@1.pth'}"
     text = call("inspect", tmp_path / "run").stdout
-    assert "epoch=9-step=30.ckpt" in text and "no known model (torch)" in text
+    assert "epoch=9-step=30.ckpt" in text and "unknown model (torch)" in text
 
 
 @pytest.mark.parametrize(

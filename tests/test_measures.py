@@ -298,7 +298,7 @@ def test_outputs_that_cannot_be_written_are_refused(tmp_path):
         (tmp_path / "file" / "a.nc", "there is no folder"),
     ):
         with pytest.raises(InputError, match=sentence):
-            results.writable(path)
+            results.save(xr.Dataset(), path)
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_bad_input_gets_a_sentence(arguments, sentence):
 def test_the_card_has_the_numbers(tmp_path):
     text = call("losses", "ntxent", "--out", tmp_path / "w.png").stdout
     for part in ("temperature = 0.1", "\\ell(s) = ", "unit |P|/τ", "push equals pull", "arXiv:2002.05709", "InfoNCE",
-                 "SampledSoftmax(scale=10.0), always; the gradients differ by", "-10 |"):  # fmt: skip
+                 "SampledSoftmax(scale=10.0), always; the gradients differ by"):  # fmt: skip
         assert part in text
     assert (tmp_path / "w.png").stat().st_size > 10_000
     listed = json.loads(call("losses", "ntxent", "--json").stdout)
@@ -182,7 +182,7 @@ def test_the_card_has_the_numbers(tmp_path):
 def test_equal_losses_are_equal_and_every_loss_has_a_card(name):
     equal = measures.equivalences(name)
     assert (equal["gap"] < 1e-9).all()
-    text = cards.card(name, measures.weight_curve(name, points=97), equal)
+    text = cards.card(name, measures.weight_curve(name, points=97), equal).text(100)
     assert max(map(len, text.splitlines())) <= 100
     assert "nan" not in text
 

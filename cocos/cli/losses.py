@@ -48,7 +48,7 @@ def losses(
     curve, equal = measures.weight_curve(loss), measures.equivalences(loss)
     output.save(curve, out, partial(saving.save_plot, plots.weight_curve, curve))
     output.print_result(
-        lambda: cards.card(name, curve, equal, terminal.room()),
+        lambda: cards.card(name, curve, equal).text(terminal.room()),
         lambda: cards.entry(name) | {"equal_to": cards.equal_to(equal)},
         as_json=json,
         quiet=quiet,

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import xarray as xr
 
-from cocos import results
 from cocos.counting import findings, shares
 from cocos.counting.findings import Finding
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, MARKED_PARTS, OF_SOURCES, Number
@@ -95,7 +94,7 @@ def _line(finding: Finding) -> str:
 
 def _loss_line(data: xr.Dataset) -> str:
     """The loss, its parameters, and where these come from, if it is known."""
-    loss = results.about_loss(data.attrs)
+    loss = documents.about_loss(data.attrs)
     parameters = ", ".join(parameter_values(loss["parameters"])).replace("=", " ")
     return f"loss: {loss['name']}, {data.attrs.get('loss_origin') or parameters or 'no parameters'}"
 
@@ -268,7 +267,7 @@ def _next(datasets: Sequence[xr.Dataset]) -> tuple[Step, ...]:
     kinds = [min(findings.kinds_of_directions(data).values(), key=findings.GRADIENT_KINDS.index) for data in datasets]
     kind = min(kinds, key=findings.GRADIENT_KINDS.index)
     data = datasets[kinds.index(kind)]
-    loss = results.about_loss(data.attrs)
+    loss = documents.about_loss(data.attrs)
     command, options = findings.next_command(kind, loss["name"])
     if len(datasets) > 1 and command != "evaluate":
         options |= {"loss": loss["name"], "param": parameter_values(loss["parameters"])}

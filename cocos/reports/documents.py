@@ -102,7 +102,7 @@ def with_texts(data: xr.Dataset, labels: Callable[[int], str] | None = None, que
 
 def about(data: xr.Dataset) -> dict[str, Any]:
     """Return version, file, loss, health and options."""
-    attrs, entries = data.attrs, results.about(data.attrs)
+    attrs, entries = data.attrs, about_file(data.attrs)
     entries |= {"gradient": attrs["gradient"]} if "loss" in attrs else {}
     if "checkpoint_path" in attrs:
         entries["health"] = {"collapsed": findings.collapsed(attrs)} | json.loads(attrs.get("health", "{}"))
@@ -110,6 +110,25 @@ def about(data: xr.Dataset) -> dict[str, Any]:
         del entries["checkpoint"]
     entries |= {"batches": data.sizes["batch"]} if "batch" in data.dims else {}
     return entries | {key: plain(attrs[key]) for key in OPTIONS if key in attrs}
+
+
+def about_file(attrs: dict) -> dict[str, Any]:
+    """Return version, checkpoint and loss, as the JSON documents begin."""
+    checkpoint = {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")}
+    if "checkpoint_dims" in attrs:
+        checkpoint["dims"] = int(attrs["checkpoint_dims"])
+    loss = {"loss": about_loss(attrs)} if "loss" in attrs else {}
+    return {"cocos": attrs["cocos"], "checkpoint": checkpoint, **loss}
+
+
+def about_loss(attrs: dict) -> dict[str, Any]:
+    """Return the name and parameters of the loss."""
+    return {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])}
+
+
+def mean_std(values: xr.DataArray) -> dict[str, float | None]:
+    """Return the mean and the population standard deviation of the finite values; None without any."""
+    return averages.entry(np.nan, values.values, standard=False)
 
 
 def thinned(data: xr.Dataset, key: str) -> xr.DataArray | None:
@@ -210,7 +229,7 @@ def verification(data: xr.Dataset) -> dict[str, Any]:
         "device",
     )
     return {
-        **results.about(data.attrs),
+        **about_file(data.attrs),
         "split": data.attrs.get("split"),
         "trained_with": data.attrs.get("trained_with"),
         "health": json.loads(data.attrs["health"]),
@@ -236,13 +255,13 @@ def temperature(data: xr.Dataset) -> dict[str, Any]:
             numbers["effective_at"] = _nested(one["effective_tried"])
         sizes[str(size)] = {"batch_size": size, **numbers, "directions": entries(sides, sides, "direction")}
     keys = ("own_temperature", "own_bias", "trained_temperature", "clip", "metric", "wanted", "seed")
-    return results.about(attrs) | {key: plain(attrs.get(key)) for key in keys} | {"batch_sizes": sizes}
+    return about_file(attrs) | {key: plain(attrs.get(key)) for key in keys} | {"batch_sizes": sizes}
 
 
 def solve(data: xr.Dataset) -> dict[str, Any]:
     """Return the value of the parameter, and the effective number of negatives there."""
     attrs = data.attrs
-    return results.about(attrs) | {
+    return about_file(attrs) | {
         **{key: plain(attrs[key]) for key in ("parameter", "own", "target", "batches", "batch_size", "seed")},
         "bound": attrs["bound"] or None,
         "value": float(data["value"]),
@@ -259,7 +278,7 @@ def landscape(data: xr.Dataset) -> dict[str, Any]:
     return {
         "cocos": attrs["cocos"],
         "title": attrs["title"],
-        "loss": results.about_loss(attrs),
+        "loss": about_loss(attrs),
         "proxies": np.stack([data["proxy_x"].values, data["proxy_y"].values], axis=1).tolist(),
         "distance": float(attrs["distance"]),
         **{name: place if place and np.isfinite(place).all() else None for name, place in minima.items()},
@@ -287,7 +306,7 @@ def count(data: xr.Dataset | dict[str, xr.Dataset]) -> dict[str, Any]:
         **{str(name): float(data[name]) for name in metrics if not data[name].dims},
     }
     return {
-        **results.about(attrs),
+        **about_file(attrs),
         "gradient": attrs["gradient"],
         "unit": attrs.get("unit", "natural"),
         "share": attrs.get("share", "unit"),
@@ -310,8 +329,8 @@ def evaluate(data: xr.Dataset) -> dict[str, Any]:
         ranked = [key for key in one if one[key].dims == ("direction", "fold")]
         sides = results.sides(one).items()
         blocks[condition] = {
-            "directions": {name: {key: results.mean_std(side[key]) for key in ranked} for name, side in sides},
-            **{key: results.mean_std(one[key]) for key in one if one[key].dims == ("fold",)},
+            "directions": {name: {key: mean_std(side[key]) for key in ranked} for name, side in sides},
+            **{key: mean_std(one[key]) for key in one if one[key].dims == ("fold",)},
         }
     whole: dict[str, Any] = blocks["without"]
     for name, entry in whole["directions"].items():
@@ -322,11 +341,11 @@ def evaluate(data: xr.Dataset) -> dict[str, Any]:
         members = [str(key) for key in data if str(key).endswith(OF_MEMBERS)]
         sides = results.sides(data).items()
         directions = {
-            name: {key.removesuffix(OF_MEMBERS): results.mean_std(side[key]) for key in members} for name, side in sides
+            name: {key.removesuffix(OF_MEMBERS): mean_std(side[key]) for key in members} for name, side in sides
         }
         whole |= {"members": int(attrs["members"]), "aggregate": {"directions": directions}}
     return {
-        **results.about(attrs),
+        **about_file(attrs),
         "split": attrs.get("split"),
         "health": json.loads(attrs["health"]),
         "metric": attrs["metric"],
@@ -379,7 +398,7 @@ def run(data: xr.Dataset) -> dict[str, Any]:
     attrs = data.attrs
     return {
         "cocos": attrs["cocos"],
-        "loss": results.about_loss(attrs),
+        "loss": about_loss(attrs),
         "eps": float(attrs["eps"]),
         **({"dims": int(attrs["checkpoint_dims"])} if "checkpoint_dims" in attrs else {}),
         "steps": [int(value) for value in data[step].values],
@@ -402,7 +421,7 @@ def verify(data: xr.Dataset) -> dict[str, Any]:
     gaps = data["gap"].sel(dtype="float64").dropna("case")
     dtypes = data["dtype"].values.tolist()
     return {
-        "loss": results.about_loss(attrs),
+        "loss": about_loss(attrs),
         "gradient": attrs["gradient"],
         "verdict": attrs["verdict"],
         "faults": results.lines(attrs, "faults"),

@@ -353,7 +353,7 @@ def solve(data: xr.Dataset) -> list[Table]:
     parameter, value = data.attrs["parameter"], f"{float(data['value']):.6g}"
     effective, target = float(data["effective_mean"]), float(data.attrs["target"])
     line = f"{parameter} {value}: {effective:.5g} effective negatives (requested: {target:g})"
-    parameters = parameter_values(results.about_loss(data.attrs)["parameters"] | {parameter: value})
+    parameters = parameter_values(documents.about_loss(data.attrs)["parameters"] | {parameter: value})
     step = next_steps(data.attrs, "count", {"loss": data.attrs["loss"], "param": parameters})
     return [replace(table, head=(line, *table.head), typed=step), *rest]
 
@@ -373,7 +373,7 @@ def temperature(data: xr.Dataset) -> list[Table]:
             found = f"equilibrium temperature {equilibrium:.4g} ({current})"
         lines.append(f"batch size {size}: {found}")
         if np.isfinite(held := float(one["held_temperature"])):
-            loss = results.about_loss(data.attrs)
+            loss = documents.about_loss(data.attrs)
             name = "scale" if "scale" in loss["parameters"] else "temperature"
             changed = {name: f"{held if name == 'temperature' else 1 / held:.6g}"}
             if "equilibrium_bias" in one and np.isfinite(bias := float(one["equilibrium_bias"])):

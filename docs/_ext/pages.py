@@ -64,22 +64,6 @@ def _title(text: str, line: str = "=") -> str:
     return f"{text}\n{line * len(text)}\n\n"
 
 
-def _entries(card: str) -> dict[str, str]:
-    """The entries of a card by their labels; a line without a label continues the one above."""
-    found, label = {}, ""
-    for line in card.splitlines():
-        if match := re.match(r"^([a-z][a-z ]{0,10}[a-z]) +(.+)$", line):
-            label = match[1].strip()
-            found.setdefault(label, match[2])
-        elif line.startswith(" " * 8) and label:
-            found[label] += f" {line.strip()}"
-        elif not line and "family" in found:  # the chart and the words below it
-            break
-        else:
-            label = ""
-    return found
-
-
 def aliases(name: str) -> dict[str, str]:
     """Other names of a loss, and what stands in parentheses behind each."""
     listed = cards.entry(name)["also_called"]
@@ -106,11 +90,11 @@ def loss_page(name: str, pictures: Path) -> str:
     cls = type(loss)
     curve, equal = measures.weight_curve(loss, points=POINTS), measures.equivalences(loss)
     saving.save_plot(plots.weight_curve, curve, pictures / f"{name}.svg")
-    said = _entries(cards.card(name, curve, equal))
+    card = dict(cards.card(name, curve, equal).rows)
     rows = {
         "command line": f"``--loss {name}``",
         "parameters": ", ".join(f"``{key}={value}``" for key, value in about["parameters"].items()) or "none",
-        **{key: said[key] for key in ("family", "score", "gradient", "couples")},
+        **{key: card[key] for key in ("family", "score", "gradient", "couples")},
     }
     text = _title(loss_title(name))
     sought = dict.fromkeys((name, cls.__name__, *aliases(name)))

@@ -28,7 +28,8 @@ import numpy as np
 import xarray as xr
 
 import cocos
-from cocos import measures, plots, reports, results
+from cocos import measures, plots, reports
+from cocos import results as results
 from cocos.base import terminal, writing
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
@@ -40,7 +41,7 @@ from cocos.measures.shared import settings
 from cocos.measures.shared.prepared import loss_for
 from cocos.plots import saving
 from cocos.reports import plot_kinds, run
-from cocos.reports.documents import suspects
+from cocos.reports.documents import about_loss, suspects
 from cocos.reports.page import queries
 from cocos.reports.tables import KNOWN_RULE, Step, Table, parameter_values
 
@@ -623,7 +624,7 @@ def _command(file: Path, data: xr.Dataset, kind: str, typed: Callable[[Step], St
         return ""
     options = {name: data.attrs[name] for name in FROM_FILES[kind] if name in data.attrs}
     if "loss" in options:
-        options["param"] = parameter_values(results.about(data.attrs)["loss"]["parameters"])
+        options["param"] = parameter_values(about_loss(data.attrs)["parameters"])
     return _line(Step(kind, (path,), options, carry=False, lead=""))
 
 
