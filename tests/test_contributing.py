@@ -95,7 +95,7 @@ OWN_STATISTIC = """
 """
 OWN_ROW = """
     Statistic("near", "negatives above a half", own=True, numbers=(
-        Number(row="negatives that are near", words="with a score above a half"),
+        Number(row="negatives that are near"),
     )),
 """
 COUNTED = """
@@ -108,12 +108,11 @@ print("of a batch", *data["near"].attrs.values(), data["near"].values.tolist())
 print("in JSON", reports.document("count", data)["directions"]["q2c"]["near"])
 (shown,) = (row for row in reports.table("count", data).rows if "near" in row[0])
 print("in the table", shown)
-print("explained", [note for note in reports.count.table(data, explain=True).notes if "near" in note])
 """
 
 
 def test_a_loss_with_a_statistic_of_its_own_is_the_loss_and_one_row(fresh, tmp_path):
-    """Counted, averaged, labelled, in the JSON document and in the table with its explanation."""
+    """Counted, averaged, labelled, in the JSON document and in the table."""
     shutil.copytree(ROOT / "cocos", tmp_path / "cocos", ignore=shutil.ignore_patterns("__pycache__"))
     own = (ROOT / "cocos" / "losses" / "multi_similarity.py").read_text("utf-8")
     (tmp_path / "cocos" / "losses" / "mine.py").write_text(re.sub(r"\bMultiSimilarity\b", "Mine", own) + OWN_STATISTIC)
@@ -125,7 +124,6 @@ def test_a_loss_with_a_statistic_of_its_own_is_the_loss_and_one_row(fresh, tmp_p
         "of a batch negatives above a half, mean over all queries candidates [[1.0], [1.0]]",
         "in JSON {'mean': 1.0, 'std': None}",
         "in the table ('  negatives that are near', '1.00', '1.00')",
-        "explained ['negatives that are near: with a score above a half']",
     ], done.stderr
 
 

@@ -25,7 +25,7 @@ from cocos.embeddings.batches import Batch, plan
 from cocos.embeddings.options import Sampling
 from cocos.measures.shared import prepared
 from cocos.reports import table
-from cocos.reports.latex import latex
+from cocos.reports.count import latex
 from finding_kinds import kinds
 
 

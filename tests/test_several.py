@@ -16,7 +16,7 @@ from cocos.cli import app
 from cocos.counting import health
 from cocos.measures.shared import prepared
 from cocos.reports import table
-from cocos.reports.latex import latex
+from cocos.reports.count import latex
 
 COSINES = ("ntxent", "triplet", "triplet_sh", "smoothap", "ce_softmax")
 # Losses that are visited and held, of four metrics, trained on pairs and on groups, coupled and not.

@@ -16,8 +16,7 @@ from cocos import measures
 from cocos.base import terminal
 from cocos.cli import app
 from cocos.plots import saving
-from cocos.reports import plot_kinds
-from cocos.reports.count import overview
+from cocos.reports import plot_kinds, table
 from cocos.reports.tables import Table
 
 EVIL = "\x1b[2J\x1b]0;owned\x07a\rb\x9b31m\u202egnp\u2066\nformat  verified\x00"
@@ -99,8 +98,8 @@ def test_columns_is_the_width(folder, monkeypatch):
         assert max(map(len, call(*arguments).stdout.splitlines())) <= 60
     monkeypatch.setenv("COLUMNS", "300")
     data = measures.count(cocos.open(folder / "e.npz"), "ntxent", batch_size=32)
-    assert "their pull %  " in overview([data]).text(terminal.room())
-    narrow = overview([data]).text(70).splitlines()
+    assert "their pull %  " in table("count", {"ntxent": data}).text(terminal.room())
+    narrow = table("count", {"ntxent": data}).text(70).splitlines()
     assert max(len(line) for line in narrow if not line.startswith("next: ")) <= 70  # commands are copied whole
     monkeypatch.delenv("COLUMNS")
     assert terminal.room() == 80

@@ -31,7 +31,6 @@ def count(
     ] = None,
     metrics: Annotated[bool, option("Add retrieval metrics of the whole set.", "--metrics")] = False,
     n90: Annotated[bool, option("Add the number of negatives with 90 % of the push.", "--n90")] = False,
-    explain: Annotated[bool, option("Define every row of the table.", "--explain")] = False,
     batch_size: options.BatchSize = None,
     batches: options.Batches = None,
     queries: Annotated[
@@ -71,7 +70,6 @@ def count(
 
     from cocos import losses, measures, reports
     from cocos.reports import count as report
-    from cocos.reports.latex import latex
 
     for name, parameters in zip(names, by_loss, strict=True):
         if name is not None:
@@ -87,11 +85,11 @@ def count(
     if out is not None and out.suffix == ".tex":
         from cocos.base import writing
 
-        writing.write(out, latex(dataset, file.name).encode() + b"\n")
+        writing.write(out, report.latex(dataset, file.name).encode() + b"\n")
     else:
         output.save(dataset, out)
     output.print_result(
-        lambda: output.render(report.table(report.with_origins(dataset, origins), explain=explain), context),
+        lambda: output.render(report.table(report.with_origins(dataset, origins)), context),
         lambda: reports.document("count", dataset),
         as_json=json,
         quiet=quiet,

@@ -401,12 +401,13 @@ def evaluate(data: xr.Dataset) -> list[Table]:
             for name, column in columns.items()
         }
     folds = entries["folds"]
+    alone = {} if folds > 1 else {"std": None}
     members = entries.get("aggregate", {"directions": {}})["directions"]
     names = [str(key) for key in data if data[key].dims[-1] == "fold" and key not in {"queries", "candidates", "tied"}]
     rows = []
     for key in names:
         digits = 1 if key.endswith("_rank") else 2
-        cells = [spread(column[key], digits, folds > 1) if key in column else "" for column in columns.values()]
+        cells = [spread(column[key] | alone, digits) if key in column else "" for column in columns.values()]
         cells += [spread(member[key], digits) if key in member else "" for member in members.values()]
         unit = " (%)" if data[key].attrs["units"] == "%" else ""
         rows.append((f"{key.replace('_', ' ')}{unit}", *cells))
@@ -442,12 +443,14 @@ def geometry(health: dict) -> list[str]:
     return [f"health: {', '.join(parts)}"] if parts else []
 
 
-def spread(value: dict, digits: int, shown: bool = True) -> str:
-    """Write a mean with its standard deviation."""
-    if value["mean"] is None:
+def spread(value: Mapping[str, float | None], digits: int | None = None, *, sign: str = "±") -> str:
+    """Write a mean with its standard deviation; without `digits` to 3 decimals below one, and to 2 above."""
+    mean, deviation = value["mean"], value["std"]
+    if mean is None:
         return "-"
-    deviation = f" ± {value['std']:.{digits}f}" if shown and value["std"] is not None else ""
-    return f"{value['mean']:.{digits}f}{deviation}"
+    if digits is None:
+        digits = 3 if abs(mean) < 1 and mean != int(mean) else 2
+    return f"{mean:.{digits}f}" + ("" if deviation is None else f" {sign} {deviation:.{digits}f}")
 
 
 def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, top: int = 10) -> list[Table]:
