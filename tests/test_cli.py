@@ -151,7 +151,7 @@ def test_losses_are_listed():
     for name in cocos.losses.names():
         assert name in text
     assert "osap: unspecified" in text
-    assert "ibc: no function of the scores" in text and "quintuplet: no function of the scores" in text
+    assert "ibc: not a function of the scores" in text and "quintuplet: not a function of the scores" in text
     listed = {each["name"]: each for each in json.loads(call("losses", "--json").stdout)}
     assert listed.keys() == set(cocos.losses.names())
     assert {
