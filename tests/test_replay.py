@@ -235,7 +235,7 @@ def test_the_table_states_the_change_and_what_it_cannot_say(file):
     place = int(np.argmax(abs(one["difference"].values)))
     base, away = float(one["base"][place]), float(one["difference"][place])
     label = one["variant"].values[place]
-    assert f"q2c: largest change at {label}, count {base:.1f} -> {base + away:.1f}" in flat
+    assert f"q2c: largest change at {label}, contributing {base:.3g} -> {base + away:.3g}" in flat
     assert flat.count("The embeddings are frozen") == 1
     low, high = (float(one[key][place]) for key in ("low", "high"))
     assert f"{away:+.1f} [{low:+.1f}, {high:+.1f}]" in flat

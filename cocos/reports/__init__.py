@@ -10,7 +10,8 @@ from cocos.base.errors import InputError
 from cocos.counting import findings
 from cocos.reports.documents import document as rendered
 from cocos.reports.documents import with_texts
-from cocos.reports.tables import TABLES, Table, generic
+from cocos.reports.layouts import LAYOUTS
+from cocos.reports.tables import Table, generic
 
 # Measures whose JSON document has its findings; a count has a document of its own.
 WITH_FINDINGS = ("evaluate", "audit", "diff", "run")
@@ -29,8 +30,8 @@ def tables(
     Tables of single rows take `labels`, row of a candidate -> its text, and the text of the `query`; `audit` takes the
     `texts` of both sides and the `top` number of pairs.
     """
-    if name in TABLES:
-        return TABLES[name](dataset, **options)
+    if name in LAYOUTS:
+        return LAYOUTS[name](dataset, **options)
     if name in {"count", "run"}:
         return [importlib.import_module(f"cocos.reports.{name}").table(dataset)]
     return generic(with_texts(dataset, labels, query))

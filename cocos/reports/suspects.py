@@ -9,7 +9,7 @@ import xarray as xr
 
 from cocos.base import writing
 from cocos.reports.documents import suspects
-from cocos.reports.tables import KNOWN_RULE, TextOfRow
+from cocos.reports.layouts import KNOWN_RULE, TextOfRow
 
 COLUMNS = (
     *(

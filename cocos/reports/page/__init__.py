@@ -42,8 +42,9 @@ from cocos.measures.shared.prepared import loss_for
 from cocos.plots import saving
 from cocos.reports import plot_kinds, run
 from cocos.reports.documents import about_loss, suspects
+from cocos.reports.layouts import KNOWN_RULE
 from cocos.reports.page import queries
-from cocos.reports.tables import KNOWN_RULE, Step, Table, parameter_values
+from cocos.reports.tables import Step, Table, parameter_values
 
 # Severities that ask for something, the gravest first.
 ASKING = ("stop", "look")

@@ -1,0 +1,315 @@
+"""Tables of the measures that have a layout of their own."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import xarray as xr
+
+from cocos import results
+from cocos.base import terminal
+from cocos.counting import findings, shares
+from cocos.measures.diff import COMPARED, EQUAL_VALUES
+from cocos.reports import documents
+from cocos.reports.tables import TEXT_LENGTH, Table, generic, head, next_steps, number, parameter_values, spread
+
+# Columns of the rules and of the filters of an audit.
+RULE_COLUMNS = {"share": "of negatives", "push_share": "of push", "placebo": "random", "met": "queries"}
+FILTER_COLUMNS = {
+    **{"filter_share": "of negatives", "filter_push": "of push", "filter_left": "kept"},
+    **{"push_precision": "precision", "push_recall": "recall", "emptied": "emptied"},
+}
+# The rule whose pairs are known to belong together, so that they need no reading.
+KNOWN_RULE = "group"
+# Metrics among samples alone.
+RECALL = re.compile("R@|average_recall")
+# Units of numbers with two decimals.
+TWO_DIGITS = ("%", "candidates", "queries", "rank", "dimensions")
+# Headings of the numbers that `whatif` compares.
+REPLAYED = {
+    **{"contributing": "contributing", "idle": "idle %", "relative": "relative", "effective": "effective"},
+    **{"push": "push", "hardest_share": "heaviest"},
+}
+TextOfRow = Callable[[int], str]
+
+
+def evaluate(data: xr.Dataset) -> list[Table]:
+    """Return a row for each metric, a column for each direction, with distractors, and for members of an ensemble."""
+    entries = documents.evaluate(data)
+    columns = {}
+    for mark, block in (("", entries), (" + distractors", entries.get("with_distractors", {"directions": {}}))):
+        sides = [side for side in block["directions"] if not mark or entries["directions"][side]["unmatched"]]
+        for place, side in enumerate(sides):  # metrics of no direction are in the first column
+            column = block["directions"][side] | (block if place == 0 else {})
+            if "accuracy" in entries and side.startswith("s2p"):  # recall is among samples; of proxies it is accuracy
+                column = {key: value for key, value in column.items() if not RECALL.match(key)}
+            columns[f"{side}{mark}"] = column
+    folds, health = entries["folds"], entries["health"]
+    for side, member in entries.get("aggregate", {"directions": {}})["directions"].items():
+        columns[f"{side}, members"] = member
+    rows = []
+    for key in map(str, data):
+        if data[key].dims[-1] == "fold" and key not in {"queries", "candidates", "tied"}:
+            digits, unit = 1 if key.endswith("_rank") else 2, " (%)" if data[key].attrs["units"] == "%" else ""
+            cells = []
+            for name, column in columns.items():
+                alone = {} if folds > 1 or name.endswith("members") else {"std": None}
+                cells.append(spread(column[key] | alone, digits) if key in column else "")
+            rows.append((f"{key.replace('_', ' ')}{unit}", *cells))
+    split = f"split {entries['split']}, " if entries["split"] else ""
+    lines = [*findings.first(data.attrs), f"{split}{entries['metric'].replace('_', ' ')} scores on {entries['device']}"]
+    notes = [f"{entries['ties'][:1].upper()}{entries['ties'][1:]}."]
+    for name, column in columns.items():
+        if "queries" in column:
+            sizes = column["queries"]["mean"], column["candidates"]["mean"]
+            lines.append("{}: {:g} queries, {:g} candidates".format(name, *sizes))
+        if "tied" in column and (tied := column["tied"]["mean"]):
+            notes.append(f"{name}: the best positive of {tied:.2f} % of the queries ties with a negative")
+    lines += [f"mean ± standard deviation over {folds} folds, sizes of one fold"] if folds > 1 else []
+    if "members" in entries:
+        lines.append(
+            f"ensemble of {entries['members']}, concatenated; members: mean ± standard deviation of each alone"
+        )
+    geometry = [] if health.get("alignment") is None else [f"alignment {health['alignment']:.3f}"]
+    for name, side in health["sides"].items():
+        if side.get("uniformity") is not None:
+            geometry.append(f"uniformity {side['uniformity']:.2f} ({name})")
+            geometry.append(f"effective rank {side['effective_rank']:.1f} of {side['dimensions']} ({name})")
+    notes += [f"health: {', '.join(geometry)}"] if geometry else []
+    return [Table(("", *columns), tuple(rows), tuple(lines), tuple(notes))]
+
+
+def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, top: int = 10) -> list[Table]:
+    """Return the rules, the filters if there are any, and the suspected pairs with the largest push.
+
+    Args:
+        data: of `cocos.measures.audit`.
+        texts: row -> text of the queries and of the candidates; None: no texts.
+        top: number of pairs.
+    """
+    entries = documents.audit(data)
+    lines, notes, rules, filters = [], [], [], []
+    for finding in findings.of_audit(data):
+        if finding.kind in {"suspected", "no rule"}:
+            lines.append(finding.sentence if finding.kind == "suspected" else finding.text)
+        else:
+            notes.append(finding.text)
+    for side, direction in entries["directions"].items():
+        for name, rule in direction["rules"].items():
+            if rule["suspects"]:
+                rules.append((f"{side} {name}", str(rule["suspects"]), *(percent(rule[key]) for key in RULE_COLUMNS)))
+        if not rule["suspects"]:  # the last rule is any of them
+            lines.append(f"{side}: likely false negatives: none")
+        for name, replayed in direction["filters"].items():
+            if replayed["filter_share"]:
+                mark = "*" if replayed["published"] else ""
+                filters.append((f"{side} {name}{mark}", *(percent(replayed[key]) for key in FILTER_COLUMNS)))
+    tried = ", ".join(name for name in data["rule"].values[:-1])
+    legend = "; random: push fraction of as many random negatives; queries: those with a suspect" if rules else ""
+    notes.insert(0, f"rules tried: {tried}; a rule without suspects has no row{legend}")
+    step = next_steps(data.attrs, "audit", {"out": "suspects.csv"}) if rules else ()
+    columns = ("suspected by", "pairs", *RULE_COLUMNS.values()) if rules else ()
+    tables = [Table(columns, tuple(rules), (*lines, *head(data)), tuple(notes), typed=step)]
+    if filters:
+        columns, rows = ("filter", *FILTER_COLUMNS.values()), filters
+        note = "*: published threshold; kept: push fraction that the removed negatives keep; emptied: queries without "
+        note += "a negative left"
+        if entries["known"]:
+            note += "; precision, recall: against the known positives, by push"
+        else:
+            shown = [place for place, name in enumerate(columns) if name not in {"precision", "recall"}]
+            columns, *rows = (tuple(row[place] for place in shown) for row in (columns, *filters))
+        tables.append(Table(columns, tuple(rows), notes=(note,)))
+    pairs = [pair for pair in documents.suspects(data) if KNOWN_RULE not in pair["rules"]]
+    rows = []
+    for pair in pairs[:top]:
+        sides = [str(pair[side]) for side in ("query", "candidate")]
+        if texts:
+            sides = [f"{row} {terminal.one_line(text(int(row)), 24)}" for row, text in zip(sides, texts, strict=True)]
+        suspicion = ", ".join([*pair["rules"], *(["own hard negative"] if pair["own_hard"] else [])])
+        numbers = f"{pair['pair_push']:.3g}", percent(pair["pair_part"]), f"{pair['score']:.3f}"
+        rows.append((*sides, *numbers, suspicion))
+    if rows:
+        note = f"{len(rows)} of {len(pairs)} pairs with the largest push; of push: fraction of the query's push"
+        columns = ("query", "candidate", "push", "of push", "score", "suspected by")
+        tables.append(Table(columns, tuple(rows), notes=(note,), left=True))
+    return tables
+
+
+def percent(value: float | None) -> str:
+    """Write a fraction in percent with one decimal, or the first digit of a small one."""
+    if value is None:
+        return ""
+    return f"{100 * value:.1g} %" if 0 < 100 * value < 0.05 else f"{100 * value:.1f} %"
+
+
+def verify(datasets: Sequence[xr.Dataset]) -> list[Table]:
+    """Return a row for each loss with its verdict and its largest differences, and its faults and notes below."""
+    rows, notes = [], []
+    for data in datasets:
+        entries = documents.verify(data)
+        name, gap, peer = entries["loss"]["name"], entries["gap"], entries["peer"]
+        numbers = gap["float64"], gap["float32"], entries["error"]["float32"]
+        numbers += entries["finite_difference"], peer["value"], peer["gradient"]
+        rows.append((name, entries["verdict"], *map(difference, numbers)))
+        notes += [f"FAULT: {name}: {line}" for line in entries["faults"]]
+        notes += [f"note: {name}: {line}" for line in entries["notes"]]
+    columns = ("loss", "verdict", "gap 64", "gap 32", "error 32", "slope", "pml", "pml grad")
+    legend = (
+        "largest differences over all inputs, relative to the largest weight of the input. gap: closed form and "
+        "torch.func, in float64 and float32; error: float32 and float64; slope: finite differences; pml: value and "
+        "gradient of pytorch-metric-learning"
+    )
+    return [Table(columns, tuple(rows), (), (*notes, legend))]
+
+
+def difference(value: float | None) -> str:
+    """Write a relative difference; nothing if it was not measured."""
+    return "" if value is None else "0" if value == 0 else f"{value:.1e}"
+
+
+def same_gradient(data: xr.Dataset) -> list[Table]:
+    """Return the verdict on two gradients, and a row for each kind of pair by the rows that its gradient reaches."""
+    entries, rows = documents.same_gradient(data), []
+    for kind in entries["kinds"]:
+        ratio = "only in B" if kind["ratio"] is None else f"{kind['ratio']:.4g}"
+        rows.append((kind["reaches"], kind["kind"], percent(kind["part"]), ratio, difference(kind["gap"])))
+    hard = f", {entries['hard_negatives']} hard negatives each" if entries["hard_negatives"] else ""
+    lines = [f"A  {entries['a']}", f"B  {entries['b']}", f"verdict: {entries['verdict']}"]
+    lines += [f"next: {entries['next']}"] if entries["next"] else []
+    lines.append(
+        f"{entries['pairs']} pairs{hard}; largest difference {difference(entries['gap'])} of the largest gradient, "
+        f"cosine {entries['cosine']:.6g}; tolerance {entries['tolerance']:g} in {entries['dtype']}"
+    )
+    note = "part of A: of its weights |dL/d cosine|; difference: from the ratio, relative to the largest weight"
+    columns = ("gradient of", "pairs", "part of A", "B / A", "difference")
+    return [Table(columns, tuple(rows), tuple(lines), (note,))]
+
+
+def diff(data: xr.Dataset) -> list[Table]:
+    """Return a row for each number that changed: both means, the paired difference and its p-value; and the queries."""
+    first, second = (str(name) for name in data["version"].values)
+    names = (first, second) if max(len(first), len(second)) <= 6 else ("A", "B")
+    rows, unchanged, lines, changes = [], [], [], []
+    by, level = data.attrs.get("by"), float(data.attrs["level"])
+    for side, metric in ((side, metric) for side in data["direction"].values for metric in data["metric"].values):
+        values = data.sel(direction=side, metric=metric)
+        unit = COMPARED.get(metric, (metric, ""))[1]
+        digits = 2 if unit in TWO_DIGITS else 3
+        label = f"{side} {metric}{' (%)' if unit == '%' else ''}"
+        before, after = values["value"].values
+        if np.nanmax(np.abs(after - before), initial=0.0) <= EQUAL_VALUES * np.nanmax(np.abs([before, after])):
+            unchanged += [label] if float(values["pairs"]) > 0 else []
+            continue
+        if not np.isfinite(values["difference"]):
+            continue
+        means = [f"{float(mean):.{digits}f}" for mean in values["mean"]]
+        change, p = paired_change(values, digits), float(values["p_holm"])
+        counts = [str(int(values[key])) for key in ("increased", "decreased")]
+        rows.append((label, *means, change, "" if np.isnan(p) else "<0.0001" if p < 1e-4 else f"{p:.4f}", *counts))
+        if metric == by and np.isfinite(values["low"]):
+            verdict = "changed" if p <= 1 - level else "no significant change"
+            lines.append(f"{side}: {metric} {verdict}, {means[0]} -> {means[1]}, {change}, n = {int(values['pairs'])}")
+    lines += [f"A: {first}; B: {second}"] if names != (first, second) else []
+    if "loss" in data.attrs and "eps" in data.attrs:
+        lines.append(f"{data.attrs.get('loss_repr', data.attrs['loss'])}, {shares.above(data.attrs)}")
+    columns = ("", *names, f"change, {100 * level:g} %", "p", "up", "down") if rows else ()
+    notes = [*results.lines(data.attrs), *([f"unchanged: {', '.join(unchanged)}"] if unchanged else [])]
+    notes.append(
+        "change: mean paired difference with its interval (paired t, by groups of queries); p: adjusted by Holm's "
+        "method; up, down: queries whose value rises, falls"
+    )
+    for side, single in results.sides(data).items() if "changed" in data.dims else ():
+        digits = 2 if COMPARED.get(by, ("", ""))[1] in TWO_DIGITS else 3
+        cells = []
+        for query in documents.changed_queries(single):
+            label = terminal.one_line(f"{query['row']} {query.get('name', '')}".strip(), TEXT_LENGTH)
+            versions = [query[first], query[second]]
+            ranks = [f"{version['best_rank']:.0f}" for version in versions if "best_rank" in version]
+            ranks = ["-" if rank == "nan" else rank for rank in ranks]
+            cells.append((label, *(f"{version['value']:.{digits}f}" for version in versions), *ranks))
+        if cells:
+            ranked = [f"rank {name}" for name in names] if "best_rank" in single else []
+            headings = ("query", *(f"{by} {name}" for name in names), *ranked)
+            changes.append(Table(headings, tuple(cells), (f"{side}: queries whose {by} changed most",)))
+    return [Table(columns, tuple(rows), tuple(lines), tuple(notes)), *changes]
+
+
+def paired_change(values: xr.Dataset, digits: int) -> str:
+    """Write a paired difference with its interval; nothing for the baseline."""
+    change, low, high = (float(values[key]) for key in ("difference", "low", "high"))
+    if not np.isfinite(change) or (change == 0 and not np.isfinite(low)):
+        return ""
+    return f"{change:+.{digits}f}" + (f" [{low:+.{digits}f}, {high:+.{digits}f}]" if np.isfinite(low) else "")
+
+
+def replay(data: xr.Dataset) -> list[Table]:
+    """Return the means of each variant, and the paired change of the number by which variants are compared."""
+    by, rows, lines = data.attrs["by"], [], []
+    hidden = ("contributing", "idle") if data.attrs.get("share") == "unknown" else ("relative",)
+    metrics = [name for name in REPLAYED if name == by or name not in {*hidden, "push"}]
+    for side, single in results.sides(data).items():
+        for variant in single["variant"].values:
+            values = single.sel(variant=variant)
+            means = [number(values["mean"].sel(metric=name), 3) for name in metrics]
+            rows.append((f"{side} {variant}", *means, paired_change(values.sel(metric=by), 2)))
+        compared = single.sel(metric=by)
+        change = abs(compared["difference"]).where((compared["low"] > 0) | (compared["high"] < 0), 0)
+        largest = compared.isel(variant=int(change.argmax()))
+        before = float(largest["base"])
+        values = f"{by} {before:.3g} -> {before + float(largest['difference']):.3g}"
+        text = f"largest change at {largest['variant'].item()}, {values}"
+        lines.append(f"{side}: {text if change.any() else f'no significant change of {by}'}")
+    note = (
+        f"contributing: negatives per query ({shares.above(data.attrs)}); idle: queries without any; effective: "
+        "effective number of negatives; heaviest: push fraction of the heaviest negative; change: mean paired "
+        f"difference of {by} with its {100 * data.attrs['level']:g} % interval, not adjusted for the number of rows"
+    )
+    columns = ("", *(REPLAYED[name] for name in metrics), "change")
+    return [Table(columns, tuple(rows), (*lines, *head(data)), (note, data.attrs["frozen"]))]
+
+
+def solve(data: xr.Dataset) -> list[Table]:
+    """Return the value of the parameter with the effective number of negatives there, and the count to type next."""
+    table, *rest = generic(data)
+    parameter, value = data.attrs["parameter"], f"{float(data['value']):.6g}"
+    effective, target = float(data["effective_mean"]), float(data.attrs["target"])
+    line = f"{parameter} {value}: {effective:.5g} effective negatives (requested: {target:g})"
+    return [replace(table, head=(line, *table.head), typed=_count_with(data, {parameter: value})), *rest]
+
+
+def temperature(data: xr.Dataset) -> list[Table]:
+    """Return the equilibrium of each batch size, and the count to type next."""
+    table, *rest = generic(data)
+    lines, steps = [], ()
+    for size in data["batch_size"].values.tolist():
+        single = data.sel(batch_size=size)
+        equilibrium, state = float(single["equilibrium_temperature"]), str(single["state"].item())
+        if state == "settles":
+            current = f"scale {1 / equilibrium:.4g}, current {1 / data.attrs['own_temperature']:.4g}"
+            lines.append(f"batch size {size}: equilibrium temperature {equilibrium:.4g} ({current})")
+        else:
+            end = {"falls": "falls towards 0", "flat": "has no effect"}.get(state, "grows to its largest value")
+            lines.append(f"batch size {size}: no equilibrium, the scale {end} (at most {data.attrs['clip']:g})")
+        temperature = float(single["held_temperature"])
+        if np.isfinite(temperature):
+            scaled = "scale" in documents.about_loss(data.attrs)["parameters"]
+            changed = {"scale": f"{1 / temperature:.6g}"} if scaled else {"temperature": f"{temperature:.6g}"}
+            if "equilibrium_bias" in single and np.isfinite(bias := float(single["equilibrium_bias"])):
+                changed["bias"] = f"{bias:.6g}"
+            steps = _count_with(data, changed, batch_size=size)
+    return [replace(table, head=(*lines, *table.head), typed=steps), *rest]
+
+
+def _count_with(data: xr.Dataset, changed: Mapping[str, str], **options: int) -> tuple:
+    """Return the count with other parameters of the loss as the command to type next."""
+    loss = documents.about_loss(data.attrs)
+    values = parameter_values(loss["parameters"] | changed)
+    return next_steps(data.attrs, "count", {"loss": loss["name"], "param": values} | options)
+
+
+LAYOUTS: dict[str, Callable[..., list[Table]]] = {
+    **{"audit": audit, "diff": diff, "evaluate": evaluate, "replay": replay, "same_gradient": same_gradient},
+    **{"solve": solve, "temperature": temperature, "verify": verify},
+}
