@@ -256,11 +256,11 @@ def replay(data: xr.Dataset) -> list[Table]:
             rows.append((f"{side} {variant}", *means, paired_change(values.sel(metric=by), 2)))
         compared = single.sel(metric=by)
         change = abs(compared["difference"]).where((compared["low"] > 0) | (compared["high"] < 0), 0)
-        largest = compared.isel(variant=int(change.argmax()))
+        largest = compared.isel(variant=int(change.argmax("variant")))
         before = float(largest["base"])
         values = f"{by} {before:.3g} -> {before + float(largest['difference']):.3g}"
         text = f"largest change at {largest['variant'].item()}, {values}"
-        lines.append(f"{side}: {text if change.any() else f'no significant change of {by}'}")
+        lines.append(f"{side}: {text if bool(change.any()) else f'no significant change of {by}'}")
     note = (
         f"contributing: negatives per query ({shares.above(data.attrs)}); idle: queries without any; effective: "
         "effective number of negatives; heaviest: push fraction of the heaviest negative; change: mean paired "
