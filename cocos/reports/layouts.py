@@ -247,13 +247,14 @@ def paired_change(values: xr.Dataset, digits: int) -> str:
 def replay(data: xr.Dataset) -> list[Table]:
     """Return the means of each variant, and the paired change of the number by which variants are compared."""
     by, rows, lines = data.attrs["by"], [], []
+    digits = 2 if by in {"push", "hardest_share"} else 1
     hidden = ("contributing", "idle") if data.attrs.get("share") == "unknown" else ("relative",)
     metrics = [name for name in REPLAYED if name == by or name not in {*hidden, "push"}]
     for side, single in results.sides(data).items():
         for variant in single["variant"].values:
             values = single.sel(variant=variant)
             means = [number(values["mean"].sel(metric=name), 3) for name in metrics]
-            rows.append((f"{side} {variant}", *means, paired_change(values.sel(metric=by), 2)))
+            rows.append((f"{side} {variant}", *means, paired_change(values.sel(metric=by), digits)))
         compared = single.sel(metric=by)
         change = abs(compared["difference"]).where((compared["low"] > 0) | (compared["high"] < 0), 0)
         largest = compared.isel(variant=int(change.argmax("variant")))
