@@ -1,14 +1,18 @@
 """Loss settings that a checkpoint of any code records: each expected value is plain arithmetic on the stored one."""
 
 import argparse
+import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import cocos
 from cocos.checkpoints import recorded
+from cocos.cli import app, options
 
 LOG_100 = torch.tensor(math.log(100.0))
 RANKING = "MultipleNegativesRankingLoss"
@@ -227,3 +231,29 @@ def test_trainer_state_records_batch_size(tmp_path):
     (tmp_path / "trainer_state.json").write_text('{"train_batch_size": 48, "epoch": 2.0}')
     assert recorded.read_folder(tmp_path).batch_size == 48
     assert recorded.read({"hyper_parameters": {"batch_size": 24, "loader": {"batch_size": 7}}}).batch_size == 24
+
+
+@pytest.fixture
+def ranked(tmp_path):
+    """A checkpoint whose card records a ranking loss and a batch size, with embeddings instead of an encoder."""
+    (tmp_path / "README.md").write_text(card((RANKING, '"scale": 20.0'), batch_size=16))
+    draw = torch.Generator().manual_seed(0)
+    rows = {name: torch.randn(64, 8, generator=draw) for name in ("query", "candidate")}
+    torch.save(rows, tmp_path / "a.pt")
+    fields = recorded.read_folder(tmp_path).fields()
+    return replace(cocos.open(tmp_path / "a.pt"), **fields)
+
+
+def test_ranking_loss_of_a_card_is_counted_in_one_direction(ranked):
+    for loss, directions in ((None, ["q2c"]), ("ntxent", ["q2c"]), ("triplet", ["q2c", "c2q"])):
+        dataset = cocos.count(ranked, ranked.loss(loss)[0], batch_size=16)
+        assert dataset.direction.values.tolist() == directions
+    whole = cocos.measures.replay(ranked, what={"temperature": [0.02, 0.05]}, batch_size=16)
+    assert whole.direction.values.tolist() == ["q2c"]
+
+
+def test_recorded_batch_size_is_the_default_of_commands(ranked, monkeypatch):
+    monkeypatch.setattr(options, "open_file", lambda *_: ranked)
+    for arguments, size in (((), 16), (("--batch-size", "32"), 32)):
+        done = CliRunner().invoke(app, ["count", "a.pt", "--json", *arguments])
+        assert json.loads(done.stdout)["batch_size"] == size

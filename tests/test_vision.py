@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-import cocos
 from cocos.base.errors import InputError
 from cocos.checkpoints import encoders, formats
 from cocos.checkpoints.encoders import without_memory

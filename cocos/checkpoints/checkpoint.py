@@ -242,6 +242,10 @@ class Checkpoint:
             return loss, f"asked for as {asked}: {', '.join(origin) or 'no parameters'}"
         return loss, ", ".join(origin) or "no parameters given"
 
+    def queries_only(self, loss: losses.Loss) -> bool:
+        """Return whether the checkpoint was trained with this loss, in one direction."""
+        return self.one_direction and losses.name_of(loss) == self.trained_with
+
     def identity(self) -> dict[str, str]:
         """Return the provenance: path, sha256 and format; size and time of a mapped file; the data."""
         more: dict[str, Any] = {} if self.dims is None else {"checkpoint_dims": self.dims}

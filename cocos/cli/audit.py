@@ -74,6 +74,7 @@ def audit(
     from cocos.reports import suspects
 
     checkpoint, chosen, origin = options.open_with_loss(file, loss, parameters, data, model, dims)
+    origin = options.add_batch_size(sampling, checkpoint, origin)
     with output.progress(quiet) as start:
         dataset = measures.audit(
             checkpoint, chosen, rules=options.read_names(rules), filters=thresholds,

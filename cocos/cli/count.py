@@ -76,6 +76,8 @@ def count(
             losses.load(name, parameters)  # refuse a wrong loss before the file is opened
     checkpoint = options.open_file(file, data, model, dims)
     chosen = [checkpoint.loss(name, parameters) for name, parameters in zip(names, by_loss, strict=True)]
+    if queries is None:
+        chosen = [(each, options.add_batch_size(sampling, checkpoint, origin)) for each, origin in chosen]
     every, origins = [each for each, _ in chosen], [origin for _, origin in chosen]
     with output.progress(quiet) as start:
         dataset = measures.count(

@@ -259,6 +259,14 @@ def read_batch_size(text: str | None) -> int | str | None:
     return int(text)
 
 
+def add_batch_size(options: dict[str, Any], checkpoint: Any, origin: str) -> str:
+    """Let a recorded batch size be the default, and return the origin of the loss parameters with its own."""
+    if "batch_size" in options or getattr(checkpoint, "batch_size", None) is None:
+        return origin
+    options["batch_size"] = checkpoint.batch_size
+    return f"{origin}, batch size {checkpoint.batch_size} (recorded in {checkpoint.recorder})"
+
+
 def read_batches(text: str | None) -> int | str | None:
     """Read a number of batches. Other text, such as the slice 40:80, is left to the measure."""
     text = text and text.strip()

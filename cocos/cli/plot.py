@@ -334,7 +334,10 @@ def measure_runs(
         compared = [checkpoint.loss(each, by_loss[each])[0] for each in against] if checkpoint else []
         reads_scores = name is None and default_loss(kind) is None
         more = {"against": compared} if compared else {}
-        datasets = kind.measured(checkpoint, None if reads_scores else loss, {**own, **more}, start)
+        chosen = own | more
+        if checkpoint and "batch_size" in kind.options:
+            origin = options.add_batch_size(chosen, checkpoint, origin)
+        datasets = kind.measured(checkpoint, None if reads_scores else loss, chosen, start)
         if file is not None:
             attrs = datasets[-1].attrs
             read = f"loss {attrs['loss']}, {origin}" if default_loss(kind) else f"{attrs['metric']} scores"

@@ -83,6 +83,8 @@ def report(
                 source = measures.run(path, loss, parameters=parameters, opener=opener, progress=start, **own)
             else:
                 source, chosen, _ = options.open_with_loss(path, loss, parameters, data, model, dims)
+                if batch_size is None and len(files) == 1:
+                    own["batch_size"] = source.batch_size or own["batch_size"]
             sources.append(source)
             losses.append(chosen)
         results_only = all(each is None for each in losses)

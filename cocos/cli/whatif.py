@@ -123,6 +123,8 @@ def whatif(
 
     saving.inches(width)
     checkpoint, chosen, origin = options.open_with_loss(file, loss, parameters, data, model, dims)
+    if not settles:
+        origin = options.add_batch_size(own, checkpoint, origin)
     with output.progress(quiet) as start:
         dataset = getattr(measures, measure)(checkpoint, chosen, progress=start, **own)
     name = dataset.attrs["loss_repr" if measure == "replay" else "loss"]

@@ -112,6 +112,8 @@ def replay(
     rows: Any = disk
     if disk is None:
         rows = embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"], scored=True)
+        if checkpoint is not None and checkpoint.queries_only(base):
+            rows = rows.single(rows.directions[0])
     sized = None if isinstance(rows, Scores) else sampling["batch_size"]
     asked, left = (settings.read(what), []) if what is not None else settings.usual(base, sized)
     if sized is None and "batch_size" in asked:

@@ -506,7 +506,7 @@ def prepare_all(
             with contextlib.suppress(InputError):  # it is read, or refused, as it stands
                 small = _planned(embeddings, checkpoint, few, plan.sample, rows, matching == "columns")
                 own, only = batches.alone(embeddings, small.batches[0])
-                own = own.single(own.directions[0]) if loss.one_way(own) else own
+                own = own.single(own.directions[0]) if _queries_only(loss, own, checkpoint) else own
                 small = replace(small, batches=(only,))
                 loss = loss.by_closed_form(Run(own, loss, small, same_group, checkpoint, "float64").first())
         reads = visits if callable(visits) else readers.has
@@ -523,7 +523,7 @@ def prepare_all(
         own = embeddings if visited else held(dtype=SCORE_TYPES[dtype or "float64"])
         wide = own is not embeddings and torch.finfo(own.query.dtype).bits > torch.finfo(embeddings.query.dtype).bits
         before = embeddings if wide else None
-        if loss.one_way(own):
+        if _queries_only(loss, own, checkpoint):
             own, before = (each and each.single(each.directions[0]) for each in (own, before))
         single = visited and (loss.metric == "cosine" or all(float(each.max()) < SINGLE_NORM for each in own.norms))
         dtype = dtype or ("float32" if single else "float64")
@@ -535,6 +535,11 @@ def prepare_all(
             _refuse_unreachable(run.loss, eps)
         made.append(run)
     return made
+
+
+def _queries_only(loss: losses.Loss, embeddings: Embeddings, checkpoint: Checkpoint | None) -> bool:
+    """Return whether the loss, or the training of the checkpoint with it, has one direction."""
+    return loss.one_way(embeddings) or (checkpoint is not None and checkpoint.queries_only(loss))
 
 
 def _same_group(loss: losses.Loss, options: Sampling) -> str:
