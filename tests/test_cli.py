@@ -327,7 +327,7 @@ def test_a_file_that_would_run_code_ends_with_exit_code_3(tmp_path):
     for name in ("zip.pt", "plain.pt"):
         done = call("count", tmp_path / name, "--loss", "ntxent")
         assert (done.exit_code, done.stdout) == (3, "")
-        assert "is refused as unsafe: it would run" in done.stderr
+        assert "is refused as unsafe: loading it would run" in done.stderr
         assert done.stderr.count("\n") == 1
     assert not marker.exists()
 

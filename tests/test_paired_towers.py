@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from cocos import checkpoints, losses
 from cocos.base.errors import InputError
 from cocos.checkpoints import formats
-from cocos.checkpoints.files import file_or_folder
+from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import huggingface
 
 LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
@@ -27,7 +27,7 @@ IMAGES = [
 
 def opened(path):
     """The checkpoint in a file or folder."""
-    file = file_or_folder(path)
+    file = File(path)
     return formats.format_of(file).read(file)
 
 

@@ -224,7 +224,7 @@ def test_a_model_is_a_checkpoint_and_the_file_its_data(folder):
         (["w.pt", "--model", "my.py:build", "--data", "my.py:labelled", "--split", "val"], "split 'val' is asked for"),
         (["e.npz", "--data", "my.py:load"], "data my.py:load: e.npz (embeddings) has no encoder"),
         (["features"], "features is training data (precomp), and names no model: cocos count features --model"),
-        (["empty"], "empty is a folder; name a checkpoint"),
+        (["empty"], "name a checkpoint"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from cocos.base.errors import InputError
 from cocos.checkpoints import encoders, formats, transformers
-from cocos.checkpoints.files import file_or_folder
+from cocos.checkpoints.files import File
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "on", "mat", "##s", "a", "dog", "query", ":", "."]
 TEXTS = ["the cat sat on the mat.", "a dog", "Cats", "", "the dogs sat on a cat on a mat on a dog", "xyz the"]
@@ -30,7 +30,7 @@ TYPE = "sentence_transformers.models.{}"
 
 def opened(path):
     """The checkpoint in a folder or an archive."""
-    file = file_or_folder(path)
+    file = File(path)
     return formats.format_of(file).read(file)
 
 
@@ -135,7 +135,7 @@ def slow(model, text, pool):
 def test_a_folder_encodes_like_its_parts_by_hand(folder, tiny):
     """Prompt, cut, mean over tokens, dense layer and length, one text at a time."""
     checkpoint = opened(folder)
-    linear = file_or_folder(folder / "2_Dense" / "model.safetensors").content
+    linear = File(folder / "2_Dense" / "model.safetensors").content
 
     def by_hand(text):
         mean = slow(tiny, text, lambda vectors, ids: vectors.mean(0))

@@ -14,9 +14,10 @@ import torch
 from cocos.base.errors import InputError
 from cocos.checkpoints import encoders, formats
 from cocos.checkpoints.encoders import without_memory
-from cocos.checkpoints.files import StateDict, file_or_folder
+from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import _networks, _trunks, iresnet, vsepp, warpnet
 from cocos.checkpoints.pictures import Preparation
+from cocos.checkpoints.state_dicts import StateDict
 from cocos.checkpoints.words import SPECIAL
 from cocos.data import image_captions
 from oracles import vision
@@ -160,7 +161,7 @@ def save(path, content):
 
 def opened(path):
     """Open a file or folder that exactly one format recognises, before those that are asked last."""
-    file = file_or_folder(path)
+    file = File(path)
     first = [
         each
         for each in map(formats.load, formats.names())

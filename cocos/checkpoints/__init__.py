@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cocos.checkpoints import inspection, routes
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
-from cocos.checkpoints.files import File, Folder
+from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import Format, load, names
 from cocos.embeddings import Embeddings
 
@@ -18,7 +18,6 @@ __all__ = [
     "EXAMPLE_FILE",
     "Checkpoint",
     "File",
-    "Folder",
     "Format",
     "distractors",
     "inspect",

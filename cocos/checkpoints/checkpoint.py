@@ -15,7 +15,7 @@ from cocos import losses
 from cocos.base.errors import InputError, nearest
 from cocos.base.matrices import Mapped
 from cocos.checkpoints import encoders
-from cocos.checkpoints.files import File, Folder
+from cocos.checkpoints.files import File
 from cocos.data import Items, Source
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scored import Scores
@@ -121,7 +121,7 @@ class Checkpoint:
             object.__setattr__(self, "splits", self.training.splits)
 
     @classmethod
-    def of(cls, file: File | Folder, format: str, contents: dict, **more: Any) -> "Checkpoint":
+    def of(cls, file: File, format: str, contents: dict, **more: Any) -> "Checkpoint":
         """Make the checkpoint of a file or folder, with its path and hash; `more` are other fields."""
         return cls(file.path, file.sha256, format, contents, **more)
 

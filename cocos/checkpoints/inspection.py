@@ -10,8 +10,7 @@ from cocos import data as shelf
 from cocos.base.errors import InputError
 from cocos.checkpoints import inventory, recorded, routes, series
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
-from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain
-from cocos.checkpoints.files.file import TENSOR_KINDS
+from cocos.checkpoints.files import TENSOR_KINDS, File, describe, plain
 from cocos.checkpoints.formats import Format, format_of, why
 from cocos.data.images import ImagesElsewhere
 
@@ -26,7 +25,7 @@ PICKLES = re.compile(r"\.(bin|pt|pth|pkl|ckpt|p)$")
 
 def about(path: Path, data=None) -> dict:
     """Describe a file, a folder, or the run of a training."""
-    file = file_or_folder(EXAMPLE_FILE if path == EXAMPLE else path)
+    file = File(EXAMPLE_FILE if path == EXAMPLE else path)
     with one_sentence(file.path, "is a damaged file"):
         format = format_of(file)
         if format is None and (told := _of_none(file)) is not None:
@@ -42,14 +41,14 @@ def about(path: Path, data=None) -> dict:
     return plain(found | {"next": _next(found)})
 
 
-def _common(file: File | Folder, data, *, hashed: bool) -> dict:
+def _common(file: File, data, *, hashed: bool) -> dict:
     """Collect what can be said of any file."""
     every = inventory.tensors(file)
     settings = recorded.Recorded() if file.kind == "folder" else recorded.read_file(file)
     refused = []  # pickles in a folder, and the names that they would import; none of them is needed
     for name in file.names if file.kind == "folder" else ():
-        if PICKLES.search(name) and file.size(name) <= inventory.MAX_SEARCHED:
-            names = file.file(name).pickles.refused
+        if PICKLES.search(name) and (file.path / name).stat().st_size <= inventory.MAX_SEARCHED:
+            names = file.file(name).wanted_names
             refused += [{"file": name, "names": names}] if names else []
     return {
         "path": str(file.path),
@@ -73,7 +72,6 @@ def _common(file: File | Folder, data, *, hashed: bool) -> dict:
         "hyper_parameters": inventory.hyperparameters(file),
         "towers": inventory.towers(file),
         "class_weights": inventory.class_weights(every),
-        "read_as_values": file.pickles.values if file.is_torch else [],
         "refused": refused,
         "tensors_in_all": len(every),
         "tensors": [vars(each) | {"shape": list(each.shape)} for each in every[: inventory.MAX_LISTED]],
@@ -103,12 +101,12 @@ def _of_format(found: Checkpoint, format: Format) -> dict:
     }
 
 
-def _of_none(file: File | Folder) -> dict | None:
+def _of_none(file: File) -> dict | None:
     """Describe training data, or the folder of a run; None of a file that may hold a checkpoint."""
-    advice = describe(file)  # it refuses files that ask for code
     kind = shelf.recognised(file.path) if file.kind in routes.DATA_KINDS else None
     if kind is not None:
         return _of_data(file, kind)
+    advice = describe(file)  # refuses files that require code
     if file.kind in TENSOR_KINDS:
         return None
     if file.kind == "folder" and (listed := series.listed(file)):
@@ -145,7 +143,7 @@ def _next(found: dict) -> str | None:
     return f"cocos count {path}{given} --loss {loss}"
 
 
-def _of_run(folder: Folder, listed: list[dict]) -> dict:
+def _of_run(folder: File, listed: list[dict]) -> dict:
     """Describe the checkpoints of a training."""
     usable = [each["name"] for each in listed if each["format"]]
     last = shlex.quote(str(folder.path / (usable or [listed[-1]["name"]])[-1]))
@@ -160,7 +158,7 @@ def _of_run(folder: Folder, listed: list[dict]) -> dict:
     }
 
 
-def _of_data(file: File | Folder, kind: str) -> dict:
+def _of_data(file: File, kind: str) -> dict:
     """Describe training data; where their images are elsewhere, the next command names the folder."""
     found, path, more = shelf.find(file.path), shlex.quote(str(file.path)), ""
     contents = shelf.describe(kind, file.path)

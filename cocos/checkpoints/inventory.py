@@ -1,6 +1,7 @@
 """Tensors, class weights and hyper-parameters of a file of any architecture."""
 
 import re
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -8,9 +9,9 @@ import numpy as np
 from torch import Tensor
 
 from cocos.base.matrices import npy_header
-from cocos.checkpoints.files import NAMESPACES, File, Folder, plain, weight_files, whole_state_dicts
-from cocos.checkpoints.files.states import NOT_OF_THE_MODEL
+from cocos.checkpoints.files import NAMESPACES, File, plain
 from cocos.checkpoints.recorded import SETTINGS_KEYS
+from cocos.checkpoints.state_dicts import NOT_OF_THE_MODEL, weight_files, whole_state_dicts
 
 MAX_LISTED = 10_000  # tensors that are listed
 MAX_TOWER_PARTS = 64  # parts of a state dict that are counted apart
@@ -57,14 +58,14 @@ def _walk(value, prefix: str = "", deep: int = 0) -> Iterator[tuple[str, Tensor 
 
 def _arrays(file: File) -> Iterator[Found]:
     """Read the headers of the arrays of an npz."""
-    with file.archive() as archive:
+    with zipfile.ZipFile(file.path) as archive:
         for name in [each for each in archive.namelist() if each.endswith(".npy")]:
             with archive.open(name) as stream:
                 shape, _, dtype = npy_header(stream)
                 yield Found(name.removesuffix(".npy"), shape, str(dtype))
 
 
-def tensors(file: File | Folder) -> list[Found]:
+def tensors(file: File) -> list[Found]:
     """List the tensors of the model, in the order of the file, without those of optimizers and schedulers."""
     if file.kind == "npz":
         return list(_arrays(file))
@@ -76,7 +77,7 @@ def tensors(file: File | Folder) -> list[Found]:
     return [Found(name, tuple(each.shape), str(each.dtype).removeprefix("torch.")) for name, each in every]
 
 
-def towers(file: File | Folder) -> list[dict]:
+def towers(file: File) -> list[dict]:
     """Count the parameters of each state dict of a file or folder, and of the parts that its names begin with."""
     if file.kind == "folder":
         held = [(name, each) for name in weight_files(file) for each in whole_state_dicts(file.file(name).content)]
@@ -99,7 +100,7 @@ def towers(file: File | Folder) -> list[dict]:
     return found
 
 
-def progress(file: File | Folder) -> dict:
+def progress(file: File) -> dict:
     """Read how far the training was, and its best score: numbers and text of a torch file, and of its trainer."""
     found = values(file)
     callbacks = file.record.get("callbacks")  # of PyTorch Lightning
@@ -107,7 +108,7 @@ def progress(file: File | Folder) -> dict:
         if isinstance(each, dict):
             found |= {key: plain(each[key]) for key in ("monitor", "best_model_score") if each.get(key) is not None}
     if TRAINER_STATE in file if file.kind == "folder" else False:
-        state = file.json(TRAINER_STATE, MAX_TRAINER_STATE)
+        state = file.json(TRAINER_STATE)
         keys = ("epoch", "global_step", "best_metric", "best_model_checkpoint")
         found |= {key: plain(state[key]) for key in keys if isinstance(state, dict) and state.get(key) is not None}
     return found

@@ -12,7 +12,7 @@ from cocos import data as shelf
 from cocos.base.errors import InputError
 from cocos.checkpoints import encoders, recorded
 from cocos.checkpoints.checkpoint import Checkpoint
-from cocos.checkpoints.files import File, Folder
+from cocos.checkpoints.files import File
 from cocos.losses.external.guard import guarded
 from cocos.losses.external.own import located
 
@@ -32,10 +32,10 @@ class Model:
         """Import the function."""
         return located(self.function, "model") if isinstance(self.function, str) else self.function
 
-    def read(self, file: File | Folder, data: shelf.Source | None) -> Checkpoint:
+    def read(self, file: File, data: shelf.Source | None) -> Checkpoint:
         """Make a checkpoint of a file from whose content the function builds an encoder, which encodes the data."""
         function, content = self.found(), _content(file)
-        settings = recorded.Recorded() if isinstance(file, Folder) else recorded.read_file(file)
+        settings = recorded.Recorded() if file.kind == "folder" else recorded.read_file(file)
         keys = list(content) if isinstance(content, dict) else []
         if not isinstance(function, nn.Module) and (number := _required(function)) != 1:
             takes = f"{number} arguments" if number else "no argument"
@@ -103,11 +103,10 @@ def parted(model: Callable | str | Path) -> Model | Path:
     return path
 
 
-def _content(file: File | Folder) -> Any:
+def _content(file: File) -> Any:
     """Load the content of a file for the user's function; of a folder it gets the path."""
-    if isinstance(file, Folder):
+    if file.kind == "folder":
         return file.path
-    file.pickles.refuse_code()
     if file.content is None:
         raise InputError(
             f"{file.path}: a {file.kind} file has no tensors to hand to --model; it must be torch or safetensors"

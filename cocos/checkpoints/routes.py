@@ -13,7 +13,7 @@ from cocos import data as shelf
 from cocos.base.errors import InputError
 from cocos.checkpoints import model_functions, series
 from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
-from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain
+from cocos.checkpoints.files import File, describe, plain
 from cocos.checkpoints.formats import Format, format_of
 from cocos.checkpoints.model_functions import Model
 
@@ -72,12 +72,12 @@ class Route:
             return self.model.of_data(self.data)
         if self.data is None and shelf.recognised(self.file):
             return self.model.of_data(shelf.find(self.file))
-        file = file_or_folder(self.file)
+        file = File(self.file)
         return self.model.read(file, self._source())
 
     def _of_format(self) -> Checkpoint:
         """A checkpoint of a known format."""
-        file = file_or_folder(self.file)
+        file = File(self.file)
         own = isinstance(self.data, shelf.Source) or shelf.is_own(self.data)
         with one_sentence(file.path, "is a damaged file"):
             format = format_of(file)
@@ -100,11 +100,11 @@ def _shown(given: Any) -> str:
     return str(getattr(given, "__name__", None) or getattr(given, "name", None) or f"of type {type(given).__name__}")
 
 
-def _unread(file: File | Folder) -> str:
+def _unread(file: File) -> str:
     """Describe a file that no format recognises."""
     kind = shelf.recognised(file.path) if file.kind in DATA_KINDS else None
     typed = shlex.quote(str(file.path))
-    if kind is None and isinstance(file, Folder) and file.path.is_dir() and (latest := series.latest(file)):
+    if kind is None and file.kind == "folder" and file.path.is_dir() and (latest := series.latest(file)):
         return (
             f"{file.path} is a folder; name a checkpoint in it, such as {shlex.quote(str(file.path / latest))}; "
             f"cocos inspect {typed} lists them"
@@ -122,7 +122,7 @@ def _is_of(data: Any, path: Path) -> bool:
     return isinstance(data, shelf.Source) and data.path == path
 
 
-def read(file: File | Folder, format: Format, data: Any) -> Checkpoint:
+def read(file: File, format: Format, data: Any) -> Checkpoint:
     """Read a file in its format."""
     found = format.read(file, data)
     return replace(found, contents=plain(found.contents))

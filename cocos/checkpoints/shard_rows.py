@@ -236,8 +236,8 @@ def begin_of(shard: Shard) -> tuple[int, np.dtype | None] | None:
         if shard.kind == "safetensors":
             about = tensor_files.header(stream, os.fstat(stream.fileno()).st_size)
             return about.begin + about.places[shard.name][2], None
-        members = File(shard.path).members or {}
-        info = members.get(f"{shard.name}.npy") or members[shard.name]
+        with zipfile.ZipFile(shard.path) as archive:
+            info = archive.getinfo(f"{shard.name}.npy")
         if info.compress_type != zipfile.ZIP_STORED:
             return None
         stream.seek(info.header_offset)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from cocos.base.errors import InputError
 from cocos.base.untrusted import parsed
-from cocos.checkpoints.files import Folder
+from cocos.checkpoints.files import File
 from cocos.checkpoints.transformers import installed
 
 # Files that a tokenizer is made of: the first that is there, with those that belong to it, decides.
@@ -85,15 +85,16 @@ class Tokenizer:
         return _interruptible(lambda: [found.ids for found in encode(list(texts), add_special_tokens=True)])
 
 
-def tokenizer_files(folder: Folder, within: str = "") -> dict[str, Any]:
+def tokenizer_files(folder: File, within: str = "") -> dict[str, Any]:
     """Read the files of a tokenizer in a folder of a model, or in the folder `within` it."""
     for first, others in FILES.items():
         if f"{within}{first}" in folder and (first != "vocab.json" or f"{within}merges.txt" in folder):
-            found: dict[str, Any] = {first: folder.text(f"{within}{first}", MAX_TOKENIZER)}
+            found: dict[str, Any] = {first: (folder.path / within / first).read_text("utf-8")}
             for name in others:
                 if f"{within}{name}" in folder:
-                    text = not name.endswith(".json")
-                    found[name] = folder.text(f"{within}{name}", MAX_TOKENIZER) if text else folder.json(within + name)
+                    json_file = name.endswith(".json")
+                    path = folder.path / within / name
+                    found[name] = folder.json(within + name) if json_file else path.read_text("utf-8")
             return found
     raise InputError(
         f"{folder.path / within} has no tokenizer.json, vocab.txt, or vocab.json with merges.txt; write one: "

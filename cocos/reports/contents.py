@@ -38,8 +38,6 @@ def table(about: dict) -> Table:
         cells = [(t["name"], f"({', '.join(map(str, t['shape']))}) {t['dtype']}") for t in tensors]
         rows += _first(cells, TENSOR_LINES, "tensors", number)
     rows += [("missing", text) for text in about["missing"]]
-    if about["read_as_values"]:
-        rows.append(("read as plain values", ", ".join(about["read_as_values"])))
     rows += [("refused", f"{refusal['file']}: {', '.join(refusal['names'][:4])}") for refusal in about["refused"]]
     weights = [] if about["encoder"] or about["proxies"] else about["class_weights"][:CLASS_WEIGHT_LINES]
     notes = [weight["advice"] for weight in weights] + ([about["advice"]] if about["advice"] else [])

@@ -6,7 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from cocos.checkpoints import Checkpoint, encoders, formats, inventory, recorded
-from cocos.checkpoints.files import File, Folder, StateDict, state_dicts
+from cocos.checkpoints.files import File
+from cocos.checkpoints.state_dicts import StateDict, state_dicts
 
 # Prefixes of wrappers: a state dict without them is still that of a whole model, not of a part.
 WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
@@ -29,12 +30,12 @@ class Network:
     origin: str
 
 
-def whole(file: File | Folder) -> list[StateDict]:
+def whole(file: File) -> list[StateDict]:
     """Find the state dicts of whole models, not of parts of them."""
     return [each for each in state_dicts(file.content) if set(each.stripped) <= set(WRAPPERS)]
 
 
-def find(file: File | Folder, family: str) -> Network | None:
+def find(file: File, family: str) -> Network | None:
     """Find a network of a family, named as its file, that is all of a state dict; None if there is none."""
     return next((found for each in whole(file) if (found := in_family(each, family)) is not None), None)
 
@@ -56,9 +57,7 @@ def frozen(found: Network) -> nn.Module:
     return encoders.freeze(model, encoders.completed(state, model))
 
 
-def checkpoint(
-    file: File | Folder, found: Network, *, format: str, contents: dict | None = None, **more: Any
-) -> Checkpoint:
+def checkpoint(file: File, found: Network, *, format: str, contents: dict | None = None, **more: Any) -> Checkpoint:
     """Make a checkpoint of a network.
 
     `more` are arguments of `Checkpoint`; what the file records of its loss is read where they do not say.

@@ -2,8 +2,9 @@
 
 from cocos.checkpoints import Checkpoint, class_vectors, inventory
 from cocos.checkpoints.class_vectors import ClassVectors
-from cocos.checkpoints.files import File, StateDict, state_dicts
+from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import partial_fc
+from cocos.checkpoints.state_dicts import StateDict, state_dicts
 
 LAST = True
 

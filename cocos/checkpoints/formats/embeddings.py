@@ -1,7 +1,7 @@
 """A file of embeddings: .npz, .safetensors or a torch file of tensors, recognised by the names of its arrays."""
 
 import difflib
-import math
+import json
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -15,15 +15,12 @@ from cocos import losses
 from cocos.base import annotations
 from cocos.base.errors import InputError
 from cocos.base.matrices import npy_header
-from cocos.base.untrusted import parsed
 from cocos.checkpoints import Checkpoint, inventory, recorded
 from cocos.checkpoints.checkpoint import holding
-from cocos.checkpoints.files import File, plain
-from cocos.checkpoints.files.operations import most_unpacked
+from cocos.checkpoints.files import File, plain, reading
 from cocos.data import AnnotatedRows
 from cocos.embeddings import Embeddings
 
-UNPACKED_AT_ONCE = 2**20  # bytes that are unpacked at once
 # Bytes from which on an uncompressed matrix is mapped and not read, since memory may not hold it. A mapped file that is
 # shortened ends the process.
 MIN_MAPPED = 2**30
@@ -81,72 +78,46 @@ def recognises(file: File) -> bool:
 
 
 def names_in(file: File) -> list[str]:
-    """List the names of the arrays of a file."""
-    if file.kind == "npz":
-        return [name.removesuffix(".npy") for name in file.members]
-    return list(file.content)
+    """List the names of the arrays in a file."""
+    return list(file.arrays if file.kind == "npz" else file.content)
 
 
 def arrays_of(file: File, wanted: list[str]) -> dict[str, Any]:
-    """Read some arrays of a file by their names in it."""
+    """Read some arrays in a file by their names."""
     return npz(file, wanted) if file.kind == "npz" else {name: file.content[name] for name in wanted}
 
 
 def npz(file: File, wanted: list[str]) -> dict[str, np.ndarray]:
-    """Read some arrays of an npz file; the others are left alone."""
-    inside = {name: file.members.get(f"{name}.npy") or file.members[name] for name in wanted}
-    total = sum(info.file_size for info in inside.values())
-    if total > most_unpacked(file.size):
-        raise InputError(
-            f"{file.path} asks for more than a file of {file.size} bytes holds (arrays of {total} bytes); cocos does "
-            "not unpack it: save it with numpy.savez, which does not compress"
-        )
-    try:
-        with file.archive() as archive:
-            return {name: _array(file, archive, info) for name, info in inside.items()}
-    except InputError as error:
-        raise InputError(f"{file.path} {error}") from None
-    except Exception as error:  # numpy, zipfile and zlib each have their own for a damaged or hostile archive
-        reason = str(error).partition("\n")[0][:120] or type(error).__name__
-        raise InputError(f"{file.path} is a damaged npz file ({reason}); write it again") from error
+    """Read some arrays in an npz file; large uncompressed matrices are mapped."""
+    arrays = {}
+    with reading(file), np.load(file.path, allow_pickle=False) as archive:
+        for name in wanted:
+            try:
+                mapped = map_array(file.path, archive.zip, name)
+                arrays[name] = archive[name] if mapped is None else mapped
+            except ValueError as error:
+                if "allow_pickle" not in str(error):
+                    raise
+                raise InputError(
+                    f"{file.path}, {name}: an array of Python objects, which only a pickle can store; save numbers or "
+                    f"text: numpy.savez(FILE, {name}=numpy.asarray({name}.tolist()), ...)"
+                ) from None
+    return arrays
 
 
-def _array(file: File, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    """Read one array, mapped if it is large; nothing is allocated before its header agrees with its bytes."""
-    if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-        raise ValueError(f"compression {info.compress_type}, expected none or deflate")
-    with archive.open(info) as stream:
-        shape, fortran, dtype = npy_header(stream)
-        if dtype.hasobject:
-            raise InputError(
-                "holds an array of Python objects, which only a pickle can load; save numbers: "
-                "numpy.savez(FILE, query=numpy.asarray(..., dtype='float32'), ...)"
-            )
-        if (size := math.prod(shape) * dtype.itemsize) > info.file_size:
-            raise ValueError(f"an array of shape {shape} in {info.file_size} bytes")
-        stored = info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
-        if stored and size >= MIN_MAPPED and dtype.kind == "f" and len(shape) == 2:
-            return _map(file, info, stream.tell(), np.dtype(dtype), shape, "F" if fortran else "C")
-        raw, at = bytearray(size), 0
-        while part := stream.read(UNPACKED_AT_ONCE):
-            raw[at : at + len(part)] = part
-            at += len(part)
-        if at != size:
-            raise ValueError(f"an array of shape {shape} and {at} bytes")
-    return np.frombuffer(raw, dtype).reshape(shape, order="F" if fortran else "C")
-
-
-def _map(
-    file: File, info: zipfile.ZipInfo, begin: int, dtype: np.dtype, shape: tuple[int, ...], order: str
-) -> np.memmap:
-    """Map an array of a member, whose header has `begin` bytes, read-only; the order is `C` or `F`."""
-    with file.stream() as stream:
+def map_array(path: Path, archive: zipfile.ZipFile, name: str) -> np.memmap | None:
+    """Map a large uncompressed matrix in an npz file, which `numpy.load` would read; None for all other arrays."""
+    info = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.namelist() else name)
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size < MIN_MAPPED:
+        return None
+    with open(path, "rb") as stream:
         stream.seek(info.header_offset)
-        mark, name, extra = LOCAL_HEADER.unpack(stream.read(LOCAL_HEADER.size))
-    offset = info.header_offset + LOCAL_HEADER.size + name + extra + begin
-    if mark != b"PK\x03\x04" or offset + math.prod(shape) * dtype.itemsize > file.size:
-        raise ValueError("a member that does not stand where the archive says")
-    return np.memmap(file.path, dtype, "r", offset, shape, order)
+        name_length, extra_length = LOCAL_HEADER.unpack(stream.read(LOCAL_HEADER.size))[1:]
+        stream.seek(info.header_offset + LOCAL_HEADER.size + name_length + extra_length)
+        shape, fortran, dtype = npy_header(stream)
+        if dtype.kind != "f" or len(shape) != 2:
+            return None
+        return np.memmap(path, dtype, "r", stream.tell(), shape, "F" if fortran else "C")
 
 
 def _sort_out(file: File, arrays: list[str], strict: bool) -> list[str]:
@@ -184,7 +155,7 @@ def _metadata(file: File, arrays: dict) -> dict:
     for name in TEXT_ARRAYS:
         if name in file.metadata:
             try:
-                found[name] = parsed(file.metadata[name])
+                found[name] = json.loads(file.metadata[name])
             except ValueError:
                 found[name] = None
             if not isinstance(found[name], list) or not all(isinstance(each, str) for each in found[name]):
@@ -195,8 +166,8 @@ def _metadata(file: File, arrays: dict) -> dict:
 def _provenance(value) -> dict:
     """Read what `cocos encode` says of model and data; nothing where it says nothing."""
     try:
-        found = parsed(str(np.asarray(value).reshape(-1)[0]))
-    except (ValueError, IndexError, TypeError):
+        found = json.loads(str(np.asarray(value).reshape(-1)[0]))
+    except (ValueError, IndexError, TypeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -220,7 +191,7 @@ def _names(file: File, value) -> tuple[str, ...]:
         value = value.tolist()
     if isinstance(value, str):
         try:
-            value = parsed(value) if value.startswith("[") else [part.strip() for part in value.split(",")]
+            value = json.loads(value) if value.startswith("[") else [part.strip() for part in value.split(",")]
         except ValueError:
             value = None
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):

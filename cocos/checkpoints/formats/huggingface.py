@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, encoders, recorded
-from cocos.checkpoints.files import File, Folder, weights
+from cocos.checkpoints.files import File
+from cocos.checkpoints.state_dicts import weights
 from cocos.checkpoints.tokenizer import tokenizer_files
 from cocos.checkpoints.transformers import PAIRED_MODELS, REFUSED, TEXT_MODELS, filled
 
@@ -29,7 +30,7 @@ CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.261302
 SIGLIP_MEAN = SIGLIP_STD = (0.5, 0.5, 0.5)
 
 
-def configuration(folder: Folder, within: str = "") -> dict[str, Any]:
+def configuration(folder: File, within: str = "") -> dict[str, Any]:
     """Read the configuration of a model, `config.json` of a folder or of the folder `within` it."""
     _refuse_adapter(folder, within)
     if f"{within}config.json" not in folder:
@@ -43,7 +44,7 @@ def configuration(folder: Folder, within: str = "") -> dict[str, Any]:
     return found
 
 
-def _refuse_adapter(folder: Folder, within: str) -> None:
+def _refuse_adapter(folder: File, within: str) -> None:
     """Refuse an adapter of PEFT, which is a change of a model and no model."""
     model = any(name.startswith((f"{within}model", f"{within}pytorch_model")) for name in folder.names)
     if f"{within}{ADAPTER}" not in folder or model:
@@ -57,7 +58,7 @@ def _refuse_adapter(folder: Folder, within: str) -> None:
     )
 
 
-def text_model(folder: Folder, within: str = "") -> dict[str, Any]:
+def text_model(folder: File, within: str = "") -> dict[str, Any]:
     """Read the configuration of a text encoder."""
     found = configuration(folder, within)
     if (name := found.get("model_type")) not in TEXT_MODELS:
@@ -93,7 +94,7 @@ def token_width(config: dict) -> int | None:
     return next((config[key] for key in ("hidden_size", "dim", "d_model", "n_embd") if key in config), None)
 
 
-def recognises(file: File | Folder) -> bool:
+def recognises(file: File) -> bool:
     """A folder with an adapter of PEFT, or the configuration of a text encoder, CLIP or SigLIP, without modules."""
     if file.kind != "folder" or "modules.json" in file:
         return False
@@ -103,7 +104,7 @@ def recognises(file: File | Folder) -> bool:
     return isinstance(config, dict) and config.get("model_type") in TEXT_MODELS | PAIRED_MODELS
 
 
-def read(file: Folder, data=None) -> Checkpoint:
+def read(file: File, data=None) -> Checkpoint:
     """Read a folder of transformers; the model is built when it encodes."""
     config, state = configuration(file), weights(file)
     if state is None:
@@ -111,7 +112,7 @@ def read(file: Folder, data=None) -> Checkpoint:
     return (_paired if config["model_type"] in PAIRED_MODELS else _text)(file, config, state)
 
 
-def _text(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
+def _text(file: File, config: dict, state: dict[str, Tensor]) -> Checkpoint:
     """Read a text encoder, whose tokens are averaged."""
     files, numbers = tokenizer_files(file), _numbers(state)
     longest = longest_text(config, files)
@@ -171,7 +172,7 @@ def trained(scale: float | None, bias: float | None, *, sigmoid: bool) -> dict[s
     return {"recorded": numbers, "trained_with": "siglip" if sigmoid else "ntxent"}
 
 
-def _paired(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
+def _paired(file: File, config: dict, state: dict[str, Tensor]) -> Checkpoint:
     """Read CLIP or SigLIP."""
     siglip, notes = config["model_type"] == "siglip", []
     text, vision = ({} if config.get(key) is None else config[key] for key in ("text_config", "vision_config"))
@@ -213,7 +214,7 @@ def _paired(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
     )
 
 
-def _images(file: Folder, vision: dict, siglip: bool) -> dict[str, Any]:
+def _images(file: File, vision: dict, siglip: bool) -> dict[str, Any]:
     """How images are prepared, from `preprocessor_config.json` where there is one."""
     about = file.json("preprocessor_config.json") if "preprocessor_config.json" in file else {}
     about = about if isinstance(about, dict) else {}
@@ -235,7 +236,7 @@ def _images(file: Folder, vision: dict, siglip: bool) -> dict[str, Any]:
     }
 
 
-def _size(file: Folder, size: Any) -> int | tuple[int, int]:
+def _size(file: File, size: Any) -> int | tuple[int, int]:
     """The shorter side of an image, or its height and width."""
     if isinstance(size, dict):
         size = size.get("shortest_edge") or (size.get("height"), size.get("width"))

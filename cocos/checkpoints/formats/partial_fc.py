@@ -29,7 +29,7 @@ def _weight(file: File) -> Tensor | None:
     of_one_rank = file.record if RANK.search(file.path.name) else None
     held = file.record.get("state_dict_softmax_fc", of_one_rank)
     weight = held.get("weight") if isinstance(held, dict) and len(held) == 1 else None
-    if file.is_torch and OLD_NAME.search(file.path.name):
+    if file.kind == "torch" and OLD_NAME.search(file.path.name):
         weight = file.content
     return weight if isinstance(weight, Tensor) and weight.ndim == 2 and weight.is_floating_point() else None
 

@@ -20,7 +20,8 @@ from torch import Tensor
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, class_vectors
 from cocos.checkpoints.class_vectors import ClassVectors
-from cocos.checkpoints.files import File, whole_state_dicts
+from cocos.checkpoints.files import File
+from cocos.checkpoints.state_dicts import whole_state_dicts
 
 NAMES = re.compile(r"((loss|losses\.\w+)\.)*(W|proxies|fc|weight|beta)$")
 # Losses that have such parameters, in words, by the last part of the name.

@@ -5,6 +5,7 @@ and its judgements lie beside it or are named with `--data`: TREC's `query 0 can
 set, or a file of its `qrels`.
 """
 
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,9 @@ import torch
 
 from cocos.base.errors import InputError, nearest
 from cocos.base.matrices import npy_header
-from cocos.base.untrusted import parsed
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.checkpoint import holding
-from cocos.checkpoints.files import File
-from cocos.checkpoints.files.operations import most_unpacked
+from cocos.checkpoints.files import File, reading
 from cocos.checkpoints.formats import embeddings
 from cocos.data import tables
 from cocos.data.tables import Columns, missing
@@ -56,12 +55,12 @@ class ListedNames:
 
 def recognises(file: File) -> bool:
     """Scores of queries and candidates: an array, a table, or the lines of a TREC run."""
-    if file.kind in {"npz", "safetensors"} or (file.is_torch and isinstance(file.content, dict)):
+    if file.kind in {"npz", "safetensors"} or (file.kind == "torch" and isinstance(file.content, dict)):
         names = set(embeddings.names_in(file))
         return "scores" in names and not {"query", "candidate", "embeddings"} & names
     if file.kind == "npy":
         # Candidate i can be the positive of query i; an array that is not square is one side of embeddings.
-        with file.stream() as stream:
+        with open(file.path, "rb") as stream:
             try:
                 shape, _, dtype = npy_header(stream)
             except Exception:  # numpy has several for a damaged header
@@ -72,7 +71,7 @@ def recognises(file: File) -> bool:
 
 def _first(file: File) -> str:
     """The first line of text; empty of anything else."""
-    with file.stream() as stream:
+    with open(file.path, "rb") as stream:
         try:
             return stream.readline(2**16).decode("utf-8-sig").strip()
         except UnicodeDecodeError:
@@ -98,12 +97,12 @@ def _is_table(file: File) -> bool:
     first = _first(file)
     if first.startswith("{"):
         try:
-            row = parsed(first)
+            row = json.loads(first)
         except ValueError:
             return False
         names = set(row) if isinstance(row, dict) else set()
     elif file.kind == "unknown" and not first:
-        with file.stream() as stream:
+        with open(file.path, "rb") as stream:
             names = set(tables.read(file.path).names) if stream.read(4) == b"PAR1" else set()
     else:
         names = set(tables.first_line(file.path))
@@ -151,15 +150,9 @@ def _matrix(file: File) -> Scores:
 
 
 def _npy(file: File) -> torch.Tensor:
-    with file.stream() as stream:
-        shape, fortran, dtype = npy_header(stream)
-        if math.prod(shape) * dtype.itemsize > most_unpacked(file.size):
-            raise InputError(f"{file.path} is a damaged npy file ({file.size} bytes of shape {shape}); write it again")
-        raw = stream.read()
-    if len(raw) != math.prod(shape) * dtype.itemsize:
-        raise InputError(f"{file.path} is a damaged npy file ({len(raw)} bytes of shape {shape}); write it again")
-    values = np.frombuffer(bytearray(raw), dtype).reshape(shape, order="F" if fortran else "C")
-    return torch.from_numpy(np.ascontiguousarray(values.astype(dtype.newbyteorder("="))))
+    with reading(file):
+        values = np.load(file.path, allow_pickle=False)
+        return torch.from_numpy(np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="))))
 
 
 def _table(file: File) -> Scores:

@@ -8,8 +8,9 @@ from torch import Tensor
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, encoders, recorded
 from cocos.checkpoints.encoders.sentence import ACTIVATIONS
-from cocos.checkpoints.files import File, Folder, weights
+from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import huggingface
+from cocos.checkpoints.state_dicts import weights
 from cocos.checkpoints.tokenizer import tokenizer_files
 from cocos.checkpoints.transformers import filled
 
@@ -33,12 +34,12 @@ CANDIDATE_PROMPTS = ("document", "passage", "corpus")  # names of the prompt of 
 MAX_MODULES = 16
 
 
-def recognises(file: File | Folder) -> bool:
+def recognises(file: File) -> bool:
     """A folder with a `modules.json`."""
     return file.kind == "folder" and "modules.json" in file
 
 
-def read(file: Folder, data=None) -> Checkpoint:
+def read(file: File, data=None) -> Checkpoint:
     """Read a folder of sentence-transformers; the model is built when it encodes."""
     modules, about = _modules(file), _dictionary(file, "config_sentence_transformers.json")
     prompts = _prompts(file, about)
@@ -62,7 +63,7 @@ def read(file: Folder, data=None) -> Checkpoint:
     )
 
 
-def _dictionary(file: Folder, name: str) -> dict[str, Any]:
+def _dictionary(file: File, name: str) -> dict[str, Any]:
     """Read a dictionary; empty where there is no such file."""
     found = file.json(name) if name in file else {}
     if not isinstance(found, dict):
@@ -70,7 +71,7 @@ def _dictionary(file: Folder, name: str) -> dict[str, Any]:
     return found
 
 
-def _modules(file: Folder) -> list[tuple[str, str]]:
+def _modules(file: File) -> list[tuple[str, str]]:
     """Names of the modules, and the folder of each with its slash."""
     found = file.json("modules.json")
     listed = isinstance(found, list) and all(isinstance(each, dict) for each in found)
@@ -90,7 +91,7 @@ def _modules(file: Folder) -> list[tuple[str, str]]:
     return modules
 
 
-def _prompts(file: Folder, about: dict) -> dict[str, str]:
+def _prompts(file: File, about: dict) -> dict[str, str]:
     """Text in front of every query and every candidate."""
     prompts = about.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(each, str | None) for each in prompts.values()):
@@ -103,7 +104,7 @@ def _prompts(file: Folder, about: dict) -> dict[str, str]:
     }
 
 
-def _stack(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict[str, str]):
+def _stack(file: File, within: str, rest: list[tuple[str, str]], prompts: dict[str, str]):
     """Return a function that builds a transformer and the layers after it, and its description."""
     config, files = huggingface.text_model(file, within), tokenizer_files(file, within)
     settings = next((_dictionary(file, f"{within}{name}") for name in SETTINGS if f"{within}{name}" in file), {})
@@ -145,7 +146,7 @@ def _stack(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict
     return encoder, contents
 
 
-def _layer(file: Folder, name: str, within: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _layer(file: File, name: str, within: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The arguments of a layer after the transformer, and its weights."""
     about = _dictionary(file, f"{within}config.json")
     if name == "Pooling":

@@ -25,7 +25,7 @@ from cocos.base import machine
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint, shard_rows
 from cocos.checkpoints.checkpoint import holding
-from cocos.checkpoints.files import File, Folder
+from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import embeddings as single
 from cocos.checkpoints.shard_rows import FLOATS, Shard, ShardRows, ShardTexts, native, values
 from cocos.data import TextOf
@@ -82,12 +82,12 @@ class StoredTexts:
         return None, None
 
 
-def recognises(file: File | Folder) -> bool:
+def recognises(file: File) -> bool:
     """A folder of numbered files whose arrays have names that embeddings have."""
-    return isinstance(file, Folder) and file.path.is_dir() and bool(_files(file))
+    return file.kind == "folder" and file.path.is_dir() and bool(_files(file))
 
 
-def _files(folder: Folder) -> dict[str, list[tuple[int, str, int | None]]]:
+def _files(folder: File) -> dict[str, list[tuple[int, str, int | None]]]:
     """Number, name and announced number of the files of each sequence: by array for .npy, and the one of whole sets."""
     found: dict[str, list] = {}
     for name in folder.names:
@@ -123,7 +123,7 @@ def _is_number(digits: str) -> bool:
     return 0 < len(digits) <= LONGEST_NUMBER and not digits.strip(DIGITS)
 
 
-def _whole(folder: Folder, name: str, files: list[tuple[int, str, int | None]]) -> list[str]:
+def _whole(folder: File, name: str, files: list[tuple[int, str, int | None]]) -> list[str]:
     """The files of a sequence in the order of their numbers; a number that is missing or doubled is named."""
     numbers, announced = [each for each, _, _ in files], next((each for _, _, each in files if each), None)
     begin = min(numbers[0], 1)
@@ -140,13 +140,12 @@ def _whole(folder: Folder, name: str, files: list[tuple[int, str, int | None]]) 
     return [each for _, each, _ in files]
 
 
-def _headers(folder: Folder, name: str) -> list[Shard]:
+def _headers(folder: File, name: str) -> list[Shard]:
     """The arrays of a file of the folder by its header alone."""
-    folder.size(name)  # refuses a link out of the folder
     return shard_rows.headers(folder.path / name, list(VECTORS), list(MATRICES))
 
 
-def _inventory(folder: Folder) -> dict[str, list[Shard]]:
+def _inventory(folder: File) -> dict[str, list[Shard]]:
     """The shards of each array, by its name here, in the order of their rows; an odd one is named."""
     found: dict[str, list[Shard]] = {}
     for name, files in _files(folder).items():
@@ -225,7 +224,7 @@ def ids(shards: Sequence[Shard]) -> Any:
     return found if found.dtype.kind in "USO" else native(found)
 
 
-def read(file: Folder, data=None) -> Checkpoint:
+def read(file: File, data=None) -> Checkpoint:
     """Read the headers of shards; their rows when they are counted or encoded."""
     if data is not None:
         raise InputError(f"data {data}: {file.path} holds embeddings already and needs no data")

@@ -9,9 +9,10 @@ from torch.nn.functional import normalize
 
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint
-from cocos.checkpoints.files import File, Folder, weights
+from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import _networks
 from cocos.checkpoints.pictures import ImageEncoder, Preparation
+from cocos.checkpoints.state_dicts import weights
 from cocos.checkpoints.transformers import unfit
 
 # Names of architectures. Others, such as `hf-hub:...` and `local-dir:...`, would make timm load what they point to.
@@ -62,12 +63,12 @@ def describe(arguments: dict) -> str:
     return f"{arguments['architecture']}, built by timm"
 
 
-def recognises(file: File | Folder) -> bool:
+def recognises(file: File) -> bool:
     """A folder whose `config.json` names an architecture, and its classes or how it was pretrained."""
-    return isinstance(file, Folder) and bool(_config(file))
+    return file.kind == "folder" and bool(_config(file))
 
 
-def _config(folder: Folder) -> dict:
+def _config(folder: File) -> dict:
     """Read the configuration; empty if it is none of timm."""
     if CONFIG not in folder:
         return {}
@@ -110,7 +111,7 @@ def _without_classifier(state: dict[str, Tensor], config: dict) -> dict[str, Ten
     return {key: each for key, each in state.items() if key not in last}
 
 
-def read(file: Folder, data=None) -> Checkpoint:
+def read(file: File, data=None) -> Checkpoint:
     """Read a folder of timm; the embeddings are those in front of the classifier."""
     config, state = _config(file), weights(file)
     if state is None:
