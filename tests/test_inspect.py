@@ -231,7 +231,6 @@ def test_progress_score_scale_and_bias_are_read(tmp_path):
     found = about(tmp_path / "a.pt")
     assert found["training"] == {"epoch": 3, "best_rsum": 401.5, "monitor": "val", "best_model_score": 0.5}
     assert [(one["parameter"], one["value"]) for one in found["loss_settings"]] == [("scale", 70.0), ("bias", -4.0)]
-    assert found["read_as_values"] == ["argparse.Namespace"]
     assert found["next"].startswith(f"cocos count {tmp_path / 'a.pt'} --model ") and len(found["missing"]) == 2
 
 
