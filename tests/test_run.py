@@ -149,7 +149,7 @@ def test_a_diverged_checkpoint_fires_at_its_step(folder):
 def test_a_collapsing_run_gets_sentences_and_an_exit_code(folder):
     write(folder / "epoch_200.npz", 0.3, away=40.0)
     done = call(folder, "--batch-size", "20", "--fail-on", "any", "--out", "run.nc")
-    assert done.exit_code == 1 and "collapse: random pairs" in done.stdout
+    assert done.exit_code == 1 and "collapse: mean cosine" in done.stdout
     found = results.open("run.nc")
     assert found["alarm"].values.tolist()[:3] == [0, 0, 0] and found["alarm"][3] > 0
     assert {each["step"] for each in json.loads(found.attrs["alarms"])} == {200}

@@ -135,13 +135,13 @@ class Watcher:
 
     `READS` has the keys without which it is silent, of a record or of its directions; alternatives stand beside
     each other with a bar between. `SEVERITY` is that of its finding: `stop` where the training is worth nothing as it
-    is, or `look`. `SAYS` is its sentence, a template of value, percent (100 times the value), limit,
+    is, or `look`. `MESSAGE` is its sentence, a template of value, percent (100 times the value), limit,
     limit_percent, since ("since step 7"), step, and what `words` adds.
     """
 
     READS: ClassVar[tuple[str, ...]] = ()
     SEVERITY: ClassVar[str] = "look"
-    SAYS: ClassVar[str] = ""
+    MESSAGE: ClassVar[str] = ""
 
     def value(self, record: Record) -> float | None:
         """The number of a record that is compared; None where it is unknown."""
@@ -157,7 +157,7 @@ class Watcher:
         return value is not None and value > self.limit(record)
 
     def words(self, history: Sequence[Record]) -> dict[str, object]:
-        """Further words of the sentence about the last record, by their names in `SAYS`."""
+        """Further words of the sentence about the last record, by their names in `MESSAGE`."""
         return {}
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
@@ -176,7 +176,7 @@ class Watcher:
             "limit_percent": 100 * limit,
         }
         words |= {"since": since, "step": step(history[-1])} | self.words(history)
-        return alarm(self, history, value, limit, self.SAYS.format(**words))
+        return alarm(self, history, value, limit, self.MESSAGE.format(**words))
 
     def not_applicable(self, history: Sequence[Record]) -> str | None:
         """Why its fault cannot be in these records; None: it can."""

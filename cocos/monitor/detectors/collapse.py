@@ -27,9 +27,9 @@ class Collapse(Watcher):
     more than the part `outranked` of the negatives score above a positive, in each of the last `records` records,
     `warmup` steps after the first one: an untrained network may begin there.
 
-    Try: where it was so from the first record on, a look at the rows as the network gets them, and at layers that are
-    dead; where the pairs or labels are unrelated, see `mispaired`; else a lower learning rate, a warm-up, or, of a
-    hinge, all negatives in place of the hardest at the beginning.
+    Try: if present from the first record, check the network input, dead layers and detached encoders; if `mispaired`
+    fires too, check the pairs or labels; otherwise lower the learning rate, add warm-up, or start a hinge loss with all
+    negatives instead of the hardest.
 
     Args:
         similarity: mean cosine of random pairs.
@@ -51,10 +51,7 @@ class Collapse(Watcher):
     records: Count = 3
     warmup: Steps = 20
 
-    SAYS = (
-        "random pairs of candidates have a mean cosine of {value:.3g} (above {limit:g}) {since}, so they are hard to "
-        "tell apart; {cure}"
-    )
+    MESSAGE = "mean cosine of random candidate pairs {value:.3g} {since} (threshold {limit:g}). {cure}"
 
     def fires(self, record: Record) -> bool:
         """Whether the candidates of a record are alike, and positives do not stand out of them."""
@@ -64,15 +61,16 @@ class Collapse(Watcher):
         """A cure for the cause that the history shows: the input, the pairs, or the training."""
         if (self.value(history[0]) or 0) > self.similarity:
             cure = (
-                "it was so from the first record on, before any training: look at a batch as the network gets it (all "
-                "rows alike, empty, padding alone, a wrong normalisation), and for a layer whose output is constant"
+                "Untrained networks can start above the threshold; if it does not fall, check the input (equal or "
+                "empty rows, normalisation), a layer with constant output, a detached encoder, the learning rate and "
+                "the scale"
             )
         elif unrelated(history, self.records) is not None:
             cure = (
-                "positives are no nearer than negatives from the first record on, so the loss gains most by making all "
-                "rows alike: look at the pairs or the labels, which seem to be shuffled, before the learning rate"
+                "Positives have scored no higher than negatives since the first record: check the pairs or labels "
+                "for a shuffle, then the learning rate"
             )
         else:
-            cure = "it came about in the training: lower the learning rate or warm it up"
-            cure += fitting(history[-1], hinge=", or use all negatives in place of the hardest at the beginning")
+            cure = "It developed during training: lower the learning rate or add warm-up"
+            cure += fitting(history[-1], hinge=", or start with all negatives instead of the hardest")
         return {"cure": cure}

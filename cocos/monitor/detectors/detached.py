@@ -16,7 +16,7 @@ class Detached(Watcher):
     in each of the last `records` records. Only the callbacks of trainers see parameters: a monitor without one says
     once that a side of the scores gets no gradient, as is right for a frozen or a momentum encoder.
 
-    Try: a look for `detach()`, `no_grad` and `.data` between that part and the loss; `requires_grad_(False)` where it
+    Try: look for `detach()`, `no_grad` and `.data` between that part and the loss; call `requires_grad_(False)` if it
     is frozen on purpose.
 
     Args:
@@ -32,10 +32,10 @@ class Detached(Watcher):
     part: Part = 0.1
     records: Count = 3
 
-    SAYS = (
-        "no gradient has reached {percent:.3g} % of the parameters in training{named} (above {limit_percent:g} %) "
-        "{since}; look for detach(), no_grad or .data between them and the loss, or, if they are frozen on purpose, "
-        "call requires_grad_(False)"
+    MESSAGE = (
+        "parameters without any gradient: {percent:.3g} %{named} {since} (threshold {limit_percent:g} %). Look for "
+        "detach(),  no_grad or .data between them and the loss, or call requires_grad_(False) if they are frozen on "
+        "purpose"
     )
 
     def watches(self, history: Sequence[Record]) -> Reason | None:
@@ -44,12 +44,12 @@ class Detached(Watcher):
         side = next((each["no_gradient"] for each in history[-1:] if each.get("no_gradient")), None)
         if side is None or why is None or number(history[-1], "unreached") is not None:
             return why
-        more, right = f", and no gradient reaches the {side}", "right for a frozen or a momentum encoder alone"
+        more, exception = f", no gradient for the {side}", "expected only for a frozen or momentum encoder"
         if why.why:
-            return Reason(why.kind, why.when, f"{why.why}{more}: {right}")
-        return Reason(why.kind, why.when + more, right)
+            return Reason(why.kind, why.when, f"{why.why}{more}: {exception}")
+        return Reason(why.kind, why.when + more, exception)
 
     def words(self, history: Sequence[Record]) -> dict[str, object]:
         """The modules."""
         where = history[-1].get("unreached_modules")
-        return {"named": f", those of {where}," if where else ""}
+        return {"named": f" ({where})" if where else ""}

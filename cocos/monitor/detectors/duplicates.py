@@ -19,8 +19,8 @@ class Duplicates(Watcher):
     of the last `records` records, without as many as the further positives of a query may be; silent where all
     embeddings are alike. Inputs are seen in the arguments of the loss and by the callbacks of trainers.
 
-    Try: groups that say which rows match, a sampler without duplicates in a batch (sentence-transformers:
-    `BatchSamplers.NO_DUPLICATES`), or a data set without them.
+    Try: pass groups that mark matching rows, use a sampler without duplicates (sentence-transformers:
+    `BatchSamplers.NO_DUPLICATES`), or remove them from the data set.
 
     Args:
         part: of the candidates.
@@ -35,10 +35,9 @@ class Duplicates(Watcher):
     part: Part = 0.05
     records: Count = 3
 
-    SAYS = (
-        "{percent:.3g} % of the {what} equal another one of their batch (above {limit_percent:g} %) {since}; unless "
-        "groups say that they match, a query pushes away its own match: give groups, or draw batches without "
-        "duplicates"
+    MESSAGE = (
+        "repeated {what} within a batch: {percent:.3g} % {since} (threshold {limit_percent:g} %). Without groups, a "
+        "query pushes copies of its positive away: pass groups, or sample batches without duplicates"
     )
 
     def value(self, record: Record) -> float:
@@ -49,7 +48,7 @@ class Duplicates(Watcher):
     def words(self, history: Sequence[Record]) -> dict[str, object]:
         """What repeats."""
         inputs = (_part(history[-1], "repeated_inputs", "queries") or 0) == self.value(history[-1])
-        return {"what": "rows of the inputs" if inputs else "candidates"}
+        return {"what": "input rows" if inputs else "candidates"}
 
 
 def _part(record: Record, key: str, of: str) -> float | None:

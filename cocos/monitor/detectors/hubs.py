@@ -17,8 +17,8 @@ class Hubs(Watcher):
     received alike, each query with any push counted alike, in any direction, while the negatives of at least `queries`
     queries are pushed, in each of the last `records` records, `warmup` steps after the first one.
 
-    Try: a look at that candidate: it is often an empty or broken item; a larger temperature, or, of a hinge, all
-    negatives in place of the hardest.
+    Try: check that candidate, often an empty or broken item; use a larger temperature, or, for a hinge loss, all
+    negatives instead of the hardest.
 
     Args:
         part: of the push, as a mean over the queries.
@@ -39,9 +39,9 @@ class Hubs(Watcher):
     records: Count = 3
     warmup: Steps = 100
 
-    SAYS = (
-        "one candidate receives {percent:.3g} % of the push of a query on average (above {limit_percent:g} %) "
-        "{since}; look whether it is an empty or broken item{cure}"
+    MESSAGE = (
+        "one candidate receives {percent:.3g} % of the push {since} (threshold {limit_percent:g} %). Check "
+        "for an empty or broken item{cure}"
     )
 
     def value(self, record: Record) -> float:
@@ -56,6 +56,6 @@ class Hubs(Watcher):
 
     def words(self, history: Sequence[Record]) -> dict[str, object]:
         """The cure."""
-        soft = ", or a larger temperature"
-        hinge = ", or use all negatives in place of the hardest"
+        soft = ", or use a larger temperature"
+        hinge = ", or use all negatives instead of the hardest"
         return {"cure": fitting(history[-1], hinge=hinge, softmax=soft, sigmoid=soft)}

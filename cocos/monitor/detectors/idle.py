@@ -34,8 +34,8 @@ class Idle(Watcher):
     have `queries` queries; of a loss whose unit is unknown, the part of the queries whose negatives are not pushed at
     all. Silent where there are no negatives or no positives, or numbers are not finite.
 
-    Try: a larger batch, harder negatives, a larger margin of a hinge or a smaller scale of a softmax; or stop, where
-    validation says that it is good enough.
+    Try: use a larger batch, harder negatives, a larger margin (hinge) or a smaller scale (softmax), or stop if the
+    validation result is good enough.
 
     Args:
         part: of the queries.
@@ -51,9 +51,9 @@ class Idle(Watcher):
     queries: Count = 24
     records: Count = 3
 
-    SAYS = (
-        "{percent:.3g} % of the queries have no negative that contributes to the gradient (above {limit_percent:g} %) "
-        "{since}; use a larger batch, harder negatives{cure}, or stop if it is good enough"
+    MESSAGE = (
+        "queries without a contributing negative: {percent:.3g} % {since} (threshold {limit_percent:g} %). Use a "
+        "larger batch, harder negatives{cure}, or stop if the validation result is good enough"
     )
 
     def least_records(self, history: Sequence[Record]) -> int:

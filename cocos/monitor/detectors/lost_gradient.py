@@ -14,8 +14,8 @@ class LostGradient(Watcher):
     Fires when: the part of the scores whose gradient never arrived exceeds `part` in each of the last `records`
     records.
 
-    Try: a look at `detach()`, `no_grad` and the loop over mini-batches of the loss: every part needs its own backward
-    pass; a newer version of the library, if the loss is a cached one of it.
+    Try: look for `detach()` and `no_grad`, check that every mini-batch of the loss has its own backward pass, and
+    update the library of a cached loss.
 
     Args:
         part: of the scores.
@@ -31,7 +31,7 @@ class LostGradient(Watcher):
     part: Part = 0.0
     records: Count = 2
 
-    SAYS = (
-        "{percent:.3g} % of the scores that the loss computed received no gradient (above {limit_percent:g} %) "
-        "{since}; look for detach(), no_grad, or a mini-batch without its own backward pass"
+    MESSAGE = (
+        "scores without gradient: {percent:.3g} % {since} (threshold {limit_percent:g} %). Look for detach(), "
+        "no_grad, or a mini-batch without its own backward pass"
     )

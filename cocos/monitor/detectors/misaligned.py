@@ -14,8 +14,8 @@ class Misaligned(Watcher):
     Fires when: more than `part` of the positives are pushed, and negatives are pulled in their place, in any direction,
     in each of the last `records` records.
 
-    Try: the order of the candidates against that of the labels, above all after a gather over processes or where hard
-    negatives are appended: positives first, then negatives, and each process with its own offset.
+    Try: compare the candidate order with the labels, especially after a gather over processes or with appended hard
+    negatives: positives first, then negatives, and an own offset for each process.
 
     Args:
         part: of the positives.
@@ -31,10 +31,10 @@ class Misaligned(Watcher):
     part: Part = 0.4
     records: Count = 2
 
-    SAYS = (
-        "{percent:.3g} % of the positives are pushed away and other candidates pulled in their place (above "
-        "{limit_percent:g} %) {since}; compare the order of the candidates with that of the labels, above all after a "
-        "gather or with hard negatives"
+    MESSAGE = (
+        "positives pushed away while other candidates are pulled: {percent:.3g} % {since} (threshold "
+        "{limit_percent:g} %). Compare the candidate order with the labels, especially after a gather or with hard "
+        "negatives"
     )
 
     def value(self, record: Record) -> float:

@@ -49,8 +49,8 @@ class Mispaired(Watcher):
     `queries` queries, the latter in either half of them; `warmup` steps after the first one; silent below `negatives`
     negatives per query, and of class vectors.
 
-    Try: a look at ten pairs as the loss gets them; a shuffle, sort or filter of one side alone, labels that were
-    shuffled or belong to another split, an index that is off by one; where a part is wrong, `cocos audit`.
+    Try: inspect ten pairs as passed to the loss: one side may be shuffled, sorted, filtered or off by one, and labels
+    may be shuffled or taken from another split; `cocos audit` lists single wrong pairs.
 
     Args:
         part: of the positives.
@@ -105,13 +105,13 @@ class Mispaired(Watcher):
             return None
         wrong = pooled(history[-least:], "far_behind") or 0
         wrong = min(4 * wrong, 2 * (pooled(history[-least:], "behind") or 0))
-        what = "labels that are wrong" if labelled else "pairs of which one side was shuffled or shifted"
-        said = (
-            f"about {100 * wrong:.2g} % of the positives rank as random rows do (more than {100 * self.part:g} %), "
-            f"while the others are ahead of nine in ten negatives, over the last {least} records: that many positives "
-            f"seem to belong to other queries; look at ten pairs as the loss gets them, for {what}"
+        cause = "some labels are probably wrong" if labelled else "one side is probably shuffled or shifted in part"
+        message = (
+            f"positives ranked like random rows: about {100 * wrong:.2g} % over the last {least} records (threshold "
+            f"{100 * self.part:g} %), the other positives outrank nine in ten negatives. Inspect ten pairs as passed "
+            f"to the loss: {cause}"
         )
-        return alarm(self, history, wrong, self.part, said)
+        return alarm(self, history, wrong, self.part, message)
 
     def _part(self, some: Sequence[Record]) -> float | None:
         """Part of the positives that rank as by chance while the others are ahead; None where they do not."""
@@ -127,24 +127,21 @@ class Mispaired(Watcher):
     def _all(self, history: Sequence[Record], value: float, *, labelled: bool) -> str:
         """The sentence about pairs without any relation."""
         now = history[-1]
-        said = f"{100 * value:.3g} % of the negatives score above a query's positive (above {100 * CHANCE:g} %; "
-        said += f"chance is 50) since step {step(history[0])}"
+        message = f"negatives above the positive: {100 * value:.3g} % since step {step(history[0])} (threshold "
+        message += f"{100 * CHANCE:g} %, chance 50 %)"
         if value > TURNED:
-            return f"{said}, so that matches are taken for the farthest rows; look at the sign of the similarity"
+            return f"{message}. Matches have the lowest scores: check the sign of the similarity"
         found = pooled(history[-self.least_records(history) :], "agreement")
         if found is not None:
-            said += (
-                f", and what is alike among the queries is not among their positives (correlation {found:.2f}, below "
-                f"{NO_AGREEMENT:g})"
-            )
+            message += f", agreement of query and positive cosines {found:.2f} (threshold {NO_AGREEMENT:g})"
         if labelled:
             return (
-                f"{said}: rows with the same label are no more alike than others, so that there is nothing to learn; "
-                "look whether the labels belong to these rows: a shuffle, a sort, another split"
+                f"{message}. Rows with equal labels are no more similar than others: check for labels that were "
+                "shuffled, sorted or taken from another split"
             )
         same = (number(now, "similarity") or 0) > health.NEARLY_ONE
-        first = "look first whether the inputs are all alike, then" if same else "look"
+        inputs = "Check whether all inputs are alike, then inspect" if same else "Inspect"
         return (
-            f"{said}: all or most of the pairs are random; {first} at ten pairs as the loss gets them, for a "
-            "shuffle, sort or filter of one side alone, or an index that is off by one"
+            f"{message}. {inputs} ten pairs as passed to the loss: one side may be shuffled, sorted, filtered or off "
+            "by one"
         )

@@ -20,7 +20,7 @@ from cocos.monitor.detectors._history import (
 __all__ = ["NearDuplicates"]
 
 # How candidates are near that are copies but for noise.
-COPIED = "that match have a copy in the batch that differs by noise alone, as under dropout"
+COPIED = "with a copy in the batch up to noise, such as dropout"
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class NearDuplicates(Watcher):
     an effective rank of `rank`, where such gaps come by chance, and where the first batches had no copies: then
     they are clusters that the training has made.
 
-    Try: a data set without near duplicates, groups that say which rows match, or a sampler that keeps them apart
-    (sentence-transformers: `BatchSamplers.NO_DUPLICATES`).
+    Try: remove near-duplicates from the data set, pass groups that mark matching rows, or use a sampler that separates
+    them (sentence-transformers: `BatchSamplers.NO_DUPLICATES`).
 
     Args:
         part: of the candidates.
@@ -56,10 +56,9 @@ class NearDuplicates(Watcher):
     rank: AtLeast0 = 6.0
     records: Count = 3
 
-    SAYS = (
-        "{percent:.3g} % of the candidates {what} (above {limit_percent:g} %) {since}; unless groups say that they "
-        "match, a query pushes away its own match: remove repeated rows from the data, give groups, or keep them in "
-        "different batches"
+    MESSAGE = (
+        "candidates {what}: {percent:.3g} % {since} (threshold {limit_percent:g} %). Without groups, a query pushes "
+        "copies of its positive away: remove repeated rows, pass groups, or sample them into different batches"
     )
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
@@ -91,7 +90,7 @@ class NearDuplicates(Watcher):
         near, copies = number(record, "near_duplicates") or 0, number(record, "copies") or 0
         part = unmatched(record, max(0.0, near - 2 * equal)) / candidates
         if part > self.part:
-            return part, self.part, "have a cosine above 0.999 to another one without being equal"
+            return part, self.part, "with a cosine above 0.999 to another one"
         known = 2 * max(equal, number(record, "repeated_inputs") or 0)
         part = unmatched(record, max(0.0, copies - known)) / (number(record, "queries") or candidates)
         return (part if part > self.copied else None), self.copied, COPIED

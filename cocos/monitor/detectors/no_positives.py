@@ -16,8 +16,8 @@ class NoPositives(Watcher):
     Fires when: in every direction the mean number of positives per query is at most `positives`, in each of the last
     `records` records; of a loss that is read by its backward pass, where no negative is pushed either.
 
-    Try: several rows of each class in a batch (pytorch-metric-learning: `MPerClassSampler`), both views of a row under
-    one label, and a look at whether each row has a label of its own by mistake.
+    Try: sample several rows per class (pytorch-metric-learning: `MPerClassSampler`), give both views of a row one
+    label, and check that labels are not unique by mistake.
 
     Args:
         positives: mean number per query.
@@ -32,10 +32,7 @@ class NoPositives(Watcher):
     positives: AtLeast0 = 0.0
     records: Count = 2
 
-    SAYS = (
-        "a query has {value:g} positives on average (at most {limit:g}) {since}, so that nothing is pulled together "
-        "and the loss has nothing to teach: {why}"
-    )
+    MESSAGE = "positives per query: {value:g} {since} (threshold {limit:g}), so nothing is pulled together. {why}"
 
     def value(self, record: Record) -> float | None:
         """Mean number of positives of the directions, where they are too few; None elsewhere."""
@@ -55,11 +52,11 @@ class NoPositives(Watcher):
     def words(self, history: Sequence[Record]) -> dict[str, object]:
         """The cause, and the cure."""
         labels = (
-            "all labels of the batch differ; draw several rows of each class, as MPerClassSampler does, or give both "
+            "All labels of the batch differ: sample several rows per class, as MPerClassSampler does, or give both "
             "views of a row the same label"
         )
         groups = (
-            "no candidate has the group of its query; look at the groups that the loss gets, and draw each query "
-            "together with its match"
+            "No candidate has the group of its query: check the groups passed to the loss, and sample each query "
+            "with its match"
         )
         return {"why": labels if any(name in LABELLED for name, _ in directions(history[-1])) else groups}

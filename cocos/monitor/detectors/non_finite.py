@@ -40,11 +40,11 @@ class NonFinite(Watcher):
         scaled = now.get("dtype") == "float16" and number(now, "value") is not None
         if since is None or (scaled and streak(history, self.records, _broken) is None):
             return None
-        said = (
-            f"the loss, its scores or their gradient contain NaN or infinity {since} (a sound step has none); look for "
-            "a vector of length 0, clip the gradient, lower the learning rate, or compute the loss in float32"
+        message = (
+            f"NaN or infinity in the loss, its scores or their gradient {since}. Look for zero vectors, clip the "
+            "gradient, lower the learning rate, or compute the loss in float32"
         )
-        return alarm(self, history, 1.0, 0.0, said)
+        return alarm(self, history, 1.0, 0.0, message)
 
 
 def _broken(record: Record) -> bool:

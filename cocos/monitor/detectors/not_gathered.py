@@ -30,9 +30,9 @@ class NotGathered(Watcher):
 
     processes: Several = 2
 
-    SAYS = (
-        "{value:g} processes train ({limit:g} or more), and each query is pushed only from {some} of its own process "
-        "at step {step}; gather the embeddings before the loss to use the negatives of all"
+    MESSAGE = (
+        "{value:g} processes at step {step} (threshold {limit:g}), but each query is pushed only by {some} of its "
+        "own process. Gather the embeddings before the loss to use all negatives"
     )
 
     def not_applicable(self, history: Sequence[Record]) -> str | None:

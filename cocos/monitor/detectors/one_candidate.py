@@ -13,8 +13,8 @@ class OneCandidate(Watcher):
 
     Fires when: in every direction the mean number of negatives per query is below `negatives`; at once.
 
-    Try: a larger batch, hard negatives (a group size above 1), negatives of the other rows of the batch, or groups
-    that are not all the same.
+    Try: use a larger batch, hard negatives (a group size above 1), the other rows of the batch as negatives, or groups
+    that differ.
 
     Args:
         negatives: mean number per query.
@@ -27,9 +27,9 @@ class OneCandidate(Watcher):
 
     negatives: AtLeast0 = 1.0
 
-    SAYS = (
-        "a query has {value:.3g} negatives on average (below {limit:g}) at step {step}, and without a negative the "
-        "loss is 0 by construction; use a larger batch, hard negatives, or the other rows of the batch as negatives"
+    MESSAGE = (
+        "negatives per query: {value:.3g} at step {step} (threshold {limit:g}). Without negatives the loss is 0 by "
+        "construction: use a larger batch, hard negatives, or the other rows of the batch as negatives"
     )
 
     def value(self, record: Record) -> float | None:

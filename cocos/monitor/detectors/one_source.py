@@ -11,15 +11,19 @@ __all__ = ["OneSource"]
 # Keys of the parts of the push, by the ends of their names.
 PUSHES = {key: f"push_{key}" for key in SOURCE_KEYS}
 # Words for a source, from the end of its name in a record.
-SAID = {"in_batch": "in-batch negatives", "own_hard": "own hard negatives", "others_hard": "hard negatives of others"}
+SAID = {
+    "in_batch": "in-batch negatives",
+    "own_hard": "own hard negatives",
+    "others_hard": "hard negatives of other queries",
+}
 REMEDIES = {
     "in_batch": (
-        "the hard negatives are easier than random ones: look at the order of their columns, mine them anew with the "
-        "present model, or leave them out"
+        "The hard negatives are easier than random ones: check their column order, mine them again with the current "
+        "model, or remove them"
     ),
     "own_hard": (
-        "look for false negatives among the hard ones (cocos audit), or raise the temperature until the batch takes "
-        "part"
+        "Look for false negatives among the hard ones (cocos audit), or raise the temperature until other negatives "
+        "contribute"
     ),
 }
 
@@ -32,8 +36,8 @@ class OneSource(Watcher):
     `part` of the push, and the others together less than `least` of the push of as many random negatives, in any
     direction, in each of the last `records` records, `warmup` steps after the first one.
 
-    Try: where the batch has it all, hard negatives that are mined anew, and a look at the order of their columns; where
-    hard negatives have it all, a search for false negatives among them, or a larger temperature.
+    Try: if in-batch negatives dominate, mine the hard negatives again and check their column order; if hard negatives
+    dominate, look for false negatives among them, or use a larger temperature.
 
     Args:
         part: of the push, from 0 to 1.
@@ -49,9 +53,9 @@ class OneSource(Watcher):
     records: Count = 3
     warmup: Steps = 100
 
-    SAYS = (
-        "{name} have {percent:.3g} % of the push of {side} (above {limit_percent:g} %) {since}, and the others "
-        "{times:.2g} times that of as many random negatives; {remedy}"
+    MESSAGE = (
+        "{name} receive {percent:.3g} % of the push in {side} {since} (threshold {limit_percent:g} %), the other "
+        "sources {times:.2g} times the push of as many random negatives. {remedy}"
     )
 
     def not_applicable(self, history: Sequence[Record]) -> str | None:
@@ -66,7 +70,7 @@ class OneSource(Watcher):
     def words(self, history: Sequence[Record]) -> dict[str, object]:
         """The source, the others, and what to try."""
         side, key, _, times = self._found(history[-1]) or ("", "", 0.0, 0.0)
-        remedy = REMEDIES.get(key, "leave out the other sources, or look at their masks")
+        remedy = REMEDIES.get(key, "Remove the other sources, or check their masks")
         return {"name": SAID.get(key, SOURCE_KEYS[key]), "side": side, "times": times, "remedy": remedy}
 
     def _found(self, record: Record) -> tuple[str, str, float, float] | None:

@@ -14,9 +14,8 @@ class PulledNegatives(Watcher):
     Fires when: on average more than `negatives` negatives per query are pulled, in any direction, in each of the last
     `records` records, while positives are pulled as well: elsewhere see `misaligned`.
 
-    Try: groups or labels for the monitor, where rows match that it does not know of; else a look at the labels and at
-    the sign of a loss of your own. Label smoothing, soft targets and some margins pull negatives by design: then switch
-    the detector off.
+    Try: pass groups or labels of matching rows to the monitor; otherwise check the labels and the sign of a custom
+    loss. Label smoothing, soft targets and some margins pull negatives by design: then switch the detector off.
 
     Args:
         negatives: mean number per query.
@@ -30,10 +29,10 @@ class PulledNegatives(Watcher):
     negatives: AtLeast0 = 0.1
     records: Count = 3
 
-    SAYS = (
-        "{value:.3g} negatives per query are pulled on average (above {limit:g}) {since}; if they match their query, "
-        "give the monitor groups; if they do not, look at the labels and at the sign of the loss, unless it smooths "
-        "its labels"
+    MESSAGE = (
+        "pulled negatives per query: {value:.3g} {since} (threshold {limit:g}). If they match their query, pass "
+        "groups to the monitor; otherwise check the labels and the sign of the loss. Label smoothing pulls negatives "
+        "by design"
     )
 
     def value(self, record: Record) -> float:

@@ -35,9 +35,9 @@ class Scale(Watcher):
     scale that stays as it is, `warmup` steps after the first record: above `fixed`; or below `low`, where even perfect
     embeddings leave more than the part `floor` of the loss of equal scores.
 
-    Try: of a fixed scale, 10 to 100, a temperature of 0.1 to 0.01: cocos whatif --settles finds it. Of a learned
-    one, a clamp (CLIP's is 100), no weight decay on it and a smaller learning rate for it. Where it falls, the pairs
-    look unrelated to the loss: look at the pairing of the rows and at the learning rate.
+    Try: set a fixed scale to 10 to 100 (temperature 0.1 to 0.01): cocos whatif --settles computes it. Clamp a learned
+    one (CLIP: 100), exclude it from weight decay and lower its learning rate. If it falls, check the pairing of the
+    rows and the learning rate.
 
     Args:
         low: scale below which nearly all candidates weigh alike.
@@ -77,21 +77,21 @@ class Scale(Watcher):
         if not _learned(history):
             return self._constant(history, now)
         end, taken = step(history[-1]), step(history[-1]) - step(start)
-        path = f"went from {first:.3g} to {now:.3g}"
+        path = f"changed from {first:.3g} to {now:.3g}"
         if now < self.low:
-            said = (
-                f"the scale {path} (below {self.low:g}) by step {end}, where all candidates weigh nearly alike; look "
-                "whether rows and their matches are paired, lower the learning rate, or fix the scale"
+            message = (
+                f"scale {path} by step {end} (threshold {self.low:g}), all candidates have nearly equal weights. "
+                "Check the pairing of the rows, lower the learning rate, or fix the scale"
             )
-            return alarm(self, history, now, self.low, said)
+            return alarm(self, history, now, self.low, message)
         fast = now >= (1 - LEARNED) * self.high and taken <= self.steps and not of_checkpoints(history)
         if history[-1].get("kind") == "sigmoid" or not (fast or now > (1 + LEARNED) * self.high):
             return None
-        said = (
-            f"the scale {path} (the usual limit is {self.high:g}) by step {end}; clamp it, leave it out of the weight "
-            "decay, and give it a smaller learning rate"
+        message = (
+            f"scale {path} by step {end} (threshold {self.high:g}). Clamp it, exclude it from weight decay, and lower "
+            "its learning rate"
         )
-        return alarm(self, history, now, self.high, said)
+        return alarm(self, history, now, self.high, message)
 
     def _constant(self, history: Sequence[Record], scale: float) -> Alarm | None:
         """The alarm about a scale that does not change, if any."""
@@ -101,26 +101,24 @@ class Scale(Watcher):
         sides = [each for _, each in directions(record)]
         candidates = max((number(each, "candidates") or 0 for each in sides), default=0)
         effective = max((number(each, "effective") or 0 for each in sides), default=0)
-        held = f"the scale is {scale:.4g}, a temperature of {1 / scale:.2g}"
         if scale > self.fixed:
-            said = (
-                f"{held} (above the usual {self.fixed:g}), at step {step(record)}: a cosine that is {1 / scale:.2g} "
-                f"larger weighs e times as much, and {effective:.3g} of the negatives share the push of a "
-                "query; set the scale to 10 to 100: cocos whatif --settles finds it"
+            message = (
+                f"scale {scale:.4g} (temperature {1 / scale:.2g}) at step {step(record)} (threshold {self.fixed:g}), "
+                f"effective negatives {effective:.3g}. Set the scale to 10 to 100: cocos whatif --settles computes it"
             )
-            return alarm(self, history, scale, self.fixed, said)
+            return alarm(self, history, scale, self.fixed, message)
         if not scale < (1 - LEARNED) * self.low or candidates < 2:
             return None
         equal, others = math.log(candidates), candidates - 1
         least = math.log1p(others * math.exp(-scale * candidates / others))
         if least <= self.floor * equal:
             return None
-        said = (
-            f"the scale is {scale:.4g} (below {self.low:g}) at step {step(record)}: even with perfect embeddings the "
-            f"loss cannot fall below {least:.3g} of ln {candidates:g} = {equal:.3g}, and {effective:.3g} of {others:g} "
-            "negatives share the push; multiply the cosines by 10 to 100, a temperature of 0.1 to 0.01"
+        message = (
+            f"scale {scale:.4g} at step {step(record)} (threshold {self.low:g}), smallest possible loss {least:.3g} "
+            f"of ln {candidates:g} = {equal:.3g}, effective negatives {effective:.3g} of {others:g}. Multiply the "
+            "cosines by 10 to 100 (temperature 0.1 to 0.01)"
         )
-        return alarm(self, history, scale, self.low, said)
+        return alarm(self, history, scale, self.low, message)
 
 
 def _learned(history: Sequence[Record]) -> bool:

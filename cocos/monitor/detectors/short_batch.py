@@ -51,8 +51,8 @@ class ShortBatch(Watcher):
         usual = statistics.median(known)
         if usual <= 0 or now >= self.part * usual:
             return None
-        said = (
-            f"the batch has {now:g} queries, {100 * now / usual:.3g} % of the usual {usual:g} (below "
-            f"{100 * self.part:g} %), at step {step(history[-1])}; use drop_last=True in the data loader"
+        message = (
+            f"batch with {now:g} queries at step {step(history[-1])}, {100 * now / usual:.3g} % of the usual {usual:g} "
+            f"(threshold {100 * self.part:g} %). Use drop_last=True in the data loader"
         )
-        return alarm(self, history, now / usual, self.part, said)
+        return alarm(self, history, now / usual, self.part, message)

@@ -37,9 +37,9 @@ class Stuck(Watcher):
     ln 2 of a sigmoid, or the entropy of its part of positives; the margin of a hinge: each as a mean or a sum over
     queries, candidates and directions. The push must be spread accordingly.
 
-    Try: a lower learning rate with a warm-up, a larger scale (a smaller temperature), and a look at whether the
-    gradient reaches both encoders; of triplet loss with the hardest negative, all negatives in the first epoch; where
-    the candidates are alike, the cure of `collapse` and no other temperature.
+    Try: lower the learning rate, add warm-up, use a larger scale (a smaller temperature), and check that the gradient
+    reaches both encoders; use all negatives in the first epoch of a triplet loss with the hardest negative; if
+    `collapse` fires too, fix it first.
 
     Args:
         tolerance: part by which the loss may differ from that value.
@@ -67,14 +67,14 @@ class Stuck(Watcher):
         since = streak(history, self.records, lambda each: (self._nearest(each) or (0, 0, ""))[2] == name)
         if since is None:
             return None
-        soft, hinge = ", raise the scale", ", use all negatives in place of the hardest at the beginning"
+        soft, hinge = ", raise the scale", ", start with all negatives instead of the hardest"
         more = "" if alike(history[-1]) else fitting(history[-1], softmax=soft, sigmoid=soft, hinge=hinge)
-        said = (
-            f"the loss is {value:.4g}, within {100 * self.tolerance:g} % of the {level:.4g} that it has when all "
-            f"scores are equal ({name}), {since}; lower the learning rate, warm it up{more}, or look "
-            "whether the pairs match and the gradient reaches both encoders"
+        message = (
+            f"loss {value:.4g} {since}, within {100 * self.tolerance:g} % of {level:.4g}, the value for equal scores "
+            f"({name}). Lower the learning rate, add warm-up{more}, or check that the pairs match and the gradient "
+            "reaches both encoders"
         )
-        return alarm(self, history, value, level, said)
+        return alarm(self, history, value, level, message)
 
     def _nearest(self, record: Record) -> tuple[float, float, str] | None:
         """The loss, the value of equal scores that it stands at, and its name; None where it stands at none."""

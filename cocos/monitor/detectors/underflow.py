@@ -34,9 +34,9 @@ class Underflow(Watcher):
     part: Part = 0.1
     records: Count = 2
 
-    SAYS = (
-        "{percent:.3g} % of the push is rounded to few bits or to 0 in float16 (above {limit_percent:g} %) {since}; "
-        "use GradScaler, compute the loss in float32, or train in bfloat16"
+    MESSAGE = (
+        "push rounded to few bits or to 0 in float16: {percent:.3g} % {since} (threshold {limit_percent:g} %). Use "
+        "GradScaler, compute the loss in float32, or train in bfloat16"
     )
 
     def not_applicable(self, history: Sequence[Record]) -> str | None:

@@ -27,8 +27,8 @@ class WholeBatch(Watcher):
     Fires when: in every direction the effective number of negatives, as a part of all negatives, exceeds `part` in
     each of the last `records` records, `warmup` steps after the first one; silent below `negatives` negatives.
 
-    Try: a smaller temperature (a larger scale), of a hinge a smaller margin, and a look at whether the loss falls at
-    all; where the candidates are alike, the cure of `collapse` and no other temperature.
+    Try: use a smaller temperature (a larger scale) or, for a hinge loss, a smaller margin, and check that the loss
+    decreases; if `collapse` fires too, fix it first.
 
     Args:
         part: of the negatives.
@@ -46,9 +46,9 @@ class WholeBatch(Watcher):
     records: Count = 3
     warmup: Steps = 200
 
-    SAYS = (
-        "the push is spread over {percent:.3g} % of the negatives (above {limit_percent:g} %) {since}, so near and "
-        "far negatives weigh alike; use {cure}, and look whether the loss falls"
+    MESSAGE = (
+        "push spread over {percent:.3g} % of negatives {since} (threshold {limit_percent:g} %). {cure}, then "
+        "check that the loss decreases"
     )
 
     def not_applicable(self, history: Sequence[Record]) -> str | None:
@@ -69,8 +69,8 @@ class WholeBatch(Watcher):
 
     def words(self, history: Sequence[Record]) -> dict[str, object]:
         """The cure."""
-        soft = "a smaller temperature (a larger scale)"
+        soft = "Use a smaller temperature (a larger scale)"
         if alike(history[-1]):
-            return {"cure": "the cure of `collapse` first, since no temperature tells rows apart that are alike"}
-        cures = {"hinge": "a smaller margin", "softmax": soft, "sigmoid": soft, "other": f"{soft} or margin"}
+            return {"cure": "Fix `collapse` first"}
+        cures = {"hinge": "Use a smaller margin", "softmax": soft, "sigmoid": soft, "other": f"{soft} or margin"}
         return {"cure": fitting(history[-1], **cures)}
