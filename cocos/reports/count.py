@@ -153,7 +153,7 @@ def _leads(finding: Finding) -> bool:
 
 def _loss_line(data: xr.Dataset) -> str:
     """Write the loss, its parameters, and their origin if it is known."""
-    loss = documents.about_loss(data.attrs)
+    loss = documents.loss_entry(data.attrs)
     parameters = ", ".join(parameter_values(loss["parameters"])).replace("=", " ")
     return f"loss: {loss['name']}, {data.attrs.get('loss_origin') or parameters or 'no parameters'}"
 
@@ -250,7 +250,7 @@ def _next(datasets: Sequence[xr.Dataset]) -> tuple[Step, ...]:
     kinds = [min(findings.kinds_of_directions(data).values(), key=findings.GRADIENT_KINDS.index) for data in datasets]
     kind = min(kinds, key=findings.GRADIENT_KINDS.index)
     data = datasets[kinds.index(kind)]
-    loss = documents.about_loss(data.attrs)
+    loss = documents.loss_entry(data.attrs)
     command, options = findings.next_command(kind, loss["name"])
     if len(datasets) > 1 and command != "evaluate":
         options |= {"loss": loss["name"], "param": parameter_values(loss["parameters"])}

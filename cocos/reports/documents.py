@@ -31,42 +31,18 @@ MOST_SUSPECTS = 100
 OPTIONS = (
     *("eps", "batches", "batch_size", "sample", "copies", "same_group", "seed", "dtype", "device", "split", "metric"),
 )
-# Attributes that are results: label and unit.
-ATTRIBUTES = {
-    "pr_auc": ("PR-AUC of one threshold for all pairs", "%"),
-    "pairs": ("pairs of a query and a candidate", "pairs"),
-    "positive_pairs": ("positive pairs", "pairs"),
-    "not_reached": ("precisions that no cut-off reaches", "1"),
-    "parameter": ("parameter", ""),
-    "own": ("its value in the loss", ""),
-    "by": ("compared by", ""),
-    "level": ("level of the intervals", "1"),
-    "distance": ("largest distance between proxies", "distance"),
-    "gap": ("distance between the minima predicted and found", "distance"),
-    "predicted_as": ("minimum predicted (Proposition III.2)", ""),
-    "found_as": ("minimum found by descent", ""),
-    "lemma": ("Lemma III.1", ""),
-    "trials": ("trials", ""),
-    "targets": ("target pairs", "pairs"),
-    "impostors": ("impostor pairs", "pairs"),
-    "identities": ("identities", "1"),
-    "prior": ("prior of a target in minDCF", "1"),
-    "miss_cost": ("cost of a miss in minDCF", "1"),
-    "false_accept_cost": ("cost of a false accept in minDCF", "1"),
-    "target": ("effective number of negatives that was wanted", "candidates"),
-    "alpha_correlation": ("correlation of alpha with the last average", "1"),
-    "row": ("row of the query", "1"),
-    "query_text": ("query", ""),
-    "batch": ("batch of the query", "1"),
-    "negatives": ("negatives", "candidates"),
-    "contributing": ("contributing negatives", "candidates"),
-    "relative": ("negatives with more than eps of the query's own push", "candidates"),
-    "effective": ("effective number of negatives", "candidates"),
-    "positives": ("positives", "candidates"),
-    "push": ("total weight above zero", "weight"),
-    "pull": ("total weight below zero", "weight"),
-    "left_out": ("rows of the batch that take no part", "candidates"),
-    "repeated": ("rows of the batch that repeat a candidate", "candidates"),
+# Attributes that are results, in the order of tables; a label is given if it is not the name.
+RESULT_ATTRIBUTES = {
+    "pr_auc": "PR-AUC (%)",
+    **dict.fromkeys(("pairs", "positive_pairs", "not_reached", "parameter")),
+    **{"own": "current value", "by": "compared by", "level": "level of the intervals", "distance": None},
+    **{"gap": "distance of the minima", "predicted_as": "predicted minimum", "found_as": "minimum by descent"},
+    **dict.fromkeys(("lemma", "trials", "targets", "impostors", "identities", "prior")),
+    **dict.fromkeys(("miss_cost", "false_accept_cost")),
+    **{"target": "requested effective negatives", "alpha_correlation": None, "row": "query row", "query_text": "query"},
+    **dict.fromkeys(("batch", "negatives")),
+    **{"contributing": "contributing negatives", "relative": None, "effective": "effective negatives"},
+    **{"positives": None, "push": "total push", "pull": "total pull", "left_out": None, "repeated": None},
 }
 
 
@@ -80,7 +56,7 @@ def generic(data: xr.Dataset) -> dict[str, Any]:
     names = [str(name) for name in data["direction"].values] if "direction" in data.dims else [single] if single else []
     directions: dict[str, dict] = {name: {} for name in names}
     values = directions[single] if single else {}
-    values |= {key: plain(data.attrs[key]) for key in ATTRIBUTES if key in data.attrs}
+    values |= {key: plain(data.attrs[key]) for key in RESULT_ATTRIBUTES if key in data.attrs}
     for key, variable in data.data_vars.items():
         if (shown := thinned(data, str(key))) is None:
             continue
@@ -89,7 +65,7 @@ def generic(data: xr.Dataset) -> dict[str, Any]:
                 directions[name][str(key)] = _nested(shown.sel(direction=name, drop=True))
         else:
             values[str(key)] = _nested(shown)
-    return about(data) | {"directions": directions, "values": {} if single else values}
+    return header(data) | {"directions": directions, "values": {} if single else values}
 
 
 def with_texts(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> xr.Dataset:
@@ -100,9 +76,9 @@ def with_texts(data: xr.Dataset, labels: Callable[[int], str] | None = None, que
     return data if query is None else data.assign_attrs(query_text=query)
 
 
-def about(data: xr.Dataset) -> dict[str, Any]:
+def header(data: xr.Dataset) -> dict[str, Any]:
     """Return version, file, loss, health and options."""
-    attrs, entries = data.attrs, about_file(data.attrs)
+    attrs, entries = data.attrs, origin(data.attrs)
     entries |= {"gradient": attrs["gradient"]} if "loss" in attrs else {}
     if "checkpoint_path" in attrs:
         entries["health"] = {"collapsed": findings.collapsed(attrs)} | json.loads(attrs.get("health", "{}"))
@@ -112,16 +88,16 @@ def about(data: xr.Dataset) -> dict[str, Any]:
     return entries | {key: plain(attrs[key]) for key in OPTIONS if key in attrs}
 
 
-def about_file(attrs: dict) -> dict[str, Any]:
+def origin(attrs: dict) -> dict[str, Any]:
     """Return version, checkpoint and loss, as the JSON documents begin."""
     checkpoint = {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")}
     if "checkpoint_dims" in attrs:
         checkpoint["dims"] = int(attrs["checkpoint_dims"])
-    loss = {"loss": about_loss(attrs)} if "loss" in attrs else {}
+    loss = {"loss": loss_entry(attrs)} if "loss" in attrs else {}
     return {"cocos": attrs["cocos"], "checkpoint": checkpoint, **loss}
 
 
-def about_loss(attrs: dict) -> dict[str, Any]:
+def loss_entry(attrs: dict) -> dict[str, Any]:
     """Return the name and parameters of the loss."""
     return {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])}
 
@@ -154,7 +130,7 @@ def thinned(data: xr.Dataset, key: str) -> xr.DataArray | None:
     long = [axis for axis in long if axis != LISTED_AXES.get(data.attrs["measure"])]
     places = [evenly(values.sizes[axis]) for axis in long]
     if len(long) > 1:
-        places = [some[[0, len(some) // 2, -1]] for some in places]
+        places = [ends[[0, len(ends) // 2, -1]] for ends in places]
     return values.isel(dict(zip(long, places, strict=True)))
 
 
@@ -216,57 +192,40 @@ def entries(data: xr.Dataset, names: Iterable[Hashable], *axes: str) -> dict[str
 
 def verification(data: xr.Dataset) -> dict[str, Any]:
     """Return metric -> mean, standard deviation over the folds, and threshold."""
-    metrics = entries(data, ["value", "deviation", "threshold"], "metric")
-    keys = (
-        "metric",
-        "trials",
-        "targets",
-        "impostors",
-        "identities",
-        "prior",
-        "miss_cost",
-        "false_accept_cost",
-        "device",
-    )
-    return {
-        **about_file(data.attrs),
-        "split": data.attrs.get("split"),
-        "trained_with": data.attrs.get("trained_with"),
-        "health": json.loads(data.attrs["health"]),
-        **{key: plain(data.attrs[key]) for key in (*keys, "device")},
-        **{
-            name: {"mean": entry["value"], "std": entry["deviation"], "threshold": entry["threshold"]}
-            for name, entry in metrics.items()
-        },
-    }
+    keys = ("metric", "trials", "targets", "impostors", "identities", "prior", "miss_cost", "false_accept_cost")
+    content = origin(data.attrs) | {key: data.attrs.get(key) for key in ("split", "trained_with")}
+    content |= {"health": json.loads(data.attrs["health"])} | {key: plain(data.attrs[key]) for key in (*keys, "device")}
+    for name, entry in entries(data, ["value", "deviation", "threshold"], "metric").items():
+        content[name] = {"mean": entry["value"], "std": entry["deviation"], "threshold": entry["threshold"]}
+    return content
 
 
 def temperature(data: xr.Dataset) -> dict[str, Any]:
     """Return an entry for each batch size, with the equilibrium of each direction."""
     attrs, sizes = data.attrs, {}
     for size in data["batch_size"].values.tolist():
-        one = data.sel(batch_size=size)
-        numbers = {str(name): plain(values) for name, values in one.data_vars.items() if not values.dims}
-        sides = one[["direction_temperature", "not_first", "queries"]]
+        single = data.sel(batch_size=size)
+        numbers = {str(name): plain(values) for name, values in single.data_vars.items() if not values.dims}
+        sides = single[["direction_temperature", "not_first", "queries"]]
         sides = sides.rename(direction_temperature="equilibrium_temperature")
         numbers["interval"] = [numbers.pop("low"), numbers.pop("high")]
         if "tried" in data.dims:
             numbers["span"] = [numbers.pop("score_low"), numbers.pop("score_high")]
-            numbers["effective_at"] = _nested(one["effective_tried"])
+            numbers["effective_at"] = _nested(single["effective_tried"])
         sizes[str(size)] = {"batch_size": size, **numbers, "directions": entries(sides, sides, "direction")}
     keys = ("own_temperature", "own_bias", "trained_temperature", "clip", "metric", "wanted", "seed")
-    return about_file(attrs) | {key: plain(attrs.get(key)) for key in keys} | {"batch_sizes": sizes}
+    return origin(attrs) | {key: plain(attrs.get(key)) for key in keys} | {"batch_sizes": sizes}
 
 
 def solve(data: xr.Dataset) -> dict[str, Any]:
     """Return the value of the parameter, and the effective number of negatives there."""
-    attrs = data.attrs
-    return about_file(attrs) | {
-        **{key: plain(attrs[key]) for key in ("parameter", "own", "target", "batches", "batch_size", "seed")},
-        "bound": attrs["bound"] or None,
+    keys = ("parameter", "own", "target", "batches", "batch_size", "seed")
+    return origin(data.attrs) | {
+        **{key: plain(data.attrs[key]) for key in keys},
+        "bound": data.attrs["bound"] or None,
         "value": float(data["value"]),
         "effective": float(data["effective_mean"]),
-        "directions": {name: float(one["effective"]) for name, one in results.sides(data).items()},
+        "directions": {name: float(single["effective"]) for name, single in results.sides(data).items()},
         "tried": np.stack([data["tried_value"], data["tried_effective"]], axis=1).tolist(),
     }
 
@@ -274,17 +233,14 @@ def solve(data: xr.Dataset) -> dict[str, Any]:
 def landscape(data: xr.Dataset) -> dict[str, Any]:
     """Return the proxies, and the minimum as predicted and found, (x, y) or None."""
     attrs = data.attrs
-    minima = {name: data[name].values.tolist() if name in data else None for name in ("predicted", "found")}
-    return {
-        "cocos": attrs["cocos"],
-        "title": attrs["title"],
-        "loss": about_loss(attrs),
-        "proxies": np.stack([data["proxy_x"].values, data["proxy_y"].values], axis=1).tolist(),
-        "distance": float(attrs["distance"]),
-        **{name: place if place and np.isfinite(place).all() else None for name, place in minima.items()},
-        "converged": bool(attrs.get("converged", True)),
-        **{name: attrs.get(name) for name in ("predicted_as", "found_as", "gap", "lemma")},
-    }
+    content: dict[str, Any] = {"cocos": attrs["cocos"], "title": attrs["title"], "loss": loss_entry(attrs)}
+    content["proxies"] = np.stack([data["proxy_x"].values, data["proxy_y"].values], axis=1).tolist()
+    content["distance"] = float(attrs["distance"])
+    for name in ("predicted", "found"):
+        exists = name in data and bool(np.isfinite(data[name]).all())
+        content[name] = data[name].values.tolist() if exists else None
+    content["converged"] = bool(attrs.get("converged", True))
+    return content | {name: attrs.get(name) for name in ("predicted_as", "found_as", "gap", "lemma")}
 
 
 def count(data: xr.Dataset | dict[str, xr.Dataset]) -> dict[str, Any]:
@@ -294,8 +250,8 @@ def count(data: xr.Dataset | dict[str, xr.Dataset]) -> dict[str, Any]:
     deviation, is over the full batches alone. In the convention `ecir2022` both are over batches.
     """
     if isinstance(data, dict):
-        every = [{"label": label, **count(one)} for label, one in data.items()]
-        return {**{key: every[0][key] for key in ("cocos", "checkpoint")}, "losses": every}
+        documents = [{"label": label, **count(single)} for label, single in data.items()]
+        return {**{key: documents[0][key] for key in ("cocos", "checkpoint")}, "losses": documents}
     attrs = data.attrs
     standard = attrs["convention"] == "standard"
     full = averages.full_batches(data) if standard else np.ones(data.sizes["batch"], dtype=bool)
@@ -306,7 +262,7 @@ def count(data: xr.Dataset | dict[str, xr.Dataset]) -> dict[str, Any]:
         **{str(name): float(data[name]) for name in metrics if not data[name].dims},
     }
     return {
-        **about_file(attrs),
+        **origin(attrs),
         "gradient": attrs["gradient"],
         "unit": attrs.get("unit", "natural"),
         "share": attrs.get("share", "unit"),
@@ -325,12 +281,12 @@ def evaluate(data: xr.Dataset) -> dict[str, Any]:
     """Return mean and standard deviation over the folds of each metric, by direction; with distractors once more."""
     attrs, blocks = data.attrs, {}
     for condition in map(str, data["distractors"].values):
-        one = data.sel(distractors=condition)
-        ranked = [key for key in one if one[key].dims == ("direction", "fold")]
-        sides = results.sides(one).items()
+        single = data.sel(distractors=condition)
+        ranked = [key for key in single if single[key].dims == ("direction", "fold")]
+        sides = results.sides(single).items()
         blocks[condition] = {
             "directions": {name: {key: mean_std(side[key]) for key in ranked} for name, side in sides},
-            **{key: mean_std(one[key]) for key in one if one[key].dims == ("fold",)},
+            **{key: mean_std(single[key]) for key in single if single[key].dims == ("fold",)},
         }
     whole: dict[str, Any] = blocks["without"]
     for name, entry in whole["directions"].items():
@@ -345,7 +301,7 @@ def evaluate(data: xr.Dataset) -> dict[str, Any]:
         }
         whole |= {"members": int(attrs["members"]), "aggregate": {"directions": directions}}
     return {
-        **about_file(attrs),
+        **origin(attrs),
         "split": attrs.get("split"),
         "health": json.loads(attrs["health"]),
         "metric": attrs["metric"],
@@ -364,10 +320,10 @@ def audit(data: xr.Dataset) -> dict[str, Any]:
     attrs, directions = data.attrs, {}
     rules = [key for key in data if "rule" in data[key].dims]
     filters = [key for key in data if "filter" in data[key].dims and key != "filter_rule"]
-    for name, one in results.sides(data).items():
-        replayed = entries(one, filters, "filter") if "filter" in data.coords else {}
-        directions[name] = {"rules": entries(one, rules, "rule"), "filters": replayed}
-    return about(data) | {
+    for name, single in results.sides(data).items():
+        replayed = entries(single, filters, "filter") if "filter" in data.coords else {}
+        directions[name] = {"rules": entries(single, rules, "rule"), "filters": replayed}
+    return header(data) | {
         **{name: plain(attrs[name]) for name in ("neighbours", "known")},
         "against": [name for name in attrs["against"].split(", ") if name],
         "directions": directions,
@@ -398,15 +354,15 @@ def run(data: xr.Dataset) -> dict[str, Any]:
     attrs = data.attrs
     return {
         "cocos": attrs["cocos"],
-        "loss": about_loss(attrs),
+        "loss": loss_entry(attrs),
         "eps": float(attrs["eps"]),
         **({"dims": int(attrs["checkpoint_dims"])} if "checkpoint_dims" in attrs else {}),
         "steps": [int(value) for value in data[step].values],
         **({"files": [str(name) for name in data["file"].values]} if "file" in data else {}),
         "values": {name: _listed(values) for name, values in curves.items() if "direction" not in values.dims},
         "directions": {
-            side: {name: _listed(one[name]) for name, values in curves.items() if "direction" in values.dims}
-            for side, one in results.sides(data).items()
+            side: {name: _listed(single[name]) for name, values in curves.items() if "direction" in values.dims}
+            for side, single in results.sides(data).items()
         },
         "alarms": episodes(data),
         "watching": json.loads(attrs.get("watching", "{}")),
@@ -421,7 +377,7 @@ def verify(data: xr.Dataset) -> dict[str, Any]:
     gaps = data["gap"].sel(dtype="float64").dropna("case")
     dtypes = data["dtype"].values.tolist()
     return {
-        "loss": about_loss(attrs),
+        "loss": loss_entry(attrs),
         "gradient": attrs["gradient"],
         "verdict": attrs["verdict"],
         "faults": results.lines(attrs, "faults"),
@@ -456,10 +412,10 @@ def diff(data: xr.Dataset) -> dict[str, Any]:
     """Return the paired difference of each metric, and the queries that changed most."""
     attrs, directions = data.attrs, {}
     names = [str(name) for name in data["version"].values]
-    for side, one in results.sides(data).items():
+    for side, single in results.sides(data).items():
         metrics = {}
         for metric in map(str, data["metric"].values):
-            values = one.sel(metric=metric)
+            values = single.sel(metric=metric)
             entry = {
                 str(key): _whole(array) if not array.dims else dict(zip(names, map(_whole, array), strict=True))
                 for key, array in values.data_vars.items()
@@ -469,7 +425,7 @@ def diff(data: xr.Dataset) -> dict[str, Any]:
                 metrics[metric] = entry
         directions[side] = {"metrics": metrics}
         if "changed" in data.dims:
-            directions[side]["changed"] = changed_queries(one)
+            directions[side]["changed"] = changed_queries(single)
     return {
         "cocos": attrs["cocos"],
         "names": names,
@@ -481,11 +437,11 @@ def diff(data: xr.Dataset) -> dict[str, Any]:
     }
 
 
-def changed_queries(one: xr.Dataset) -> list[dict[str, Any]]:
+def changed_queries(single: xr.Dataset) -> list[dict[str, Any]]:
     """Return the queries of one direction that changed most, with both versions of each."""
     queries = []
-    for place in range(one.sizes["changed"]):
-        query = one.isel(changed=place)
+    for place in range(single.sizes["changed"]):
+        query = single.isel(changed=place)
         if query["changed_index"] < 0:
             continue
         entry: dict[str, Any] = {"row": int(query["changed_index"])}

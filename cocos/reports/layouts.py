@@ -295,7 +295,7 @@ def temperature(data: xr.Dataset) -> list[Table]:
             lines.append(f"batch size {size}: no equilibrium, the scale {end} (at most {data.attrs['clip']:g})")
         temperature = float(single["held_temperature"])
         if np.isfinite(temperature):
-            scaled = "scale" in documents.about_loss(data.attrs)["parameters"]
+            scaled = "scale" in documents.loss_entry(data.attrs)["parameters"]
             changed = {"scale": f"{1 / temperature:.6g}"} if scaled else {"temperature": f"{temperature:.6g}"}
             if "equilibrium_bias" in single and np.isfinite(bias := float(single["equilibrium_bias"])):
                 changed["bias"] = f"{bias:.6g}"
@@ -305,7 +305,7 @@ def temperature(data: xr.Dataset) -> list[Table]:
 
 def _count_with(data: xr.Dataset, changed: Mapping[str, str], **options: int) -> tuple:
     """Return the count with other parameters of the loss as the command to type next."""
-    loss = documents.about_loss(data.attrs)
+    loss = documents.loss_entry(data.attrs)
     values = parameter_values(loss["parameters"] | changed)
     return next_steps(data.attrs, "count", {"loss": loss["name"], "param": values} | options)
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cocos.base import terminal
 from cocos.counting import findings, shares
-from cocos.reports.documents import ATTRIBUTES, coordinate, plain, thinned
+from cocos.reports.documents import RESULT_ATTRIBUTES, coordinate, plain, thinned
 
 # Variables in the tables of a measure that has more than a line holds; documents have all.
 SHOWN = {
@@ -158,11 +158,12 @@ def generic(data: xr.Dataset) -> list[Table]:
     """
     columns = [str(name) for name in data["direction"].values] if "direction" in data.dims else [""]
     rows, notes = [], {}
-    for key, about in ATTRIBUTES.items():
+    for key, name in RESULT_ATTRIBUTES.items():
+        label = name or key.replace("_", " ")
         if isinstance(value := data.attrs.get(key), str):
-            notes[key] = f"{about[0]}: {value}"
+            notes[key] = f"{label}: {value}"
         elif value is not None:
-            rows.append((_label(*about), number(value), *[""] * (len(columns) - 1)))
+            rows.append((label, number(value), *[""] * (len(columns) - 1)))
     groups: dict[tuple, dict[str, xr.DataArray]] = {}
     for key in SHOWN.get(data.attrs["measure"], map(str, data.data_vars)):
         values = thinned(data, key) if key in data else None

@@ -41,7 +41,7 @@ from cocos.measures.shared import settings
 from cocos.measures.shared.prepared import loss_for
 from cocos.plots import saving
 from cocos.reports import plot_kinds, run
-from cocos.reports.documents import about_loss, suspects
+from cocos.reports.documents import loss_entry, suspects
 from cocos.reports.layouts import KNOWN_RULE
 from cocos.reports.page import queries
 from cocos.reports.tables import Step, Table, parameter_values
@@ -625,7 +625,7 @@ def _command(file: Path, data: xr.Dataset, kind: str, typed: Callable[[Step], St
         return ""
     options = {name: data.attrs[name] for name in FROM_FILES[kind] if name in data.attrs}
     if "loss" in options:
-        options["param"] = parameter_values(about_loss(data.attrs)["parameters"])
+        options["param"] = parameter_values(loss_entry(data.attrs)["parameters"])
     return _line(Step(kind, (path,), options, carry=False, lead=""))
 
 
