@@ -210,7 +210,7 @@ def test_a_model_is_a_checkpoint_and_the_file_its_data(folder):
         (["w.pt", "--model", "my.py:build", "--data", "my.py"], "data my.py: no known kind of training data"),
         (["w.pt", "--model", "my.py:build", "--data", "gone"], "data gone: there is no such file or folder"),
         (["w.pt", "--model", "my.py:build", "--data", "my.py:laod"], "did you mean 'load'?"),
-        (["w.pt", "--model", "my.py:build", "--data", "gone.py:load"], "data 'gone.py:load': there is no file gone.py"),
+        (["w.pt", "--model", "my.py:build", "--data", "gone.py:load"], "data gone.py: there is no such file"),
         (["w.pt", "--model", "my.py:nothing", "--data", "my.py:load"], "takes no argument"),
         (["w.pt", "--model", "my.py:short", "--data", "my.py:load"], "torch.float32 of shape (2, 4) for 6 rows"),
         (["w.pt", "--model", "my.py:flat", "--data", "my.py:load"], "torch.float32 of shape (6,) for 6 rows"),

@@ -9,12 +9,11 @@ from typing import Any
 from torch import nn
 
 from cocos import data as shelf
+from cocos.base import user_code
 from cocos.base.errors import InputError
 from cocos.checkpoints import encoders, recorded
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
-from cocos.losses.external.guard import guarded
-from cocos.losses.external.own import located
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Model:
 
     def found(self) -> Any:
         """Import the function."""
-        return located(self.function, "model") if isinstance(self.function, str) else self.function
+        return user_code.load(self.function, "model") if isinstance(self.function, str) else self.function
 
     def read(self, file: File, data: shelf.Source | None) -> Checkpoint:
         """Make a checkpoint of a file from whose content the function builds an encoder, which encodes the data."""
@@ -72,7 +71,7 @@ class Model:
     def _built(self, function: Any, *content: Any) -> nn.Module:
         if isinstance(function, nn.Module):
             return encoders.own(function, self.name)
-        with guarded(self.name, dtypes=False):
+        with user_code.reported(self.name):
             found = function(*content)
         return encoders.own(found, self.name)
 

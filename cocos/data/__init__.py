@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from cocos.base import annotations
+from cocos.base import annotations, user_code
 from cocos.base.errors import InputError, nearest, unreachable
 from cocos.base.matrices import matrix
 from cocos.data.training_set import (
@@ -24,8 +24,6 @@ from cocos.data.training_set import (
     TrainingSet,
     image_captions,
 )
-from cocos.losses.external.guard import guarded
-from cocos.losses.external.own import located
 
 __all__ = [
     "AnnotatedRows",
@@ -254,7 +252,7 @@ def is_own(given: Any) -> bool:
 
 def loader(given: Callable | str) -> Callable[[str], TrainingSet]:
     """Make a loader of a function of the user's."""
-    function = located(given, "data") if isinstance(given, str) else given
+    function = user_code.load(given, "data") if isinstance(given, str) else given
     name = f"data {given!r}" if isinstance(given, str) else f"data {getattr(given, '__name__', given)!r}"
     if not callable(function):
         raise InputError(f"{name}: {type(function).__name__}, expected a function load(split)")
@@ -266,7 +264,7 @@ def loader(given: Callable | str) -> Callable[[str], TrainingSet]:
     def load(split: str) -> TrainingSet:
         if not takes and split != "train":
             raise InputError(f"{name}: it takes no split, and split {split!r} is asked for")
-        with guarded(name, dtypes=False):
+        with user_code.reported(name):
             found = function(split) if takes else function()
         return found if isinstance(found, TrainingSet) else training_set(found, name, split)
 

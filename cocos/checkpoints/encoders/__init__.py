@@ -15,12 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from cocos.base import cache
+from cocos.base import cache, user_code
 from cocos.base.errors import InputError, NotFinite, nearest
 from cocos.checkpoints.pictures import IMAGES_AT_ONCE, Preparation
 from cocos.data import KINDS, Side, TrainingSet
 from cocos.embeddings import Embeddings
-from cocos.losses.external.guard import guarded
 
 __all__ = [
     "Architecture",
@@ -312,7 +311,7 @@ class OwnEncoder(nn.Module):
             items = self.preparation(items)
         if isinstance(items, Tensor | np.ndarray):
             items = torch.as_tensor(items).to(device)
-        with guarded(self.name, dtypes=False):
+        with user_code.reported(self.name):
             found = self.functions[side](items)
         try:
             found = torch.as_tensor(found).detach()
