@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import cocos
 import test_page
 from cocos import measures, results
-from cocos.cli import app
-from cocos.reports import page, plot_kinds
+from cocos.cli import app, plot
+from cocos.reports import page
 
 FILE = Path(__file__).with_name("documents.json")
 # Of every command, lines that end with a document; the embeddings lie in the current folder.
@@ -43,7 +43,6 @@ LINES = (
         "whatif e.npz --what batch_size=8",
         "report e.npz --out page.html",
         "run store.jsonl",
-        "run store.jsonl other.jsonl",
     ),
     *("whatif e.npz --effective 3", "whatif e.npz --settles --batch-size 8", "verify ntxent"),
     *("verify --same-as ntxent supcon e.npz", "whatif e.npz"),
@@ -87,10 +86,11 @@ def merged(several):
 
 def drawn():
     """A line for every kind of plot that `cocos plot` draws."""
-    for kind in plot_kinds.plot_kinds():
-        words = {"embeddings": f"e.npz {NEEDED.get(kind.name, '')}", "loss": "--loss ntxent"}.get(kind.reads)
-        if words and kind.name != "count":
-            yield f"plot {kind.name} {words}".strip()
+    for kind in plot.KINDS:
+        usage = plot.usage(kind)
+        if kind != "count" and usage.endswith((" FILE", " --loss NAME")):
+            words = usage.removeprefix("cocos ").replace("FILE", "e.npz").replace("NAME", "ntxent")
+            yield f"{words} {NEEDED.get(kind, '')}".strip()
 
 
 def place(folder):

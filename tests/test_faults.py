@@ -58,7 +58,7 @@ def limited(limit, value, arguments):
 def starve(cases, folder):
     """Print exit code and words of each, in forks of a process without autograd so far: PyTorch refuses others."""
     import cocos.engine  # noqa: F401
-    import cocos.reports.plot_kinds  # noqa: F401
+    import cocos.reports.drawing  # noqa: F401
 
     done = [children.forked(limited(*case), folder) for case in cases]
     print(json.dumps([(each.returncode, each.stdout + each.stderr) for each in done]))

@@ -1,5 +1,6 @@
 """Names from the files of strangers: every kind of plot draws them as text of one line, whatever they contain."""
 
+import inspect
 import warnings
 
 import matplotlib
@@ -14,11 +15,10 @@ from matplotlib.text import Text
 from typer.testing import CliRunner
 
 import cocos
-from cocos import losses, measures
+from cocos import losses, measures, plots
 from cocos.cli import app
 from cocos.plots import saving
 from cocos.plots.wording import middle, plain
-from cocos.reports import plot_kinds
 from test_plot import TWINS
 
 # A formula that is none, a line break, an escape sequence, a change of the direction of writing, another formula.
@@ -63,14 +63,16 @@ def spoiled(data):
     return data
 
 
-def of_kind(kind, embeddings):
+def of_kind(name, embeddings):
     """The Dataset of a kind as `cocos plot` measures it, and the options of its plot."""
-    options = dict(FAST.get(kind.name, {}))
+    options, measure = dict(FAST.get(name, {})), getattr(measures, name)
+    measure_parameters = inspect.signature(measure).parameters
+    plot_parameters = inspect.signature(getattr(plots, name)).parameters
     loss, parameters = options.pop("loss", None), options.pop("parameters", {})
-    taken = {name: value for name, value in options.items() if name in kind.measure_parameters}
+    taken = {name: value for name, value in options.items() if name in measure_parameters}
     taken |= {"loss": losses.load(loss, parameters)} if loss else {}
-    first = [embeddings] if kind.reads == "embeddings" else []
-    return kind.measure(*first, **taken), {name: options[name] for name in options if name in kind.plot_parameters}
+    first = [embeddings] if "embeddings" in measure_parameters else []
+    return measure(*first, **taken), {name: options[name] for name in options if name in plot_parameters}
 
 
 def own(name, embeddings):
@@ -106,20 +108,20 @@ def harmless(line):
 @pytest.mark.parametrize("name", TWINS)
 def test_every_kind_of_plot_draws_hostile_names(name, embeddings):
     """Drawn by the function alone, with nothing of `cocos plot` around it, as in a notebook."""
-    every = {kind.name: kind for kind in plot_kinds.plot_kinds()}
-    kind = every[name]
-    data, options = of_kind(kind, embeddings) if kind.reads in {"embeddings", "loss"} else (own(name, embeddings), {})
-    if "labels" in kind.plot_parameters:
+    measure, plot = getattr(measures, name), getattr(plots, name)
+    reads, parameters = next(iter(inspect.signature(measure).parameters)), inspect.signature(plot).parameters
+    data, options = of_kind(name, embeddings) if reads in {"embeddings", "loss"} else (own(name, embeddings), {})
+    if "labels" in parameters:
         options |= {"labels": lambda row: HOSTILE, "query": HOSTILE}
-    elif "pictures" in kind.plot_parameters:
+    elif "pictures" in parameters:
         options |= {"pictures": lambda side, row: HOSTILE}
     ways = [(spoiled(data), {})]
-    ways += [([spoiled(data)] * 2, {"names": [HOSTILE, f"{HOSTILE}2"]})] if kind.combines else []
+    ways += [([spoiled(data)] * 2, {"names": [HOSTILE, f"{HOSTILE}2"]})] if "names" in parameters else []
     for given, more in ways:
         figure, ax = plt.subplots()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            kind.plot(given, ax=ax, **options, **more)
+            plot(given, ax=ax, **options, **more)
             figure.draw_without_rendering()
         assert [line for line in shown(figure) if not harmless(line)] == []
         plt.close(figure)

@@ -320,13 +320,11 @@ def test_the_command_says_what_it_found(tmp_path):
 
 
 def test_the_command_draws_the_same_bytes_each_time(tmp_path, still):
-    picture, surface = tmp_path / "warp.svg", tmp_path / "surface.png"
+    picture = tmp_path / "warp.svg"
     assert call("plot", "landscape", "--f1", "warp", "--out", picture).exit_code == 0
     first = picture.read_bytes()
     assert first.lstrip().startswith(b"<?xml")
     assert call("plot", "landscape", "--f1", "warp", "--out", picture).exit_code == 0 and picture.read_bytes() == first
-    assert call("plot", "landscape", "--loss", "triplet", "--surface", "--out", surface).exit_code == 0
-    assert surface.read_bytes()[:4] == b"\x89PNG"
 
 
 @pytest.mark.parametrize(
@@ -337,15 +335,15 @@ def test_the_command_draws_the_same_bytes_each_time(tmp_path, still):
         (("nowhere.npz",), "nowhere.npz"),
         (("--rows", "1,2"), "--rows requires a FILE"),
         (("--split", "test"), "--split requires a FILE"),
-        (("rows.npz", "--proxies", 3), "--proxies and rows.npz: its candidates are the proxies"),
-        (("rows.npz", "--distance", 3), "--distance and rows.npz: its candidates are the proxies"),
+        (("rows.npz", "--proxies", 3), "--proxies does not go with rows.npz: its candidates are the proxies"),
+        (("rows.npz", "--distance", 3), "--distance does not go with rows.npz: its candidates are the proxies"),
         (("--f1", "t", "--alpha", 7), "--alpha requires --f1 warp"),
         (("--k1", 2), "--k1 requires --f1 warp"),
-        (("--loss", "ntxent", "--f1", "t"), "--f1 and --loss ntxent: expected --loss or f1 and f2"),
-        (("--loss", "ntxent", "--f2", "t^2"), "--f2 and --loss ntxent"),
-        (("--loss", "warped_softmax", "--alpha", 7), "--alpha and --loss warped_softmax"),
-        (("--loss", "ntxent", "--k1", 1), "--k1 and --loss ntxent"),
-        (("--loss", "ntxent", "--scale", 1), "--scale and --loss ntxent"),
+        (("--loss", "ntxent", "--f1", "t"), "--f1 does not go with --loss ntxent"),
+        (("--loss", "ntxent", "--f2", "t^2"), "--f2 does not go with --loss ntxent"),
+        (("--loss", "warped_softmax", "--alpha", 7), "--alpha does not go with --loss warped_softmax"),
+        (("--loss", "ntxent", "--k1", 1), "--k1 does not go with --loss ntxent"),
+        (("--loss", "ntxent", "--scale", 1), "--scale does not go with --loss ntxent"),
         (("--out", "n" * 300 + ".png"), "n.png: the name is too long for a file"),
         (("n" * 300 + ".npz",), "n.npz: the name is too long for a file"),
         (("--k2", "nan"), "f1"),

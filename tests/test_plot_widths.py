@@ -53,12 +53,9 @@ DRAWN = {
     "precision_recall of several": ["plot", "precision_recall", "FILE", "OTHER"],
     "replay": ["plot", "replay", "FILE", "--batch-size", "12"],
     "retrievals": ["plot", "retrievals", "FILE", "--k", "4"],
-    "run of several": ["run", "RUN", "RUN2"],
+    "run": ["run", "RUN"],
     "score_distribution": ["plot", "score_distribution", "FILE"],
-    "score_landscape of several": [
-        *("plot", "score_landscape", "--points", "41", "--loss", "circle", "--loss", "triplet"),
-        *("--loss", "multi_similarity"),
-    ],
+    "score_landscape": ["plot", "score_landscape", "--points", "41", "--loss", "circle"],
     "sources": [
         "plot",
         "sources",
@@ -109,7 +106,7 @@ def files(tmp_path_factory):
     proxies = rng.normal(size=(4, 5))
     np.savez(found["LABELLED"], embeddings=proxies[labels] + 0.3 * rng.normal(size=(40, 5)), labels=labels,
              proxies=proxies, proxy_labels=np.arange(4))  # fmt: skip
-    for name in ("RUN", "RUN2"):
+    for name in ("RUN",):
         steps = [cocos.open(found["OTHER"]).embed(), cocos.open(found["FILE"]).embed()]
         found[name] = folder / f"{LONG[:-5]}_{name}.nc"
         results.save(measures.run(steps, "ntxent", batch_size=12), found[name])

@@ -175,20 +175,6 @@ def test_a_store_is_read_by_the_same_command(tmp_path, monkeypatch):
     assert str(begins) in {row[0] for row in table(data).rows} and len(table(data).rows) < 40
 
 
-def test_several_results_and_stores_share_a_figure(data, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    results.save(data, tmp_path / "one.nc")
-    query, candidate = rows(0.5, size=16)
-    with cocos.Monitor("ntxent", store="two.jsonl") as monitor:
-        monitor(query, candidate, step=3)
-    done = call("one.nc", "two.jsonl", "--out", "both.png", "--fail-on", "any")
-    assert done.exit_code == 0, done.stderr
-    assert [line for line in done.stdout.splitlines() if line in {"one:", "two:"}] == ["one:", "two:"]
-    assert (tmp_path / "both.png").stat().st_size > 10_000
-    assert set(json.loads(call("one.nc", "two.jsonl", "--json").stdout)["runs"]) == {"one", "two"}
-    assert "contains one run, not 2" in call("one.nc", "two.jsonl", "--out", "both.nc").stderr
-
-
 def test_a_column_of_a_run_has_one_meaning(tmp_path):
     header = {"cocos": "1", "loss": "Mine", "loss_parameters": "{}", "eps": 0.01}
     by_push = {"relative": 14.5, "unpushed": 8, "effective": 9.0, "queries": 32}
@@ -384,8 +370,7 @@ def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
         (["one", "two"], "2 runs: one, two; name one"),
         (["bad"], "none of 2 checkpoints can be measured, all for one reason"),
         (["curve.nc"], "expected a Dataset of cocos run"),
-        (["curve.nc", "one"], "curve.nc is not a checkpoint, but one may be one"),
-        (["curve.nc", "curve.nc"], "a file is given twice"),
+        (["curve.nc", "one"], "curve.nc: one of 2 files"),
         (["bad.nc"], "bad.nc is no result of a run, or a damaged one (no contributing)"),
         (["one", "--steps", "1,2"], "steps: 2 of them, expected one for each of 1"),
         (["one", "--fail-on", "colapse"], "did you mean 'collapse'"),

@@ -2,12 +2,11 @@
 
 import atexit
 import gc
-import logging
 import os
 import re
 import signal
 import sys
-import traceback
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +24,7 @@ MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class Command(TyperCommand):
-    """A command that refuses an option of one value given twice."""
+    """A command that refuses an option of one value given twice, and prints the warnings of the library."""
 
     def parse_args(self, ctx, args):
         """Parse the command line."""
@@ -36,6 +35,18 @@ class Command(TyperCommand):
                 raise UsageError(f"{param.opts[0]} is given {order.count(param)} times, expected once", ctx)
         return super().parse_args(ctx, args)
 
+    def invoke(self, ctx):
+        """Run the command; with --quiet, only errors are printed."""
+        import logging
+
+        handler = logging.Handler(logging.ERROR if ctx.params["quiet"] else logging.WARNING)
+        handler.emit = lambda record: terminal.say(record.getMessage())
+        logging.getLogger("cocos").addHandler(handler)
+        try:
+            return super().invoke(ctx)
+        finally:
+            logging.getLogger("cocos").removeHandler(handler)
+
 
 class Program(TyperGroup):
     """All commands. An error that the user can correct is one line on stderr and an exit code."""
@@ -45,15 +56,18 @@ class Program(TyperGroup):
         args = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in args
         args = [arg for arg in args if arg != "--debug"]
-        handler = logging.Handler(logging.ERROR if {"-q", "--quiet"} & set(args) else logging.WARNING)
-        handler.emit = lambda record: terminal.say(record.getMessage())
-        logging.getLogger("cocos").addHandler(handler)
         try:
             code = super().main(args, "cocos", standalone_mode=False, **extra) or 0
         except UsageError as error:
-            code = _report_usage(error, args)
+            if type(error).__name__ == "NoArgsIsHelpError":
+                error.show()
+            else:
+                terminal.say(f"cocos: {usage_message(error, args)}")
+            code = error.exit_code
         except InputError as error:
             if debug and error.__cause__ is not None:
+                import traceback
+
                 for line in "".join(traceback.format_exception(error.__cause__)).splitlines():
                     terminal.say(line)
             terminal.say(f"cocos: {error}")
@@ -79,8 +93,6 @@ class Program(TyperGroup):
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
             terminal.say(f"cocos: {' or '.join(results)}: not a result that this command reads ({reason})")
             code = UNUSABLE_INPUT
-        finally:
-            logging.getLogger("cocos").removeHandler(handler)
         if code == INTERRUPTED:
             terminal.say("cocos: interrupted")
         if standalone_mode:
@@ -88,17 +100,16 @@ class Program(TyperGroup):
         return code
 
 
-def _report_usage(error, args: list[str]) -> int:
-    """Report a wrong command line, and return the exit code. An empty command line gets the help."""
-    if type(error).__name__ == "NoArgsIsHelpError":
-        error.show()
-        return error.exit_code
+def usage_message(error, args: list[str]) -> str:
+    """Return the message of a wrong command line: the option, its value and what is expected."""
     message = " ".join(error.format_message().split()).rstrip(".")
     message = re.sub(r"\.? \(?Did you mean (.*?)\??\)?\??$", r": did you mean \1", message)
-    message = message.replace("Value error, ", "")
     for problem in getattr(error.__cause__, "errors", list)()[:1]:  # of the validator
-        if kind := re.match(r"Input should be a valid (\w+)", problem["msg"]):
-            message = f"{error.param.opts[0]} {problem['input']!r}: expected a valid {kind[1]}"
+        expected = problem["msg"].removeprefix("Value error, ").rstrip(".")
+        if kind := re.match(r"Input should be a valid (\w+)", expected):
+            expected = f"expected {'an' if kind[1] == 'integer' else 'a'} {kind[1]}"
+        expected = re.sub(r"^'.*' is not one of", "expected one of", expected)
+        message = f"{error.param.opts[0]} {problem['input']!r}: {expected}"
     flag = str(getattr(error, "option_name", ""))
     if flag and error.ctx is not None and "param" in {param.name for param in error.ctx.command.params}:
         from cocos import losses
@@ -108,8 +119,7 @@ def _report_usage(error, args: list[str]) -> int:
             value = (args[args.index(flag) + 1 :] or ["VALUE"])[0] if flag in args else "VALUE"
             message = f"no such option {flag}; for a loss parameter, use -p {name}={value}"
     help_command = f"; see {error.ctx.command_path} --help" if error.ctx is not None else ""
-    terminal.say(f"cocos: {message[:1].lower()}{message[1:]}{help_command}")
-    return error.exit_code
+    return f"{message[:1].lower()}{message[1:]}{help_command}"
 
 
 app = typer.Typer(
@@ -122,6 +132,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
+command = partial(app.command, cls=Command)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,20 +1,21 @@
 """`cocos count`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from cocos.base.errors import InputError
 from cocos.cli import options, output
-from cocos.cli.app import Command, app
+from cocos.cli.app import command
 from cocos.cli.options import option
 
+EXAMPLE = "Example: cocos count embeddings.npz --loss ntxent -p temperature=0.07 --batch-size 256 --out counts.nc"
+CONVENTION_HELP = "Counting convention. `ecir2022` reproduces the published tables, including their bugs."
+OUT_HELP = "Write the Dataset (.nc), or the published columns in LaTeX (.tex), to this file."
 
-@app.command(
-    cls=Command,
-    epilog="Example: cocos count embeddings.npz --loss ntxent -p temperature=0.07 --batch-size 256 --out counts.nc",
-)
+
+@command(epilog=EXAMPLE)
 def count(
     context: typer.Context,
     file: options.File,
@@ -22,37 +23,25 @@ def count(
     param: options.Param = None,
     eps: options.Eps = None,
     convention: Annotated[
-        options.Convention | None,
-        option(
-            "Counting convention. `ecir2022` reproduces the published tables, including their bugs.",
-            default="standard",
-            panel=options.LOSS,
-        ),
+        Literal["standard", "ecir2022"] | None, option(CONVENTION_HELP, "standard", options.LOSS)
     ] = None,
-    metrics: Annotated[bool, option("Add retrieval metrics of the whole set.", "--metrics")] = False,
-    n90: Annotated[bool, option("Add the number of negatives with 90 % of the push.", "--n90")] = False,
+    metrics: Annotated[bool, option("Add retrieval metrics of the whole set.", "", None, "--metrics")] = False,
+    n90: Annotated[bool, option("Add the number of negatives with 90 % of the push.", "", None, "--n90")] = False,
     batch_size: options.BatchSize = None,
     batches: options.Batches = None,
-    queries: Annotated[
-        int | None, option("Count this many queries against all candidates instead of batches.", panel=options.BATCHES)
-    ] = None,
-    sample: options.Sampling = None,
+    queries: options.Queries = None,
+    sample: options.Sample = None,
     per_group: options.PerGroup = None,
-    copies: options.RepeatedCandidates = None,
-    same_group: options.GroupRows = None,
+    copies: options.Copies = None,
+    same_group: options.SameGroup = None,
     seed: options.Seed = None,
-    dtype: options.Precision = None,
+    dtype: options.Dtype = None,
     data: options.Data = None,
     model: options.Model = None,
     dims: options.Dims = None,
     split: options.Split = None,
     device: options.Device = "auto",
-    out: Annotated[
-        Path | None,
-        option(
-            "Write the Dataset (.nc), or the published columns in LaTeX (.tex), to this file.", panel=options.OUTPUT
-        ),
-    ] = None,
+    out: Annotated[Path | None, option(OUT_HELP, "", options.OUTPUT)] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ):
@@ -61,41 +50,40 @@ def count(
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"--loss {name}: given {names.count(name)} times, expected once")
-    by_loss = options.split_parameters(options.read_parameters(param, quiet), names)
+    by_loss = options.split_parameters(options.read_parameters(context), names)
     output.check_output(out, file, data, suffixes=(".nc", ".tex"))
-    sampling = options.given(
-        batch_size=options.read_batch_size(batch_size), batches=options.read_batches(batches), sample=sample,
-        per_group=per_group, copies=copies, same_group=same_group, seed=seed, dtype=dtype, split=split, device=device,
-    )  # fmt: skip
 
     from cocos import losses, measures, reports
+    from cocos.base import writing
     from cocos.reports import count as report
 
     for name, parameters in zip(names, by_loss, strict=True):
         if name is not None:
             losses.load(name, parameters)  # refuse a wrong loss before the file is opened
-    checkpoint = options.open_file(file, data, model, dims)
-    chosen = [checkpoint.loss(name, parameters) for name, parameters in zip(names, by_loss, strict=True)]
+    checkpoint = options.open_source(context, file)
+    loaded, origins = zip(*map(checkpoint.loss, names, by_loss), strict=True)
+    values = options.chosen(context, "eps", "convention", "queries", "metrics", "n90", *options.SAMPLING)
     if queries is None:
-        chosen = [(each, options.add_batch_size(sampling, checkpoint, origin)) for each, origin in chosen]
-    every, origins = [each for each, _ in chosen], [origin for _, origin in chosen]
+        origins = [options.add_batch_size(values, checkpoint, origin) for origin in origins]
     with output.progress(quiet) as start:
         dataset = measures.count(
-            checkpoint, every if len(every) > 1 else every[0], metrics=metrics, n90=n90, progress=start,
-            **options.given(eps=eps, convention=convention, queries=queries), **sampling,
-        )  # fmt: skip
+            checkpoint,
+            list(loaded) if len(loaded) > 1 else loaded[0],
+            progress=start,
+            **values,
+        )
     if out is not None and out.suffix == ".tex":
-        from cocos.base import writing
-
         writing.write(out, report.latex(dataset, file.name).encode() + b"\n")
     else:
         output.save(dataset, out)
     output.print_result(
-        lambda: output.render(report.table(report.with_origins(dataset, origins)), context),
+        context,
+        lambda: [report.table(report.with_origins(dataset, list(origins)))],
         lambda: reports.document("count", dataset),
-        as_json=json,
-        quiet=quiet,
-        about=[f"{file} ({checkpoint.format}): loss {losses.name_of(each)}, {origin}" for each, origin in chosen],
+        about=[
+            f"{file} ({checkpoint.format}): loss {losses.name_of(each)}, {origin}"
+            for each, origin in zip(loaded, origins, strict=True)
+        ],
         notes=[*checkpoint.notes, *output.read_notes(dataset)],
         wrote=out,
     )

@@ -9,34 +9,32 @@ import typer
 
 from cocos.base.errors import InputError
 from cocos.cli import options, output
-from cocos.cli.app import Command, app
+from cocos.cli.app import command
 from cocos.cli.options import option
 
+FIRST_HELP = "Checkpoint, file of embeddings, or result (.nc)."
+CHANGED_HELP = "Number of most changed queries to list per direction."
 
-@app.command(cls=Command, epilog="Example: cocos diff before.pt after.pt --loss ntxent -p temperature=0.07")
+
+@command(epilog="Example: cocos diff before.pt after.pt --loss ntxent -p temperature=0.07")
 def diff(
     context: typer.Context,
-    first: Annotated[Path, typer.Argument(metavar="FILE", help="Checkpoint, file of embeddings, or result (.nc).")],
+    first: Annotated[Path, typer.Argument(metavar="FILE", help=FIRST_HELP)],
     second: Annotated[Path, typer.Argument(metavar="OTHER", help="Another one of the same data.")],
-    by: Annotated[
-        str | None, option("Value that ranks the most changed queries.", default="MRR, else contributing")
-    ] = None,
-    changed: Annotated[int | None, option("Number of most changed queries to list per direction.", default="5")] = None,
+    by: Annotated[str | None, option("Value that ranks the changed queries.", "MRR, else contributing")] = None,
+    changed: Annotated[int | None, option(CHANGED_HELP, "5")] = None,
     level: options.Level = None,
     loss: options.Loss = None,
     param: options.Param = None,
     eps: options.Eps = None,
     batch_size: options.BatchSize = None,
-    queries: Annotated[
-        int | None,
-        option("Compare this many queries against all candidates instead of batches.", panel=options.BATCHES),
-    ] = None,
-    sample: options.Sampling = None,
+    queries: options.Queries = None,
+    sample: options.Sample = None,
     per_group: options.PerGroup = None,
-    copies: options.RepeatedCandidates = None,
-    same_group: options.GroupRows = None,
+    copies: options.Copies = None,
+    same_group: options.SameGroup = None,
     seed: options.Seed = None,
-    dtype: options.Precision = None,
+    dtype: options.Dtype = None,
     data: options.Data = None,
     model: options.Model = None,
     dims: options.Dims = None,
@@ -48,21 +46,19 @@ def diff(
     quiet: options.Quiet = False,
 ):
     """Compare two results, or two models on the same data, query by query."""
-    parameters = options.read_parameters(param, quiet)
     names = distinct_names(first, second)
     output.check_output(out, first, second, data, suffixes=(*output.RESULTS, *output.FIGURES))
     stored = [path.suffix in (".nc", ".jsonl") and not path.is_dir() for path in (first, second)]
     if any(stored) and not all(stored):
-        raise InputError(
-            f"{second if stored[0] else first}: not a result like the other file; expected two of one type"
-        )
+        wrong = second if stored[0] else first
+        raise InputError(f"{wrong}: not a result like the other file; expected two of one type")
     if any(stored) and (loss or param):
         raise InputError(f"--loss: {first} is a result with its own loss; pass the files of embeddings instead")
-    compared = options.given(by=by, changed=changed, level=level, queries=queries)
+    compared = options.chosen(context, "by", "changed", "level", "queries")
 
-    from cocos import measures, plots, reports, results
+    from cocos import measures, results
     from cocos.plots import saving
-    from cocos.plots.diff import SIZE
+    from cocos.reports import drawing
 
     saving.inches(width)
     about, notes = [], []
@@ -70,29 +66,22 @@ def diff(
         if all(stored):
             dataset = measures.diff(results.open(first), results.open(second), names=names, **compared)
         else:
-            opened = [options.open_with_loss(file, loss, parameters, data, model, dims) for file in (first, second)]
+            opened = [options.open_with_loss(context, file) for file in (first, second)]
             for checkpoint, chosen, origin in opened:
                 about.append(f"{checkpoint.path} ({checkpoint.format}): {chosen!r}, {origin}")
                 notes += checkpoint.notes
             checkpoints, losses, _ = zip(*opened, strict=True)
             ranked = loss is None and all(checkpoint.format == "scores" for checkpoint in checkpoints)
             dataset = measures.diff(
-                *checkpoints, None if ranked else losses, names=names, progress=start, **compared,
-                **options.given(
-                    eps=eps, batch_size=options.read_batch_size(batch_size), sample=sample, per_group=per_group,
-                    copies=copies, same_group=same_group, seed=seed, dtype=dtype, split=split, device=device,
-                ),
-            )  # fmt: skip
-    output.save(dataset, out, partial(saving.save_plot, plots.diff, dataset, size=SIZE, width=width))
-    output.print_result(
-        lambda: "\n\n".join(output.render(table, context) for table in reports.tables("diff", dataset)),
-        lambda: reports.document("diff", dataset),
-        as_json=json,
-        quiet=quiet,
-        about=about,
-        notes=dict.fromkeys(notes),
-        wrote=out,
-    )
+                *checkpoints,
+                None if ranked else losses,
+                names=names,
+                progress=start,
+                **compared,
+                **options.chosen(context, "eps", *options.SAMPLING),
+            )
+    draw = partial(drawing.draw, "diff", [dataset], width=width)
+    output.show(context, dataset, about=about, notes=notes, draw=draw)
 
 
 def distinct_names(first: Path, second: Path) -> tuple[str, str]:

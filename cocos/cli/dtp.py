@@ -1,7 +1,7 @@
 """`cocos plot dtp`."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,48 +10,32 @@ import typer
 from cocos.base.errors import InputError, nearest
 from cocos.cli import options, output
 
-SIZE = (7.2, 4.6)  # inches
 
-
-def plot_dtp(
-    context: typer.Context,
-    runs: Sequence[Path],
-    own: Mapping[str, Any],
-    source: Mapping[str, Any],
-    *,
-    out: Path | None,
-    width: str | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def plot_dtp(context: typer.Context, runs: Sequence[Path], given: dict[str, Any]) -> None:
     """Follow the distance to proxy over the checkpoints of runs."""
     if not runs:
         raise InputError("dtp: missing FILE, expected the checkpoints of a run, or a folder for each run")
 
-    from cocos import measures, plots
+    from cocos import measures
     from cocos.checkpoints import series
     from cocos.measures.dtp import same_classes
     from cocos.plots import saving
+    from cocos.reports import drawing
 
+    out, width = context.params["out"], context.params["width"]
     saving.inches(width)
     members_by_run = series.files(list(runs))
     files = [member.path for members in members_by_run.values() for member in members]
-    output.check_output(out, source["data"], *files, suffixes=(*output.FIGURES, *output.RESULTS))
-    alpha = read_boundaries(own.get("alpha", ()), list(members_by_run))
-    steps, notes = own.get("steps"), []
+    output.check_output(out, context.params["data"], *files, suffixes=(*output.FIGURES, *output.RESULTS))
+    alpha = read_boundaries(given.get("alpha", ()), list(members_by_run))
+    steps, notes = given.get("steps"), []
     if steps is None:
         steps = series.steps(members_by_run)
         if steps is None:
             notes.append(series.unnumbered(members_by_run))
         else:
-            numbers = "numbers" if len(steps) > 1 else "number"
-            notes.append(
-                f"step{'s' if len(steps) > 1 else ''} {', '.join(map(str, steps))}: {numbers} in the file names"
-            )
-
-    def opener(path: Path) -> Any:
-        return options.open_file(path, **source)
-
+            notes.append(f"steps {', '.join(map(str, steps))}: numbers in the file names")
+    opener = functools.partial(options.open_source, context)
     for name, members in members_by_run.items():
         last = opener(members[-1].path)
         if name not in alpha and (recorded := series.recorded_alpha(last)) is not None:
@@ -63,22 +47,21 @@ def plot_dtp(
                 note += ", different in earlier checkpoints (trained in phases)"
             notes.append(note)
         notes += last.notes
-    split, device = own.get("split", "train"), own.get("device", "auto")
-    with output.progress(quiet) as start:
+    split, device = given.get("split", "train"), given.get("device", "auto")
+    with output.progress(context.params["quiet"]) as start:
         measured_runs = {
             name: series.Series(members, opener, split, device, start(f"measuring {name}"))
             for name, members in members_by_run.items()
         }
         numbers = range(len(next(iter(members_by_run.values())))) if steps is None else steps
         phases = {name: alpha_by_step(value, numbers) for name, value in alpha.items()}
-        dataset = measures.dtp(measured_runs, steps=steps, alpha=phases, **options.given(metric=own.get("metric")))
+        dataset = measures.dtp(measured_runs, steps=steps, alpha=phases, **options.chosen(context, "metric"))
     same_classes(dataset)
     seen = [pair for run in measured_runs.values() for pair in run.seen]
     dataset = dataset.assign_attrs(
         checkpoint_path="\n".join(path for path, _ in seen), checkpoint_sha256="\n".join(sha256 for _, sha256 in seen)
     )
-    draw = functools.partial(saving.save_plot, plots.dtp, dataset, size=SIZE, width=width)
-    output.show(context, "dtp", dataset, out=out, as_json=as_json, quiet=quiet, notes=notes, draw=draw)
+    output.show(context, dataset, notes=notes, draw=functools.partial(drawing.draw, "dtp", [dataset], width=width))
 
 
 def alpha_by_step(alpha: Any, steps: Sequence[float]) -> Any:

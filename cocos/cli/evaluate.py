@@ -7,50 +7,36 @@ import typer
 
 from cocos.base.errors import InputError
 from cocos.cli import options, output
-from cocos.cli.app import Command, app
+from cocos.cli.app import command
 from cocos.cli.options import option
 
 VERIFICATION = "Verification"  # panel of the help
+METRIC_HELP = "Score of a pair: cosine, dot, euclidean, ..."
+ENSEMBLE_HELP = "Embeddings of the same set by another model, concatenated; repeatable."
+VERIFICATION_HELP = "One threshold for all pairs: EER, TAR at FAR, minDCF, ten-fold accuracy."
+TRIALS_HELP = "Lines `label a b` with row numbers or names, or LFW's pairs.txt."
+SPLIT_HELP, SPLITS = "Split of the checkpoint's data.", "test, val, dev or train"
 
 
-@app.command(cls=Command)
+@command()
 def evaluate(
     context: typer.Context,
     file: options.File,
-    loss: Annotated[str | None, option("Loss whose scores rank.", default="from the checkpoint, else none")] = None,
-    metric: Annotated[
-        str | None, option("Score of a pair: cosine, dot, euclidean, ...", default="of the loss, else cosine")
-    ] = None,
+    loss: Annotated[str | None, option("Loss whose scores rank.", "from the checkpoint, else none")] = None,
+    metric: Annotated[str | None, option(METRIC_HELP, "of the loss, else cosine")] = None,
     k: options.CutOffs = None,
-    folds: Annotated[int | None, option("Folds to average over.", default="1")] = None,
-    queries: Annotated[int | None, option("Number of queries to rank for.", default="all")] = None,
+    folds: Annotated[int | None, option("Folds to average over.", "1")] = None,
+    queries: Annotated[int | None, option("Number of queries to rank for.", "all")] = None,
     distractors: Annotated[Path | None, option("Embeddings whose candidates match no query.")] = None,
-    ensemble: Annotated[
-        list[Path] | None, option("Embeddings of the same set by another model, concatenated; repeatable.")
-    ] = None,
-    verification: Annotated[
-        bool,
-        option(
-            "One threshold for all pairs: EER, TAR at FAR, minDCF, ten-fold accuracy.",
-            "--verification",
-            panel=VERIFICATION,
-        ),
-    ] = False,
-    trials: Annotated[
-        Path | None, option("Lines `label a b` with row numbers or names, or LFW's pairs.txt.", panel=VERIFICATION)
-    ] = None,
-    prior: Annotated[float | None, option("Prior of a match, for minDCF.", default="0.01", panel=VERIFICATION)] = None,
-    miss_cost: Annotated[float | None, option("Cost of a miss.", default="1", panel=VERIFICATION)] = None,
-    false_accept_cost: Annotated[
-        float | None, option("Cost of a false accept.", default="1", panel=VERIFICATION)
-    ] = None,
+    ensemble: Annotated[list[Path] | None, option(ENSEMBLE_HELP)] = None,
+    verification: Annotated[bool, option(VERIFICATION_HELP, "", VERIFICATION, "--verification")] = False,
+    trials: Annotated[Path | None, option(TRIALS_HELP, "", VERIFICATION)] = None,
+    prior: Annotated[float | None, option("Prior of a match, for minDCF.", "0.01", VERIFICATION)] = None,
     seed: options.Seed = None,
     data: options.Data = None,
     model: options.Model = None,
     dims: options.Dims = None,
-    split: Annotated[
-        str | None, option("Split of the checkpoint's data.", default="test, val, dev or train", panel=options.MODEL)
-    ] = None,
+    split: Annotated[str | None, option(SPLIT_HELP, SPLITS, options.MODEL)] = None,
     device: options.Device = "auto",
     out: options.Out = None,
     json: options.Json = False,
@@ -62,30 +48,31 @@ def evaluate(
     above it. All values except ranks are in percent. With --verification: decide whether two rows share an identity.
     """
     verification = verification or trials is not None
-    ranking = options.given(
-        ks=options.read_integers(k, "--k", "1,5,10"), folds=folds, queries=queries, distractors=distractors,
-        ensemble=ensemble or None,
-    )  # fmt: skip
-    verifying = options.given(prior=prior, miss_cost=miss_cost, false_accept_cost=false_accept_cost)
-    if wrong := ranking if verification else verifying:
-        name = next(iter(wrong)).replace("ks", "k").replace("_", "-")
-        raise InputError(f"--{name} {'does not go with' if verification else 'belongs to'} --verification")
+    ranking = options.chosen(context, "k", "folds", "queries", "distractors", "ensemble")
+    if wrong := ranking if verification else options.chosen(context, "prior"):
+        raise InputError(f"--{next(iter(wrong))} {'does not go with' if verification else 'belongs to'} --verification")
     output.check_output(out, file, data, distractors, trials, *(ensemble or ()))
-    common = options.given(metric=metric, loss=loss, split=split, device=device)
 
     from cocos import checkpoints, measures
 
-    checkpoint = options.open_file(file, data, model, dims)
+    checkpoint = options.open_source(context, file)
     notes = list(checkpoint.notes)
     if verification:
+        common = options.chosen(context, "loss", "metric", "split", "device", "prior")
         with output.progress(quiet) as start:
-            dataset = measures.verification(checkpoint, trials=trials, progress=start, **common, **verifying)
-        return output.show(context, "verification", dataset, out=out, as_json=json, quiet=quiet, notes=notes)
+            dataset = measures.verification(checkpoint, trials=trials, progress=start, **common)
+        return output.show(context, dataset, notes=notes)
     if distractors is not None:
         more = checkpoints.distractors(distractors)
-        ranking["distractors"] = more if dims is None else more.truncate(dims)
         notes += more.notes
-    ranking["ensemble"] = [options.open_file(path, data, model, dims) for path in ensemble or ()]
+        distractors = more if dims is None else more.truncate(dims)
     with output.progress(quiet) as start:
-        dataset = measures.evaluate(checkpoint, progress=start, **common, **ranking, **options.given(seed=seed))
-    output.show(context, "evaluate", dataset, out=out, as_json=json, quiet=quiet, notes=notes)
+        dataset = measures.evaluate(
+            checkpoint,
+            distractors=distractors,
+            ensemble=[options.open_source(context, path) for path in ensemble or ()],
+            progress=start,
+            **({} if k is None else {"ks": k}),
+            **options.chosen(context, "loss", "metric", "folds", "queries", "seed", "split", "device"),
+        )
+    output.show(context, dataset, notes=notes)

@@ -1,21 +1,33 @@
 """`cocos inspect`."""
 
-from cocos.cli.app import Command, app
-from cocos.cli.options import Data, File, Json, Quiet
-from cocos.cli.output import print_result
+import json as encoder
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cocos.cli import options, output
+from cocos.cli.app import command
+from cocos.cli.options import option
 
 
-@app.command(cls=Command)
-def inspect(file: File, data: Data = None, json: Json = False, quiet: Quiet = False):
+@command()
+def inspect(
+    context: typer.Context,
+    file: options.File,
+    data: options.Data = None,
+    out: Annotated[Path | None, option("Write the JSON document to this file (.json).", "", options.OUTPUT)] = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+):
     """Identify a file, show its recorded settings and suggest the next command. Never executes code from the file."""
+    output.check_output(out, file, data, suffixes=(".json",))
+
     from cocos import checkpoints
-    from cocos.base import terminal
+    from cocos.base import writing
     from cocos.reports import contents
 
     about = checkpoints.inspect(file, data)
-
-    def text() -> str:
-        table = contents.table(about)
-        return table if isinstance(table, str) else table.text(terminal.room())
-
-    print_result(text, lambda: about, as_json=json, quiet=quiet, notes=about["notes"])
+    if out is not None:
+        writing.write(out, encoder.dumps(about, allow_nan=False, indent=1).encode() + b"\n")
+    output.print_result(context, lambda: [contents.table(about)], lambda: about, notes=about["notes"], wrote=out)

@@ -6,20 +6,19 @@ from typing import Annotated
 
 import typer
 
-from cocos.base import terminal
 from cocos.base.errors import InputError
 from cocos.cli import options, output
-from cocos.cli.app import Command, app
+from cocos.cli.app import command
 from cocos.cli.options import option
 
+OUT_HELP = "With NAME: plot its weight against the score to this file (.png, .pdf, .svg)."
 
-@app.command(cls=Command)
+
+@command()
 def losses(
+    context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="Loss to describe.", show_default="list all")] = None,
-    out: Annotated[
-        Path | None,
-        option("With NAME: plot its weight against the score to this file (.png, .pdf, .svg).", panel=options.OUTPUT),
-    ] = None,
+    out: Annotated[Path | None, option(OUT_HELP, "", options.OUTPUT)] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ):
@@ -31,12 +30,8 @@ def losses(
         if out is not None:
             raise InputError(f"--out {out}: plots one loss, such as cocos losses ntxent --out {out}")
         entries = [cards.entry(each) for each in catalogue.names()]
-        return output.print_result(
-            lambda: cards.table(entries, catalogue.UNSPECIFIED, catalogue.BEYOND_SCORES).text(terminal.room()),
-            lambda: entries,
-            as_json=json,
-            quiet=quiet,
-        )
+        table = partial(cards.table, entries, catalogue.UNSPECIFIED, catalogue.BEYOND_SCORES)
+        return output.print_result(context, lambda: [table()], lambda: entries)
 
     from cocos import measures, plots
     from cocos.plots import saving
@@ -48,9 +43,8 @@ def losses(
     curve, equal = measures.weight_curve(loss), measures.equivalences(loss)
     output.save(curve, out, partial(saving.save_plot, plots.weight_curve, curve))
     output.print_result(
-        lambda: cards.card(name, curve, equal).text(terminal.room()),
+        context,
+        lambda: [cards.card(name, curve, equal)],
         lambda: cards.entry(name) | {"equal_to": cards.equal_to(equal)},
-        as_json=json,
-        quiet=quiet,
         wrote=out,
     )

@@ -1,16 +1,15 @@
 """Options that several commands share, and readers of their text.
 
-A command lists the options it takes as parameters. None means that an option was not given: the measure has the
-default, which the help repeats.
+A command lists its options as parameters, and `chosen` collects them by name. None means that an option was not given:
+the measure has the default, which the help repeats.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from cocos.base import terminal
 from cocos.base.errors import InputError, nearest
@@ -19,14 +18,12 @@ if TYPE_CHECKING:
     from cocos.checkpoints import Checkpoint
     from cocos.monitor.detectors import Detector
 
-Sample = StrEnum("Sample", ["pairs", "groups"])
-Copies = StrEnum("Copies", ["once", "keep"])
-SameGroup = StrEnum("SameGroup", ["ignore", "negative"])
-Dtype = StrEnum("Dtype", ["float32", "float64"])
-Convention = StrEnum("Convention", ["standard", "ecir2022"])
-
 # Panels of the help.
 LOSS, BATCHES, MODEL, DETECTORS, OUTPUT = "Loss", "Batches", "File and model", "Detectors", "Output"
+# Options that decide which batches are drawn and where they are scored.
+SAMPLING = (
+    *("batch_size", "batches", "sample", "per_group", "copies", "same_group", "seed", "dtype", "split", "device"),
+)
 # Digits of an integer on the command line: more than any file has rows.
 MAX_DIGITS = 15
 # Temperatures from here on are more likely scales: training scales start at 10, temperatures stay below 1.
@@ -36,196 +33,166 @@ DETECTOR_NAMES = tuple(sorted(path.stem for path in Path(__file__).parents[1].gl
 
 
 def option(
-    help: str, *flags: str, default: str | bool = False, panel: str | None = None, metavar: str | None = None
+    help: str,
+    default: str = "",
+    panel: str | None = None,
+    *flags: str,
+    metavar: str | None = None,
+    parser: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Return an option with its help, the default that the help shows, and its panel."""
-    help = f"{help} \\[default: {default}]" if isinstance(default, str) else help  # `[` is markup to rich
-    return Option(*flags, help=help, show_default=default is True, rich_help_panel=panel, metavar=metavar)
+    """Return an option with its help, the default that the help shows, its panel and the reader of its text."""
+    text = f"{help} \\[default: {default}]" if default else help  # `[` is markup to rich
+    return Option(*flags, help=text, show_default=False, rich_help_panel=panel, metavar=metavar, parser=parser)
 
 
-File = Annotated[
-    Path,
-    Argument(
-        metavar="FILE",
-        help="Checkpoint or folder, file of embeddings or scores, or training data (--model). `example` is a small "
-        "model included in the package.",
-    ),
-]
-Loss = Annotated[
-    str | None, option("Loss to analyse. See `cocos losses`.", default="from the checkpoint, else ntxent", panel=LOSS)
-]
-Losses = Annotated[
-    list[str] | None,
-    option(
-        "Loss to analyse, repeatable. See `cocos losses`.",
-        "--loss",
-        default="from the checkpoint, else ntxent",
-        panel=LOSS,
-    ),
-]
-Param = Annotated[
-    list[str] | None,
-    option(
-        "Loss parameter, repeatable. With several losses: LOSS.NAME=VALUE.",
-        "--param",
-        "-p",
-        default="as recorded, else the loss's own",
-        panel=LOSS,
-        metavar="NAME=VALUE",
-    ),
-]
-Eps = Annotated[
-    float | None,
-    option(
-        "Threshold on the share of a negative. For softmax losses, the share is a probability.",
-        default="0.01",
-        panel=LOSS,
-    ),
-]
-BatchSize = Annotated[
-    str | None,
-    option("Pairs or queries per batch, or `all` for a single batch.", default="128", panel=BATCHES, metavar="NUMBER"),
-]
-Batches = Annotated[
-    str | None,
-    option(
-        "Number of batches, or a slice A:B of them.", default="one pass over the set", panel=BATCHES, metavar="NUMBER"
-    ),
-]
-NumberOfBatches = Annotated[
-    int | None, option("Number of batches.", "--batches", default="one pass over the set", panel=BATCHES)
-]
-Sampling = Annotated[
-    Sample | None,
-    option("Draw pairs, or queries with their groups.", "--sample", default="as the loss is trained", panel=BATCHES),
-]
-PerGroup = Annotated[
-    int | None,
-    option("Candidates per query, or samples per class, in batches drawn by groups.", default="by loss", panel=BATCHES),
-]
-RepeatedCandidates = Annotated[
-    Copies | None,
-    option(
-        ("Repeated candidates in a batch: `once` deduplicates them, `keep` keeps every copy, like many DataLoaders."),
-        "--copies",
-        default="once, or keep if group rows are negatives",
-        panel=BATCHES,
-    ),
-]
-GroupRows = Annotated[
-    SameGroup | None,
-    option(
-        "Other rows from the query's group: `ignore` or `negative`.",
-        "--same-group",
-        default="by convention or measure",
-        panel=BATCHES,
-    ),
-]
-Seed = Annotated[int | None, option("Random seed.", default="0", panel=BATCHES)]
-Precision = Annotated[
-    Dtype | None, option("Score dtype.", "--dtype", default="by measure and batch size", panel=BATCHES)
-]
-Split = Annotated[str | None, option("Split of the checkpoint's data.", default="train", panel=MODEL)]
-Data = Annotated[
-    str | None, option("Training data, if not recorded in FILE: a file, a folder or file.py:function.", panel=MODEL)
-]
-Model = Annotated[
-    str | None,
-    option(
-        "Model that encodes FILE: a checkpoint or folder, file.py:function or package.module:function.", panel=MODEL
-    ),
-]
-Dims = Annotated[
-    int | None, option("Keep the first dimensions of each embedding (Matryoshka models).", default="all", panel=MODEL)
-]
-Device = Annotated[str, option("auto, cpu or cuda.", default=True, panel=MODEL)]
-Level = Annotated[float | None, option("Confidence level of the intervals.", default="0.95", panel=OUTPUT)]
+def read_integer(text: str) -> int:
+    """Read an integer that is no larger than a number of rows."""
+    if not text.strip().lstrip("-").isdecimal() or len(text) > MAX_DIGITS:
+        raise InputError(f"expected an integer of at most {MAX_DIGITS} digits")
+    return int(text)
+
+
+def read_count(text: str) -> int | str:
+    """Read an integer; other text, such as `all` or the slice 40:80, is left to the measure."""
+    return read_integer(text) if text.strip().lstrip("-").isdecimal() else text.strip()
+
+
+def read_integers(text: str) -> tuple[int, ...]:
+    """Read integers separated by commas."""
+    try:
+        return tuple(read_integer(part) for part in text.removesuffix(",").split(","))
+    except InputError:
+        raise InputError(f"expected integers of at most {MAX_DIGITS} digits, such as 1,5,10") from None
+
+
+def read_numbers(text: str) -> tuple[float, ...]:
+    """Read numbers separated by commas."""
+    try:
+        return tuple(float(part) for part in text.removesuffix(",").split(","))
+    except ValueError:
+        raise InputError("expected a number, or numbers separated by commas") from None
+
+
+def read_names(texts: Sequence[str] | None) -> list[str] | None:
+    """Read names from a repeatable option, or separated by commas."""
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()] if texts else None
+
+
+FILE_HELP = (
+    "Checkpoint or folder, file of embeddings or scores, or training data (--model). `example` is a small model "
+    "included in the package."
+)
+LOSS_HELP, LOSS_DEFAULT = "Loss to analyse. See `cocos losses`.", "from the checkpoint, else ntxent"
+COPIES_HELP = (
+    "Repeated candidates in a batch: `once` deduplicates them, `keep` keeps every copy, like many DataLoaders."
+)
+
+File = Annotated[Path, Argument(metavar="FILE", help=FILE_HELP)]
+Loss = Annotated[str | None, option(LOSS_HELP, LOSS_DEFAULT, LOSS)]
+Losses = Annotated[list[str] | None, option(f"{LOSS_HELP} Repeatable.", LOSS_DEFAULT, LOSS, "--loss")]
+PARAM_HELP = "Loss parameter, repeatable. With several losses: LOSS.NAME=VALUE."
+PARAM_DEFAULT = "as recorded, else the loss's own"
+Param = Annotated[list[str] | None, option(PARAM_HELP, PARAM_DEFAULT, LOSS, "--param", "-p", metavar="NAME=VALUE")]
+EPS_HELP = "Threshold on the share of a negative. For softmax losses, the share is a probability."
+Eps = Annotated[float | None, option(EPS_HELP, "0.01", LOSS)]
+SIZE_HELP = "Pairs or queries per batch, or `all` for a single batch."
+BatchSize = Annotated[Any, option(SIZE_HELP, "128", BATCHES, metavar="NUMBER", parser=read_count)]
+SLICE_HELP, ONE_PASS = "Number of batches, or a slice A:B of them.", "one pass over the set"
+Batches = Annotated[Any, option(SLICE_HELP, ONE_PASS, BATCHES, metavar="NUMBER", parser=read_count)]
+NumberOfBatches = Annotated[int | None, option("Number of batches.", ONE_PASS, BATCHES, "--batches")]
+Queries = Annotated[int | None, option("Count this many queries against all candidates instead.", "", BATCHES)]
+SAMPLE_HELP = "Draw pairs, or queries with their groups."
+Sample = Annotated[Literal["pairs", "groups"] | None, option(SAMPLE_HELP, "as the loss is trained", BATCHES)]
+PER_GROUP_HELP = "Candidates per query, or samples per class, in batches drawn by groups."
+PerGroup = Annotated[int | None, option(PER_GROUP_HELP, "by loss", BATCHES)]
+COPIES_DEFAULT = "once, or keep if group rows are negatives"
+Copies = Annotated[Literal["once", "keep"] | None, option(COPIES_HELP, COPIES_DEFAULT, BATCHES)]
+GROUP_HELP = "Other rows from the query's group: `ignore` or `negative`."
+SameGroup = Annotated[Literal["ignore", "negative"] | None, option(GROUP_HELP, "by convention or measure", BATCHES)]
+Seed = Annotated[int | None, option("Random seed.", "0", BATCHES)]
+Dtype = Annotated[Literal["float32", "float64"] | None, option("Score dtype.", "by measure and batch size", BATCHES)]
+Split = Annotated[str | None, option("Split of the checkpoint's data.", "train", MODEL)]
+DATA_HELP = "Training data, if not recorded in FILE: a file, a folder or file.py:function."
+Data = Annotated[str | None, option(DATA_HELP, "", MODEL)]
+MODEL_HELP = "Model that encodes FILE: a checkpoint or folder, file.py:function or package.module:function."
+Model = Annotated[str | None, option(MODEL_HELP, "", MODEL)]
+DIMS_HELP = "Keep the first dimensions of each embedding (Matryoshka models)."
+Dims = Annotated[int | None, option(DIMS_HELP, "all", MODEL)]
+Device = Annotated[str, option("auto, cpu or cuda.", "auto", MODEL)]
+Level = Annotated[float | None, option("Confidence level of the intervals.", "0.95", OUTPUT)]
+STEPS_DEFAULT = "numbers in the file names, else 0, 1, 2"
 Steps = Annotated[
-    str | None,
-    option(
-        "Steps of the checkpoints, such as 1,5,10.",
-        default="numbers in the file names, else 0, 1, 2",
-        panel=MODEL,
-        metavar="INTEGERS",
-    ),
+    Any,
+    option("Steps of the checkpoints, such as 1,5,10.", STEPS_DEFAULT, MODEL, metavar="INTEGERS", parser=read_integers),
 ]
-CutOffs = Annotated[
-    str | None, option("Cut-offs of R@k and mAP@k, such as 1,5,10.", "--k", default="1,5,10", metavar="INTEGERS")
-]
+CUT_OFF_HELP = "Cut-offs of R@k and mAP@k."
+CutOffs = Annotated[Any, option(CUT_OFF_HELP, "1,5,10", None, "--k", metavar="INTEGERS", parser=read_integers)]
+DETECTOR_HELP = "Switch a detector off, or set NAME.THRESHOLD=VALUE, repeatable. Detectors: "
 Detectors = Annotated[
     list[str] | None,
-    option(
-        f"Switch a detector off, or set NAME.THRESHOLD=VALUE, repeatable. Detectors: {', '.join(DETECTOR_NAMES)}.",
-        "--detector",
-        panel=DETECTORS,
-        metavar="NAME=off",
-    ),
+    option(f"{DETECTOR_HELP}{', '.join(DETECTOR_NAMES)}.", "", DETECTORS, "--detector", metavar="NAME=off"),
 ]
-FailOn = Annotated[
-    str | None,
-    option(
-        "Exit with 1 if one of these detectors fires: names separated by commas, or any.",
-        panel=DETECTORS,
-        metavar="NAMES",
-    ),
-]
-Out = Annotated[Path | None, option("Write the Dataset to this file (.nc).", panel=OUTPUT)]
-FigureOut = Annotated[
-    Path | None, option("Write the Dataset (.nc) or the figure (.png, .pdf, .svg) to this file.", "--out", panel=OUTPUT)
-]
-Width = Annotated[
-    str | None,
-    option(
-        "Figure width: `one` or `two` columns of a paper (3.3 or 6.9 inches, 8 pt text), or inches.",
-        default="by plot",
-        panel=OUTPUT,
-    ),
-]
-Json = Annotated[bool, option("Print one JSON document to stdout.", "--json", panel=OUTPUT)]
-Quiet = Annotated[bool, option("Print no progress and no notes to stderr.", "--quiet", "-q", panel=OUTPUT)]
+FAIL_HELP = "Exit with 1 if one of these detectors fires: names separated by commas, or any."
+FailOn = Annotated[str | None, option(FAIL_HELP, "", DETECTORS, metavar="NAMES")]
+Out = Annotated[Path | None, option("Write the Dataset to this file (.nc).", "", OUTPUT)]
+FIGURE_HELP = "Write the Dataset (.nc) or the figure (.png, .pdf, .svg) to this file."
+FigureOut = Annotated[Path | None, option(FIGURE_HELP, "", OUTPUT, "--out")]
+WIDTH_HELP = "Figure width: `one` or `two` columns of a paper (3.3 or 6.9 inches, 8 pt text), or inches."
+Width = Annotated[str | None, option(WIDTH_HELP, "by plot", OUTPUT)]
+Json = Annotated[bool, option("Print one JSON document to stdout.", "", OUTPUT, "--json")]
+Quiet = Annotated[bool, option("Print no progress and no notes to stderr.", "", OUTPUT, "--quiet", "-q")]
 
 
-def given(**options: Any) -> dict[str, Any]:
-    """Return the options that were given, members of enumerations as their values."""
-    return {name: getattr(value, "value", value) for name, value in options.items() if value is not None}
+def chosen(context: Context, *names: str) -> dict[str, Any]:
+    """Return those of the named options that were given."""
+    values = {name: context.params.get(name) for name in names}
+    return {name: value for name, value in values.items() if value not in (None, (), [])}
 
 
-def open_file(file: Path, data: str | None = None, model: str | None = None, dims: int | None = None) -> "Checkpoint":
-    """Open a checkpoint, or a file of embeddings or scores."""
+def open_source(context: Context, file: Path) -> "Checkpoint":
+    """Open a checkpoint, or a file of embeddings or scores, with the options --data, --model and --dims."""
     from cocos import checkpoints
     from cocos.data import is_own
 
+    data, dims = context.params["data"], context.params["dims"]
     source = data if data is None or is_own(data) else Path(data)
-    checkpoint = checkpoints.open(file, data=source, model=model)
+    checkpoint = checkpoints.open(file, data=source, model=context.params["model"])
     return checkpoint if dims is None else checkpoint.truncate(dims)
 
 
-def open_with_loss(
-    file: Path, loss: str | None, parameters: dict[str, str], data: str | None, model: str | None, dims: int | None
-) -> tuple:
-    """Open a file, and return its checkpoint, the loss and the origin of its parameters.
+def open_with_loss(context: Context, file: Path) -> tuple:
+    """Open a file, and return its checkpoint, the loss of --loss and -p, and the origin of its parameters.
 
     A wrong loss is refused before the file is opened.
     """
     from cocos import losses
 
+    loss, parameters = context.params["loss"], read_parameters(context)
     if loss is not None:
         losses.load(loss, parameters)
-    checkpoint = open_file(file, data, model, dims)
+    checkpoint = open_source(context, file)
     return checkpoint, *checkpoint.loss(loss, parameters)
 
 
-def read_parameters(texts: Sequence[str] | None, quiet: bool = False) -> dict[str, str]:
-    """Read loss parameters, each NAME=VALUE; print a hint for a temperature that looks like a scale."""
-    parameters = {}
-    for text in texts or ():
+def add_batch_size(values: dict[str, Any], checkpoint: "Checkpoint", origin: str) -> str:
+    """Let a recorded batch size be the default, and return the origin of the loss parameters with its own."""
+    if "batch_size" in values or getattr(checkpoint, "batch_size", None) is None:
+        return origin
+    values["batch_size"] = checkpoint.batch_size
+    return f"{origin}, batch size {checkpoint.batch_size} (recorded in {checkpoint.recorder})"
+
+
+def read_parameters(context: Context) -> dict[str, str]:
+    """Read the loss parameters of -p, each NAME=VALUE; print a hint for a temperature that looks like a scale."""
+    parameters: dict[str, str] = {}
+    for text in context.params["param"] or ():
         name, sign, value = (part.strip() for part in text.partition("="))
         if not (name and sign and value):
             raise InputError(f"parameter {text!r}: expected NAME=VALUE, such as temperature=0.07")
         if name in parameters:
-            raise InputError(f"parameters {', '.join(texts or ())}: {name} is given twice")
+            raise InputError(f"parameter {name}: {parameters[name]} and {value}, expected one value")
         parameters[name] = value
-        if name.rpartition(".")[2] == "temperature" and not quiet:
+        if name.rpartition(".")[2] == "temperature" and not context.params["quiet"]:
             with contextlib.suppress(ValueError):  # refused by the loss
                 if (number := float(value)) >= MIN_SCALE:
                     terminal.say(f"hint: temperature {value} is high; if it is a scale, use {name}={1 / number:.4g}")
@@ -236,72 +203,16 @@ def split_parameters(parameters: Mapping[str, str], losses: Sequence[str | None]
     """Split parameters by loss. With several losses, each is named LOSS.NAME, such as `ntxent.temperature`."""
     if len(losses) < 2:
         return [dict(parameters)]
-    by_loss: list[dict[str, str]] = [{} for _ in losses]
     for name, value in parameters.items():
-        positions = [position for position, loss in enumerate(losses) if name.startswith(f"{loss}.")]
-        if not positions:
+        if not any(name.startswith(f"{loss}.") for loss in losses):
+            example = f"{losses[0]}.{name}={value}"
             raise InputError(
-                f"parameter {name}={value}: with several losses, expected LOSS.NAME=VALUE, such as "
-                f"{losses[0]}.{name}={value}"
+                f"parameter {name}={value}: with several losses, expected LOSS.NAME=VALUE, as in {example}"
             )
-        for position in positions:
-            by_loss[position][name.removeprefix(f"{losses[position]}.")] = value
-    return by_loss
-
-
-def read_batch_size(text: str | None) -> int | str | None:
-    """Read a batch size. Text other than an integer, such as `all`, is left to the sampler."""
-    text = text and text.strip()
-    if not text or not text.lstrip("-").isdecimal():
-        return text
-    if len(text) > MAX_DIGITS:
-        raise InputError(f"batch size: {text}, expected at most {MAX_DIGITS} digits, or 'all'")
-    return int(text)
-
-
-def add_batch_size(options: dict[str, Any], checkpoint: Any, origin: str) -> str:
-    """Let a recorded batch size be the default, and return the origin of the loss parameters with its own."""
-    if "batch_size" in options or getattr(checkpoint, "batch_size", None) is None:
-        return origin
-    options["batch_size"] = checkpoint.batch_size
-    return f"{origin}, batch size {checkpoint.batch_size} (recorded in {checkpoint.recorder})"
-
-
-def read_batches(text: str | None) -> int | str | None:
-    """Read a number of batches. Other text, such as the slice 40:80, is left to the measure."""
-    text = text and text.strip()
-    return int(text) if text and text.lstrip("-").isdecimal() and len(text) <= MAX_DIGITS else text
-
-
-def read_integers(text: str | None, option: str, example: str) -> tuple[int, ...] | None:
-    """Read integers separated by commas."""
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.removesuffix(",").split(",")]
-    if not all(part.lstrip("-").isdecimal() and len(part) <= MAX_DIGITS for part in parts):
-        raise InputError(
-            f"{option} {text!r}: expected integers of at most {MAX_DIGITS} digits, separated by commas, such as "
-            f"{example}"
-        )
-    return tuple(map(int, parts))
-
-
-def read_numbers(text: str | None, option: str) -> tuple[float, ...] | None:
-    """Read numbers separated by commas."""
-    if text is None:
-        return None
-    try:
-        return tuple(float(part) for part in text.removesuffix(",").split(","))
-    except ValueError:
-        raise InputError(f"{option} {text!r}: expected a number, or numbers separated by commas") from None
-
-
-def read_names(texts: Sequence[str] | str | None) -> list[str] | None:
-    """Read names from a repeatable option, or separated by commas."""
-    if texts is None:
-        return None
-    texts = [texts] if isinstance(texts, str) else texts
-    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    return [
+        {name.removeprefix(f"{loss}."): value for name, value in parameters.items() if name.startswith(f"{loss}.")}
+        for loss in losses
+    ]
 
 
 def read_detectors(texts: Sequence[str] | None, fail_on: str | None) -> "tuple[tuple[Detector, ...], set[str]]":

@@ -1,74 +1,54 @@
 """`cocos verify`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from cocos.base.errors import InputError
 from cocos.cli import options, output
-from cocos.cli.app import Command, app
+from cocos.cli.app import command
 from cocos.cli.options import option
 
+TARGET_HELP = "Checkpoint, file of embeddings, or loss."
+AGAINST_HELP = "Loss that should be equal, given the parameters of the same name."
+SAME_AS_HELP = (
+    "Compare the gradients of two losses. Each is a name, your file.py:function of (query, candidate), or "
+    "LOSS@STRATEGY: @chunks=32, @ranks=2\\[,gather=detached|none]\\[,loss=global], @accumulate=4, @dtype=bfloat16, "
+    "@reduction=sum, @temperature=0.05."
+)
+TOLERANCE_HELP = "With --same-as: largest difference of equal gradients, relative to the largest gradient."
+TOLERANCES = "1e-9 in float64, 1e-4 in float32, 1e-2 in float16, 5e-2 in bfloat16"
+SIZES = "128, 64 with --same-as"
 
-@app.command(cls=Command)
+
+@command()
 def verify(
     context: typer.Context,
     target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[FILE]", help="Checkpoint, file of embeddings, or loss.", show_default="synthetic input"
-        ),
+        str | None, typer.Argument(metavar="[FILE]", help=TARGET_HELP, show_default="synthetic input")
     ] = None,
-    loss: Annotated[
-        str | None,
-        option("Loss to verify. See `cocos losses`.", default="all, or from the checkpoint", panel=options.LOSS),
-    ] = None,
+    loss: Annotated[str | None, option("Loss to verify.", "all, or from the checkpoint", options.LOSS)] = None,
     param: options.Param = None,
-    against: Annotated[
-        str | None, option("Loss that should be equal, given the parameters of the same name.", panel=options.LOSS)
-    ] = None,
-    same_as: Annotated[
-        tuple[str, str] | None,
-        option(
-            (
-                "Compare the gradients of two losses. Each is a name, your file.py:function of (query, candidate), or "
-                "LOSS@STRATEGY: @chunks=32, @ranks=2[,gather=detached|none][,loss=global], @accumulate=4, "
-                "@dtype=bfloat16, @reduction=sum, @temperature=0.05.".replace("[", "\\[")
-            ),
-            panel=options.LOSS,
-            metavar="A B",
-        ),
-    ] = None,
-    tolerance: Annotated[
-        float | None,
-        option(
-            "With --same-as: largest difference of equal gradients, relative to the largest gradient.",
-            default="1e-9 in float64, 1e-4 in float32, 1e-2 in float16, 5e-2 in bfloat16",
-            panel=options.LOSS,
-        ),
-    ] = None,
+    against: Annotated[str | None, option(AGAINST_HELP, "", options.LOSS)] = None,
+    same_as: Annotated[tuple[str, str] | None, option(SAME_AS_HELP, "", options.LOSS, metavar="A B")] = None,
+    tolerance: Annotated[float | None, option(TOLERANCE_HELP, TOLERANCES, options.LOSS)] = None,
     batch_size: Annotated[
-        str | None,
-        option(
-            "Pairs or queries per batch.", default="128, 64 with --same-as", panel=options.BATCHES, metavar="NUMBER"
-        ),
+        int | None, option("Pairs or queries per batch.", SIZES, options.BATCHES, parser=options.read_count)
     ] = None,
-    batches: Annotated[int, option("Number of real batches to test.", default=True, panel=options.BATCHES)] = 2,
+    batches: Annotated[int, option("Number of real batches to test.", "2", options.BATCHES)] = 2,
     seed: options.Seed = None,
     data: options.Data = None,
     model: options.Model = None,
     dims: options.Dims = None,
     split: options.Split = None,
     device: options.Device = "auto",
-    out: Annotated[
-        Path | None, option("Write the Dataset of one loss to this file (.nc).", panel=options.OUTPUT)
-    ] = None,
+    out: Annotated[Path | None, option("Write the Dataset of one loss to this file (.nc).", "", options.OUTPUT)] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ):
     """Check gradient weights against autograd, or compare two losses (--same-as). Exits with 1 on a difference."""
-    parameters = options.read_parameters(param, quiet)
+    parameters = options.read_parameters(context)
     if same_as is not None and (loss is not None or against is not None):
         raise InputError("--same-as names both losses; leave out --loss and --against")
     if same_as is None and tolerance is not None:
@@ -78,23 +58,22 @@ def verify(
         if loss is None and target is None and (parameters or against):
             raise InputError("parameters or --against without a loss, expected --loss")
     output.check_output(out, target, data)
-    size = options.read_batch_size(batch_size)
-    drawing = options.given(batches=batches, seed=seed, split=split, device=device)
 
     from cocos import losses as catalogue
     from cocos import measures, reports
 
-    checkpoint = None if target is None else options.open_file(Path(target), data, model, dims)
-    notes = [] if checkpoint is None else list(checkpoint.notes)
+    checkpoint = None if target is None else options.open_source(context, Path(target))
+    notes = [] if checkpoint is None else checkpoint.notes
+    drawing = {"batch_size": 128 if same_as is None else 64} | options.chosen(
+        context, "batch_size", "batches", "seed", "split", "device"
+    )
     if same_as is not None:
         with output.progress(quiet) as start:
             dataset = measures.same_gradient(
-                *same_as, checkpoint, parameters=parameters, tolerance=tolerance, progress=start,
-                batch_size=64 if size is None else size, **drawing,
-            )  # fmt: skip
-        output.show(context, "same_gradient", dataset, out=out, as_json=json, quiet=quiet, notes=notes)
+                *same_as, checkpoint, parameters=parameters, tolerance=tolerance, progress=start, **drawing
+            )
+        output.show(context, dataset, notes=notes)
         raise typer.Exit(1 - dataset.attrs["same"])
-    chosen: list[Any]
     if checkpoint is not None:
         chosen = [checkpoint.loss(loss, parameters)[0]]
     else:
@@ -102,18 +81,12 @@ def verify(
     if out is not None and len(chosen) > 1:
         raise InputError(f"--out {out}: contains one loss, expected --loss")
     with output.progress(quiet) as start:
-        datasets = [
-            measures.verify(
-                each, checkpoint, against=against, progress=start, batch_size=128 if size is None else size, **drawing
-            )
-            for each in chosen
-        ]
+        datasets = [measures.verify(one, checkpoint, against=against, progress=start, **drawing) for one in chosen]
     output.save(datasets[0], out)
     output.print_result(
-        lambda: output.render(reports.table("verify", datasets), context),
+        context,
+        lambda: reports.tables("verify", datasets),
         lambda: [reports.document("verify", dataset) for dataset in datasets],
-        as_json=json,
-        quiet=quiet,
         notes=notes,
         wrote=out,
     )

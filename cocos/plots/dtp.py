@@ -19,6 +19,8 @@ RUN_NAME_LENGTH = 28
 # Grey level of an alpha that several runs share.
 SHARED_GREY = "0.3"
 
+SIZE = (7.2, 4.6)  # inches
+
 
 def dtp(
     dataset: xr.Dataset | Sequence[xr.Dataset],

@@ -25,6 +25,7 @@ ARROW_DECADES = 4
 LEGEND_MARK = 7.0
 # Why several Datasets cannot share the plot.
 ALONE = "a landscape fills its plane with colour, so a second one would cover it"
+SIZE = (6.6, 5.2)  # inches of a panel
 
 
 def landscape(

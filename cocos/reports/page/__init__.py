@@ -40,7 +40,7 @@ from cocos.embeddings import Embeddings
 from cocos.measures.shared import settings
 from cocos.measures.shared.prepared import loss_for
 from cocos.plots import saving
-from cocos.reports import plot_kinds, run
+from cocos.reports import drawing, run
 from cocos.reports.documents import loss_entry, suspects
 from cocos.reports.layouts import KNOWN_RULE
 from cocos.reports.page import queries
@@ -332,8 +332,7 @@ def _embedded(document: object) -> str:
 
 def picture(kind: str, found: Sequence[xr.Dataset]) -> Picture:
     """Draw Datasets as `cocos plot` does."""
-    draw = plot_kinds.every()[kind].draw
-    return _pictured(lambda path, width: draw(list(found), {}, path, [{} for _ in found], width=width), kind)
+    return _pictured(partial(drawing.draw, kind, list(found)), kind)
 
 
 def _pictured(draw: Callable[..., object], kind: str) -> Picture:
@@ -460,7 +459,7 @@ class _Work:
         data = self.tried(kind, **own)
         if data is None:
             return []
-        drawn = [picture(kind, [data])] if kind in plot_kinds.every() else []
+        drawn = [picture(kind, [data])] if kind in plots.__all__ else []
         shown = reports.table(kind, data)
         says = () if drawn else shown.head[:1]  # the title of the picture says it
         return [_answered(key, title, says, drawn, shown, command)]
@@ -504,7 +503,7 @@ def of_model(
     """
     frozen = source if isinstance(source, Checkpoint) else None
     loss = loss_for(loss, source)
-    source = plot_kinds.once(frozen) if frozen else source
+    source = drawing.once(frozen) if frozen else source
     given = options | {"split": split} if frozen else options
     work = _Work(source, loss, given, start, typed, [])
     counted = work.asked("count")
@@ -597,7 +596,7 @@ def report(
         return of_model(sources[0], chosen[0], start=start, typed=typed, **options)
     names = [each.path.name if isinstance(each, Checkpoint) else "embeddings" for each in sources]
     names = plots.wording.numbered(names)
-    held = [plot_kinds.once(each) if isinstance(each, Checkpoint) else each for each in sources]
+    held = [drawing.once(each) if isinstance(each, Checkpoint) else each for each in sources]
     works = [
         _Work(each, loss_for(one, each), options, start, typed, []) for each, one in zip(held, chosen, strict=True)
     ]
@@ -676,7 +675,7 @@ def of_results(
     sections, kept = [], []
     for place, ((title, data), kind) in enumerate(zip(several.items(), kinds, strict=True)):
         key, shown = f"{kind}-{place}", reports.table(kind, data)
-        drawn = [_curves(data)] if kind == "run" else [picture(kind, [data])] if kind in plot_kinds.every() else []
+        drawn = [_curves(data)] if kind == "run" else [picture(kind, [data])] if kind in plots.__all__ else []
         told = {text for each in _findings_of(data) for text in (each.sentence, each.text)}
         told |= {run.watched(data)} if kind == "run" else set()  # those absent or unseen say it one by one
         says = [line for line in shown.head if line not in told]
