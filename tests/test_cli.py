@@ -1,8 +1,11 @@
-"""The command as a user meets it: a subprocess where the streams and exit codes matter, in-process elsewhere."""
+"""The command line: wrong inputs by exit code, results by numbers; subprocesses where streams and signals matter."""
 
 import json
+import logging
 import os
 import pickle
+import re
+import shlex
 import signal
 import sys
 
@@ -14,13 +17,30 @@ from typer.testing import CliRunner
 import children
 import cocos
 from cocos import checkpoints, reports, results
-from cocos.cli import app, output
+from cocos.cli import COMMANDS, app, output
 
-PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE"}}
+PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE", "PYTHONSAFEPATH"}}
+HUGE = "9" * 5000
+LONG = "y" * 300
+STATISTICS = {
+    *("contributing_mean", "contributing_sum", "contributing_all", "idle", "relative", "weight_above", "weight_below"),
+    *("weight_positive", "effective", "participation", "hardest_share"),
+}
 
 
 def call(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def document(*arguments):
+    done = call(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def shell(line, folder):
+    """Run a line of bash in which `cocos` is this program."""
+    return children.run("bash", "-c", line.replace("cocos", f"{sys.executable} -m cocos"), cwd=folder, env=PLAIN)
 
 
 @pytest.fixture(scope="module")
@@ -33,152 +53,133 @@ def arrays():
 
 
 @pytest.fixture
-def file(tmp_path, arrays):
-    np.savez(tmp_path / "embeddings.npz", **arrays)
-    return tmp_path / "embeddings.npz"
+def file(tmp_path, arrays, monkeypatch):
+    """A file of images with five captions each, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    np.savez(tmp_path / "e.npz", **arrays)
+    return tmp_path / "e.npz"
 
 
-KEYS = {
-    "contributing_mean",
-    "contributing_sum",
-    "contributing_all",
-    "idle",
-    "relative",
-    "weight_above",
-    "weight_below",
-    "weight_positive",
-    "effective",
-    "participation",
-    "hardest_share",
+class Bomb:
+    """A pickle that makes a file when it is loaded the unsafe way."""
+
+    def __reduce__(self):
+        return os.system, ("touch ran",)
+
+
+# Command lines that exit with 2: each with the thing or the value that its message names.
+WRONG = {
+    "cnt e.npz": "'count'",
+    "count": "FILE",
+    "count e.npz f.npz": "f.npz",
+    "count missing.npz": "missing.npz",
+    "count empty.pt": "empty.pt",
+    "count text.pt": "text.pt",
+    "count .": "folder",
+    f"count {LONG}": LONG,
+    "count e.npz --los ntxent": "--los",
+    "count e.npz --loss": "--loss",
+    "count e.npz --loss ntxnt": "'ntxent'",
+    "count e.npz --loss ''": "''",
+    "count e.npz --loss my.py": "my.py",
+    "count e.npz --loss my.py:f": "my.py",
+    "count e.npz --loss nowhere:f": "'nowhere'",
+    "count e.npz --loss ntxent --loss ntxent": "--loss ntxent",
+    "count e.npz --model nowhere:f": "'nowhere'",
+    "count e.npz --model nothing": "'nothing'",
+    "count e.npz --data somewhere": "needs no data",
+    "count e.npz --temperature 0.1": "-p temperature=0.1",
+    "count e.npz -p": "-p",
+    "count e.npz -p temperature": "NAME=VALUE",
+    "count e.npz -p temp=1": "'temperature'",
+    "count e.npz -p temperature=0": "temperature",
+    "count e.npz -p temperature=1 -p temperature=2": "temperature",
+    "count e.npz -p temperature=1e-320": "float64",
+    "count e.npz -p temperature=1e-38": "float32",
+    "count e.npz -p scale=1e308": "float32",
+    "count e.npz --eps small": "--eps 'small'",
+    "count e.npz --eps -1": "eps: -1",
+    "count e.npz --eps 5": "eps 0.05",
+    f"count e.npz --eps {HUGE}": "eps",
+    "count e.npz --seed 1 --seed 2": "--seed",
+    "count e.npz --seed -1": "seed: -1",
+    f"count e.npz --seed {HUGE}": "--seed",
+    "count e.npz --batches x": "'x'",
+    "count e.npz --batches 0": "batches: 0",
+    "count e.npz --batches 1.5": "'1.5'",
+    f"count e.npz --batches {2**70}": "--batches",
+    "count e.npz --batch-size 1": "batch size: 1",
+    "count e.npz --batch-size many": "'many'",
+    f"count e.npz --batch-size {HUGE}": "--batch-size",
+    "count e.npz --per-group 2": "per group: 2",
+    "count e.npz --loss triplet --sample groups --convention ecir2022": "--sample pairs",
+    "count e.npz --convention ecir": "--convention 'ecir'",
+    "count e.npz --split val": "'val'",
+    "count e.npz --device ''": "''",
+    "count e.npz --device cuda:99": "'cuda:99'",
+    "count e.npz --device tpu": "'tpu'",
+    "count e.npz --out x.csv": "'.csv'",
+    "count e.npz --out no/such/folder/a.nc": "no/such/folder",
+    f"count e.npz --out {LONG}.nc": LONG,
+    f"losses ntxent --out {LONG}.png": LONG,
+    f"plot contributors e.npz --row 0 --out {LONG}.png": LONG,
+    "evaluate e.npz --k 1,five": "--k '1,five'",
+    "evaluate e.npz --k 0": "k",
+    f"evaluate e.npz --k {2**63}": "--k",
+    "evaluate e.npz --folds 99": "folds",
+    "evaluate e.npz --k 1 --verification": "--k",
+    "whatif e.npz --loss ntxent --loss triplet --effective 5": "--loss",
+    "whatif e.npz --what temperatur=1": "'temperature'",
+    "whatif e.npz --effective 4 --what top_k=3": "--what",
+    "whatif e.npz --settles --eps 0.1": "--eps",
+    "whatif e.npz --clip 3": "--clip",
+    "whatif e.npz --batch-size 8 --batch-size 16": "8 16",
+    "whatif e.npz --width one": "--out",
+    "audit e.npz --top -1": "top: -1",
+    "audit e.npz --filter self=a": "'self=a'",
+    "plot pie e.npz": "pie",
+    "plot contributors e.npz --row 99": "99",
+    "plot contributors e.npz --row 1 --direction x": "'x'",
+    f"plot contributors e.npz --row {2**70}": "row",
+    "plot lorenz e.npz --confident 3": "--confident",
+    "plot lorenz e.npz --bins many": "--bins",
+    f"plot lorenz e.npz --queries {HUGE}": "queries",
+    f"plot weight_curve --points {2**63}": "points",
+    "plot landscape --f1 wrap": "wrap",
+    "plot landscape --alpha 3": "--alpha",
+    "plot landscape --f1 t --scale nan": "scale",
+    "plot landscape --scale 1e300": "scale",
+    "plot landscape --distance 1e300": "cocos: ",
+    f"plot landscape --proxies {2**70}": "proxies",
+    "plot dtp --steps 1": "FILE",
+    "plot dtp e.npz": "proxies",
+    f"plot dtp e.npz --steps {10**26}": "--steps",
+    "verify nothing": "'nothing'",
+    "verify --tolerance 1": "--same-as",
+    f"verify {LONG}": LONG,
+    "run missing": "missing",
+    "run a.nc b.nc": "a.nc",
+    "report missing.npz": "missing.npz",
+    "diff e.npz e.npz": "e.npz",
+    "losses foo": "'foo'",
+    "inspect": "FILE",
+    "inspect text.pt": "text.pt",
+    "inspect e.npz --model": "--model",
+    "inspect e.npz --out a.txt": "'.txt'",
+    "encode e.npz --model m.py:f": "'--out'",
 }
 
 
-def test_json_is_one_document_and_nothing_else(file):
-    done = call("count", file, "--loss", "ntxent", "--json", "--batch-size", 32)
-    assert done.exit_code == 0
-    document = json.loads(done.stdout)
-    assert document["cocos"] == cocos.__version__
-    assert document["checkpoint"]["path"] == str(file)
-    assert len(document["checkpoint"]["sha256"]) == 64
-    assert document["loss"] == {"name": "ntxent", "parameters": {"temperature": 0.1}}
-    assert (document["batches"], document["batch_size"], document["seed"], document["eps"]) == (
-        8,
-        32,
-        0,
-        0.01,
-    )
-    assert (document["convention"], document["device"]) == ("standard", "cpu")
-    for direction in ("q2c", "c2q"):
-        entry = document["directions"][direction]
-        assert KEYS <= entry.keys()
-        assert all(set(entry[key]) == {"mean", "std"} for key in KEYS)
-        assert entry["n90"] is None
-        assert entry["batches_without_active_queries"] == 0
-    assert "temperature 0.1 (default)" in done.stderr
-
-
-def test_n90_is_counted_where_it_is_asked_for(file):
-    asked = json.loads(call("count", file, "--n90", "--json", "-q").stdout)
-    assert all(entry["n90"]["mean"] >= 1 for entry in asked["directions"].values())
-    assert "90 % of the push" in call("count", file, "--n90", "-q").stdout
-    assert "90 %" not in call("count", file, "-q").stdout
-
-
-def test_the_command_counts_what_python_counts(file, arrays, tmp_path):
-    out = tmp_path / "count.nc"
-    options = [
-        "--loss",
-        "smoothap",
-        "-p",
-        "temperature=0.05",
-        "--eps",
-        "0.02",
-        "--batch-size",
-        "16",
-        "--seed",
-        "4",
-    ]
-    done = call("count", file, *options, "--json", "--out", out)
-    assert done.exit_code == 0
-    embeddings = cocos.Embeddings(*arrays.values())
-    loss = cocos.losses.load("smoothap", {"temperature": 0.05})
-    expected = cocos.measures.count(embeddings, loss, 0.02, batch_size=16, seed=4)
-    summary = reports.document("count", expected)
-    assert json.loads(done.stdout)["directions"] == summary["directions"]
-    assert set(summary["directions"]["q2c"]) >= KEYS | {"eq7_mean", "eq7_sum", "eq7_idle"}
-    saved = results.open(out)
-    assert saved.attrs["loss_repr"] == "SmoothAP(temperature=0.05)"
-    np.testing.assert_array_equal(saved["contributing"], expected["contributing"])
-
-
-def test_piped_output_is_plain_text(file, tmp_path, monkeypatch):
-    monkeypatch.delenv("COLUMNS")
-    done = children.forked(children.cocos("count", file, "--batch-size", 64), tmp_path)
-    assert done.returncode == 0
-    assert "\x1b" not in done.stdout + done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("loss: ntxent, temperature 0.1") and " of 60.6, idle queries " in lines[1]
-    flat = " ".join(lines)
-    assert "ntxent(temperature=0.1), probability above 1 % (eps = 0.01), standard convention; 4 batches of 64" in flat
-    assert any(line.startswith("* contributing negatives") and line.count("±") == 2 for line in lines)
-    quiet = call("count", file, "--batch-size", 64, "--quiet")
-    assert quiet.stdout == done.stdout and quiet.stderr == ""
-
-
-def test_conventions_samplings_and_formats(file):
-    full = ["--json", "--loss", "triplet", "--batch-size", 50]  # all five batches are full: conventions weigh alike
-    published = json.loads(call("count", file, *full, "--convention", "ecir2022").stdout)
-    standard = json.loads(call("count", file, *full, "--same-group", "negative").stdout)
-    assert published["same_group"] == "negative"
-    a, b = (d["directions"]["c2q"]["contributing_sum"] for d in (published, standard))
-    assert a == b
-    assert published["directions"]["c2q"]["idle"] != standard["directions"]["c2q"]["idle"]
-    text = call("count", file, "--convention", "ecir2022", "--loss", "triplet").stdout
-    assert "summed along the wrong axis, as published" in text
-    groups = json.loads(
-        call("count", file, "--json", "--sample", "groups", "--per-group", "2", "--batches", "1").stdout
-    )
-    assert (groups["sample"], groups["batches"]) == ("groups", 1)
-    assert call("count", file, "--out", file.with_suffix(".tex")).exit_code == 0
-    assert file.with_suffix(".tex").read_text().count(r"\begin{tabular}") == 1
-    one = call("count", file, "--json", "--batch-size", "100000")
-    assert json.loads(one.stdout)["batches"] == 1
-    assert "note: batch size 100000 is above the 250 pairs there are: all of them make one batch" in one.stderr
-
-
-def test_losses_are_listed():
-    text = call("losses").stdout
-    for name in cocos.losses.names():
-        assert name in text
-    assert "osap: unspecified" in text
-    assert "ibc: not a function of the scores" in text and "quintuplet: not a function of the scores" in text
-    listed = {each["name"]: each for each in json.loads(call("losses", "--json").stdout)}
-    assert listed.keys() == set(cocos.losses.names())
-    assert {
-        "name": "triplet",
-        "parameters": {"margin": 0.2},
-        "metric": "cosine",
-        "gradient": "exact",
-    }.items() <= listed["triplet"].items()
-    assert "arXiv:1707.05612" in listed["triplet"]["source"]
-
-
-def test_inspect_says_what_a_file_is_and_what_to_type(file):
-    text = call("inspect", file).stdout
-    assert "(250, 8) float32" in text
-    assert f"next: cocos count {file} --loss ntxent" in text
-    assert json.loads(call("inspect", file, "--json").stdout)["format"] == "embeddings"
-
-
-def test_version_and_help():
-    assert call("--version").stdout.strip() == f"cocos {cocos.__version__}"
-    assert "--loss" in call("count", "--help").stdout
-    assert children.run(sys.executable, "-m", "cocos", env=PLAIN).returncode == 2
-
-
-def bad(arrays, **change):
-    """The embeddings with a fault."""
-    return {k: v for k, v in (arrays | change).items() if v is not None}
+@pytest.mark.parametrize("line", WRONG, ids=lambda line: line[:60])
+def test_wrong_line_exits_with_2(line, file, tmp_path):
+    (tmp_path / "empty.pt").write_bytes(b"")
+    (tmp_path / "text.pt").write_text("not a checkpoint\n")
+    before = sorted(tmp_path.iterdir())
+    done = call(*shlex.split(line))
+    assert (done.exit_code, done.stdout) == (2, ""), done.output[-2000:]
+    assert done.stderr.startswith("cocos: ") and done.stderr.count("\n") == 1, done.stderr
+    assert WRONG[line] in done.stderr and len(done.stderr) <= 2100
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def spoiled(array, value):
@@ -187,158 +188,173 @@ def spoiled(array, value):
     return array
 
 
+# Faults in a file of embeddings: each with the thing that its message names.
 FAULTS = {
-    "misspelt": (lambda a: {"query_groups": a["query_group"], "query_group": None}, "did you mean 'query_group'?"),
-    "two kinds": (
-        lambda a: {"embeddings": a["query"], "labels": a["query_group"]},
-        "both a labelled set and two sides",
-    ),
-    "mixed ids": (
-        lambda a: {"query_group": a["query_group"].astype(str)},
-        "query_group is text and candidate_group is num",
-    ),
-    "one group": (
-        lambda a: {k: np.zeros_like(a[k]) for k in ("query_group", "candidate_group")},
-        "no query has any neg",
-    ),
-    "directions": ({"directions": np.array(5)}, "directions are no list of names"),
-    "blank": ({"directions": np.array(["a\n", "b"])}, "expected one name or two different ones"),
-    "width": ({"query": np.ones((50, 7), np.float32)}, "query has width 7 and candidate has width 8"),
-    "groups": ({"query_group": np.arange(49)}, "query_group: shape (49,), expected (50,)"),
-    "missing groups": (
-        {"query_group": None, "candidate_group": None},
-        "50 query rows, 250 candidate rows and no groups",
-    ),
-    "nan": (lambda a: {"query": spoiled(a["query"], np.nan)}, "query: NaN or infinity in row 3 (of 50)"),
-    "inf": (
-        lambda a: {"candidate": spoiled(a["candidate"], np.inf)},
-        "candidate: NaN or infinity in row 3 (of 250)",
-    ),
-    "zero": (lambda a: {"candidate": spoiled(a["candidate"], 0)}, "candidate: zero vector in row 3"),
-    "lonely": (
-        lambda a: {"query_group": spoiled(a["query_group"], 77)},
-        "query without any positive: row 3 (group 77)",
-    ),
+    "misspelt": (lambda a: {"query_groups": a["query_group"], "query_group": None}, "'query_group'"),
+    "two kinds": (lambda a: {"embeddings": a["query"], "labels": a["query_group"]}, "labelled"),
+    "mixed ids": (lambda a: {"query_group": a["query_group"].astype(str)}, "query_group"),
+    "one group": (lambda a: {k: np.zeros_like(a[k]) for k in ("query_group", "candidate_group")}, "negative"),
+    "directions": (lambda a: {"directions": np.array(5)}, "directions"),
+    "blank": (lambda a: {"directions": np.array(["a\n", "b"])}, "name"),
+    "width": (lambda a: {"query": np.ones((50, 7), np.float32)}, "width 7"),
+    "groups": (lambda a: {"query_group": np.arange(49)}, "(49,)"),
+    "missing groups": (lambda a: {"query_group": None, "candidate_group": None}, "250 candidate rows"),
+    "nan": (lambda a: {"query": spoiled(a["query"], np.nan)}, "row 3"),
+    "infinite": (lambda a: {"candidate": spoiled(a["candidate"], np.inf)}, "row 3"),
+    "zero": (lambda a: {"candidate": spoiled(a["candidate"], 0)}, "row 3"),
+    "lonely": (lambda a: {"query_group": spoiled(a["query_group"], 77)}, "row 3"),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_faulty_embeddings_get_one_sentence(tmp_path, arrays, name):
-    change, sentence = FAULTS[name]
-    np.savez(tmp_path / "a.npz", **bad(arrays, **(change(arrays) if callable(change) else change)))
+def test_faulty_embeddings_exit_with_2(tmp_path, arrays, name):
+    change, word = FAULTS[name]
+    np.savez(tmp_path / "a.npz", **{k: v for k, v in (arrays | change(arrays)).items() if v is not None})
     done = call("count", tmp_path / "a.npz", "--out", tmp_path / "a.nc", "--json")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert sentence in done.stderr and done.stderr.count("\n") == 1
+    assert word in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "a.nc").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--loss", "ntxnt"], "unknown loss 'ntxnt': did you mean 'ntxent'?"),
-        (["-p", "temp=1"], "unknown parameter of ntxent 'temp': did you mean 'temperature'?"),
-        (["-p", "temperature=0"], "ntxent: temperature must be finite and above 0, got 0.0"),
-        (["-p", "temperature"], "parameter 'temperature': expected NAME=VALUE"),
-        (["-p", "temperature=1", "-p", "temperature=2"], "temperature is given twice"),
-        (["-p", "temperature=1e-320"], "NTXent(temperature=1e-320): its weights leave the range of float64"),
-        (["-p", "temperature=1e-38"], "exponents leave the range of float32: a scale of 1e+38 times scores of up to 1"),
-        (["-p", "scale=1e308"], "exponents leave the range of float32: a scale of 1e+308 times scores of up to 1"),
-        (["--split", "val"], "split 'val'"),
-        (["--seed", "99999999999999999999"], "seed: 99999999999999999999, expected at most"),
-        (["--seed", "-1"], "seed: -1, expected at least 0"),
-        (["--per-group", "2"], "per group: 2, but only batches of groups have it"),
-        (
-            ["--loss", "triplet", "--sample", "groups", "--convention", "ecir2022"],
-            "batches of pairs (--sample pairs) only",
-        ),
-        (["--out", "a" * 300 + ".nc"], "the name is too long"),
-        (["--device", ""], "device: '', expected auto, cpu or cuda"),
-        (["--batch-size", "1"], "batch size: 1, expected at least 2"),
-        (["--batches", "0"], "batches: 0, expected at least 1"),
-        (["--eps", "-1"], "eps: -1.0, expected a share"),
-        (
-            ["--eps", "5"],
-            "eps: 5, expected less than 1, since a share of ntxent is a probability: none exceeds 1; 5 % is",
-        ),
-        (["--device", "cuda:99"], "device: 'cuda:99', but PyTorch finds"),
-        (["--device", "tpu"], "device: 'tpu', expected auto, cpu or cuda"),
-        (["--out", "no/such/folder/a.nc"], "there is no folder no/such/folder; create it first"),
-        (["--out", "a.txt"], "suffix '.txt', expected .nc or .tex"),
-        (["--data", "somewhere"], "holds embeddings already and needs no data"),
-        (["--model", "nothing"], "model 'nothing': no function is named; write it as file.py:function"),
-        (["--convention", "ecir"], "--convention"),
-        (["--batch-size", "many"], "batch size: 'many', expected a whole number, or all"),
-    ],
-)
-def test_bad_options_get_one_sentence(file, arguments, sentence):
-    done = call("count", file, *arguments, "--json")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_missing_empty_and_text_files(tmp_path):
-    (tmp_path / "empty.pt").write_bytes(b"")
-    (tmp_path / "text.pt").write_text("not a checkpoint\n")
-    for name, sentence in (
-        ("no.pt", "there is no such file"),
-        ("empty.pt", "is empty"),
-        ("text.pt", "is a text file"),
-    ):
-        for command in ("count", "inspect"):
-            done = call(command, tmp_path / name)
-            assert done.exit_code == 2
-            assert sentence in done.stderr and done.stderr.startswith("cocos: ")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["count", "LONG"],
-        ["verify", "LONG"],
-        ["count", "FILE", "--out", "LONG.nc"],
-        ["losses", "ntxent", "--out", "LONG.png"],
-        ["plot", "contributors", "FILE", "--row", "0", "--out", "LONG.png"],
-        ["plot", "contributors", "FILE", "--row", "0", "--out", "LONG.gif"],
-    ],
-)  # fmt: skip
-def test_a_name_that_is_too_long_gets_one_sentence(arguments, file, tmp_path, monkeypatch):
+def test_unsafe_file_exits_with_3(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = call(*(str(file) if each == "FILE" else each.replace("LONG", "y" * 300) for each in arguments))
-    right = "expected .png or .pdf or .svg or .nc" if ".gif" in arguments[-1] else "the name is too long for a file"
-    assert done.exit_code == 2 and right in done.stderr and done.stderr.count("\n") == 1, done.stderr
-    assert list(tmp_path.iterdir()) == [file]
-
-
-class Bomb:
-    """A pickle that makes a file when it is loaded the unsafe way."""
-
-    def __init__(self, marker):
-        self.marker = marker
-
-    def __reduce__(self):
-        return os.system, (f"touch {self.marker}",)
-
-
-def test_a_file_that_would_run_code_ends_with_exit_code_3(tmp_path):
-    marker = tmp_path / "ran"
-    torch.save({"model": Bomb(marker)}, tmp_path / "zip.pt")
-    (tmp_path / "plain.pt").write_bytes(pickle.dumps(Bomb(marker)))
+    torch.save({"model": Bomb()}, "zip.pt")
+    (tmp_path / "plain.pt").write_bytes(pickle.dumps(Bomb()))
     for name in ("zip.pt", "plain.pt"):
-        done = call("count", tmp_path / name, "--loss", "ntxent")
-        assert (done.exit_code, done.stdout) == (3, "")
-        assert "is refused as unsafe: loading it would run" in done.stderr
-        assert done.stderr.count("\n") == 1
-    assert not marker.exists()
+        done = call("count", name, "--loss", "ntxent")
+        assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert not (tmp_path / "ran").exists()
 
 
-def test_an_interrupted_run_writes_nothing(tmp_path):
+@pytest.mark.parametrize("metric", ["dot", "euclidean", "squared_euclidean"])
+def test_overflow_of_float64_exits_with_2(tmp_path, metric):
+    side = np.random.default_rng(0).normal(size=(20, 6)) * 1e160
+    np.savez(tmp_path / "far.npz", query=side, candidate=side + 1e159)
+    done = call("evaluate", tmp_path / "far.npz", "--metric", metric)
+    assert done.exit_code == 2 and done.stderr.count("\n") == 1 and "float64" in done.stderr
+
+
+def test_high_temperature_gets_a_hint(file):
+    assert "temperature=0.05" in call("count", file, "-p", "temperature=20").stderr
+    assert "hint" not in call("count", file, "-p", "temperature=0.5").stderr
+    assert call("count", file, "-p", "temperature=20", "-q").stderr == ""
+
+
+def test_count_json_has_the_contract_keys(file):
+    counted = document("count", file, "--loss", "ntxent", "--batch-size", 32)
+    assert counted["cocos"] == cocos.__version__ and counted["checkpoint"]["path"] == str(file)
+    assert len(counted["checkpoint"]["sha256"]) == 64
+    assert counted["loss"] == {"name": "ntxent", "parameters": {"temperature": 0.1}}
+    expected = {"batches": 8, "batch_size": 32, "seed": 0, "eps": 0.01, "convention": "standard", "device": "cpu"}
+    assert expected.items() <= counted.items()
+    for entry in counted["directions"].values():
+        assert STATISTICS <= entry.keys() and all(set(entry[key]) == {"mean", "std"} for key in STATISTICS)
+        assert entry["n90"] is None and entry["batches_without_active_queries"] == 0
+    n90 = document("count", file, "--n90")["directions"]
+    assert all(entry["n90"]["mean"] >= 1 for entry in n90.values())
+
+
+def test_count_equals_the_measure(file, arrays):
+    words = "--loss smoothap -p temperature=0.05 --eps 0.02 --batch-size 16 --seed 4 --out count.nc"
+    counted = document("count", file, *words.split())
+    loss = cocos.losses.load("smoothap", {"temperature": 0.05})
+    expected = cocos.measures.count(cocos.Embeddings(*arrays.values()), loss, 0.02, batch_size=16, seed=4)
+    assert counted["directions"] == reports.document("count", expected)["directions"]
+    saved = results.open("count.nc")
+    assert saved.attrs["loss_repr"] == "SmoothAP(temperature=0.05)"
+    np.testing.assert_array_equal(saved["contributing"], expected["contributing"])
+
+
+def test_count_conventions_and_samplings_differ(file):
+    full = ["--loss", "triplet", "--batch-size", 50]  # all five batches are full: conventions weigh alike
+    published = document("count", file, *full, "--convention", "ecir2022")
+    standard = document("count", file, *full, "--same-group", "negative")
+    assert published["same_group"] == "negative"
+    one, two = (entries["directions"]["c2q"] for entries in (published, standard))
+    assert one["contributing_sum"] == two["contributing_sum"] and one["idle"] != two["idle"]
+    groups = document("count", file, "--sample", "groups", "--per-group", 2, "--batches", 1)
+    assert (groups["sample"], groups["batches"]) == ("groups", 1)
+    assert document("count", file, "--batch-size", 100_000)["batches"] == 1
+    assert call("count", file, "--out", "a.tex").exit_code == 0
+    assert (file.parent / "a.tex").read_text().count(r"\begin{tabular}") == 1
+
+
+def test_piped_output_is_plain_text(file, tmp_path, monkeypatch):
+    monkeypatch.delenv("COLUMNS")
+    done = children.forked(children.cocos("count", file, "--batch-size", 64), tmp_path)
+    assert done.returncode == 0 and "\x1b" not in done.stdout + done.stderr
+    quiet = call("count", file, "--batch-size", 64, "--quiet")
+    assert quiet.stdout == done.stdout and quiet.stderr == ""
+
+
+def test_losses_json_lists_every_loss():
+    listed = {entry["name"]: entry for entry in document("losses")}
+    assert listed.keys() == set(cocos.losses.names())
+    triplet = {"name": "triplet", "parameters": {"margin": 0.2}, "metric": "cosine", "gradient": "exact"}
+    assert triplet.items() <= listed["triplet"].items()
+    assert all(name in call("losses").stdout for name in listed)
+
+
+def test_inspect_writes_its_document(file, tmp_path):
+    inspected = document("inspect", file, "--out", "about.json", "-q")
+    assert inspected["format"] == "embeddings"
+    assert json.loads((tmp_path / "about.json").read_text()) == inspected
+    assert f"next: cocos count {file} --loss ntxent" in call("inspect", file).stdout
+
+
+def test_landscape_json_has_both_minima():
+    landscape = document("plot", "landscape", "--f1", "warp", "-q")
+    assert landscape["predicted"] == [-8, 0] and landscape["found"] == pytest.approx([-8, 0], abs=1e-6)
+
+
+def test_version_and_help():
+    assert call("--version").stdout == f"cocos {cocos.__version__}\n"
+    assert children.run(sys.executable, "-m", "cocos", env=PLAIN).returncode == 2
+    text = call("count", "--help").stdout
+    titles = re.findall(r"^╭─ (.*?) ─", text, re.MULTILINE)
+    assert titles == ["Arguments", "Options", "Loss", "Batches", "File and model", "Output"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_output_options(command):
+    text = call(command, "--help").stdout
+    assert all(option in text for option in ("--json", "--quiet", "-q", "--out"))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a Linux device")
+def test_full_and_closed_streams(file):
+    """Through a shell where the command is light; otherwise in a fork, which has imported what it needs."""
+    for line, code, lines in (
+        ("cocos --help > /dev/full", 2, 1),
+        ("cocos count --help > /dev/full", 2, 1),
+        ("cocos --version > /dev/full", 2, 1),
+        ("cocos count --help | true; exit ${PIPESTATUS[0]}", 0, 0),
+        ("cocos --bad 2> /dev/full", 2, 0),
+    ):
+        done = shell(line, file.parent)
+        assert (done.returncode, done.stderr.count("\n")) == (code, lines), line
+    full, unread = os.open("/dev/full", os.O_WRONLY), os.pipe()
+    os.close(unread[0])
+    for words, streams, code, lines in (
+        (("inspect", "e.npz", "-q"), {"stdout": full}, 2, 1),
+        (("losses",), {"stdout": None}, 2, 1),
+        (("losses",), {"stdout": unread[1]}, 0, 0),
+        (("verify", "--same-as", "ntxent", "triplet"), {"stdout": unread[1]}, 1, 0),
+        (("count", "e.npz", "--json"), {"stderr": full}, 0, 0),
+        (("inspect", "no.npz"), {"stderr": full}, 2, 0),
+    ):
+        done = children.forked(children.cocos(*words), file.parent, **streams)
+        assert (done.returncode, done.stderr.count("\n")) == (code, lines), words
+    os.close(full), os.close(unread[1])
+
+
+def test_interrupted_run_writes_nothing(tmp_path):
     side = np.random.default_rng(0).normal(size=(4_000, 32)).astype(np.float32)
     np.savez(tmp_path / "large.npz", query=side, candidate=side + 1)
 
     def counting():
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with the signal ignored
-        output.DELAY_SECONDS = output.LINE_SECONDS = 0
+        output.DELAY_SECONDS = 0
         children.cocos("count", "large.npz", "--batches", "10000", "--out", "a.nc", "--json")()
 
     read, write = os.pipe()
@@ -347,51 +363,72 @@ def test_an_interrupted_run_writes_nothing(tmp_path):
         os.close(write)
         assert stderr.readline().startswith("counting: ")
         os.kill(child, signal.SIGINT)
-        said = stderr.read()
+        messages = stderr.read()
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
     assert (tmp_path / "out").read_bytes() == b""
-    assert said.splitlines()[-1] == "cocos: interrupted"
-    assert "Traceback" not in said
+    assert messages.splitlines()[-1] == "cocos: interrupted" and "Traceback" not in messages
     assert set(os.listdir(tmp_path)) == {"large.npz", "out"}
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(45, "45 s"), (1248, "20 min 48 s"), (8940, "2 h 29 min")])
-def test_time_left_has_two_units(seconds, text):
-    assert output.format_seconds(seconds) == text
+def test_progress_off_a_terminal_is_sparse(monkeypatch, capsys):
+    clock = iter(range(10_000))
+    monkeypatch.setattr(output.time, "monotonic", lambda: next(clock))
+    with output.progress(quiet=False) as start:
+        report = start("counting")
+        for done in range(1000):  # seconds
+            report(done, 1000)
+    lines = capsys.readouterr().err.splitlines()
+    assert 5 <= len(lines) <= 10 and all(line.endswith(" left") for line in lines)
 
 
-def test_embedded_checkpoint_uses_recorded_parameters(tmp_path, monkeypatch):
+def test_modules_of_the_folder_are_not_imported(file):
+    for name in ("typer", "rich", "numpy", "torch", "xarray", "json", "shutil"):
+        (file.parent / f"{name}.py").write_text("open('ran', 'w'); raise SystemExit(9)")
+    done = shell("cocos count e.npz --json", file.parent)
+    assert done.returncode == 0, done.stderr
+    assert not (file.parent / "ran").exists()
+
+
+def test_loss_of_the_folder_is_found(file, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (file.parent / "mine.py").write_text("def hinge(scores, positive, negative):\n    return scores.sum(dim=1)\n")
+    for name in ("mine.py:hinge", "mine:hinge"):
+        assert call("count", "e.npz", "--loss", name, "--json").exit_code == 0
+    del sys.modules["mine"]
+
+
+def test_library_warnings_are_notes_unless_quiet(file):
+    (file.parent / "loud.py").write_text(
+        "import logging\ndef hinge(scores, positive, negative):\n"
+        "    logging.getLogger('cocos').warning('heard %d', 42)\n    return scores.sum(dim=1)\n"
+    )
+    before = list(logging.getLogger("cocos").handlers)
+    for quiet, printed in (((), True), (("-q",), False)):
+        done = call("count", file, "--loss", "loud.py:hinge", *quiet)
+        assert done.exit_code == 0 and ("heard 42\n" in done.stderr) == printed
+    assert logging.getLogger("cocos").handlers == before
+
+
+def test_example_has_recorded_parameters(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = call("count", "example", "--batches", "2", "--json")
-    assert done.exit_code == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert document["loss"]["name"] == "ntxent"
-    assert document["checkpoint"]["format"] == "native"
-    assert document["checkpoint"]["path"] == "example"
-    assert "(recorded in the checkpoint)" in done.stderr
-    given = json.loads(call("count", "example", "--batches", "2", "--json", "-p", "temperature=0.05").stdout)
-    assert given["loss"]["parameters"] == {"temperature": 0.05}
-    text = call("inspect", "example").stdout
-    assert "emoji_captions" in text and "trained with" in text
+    counted = document("count", "example", "--batches", 2)
+    assert counted["loss"]["name"] == "ntxent"
+    assert (counted["checkpoint"]["format"], counted["checkpoint"]["path"]) == ("native", "example")
+    changed = document("count", "example", "--batches", 2, "-p", "temperature=0.05")
+    assert changed["loss"]["parameters"] == {"temperature": 0.05}
 
 
 @pytest.mark.parametrize(
-    "command",
+    "line",
     [
-        "inspect {}",
-        "count {} --batches 2",
-        "evaluate {} --split val",
-        "audit {} --batches 2",
-        "run {} --batches 2",
-        "whatif {} --batches 2",
-        "verify {}",
-        "report {} --batches 2",
-        "plot count {} --batches 2",
+        "inspect example", "count example --batches 2", "evaluate example --split val", "audit example --batches 2",
+        "run example --batches 2", "whatif example --batches 2", "verify example", "report example --batches 2",
+        "plot count example --batches 2",
     ],
-)
-def test_example_opens_in_every_command(tmp_path, monkeypatch, command):
+)  # fmt: skip
+def test_example_opens_in_every_command(tmp_path, monkeypatch, line):
     monkeypatch.chdir(tmp_path)
-    done = call(*command.format("example").split())
+    done = call(*line.split())
     assert done.exit_code == 0, done.stderr
     assert str(checkpoints.EXAMPLE_FILE.parent) not in done.stdout + done.stderr
 
@@ -400,7 +437,6 @@ def test_example_is_never_a_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "example").write_text("a file of the user")
     checkpoint = cocos.open("example")
-    assert checkpoint.format == "native"
-    assert str(tmp_path / "example") in checkpoint.notes[0]
+    assert checkpoint.format == "native" and str(tmp_path / "example") in checkpoint.notes[0]
     with pytest.raises(cocos.InputError):
         cocos.open(tmp_path / "example")
