@@ -37,7 +37,7 @@ RESULT_ATTRIBUTES = {
     **dict.fromkeys(("pairs", "positive_pairs", "not_reached", "parameter")),
     **{"own": "current value", "by": "compared by", "level": "level of the intervals", "distance": None},
     **{"gap": "distance of the minima", "predicted_as": "predicted minimum", "found_as": "minimum by descent"},
-    **{"lemma": None, "trials": None, "targets": "target pairs", "impostors": "impostor pairs"},
+    **{"lemma": "Lemma III.1", "trials": None, "targets": "target pairs", "impostors": "impostor pairs"},
     **dict.fromkeys(("identities", "prior")),
     **dict.fromkeys(("miss_cost", "false_accept_cost")),
     **{"target": "requested effective negatives", "alpha_correlation": None, "row": "query row", "query_text": "query"},

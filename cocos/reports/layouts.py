@@ -28,7 +28,7 @@ RECALL = re.compile("R@|average_recall")
 TWO_DIGITS = ("%", "candidates", "queries", "rank", "dimensions")
 # Headings of the numbers that `whatif` compares.
 REPLAYED = {
-    **{"contributing": "contributing", "idle": "idle %", "relative": "relative", "effective": "effective"},
+    **{"contributing": "count", "idle": "idle %", "relative": "relative", "effective": "effective"},
     **{"push": "push", "hardest_share": "heaviest"},
 }
 TextOfRow = Callable[[int], str]
@@ -263,7 +263,7 @@ def replay(data: xr.Dataset) -> list[Table]:
         text = f"largest change at {largest['variant'].item()}, {values}"
         lines.append(f"{side}: {text if bool(change.any()) else f'no significant change of {by}'}")
     note = (
-        f"contributing: negatives per query ({shares.above(data.attrs)}); idle: queries without any; effective: "
+        f"count: contributing negatives per query ({shares.above(data.attrs)}); idle: queries without any; effective: "
         "effective number of negatives; heaviest: push fraction of the heaviest negative; change: mean paired "
         f"difference of {by} with its {100 * data.attrs['level']:g} % interval, not adjusted for the number of rows"
     )
