@@ -100,7 +100,6 @@ class Number:
         by: statistic by which the queries of a mean are weighed, which makes it a ratio of sums.
         symbol: of the published tables.
         row: label in the table of `cocos count`, with places for `batch` and `percent`; empty: it has no row.
-        words: its definition, for `--explain`.
         column: heading in the table of several losses; empty: it has no column.
         scale: factor in tables, 100 for percent.
         record: name in a record of `cocos.Monitor`; empty: it is not recorded.
@@ -121,7 +120,6 @@ class Number:
     by: str = ""
     symbol: str = ""
     row: str = ""
-    words: str = ""
     column: str = ""
     scale: float = 1
     record: str = ""
@@ -193,74 +191,62 @@ class Statistic:
 # there, and the rows of `own` statistics come last. All else follows: Datasets, JSON, tables, records, comparisons.
 STATISTICS = (
     Statistic("contributing", "contributing negatives", by_unit=True, compared=True, numbers=(
-        Number("contributing_all", row="contributing negatives per query", column="contributing",
-               words="negatives above eps, mean over all queries", record="contributing",
+        Number("contributing_all", row="contributing negatives per query", column="contributing", record="contributing",
                run=RunColumn("contributing", 2, legend="contributing: contributing negatives, mean over all queries")),
-        Number("contributing_mean", over="any", symbol="C^A", row="of the queries with any (C^A)", column="C^A",
-               words="the same over the queries that have at least one (C^q)"),
+        Number("contributing_mean", over="any", symbol="C^A", row="of the queries with any (C^A)", column="C^A"),
         Number("idle_fraction", "part of the queries without any contributing negative", "1", value=0,
-               row="queries without any, %", column="none %", scale=100,
-               words="queries of which no negative is above eps"),
+               row="queries without any, %", column="none %", scale=100),
         Number("idle_pull", "part of the pull that the queries without any contributing negative hold", "1", value=0,
-               by="pull", row="part of the pull that they hold, %", column="their pull %", scale=100,
-               words="sum of their pull over that of all queries: they still move, where it is not 0"),
+               by="pull", row="part of the pull that they hold, %", column="their pull %", scale=100),
         Number("contributing_sum", "contributing negatives, sum over the batch", how="sum", symbol="C^B",
-               row="full batch of {batch}: contributing (C^B)", words="mean over the full batches"),
+               row="full batch of {batch}: contributing (C^B)"),
         Number("idle", "queries without any contributing negative", "queries", how="sum", value=0, symbol="C^0",
-               row="full batch of {batch}: queries without any (C^0)", words="mean over the full batches",
+               row="full batch of {batch}: queries without any (C^0)",
                record="idle", run=RunColumn("idle %", percent=True,
                                             legend="idle: queries without any contributing negative")),
     )),
     Statistic("relative", "negatives with a part above eps of the query's own push", compared=True, numbers=(
         Number(row="negatives with more than {percent} of the push", record="relative",
-               words="negatives with more than eps of the query's own push, the sum of its weights above zero; it "
-               "compares losses of any kind",
                run=RunColumn("relative", 2, legend="relative: negatives with a part above eps of the query's own push, "
                              "mean over all queries; the natural unit of this loss is unknown")),
     )),
     Statistic("effective", "effective number of negatives", compared=True, numbers=(
         Number(over="pushed", row="effective number of negatives", column="effective", record="effective",
-               run=RunColumn("effective", 1, legend="effective: exp of the entropy of the push"),
-               words="exp of the entropy of the push, free of any threshold; over the queries with any push, and so "
-               "are the rows below on the push"),
+               run=RunColumn("effective", 1, legend="effective: exp of the entropy of the push")),
     )),
     Statistic("participation", "participation ratio of the negatives", numbers=(
-        Number(over="pushed", row="participation ratio of the negatives",
-               words="1 over the sum of squared parts of the push"),
+        Number(over="pushed", row="participation ratio of the negatives"),
     )),
     Statistic("n90", "negatives that hold 90 % of the push", asked=True, compared=True, numbers=(
-        Number(over="pushed", row="negatives that carry 90 % of the push", column="n90",
-               words="fewest negatives with 90 % of the push"),
+        Number(over="pushed", row="negatives that carry 90 % of the push", column="n90"),
     )),
     Statistic("hardest_share", "part of the push on the heaviest negative", "1", compared=True, numbers=(
         Number(over="pushed", row="part of the push on the heaviest negative", column="heaviest",
-               words="largest part of the query's own push, 0 to 1", record="hardest_share"),
+               record="hardest_share"),
     )),
     Statistic("weight_above", "summed share of the negatives above eps", "share", by_unit=True, compared=True, numbers=(
         Number("", "share of the negatives above eps, mean over the queries", symbol="W^{qv-}", column="W-",
-               row="share of the negatives above eps (W-)", words="summed |weight| / unit of these negatives"),
+               row="share of the negatives above eps (W-)"),
     )),
     Statistic("weight_below", "summed share of the negatives not above eps", "share", by_unit=True, numbers=(
         Number("", "share of the negatives not above eps, mean over the queries",
-               row="share of the negatives not above eps", words="the same of the negatives that the count leaves out"),
+               row="share of the negatives not above eps"),
     )),
     Statistic("weight_positive", "summed share of the positives", "share", by_unit=True, compared=True, numbers=(
         Number("", "share of the positives, mean over all queries", symbol="W^{qv+}", column="W+",
-               row="share of the positives (W+)", words="the same of the positives: 1 - p(match) for one softmax",
+               row="share of the positives (W+)",
                record="weight_positive"),
     )),
     Statistic("eq7", "count of Eq. 7", "pairs per positive", own=True, numbers=(
-        Number("eq7_mean", over="any", symbol="C^q", row="Eq. 7 count, queries with any (C^q)",
-               words="pairs of a positive and a candidate above it"),
-        Number("eq7_sum", "count of Eq. 7, sum over the batch", how="sum", row="full batch of {batch}: Eq. 7 count",
-               words="mean over the full batches"),
+        Number("eq7_mean", over="any", symbol="C^q", row="Eq. 7 count, queries with any (C^q)"),
+        Number("eq7_sum", "count of Eq. 7, sum over the batch", how="sum", row="full batch of {batch}: Eq. 7 count"),
         Number("eq7_idle", "queries without any count of Eq. 7", "queries", how="sum", value=0, symbol="C^0",
-               row="full batch of {batch}: Eq. 7 count of 0", words="mean over the full batches"),
+               row="full batch of {batch}: Eq. 7 count of 0"),
     )),
     Statistic("clamped", "part of the positives on the clamp (HCL), for which nothing is pushed", "1", own=True,
               numbers=(
         Number("", "queries with all positives on the clamp (HCL), which push nothing", "queries", how="sum", value=1,
-               row="full batch of {batch}: queries on the clamp", words="they push nothing", record="clamped"),
+               row="full batch of {batch}: queries on the clamp", record="clamped"),
     )),
     Statistic("pulled_negatives", "contributing negatives that are pulled", by_unit=True, rare=True, numbers=(
         Number(row="contributing negatives that are pulled"),
