@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cocos.base import docstrings
 from cocos.base.errors import InputError, nearest
-from cocos.losses._parameters import accepted, build, fields, settled
 from cocos.losses.base import Loss, SoftmaxLoss
+from cocos.losses.parameters import accepted, build, fields, settled
 
 if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are listed without torch
     from cocos.losses.a_softmax import ASoftmax as ASoftmax
@@ -103,7 +103,7 @@ __all__ = [
     "top_k",
 ]
 
-COMMON = ("base",)  # files that are no losses
+COMMON = ("base", "parameters")  # files that are no losses
 # Functions that make a loss of a loss, and their file in `external`.
 BUILDERS = dict.fromkeys(("semi_hard", "skip_k", "top_k"), "wrapped")
 # Prefixes of the losses of other libraries, with the file of `external` that reads them.

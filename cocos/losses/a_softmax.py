@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cocos.base.ranges import NonNegative, whole
 from cocos.embeddings.scores import Pairs
-from cocos.losses._angular import MultipliedAngle
+from cocos.losses.families.angular import MultipliedAngle
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from cocos.base.ranges import NonNegative, Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._angular import Angle, shifted
 from cocos.losses.base import SoftmaxLoss
+from cocos.losses.families.angular import Angle, shifted
 
 # Added to the standard deviation of the norms, in units of norm; from the published code.
 SPREAD_FLOOR = 1e-3

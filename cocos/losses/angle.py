@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cocos.base.ranges import Positive
-from cocos.losses._comparisons import ComparedPairs
+from cocos.losses.families.comparisons import ComparedPairs
 
 
 @dataclass(frozen=True)

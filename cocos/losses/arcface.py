@@ -9,8 +9,8 @@ from torch import Tensor
 
 from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._angular import Angle, added
 from cocos.losses.base import SoftmaxLoss
+from cocos.losses.families.angular import Angle, added
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cocos.base.ranges import Fraction, Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._cross_example import BatchSoftmax
+from cocos.losses.families.cross_example import BatchSoftmax
 
 
 @dataclass(frozen=True)

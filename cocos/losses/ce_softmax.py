@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cocos.base.ranges import Positive
-from cocos.losses._cross_example import BatchSoftmax
+from cocos.losses.families.cross_example import BatchSoftmax
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cocos.base.ranges import whole
 from cocos.embeddings.scores import Pairs
-from cocos.losses._binned import BinnedAP
+from cocos.losses.families.binned import BinnedAP
 
 MAX_SQUARED_DISTANCE = 4.0  # squared distance of two opposite unit vectors
 

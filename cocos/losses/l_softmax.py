@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from cocos.base.ranges import NonNegative, whole
-from cocos.losses._angular import MultipliedAngle
+from cocos.losses.families.angular import MultipliedAngle
 
 
 @dataclass(frozen=True)

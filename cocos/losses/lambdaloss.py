@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cocos.base.ranges import NonNegative, Positive, one_of, whole
 from cocos.embeddings.scores import Pairs
-from cocos.losses._graded import GradedList
+from cocos.losses.families.graded import GradedList
 
 SCHEMES = ("lambdarank", "ndcg1", "ndcg2", "ndcg2pp")
 

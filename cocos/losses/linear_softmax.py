@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from cocos.base.ranges import Range
-from cocos.losses._smoothing import SmoothedLabels
+from cocos.losses.families.smoothing import SmoothedLabels
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cocos.embeddings.scores import Pairs
-from cocos.losses._graded import GradedList
+from cocos.losses.families.graded import GradedList
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cocos.base.ranges import Finite, whole
 from cocos.embeddings.scores import Pairs
-from cocos.losses._binned import BinnedAP
+from cocos.losses.families.binned import BinnedAP
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from cocos.base.ranges import NonNegative, Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._angular import shifted
 from cocos.losses.base import SoftmaxLoss
+from cocos.losses.families.angular import shifted
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs
-from cocos.losses._graded import GradedList
+from cocos.losses.families.graded import GradedList
 
 
 @dataclass(frozen=True)

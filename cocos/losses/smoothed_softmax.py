@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from torch import Tensor
 
 from cocos.base.ranges import Positive, Range
-from cocos.losses._smoothing import SmoothedLabels
+from cocos.losses.families.smoothing import SmoothedLabels
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from cocos.base.ranges import Positive, whole
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses._angular import Angle, added, shifted
 from cocos.losses.base import Loss
+from cocos.losses.families.angular import Angle, added, shifted
 
 
 @dataclass(frozen=True)

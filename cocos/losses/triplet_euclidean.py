@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cocos.base.ranges import NonNegative
-from cocos.losses._triplets import AllTriplets
+from cocos.losses.families.triplets import AllTriplets
 
 
 @dataclass(frozen=True)
