@@ -13,7 +13,6 @@ import torch
 import xarray as xr
 
 import cocos
-from cocos import losses
 from cocos.base import writing
 from cocos.base.errors import InputError, UnsafeFile, nearest, unreachable
 from cocos.base.matrices import Mapped
@@ -105,8 +104,8 @@ def provenance(loss, **more) -> dict:
     source = loss.unit_from
     attrs = {
         **versions(),
-        "loss": losses.name_of(loss),
-        "loss_parameters": json.dumps({name: _plain(value) for name, value in losses.parameters(loss).items()}),
+        "loss": loss.name,
+        "loss_parameters": json.dumps({name: _plain(value) for name, value in loss.parameters.items()}),
         "loss_repr": repr(loss),
         "gradient": loss.gradient,
         "metric": loss.metric,

@@ -31,7 +31,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 napoleon_use_rtype = False
-napoleon_custom_sections = ["Counts", "Net", "Source", "Also called", "Family"]
+napoleon_custom_sections = ["Counts", "Net", "Source"]
 
 html_theme = "furo"
 html_title = f"cocos {version}"

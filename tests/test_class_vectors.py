@@ -98,7 +98,7 @@ def test_what_could_be_meant_too_is_named(tmp_path):
     found = cocos.open(saved(tmp_path / "a.ckpt", FILES["metric_loss_fn"][0]))
     assert found.contents["not used"] == "classifier.weight"
     assert found.contents["loss to begin with"] == "proxynca"
-    assert cocos.losses.name_of(found.loss()[0]) == "proxynca"
+    assert found.loss()[0].name == "proxynca"
 
 
 def test_a_recorded_margin_and_scale_are_the_defaults(tmp_path):

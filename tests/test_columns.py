@@ -101,7 +101,7 @@ def test_mnrl_is_its_slow_loop_in_value_and_weights(setting):
     loss = losses.load("mnrl", setting | {"scale": 8, "filter_margin": 0.02})
     pairs = scores.pairs(embeddings, whole(embeddings), directions=loss.directions)
     slow = oracles.LOSSES["mnrl"]
-    arguments = list(losses.parameters(loss).values())
+    arguments = list(loss.parameters.values())
     assert loss(pairs).tolist() == pytest.approx(slow(pairs, *arguments), rel=1e-12)
     weight, step = loss.weight(pairs), 1e-6
     assert weights.gap(loss, pairs) < 1e-12
@@ -121,7 +121,7 @@ def test_a_filter_leaves_out_whom_its_rule_names():
         loss = losses.load("mnrl", {"filter": rule, "filter_margin": 0.1})
         assert loss.masked(pairs)[0].nonzero().flatten().tolist() == places
         assert (loss.weight(pairs)[0, places] == 0).all() or rule == "factor"
-        assert losses.parameters(loss.unfiltered())["filter"] == "none"
+        assert loss.unfiltered().parameters["filter"] == "none"
     with pytest.raises(InputError, match="mnrl with filter guide reads scores of a teacher or guide"):
         losses.load("mnrl", {"filter": "guide"})(Pairs(pairs.scores, pairs.positive))
 

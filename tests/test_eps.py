@@ -296,7 +296,7 @@ def test_the_unit_of_a_copy_is_that_of_the_original():
         return NTXent(0.1)(Pairs(scores, positive, negative))
 
     pairs = scores.pairs(planted(4))
-    loss = losses.of(copy).bind(pairs)
+    loss = losses.as_loss(copy).bind(pairs)
     share = loss.weight(pairs) / loss.unit(pairs)
     few = Pairs(pairs.scores[:3], pairs.positive[:3], pairs.negative[:3])
     torch.testing.assert_close(loss.weight(few) / loss.unit(few), share[:3])
@@ -311,6 +311,6 @@ def test_a_sum_with_a_term_of_unknown_unit_says_so():
     pairs = scores.pairs(planted(4))
     known = losses.load("triplet+0.5*contrastive_cosine")
     assert known.unit_from == "natural" and (known.unit(pairs) == 1.5).all()
-    mixed = type(known)(((1.0, losses.load("triplet")), (0.5, losses.of(squared)))).bind(pairs)
+    mixed = type(known)(((1.0, losses.load("triplet")), (0.5, losses.as_loss(squared)))).bind(pairs)
     assert mixed.unit_from == "unknown" and sum("own push" in note for note in mixed.notes) == 1
     assert results.provenance(mixed)["share"] == "unknown"

@@ -48,11 +48,11 @@ def test_a_loss_of_some_negatives_is_the_loss_of_the_reduced_pairs(name):
     for regime in REGIMES:
         for seed in range(2):  # the queries of odd ones have one positive
             pairs = regimes.build(regime, inner.metric, seed)
-            choice = {losses.semi_hard(inner): between(pairs, float("inf"))}
+            choice = {losses.SemiHard(inner): between(pairs, float("inf"))}
             for k in (1, 3):
-                choice[losses.top_k(inner, k)] = hardest(pairs, k)
-                choice[losses.skip_k(inner, k)] = pairs.negative & ~hardest(pairs, k)
-                choice[losses.semi_hard(inner, 0.3 * k)] = between(pairs, 0.3 * k)
+                choice[losses.TopK(inner, k)] = hardest(pairs, k)
+                choice[losses.SkipK(inner, k)] = pairs.negative & ~hardest(pairs, k)
+                choice[losses.SemiHard(inner, 0.3 * k)] = between(pairs, 0.3 * k)
             for loss, kept in choice.items():
                 small, found = reduced(pairs, kept), weights.of(loss, pairs)
                 assert torch.equal(loss(pairs), inner(small)), (regime, seed, loss)
@@ -67,9 +67,9 @@ def test_the_gradient_is_autograds(name):
     inner = losses.load(name)
     pairs = regimes.build("random", inner.metric, 1)
     for loss in (
-        losses.top_k(inner, 3),
-        losses.skip_k(inner, 1),
-        losses.semi_hard(inner, 1),
+        losses.TopK(inner, 3),
+        losses.SkipK(inner, 1),
+        losses.SemiHard(inner, 1),
     ):
         exact = inner.gradient != "autograd"
         found = weights.of(loss, pairs)
@@ -100,10 +100,10 @@ def test_the_gradient_is_autograds(name):
 )  # fmt: skip
 def test_a_spelling_is_read_and_written(spelling, given, name, parameters):
     loss = losses.load(spelling, given)
-    assert losses.canonical(spelling) == losses.name_of(loss) == name
-    assert losses.parameters(loss) == parameters
-    assert losses.load(name, parameters) == loss and losses.qualified(name, parameters) == parameters
-    assert parameters.keys() <= losses.known(name)
+    assert losses.canonical(spelling) == loss.name == name
+    assert loss.parameters == parameters
+    assert losses.load(name, parameters) == loss and losses.qualify(name, parameters) == parameters
+    assert parameters.keys() <= losses.parameter_names(name)
 
 
 def test_a_sum_in_parentheses_is_a_sum_of_choices():
@@ -118,17 +118,16 @@ def test_a_sum_in_parentheses_is_a_sum_of_choices():
 @pytest.mark.parametrize(
     "spelling, given, said",
     [
-        ("top_k(ntxent)", {}, "give k, the number of negatives"),
+        ("top_k(ntxent)", {}, "k: missing"),
         ("top_k(ntxent)", {"k": 0}, "k must be a whole number of at least 1, got 0"),
-        ("top_k(ntxent)", {"k": "2.5"}, "k must be a whole number, got '2.5'"),
-        ("skip_k(ntxent)", {}, "give k, the number of negatives"),
-        ("semi_hard(ntxent)", {"margin": "wide"}, "margin must be a number, or none, got 'wide'"),
+        ("top_k(ntxent)", {"k": "2.5"}, "parameter k: '2.5'"),
+        ("skip_k(ntxent)", {}, "k: missing"),
+        ("semi_hard(ntxent)", {"margin": "wide"}, "parameter margin: 'wide'"),
         ("semi_hard(ntxent)", {"margin": -1}, "margin must be a number above 0, or None, got -1"),
         ("semi_hard(ntxent)", {"margin": "nan"}, "margin must be a number above 0, or None, got nan"),
         ("top_k(ntxent)", {"k": 2, "temprature": 1}, "unknown parameter of ntxent 'temprature': did you mean"),
         ("top_k(ntxent)", {"k": 2, "temperature": 1, "ntxent.temperature": 1}, "ntxent.temperature .* given twice"),
         ("top_k(ntxnt)", {"k": 2}, "unknown loss 'ntxnt': did you mean 'ntxent'"),
-        ("top_k(MultipleNegativesRanking)", {"k": 2}, r"write top_k\(ntxent\) and -p temperature=0.05"),
         ("top_k(proxy_anchor)", {"k": 2}, "candidates are the anchors of proxy_anchor"),
         ("middle_k(ntxent)", {"k": 2}, "unknown loss"),
     ],
@@ -142,8 +141,8 @@ def test_a_loss_of_embeddings_is_refused():
     def spread(embeddings, labels):
         return embeddings.square().sum(dim=1)
 
-    with pytest.raises(InputError, match="reads embeddings, so no negative can be kept from it"):
-        losses.top_k(spread, 2)
+    with pytest.raises(InputError, match="reads embeddings"):
+        losses.TopK(losses.as_loss(spread), 2)
 
 
 def test_a_function_of_yours_keeps_its_hardest_negatives():
@@ -151,7 +150,7 @@ def test_a_function_of_yours_keeps_its_hardest_negatives():
         return (scores * negative).sum(dim=1)
 
     pairs = regimes.build("random", "cosine", 1)
-    assert torch.equal(losses.top_k(softest, 2).weight(pairs) > 0, hardest(pairs, 2))
+    assert torch.equal(losses.TopK(losses.as_loss(softest), 2).weight(pairs) > 0, hardest(pairs, 2))
 
 
 @pytest.fixture
@@ -163,12 +162,13 @@ def embeddings(tmp_path):
 
 def test_the_kept_negatives_are_counted(embeddings):
     options = {"batch_size": 20, "eps": 0.0}
-    one = cocos.measures.count(embeddings, losses.top_k("triplet", 1), **options)
+    one = cocos.measures.count(embeddings, losses.TopK(losses.load("triplet"), 1), **options)
     other = cocos.measures.count(embeddings, "triplet_sh", **options)
     for name in ("contributing", "effective_per_query", "weight_positive_per_query", "push"):
         assert one[name].equals(other[name])
-    assert (cocos.measures.count(embeddings, losses.skip_k("ntxent", 5), **options)["contributing"] == 14).all()
-    assert (cocos.measures.count(embeddings, losses.top_k("ntxent", 5), **options)["contributing"] == 5).all()
+    ntxent = losses.load("ntxent")
+    assert (cocos.measures.count(embeddings, losses.SkipK(ntxent, 5), **options)["contributing"] == 14).all()
+    assert (cocos.measures.count(embeddings, losses.TopK(ntxent, 5), **options)["contributing"] == 5).all()
 
 
 def test_the_commands_take_it(embeddings, tmp_path):

@@ -341,7 +341,7 @@ def both_ways(loss, pairs):
 def test_clip_weighs_as_ntxent_of_both_directions(open_clip, dtype, room, given):
     pairs = pairs_of(sides(dtype=dtype))
     loss = losses.load("open_clip:ClipLoss", given)
-    assert losses.name_of(loss) == "open_clip:ClipLoss" and losses.parameters(loss)["logit_scale"] == 20
+    assert loss.name == "open_clip:ClipLoss" and loss.parameters["logit_scale"] == 20
     closed = both_ways(losses.load("ntxent", {"temperature": 0.05}), pairs)
     assert_close(loss.weight(pairs), closed, rtol=0, atol=room * 20)
     bound = loss.bind(pairs)
@@ -358,7 +358,7 @@ def test_siglip_weighs_as_that_of_the_shelf(open_clip):
     pairs = pairs_of(sides())
     loss = losses.load("open_clip:siglip", {"scale": 12, "bias": -9}).bind(pairs)
     shelf = losses.load("siglip", {"scale": 12, "bias": -9})
-    assert losses.parameters(loss) == {"logit_scale": 12, "logit_bias": -9}
+    assert loss.parameters == {"logit_scale": 12, "logit_bias": -9}
     assert_close(loss.weight(pairs), shelf.weight(pairs), rtol=0, atol=1e-12)
     assert_close(loss.unit(pairs), shelf.unit(pairs)) and loss.unit_from == repr(shelf)
     assert_close(loss(pairs).sum(), shelf(pairs).sum(), rtol=1e-12, atol=0)
@@ -428,7 +428,7 @@ def test_the_object_is_recognised_by_its_class_and_is_not_changed(open_clip):
         """A class derived from it is another loss."""
 
     with pytest.raises(InputError, match="'logit_scale' is not understood"):
-        losses.of(Own())
+        losses.as_loss(Own())
 
 
 def test_a_temperature_that_is_not_known_is_said_and_a_recorded_one_is_taken(open_clip, tmp_path):
@@ -439,9 +439,9 @@ def test_a_temperature_that_is_not_known_is_said_and_a_recorded_one_is_taken(ope
     checkpoint = cocos.open(file)
     checkpoint.recorded.update({"ntxent": {"temperature": 0.025}, "siglip": {"scale": 100.0, "bias": -12.0}})
     clip, origin = checkpoint.loss("open_clip:ClipLoss")
-    assert losses.parameters(clip) == {"logit_scale": 40.0} and "logit_scale 40.0 (recorded in" in origin
-    assert losses.parameters(checkpoint.loss("open_clip:SigLipLoss")[0]) == {"logit_scale": 100.0, "logit_bias": -12.0}
-    assert losses.parameters(checkpoint.loss("open_clip:ClipLoss", {"temperature": 0.1})[0]) == {"logit_scale": 10.0}
+    assert clip.parameters == {"logit_scale": 40.0} and "logit_scale 40.0 (recorded in" in origin
+    assert (checkpoint.loss("open_clip:SigLipLoss")[0]).parameters == {"logit_scale": 100.0, "logit_bias": -12.0}
+    assert (checkpoint.loss("open_clip:ClipLoss", {"temperature": 0.1})[0]).parameters == {"logit_scale": 10.0}
     assert not any("begins a training" in note for note in clip.bind(pairs_of(sides())).notes)
 
 
@@ -564,7 +564,7 @@ def test_counts_of_sentence_transformers_are_by_source_as_of_the_twin(sentences)
     of_batch = ["in-batch", "own hard", "others' hard", *GTE_DIRECTIONS[1:]]
     assert list(ours["source"].values) == list(theirs["source"].values) == of_batch
     assert float(ours["source_push"].min()) >= 0 and (ours["source_push"].sum(["batch", "query"]) > 0).all()
-    assert losses.parameters(named) == {"directions": ways, "scale": 10.0}
+    assert named.parameters == {"directions": ways, "scale": 10.0}
     plain = losses.load("st:MultipleNegativesRankingLoss", {"scale": 10})
     here, there = (measures.count(sides(), each, batch_size=12) for each in (plain, losses.load("mnrl", {"scale": 10})))
     for name in ("contributing", "push", "effective"):
@@ -604,8 +604,8 @@ def test_an_object_of_sentence_transformers_keeps_its_model_and_settings(sentenc
             raise AssertionError("the model of the loss is not copied")
 
     module = MultipleNegativesRankingLoss(Heavy(), scale=30.0)
-    loss = losses.of(module)
-    assert losses.name_of(loss) == "st:MultipleNegativesRankingLoss" and loss.settings["scale"] == 30
+    loss = losses.as_loss(module)
+    assert loss.name == "st:MultipleNegativesRankingLoss" and loss.settings["scale"] == 30
     pairs = pairs_of(sides())
     assert_close(loss.weight(pairs), losses.load("ntxent", {"scale": 30}).weight(pairs), rtol=0, atol=1e-9)
     assert isinstance(module.model, Heavy)

@@ -108,7 +108,7 @@ def test_another_temperature_is_another_loss_on_the_same_batches(embeddings, nam
     data = measures.temperature_curve(
         embeddings, name, values, eps=0.03, sample="pairs", batch_size=24, batches=2, seed=4
     )
-    assert data.attrs["parameter"] == parameter and data.attrs["own"] == losses.parameters(losses.load(name))[parameter]
+    assert data.attrs["parameter"] == parameter and data.attrs["own"] == losses.load(name).parameters[parameter]
     for direction in ("q2c", "c2q"):
         for value in values:
             loss, effective, counts = losses.load(name, {parameter: value}), [], []

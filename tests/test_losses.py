@@ -22,6 +22,7 @@ from cocos.base import docstrings
 from cocos.cli import app
 from cocos.counting import weights
 from cocos.embeddings import regimes
+from cocos.losses import catalogue
 
 SEEDS = range(2)  # the queries of odd ones have one positive
 NAMES = losses.names()
@@ -278,7 +279,7 @@ def test_gap_finds_a_wrong_closed_form(random_pairs):
             {"temprature": 1},
             "unknown parameter of ntxent 'temprature': did you mean 'temperature'?",
         ),
-        ("ntxent", {"temperature": "warm"}, "parameter temperature: 'warm' is not a float"),
+        ("ntxent", {"temperature": "warm"}, "parameter temperature: 'warm', expected a number"),
         ("ntxent", {"temperature": float("nan")}, "ntxent: temperature must be finite and above 0, got nan"),
         ("triplet-sh", {"margin": "inf"}, "triplet_sh: margin must be finite and at least 0, got inf"),
     ],
@@ -354,6 +355,7 @@ def test_a_new_loss_is_one_file(tmp_path, monkeypatch):
     """It is found by its name everywhere, with no edit of any other file."""
     (tmp_path / "newcomer.py").write_text(NEW)
     monkeypatch.setattr(losses, "__path__", [*losses.__path__, str(tmp_path)])
+    monkeypatch.setattr(catalogue, "FOLDERS", tuple(losses.__path__))
     assert "newcomer" in losses.names()
     call = CliRunner().invoke
     assert "newcomer" in call(app, ["losses"]).stdout

@@ -9,7 +9,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch.nn.functional import normalize
 
-from cocos import checkpoints, losses
+from cocos import checkpoints
 from cocos.base.errors import InputError
 from cocos.checkpoints import formats
 from cocos.checkpoints.files import File
@@ -136,4 +136,4 @@ def test_a_bias_is_that_of_siglip_unless_the_run_says_otherwise(tmp_path, bias, 
     checkpoint = checkpoints.open(tmp_path / "epoch_1.pt", model=lambda content: torch.nn.Identity())
     assert (checkpoint.trained_with or "ntxent") == loss and checkpoint.recorded == found["recorded"]
     expected = {"temperature": 1 / 50} if loss == "ntxent" else {"scale": 50, "bias": bias}
-    assert losses.parameters(checkpoint.loss()[0]) == pytest.approx(expected)
+    assert checkpoint.loss()[0].parameters == pytest.approx(expected)

@@ -78,10 +78,10 @@ OTHERS = {
     "eps 0.1": (losses.load("ntxent"), 0.1, SIZE),
     "batch size 8": (losses.load("ntxent"), 0.01, 8),
     "batch size 48": (losses.load("ntxent"), 0.01, 48),
-    "top_k 3": (losses.top_k("ntxent", 3), 0.01, SIZE),
-    "skip_k 2": (losses.skip_k("ntxent", 2), 0.01, SIZE),
-    "semi_hard": (losses.semi_hard("ntxent"), 0.01, SIZE),
-    "semi_hard 0.2": (losses.semi_hard("ntxent", 0.2), 0.01, SIZE),
+    "top_k 3": (losses.TopK(losses.load("ntxent"), 3), 0.01, SIZE),
+    "skip_k 2": (losses.SkipK(losses.load("ntxent"), 2), 0.01, SIZE),
+    "semi_hard": (losses.SemiHard(losses.load("ntxent")), 0.01, SIZE),
+    "semi_hard 0.2": (losses.SemiHard(losses.load("ntxent"), 0.2), 0.01, SIZE),
     "loss triplet": (losses.load("triplet"), 0.01, SIZE),
     "loss siglip": (losses.load("siglip"), 0.01, SIZE),
 }
@@ -182,7 +182,7 @@ def test_a_scale_takes_the_place_of_a_temperature(embeddings):
 def test_parameters_of_a_sum_and_of_a_wrapper_are_found_by_their_name(embeddings):
     both = measures.replay(embeddings, losses.load("triplet+ntxent"), "margin=0.4", batch_size=SIZE)
     assert "margin=0.4" in both["loss_repr"].values[1] and "temperature=0.1" in both["loss_repr"].values[1]
-    hard = measures.replay(embeddings, losses.top_k("ntxent", 4), "k=2 temperature=0.2", batch_size=SIZE)
+    hard = measures.replay(embeddings, losses.TopK(losses.load("ntxent"), 4), "k=2 temperature=0.2", batch_size=SIZE)
     assert hard["loss_repr"].values.tolist()[1:] == [
         "TopK(loss=NTXent(temperature=0.1), k=2)", "TopK(loss=NTXent(temperature=0.2), k=4)"]  # fmt: skip
 

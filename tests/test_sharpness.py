@@ -86,7 +86,7 @@ def test_every_loss_of_the_shelf_is_solved_or_says_why_not(name, embeddings):
     number = statistics.effective(statistics.spread(weights.of(found.loss, pairs), pairs))
     mean = (number.sum() / (number > 0).sum()).item()
     assert mean == found.effective == pytest.approx(WANTED, rel=0.02)
-    assert losses.parameters(found.loss) == losses.parameters(loss) | {found.parameter: found.value}
+    assert found.loss.parameters == loss.parameters | {found.parameter: found.value}
 
 
 def test_the_search_goes_on_from_the_last_loss_in_few_steps(pairs):
@@ -130,9 +130,9 @@ def test_a_bound_is_the_value_where_the_number_lies_beyond_it(pairs):
 
 
 def test_wrapped_losses_and_sums_are_solved_for_the_parameter_of_their_loss(pairs):
-    found = sharpness.solve(losses.top_k("ntxent", 12), pairs, WANTED)
+    found = sharpness.solve(losses.TopK(losses.load("ntxent"), 12), pairs, WANTED)
     assert found.parameter == "ntxent.temperature" and found.effective == pytest.approx(WANTED, rel=1e-3)
-    assert losses.parameters(found.loss) == {"k": 12, "ntxent.temperature": found.value}
+    assert found.loss.parameters == {"k": 12, "ntxent.temperature": found.value}
     both = losses.load("triplet+ntxent")
     with pytest.raises(InputError, match="name the one to solve for: triplet.margin or ntxent.temperature"):
         sharpness.solve(both, pairs, WANTED)
@@ -156,7 +156,7 @@ def test_wrapped_losses_and_sums_are_solved_for_the_parameter_of_their_loss(pair
     ],
 )
 def test_a_number_that_no_value_gives_is_one_sentence(pairs, loss, wanted, options, said):
-    loss = losses.top_k("ntxent", 12) if loss.startswith("top") else loss
+    loss = losses.TopK(losses.load("ntxent"), 12) if loss.startswith("top") else loss
     with pytest.raises(InputError, match=said):
         sharpness.solve(loss, pairs, wanted, **options)
 
@@ -172,7 +172,7 @@ def test_the_measure_finds_what_count_reports(embeddings, loss):
     assert numpy.allclose(found["effective"], mean, rtol=1e-5)
     assert found["effective_mean"].item() == pytest.approx(float(mean.mean()), rel=1e-5)
     assert abs(found["effective_mean"].item() / 5 - 1) <= (1e-3 if loss != "triplet" else 0.02)
-    assert found.attrs["own"] == losses.parameters(losses.load(loss))[parameter] and not found.attrs["bound"]
+    assert found.attrs["own"] == losses.load(loss).parameters[parameter] and not found.attrs["bound"]
     assert found["tried_value"].values[0] == pytest.approx(found.attrs["own"])
 
 

@@ -352,10 +352,10 @@ def test_the_loss_of_the_training_is_the_default(tmp_path, folder, changes, name
     assert (checkpoint.trained_with, checkpoint.recorded) == (name, recorded)
     assert (name or "'hope'") in checkpoint.contents["training loss"]
     loss, origin = checkpoint.loss()
-    assert cocos.losses.module_name(type(loss).__name__.replace("SH", "_SH")) == (name or "ntxent")
+    assert cocos.losses.find_file(type(loss).__name__.replace("SH", "_SH")) == (name or "ntxent")
     assert ("recorded in the checkpoint" in origin) == bool(recorded)
     for key in recorded.get(name, {}):
-        assert cocos.losses.parameters(checkpoint.loss(None, {key: 0.35})[0])[key] == 0.35, "what is given wins"
+        assert (checkpoint.loss(None, {key: 0.35})[0]).parameters[key] == 0.35, "what is given wins"
 
 
 def test_negatives_are_counted(tmp_path, folder):

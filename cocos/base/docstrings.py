@@ -26,7 +26,7 @@ def formula(cls: type) -> str:
 
 
 def sections(cls: type) -> dict[str, str]:
-    """Paragraphs with a name, each on one line: `Counts`, `Net`, `Source`, `Also called` and others."""
+    """Paragraphs with a name, each on one line: `Counts`, `Net`, `Source` and others."""
     found, name = {}, None
     for line in inspect.cleandoc(cls.__doc__ or "").splitlines():
         heading = HEADING.match(line)
@@ -57,10 +57,3 @@ def parameters(documented: object) -> dict[str, str]:
         elif name:
             found[name] += f" {line.strip()}"
     return found
-
-
-def listed(text: str) -> list[tuple[str, str]]:
-    """Names separated by commas, up to the first full stop, each with the text in parentheses behind it."""
-    names = re.split(r"\. (?![^()]*\))", text, maxsplit=1)[0].rstrip(".")
-    parts = (item.partition("(") for item in re.split(r",(?![^()]*\))", names))
-    return [(name.strip(), remark.rstrip(") ")) for name, _, remark in parts if name.strip()]

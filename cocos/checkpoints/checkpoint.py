@@ -219,13 +219,13 @@ class Checkpoint:
         """
         # What a file names is of the shelf: only the user can name code.
         asked = (self.trained_with or self.begin_with) if name is None else name
-        name = losses.module_name(asked) if name is None else losses.canonical(asked)
-        own = losses.brought(asked)
-        usable, given = losses.known(name) or set(), losses.qualified(name, dict(parameters or {}))
+        name = losses.find_file(asked) if name is None else losses.canonical(asked)
+        own = losses.implied_parameters(asked)
+        usable, given = losses.parameter_names(name) or set(), losses.qualify(name, dict(parameters or {}))
         recorded = dict(self.recorded.get(name, {}))
         if (twin := losses.counterpart(name)) and not recorded:  # the same numbers under the words of a library
             theirs = self.recorded.get(twin, {})
-            recorded = losses.qualified(name, {key: value for key, value in theirs.items() if key in usable})
+            recorded = losses.qualify(name, {key: value for key, value in theirs.items() if key in usable})
         for term, theirs in self.recorded.items():
             recorded |= {f"{term}.{key}": value for key, value in theirs.items() if f"{term}.{key}" in usable}
         if {"temperature", "scale"} & given.keys():  # two words for one number: what is given replaces either
@@ -234,7 +234,7 @@ class Checkpoint:
             own = {key: value for key, value in own.items() if key not in {"temperature", "scale"}}
         loss = losses.load(name, own | recorded | given)
         origin = []
-        for key, value in losses.parameters(loss).items():
+        for key, value in loss.parameters.items():
             where = "given" if key in given else f"recorded in {self.recorder}" if key in recorded else "default"
             shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
             origin.append(f"{key} {shown} ({where}{f' of {asked}' if where == 'default' and key in own else ''})")
@@ -244,7 +244,7 @@ class Checkpoint:
 
     def queries_only(self, loss: losses.Loss) -> bool:
         """Return whether the checkpoint was trained with this loss, in one direction."""
-        return self.one_direction and losses.name_of(loss) == self.trained_with
+        return self.one_direction and loss.name == self.trained_with
 
     def identity(self) -> dict[str, str]:
         """Return the provenance: path, sha256 and format; size and time of a mapped file; the data."""

@@ -171,7 +171,7 @@ def read(content: Mapping[str, Any]) -> Recorded:
         path[-1]: plain
         for path, value, _ in leaves
         if loss and not isinstance(value, Tensor | np.ndarray | str) and criterion_depth(path) is not None
-        if path[-1] in (losses.known(loss) or ()) and (plain := number(value)) is not None
+        if path[-1] in (losses.parameter_names(loss) or ()) and (plain := number(value)) is not None
         if all(path[-1] != one.path.rpartition(".")[2] for one in candidates)
     }
     parameters, loss = by_loss(chosen, further, loss, any(one.parameter == "scale" for one in candidates))
@@ -314,7 +314,7 @@ def loss_name(path: tuple[str, ...], value: Any) -> str | None:
 def built_in(name: str) -> str | None:
     """Return the built-in loss of this name, or None; a file cannot name code."""
     try:
-        found = losses.module_name(re.split(r"[.:]", name.strip())[-1])
+        found = losses.find_file(re.split(r"[.:]", name.strip())[-1])
     except InputError:
         return None
     return found if found in losses.names() else None
@@ -348,7 +348,7 @@ def candidate(path: tuple[str, ...], value: Any, siblings: frozenset[str], loss:
         elsewhere |= ambiguous and not in_criterion and not all(map(CONTAINER.fullmatch, parents))
         elsewhere |= key == "bias" and not in_criterion
     else:
-        next_to_loss = not ambiguous or (loss is not None and parameter in (losses.known(loss) or ()))
+        next_to_loss = not ambiguous or (loss is not None and parameter in (losses.parameter_names(loss) or ()))
         elsewhere = not in_criterion and (setting_depth(path) > 1 or not next_to_loss or siblings & GENERATION_KEYS)
     reason = "not next to a loss" if elsewhere else implausible(parameter, plain, loss)
     if name in {"tau", "m"} and MOMENTA[0] <= plain < MOMENTA[1] and not learned:
@@ -393,10 +393,12 @@ def by_loss(
     """Return the parameters by loss, and the loss that they imply if the file does not name one."""
     values = {one.parameter: one.value for one in chosen.values()}
     if loss is not None:
-        native = losses.parameters(losses.load(loss))
+        native = losses.load(loss).parameters
         if "scale" in values and "temperature" in native:
             values["temperature"] = float(f"{1 / values.pop('scale'):.12g}")
-        values = further | {name: value for name, value in values.items() if name in (losses.known(loss) or ())}
+        values = further | {
+            name: value for name, value in values.items() if name in (losses.parameter_names(loss) or ())
+        }
         try:
             losses.load(loss, values)
         except InputError:  # a value that the loss refuses is not a default

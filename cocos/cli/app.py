@@ -115,7 +115,7 @@ def usage_message(error, args: list[str]) -> str:
         from cocos import losses
 
         name = flag.lstrip("-").replace("-", "_")
-        if name in {key for loss in losses.names() for key in losses.parameters(losses.load(loss))}:
+        if name in {key for loss in losses.names() for key in losses.load(loss).parameters}:
             value = (args[args.index(flag) + 1 :] or ["VALUE"])[0] if flag in args else "VALUE"
             message = f"no such option {flag}; for a loss parameter, use -p {name}={value}"
     help_command = f"; see {error.ctx.command_path} --help" if error.ctx is not None else ""

@@ -81,7 +81,7 @@ def count(
         lambda: [report.table(report.with_origins(dataset, list(origins)))],
         lambda: reports.document("count", dataset),
         about=[
-            f"{file} ({checkpoint.format}): loss {losses.name_of(each)}, {origin}"
+            f"{file} ({checkpoint.format}): loss {each.name}, {origin}"
             for each, origin in zip(loaded, origins, strict=True)
         ],
         notes=[*checkpoint.notes, *output.read_notes(dataset)],

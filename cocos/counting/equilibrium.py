@@ -67,12 +67,12 @@ class Equilibrium:
 
 def names(loss: losses.Loss) -> tuple[str, str | None]:
     """Names of the parameter that multiplies or divides the scores, and of the bias beside it, if there is one."""
-    every = losses.parameters(loss)
+    every = loss.parameters
     found = [name for name in every if name.rpartition(".")[2] in SCALE_POWERS]
     if len(found) != 1:
         known = ", ".join(every) or "none that is known"
         raise InputError(
-            f"loss {losses.name_of(loss)}: {'several parameters multiply' if found else 'no parameter multiplies'} its "
+            f"loss {loss.name}: {'several parameters multiply' if found else 'no parameter multiplies'} its "
             f"scores (its parameters: {known}); an equilibrium is of one temperature or scale"
         )
     bias = f"{found[0].rpartition('.')[0]}.bias".lstrip(".")
@@ -82,7 +82,7 @@ def names(loss: losses.Loss) -> tuple[str, str | None]:
 def values(loss: losses.Loss) -> tuple[float, float | None]:
     """Scale, 1/temperature, and bias of a loss; None without one."""
     name, bias = names(loss)
-    every = losses.parameters(loss)
+    every = loss.parameters
     return float(every[name]) ** SCALE_POWERS[name.rpartition(".")[2]], None if bias is None else float(every[bias])
 
 
@@ -97,13 +97,13 @@ def check(loss: losses.Loss, pairs: Pairs) -> None:
     """Refuse a loss that is no function of scale * score + bias, so that its weights do not give the derivatives."""
     scale, bias = values(loss)
     exact = torch.finfo(pairs.scores.dtype).eps ** 0.5
-    there = losses.of(loss)(pairs)
+    there = losses.as_loss(loss)(pairs)
     others = [at(loss, scale / 2)(pairs.with_scores(2 * pairs.scores))]
     if bias is not None:
         others.append(at(loss, scale, bias - scale)(pairs.with_scores(pairs.scores + 1)))
     if not all(torch.allclose(there, other, rtol=exact, atol=exact, equal_nan=True) for other in others):
         raise InputError(
-            f"loss {losses.name_of(loss)}: it is no function of scale * score{' + bias' if bias is not None else ''} "
+            f"loss {loss.name}: it is no function of scale * score{' + bias' if bias is not None else ''} "
             "alone (a margin or a curve comes between), so its scale has no equilibrium here; take a loss like ntxent"
         )
 
@@ -254,7 +254,7 @@ def solve(loss: Any, pairs: Pairs | Sequence[Pairs], *, clip: Clip = CLIP) -> Eq
     still = [each.with_scores(each.scores.detach()) for each in given]
     if not still:
         raise InputError("pairs: none were given")
-    chosen = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
+    chosen = losses.load(loss) if isinstance(loss, str) else losses.as_loss(loss)
     check(chosen, still[0])
 
     def mean_at(other: losses.Loss) -> list[float]:

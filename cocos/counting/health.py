@@ -18,7 +18,7 @@ from cocos.counting.findings import Finding
 from cocos.counting.forces import gradient, sides
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, length
-from cocos.losses import Loss, adapted_name, name_of
+from cocos.losses import Loss, adapted_name
 
 SPREAD_ROWS = 256  # rows of a side, drawn with a fixed seed, of which spread and spectrum are computed
 # Maximum number of rows of the first batch that are weighed, so that the cost is small beside that of the count.
@@ -352,11 +352,11 @@ def norms(embeddings: Embeddings, loss: Loss) -> list[Finding]:
         return []
     if loss.normaliser is not None:
         sentence = (
-            f"embeddings: norms {low:.3g} to {high:.3g}, divided out before {name_of(loss)}, as {loss.normaliser} does"
+            f"embeddings: norms {low:.3g} to {high:.3g}, divided out before {loss.name}, as {loss.normaliser} does"
         )
         return [Finding("divided norms", "look", sentence)]
-    known_as = adapted_name(name_of(loss))
-    sentence = f"embeddings: norms {low:.3g} to {high:.3g}, and {name_of(loss)} reads raw inner products"
+    known_as = adapted_name(loss.name)
+    sentence = f"embeddings: norms {low:.3g} to {high:.3g}, and {loss.name} reads raw inner products"
     cure = "if the model is trained on unit vectors, divide the embeddings by their norms first"
     return [Finding("raw norms", "look", sentence, cure + (f", or use --loss {known_as}" if known_as else ""))]
 
@@ -367,9 +367,9 @@ def grades(embeddings: Embeddings, loss: Loss) -> list[Finding]:
     if bool(graded) == (embeddings.grades is not None):
         return []
     if graded:
-        sentence = f"grades: none given, so {name_of(loss)} ranks the positive of each query above its negatives"
+        sentence = f"grades: none given, so {loss.name} ranks the positive of each query above its negatives"
         return [Finding("no grades", "note", sentence)]
-    sentence = f"grades: not read by {name_of(loss)}, so every row is a positive pair; cosent and angle read them"
+    sentence = f"grades: not read by {loss.name}, so every row is a positive pair; cosent and angle read them"
     return [Finding("unread grades", "note", sentence)]
 
 

@@ -89,9 +89,9 @@ def parameter_of(loss: losses.Loss, parameter: str | None = None) -> str:
         >>> cocos.sharpness.parameter_of(cocos.losses.load("circle"))
         'gamma'
     """
-    every = losses.parameters(loss).items()
+    every = loss.parameters.items()
     there = [name for name, value in every if isinstance(value, Real) and not isinstance(value, bool)]
-    name = losses.name_of(loss)
+    name = loss.name
     if parameter is not None:
         same = [each for each in there if parameter in {each, each.rpartition(".")[2]}]
         if len(same) == 1:
@@ -121,7 +121,7 @@ def changed(loss: losses.Loss, parameter: str, value: float) -> losses.Loss:
     """
     if is_dataclass(loss) and parameter in loss.__dataclass_fields__:
         return cast(losses.Loss, replace(cast(Any, loss), **{parameter: value}))
-    return losses.load(losses.name_of(loss), losses.parameters(loss) | {parameter: value})
+    return losses.load(loss.name, loss.parameters | {parameter: value})
 
 
 def search(
@@ -148,7 +148,7 @@ def search(
         tolerance: of the effective number.
     """
     name = parameter_of(loss, parameter)
-    own = float(losses.parameters(loss)[name])
+    own = float(loss.parameters[name])
     own = own if own > 0 else ZERO_START
     low, high = (math.log(each) for each in bounds or (own / REACH, own * REACH))
     known = dict(zip((math.log(own), low, high), (own, *(bounds or ())), strict=False))
@@ -171,13 +171,13 @@ def search(
     enough, start = math.log1p(tolerance), min(max(math.log(own), low), high)
     bracket = bracketed(off, start, (low, high), enough, SHARPNESS.get(name.rpartition(".")[2], ("", 1))[1])
     if len(tried) < 2 and refused:
-        raise InputError(f"{losses.name_of(loss)}: {refused[0]}")
+        raise InputError(f"{loss.name}: {refused[0]}")
     if not tried:
-        raise InputError(f"{losses.name_of(loss)}: it pushes no negative of these scores, whatever the {name}")
+        raise InputError(f"{loss.name}: it pushes no negative of these scores, whatever the {name}")
     least = min(tried, key=lambda value: abs(tried[value] - effective))
     if bracket is None and abs(tried[least] / effective - 1) > tolerance:
         if bounds is None:
-            low, high, spelled = min(tried.values()), max(tried.values()), losses.name_of(loss)
+            low, high, spelled = min(tried.values()), max(tried.values()), loss.name
             if high - low <= CONSTANT * high:
                 said = f"the effective number of {spelled} is {high:.4g} at any {name} on these scores"
             else:
@@ -300,7 +300,7 @@ def solve(
     still = [each.with_scores(each.scores.detach()) for each in given]
     if not still:
         raise InputError("pairs: none were given")
-    chosen = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
+    chosen = losses.load(loss) if isinstance(loss, str) else losses.as_loss(loss)
 
     def mean_at(other: losses.Loss) -> float:
         """Mean over the queries with any push of each Pairs, then over the Pairs; 0 without any push."""

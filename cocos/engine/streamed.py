@@ -73,7 +73,7 @@ def refuse_unstreamed(loss: losses.Loss, eps: float) -> None:
     known = type(reader) is SoftmaxReader or (isinstance(reader, HingeReader) and loss.metric == "cosine")
     if not known or loss.metric not in STREAMED_METRICS:
         raise InputError(
-            f"{losses.name_of(loss)} is not counted against candidates on a disk: that takes a softmax over the "
+            f"{loss.name} is not counted against candidates on a disk: that takes a softmax over the "
             "negatives, or a hinge, of cosines or inner products"
         )
     if isinstance(reader, SoftmaxReader) and eps == 0:
@@ -513,7 +513,7 @@ def against_all(
     if isinstance(reader, SoftmaxReader):
         found = _summed(asking, _Softmax(asking, loss, reader, eps), report)
     else:
-        found = _summed(asking, _Levels(asking, losses.parameters(loss)["margin"], partial(_of_hinge, reader)), report)
+        found = _summed(asking, _Levels(asking, loss.parameters["margin"], partial(_of_hinge, reader)), report)
     return found | {"pulled_negatives": torch.zeros_like(found["contributing"])}
 
 

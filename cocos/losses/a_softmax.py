@@ -36,8 +36,6 @@ class ASoftmax(MultipliedAngle):
     Net: the pull of a positive is its part of the push times t'. The length of the query gets a gradient too: see
         radial.
     Source: Liu et al. 2017, SphereFace, arXiv:1704.08063, eq. 7; annealing from its published code.
-    Also called: SphereFace, angular softmax.
-    Family: margin.
 
     Examples:
         A margin of 2 doubles the angle of the positive, 60 degrees, to 120 degrees, where two negatives are: the loss
@@ -54,6 +52,8 @@ class ASoftmax(MultipliedAngle):
     annealing: NonNegative = 0.0
     same_on_unit_norms = "l_softmax"
     peer_class = "SphereFaceLoss"
+    family = "margin"
+    aliases = {"SphereFace": {}, "angular softmax": {}}
 
     @property
     def balanced(self) -> bool:

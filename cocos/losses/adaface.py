@@ -42,7 +42,6 @@ class AdaFace(SoftmaxLoss):
     Net: the pull of a positive is its part of the push times t'.
     Source: Kim et al. 2022, AdaFace, arXiv:2204.00964, eqs. 11-15; clipping and 0.001 from its published code, which
         also limits norms to 100.
-    Family: margin.
 
     Examples:
         At the mean length the margin is 0.4 of score: a positive at 0.9 is moved to 0.5, where two negatives are.
@@ -61,6 +60,7 @@ class AdaFace(SoftmaxLoss):
     h: NonNegative = 0.333
     mean: NonNegative | None = None
     deviation: NonNegative | None = None
+    family = "margin"
 
     @property
     def balanced(self) -> bool:

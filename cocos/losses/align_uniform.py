@@ -42,8 +42,6 @@ class AlignUniform(Loss):
         Within views the negatives of a query that are spread are other queries, and candidates beside its positive.
     Net: a positive pulls with 1 at any distance; the push over the batch is γt for each positive pair.
     Source: Wang & Isola 2020, Alignment and Uniformity on the Hypersphere, arXiv:2005.10242, section 4.
-    Also called: alignment and uniformity, HypersphereLoss (uniformity=views, t=1).
-    Family: pair.
 
     Examples:
         Two queries with their positives at distance 0 and one negative each at 1: 2 of the push on each, -1 of pull.
@@ -63,6 +61,11 @@ class AlignUniform(Loss):
     metric = "squared_chord"
     couples = "batch"
     per_positive = True
+    family = "pair"
+    aliases = {
+        "alignment and uniformity": {},
+        "HypersphereLoss": {"uniformity": "views", "t": 1},
+    }
 
     @property
     def directions(self) -> tuple[str, ...]:

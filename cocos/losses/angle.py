@@ -25,7 +25,6 @@ class AnglE(ComparedPairs):
     Counts: worse pairs with more than eps of all comparisons of the batch; unit λ.
     Net: push equals pull for every row; a pair of a middle grade is pulled in its own row and pushed in others.
     Source: Li & Li 2023, AnglE, arXiv:2309.12871, eqs. 4-7; orientation and scale of the published code.
-    Family: pair.
 
     Examples:
         (1, 1) is 1 + i and scores 1 with itself. Of two graded pairs of one score there is one comparison: ln 2.
@@ -39,3 +38,4 @@ class AnglE(ComparedPairs):
 
     scale: Positive = 20.0
     metric = "angle"
+    family = "pair"

@@ -35,9 +35,6 @@ class ArcFace(SoftmaxLoss):
     Counts: negatives whose softmax probability, with the margin, exceeds eps; unit λ|P|. A positive may exceed 1.
     Net: the pull of a positive is its part of the push times t'.
     Source: Deng et al. 2019, ArcFace, arXiv:1801.07698, eq. 3; beyond π - m from its published code.
-    Also called: additive angular margin, AAM-Softmax, ElasticFace-Arc (margin=0.5: that loss draws the margin of
-        every query anew, with a deviation of 0.0125, arXiv:2109.09416; frozen at one draw it is this).
-    Family: margin.
 
     Examples:
         A positive at 0.5 rad is moved by the margin to 1 rad, where two negatives are: the loss is ln 3.
@@ -52,6 +49,12 @@ class ArcFace(SoftmaxLoss):
 
     scale: Positive = 64.0
     margin: Angle = 0.5
+    family = "margin"
+    aliases = {
+        "additive angular margin": {},
+        "AAM-Softmax": {},
+        "ElasticFace-Arc": {"margin": 0.5},  # margin redrawn per query with standard deviation 0.0125: arXiv:2109.09416
+    }
 
     @property
     def balanced(self) -> bool:

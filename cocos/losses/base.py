@@ -62,9 +62,11 @@ class Loss:
         filter: name of the rule by which it drops suspected false negatives, `none` without a rule.
         bound: False if the first batch fixes parameters, see `bind`.
 
+        family: kind of loss, by which `cocos losses` sorts.
+        aliases: other names, with the parameters that each implies.
+
     Attributes of sums, wrappers and third-party losses:
         spelling: name for `cocos.losses.load`; None for a built-in loss.
-        given: parameters of a loss without fields.
         terms: coefficients and losses of a sum.
         reads: `scores` or `embeddings`.
         matching: origin of the positives: `labels`, `rows`, `columns`, or None for the masks.
@@ -99,8 +101,9 @@ class Loss:
     reads_norms: bool = False
     filter: str = "none"
     bound: bool = True
+    family: str = ""
+    aliases: dict[str, dict[str, Any]] = {}
     spelling: str | None = None
-    given: dict[str, Any] | None = None
     terms: "tuple[tuple[float, Loss], ...]" = ()
     reads: str = "scores"
     matching: str | None = None
@@ -234,6 +237,20 @@ class Loss:
         if self.spelling is not None:
             return self.spelling
         return module.removeprefix("cocos.losses.") if module.startswith("cocos.losses.") else type(self).__name__
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters by their names in the literature.
+
+        Examples:
+            >>> cocos.losses.load("ntxent").parameters
+            {'temperature': 0.1}
+        """
+        return {field.name.rstrip("_"): getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    def set_attributes(self, **attributes: Any) -> None:
+        """Set attributes in `__post_init__` that depend on other losses, although the dataclass is frozen."""
+        vars(self).update(attributes)
 
 
 class SoftmaxLoss(Loss):

@@ -62,7 +62,6 @@ class BlackBoxAP(Loss):
     Net: push equals pull for every query: a candidate that rises passes another.
     Source: Rolínek et al. 2020, Optimizing Rank-based Metrics with Blackbox Differentiation, arXiv:1912.03500; from its
         published code.
-    Family: ranking.
 
     Examples:
         One of three candidates is above the positive: AP is 1/2.
@@ -78,6 +77,7 @@ class BlackBoxAP(Loss):
     gradient = "pseudo"
     balanced = True
     sample = "groups"
+    family = "ranking"
 
     def _ranking(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Ranks among all and among the positives, as shares of the list, and the scores that were ranked, (Q, C)."""

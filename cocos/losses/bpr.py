@@ -24,8 +24,6 @@ class BPR(Loss):
     Net: push equals pull for every query, and for every comparison.
     Source: Rendle et al. 2009, BPR: Bayesian Personalized Ranking from Implicit Feedback, arXiv:1205.2618, section 4.1
         (BPR-Opt), without the regularizer of the embeddings.
-    Also called: Bayesian personalized ranking, pairwise softplus.
-    Family: ranking.
 
     Examples:
         A negative at the score of the positive wins in half of the cases, one that is log 3 below in a quarter:
@@ -39,6 +37,8 @@ class BPR(Loss):
     per_positive = True
     balanced = True
     share = "probability"
+    family = "ranking"
+    aliases = {"Bayesian personalized ranking": {}, "pairwise softplus": {}}
 
     def _slots(self, pairs: Pairs) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """For each place among the positives: its columns, (Q, 1), the differences and which of them count, (Q, C)."""

@@ -39,7 +39,6 @@ class CBML(Loss):
     Net: pull and push follow their own hinges; the spread pulls negatives below the mean.
     Source: Kan et al. 2022, Contrastive Bayesian Analysis for Deep Metric Learning, arXiv:2210.04402, logarithmic form
         from its published code.
-    Family: pair.
 
     Examples:
         Without the spread: a positive at a_P and a negative at a_N have half of their soft hinges, ln 2 each.
@@ -60,6 +59,7 @@ class CBML(Loss):
     weight_: Finite = 1.0
     hyper: Annotated[float, Range("from 0 to 1", lambda value: 0 <= value <= 1)] = 0.1
     sample = "groups"
+    family = "pair"
 
     def _hardest(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Lowest positive and highest negative, (Q, 1) each, 0 in a query that keeps no pair, and which keep some."""

@@ -35,7 +35,6 @@ class CrossExampleNegativeMining(BatchSoftmax):
         may not be.
     Net: push equals pull over the batch, not for a query: one with easy negatives only pulls.
     Source: Veit & Wilber 2020, Cross-Example Softmax, arXiv:2011.08824, eq. 6; scale of section 4.2.
-    Family: softmax.
 
     Examples:
         The harder half of the negatives is kept: one that is level with the positive, and the loss is ln 2.
@@ -50,6 +49,7 @@ class CrossExampleNegativeMining(BatchSoftmax):
 
     scale: Positive = 20.0
     fraction: Fraction = 0.5
+    family = "softmax"
 
     def negatives(self, pairs: Pairs) -> Tensor:
         """The hardest negative pairs of the batch, (Q, C) bool."""

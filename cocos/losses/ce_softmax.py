@@ -25,7 +25,6 @@ class CrossExampleSoftmax(BatchSoftmax):
     Counts: negatives with more than eps of λ; every query pushes every pair, so shares may exceed 1; unit λ|P|.
     Net: push equals pull over the batch, not for a query: one with hard negatives is pushed more than it pulls.
     Source: Veit & Wilber 2020, Cross-Example Softmax, arXiv:2011.08824, eqs. 4-5; scale of section 4.2.
-    Family: softmax.
 
     Examples:
         Each of two positives competes with the negatives of both queries, all at one score: the loss is ln 3.
@@ -38,6 +37,7 @@ class CrossExampleSoftmax(BatchSoftmax):
     """
 
     scale: Positive = 20.0
+    family = "softmax"
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

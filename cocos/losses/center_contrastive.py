@@ -31,8 +31,6 @@ class CenterContrastive(SoftmaxLoss):
     Counts: negatives whose softmax probability, with the margin, exceeds eps; unit λ|P|.
     Net: the pull exceeds the push by 2w for each positive.
     Source: Cai et al. 2023, Center Contrastive Loss, arXiv:2308.00458, eq. 5; secondary source, from two public ports.
-    Also called: CCL.
-    Family: proxy.
 
     Examples:
         A positive at 0.7 less the margin of 0.2 is level with two negatives at 0.5, which have a third each.
@@ -47,6 +45,8 @@ class CenterContrastive(SoftmaxLoss):
     margin: NonNegative = 0.2
     weight_: NonNegative = 1.0
     softmax_scale = None  # the pull to the centre is none
+    family = "proxy"
+    aliases = {"CCL": {}}
 
     @property
     def balanced(self) -> bool:

@@ -32,7 +32,6 @@ class Circle(Loss):
     Counts: negatives whose share exceeds eps; unit γ, so that a share is a probability times a pace.
     Net: pull and push each follow their own paces; a well-placed side rests while the other moves.
     Source: Sun et al. 2020, Circle Loss, arXiv:2002.10857, eqs. 5-6.
-    Family: pair.
 
     Examples:
         A positive and a negative at 0.5 are both 0.9 from their optima, 1.4 and -0.4.
@@ -47,6 +46,7 @@ class Circle(Loss):
     gamma: Positive = 80.0
     detach: bool = True
     sample = "groups"
+    family = "pair"
 
     @property
     def gradient(self) -> str:

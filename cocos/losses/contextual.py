@@ -42,7 +42,6 @@ class Contextual(Loss):
     Counts: negatives that autograd gives a weight, by the straight-through slope; unit 4α/C.
     Net: not balanced; queries share neighbourhoods, so that a weight serves several of them.
     Source: Liao et al. 2023, Contextual Similarity Optimization, arXiv:2210.01908; formula from its published code.
-    Family: pair.
 
     Examples:
         Two classes whose samples are each other's nearest neighbours: no similarity is wrong.
@@ -59,6 +58,7 @@ class Contextual(Loss):
     couples = "batch"
     gradient = "pseudo"
     sample = "groups"
+    family = "pair"
 
     def _neighbours(self, closeness: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         """k- and k/2-nearest-neighbour indicators of each sample with a straight-through gradient, (n, n) each."""

@@ -23,11 +23,10 @@ class Contrastive(Loss):
         margin: m, in units of distance: how far away a negative must be. The paper asks only m > 0; 1 is the
             default of PyTorch Metric Learning, arXiv:2008.09164.
 
-    Counts: negatives closer than the margin, without a threshold; unit m, the weight of a negative at distance 0.
+    Counts: negatives closer than the margin, without a threshold; unit m, the weight of a negative at distance 0. A
+    negative exactly at the margin does not contribute.
     Net: positives pull with the sum of their distances, whatever the push.
     Source: Hadsell et al. 2006, Learning an Invariant Mapping, doi:10.1109/CVPR.2006.100, eq. 4.
-    Also called: DrLIM, siamese loss. A negative exactly at the margin does not contribute.
-    Family: pair.
 
     Examples:
         Half the squared distance of the positive, 0.02, and half the squared shortfall of the nearer negative, 0.18.
@@ -42,6 +41,8 @@ class Contrastive(Loss):
 
     margin: Positive = 1.0
     metric = "euclidean"
+    family = "pair"
+    aliases = {"DrLIM": {}, "siamese loss": {}}
 
     def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of squared distance; a query may have positives or negatives only."""

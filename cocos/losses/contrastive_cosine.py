@@ -25,11 +25,10 @@ class ContrastiveCosine(Loss):
             ROADMAP.
         neg_margin: m_n, in units of score: score that a negative must not exceed; 0.6 likewise.
 
-    Counts: negatives above their margin, whole numbers; unit 1, one violation.
+    Counts: negatives above their margin, whole numbers; unit 1, one violation. A pair exactly at its margin does
+    not contribute.
     Net: pull and push are the numbers of violating positives and negatives; nothing ties one to the other.
     Source: Ramzi et al. 2021, Robust and Decomposable Average Precision, arXiv:2110.01445, calibration loss.
-    Also called: calibration loss. A pair exactly at its margin does not contribute.
-    Family: pair.
 
     Examples:
         The positive is 0.4 short of 0.9, and one negative 0.1 above 0.6.
@@ -45,6 +44,8 @@ class ContrastiveCosine(Loss):
     pos_margin: Finite = 0.9
     neg_margin: Finite = 0.6
     sample = "groups"
+    family = "pair"
+    aliases = {"calibration loss": {}}
 
     def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of score; a query may have positives or negatives only."""

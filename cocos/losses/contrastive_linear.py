@@ -24,11 +24,10 @@ class ContrastiveLinear(Loss):
         pos_margin: m_p, in units of distance: positives within it are left alone; 0 as in the source.
         neg_margin: m_n, in units of distance: negatives beyond it are left alone; 1 as in the source.
 
-    Counts: negatives closer than their margin, whole numbers; unit 1, one violation.
+    Counts: negatives closer than their margin, whole numbers; unit 1, one violation. A pair exactly at its margin
+    does not contribute.
     Net: pull and push are the numbers of violating positives and negatives; nothing ties one to the other.
     Source: Musgrave et al. 2020, PyTorch Metric Learning, arXiv:2008.09164, from its published code.
-    Also called: contrastive loss without the squares. A pair exactly at its margin does not contribute.
-    Family: pair.
 
     Examples:
         The distance of the positive, 0.2, and the shortfall of the nearer negative from the margin of 1, 0.6.
@@ -44,6 +43,8 @@ class ContrastiveLinear(Loss):
     pos_margin: NonNegative = 0.0
     neg_margin: NonNegative = 1.0
     metric = "euclidean"
+    family = "pair"
+    aliases = {"contrastive loss without the squares": {}}
 
     def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of distance; a query may have positives or negatives only."""

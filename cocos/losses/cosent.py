@@ -24,8 +24,6 @@ class CoSENT(ComparedPairs):
         `relative` says more; unit λ.
     Net: push equals pull for every row; a pair of a middle grade is pulled in its own row and pushed in others.
     Source: Huang et al. 2024, CoSENT, doi:10.1109/TASLP.2024.3402087; scale of sentence-transformers.
-    Also called: cosine sentence loss.
-    Family: pair.
 
     Examples:
         Three pairs at one score, of grades 1, 0.5 and 0: three comparisons, and the loss is ln 4.
@@ -40,3 +38,5 @@ class CoSENT(ComparedPairs):
     """
 
     scale: Positive = 20.0
+    family = "pair"
+    aliases = {"cosine sentence loss": {}}

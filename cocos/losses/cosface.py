@@ -29,9 +29,6 @@ class CosFace(SoftmaxLoss):
     Counts: negatives whose softmax probability, with the margin, exceeds eps; unit λ|P|.
     Net: push equals pull for every query.
     Source: Wang et al. 2018, CosFace, arXiv:1801.09414, eq. 4.
-    Also called: LMCL, AM-Softmax, additive cosine margin, ElasticFace-Cos (margin=0.35: that loss draws the margin of
-        every query anew, with a deviation of 0.0125, arXiv:2109.09416; frozen at one draw it is this).
-    Family: margin.
 
     Examples:
         A positive at 0.85 less the margin of 0.35 is level with two negatives at 0.5: the loss is ln 3.
@@ -47,6 +44,15 @@ class CosFace(SoftmaxLoss):
     scale: Positive = 64.0
     margin: NonNegative = 0.35
     balanced = True
+    family = "margin"
+    aliases = {
+        "LMCL": {},
+        "AM-Softmax": {},
+        "additive cosine margin": {},
+        "ElasticFace-Cos": {
+            "margin": 0.35
+        },  # margin redrawn per query with standard deviation 0.0125: arXiv:2109.09416
+    }
 
     def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
         """Logits λ(s - m) of positives and λs of others, (Q, C), and their slope λ."""

@@ -37,7 +37,6 @@ class CurricularFace(Loss):
     Counts: negatives with more than eps of λ|P|; a hard one may exceed 1, by up to t + 2; unit λ|P|.
     Net: a hard negative is pushed by its probability times t + 2s, an easy one by its probability alone.
     Source: Huang et al. 2020, CurricularFace, arXiv:2004.00288, eqs. 5-9; beyond π - m from its published code.
-    Family: margin.
 
     Examples:
         Both negatives are hard, and at t = 0 their logits are the squares of their cosines.
@@ -56,6 +55,7 @@ class CurricularFace(Loss):
     margin: Angle = 0.5
     t: Annotated[float, Range("from -1 to 1", lambda value: -1 <= value <= 1)] = 0.0
     per_positive = True
+    family = "margin"
 
     def updated(self, pairs: Pairs, momentum: float = 0.01) -> "CurricularFace":
         """The same loss after a step of training: t moves towards the mean cosine of the positives.

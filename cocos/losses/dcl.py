@@ -28,8 +28,6 @@ class DCL(Loss):
     Source: Yeh et al. 2022, Decoupled Contrastive Learning, arXiv:2110.06848, eq. 6, where all negatives are in one
         sum. lightly's DCLLoss took the logarithm of each view's sum by itself until 2025 (its pull request 1827), and
         pushed twice as hard as it pulled.
-    Also called: decoupled contrastive learning, decoupled contrastive.
-    Family: softmax.
 
     Examples:
         Two negatives with equal scores share the push of a positive, which has all of the pull:
@@ -44,6 +42,8 @@ class DCL(Loss):
     balanced = True
     per_positive = True
     share = "probability"
+    family = "softmax"
+    aliases = {"decoupled contrastive learning": {}, "decoupled contrastive": {}}
 
     @property
     def softmax_scale(self) -> float:

@@ -31,8 +31,6 @@ class DCLW(Loss):
     Net: a query is pushed by 1/τ for each positive and pulled by v times as much. Over the batch they are equal.
     Source: Yeh et al. 2022, Decoupled Contrastive Learning, arXiv:2110.06848, eq. 6 and its weighting function. v is a
         constant in lightly's DCLWLoss; the code that it was inspired by lets the gradient flow, and leaves out B.
-    Also called: weighted decoupled contrastive.
-    Family: softmax.
 
     Examples:
         Of two queries the first has its positive better placed, and is pulled less than 1/τ = 10, the second more:
@@ -49,6 +47,8 @@ class DCLW(Loss):
     couples = "batch"
     per_positive = True
     share = "probability"
+    family = "softmax"
+    aliases = {"weighted decoupled contrastive": {}}
 
     @property
     def gradient(self) -> str:

@@ -83,7 +83,6 @@ class EuclideanSoftmax(SoftmaxLoss):
     Counts: negatives whose softmax probability exceeds eps; unit T|P| times the slope of f at the distance.
     Net: push equals pull for every query where f1 and f2 are the same line; else not.
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eqs. 4-6 and 8, Table III.
-    Family: proxy.
 
     Examples:
         Three equal distances have a third of the probability each; the positive lacks the other two thirds.
@@ -98,6 +97,7 @@ class EuclideanSoftmax(SoftmaxLoss):
     f2: str = "t"
     scale: Positive = 1.0
     metric = "euclidean"
+    family = "proxy"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,7 +32,6 @@ class FastAP(BinnedAP):
     Counts: negatives between two bins whose precision differs; unit 1/(Δ|P|).
     Net: not balanced: every candidate moves between its own two bins, and no sum is kept.
     Source: Cakir et al. 2019, Deep Metric Learning to Rank, doi:10.1109/CVPR.2019.00196; bins of its published code.
-    Family: ranking.
 
     Examples:
         A positive and a negative in one bin: the precision is a half.
@@ -48,6 +47,7 @@ class FastAP(BinnedAP):
     bins: Annotated[int, whole(1, 10_000)] = 10  # (queries, bins) numbers are stored
     metric = "squared_euclidean"
     sample = "groups"
+    family = "ranking"
 
     @property
     def centres(self) -> int:

@@ -33,8 +33,6 @@ class GBCE(Loss):
     Source: Petrov & Macdonald 2023, gSASRec: Reducing Overconfidence in Sequential Recommendation Trained with
         Negative Sampling, arXiv:2308.07192, with its β(t); the mean over the positive and its negatives is that of
         its code.
-    Also called: generalised binary cross-entropy, gSASRec, BCE of recommenders (calibration=0).
-    Family: pair.
 
     Examples:
         Two of four negatives are sampled, α = 1/2, and with t = 1 the positive has half of its pull:
@@ -49,6 +47,12 @@ class GBCE(Loss):
     catalogue: Annotated[int, whole(2)] | None = None
     metric = "dot"
     share = "probability"
+    family = "pair"
+    aliases = {
+        "generalised binary cross-entropy": {},
+        "gSASRec": {},
+        "BCE of recommenders": {"calibration": 0},
+    }
 
     def _numbers(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Factor β of the pull, and the number of negatives and one, (Q, 1) each."""

@@ -27,7 +27,6 @@ class GeneralizedLifted(Loss):
     Counts: negatives of active queries whose softmax probability exceeds eps; unit 1.
     Net: push equals pull for every query: 1, or 0 where the hinge is closed.
     Source: Hermans et al. 2017, In Defense of the Triplet Loss, arXiv:1703.07737, generalized lifted embedding loss.
-    Family: pair.
 
     Examples:
         Two negatives at one distance share the push; the positive pulls with all of it.
@@ -43,6 +42,7 @@ class GeneralizedLifted(Loss):
     balanced = True
     sample = "groups"
     share = "probability"
+    family = "pair"
 
     def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of distance; 0 for a query without a positive or without a negative."""

@@ -60,8 +60,6 @@ class HCL(Loss):
         r, as in the published code, so that an easy negative, with (1 + β) exp(s/τ) < β M, is pulled.
     Source: Robinson et al. 2021, Contrastive Learning with Hard Negative Samples, arXiv:2010.04592, eq. 4 and its
         published code; with β = 0 Chuang et al. 2020, Debiased Contrastive Learning, arXiv:2007.00224, eq. 8.
-    Also called: hard negative sampling, debiased (beta=0), DCL debiased (beta=0), debiased contrastive (beta=0).
-    Family: softmax.
 
     Examples:
         The first positive is on the clamp, so that its negative gets no push; the second is not:
@@ -78,6 +76,13 @@ class HCL(Loss):
     beta: NonNegative = 1.0
     prior: Prior = 0.1
     per_positive = True
+    family = "softmax"
+    aliases = {
+        "hard negative sampling": {},
+        "debiased": {"beta": 0},
+        "DCL debiased": {"beta": 0},
+        "debiased contrastive": {"beta": 0},
+    }
 
     def _estimate(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits; logs of (|N| M) / (1 - π), (Q, 1), and of G for each positive; and which lie above the clamp."""

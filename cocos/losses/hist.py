@@ -25,8 +25,6 @@ class HIST(SoftmaxLoss):
     Counts: negatives whose softmax probability exceeds eps; unit τ|P|.
     Net: push equals pull for every query.
     Source: Lim et al. 2022, https://openaccess.thecvf.com/content/CVPR2022/papers/Lim_Hypergraph-Induced_Semantic_Tuplet_Loss_for_Deep_Metric_Learning_CVPR_2022_paper.pdf
-    Also called: the distribution loss of hypergraph-induced semantic tuplets.
-    Family: proxy.
 
     Examples:
         Three equal distances have a third of the probability each; the positive lacks the other two thirds.
@@ -41,3 +39,5 @@ class HIST(SoftmaxLoss):
     metric = "mahalanobis"
     balanced = True
     softmax_scale = None  # its scores are not one product
+    family = "proxy"
+    aliases = {"the distribution loss of hypergraph-induced semantic tuplets": {}}

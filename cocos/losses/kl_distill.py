@@ -32,9 +32,6 @@ class KLDistill(Loss):
     Net: the weights of a query sum to zero.
     Source: Hinton et al. 2015, Distilling the Knowledge in a Neural Network, arXiv:1503.02531, sec. 2; over the
         candidates of a query Lin et al. 2020, arXiv:2010.11386, eq. 4.
-    Also called: DistillKLDiv, KL divergence distillation, ListNet (temperature=1; the same weights, with grades for
-        the teacher: Cao et al. 2007, doi:10.1145/1273496.1273513, eq. 7).
-    Family: distillation.
 
     Examples:
         The student is undecided, the teacher gives the positive three times as much as the negative:
@@ -51,6 +48,12 @@ class KLDistill(Loss):
     metric = "dot"
     balanced = True
     requires = ("teacher",)
+    family = "distillation"
+    aliases = {
+        "DistillKLDiv": {},
+        "KL divergence distillation": {},
+        "ListNet": {"temperature": 1},  # with grades as teacher: Cao et al. 2007, doi:10.1145/1273496.1273513, eq. 7
+    }
 
     def _log_probabilities(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Candidates that take part, and the logs of both softmaxes, 0 elsewhere, (Q, C) each."""

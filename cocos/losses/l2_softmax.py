@@ -25,7 +25,6 @@ class L2Softmax(SoftmaxLoss):
     Counts: negatives whose softmax probability exceeds eps; unit α|P|.
     Net: push equals pull for every query.
     Source: Ranjan et al. 2017, L2-constrained Softmax Loss, arXiv:1703.09507; scale from third-party code.
-    Family: proxy.
 
     Examples:
         Three equal scores have a third of the probability each; the positive lacks the other two thirds.
@@ -39,6 +38,7 @@ class L2Softmax(SoftmaxLoss):
     scale: Positive = 28.0
     metric = "cosine_dot"
     balanced = True
+    family = "proxy"
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

@@ -33,8 +33,6 @@ class LSoftmax(MultipliedAngle):
     Net: weights count in units of |x| |W| |P|; the pull of a positive is its part of the push times t'. The length of
         the query gets a gradient too: see radial.
     Source: Liu et al. 2016, L-Softmax, arXiv:1612.02295, eqs. 4 and 6; annealing from its published code.
-    Also called: large-margin softmax.
-    Family: margin.
 
     Examples:
         A margin of 2 doubles the angle of the positive, 60 degrees, to 120 degrees, where two negatives are: the loss
@@ -51,3 +49,5 @@ class LSoftmax(MultipliedAngle):
     annealing: NonNegative = 0.0
     same_on_unit_norms = "a_softmax"
     peer_class = "LargeMarginSoftmaxLoss"
+    family = "margin"
+    aliases = {"large-margin softmax": {}}

@@ -42,9 +42,6 @@ class LambdaLoss(GradedList):
     Source: Wang et al. 2018, The LambdaLoss Framework for Ranking Metric Optimization, doi:10.1145/3269206.3271784,
         NDCG-Loss1, 2 and 2++, and eq. 18 for k; `lambdarank` of Burges 2010, From RankNet to LambdaRank to LambdaMART,
         Microsoft Research MSR-TR-2010-82.
-    Also called: LambdaRank (scheme=lambdarank), NDCG-Loss1 (scheme=ndcg1), NDCG-Loss2 (scheme=ndcg2),
-        NDCG-Loss2++ (scheme=ndcg2pp).
-    Family: ranking.
 
     Examples:
         A positive in the second place, at the score of the negative above it: swapping the two changes NDCG by
@@ -61,6 +58,13 @@ class LambdaLoss(GradedList):
     scale: Positive = 1.0
     mu: NonNegative = 10.0
     k: Annotated[int, whole(1)] | None = None
+    family = "ranking"
+    aliases = {
+        "LambdaRank": {"scheme": "lambdarank"},
+        "NDCG-Loss1": {"scheme": "ndcg1"},
+        "NDCG-Loss2": {"scheme": "ndcg2"},
+        "NDCG-Loss2++": {"scheme": "ndcg2pp"},
+    }
 
     def _compared(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Logits λ (s_i - s_j), and the costs of the comparisons, 0 where none is made, (Q, C, C) each."""

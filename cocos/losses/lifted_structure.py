@@ -32,7 +32,6 @@ class LiftedStructure(Loss):
     Counts: negatives whose share exceeds eps; unit m|P|.
     Net: push equals pull over a batch, and not for each query.
     Source: Song et al. 2016, Lifted Structured Feature Embedding, arXiv:1511.06452, smooth bound, not yet averaged.
-    Family: pair.
 
     Examples:
         Two negatives at the margin of 1 add ln 2 to the distance of the positive; the loss is half the square of that.
@@ -50,6 +49,7 @@ class LiftedStructure(Loss):
     couples = "batch"
     sample = "groups"
     per_positive = True
+    family = "pair"
 
     @staticmethod
     def _one_set(pairs: Pairs) -> bool:

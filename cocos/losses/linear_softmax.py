@@ -28,8 +28,6 @@ class LinearSoftmax(SmoothedLabels):
     Net: push equals pull for every query, but a negative with a probability below ε/|N| is pulled, and a positive with
         one above 1 - ε is pushed.
     Source: Boudiaf et al. 2020, A Unifying Mutual Information View of Metric Learning, arXiv:2003.08983.
-    Also called: softmax cross-entropy, cross-entropy, CE.
-    Family: proxy.
 
     Examples:
         Three equal scores have a third of the probability each; the positive lacks the other two thirds.
@@ -42,6 +40,8 @@ class LinearSoftmax(SmoothedLabels):
 
     smoothing: Annotated[float, Range("at least 0 and below 1", lambda value: 0 <= value < 1)] = 0.1
     metric = "dot"
+    family = "proxy"
+    aliases = {"softmax cross-entropy": {}, "cross-entropy": {}, "CE": {}}
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

@@ -24,8 +24,6 @@ class ListMLE(GradedList):
     Net: push equals pull for every query; a candidate of a middle grade is pulled by its own draw and pushed by others.
     Source: Xia et al. 2008, Listwise Approach to Learning to Rank: Theory and Algorithm, doi:10.1145/1390156.1390306,
         eq. 6.
-    Also called: Plackett-Luce likelihood.
-    Family: ranking.
 
     Examples:
         Three grades at one score: the first draw is among three, the second among two.
@@ -35,6 +33,9 @@ class ListMLE(GradedList):
         >>> cocos.losses.load("listmle").weight(pairs)
         tensor([[-0.6667, -0.1667,  0.8333]])
     """
+
+    family = "ranking"
+    aliases = {"Plackett-Luce likelihood": {}}
 
     def _draws(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Candidates j of each draw i, (Q, C, C), the log of their sum, (Q, C), and which are drawn, (Q, C)."""

@@ -32,7 +32,6 @@ class ListwiseAP(BinnedAP):
     Counts: negatives between two bins whose precision differs; unit a/|P|.
     Net: not balanced: every candidate moves between its own two bins, and no sum is kept.
     Source: Revaud et al. 2019, Learning with Average Precision, arXiv:1906.07589; formula from its published code.
-    Family: ranking.
 
     Examples:
         A positive and a negative in one bin: the precision is a half.
@@ -49,6 +48,7 @@ class ListwiseAP(BinnedAP):
     low: Finite = -1.0
     high: Finite = 1.0
     sample = "groups"
+    family = "ranking"
 
     def __post_init__(self) -> None:
         super().__post_init__()

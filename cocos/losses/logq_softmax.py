@@ -39,9 +39,6 @@ class LogQSoftmax(SoftmaxLoss):
     Source: Yi et al. 2019, Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations,
         doi:10.1145/3298689.3346996, section 3; before it Bengio & Senécal 2008, doi:10.1109/TNN.2007.912312; repaired
         by Khrylchenko et al. 2025, Correcting the LogQ Correction, arXiv:2507.09331, and its published code.
-    Also called: logQ, sampled softmax of recommenders, sampling-bias-corrected softmax,
-        logq_softmax_repaired (correction=repaired).
-    Family: softmax.
 
     Examples:
         Of two equal negatives one is sampled nine times as often, and has a ninth of the other's push:
@@ -57,6 +54,13 @@ class LogQSoftmax(SoftmaxLoss):
     metric = "dot"
     balanced = True
     softmax_scale = None  # each negative has a factor of its own
+    family = "softmax"
+    aliases = {
+        "logQ": {},
+        "sampled softmax of recommenders": {},
+        "sampling-bias-corrected softmax": {},
+        "logq_softmax_repaired": {"correction": "repaired"},
+    }
 
     @property
     def scale(self) -> float:

@@ -39,7 +39,6 @@ class MagFace(SoftmaxLoss):
     Counts: negatives whose softmax probability, with the margin, exceeds eps; unit λ|P|. A positive may exceed 1.
     Net: the pull of a positive is its part of the push times t'. The length gets a gradient too: see radial.
     Source: Meng et al. 2021, MagFace, arXiv:2103.06627; form and defaults from its published code.
-    Family: margin.
 
     Examples:
         At the smallest norm, 10, the margin is 0.45: a positive at 0.55 rad is moved to 1 rad, where two negatives are.
@@ -58,6 +57,7 @@ class MagFace(SoftmaxLoss):
     u_m: float = 0.8
     lambda_g: NonNegative = 20.0
     reads_norms = True
+    family = "margin"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,8 +23,6 @@ class MarginMSE(Loss):
     Net: the weights of a query sum to zero, those of pulled negatives among them.
     Source: Hofstätter et al. 2020, Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge
         Distillation, arXiv:2010.02666, eq. 5.
-    Also called: margin mean squared error.
-    Family: distillation.
 
     Examples:
         The teacher's margins are 1 and 3; those of the student are 2 and 2, so that the first negative is pulled:
@@ -40,6 +38,8 @@ class MarginMSE(Loss):
     balanced = True
     per_positive = True
     requires = ("teacher",)
+    family = "distillation"
+    aliases = {"margin mean squared error": {}}
 
     def _errors(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Errors s - t; positives and negatives that take part, (Q, C) each; and the number of negatives, (Q, 1)."""

@@ -31,8 +31,6 @@ class MILNCE(Loss):
     Source: Miech et al. 2020, End-to-End Learning of Visual Representations from Uncurated Instructional Videos,
         arXiv:1912.06430, eq. 1; with minus the squared distance for a score it is the soft nearest neighbour loss,
         Frosst et al. 2019, arXiv:1902.01889, eq. 1; SupCon's L_in (arXiv:2004.11362, eq. 3) is larger by log |P|.
-    Also called: multiple instance NCE, multi-positive NCE, soft nearest neighbour, L_in.
-    Family: softmax.
 
     Examples:
         Two positives and a negative with equal scores: the negative has a third of the probability, and each positive
@@ -48,6 +46,8 @@ class MILNCE(Loss):
     balanced = True
     sample = "groups"
     share = "probability"
+    family = "softmax"
+    aliases = {"multiple instance NCE": {}, "multi-positive NCE": {}, "soft nearest neighbour": {}, "L_in": {}}
 
     @property
     def softmax_scale(self) -> float:

@@ -53,15 +53,13 @@ class MNRL(Loss):
         percent: of the positive's score, for the filters `percent` and `relative_margin` (95 % is a margin of 5 %).
         factor: for that filter.
 
-    Counts: negatives whose softmax probability exceeds eps; unit λ|P|.
+    Counts: negatives whose softmax probability exceeds eps; unit λ|P|. Symmetric MNRL is NT-Xent in both
+    directions, which cocos counts one by one.
     Net: push equals pull for every query, unless suspects are weakened by a factor.
     Source: Henderson et al. 2017, arXiv:1705.00652, sec. 4; directions: Li et al. 2023, GTE, arXiv:2308.03281, eq. 1;
     hardness: Lan et al. 2025, arXiv:2503.04812, eq. 5; filters: GISTEmbed, arXiv:2402.16829; Qwen3 Embedding,
     arXiv:2506.05176, sec. 3; NV-Retriever, arXiv:2407.15831 (percent); sentence-transformers from August 2026 on, pull
     request 3821 (relative_margin).
-    Also called: GTE loss, improved contrastive loss, GISTEmbed, masked InfoNCE. Symmetric MNRL is NT-Xent in both
-    directions, which cocos counts one by one.
-    Family: softmax.
 
     Examples:
         Three equal scores have a third of the probability each; the positive lacks the other two thirds.
@@ -90,6 +88,8 @@ class MNRL(Loss):
     factor: Fraction = 0.5
     share = "probability"
     per_positive = True
+    family = "softmax"
+    aliases = {"GTE loss": {}, "improved contrastive loss": {}, "GISTEmbed": {}, "masked InfoNCE": {}}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -33,8 +33,6 @@ class MultiSimilarity(Loss):
     Net: pull and push each lie between 0 and 1; nothing ties one to the other.
     Source: Wang et al. 2019, Multi-Similarity Loss with General Pair Weighting, arXiv:1904.06627; λ from its published
         code.
-    Also called: MS loss.
-    Family: pair.
 
     Examples:
         At the base, 0.5, either side has half of its soft hinge.
@@ -50,6 +48,8 @@ class MultiSimilarity(Loss):
     base: Finite = 0.5
     mining: NonNegative | None = None
     sample = "groups"
+    family = "pair"
+    aliases = {"MS loss": {}}
 
     def _mined(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Positives and negatives that take part, (Q, C) bool each."""

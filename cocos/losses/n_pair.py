@@ -19,8 +19,6 @@ class NPair(SoftmaxLoss):
     Counts: negatives whose softmax probability exceeds eps; unit |P|.
     Net: push equals pull for every query.
     Source: Sohn 2016, N-pair Loss, https://papers.nips.cc/paper/2016/hash/6b180037abbebea991d8b1232f8a8ca9-Abstract.html
-    Also called: N-pairs, N-pair-mc, multi-class N-pair loss.
-    Family: softmax.
 
     Examples:
         Three equal scores have a third of the probability each; the positive lacks the other two thirds.
@@ -33,6 +31,8 @@ class NPair(SoftmaxLoss):
 
     metric = "dot"
     balanced = True
+    family = "softmax"
+    aliases = {"N-pairs": {}, "N-pair-mc": {}, "multi-class N-pair loss": {}}
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

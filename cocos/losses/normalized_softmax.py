@@ -25,9 +25,6 @@ class NormalizedSoftmax(SoftmaxLoss):
     Counts: negatives whose softmax probability exceeds eps; unit |P|/τ.
     Net: push equals pull for every query.
     Source: Zhai & Wu 2018, Classification is a Strong Baseline for Deep Metric Learning, arXiv:1811.12649.
-    Also called: N-Softmax, Softmax (cos), NormFace, cluster contrast (temperature=0.05, arXiv:2103.11568, with the
-    centroids of the clusters as proxies), ClusterNCE (temperature=0.05, likewise).
-    Family: proxy.
 
     Examples:
         Three equal scores have a third of the probability each; the positive lacks the other two thirds.
@@ -40,6 +37,14 @@ class NormalizedSoftmax(SoftmaxLoss):
 
     temperature: Positive = 0.05
     balanced = True
+    family = "proxy"
+    aliases = {
+        "N-Softmax": {},
+        "Softmax": {},
+        "NormFace": {},
+        "cluster contrast": {"temperature": 0.05},  # centroids of clusters as proxies: arXiv:2103.11568
+        "ClusterNCE": {"temperature": 0.05},  # likewise
+    }
 
     @property
     def scale(self) -> float:

@@ -25,12 +25,6 @@ class NTXent(SoftmaxLoss):
     Counts: negatives whose softmax probability exceeds eps; unit |P|/τ.
     Net: push equals pull for every query.
     Source: Chen et al. 2020, SimCLR, arXiv:2002.05709, eq. 1; τ of Bleeker & de Rijke 2022, arXiv:2202.07474.
-    Also called: InfoNCE (van den Oord et al. 2018), SimCLR, in-batch softmax, CLIP loss (temperature=0.07),
-    multiple negatives ranking (temperature=0.05), symmetric multiple negatives ranking (temperature=0.05, the mean of
-    both directions), multiple negatives symmetric ranking (temperature=0.05, likewise), angular prototypical
-    (temperature=0.1 initially: the candidates are prototypes, means of a class's rows, arXiv:2003.11982), GE2E softmax
-    (temperature=0.1 initially: likewise, the own mean without the query, arXiv:1710.10467).
-    Family: softmax.
 
     Examples:
         Three equal scores have a third of the probability each; the positive lacks the other two thirds.
@@ -43,6 +37,18 @@ class NTXent(SoftmaxLoss):
 
     temperature: Positive = 0.1
     balanced = True
+    family = "softmax"
+    aliases = {
+        "InfoNCE": {},  # van den Oord et al. 2018, arXiv:1807.03748
+        "SimCLR": {},
+        "in-batch softmax": {},
+        "CLIP loss": {"temperature": 0.07},
+        "multiple negatives ranking": {"temperature": 0.05},
+        "symmetric multiple negatives ranking": {"temperature": 0.05},  # mean of both directions
+        "multiple negatives symmetric ranking": {"temperature": 0.05},  # likewise
+        "angular prototypical": {"temperature": 0.1},  # initial value; candidates are class means: arXiv:2003.11982
+        "GE2E softmax": {"temperature": 0.1},  # likewise, the mean without the query: arXiv:1710.10467
+    }
 
     @property
     def scale(self) -> float:

@@ -1,89 +1,94 @@
-"""Parameters of a loss of the shelf: the fields of its dataclass, read from numbers or from text."""
+"""Parameters of a built-in loss: the fields of its dataclass, read from numbers or from text."""
 
 import dataclasses
 import math
 import typing
-from typing import Any, cast
+from typing import Any
 
 from cocos.base.errors import InputError, nearest
 from cocos.losses.base import Loss
 
 
-def accepted(cls: type) -> set[str]:
-    """Names of the parameters of a class of losses, `scale` beside a temperature, and `temperature` beside a scale.
+def fields_by_name(loss_class: type[Loss]) -> dict[str, dataclasses.Field[Any]]:
+    """Return the fields by the names of their parameters; a field `weight_` is the parameter `weight`."""
+    return {field.name.rstrip("_"): field for field in dataclasses.fields(loss_class)}  # type: ignore[arg-type]
+
+
+def accepted_names(loss_class: type[Loss]) -> set[str]:
+    """Return the names of the parameters, with both `scale` and `temperature` if the loss has one of them.
 
     Examples:
-        >>> sorted(accepted(cocos.losses.ntxent.NTXent))
+        >>> sorted(accepted_names(cocos.losses.NTXent))
         ['scale', 'temperature']
     """
-    names = fields(cls).keys()
-    return {*names, "scale", "temperature"} if {"scale", "temperature"} & {*names} else {*names}
+    names = fields_by_name(loss_class).keys()
+    return {*names, "scale", "temperature"} if {"scale", "temperature"} & names else {*names}
 
 
-def fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
-    """Fields by the name of their parameter (a field `weight_` is the parameter `weight`)."""
-    return {field.name.rstrip("_"): field for field in dataclasses.fields(cls)}
+def resolve_scale(name: str, loss_class: type[Loss], parameters: dict[str, Any]) -> dict[str, Any]:
+    """Replace `scale` by 1/temperature if the loss has only a temperature, and the other way round.
 
-
-def settled(name: str, cls: type, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Read a `scale` as 1/temperature, where the class has a temperature and no scale, and the other way round.
+    Raises:
+        InputError: both are given, or the number has no inverse.
 
     Examples:
-        >>> settled("ntxent", cocos.losses.ntxent.NTXent, {"scale": 10})
+        >>> resolve_scale("ntxent", cocos.losses.NTXent, {"scale": 10})
         {'temperature': 0.1}
     """
-    own = fields(cls)
-    if "temperature" in parameters and "scale" in own and "temperature" not in own:
-        return _inverted(name, parameters, "temperature", "scale")
-    if "scale" not in parameters or "scale" in own or "temperature" not in own:
-        return parameters
-    return _inverted(name, parameters, "scale", "temperature")
+    fields = fields_by_name(loss_class)
+    for alias, name_of_field in (("temperature", "scale"), ("scale", "temperature")):
+        if alias not in parameters or alias in fields or name_of_field not in fields:
+            continue
+        if name_of_field in parameters:
+            raise InputError(f"{name}: temperature and scale are given; give one of them, scale is 1/temperature")
+        value = convert(alias, parameters[alias], float)
+        if not (0 < value < math.inf and 1 / value < math.inf):
+            raise InputError(f"{name}: {alias} is 1/{name_of_field}, finite and above 0, got {value}")
+        return {key: number for key, number in parameters.items() if key != alias} | {name_of_field: 1 / value}
+    return parameters
 
 
-def _inverted(name: str, parameters: dict[str, Any], given: str, own: str) -> dict[str, Any]:
-    """Replace a parameter by another that is one over it."""
-    if own in parameters:
-        raise InputError(f"{name}: temperature and scale are given; give one of them, scale is 1/temperature")
-    value = _value(given, parameters[given], float)
-    if not (0 < value < math.inf and 1 / value < math.inf):
-        raise InputError(f"{name}: {given} is 1/{own}, finite and above 0, got {value}")
-    return {key: each for key, each in parameters.items() if key != given} | {own: 1 / value}
+def convert(parameter: str, value: Any, annotation: Any) -> Any:
+    """Convert a number or text from the command line or a checkpoint to the type of a field.
 
-
-def _value(parameter: str, text: Any, kind: Any) -> Any:
-    """Convert a parameter to the type of its field; text comes from the command line or from a checkpoint."""
-    options = typing.get_args(kind)
-    if typing.get_origin(kind) is typing.Annotated:  # a type and its range
-        return _value(parameter, text, options[0])
+    Raises:
+        InputError: the value is not of this type.
+    """
+    options = typing.get_args(annotation)
+    if typing.get_origin(annotation) is typing.Annotated:  # a type and its range
+        return convert(parameter, value, options[0])
     if type(None) in options:  # a number, or None
-        return None if text is None or str(text).lower() == "none" else _value(parameter, text, options[0])
-    if typing.get_origin(kind) is tuple:
-        parts = text if isinstance(text, list | tuple) else str(text).strip("()[] ").split(",")
-        return tuple(_value(parameter, part.strip() if isinstance(part, str) else part, options[0]) for part in parts)
-    if kind is bool and str(text).lower() in {"true", "false", "1", "0"}:
-        return str(text).lower() in {"true", "1"}
-    if kind is bool:
-        raise InputError(f"parameter {parameter}: {text!r} is not true or false")
+        return None if value is None or str(value).lower() == "none" else convert(parameter, value, options[0])
+    if typing.get_origin(annotation) is tuple:
+        parts = value if isinstance(value, list | tuple) else str(value).strip("()[] ").split(",")
+        return tuple(convert(parameter, part.strip() if isinstance(part, str) else part, options[0]) for part in parts)
+    if annotation is bool and str(value).lower() in {"true", "false", "1", "0"}:
+        return str(value).lower() in {"true", "1"}
+    if annotation is bool:
+        raise InputError(f"parameter {parameter}: {value!r}, expected true or false")
     try:
-        return int(str(text)) if kind is int else kind(text)
+        return int(str(value)) if annotation is int else annotation(value)
     except (TypeError, ValueError):
-        raise InputError(f"parameter {parameter}: {text!r} is not a {kind.__name__}") from None
+        expected = {int: "an integer", float: "a number"}.get(annotation, annotation.__name__)
+        raise InputError(f"parameter {parameter}: {value!r}, expected {expected}") from None
 
 
-def build(name: str, cls: type, parameters: dict[str, Any]) -> Loss:
-    """Build a loss from its class and parameters.
+def build(name: str, loss_class: type[Loss], parameters: dict[str, Any], **arguments: Any) -> Loss:
+    """Build a loss from its class and parameters; `arguments` are fields that need no conversion.
+
+    Raises:
+        InputError: an unknown parameter (the message contains the nearest one), or a value out of range.
 
     Examples:
-        >>> build("ntxent", cocos.losses.ntxent.NTXent, {"temperature": "0.07"})
+        >>> build("ntxent", cocos.losses.NTXent, {"temperature": "0.07"})
         NTXent(temperature=0.07)
     """
-    own: dict[str, Any] = fields(cls)
-    chosen = {}
-    for key, value in settled(name, cls, parameters).items():
-        if key not in own:
-            raise InputError(nearest(f"parameter of {name}", key, own))
-        chosen[own[key].name] = _value(key, value, own[key].type)
+    fields = fields_by_name(loss_class)
+    for key, value in resolve_scale(name, loss_class, parameters).items():
+        if key not in fields:
+            raise InputError(nearest(f"parameter of {name}", key, fields))
+        arguments[fields[key].name] = convert(key, value, fields[key].type)
     try:
-        return cast(Loss, cls(**chosen))
+        return loss_class(**arguments)
     except ValueError as error:
         raise InputError(f"{name}: {error}") from None

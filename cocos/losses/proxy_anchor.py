@@ -32,7 +32,6 @@ class ProxyAnchor(Loss):
     Counts: candidates of which a query has a share above eps; unit α/|C+| for positives, α/|C| for the others.
     Net: a candidate pulls at most α/|C+| and pushes at most α/|C|, shared by its queries; nothing balances a query.
     Source: Kim et al. 2020, Proxy Anchor Loss for Deep Metric Learning, arXiv:2003.13911, eq. 4.
-    Family: proxy.
 
     Examples:
         A positive at the margin, 0.1, and a negative at its opposite, -0.1, each have an exponential of 1.
@@ -48,6 +47,7 @@ class ProxyAnchor(Loss):
     alpha: Positive = 32.0
     margin: Finite = 0.1
     couples = "candidate"
+    family = "proxy"
 
     def _numbers_of_candidates(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Number of candidates with a positive query, and of those that take part; at least 1."""

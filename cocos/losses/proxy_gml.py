@@ -32,8 +32,6 @@ class ProxyGML(Loss):
     Net: each kept proxy has the whole softmax error of its class, so push and pull differ by the numbers of
         kept proxies.
     Source: Zhu et al. 2020, Fewer is More, arXiv:2010.13636; form from its published code.
-    Also called: Proxy-Few.
-    Family: proxy.
 
     Examples:
         Three equal scores have a third of the probability each; the positive lacks the other two thirds.
@@ -47,6 +45,8 @@ class ProxyGML(Loss):
 
     ratio: Fraction = 0.3
     share = "probability"
+    family = "proxy"
+    aliases = {"Proxy-Few": {}}
 
     def _subgraph(self, pairs: Pairs) -> Tensor:
         """The positives and the nearest negatives of each query, (Q, C) bool."""

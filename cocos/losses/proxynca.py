@@ -28,7 +28,6 @@ class ProxyNCA(Loss):
     Counts: negatives whose softmax probability among the negatives exceeds eps; unit λ|P|.
     Net: push equals pull for every query: λ for each positive.
     Source: Movshovitz-Attias et al. 2017, No fuss distance metric learning using proxies, arXiv:1703.07464.
-    Family: proxy.
 
     Examples:
         The positive is not in its own denominator: it always pulls with its whole unit.
@@ -44,6 +43,7 @@ class ProxyNCA(Loss):
     balanced = True
     per_positive = True
     share = "probability"
+    family = "proxy"
 
     @property
     def softmax_scale(self) -> float:

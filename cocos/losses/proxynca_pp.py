@@ -25,7 +25,6 @@ class ProxyNCApp(SoftmaxLoss):
     Counts: negatives whose softmax probability exceeds eps; unit λ|P|.
     Net: push equals pull for every query.
     Source: Teh et al. 2020, ProxyNCA++, arXiv:2004.01113; scale from its published code.
-    Family: proxy.
 
     Examples:
         Three equal distances have a third of the probability each; the positive lacks the other two thirds.
@@ -39,6 +38,7 @@ class ProxyNCApp(SoftmaxLoss):
     scale: Positive = 9.0
     metric = "squared_euclidean"
     balanced = True
+    family = "proxy"
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

@@ -26,8 +26,6 @@ class RankNet(GradedList):
         lost, so that a share is their expected number. Candidates without a grade have no weight.
     Net: push equals pull for every query, and for every comparison.
     Source: Burges et al. 2005, Learning to Rank using Gradient Descent, doi:10.1145/1102351.1102363, eq. 3.
-    Also called: pairwise logistic ranking.
-    Family: ranking.
 
     Examples:
         Three grades at one score: three comparisons, each half lost. The middle one wins as much as it loses.
@@ -39,6 +37,8 @@ class RankNet(GradedList):
     """
 
     scale: Positive = 1.0
+    family = "ranking"
+    aliases = {"pairwise logistic ranking": {}}
 
     def _compared(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Logits λ (s_i - s_j), and where i has the higher grade, (Q, C, C) each."""

@@ -31,8 +31,6 @@ class RecallAtK(Loss):
     Counts: negatives with a slope towards some positive; unit 1/τ.
     Net: push equals pull for every query.
     Source: Patel et al. 2022, Recall@k Surrogate Loss, arXiv:2108.11179; formula from its published code.
-    Also called: RS@k.
-    Family: ranking.
 
     Examples:
         A negative far above the positive makes its rank 2; the sigmoid of k - 2 at k = 2 is a half.
@@ -48,6 +46,8 @@ class RecallAtK(Loss):
     ks: tuple[int, ...] = (1, 2, 4, 8, 16)
     balanced = True
     sample = "groups"
+    family = "ranking"
+    aliases = {"RS@k": {}}
 
     def __post_init__(self) -> None:
         super().__post_init__()

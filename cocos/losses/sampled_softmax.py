@@ -25,8 +25,6 @@ class SampledSoftmax(SoftmaxLoss):
     Counts: negatives whose softmax probability exceeds eps; unit λ|P|.
     Net: push equals pull for every query.
     Source: Veit & Wilber 2020, Cross-Example Softmax, arXiv:2011.08824, eq. 2; scale of section 4.2.
-    Also called: softmax with in-batch negatives.
-    Family: softmax.
 
     Examples:
         Three equal scores have a third of the probability each; the positive lacks the other two thirds.
@@ -39,6 +37,8 @@ class SampledSoftmax(SoftmaxLoss):
 
     scale: Positive = 20.0
     balanced = True
+    family = "softmax"
+    aliases = {"softmax with in-batch negatives": {}}
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

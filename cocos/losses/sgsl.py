@@ -28,7 +28,6 @@ class SGSL(Loss):
     Net: push equals pull for every query, at most 1 a positive.
     Source: Yang et al. 2023, Stop-Gradient Softmax Loss for Deep Metric Learning, doi:10.1609/aaai.v37i3.25421, from
         its published code.
-    Family: softmax.
 
     Examples:
         A positive and a negative at one score: ln 2, and half of the unit each.
@@ -45,6 +44,7 @@ class SGSL(Loss):
     gradient = "stop_gradient"
     balanced = True
     per_positive = True
+    family = "softmax"
 
     def _lead(self, pairs: Pairs) -> Tensor:
         """Soft maximum minus each score, (Q, C); -inf for a query without a negative."""

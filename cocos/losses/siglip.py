@@ -31,8 +31,6 @@ class SigLIP(Loss):
     Net: pull and push follow their own pairs; a learned bias makes them equal on the average of a batch.
     Source: Zhai et al. 2023, Sigmoid Loss for Language Image Pre-Training, arXiv:2303.15343, section 3.2; with proxies
         Zhou et al. 2023, UniFace: Unified Cross-Entropy Loss for Deep Face Recognition, ICCV, without its margin.
-    Also called: sigmoid loss, SigLIP loss, pairwise logistic loss, UniFace (with class proxies), unified cross-entropy.
-    Family: pair.
 
     Examples:
         At the score 1 the scale makes up for the bias: half of the probability is missing of the positive, and the
@@ -47,6 +45,14 @@ class SigLIP(Loss):
     scale: Positive = 10.0
     bias: Finite = -10.0
     share = "probability"
+    family = "pair"
+    aliases = {
+        "sigmoid loss": {},
+        "SigLIP loss": {},
+        "pairwise logistic loss": {},
+        "UniFace": {},  # with class proxies
+        "unified cross-entropy": {},
+    }
 
     @property
     def logistic(self) -> tuple[float, float]:

@@ -28,7 +28,6 @@ class SmoothAP(Loss):
     Counts: negatives with a slope towards some positive; unit 1/(τ|P|). The published Eq. 7 counts terms instead.
     Net: push equals pull for every query; a positive may be pushed below a worse-ranked one.
     Source: Brown et al. 2020, Smooth-AP, arXiv:2007.12163, eq. 8; Bleeker & de Rijke 2022, arXiv:2202.07474, eqs. 2-4.
-    Family: ranking.
 
     Examples:
         A negative that is level with the positive counts as half of one above it: AP is 1 / (1 + 0.5).
@@ -42,6 +41,7 @@ class SmoothAP(Loss):
     temperature: Positive = 0.01
     balanced = True
     sample = "groups"
+    family = "ranking"
 
     def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""

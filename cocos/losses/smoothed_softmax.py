@@ -31,8 +31,6 @@ class SmoothedSoftmax(SmoothedLabels):
     Net: push equals pull for every query, but a negative with a probability below ε/(|N| + 1) is pulled: most easy
         negatives are, with a weight of ε/(|N| + 1)/τ at the most, and their number makes it count.
     Source: Szegedy et al. 2016, Rethinking the Inception Architecture for Computer Vision, arXiv:1512.00567, sec. 7.
-    Also called: label smoothing, label-smoothed cross-entropy, label-smoothed InfoNCE.
-    Family: softmax.
 
     Examples:
         Of equal scores nothing is smoothed; at the finite optimum, here log 19 with one negative, all weights are 0:
@@ -47,6 +45,8 @@ class SmoothedSoftmax(SmoothedLabels):
 
     temperature: Positive = 0.1
     smoothing: Annotated[float, Range("at least 0 and below 1", lambda value: 0 <= value < 1)] = 0.1
+    family = "softmax"
+    aliases = {"label smoothing": {}, "label-smoothed cross-entropy": {}, "label-smoothed InfoNCE": {}}
 
     @property
     def scale(self) -> float:

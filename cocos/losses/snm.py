@@ -31,7 +31,6 @@ class StochasticNegativeMining(SoftmaxLoss):
     Counts: kept negatives whose softmax probability exceeds eps; unit λ|P|.
     Net: push equals pull for every query.
     Source: Reddi et al. 2019, arXiv:1810.07076, in the form of Veit & Wilber 2020, arXiv:2011.08824, eq. 3.
-    Family: softmax.
 
     Examples:
         The harder half of the negatives is kept: one that is level with the positive, and the loss is ln 2.
@@ -48,6 +47,7 @@ class StochasticNegativeMining(SoftmaxLoss):
     fraction: Fraction = 0.5
     balanced = True
     softmax_scale = None  # of some negatives only
+    family = "softmax"
 
     def negatives(self, pairs: Pairs) -> Tensor:
         """The hardest negatives of each query, (Q, C) bool."""

@@ -33,7 +33,6 @@ class SoftTriple(Loss):
     Counts: negatives whose weight is above eps in size, whatever its sign; unit λ.
     Net: push equals pull for every query; the weights of a class sum to λ times its softmax error.
     Source: Qian et al. 2019, SoftTriple Loss, arXiv:1909.05235.
-    Family: proxy.
 
     Examples:
         A positive at 0.51 less the margin of 0.01 is level with two negatives at 0.5: the loss is ln 3.
@@ -51,6 +50,7 @@ class SoftTriple(Loss):
     gamma: Positive = 0.1
     margin: NonNegative = 0.01
     balanced = True
+    family = "proxy"
 
     def _classes(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Class of each pair, (Q, C), the query's own one last, and which classes each query has, (Q, G + 1)."""

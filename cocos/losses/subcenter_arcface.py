@@ -38,8 +38,6 @@ class SubCenterArcFace(Loss):
     Source: Deng et al. 2020, Sub-center ArcFace, ECCV, doi:10.1007/978-3-030-58621-8_43, eqs. 3-4; inter-topk penalty
         of Zhao et al. 2021, Multi-query multi-head attention pooling and Inter-topK penalty for speaker verification,
         arXiv:2110.05042.
-    Also called: AAM-Softmax with sub-centers, inter-topk AAM-Softmax (topk=5; scale=32 and margin=0.2 for speakers).
-    Family: proxy.
 
     Examples:
         Of two other classes, with two proxies each, the nearer ones are at 1 rad; the own nearest one is moved there.
@@ -58,6 +56,11 @@ class SubCenterArcFace(Loss):
     margin: Angle = 0.5
     topk: Annotated[int, whole(0)] = 0
     penalty: Angle = 0.06
+    family = "proxy"
+    aliases = {
+        "AAM-Softmax with sub-centers": {},
+        "inter-topk AAM-Softmax": {"topk": 5, "scale": 32, "margin": 0.2},  # for speakers
+    }
 
     @property
     def share(self) -> str | None:

@@ -33,7 +33,6 @@ class SupAP(Loss):
     Counts: negatives with a slope towards some positive; unit ρ/|P|.
     Net: push equals pull for every query.
     Source: Ramzi et al. 2021, ROADMAP, arXiv:2110.01445; formula and default values from its published code.
-    Family: ranking.
 
     Examples:
         A negative that is level with the positive counts as half of one above it: AP is 1 / (1 + 0.5).
@@ -50,6 +49,7 @@ class SupAP(Loss):
     offset: NonNegative | None = 1.44
     balanced = True
     sample = "groups"
+    family = "ranking"
 
     def _surrogate(self, gap: Tensor) -> Tensor:
         """Compute H of the gap between a negative and a positive, elementwise."""

@@ -24,11 +24,9 @@ class SupCon(Loss):
     Args:
         temperature: τ, in units of score; 0.1 as in the paper. A small τ puts the weight on the hardest negatives.
 
-    Counts: negatives whose softmax probability exceeds eps; unit 1/τ.
+    Counts: negatives whose softmax probability exceeds eps; unit 1/τ. With one positive it is NT-Xent.
     Net: push equals pull for every query.
     Source: Khosla et al. 2020, Supervised contrastive learning, arXiv:2004.11362, eq. 2 (L_out).
-    Also called: L_out, supervised contrastive. With one positive it is NT-Xent.
-    Family: softmax.
 
     Examples:
         Three equal scores have a third of the probability each; the positive lacks the other two thirds.
@@ -43,6 +41,8 @@ class SupCon(Loss):
     balanced = True
     sample = "groups"
     share = "probability"
+    family = "softmax"
+    aliases = {"L_out": {}, "supervised contrastive": {}}
 
     @property
     def softmax_scale(self) -> float:

@@ -18,11 +18,10 @@ class Triplet(AllTriplets):
     Args:
         margin: α, in units of score: how much a positive must win by.
 
-    Counts: violating negatives, whole numbers; unit 1, one violated triplet.
+    Counts: violating negatives, whole numbers; unit 1, one violated triplet. A tie (s_p - s_n = α) does not
+    contribute.
     Net: push equals pull for every query.
     Source: Faghri et al. 2018, VSE++, arXiv:1707.05612, eq. 5; α of Bleeker & de Rijke 2022, arXiv:2202.07474.
-    Also called: sum of hinges, VSE0, N-triplets. A tie (s_p - s_n = α) does not contribute.
-    Family: triplet.
 
     Examples:
         The margin is 0.2: a negative 0.1 below the positive violates it by 0.1, one that is 0.5 below does not.
@@ -36,3 +35,5 @@ class Triplet(AllTriplets):
     """
 
     margin: NonNegative = 0.2
+    family = "triplet"
+    aliases = {"sum of hinges": {}, "VSE0": {}, "N-triplets": {}}

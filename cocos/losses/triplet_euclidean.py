@@ -20,11 +20,10 @@ class TripletEuclidean(AllTriplets):
         margin: α, in units of distance: how much closer a positive must be; 0.05 is the default of PyTorch Metric
             Learning, arXiv:2008.09164.
 
-    Counts: violating negatives, whole numbers; unit 1, one violated triplet.
+    Counts: violating negatives, whole numbers; unit 1, one violated triplet. A tie (d_n - d_p = α) does not
+    contribute.
     Net: push equals pull for every query.
     Source: Hermans et al. 2017, In Defense of the Triplet Loss, arXiv:1703.07737, batch all.
-    Also called: triplet margin loss, batch-all, batch-all triplet. A tie (d_n - d_p = α) does not contribute.
-    Family: triplet.
 
     Examples:
         The margin is 0.05: a negative 0.02 farther away than the positive violates it by 0.03.
@@ -39,3 +38,5 @@ class TripletEuclidean(AllTriplets):
 
     margin: NonNegative = 0.05
     metric = "euclidean"
+    family = "triplet"
+    aliases = {"triplet margin loss": {}, "batch-all": {}, "batch-all triplet": {}}

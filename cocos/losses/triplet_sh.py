@@ -23,13 +23,11 @@ class TripletSH(Loss):
     Args:
         margin: α, in units of score: how much a positive must win by.
 
-    Counts: the hardest negative where it violates; unit 1, one violated triplet.
+    Counts: the hardest negative where it violates; unit 1, one violated triplet. FaceNet's semi-hard negatives are
+    others, those that score below the positive: `semi_hard(triplet)`. Of equally hard negatives the first one takes
+    the weight.
     Net: push equals pull for every query.
     Source: Faghri et al. 2018, VSE++, arXiv:1707.05612, eq. 6; α of Bleeker & de Rijke 2022, arXiv:2202.07474.
-    Also called: max of hinges, MH, VSE++, batch-hard, batch-hard triplet, semi-hard (by the slides). FaceNet's
-    semi-hard negatives are others, those that score below the positive: `semi_hard(triplet)`. Of equally hard negatives
-    the first one takes the weight.
-    Family: triplet.
 
     Examples:
         Two negatives violate the margin of 0.2; the hardest one alone counts, by 0.1.
@@ -45,6 +43,15 @@ class TripletSH(Loss):
     margin: NonNegative = 0.2
     hinge = "hardest"  # of margin - positive + negative
     balanced = True
+    family = "triplet"
+    aliases = {
+        "max of hinges": {},
+        "MH": {},
+        "VSE++": {},
+        "batch-hard": {},
+        "batch-hard triplet": {},
+        "semi-hard": {},  # by the slides
+    }
 
     def _hardest_negative(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Score and place of the hardest negative, (Q, 1) each; -inf for a query without a negative."""

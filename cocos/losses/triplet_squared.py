@@ -19,11 +19,10 @@ class TripletSquared(AllTriplets):
     Args:
         margin: α, in units of squared distance: how much closer a positive must be; 0.2 as in the paper.
 
-    Counts: violating negatives, whole numbers; unit 1, one violated triplet.
+    Counts: violating negatives, whole numbers; unit 1, one violated triplet. A tie (d_n² - d_p² = α) does not
+    contribute.
     Net: push equals pull for every query.
     Source: Schroff et al. 2015, FaceNet, arXiv:1503.03832.
-    Also called: FaceNet loss. A tie (d_n² - d_p² = α) does not contribute.
-    Family: triplet.
 
     Examples:
         The margin is 0.2: a negative whose squared distance is 0.1 larger than the positive's violates it by 0.1.
@@ -38,3 +37,5 @@ class TripletSquared(AllTriplets):
 
     margin: NonNegative = 0.2
     metric = "squared_euclidean"
+    family = "triplet"
+    aliases = {"FaceNet loss": {}}

@@ -36,7 +36,6 @@ class WarpedSoftmax(SoftmaxLoss):
     Counts: negatives whose softmax probability exceeds eps; unit T|P| for them, times the slope for positives.
     Net: push exceeds pull inside α and pull exceeds push outside, by T (1 - π)|slope - 1| where π is the own softmax.
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eqs. 7-8.
-    Family: proxy.
 
     Examples:
         Three candidates at one distance have a third of the probability each. Inside the boundary a positive pulls by
@@ -57,6 +56,7 @@ class WarpedSoftmax(SoftmaxLoss):
     scale: Positive = 1.0
     metric = "euclidean"
     gradient = "stop_gradient"
+    family = "proxy"
 
     @property
     def balanced(self) -> bool:

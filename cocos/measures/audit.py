@@ -10,7 +10,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, results
+from cocos import results
 from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
@@ -176,7 +176,7 @@ def audit(
     shortened = f"texts: {cut} are truncated to {likeness.CUT_CHARACTERS} characters for the comparison"
     compared_by = [Finding("cut texts", "note", shortened)] if cut else []
     attrs = run.provenance(
-        title=f"Suspected false negatives, {losses.name_of(run.loss)}",
+        title=f"Suspected false negatives, {run.loss.name}",
         batches=len(run.plan.batches),
         neighbours=int(neighbours),
         against=", ".join(known),
@@ -199,7 +199,7 @@ def _prepared(embeddings: Embeddings | Checkpoint, loss, sampling: Sampling, *, 
     sampling["copies"] = sampling["copies"] or "keep"
     run = prepare(embeddings, loss, scored=True, everything=everything, **sampling)
     if run.loss.graded:
-        raise InputError(f"{losses.name_of(run.loss)} compares graded pairs, so that no negative receives a push")
+        raise InputError(f"{run.loss.name} compares graded pairs, so that no negative receives a push")
     return run
 
 

@@ -146,7 +146,7 @@ def contributors(
     own: dict[str, Any] = {}
     before, every = 0, 0
     if disk := drawn_from(embeddings, DEFAULTS | sampling | {"batches": 1}):
-        loss = losses.of(loss_for(loss, embeddings))
+        loss = losses.as_loss(loss_for(loss, embeddings))
         plan = planned(disk, loss, DEFAULTS | sampling)
         second = disk.directions.index(results.direction(direction, disk.directions)) == 1
         before, every = (row is not None and _first(plan.batches, row, second)) or 0, len(plan.batches)
@@ -177,7 +177,7 @@ def contributors(
     found["group"] = groups[1][found["candidate_index"]] if known else found["candidate_index"]
     found["candidate_index"] = run.numbers(found["candidate_index"], not second)
     attrs = run.provenance(
-        title=f"Contributors of row {row} of {direction}, {losses.name_of(run.loss)}",
+        title=f"Contributors of row {row} of {direction}, {run.loss.name}",
         row=int(row),
         group=int(groups[0][place]) if known else int(row),
         direction=direction,

@@ -190,7 +190,7 @@ def _of_stored(
     sampling: Sampling,
 ) -> xr.Dataset:
     """Count a set on a disk, stack by stack, or batch by batch of a slice, each from its rows alone."""
-    loss = losses.of(checkpoint.loss(loss)[0] if isinstance(loss, str) else loss)
+    loss = losses.as_loss(checkpoint.loss(loss)[0] if isinstance(loss, str) else loss)
     batches = drawn(stored, loss, sampling)
     given = sampling | {"progress": None}
 
@@ -236,7 +236,7 @@ def _against_all(
         plan = batch_plans.Plan((batch,), "groups", max(map(len, rows)), (_of_all(rows, sizes),))
         (run,) = prepare_all(held, [loss], **options, **sampling | {"batches": plan})
         return how.dataset(replace(run, checkpoint=checkpoint), reports([run]), progress)
-    loss = losses.of(embeddings.loss(loss)[0] if isinstance(loss, str) else loss)
+    loss = losses.as_loss(embeddings.loss(loss)[0] if isinstance(loss, str) else loss)
     streamed.refuse_unstreamed(loss, how.eps)
     sizes, records, asked = [each.shape[0] for each in stored.sides], {}, []
     names = stored.directions[:1] if loss.matching == "columns" else stored.directions
@@ -270,7 +270,7 @@ def _check(runs: Sequence[Run], convention: str) -> None:
         own = [name for name, _, _ in run.sides]
         if own != sides:
             raise InputError(
-                f"loss: {losses.name_of(first.loss)} asks in {' and '.join(sides)}, {losses.name_of(run.loss)} in "
+                f"loss: {first.loss.name} asks in {' and '.join(sides)}, {run.loss.name} in "
                 f"{' and '.join(own)}; count them one by one"
             )
         conventions.check_sample(convention, run.loss, run.plan.sample, len(sides))
@@ -301,7 +301,7 @@ def _attrs(run: Run, known: bool, found: dict, convention: str) -> dict:
     footnotes = conventions.footnotes(run.loss, convention, directions=len(run.sides))
     return run.provenance(
         **lost,
-        title=f"Contributing negatives, {losses.name_of(run.loss)}",
+        title=f"Contributing negatives, {run.loss.name}",
         convention=convention,
         **findings.attributes(notes),
         undrawn="\n".join(run.plan.undrawn),

@@ -467,7 +467,7 @@ class CountedAlike:
             raise InputError(f"{names[0]} and {names[1]} are the same: no query can differ; give two checkpoints")
         used, items, seen = [], [], []
         for each, wanted in zip(given, loss if isinstance(loss, tuple) else (loss, loss), strict=True):
-            used.append(losses.of(loss_for(wanted, each)))
+            used.append(losses.as_loss(loss_for(wanted, each)))
             seen.append(embedded(each, sampling["split"], sampling["device"], sampling["progress"]))
             items.append(_items(each, sampling["split"]) or _items(seen[-1], ""))
         _same_names(seen, names)
@@ -502,7 +502,7 @@ def _against_all(source: Any, name: str, loss: Any, eps: float, queries: int, sa
     scored = isinstance(source, Checkpoint) and source.format == "scores"
     if scored or not isinstance(source, Embeddings | Checkpoint):
         raise InputError(f"queries {queries}: {name} is a result or scores, whose queries are compared as they are")
-    loss = losses.of(loss_for(loss, source))
+    loss = losses.as_loss(loss_for(loss, source))
     data = count(source, loss, eps, queries=queries, **sampling)
     asking = {each: sampling[each] for each in ("seed", "split", "device", "progress")}
     ranked = evaluate(source, metric=loss.metric, queries=queries, **asking)

@@ -8,7 +8,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, results
+from cocos import results
 from cocos.checkpoints import Checkpoint
 from cocos.counting.statistics import BATCH_NUMBERS
 from cocos.embeddings import Embeddings
@@ -65,7 +65,7 @@ def eps_curve(
         sums[name] = [one + other for one, other in zip(sums[name], new, strict=True)]
     total, some = (np.stack([each[k].cpu().numpy() / queries for queries, *each in sums.values()]) for k in range(2))
     attrs = run.provenance(
-        title=f"COCOS against eps, {losses.name_of(run.loss)}",
+        title=f"COCOS against eps, {run.loss.name}",
         batches=len(run.plan.batches),
     )
     variables = {

@@ -49,13 +49,13 @@ def equivalences(loss="ntxent") -> xr.Dataset:
         >>> bool((cocos.measures.equivalences("supcon")["gap"] < 1e-10).all())
         True
     """
-    loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
+    loss = losses.load(loss) if isinstance(loss, str) else losses.as_loss(loss)
     others, conditions, gaps = [], [], []
     for name, parameters, where in loss.equals():
         other = losses.load(name, parameters)
         unit = "unit" in where
         if not unit and where not in {"always", "one positive"}:
-            raise InputError(f"{losses.name_of(loss)}: equal to {name} where {where!r}, which is no known condition")
+            raise InputError(f"{loss.name}: equal to {name} where {where!r}, which is no known condition")
         gap = 0.0
         for seed in ODD_SEEDS if "one positive" in where else SEVERAL_SEEDS:
             given = regimes.embeddings("random", seed)
@@ -70,5 +70,5 @@ def equivalences(loss="ntxent") -> xr.Dataset:
         "other": ("other", np.asarray(others, dtype=str)),
     }
     return results.labelled(
-        variables, results.provenance(loss, title=f"Equal losses, {losses.name_of(loss)}"), measure="equivalences"
+        variables, results.provenance(loss, title=f"Equal losses, {loss.name}"), measure="equivalences"
     )

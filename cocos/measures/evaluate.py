@@ -56,10 +56,10 @@ def ranked_by(checkpoint: Checkpoint | None, loss: Any, metric: str | None) -> t
     if loss is None and recorded is None:
         return metric or "cosine", "", []
     if loss is not None:
-        made = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
+        made = losses.load(loss) if isinstance(loss, str) else losses.as_loss(loss)
     else:
         made = checkpoint.loss()[0]  # type: ignore[union-attr]
-    name = losses.name_of(made)
+    name = made.name
     if metric is not None or made.metric not in scores.METRICS:
         return metric or "cosine", name, []
     origin = "the loss that is named" if loss is not None else "the loss of the training, by the file"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from cocos import losses, results
+from cocos import results
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.counting import health as counted
@@ -74,7 +74,7 @@ def health(
         ['direction', 'side']
     """
     run = prepare(embeddings, loss, **sampling)
-    attrs = run.provenance(title=f"Health of the embeddings, {losses.name_of(run.loss)}")
+    attrs = run.provenance(title=f"Health of the embeddings, {run.loss.name}")
     (found,) = reports([run])
     variables = {}
     for dim, entries, labels in (

@@ -324,12 +324,12 @@ def _subject(f1: str | Callable, f2: str | Callable | None, loss, scale: float, 
         raise InputError(f"f1 {f1!r} and a loss: choose one of them")
     if metric != "euclidean":
         raise InputError(f"metric {metric!r} and a loss: it has a metric of its own")
-    loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
+    loss = losses.load(loss) if isinstance(loss, str) else losses.as_loss(loss)
     if loss.couples != "query":
-        raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: one alone has no landscape")
+        raise InputError(f"{loss.name} couples the embeddings of a batch: one alone has no landscape")
     check_pairs(loss, "landscape", teacher=False)
     if loss.metric == "mahalanobis":
-        raise InputError(f"{losses.name_of(loss)} reads variances beside its proxies: its landscape is not drawn")
+        raise InputError(f"{loss.name} reads variances beside its proxies: its landscape is not drawn")
     return loss
 
 

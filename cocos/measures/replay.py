@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import numpy as np
 import xarray as xr
 
-from cocos import losses, results
+from cocos import results
 from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import Level, Share
 from cocos.checkpoints import Checkpoint
@@ -41,7 +41,7 @@ VARIANT_LABELS: dict[str, tuple] = {
     "changed": (lambda each: each.changed, "what is changed"),
     "setting": (lambda each: each.value, "its value"),
     "loss_repr": (lambda each: repr(each.loss), "loss with its parameters"),
-    "loss_name": (lambda each: losses.name_of(each.loss), "name of the loss"),
+    "loss_name": (lambda each: each.loss.name, "name of the loss"),
     "eps": (lambda each: each.eps, "smallest share that contributes", "share"),
     "batch_size": (lambda each: str(each.batch_size), "rows of a batch"),
 }
@@ -132,7 +132,7 @@ def replay(
     for key in ("health", "footnotes", "undrawn", "convention"):
         attrs.pop(key, None)
     by = "relative" if first["share"] == "unknown" and by in {"contributing", "idle"} else by
-    attrs |= {"title": f"Replay of {losses.name_of(base)}", "by": by, "level": level, "frozen": FROZEN}
+    attrs |= {"title": f"Replay of {base.name}", "by": by, "level": level, "frozen": FROZEN}
     attrs |= {"batches": counts[0].sizes["batch"], "notes": "\n".join(dict.fromkeys([*known, *notes]))}
     return results.labelled(variables, attrs, measure="replay")
 

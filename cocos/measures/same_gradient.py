@@ -424,7 +424,7 @@ def way(given: Any, parameters: Mapping[str, Any] | None = None) -> Way:
     if not name.strip():
         raise InputError(f"{given!r}: no loss before @; write it like {EXAMPLE}")
     own = {each: value for each, value in chosen.items() if each not in {*WAYS, *WAY_OPTIONS}}
-    known, shared = losses.known(name), dict(parameters or {})
+    known, shared = losses.parameter_names(name), dict(parameters or {})
     if known is not None:
         for each in own:
             if each not in known:
@@ -433,9 +433,9 @@ def way(given: Any, parameters: Mapping[str, Any] | None = None) -> Way:
     taken = shared | own
     made: dict[str, Any] = {"parameters": taken}
     loss = sides(name, taken)
-    if losses.reader_of(name.strip()) is None:
+    if losses.canonical(name) in losses.names():
         closed = losses.load(name, taken)
-        made |= {"scaling": losses.parameters(closed), "scale": closed.softmax_scale}
+        made |= {"scaling": closed.parameters, "scale": closed.softmax_scale}
     for each, value in chosen.items():
         if each in WAYS:
             if not value.isdecimal() or not 1 <= int(value) <= 10**9:

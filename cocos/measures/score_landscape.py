@@ -39,9 +39,9 @@ def score_landscape(
         >>> data["push"].values.tolist()
         [[1.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
     """
-    loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
+    loss = losses.load(loss) if isinstance(loss, str) else losses.as_loss(loss)
     if loss.couples != "query":
-        raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: two scores are not enough for it")
+        raise InputError(f"{loss.name} couples the embeddings of a batch: two scores are not enough for it")
     check_pairs(loss, "score_landscape", teacher=False)
     score = torch.linspace(*SPANS[loss.metric], points, dtype=torch.float64)
     rows = torch.cartesian_prod(score, score)
@@ -60,5 +60,5 @@ def score_landscape(
     }
     unit = float(loss.unit(pairs).max())
     unit = unit if math.isfinite(unit) else float(weight[:, 1:].abs().max())
-    about = {"title": f"Scores of {losses.name_of(loss)}", "negatives": negatives, "points": points, "unit": unit}
+    about = {"title": f"Scores of {loss.name}", "negatives": negatives, "points": points, "unit": unit}
     return results.labelled(variables, results.provenance(loss, **about), measure="score_landscape")

@@ -76,7 +76,7 @@ def solve(
         (0.1, [2.0, 2.0])
     """
     if not isinstance(loss, str):
-        sharpness.parameter_of(losses.of(loss), parameter)
+        sharpness.parameter_of(losses.as_loss(loss), parameter)
     sampling, few = few_batches(embeddings, sampling)
     run = prepare(embeddings, loss, visits=True, scored=True, **sampling)
     usual = effective is None
@@ -106,9 +106,9 @@ def solve(
         *([f"the effective number jumps over {effective:g} at this value"] if jump else []),
     ]
     attrs = run.provenance(
-        title=f"{found.parameter} for {effective:g} effective negatives, {losses.name_of(run.loss)}",
+        title=f"{found.parameter} for {effective:g} effective negatives, {run.loss.name}",
         parameter=found.parameter,
-        own=float(losses.parameters(run.loss)[found.parameter]),
+        own=float(run.loss.parameters[found.parameter]),
         target=float(effective),
         bound=found.bound,
         batches=len(run.plan.batches),

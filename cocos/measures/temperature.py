@@ -254,7 +254,7 @@ def temperature(
         said = f"{twice} is given {sizes.count(twice)} times" if sizes else "none were given"
         raise InputError(f"batch sizes: {said}, expected different ones, like 32 and 128")
     if not isinstance(loss, str):
-        equilibrium.names(losses.of(loss))
+        equilibrium.names(losses.as_loss(loss))
     runs = _full_batches(embeddings, loss, sizes, dict(sampling))
     first = runs[0]
     _, side, _ = first.sides[0]
@@ -278,12 +278,12 @@ def _labelled(runs: Sequence[Run], columns: Sequence[dict[str, Any]], clip: floa
     variables["direction"] = ("direction", [name for name, _, _ in first.sides])
     scale, bias = equilibrium.values(first.loss)
     recorded = {} if first.checkpoint is None else first.checkpoint.recorded
-    own, trained = recorded.get(losses.name_of(first.loss)), set()  # of this loss, or of any if all agree
+    own, trained = recorded.get(first.loss.name), set()  # of this loss, or of any if all agree
     for each in recorded.values() if own is None else [own]:
         trained |= {float(each[name]) ** -power for name, power in equilibrium.SCALE_POWERS.items() if each.get(name)}
     extra = {"own_bias": bias, "trained_temperature": trained.pop() if len(trained) == 1 else None, "wanted": wanted}
     attrs = first.provenance(
-        title=f"Where the temperature settles, {losses.name_of(first.loss)}",
+        title=f"Where the temperature settles, {first.loss.name}",
         own_temperature=1 / scale,
         clip=float(clip),
         **{name: float(value) for name, value in extra.items() if value is not None},

@@ -33,10 +33,8 @@ def _parameter(loss) -> str:
     for name in PARAMETERS:
         if name in getattr(loss, "__dataclass_fields__", ()):
             return name
-    known = ", ".join(losses.parameters(loss)) or "none that is known"
-    raise InputError(
-        f"loss {losses.name_of(loss)}: it has no {' or '.join(PARAMETERS)} to change (its parameters: {known})"
-    )
+    known = ", ".join(loss.parameters) or "none that is known"
+    raise InputError(f"loss {loss.name}: it has no {' or '.join(PARAMETERS)} to change (its parameters: {known})")
 
 
 @devices.threads(1)
@@ -80,7 +78,7 @@ def temperature_curve(
     """
     grid = None if values is None else ladder("values", values, zero=False)
     if not isinstance(loss, str):
-        _parameter(losses.of(loss))
+        _parameter(losses.as_loss(loss))
     run = prepare(embeddings, loss, eps=eps, visits=True, **sampling)
     parameter = _parameter(run.loss)
     own = float(getattr(run.loss, parameter))
@@ -89,14 +87,14 @@ def temperature_curve(
     try:
         others = [sharpness.changed(run.loss, parameter, value) for value in grid.tolist()]
     except ValueError as error:
-        raise InputError(f"loss {losses.name_of(run.loss)}: {error}") from None
+        raise InputError(f"loss {run.loss.name}: {error}") from None
     found = Scored(run).means(others, eps, sampling["progress"] and sampling["progress"]("weighing"))
     near = int(found["uncertain"].max())
     variables = {name: (("direction", "value"), found[name], *about) for name, about in TEMPERATURE_LABELS.items()}
     variables["direction"] = ("direction", [name for name, _, _ in run.sides])
     variables["value"] = ("value", grid, parameter, PARAMETERS[parameter])
     attrs = run.provenance(
-        title=f"Negatives against the {parameter}, {losses.name_of(run.loss)}",
+        title=f"Negatives against the {parameter}, {run.loss.name}",
         parameter=parameter,
         own=own,
         batches=len(run.plan.batches),

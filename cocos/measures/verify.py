@@ -391,7 +391,7 @@ def faults_of(
     add("order", mixed, "", square=only_square(mixed, [each for each in whole if each.order <= SHUFFLED_TOLERANCE]))
     if apart := [each for each in whole if each.against > SAME_LOSS]:
         square = only_square(apart, [each for each in whole if each.against <= SAME_LOSS])
-        add("against", apart, "against", square=square, other=losses.name_of(other))
+        add("against", apart, "against", square=square, other=other.name)
     add("range", [each for each in whole if math.isinf(each.error.get("float32", 0.0))], "")
     if compared and max(compared[:2]) > SAME_LOSS:
         faults.append(_finding("peer", {"other": compared[2], "off": max(compared[:2])}))
@@ -417,7 +417,7 @@ def notes_of(loss, other, founds: Sequence[TrialResult]) -> Iterator[Finding]:
         kind = "equal to a mean" if mean else "equal to a factor"
         kind = "equal" if max(abs(k - 1) for k in factors) < SAME_LOSS else kind
         numbers = {"least": min(factors), "most": max(factors)}
-        yield _finding(kind, {"other": losses.name_of(other), "number": len(compared)} | numbers)
+        yield _finding(kind, {"other": other.name, "number": len(compared)} | numbers)
 
 
 @sampled(without=["same_group", "dtype"], batches=2)
@@ -455,26 +455,24 @@ def verify(
         loss = loss_for(loss, embeddings)
     other = against
     if isinstance(against, str):
-        shared = losses.parameters(losses.load(against)).keys() & losses.parameters(loss).keys()
-        other = losses.load(against, {name: losses.parameters(loss)[name] for name in shared})
+        shared = losses.load(against).parameters.keys() & loss.parameters.keys()
+        other = losses.load(against, {name: loss.parameters[name] for name in shared})
     run = None if embeddings is None else prepare(embeddings, loss, **sampling)
     loss, trials = _synthetic_trials(loss) if run is None else (run.loss, list(_real_trials(run)))
-    twin = loss.twin if losses.counterpart(losses.name_of(loss)) else None
+    twin = loss.twin if losses.counterpart(loss.name) else None
     if other is None and twin is not None and twin.metric == loss.metric:
         other = twin
     if other is not None and other.metric != loss.metric:
         raise InputError(
-            f"against {losses.name_of(other)}: it reads {other.metric} scores and {losses.name_of(loss)} reads "
+            f"against {other.name}: it reads {other.metric} scores and {loss.name} reads "
             f"{loss.metric}, so their weights cannot be compared"
         )
     founds = []
-    for trial in tracked(trials, sampling["progress"], f"verifying {losses.name_of(loss)}"):
+    for trial in tracked(trials, sampling["progress"], f"verifying {loss.name}"):
         with contextlib.suppress(Unfit):  # rows that the loss cannot be told are no fault of it
             founds.append(_questioned(loss, other, trial))
     if not founds:
-        raise InputError(
-            f"loss {losses.name_of(loss)}: none of the inputs fits it; give a file of embeddings that does"
-        )
+        raise InputError(f"loss {loss.name}: none of the inputs fits it; give a file of embeddings that does")
     compared = parity(loss)
     faults = faults_of(loss, other, founds, compared)
     intended = _as_intended(other, [each for each in founds if not each.broken])
@@ -485,8 +483,8 @@ def verify(
     notes += notes_of(loss, other, founds)
     attrs = results.provenance(
         loss,
-        title=f"Verification, {losses.name_of(loss)}",
-        against=losses.name_of(other) if other is not None else None,
+        title=f"Verification, {loss.name}",
+        against=other.name if other is not None else None,
         verdict=verdict,
         peer=compared[2] if compared else "",
         peer_value=compared[0] if compared else math.nan,
@@ -517,7 +515,7 @@ def verify(
 
 def _synthetic_trials(loss) -> tuple[losses.Loss, list[Trial]]:
     """A loss, bound if it must be, and the synthetic inputs that fit it."""
-    loss = losses.of(loss)
+    loss = losses.as_loss(loss)
     try:  # where the code of others keeps its scores shows with the first batch
         loss = weights.bound(loss, square(0, loss.metric, loss.directions))
     except Unfit:

@@ -52,9 +52,9 @@ def weight_curve(loss="ntxent", *, points: Annotated[int, whole(2, WEIGHED_POINT
         >>> sorted(set(cocos.measures.weight_curve("triplet", points=9)["negative"].values.tolist()))
         [0.0, 1.0]
     """
-    loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
+    loss = losses.load(loss) if isinstance(loss, str) else losses.as_loss(loss)
     if loss.reads == "embeddings":
-        raise InputError(f"{losses.name_of(loss)} reads embeddings, not scores: there is no weight of a score to draw")
+        raise InputError(f"{loss.name} reads embeddings, not scores: there is no weight of a score to draw")
     low, high = SPANS[loss.metric]
     scores = torch.linspace(low, high, points, dtype=torch.float64)
     others = torch.linspace(low, (low + high) / 2, STILL_NEGATIVES, dtype=torch.float64)
@@ -79,6 +79,6 @@ def weight_curve(loss="ntxent", *, points: Annotated[int, whole(2, WEIGHED_POINT
         "pull": ("score", pull, "total weight below zero, while the negative moves", "weight"),
         "score": ("score", scores, "score of the candidate that moves", "score"),
     }
-    attrs = results.provenance(loss, title=f"Weight against score, {losses.name_of(loss)}")
+    attrs = results.provenance(loss, title=f"Weight against score, {loss.name}")
     attrs |= {"others": others.numpy(), "weight_unit": float(unit.max()), "positive_score": positive.item()}
     return results.labelled(variables, attrs, measure="weight_curve")

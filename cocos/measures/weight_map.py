@@ -5,7 +5,7 @@ from typing import Unpack
 import torch
 import xarray as xr
 
-from cocos import losses, results
+from cocos import results
 from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import Share
 from cocos.checkpoints import Checkpoint
@@ -104,7 +104,7 @@ def weight_map(
         totals, received = {name: values[places[0]] for name, values in totals.items()}, received[places[1]]
         rows = {name: (index[p], group[p]) for (name, (index, group)), p in zip(rows.items(), places, strict=True)}
     attrs = run.provenance(
-        title=f"Weights of one batch, {losses.name_of(run.loss)}",
+        title=f"Weights of one batch, {run.loss.name}",
         direction=direction,
         order=order,
     )

@@ -41,20 +41,26 @@ def entry(name: str) -> dict:
     """Describe a loss as plain data: name, parameters, properties, formula and source."""
     loss = losses.load(name)
     sections = docstrings.sections(type(loss))
-    texts = {key.lower().replace(" ", "_"): sections.get(key, "") for key in ("Counts", "Net", "Source", "Also called")}
+    texts = {key.lower(): sections.get(key, "") for key in ("Counts", "Net", "Source")}
     return {
-        "name": losses.name_of(loss),
-        "parameters": losses.parameters(loss),
+        "name": loss.name,
+        "parameters": loss.parameters,
         "metric": loss.metric,
         "couples": loss.couples,
         "gradient": loss.gradient,
         "balanced": loss.balanced,
         "sample": loss.sample,
-        "family": sections.get("Family", "").rstrip("."),
+        "family": loss.family,
         "summary": docstrings.summary(type(loss)),
         "formula": docstrings.formula(type(loss)),
         **texts,
+        "also_called": ", ".join(alias(*item) for item in loss.aliases.items()),
     }
+
+
+def alias(name: str, implied: dict) -> str:
+    """Return an alias with the parameters that it implies."""
+    return name + (f" ({', '.join(f'{key}={value}' for key, value in implied.items())})" if implied else "")
 
 
 def equal_to(equal: xr.Dataset) -> list[dict]:

@@ -65,22 +65,17 @@ def _title(text: str, line: str = "=") -> str:
 
 
 def aliases(name: str) -> dict[str, str]:
-    """Other names of a loss, and what stands in parentheses behind each."""
-    listed = cards.entry(name)["also_called"]
-    kept: list[str] = []
-    bare = re.sub(r"\s*\(([^)]*)\)", lambda found: f" \0{kept.append(found[1]) or len(kept) - 1}\0", listed)
-    found = {}
-    for each in bare.split(". ")[0].rstrip(". ").split(","):
-        words, _, place = each.strip().partition(" \0")
-        if words:
-            found[words] = kept[int(place.strip("\0 "))] if place else ""
-    return found
+    """Return the other names of a loss, each with the parameters that it implies."""
+    return {
+        alias: ", ".join(f"{key}={value}" for key, value in implied.items())
+        for alias, implied in losses.load(name).aliases.items()
+    }
 
 
 def loss_title(name: str) -> str:
     """The name that people use, and up to three others: these are what one searches for."""
     known = re.split(r"[:.,](?:\s|$)", inspect.getdoc(sys.modules[type(losses.load(name)).__module__]))[0]
-    others = [each for each, when in aliases(name).items() if "=" not in when and each.lower() != known.lower()]
+    others = [each for each, implied in aliases(name).items() if not implied and each.lower() != known.lower()]
     return known + (f" ({', '.join(others[:3])})" if others else "")
 
 
@@ -120,13 +115,13 @@ def loss_page(name: str, pictures: Path) -> str:
 
 def common() -> str:
     """A table of the names that most people know, with the losses of the shelf that they mean."""
-    known = {other: (name, when) for name in losses.names() for other, when in aliases(name).items()}
+    known = {other: (name, implied) for name in losses.names() for other, implied in aliases(name).items()}
     text = "If you know a loss by one of these names, it is on the shelf as:\n\n.. list-table::\n   :header-rows: 1\n\n"
     text += "   * - you know it as\n     - loss\n     - with\n"
     for other in COMMON:
-        name, when = known[other]
-        given = f"``{when.split(';')[0]}``" if "=" in when else ""
-        text += f"   * - {other}\n     - :doc:`{name} <{name}>`\n     - {given}\n".replace(" \n", "\n")
+        name, implied = known[other]
+        given = f" ``{implied}``" if implied else ""
+        text += f"   * - {other}\n     - :doc:`{name} <{name}>`\n     -{given}\n"
     return text + "\nEvery other name is an entry of the search and of ``cocos losses``; ``--loss`` takes it too.\n\n"
 
 

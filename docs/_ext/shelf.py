@@ -12,7 +12,7 @@ import stories
 import thumbnails
 from sphinx.application import Sphinx
 
-NAMED = re.compile(r"^(Counts|Net|Source|Also called|Family): ")
+NAMED = re.compile(r"^(Counts|Net|Source): ")
 # A link of a page to a notebook, which GitHub shows and for which the site has a page.
 NOTEBOOK = re.compile(r"\]\((?:\.\./)+notebooks/(\w+)\.ipynb\)")
 # A heading that is one name in code: the index, which the search asks first, has the name.

@@ -178,7 +178,7 @@ def _loss(made: dict) -> tuple[dict, str] | None:
     if not isinstance(loss, dict) or not isinstance(loss.get("parameters"), dict):
         return None
     try:
-        losses.load(losses.module_name(str(loss.get("name"))), loss["parameters"])
+        losses.load(losses.find_file(str(loss.get("name"))), loss["parameters"])
     except (InputError, ValueError, TypeError):
         return None
     return {loss["name"]: loss["parameters"]}, loss["name"]

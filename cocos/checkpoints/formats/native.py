@@ -51,7 +51,7 @@ def read(file: File, data=None) -> Checkpoint:
         model = encoders.build(name, record["encoder"]["arguments"])
     model = encoders.freeze(model, state)
     name, parameters = record["loss"]["name"], record["loss"]["parameters"]
-    losses.load(losses.module_name(name), parameters)  # of the shelf: a file never names code
+    losses.load(losses.find_file(name), parameters)  # of the shelf: a file never names code
 
     return Checkpoint.of(
         file,

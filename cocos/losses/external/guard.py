@@ -18,14 +18,10 @@ from cocos import losses
 from cocos.base.errors import InputError, Unfit
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import Pairs
+from cocos.losses.combined import UNKNOWN_UNIT
 from cocos.losses.external import units
 from cocos.losses.external.traits import StatesTraits, Traits, traits_of
 
-UNKNOWN_UNIT, UNKNOWN_UNIT_OF_A_TERM = (
-    f"the natural unit of {whose} is not known (-p unit= gives it), so that parts of the query's own push are "
-    "counted, and no shares"
-    for whose in ("this loss", "a term")
-)
 MEASURED_UNIT = "its unit is measured: on the first batch, its weights are those of a {} of its scores"
 # What is not weighed of a loss that reads more of its embeddings than their scores.
 UNWEIGHED = {

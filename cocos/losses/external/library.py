@@ -103,7 +103,7 @@ class BothWays(StatesTraits):
             couples="batch",
             share=own.share,
             per_positive=own.per_positive,
-            spelling=f"{losses.name_of(self.loss)}, half of each direction",
+            spelling=f"{self.loss.name}, half of each direction",
         )
 
     def value(self, pairs: Pairs) -> Tensor:

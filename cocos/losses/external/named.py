@@ -119,7 +119,7 @@ def canonical(spelling: str) -> str:
 def known(spelling: str) -> set[str] | None:
     """Names of its parameters, in the library and on the shelf."""
     row = _row(spelling)[2]
-    own = losses.known(row.loss)
+    own = losses.parameter_names(row.loss)
     return None if own is None else {*row.renamed, *own}
 
 
@@ -139,7 +139,7 @@ def qualified(spelling: str, parameters: dict[str, Any]) -> dict[str, Any]:
         if own in found:
             raise InputError(f"parameter {own} of {library}:{name} is given twice")
         found[own] = row.words.get(given, given) if isinstance(given, str) else given
-    return losses.qualified(row.loss, found)
+    return losses.qualify(row.loss, found)
 
 
 def load(spelling: str, given: dict[str, Any]) -> losses.Loss:
@@ -150,4 +150,4 @@ def load(spelling: str, given: dict[str, Any]) -> losses.Loss:
         SigLIP(scale=20.0, bias=0.0)
     """
     row = _row(spelling)[2]
-    return losses.load(row.loss, losses.qualified(row.loss, dict(row.given)) | qualified(spelling, given))
+    return losses.load(row.loss, losses.qualify(row.loss, dict(row.given)) | qualified(spelling, given))

@@ -20,6 +20,7 @@ from cocos.losses.external.guard import guarded
 from cocos.losses.external.library import Adapted
 from cocos.losses.external.signature import ROLE_OF, literal, named, signature_of, takes_any
 from cocos.losses.external.traits import traits_of
+from cocos.losses.spelling import parse, third_party_file
 
 # Names of a parameter of a function for the hard negatives of its queries, (Q, K, D).
 NEGATIVES = ("negatives", "negative", "hard_negatives", "hard_negative")
@@ -219,18 +220,19 @@ def sides(loss: Any, given: dict[str, Any] | None = None) -> Sides:
     if isinstance(loss, str):
         return _named(loss.strip(), given)
     if isinstance(loss, losses.Loss):
-        name = losses.name_of(loss)
+        name = loss.name
         if isinstance(loss, Adapted):
             return _of_adapted(loss, name)
         return _of_library(loss, name) if isinstance(loss, Embedded) else _of_shelf(loss, name)
     if _two_sided(loss):
         return _of_function(loss, getattr(loss, "__name__", type(loss).__name__), given)
-    return sides(losses.of(loss))
+    return sides(losses.as_loss(loss))
 
 
 def _named(spelling: str, given: dict[str, Any]) -> Sides:
     """Make it of a name: code of the user's that has two sides is called as it is."""
-    if losses.reader_of(spelling) != "own" or ":" not in spelling:
+    parsed = parse(spelling)
+    if parsed.parts or third_party_file(parsed.name) is not own:
         return sides(losses.load(spelling, given))
     target, left = own.located(spelling), given
     if isinstance(target, type):

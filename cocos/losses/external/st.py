@@ -236,7 +236,7 @@ class OfCosineDistance(StatesTraits):
     @property
     def traits(self) -> Traits:  # type: ignore[override]
         """Those of the loss, on cosines."""
-        return replace(traits_of(self.loss), metric="cosine", spelling=f"{losses.name_of(self.loss)} of 1 - cosine")
+        return replace(traits_of(self.loss), metric="cosine", spelling=f"{self.loss.name} of 1 - cosine")
 
     def __repr__(self) -> str:
         return f"{self.loss!r} of 1 - cosine"

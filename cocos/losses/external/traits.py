@@ -42,7 +42,10 @@ class Traits:
 
 def traits_of(loss: Loss | None) -> Traits:
     """Return the attributes of a loss as one value; the defaults for None."""
-    return Traits() if loss is None else Traits(**{field.name: getattr(loss, field.name) for field in fields(Traits)})
+    if loss is None:
+        return Traits()
+    names = {field.name for field in fields(Traits)} - {"given"}
+    return Traits(**{name: getattr(loss, name) for name in names}, given=loss.parameters)
 
 
 class StatesTraits(Loss):
@@ -76,7 +79,7 @@ class StatesTraits(Loss):
     through_scores = property(lambda self: self.traits.through_scores)
     notes = property(lambda self: self.traits.notes)
     spelling = property(lambda self: self.traits.spelling)
-    given = property(lambda self: self.traits.given)
+    parameters = property(lambda self: dict(self.traits.given or {}))
     directions = property(lambda self: self.traits.directions)
     requires = property(lambda self: self.traits.requires)
     graded = property(lambda self: self.traits.graded)

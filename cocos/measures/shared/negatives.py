@@ -47,7 +47,7 @@ class OfPairs:
     def shares(self) -> Tensor:
         """Shares, (m, n) float64; 0 for pairs that are not negatives."""
         if self.unit.isnan().any():
-            raise InputError(NO_SHARES.format(losses.name_of(self.loss)))
+            raise InputError(NO_SHARES.format(self.loss.name))
         return torch.where(self.pairs.negative, self.weights.abs() / self.unit, 0).double()
 
 

@@ -359,7 +359,7 @@ def threads(number: int) -> contextlib.AbstractContextManager:
 def loss_for(loss: Any, source: Any, parameters: Mapping[str, Any] | None = None) -> losses.Loss:
     """The loss that is asked for; one that is named, or None, takes what a checkpoint recorded of its training."""
     if not isinstance(loss, str | None):
-        return losses.of(loss)
+        return losses.as_loss(loss)
     given = dict(parameters or {})
     return source.loss(loss, given)[0] if isinstance(source, Checkpoint) else losses.load(loss or "ntxent", given)
 
@@ -406,7 +406,7 @@ def _refuse_unreachable(loss: losses.Loss, eps: float | None) -> None:
     kind = shares.share(loss)
     if eps is not None and eps >= 1 and kind in BOUNDED_SHARES:
         raise InputError(
-            f"eps: {eps:g}, expected less than 1, since a share of {losses.name_of(loss)} is {BOUNDED_SHARES[kind]}: "
+            f"eps: {eps:g}, expected less than 1, since a share of {loss.name} is {BOUNDED_SHARES[kind]}: "
             f"none exceeds 1; {eps:g} % is eps {eps / 100:g}"
         )
 
@@ -473,7 +473,7 @@ def prepare_all(
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     several = [loss_for(loss, embeddings) if isinstance(loss, str) else loss for loss in several]
     for loss in several if not whole else ():  # published shares are sums over the positives, which may exceed 1
-        _refuse_unreachable(losses.of(loss), eps)
+        _refuse_unreachable(losses.as_loss(loss), eps)
     disk = None if everything else drawn_from(embeddings, options)
     if disk is not None and checkpoint is not None:
         about = {"eps": eps, "visits": visits, "whole": whole, "marks": marks, "scored": scored}
@@ -482,7 +482,7 @@ def prepare_all(
         def read(rows: Embeddings, some: list[losses.Loss], plan: Plan) -> list[Run]:
             return prepare_all(rows, some, **about, **given_options | {"batches": plan})
 
-        return _of_drawn_rows(disk, checkpoint, [losses.of(each) for each in several], options, read)
+        return _of_drawn_rows(disk, checkpoint, [losses.as_loss(each) for each in several], options, read)
     embeddings = embedded(embeddings, options["split"], options["device"], options["progress"], scored=scored)
     memory = devices.memory(embeddings.query.device)
     if isinstance(embeddings, Scores):
@@ -493,12 +493,12 @@ def prepare_all(
     planned = functools.cache(functools.partial(_planned, embeddings, checkpoint, options))
     held, made = functools.cache(embeddings.to), []
     for given_loss in several:
-        loss = losses.of(given_loss)
+        loss = losses.as_loss(given_loss)
         matching = loss.matching
         same_group = _same_group(loss, options)
         scores.check(embeddings, loss.metric, checkpoint and checkpoint.path)
         if missing := [name for name in loss.requires if getattr(embeddings, name) is None]:
-            raise InputError(f"{losses.name_of(loss)} reads {missing[0]}, which the embeddings do not have: {TO_GIVE}")
+            raise InputError(f"{loss.name} reads {missing[0]}, which the embeddings do not have: {TO_GIVE}")
         rows = matching in {"rows", "columns"} or (loss.graded and embeddings.grades is not None)
         plan = planned(loss.sample, whole or rows, not whole and matching == "columns")
         if visits and loss.recognised:
@@ -562,9 +562,9 @@ def _of_scores(
     if whole:
         raise InputError("convention: the published counters read embeddings; scores are counted by `standard`")
     plan, found = given.plan, []
-    for loss in map(losses.of, several):
+    for loss in map(losses.as_loss, several):
         if reason := _needs_vectors(loss, given):
-            raise InputError(f"{losses.name_of(loss)} {reason}")
+            raise InputError(f"{loss.name} {reason}")
         _refuse_unreachable(loss, eps)
         _refuse_too_large(loss, max(math.prod(batch.sizes) for batch in plan.batches), memory, whole=False)
         found.append((loss, plan, "ignore"))
@@ -641,7 +641,7 @@ def planned(stored: Stored, loss: losses.Loss, options: Sampling) -> Plan:
         raise InputError(f"split {options['split']!r}: {stored.name} holds embeddings and has no splits")
     missing = [name for name in loss.requires if getattr(stored.numbered, name) is None]
     if missing or loss.graded:
-        raise InputError(f"{losses.name_of(loss)} reads {(*missing, 'grades')[0]}, which {stored.name} does not have")
+        raise InputError(f"{loss.name} reads {(*missing, 'grades')[0]}, which {stored.name} does not have")
     rows, columns = loss.matching in {"rows", "columns"}, loss.matching == "columns"
     return _planned(stored.numbered, None, options, loss.sample, rows, columns)
 
@@ -691,6 +691,6 @@ def _refuse_too_large(loss, largest: int, memory: int | None, *, whole: bool) ->
     why = "is counted by the published convention" if whole else "couples the queries of a batch"
     if memory is not None and needed > memory:
         raise InputError(
-            f"{losses.name_of(loss)} {why}, so its {largest:,} scores must be held at once "
+            f"{loss.name} {why}, so its {largest:,} scores must be held at once "
             f"(about {needed / 2**30:.0f} GiB, there are {memory / 2**30:.0f}); take a smaller batch size"
         )

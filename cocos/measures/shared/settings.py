@@ -21,12 +21,13 @@ from cocos.counting import sharpness, statistics
 from cocos.embeddings.batches import WHOLE_SET, Batch
 from cocos.embeddings.scores import Pairs
 from cocos.engine import readers
+from cocos.losses.combined import WRAPPERS
 from cocos.measures.shared.prepared import OUT_OF_RANGE, Run, passes
 
 # Label of the setting as it is.
 AS_IT_IS = "as it is"
 # Mining rules, which wrap the loss.
-MINING_RULES = ("top_k", "skip_k", "semi_hard")
+MINING_RULES = tuple(WRAPPERS)
 # Settings beside the parameters of the loss and the mining rules.
 OTHER_SETTINGS = ("loss", "batch_size", "eps")
 # Largest number of settings beside the one as it is, each a row of a table.
@@ -87,21 +88,21 @@ class Setting:
     def _with_change(self, name: str, value: Any, load: Callable[[str], losses.Loss]) -> "Setting":
         """The setting with one change."""
         if name == "loss":
-            loss = load(value) if isinstance(value, str) else losses.of(value)
-            return replace(self, loss=loss, changed=name, value=losses.name_of(loss))
+            loss = load(value) if isinstance(value, str) else losses.as_loss(value)
+            return replace(self, loss=loss, changed=name, value=loss.name)
         if name == "batch_size":
             size = value if value == WHOLE_SET else int(_finite_number(name, value, whole=True))
             return replace(self, batch_size=size, changed=name, value=str(size))
         if name == "eps":
             eps = _finite_number(name, value)
             return replace(self, eps=eps, changed=name, value=_as_text(eps))
-        if name in MINING_RULES and name not in losses.parameters(self.loss):
-            value = None if str(value).lower() == "none" else value
+        if name in MINING_RULES and name not in self.loss.parameters:
             if name == "semi_hard":
-                kept = losses.semi_hard(self.loss, None if value is None else _finite_number(name, value))
+                value = None if str(value).lower() == "none" else _finite_number(name, value)
             else:
-                kept = getattr(losses, name)(self.loss, int(_finite_number(name, value, whole=True)))
-            return replace(self, loss=kept, changed=name, value="" if value is None else _as_text(value))
+                value = int(_finite_number(name, value, whole=True))
+            loss = WRAPPERS[name](self.loss, value)
+            return replace(self, loss=loss, changed=name, value="" if value is None else _as_text(value))
         return replace(self, loss=_with_parameter(self.loss, name, value), changed=name, value=_as_text(value))
 
 
@@ -145,29 +146,29 @@ def usual(base: losses.Loss, batch_size: int | str | None) -> tuple[dict[str, tu
     except InputError as error:
         notes.append(f"sharpness left as it is: {error}")
     else:
-        if own := float(losses.parameters(base)[name]):
+        if own := float(base.parameters[name]):
             found[name] = tuple(factor * own for factor in USUAL_FACTORS)
         else:
             notes.append(f"sharpness left as it is: {name} is 0, and so are half and twice of it")
     if isinstance(batch_size, Integral) and batch_size >= 8:
         found["batch_size"] = tuple(int(factor * batch_size) for factor in USUAL_FACTORS)
     try:
-        losses.top_k(base, USUAL_KEPT)
+        losses.TopK(base, USUAL_KEPT)
         found |= {"top_k": (USUAL_KEPT,), "semi_hard": (None,)}
     except InputError as error:
         notes.append(f"mining rules left out: {error}")
-    found["loss"] = tuple(other for other in ("ntxent", "triplet") if other != losses.name_of(base))
+    found["loss"] = tuple(other for other in ("ntxent", "triplet") if other != base.name)
     return found, notes
 
 
 def _with_parameter(loss: losses.Loss, name: str, value: Any) -> losses.Loss:
     """The loss with another value of a parameter; a scale takes the place of a temperature."""
-    spelling = losses.name_of(loss)
-    known = losses.known(spelling)
+    spelling = loss.name
+    known = losses.parameter_names(spelling)
     words = {each.rpartition(".")[2] for each in known or ()}
     if known is not None and name not in known | words:
         raise InputError(nearest(f"thing to change of {spelling}", name, {*known, *OTHER_SETTINGS, *MINING_RULES}))
-    return losses.load(spelling, losses.parameters(loss) | losses.qualified(spelling, {name: value}))
+    return losses.load(spelling, loss.parameters | losses.qualify(spelling, {name: value}))
 
 
 def _finite_number(name: str, value: Any, *, whole: bool = False) -> float:

@@ -1,0 +1,299 @@
+"""Losses made of other losses: weighted sums, and losses of some negatives of each query."""
+
+import functools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from numbers import Real
+from typing import Annotated, Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from cocos.base import ranges
+from cocos.base.errors import InputError
+from cocos.embeddings.scores import Pairs
+from cocos.losses.base import Loss
+
+GRADIENTS = ("exact", "stop_gradient", "autograd", "pseudo")  # a sum has the last of those of its terms
+# Attributes that a loss of some negatives shares with the loss of all of them.
+SHARED = (
+    "metric couples gradient balanced sample per_positive share directions requires graded reads_norms bound reads "
+    "matching unit_from own_scores normaliser through_scores notes"
+).split()
+AtLeastOne = Annotated[int, ranges.whole(1)]
+Margin = Annotated[
+    float, ranges.Range("a number above 0", lambda value: isinstance(value, Real) and 0 < value < math.inf)
+]
+UNKNOWN_UNIT = (
+    "the natural unit of this loss is unknown (-p unit= sets it), so fractions of the query's own push are counted "
+    "instead of shares"
+)
+
+
+def prefix(loss: Loss) -> str:
+    """Return the prefix of the parameters of a loss in a wrapper: none for a sum, which has those of its terms."""
+    return "" if loss.terms else f"{loss.name}."
+
+
+@dataclass(frozen=True)
+class Sum(Loss):
+    r"""Weighted sum of losses of the same scores.
+
+    .. math:: \ell = \sum_t c_t \, \ell_t
+
+    Weights and unit are the weighted sums of those of the terms. If the unit of a term is unknown, a share is a part of
+    the query's own push.
+
+    Args:
+        terms: coefficients, above 0, and losses.
+
+    Raises:
+        InputError: two terms read different scores or directions, or match queries and candidates in different ways.
+
+    Examples:
+        >>> cocos.losses.load("triplet+0.5*ntxent")
+        Triplet(margin=0.2) + 0.5 * NTXent(temperature=0.1)
+    """
+
+    terms: tuple[tuple[float, Loss], ...] = ()
+
+    def __post_init__(self) -> None:
+        losses = [loss for _, loss in self.terms]
+        # The scores of a loss of embeddings are known when it is bound.
+        certain = [loss for loss in losses if loss.reads != "embeddings" or loss.bound]
+        self._check_equal({loss.metric: loss.name for loss in certain}, "reads {} scores")
+        self._check_equal({" and ".join(loss.directions): loss.name for loss in certain}, "reads the directions {}")
+        matching = {loss.matching: loss.name for loss in losses if loss.matching}
+        self._check_equal(matching, "matches queries and candidates by {}")
+        first = next((loss for loss in losses if loss.reads != "embeddings"), losses[0])
+        unit_sources = {loss.unit_from for loss in losses}
+        unit_from = "unknown" if "unknown" in unit_sources else "natural" if unit_sources == {"natural"} else "sum"
+        notes = [f"{loss.name}: {note}" for loss in losses for note in loss.notes if note != UNKNOWN_UNIT]
+        self.set_attributes(
+            metric=first.metric,
+            couples=next((loss.couples for loss in losses if loss.couples != "query"), "query"),
+            gradient=max((loss.gradient for loss in losses), key=GRADIENTS.index),
+            balanced=all(loss.balanced for loss in losses),
+            sample=losses[0].sample,
+            reads="embeddings" if any(loss.reads == "embeddings" for loss in losses) else "scores",
+            directions=losses[0].directions,
+            requires=tuple(dict.fromkeys(name for loss in losses for name in loss.requires)),
+            graded=losses[0].graded,
+            matching=next(iter(matching), None),
+            unit_from=unit_from,
+            notes=(*notes, *([UNKNOWN_UNIT] if unit_from == "unknown" else [])),
+            reads_norms=any(loss.reads_norms for loss in losses),
+            bound=all(loss.bound for loss in losses),
+            spelling="+".join(("" if c == 1 else f"{c:.15g}*") + loss.name for c, loss in self.terms),
+        )
+
+    def _check_equal(self, names: dict[str | None, str], words: str) -> None:
+        """Refuse terms of which a property differs; `names` has one loss for each value of it."""
+        if len(names) > 1:
+            values = {name: str(value).replace("_", " ") for value, name in names.items()}
+            parts = " and ".join(f"{name} {words.format(value)}" for name, value in values.items())
+            raise InputError(f"sum of losses: {parts}, so their weights cannot be added")
+
+    def __repr__(self) -> str:
+        return " + ".join(("" if c == 1 else f"{c:.15g} * ") + repr(loss) for c, loss in self.terms)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of all terms, prefixed by the names of their terms."""
+        return {f"{loss.name}.{name}": value for _, loss in self.terms for name, value in loss.parameters.items()}
+
+    def bind(self, pairs: Pairs) -> "Sum":
+        """Return the sum of the bound terms.
+
+        Raises:
+            InputError: the weights of a term do not belong to the scores of the pairs.
+        """
+        terms = tuple((c, loss.bind(pairs)) for c, loss in self.terms)
+        for _, loss in terms:
+            if len(terms) > 1 and loss.own_scores:
+                raise InputError(
+                    f"loss {self.name}: the weights of {loss.name} belong to scores of its own, so those of the other "
+                    "terms cannot be added to them"
+                )
+        return replace(self, terms=terms)
+
+    def value(self, pairs: Pairs) -> Tensor:
+        """Return the loss of each query, (Q,)."""
+        return add(c * loss(pairs) for c, loss in self.terms)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        """Return ∂ Σ value / ∂ score, (Q, C), the weighted sum of those of the terms."""
+        return add(c * loss.weight(pairs) for c, loss in self.bind(pairs).terms)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Return the weight of a candidate with one unit of every term, broadcastable to (Q, C); NaN if unknown."""
+        return self.bind(pairs).unit_of(pairs.scores, pairs)
+
+    def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
+        """Return the unit of a bound sum."""
+        if self.unit_from == "unknown":
+            return weights.new_tensor(torch.nan)
+        return add(c * loss.unit(pairs) for c, loss in self.terms)
+
+    def radial(self, pairs: Pairs) -> Tensor:
+        """Return ∂ Σ value / ∂ norm of the query, (Q,)."""
+        return add(c * loss.radial(pairs) for c, loss in self.terms)
+
+
+def add(tensors: Iterable[Tensor]) -> Tensor:
+    """Return the sum of tensors that broadcast."""
+    return functools.reduce(torch.add, tensors)
+
+
+@dataclass(frozen=True)
+class SomeNegatives(Loss):
+    """A loss of pairs in which only some negatives of each query take part; no gradient flows through the choice.
+
+    Raises:
+        InputError: a parameter is out of range, or the loss has no negatives of a query to choose from.
+    """
+
+    loss: Loss
+    word: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        spelling = f"{self.word}({self.loss.name})"
+        for field in fields(self)[1:]:
+            value, (allowed, optional) = getattr(self, field.name), ranges.of(field.type)
+            if allowed and not (value is None and optional) and not allowed.holds(value):
+                expected = f"{allowed.words}, or None" if optional else allowed.words
+                raise InputError(f"{spelling}: {field.name} must be {expected}, got {value!r}")
+        if self.loss.reads == "embeddings":
+            raise InputError(f"{spelling}: {self.loss.name} reads embeddings, so it has no negatives to choose from")
+        if self.loss.couples == "candidate":
+            raise InputError(
+                f"{spelling}: the candidates are the anchors of {self.loss.name}, so its queries have no negatives to "
+                "choose from"
+            )
+        terms = tuple((c, replace(self, loss=term)) for c, term in self.loss.terms)
+        shared = {name: getattr(self.loss, name) for name in SHARED}
+        self.set_attributes(spelling=spelling, terms=terms, **shared)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of the choice, and those of the loss, prefixed by its name."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        return own | {f"{prefix(self.loss)}{name}": value for name, value in self.loss.parameters.items()}
+
+    def choose(self, pairs: Pairs) -> Tensor:
+        """Return the negatives that take part, (Q, C) bool."""
+        raise NotImplementedError
+
+    def reduce(self, pairs: Pairs) -> Pairs:
+        """Return the pairs without the other negatives."""
+        return pairs.with_negative(self.choose(pairs))
+
+    def bind(self, pairs: Pairs) -> Self:
+        """Return the loss bound to a batch of its chosen negatives."""
+        return replace(self, loss=self.loss.bind(self.reduce(pairs)))
+
+    def value(self, pairs: Pairs) -> Tensor:
+        """Return the loss of each query, (Q,), for its positives and the chosen negatives."""
+        return self.loss(self.reduce(pairs))
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        """Return ∂ Σ value / ∂ score, (Q, C), 0 for the other negatives."""
+        return self.loss.weight(self.reduce(pairs))
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Return the unit of the loss for the chosen negatives, broadcastable to (Q, C)."""
+        return self.loss.unit(self.reduce(pairs))
+
+    def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
+        """Return the unit of the loss for the chosen negatives if the weights are already computed."""
+        return self.loss.unit_of(weights, self.reduce(pairs))
+
+    def radial(self, pairs: Pairs) -> Tensor:
+        """Return ∂ Σ value / ∂ norm of the query, (Q,)."""
+        return self.loss.radial(self.reduce(pairs))
+
+
+@dataclass(frozen=True)
+class TopK(SomeNegatives):
+    """A loss of the k hardest negatives of each query: those with the highest scores, of equal ones the first.
+
+    With k = 1 the triplet loss is Triplet-SH. A query with fewer negatives has all of them.
+
+    Args:
+        loss: a loss. If it couples the queries of a batch, it takes the k hardest negatives of each of them.
+        k: at least 1.
+
+    Examples:
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.65]]), torch.tensor([[True, False, False]]))
+        >>> cocos.losses.load("top_k(triplet)", k=1).weight(pairs)
+        tensor([[-1.,  1.,  0.]])
+    """
+
+    k: AtLeastOne
+    word = "top_k"
+
+    def choose(self, pairs: Pairs) -> Tensor:
+        """Return the k hardest negatives of each query, (Q, C) bool."""
+        scores = pairs.scores.detach().masked_fill(~pairs.negative, -torch.inf)
+        if self.k >= scores.shape[1]:
+            return pairs.negative
+        lowest = scores.topk(self.k, dim=1, sorted=False).values.amin(dim=1, keepdim=True)
+        above, level = scores > lowest, (scores == lowest) & pairs.negative
+        return above | (level & (level.cumsum(dim=1) <= self.k - above.sum(dim=1, keepdim=True)))
+
+
+@dataclass(frozen=True)
+class SkipK(SomeNegatives):
+    """A loss of all negatives of each query but the k hardest, which may be false negatives.
+
+    Args:
+        loss: as for `TopK`.
+        k: at least 1; a query with at most k negatives has none left.
+
+    Examples:
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.65]]), torch.tensor([[True, False, False]]))
+        >>> cocos.losses.load("skip_k(triplet)", k=1).weight(pairs)
+        tensor([[-1.,  0.,  1.]])
+    """
+
+    k: AtLeastOne
+    word = "skip_k"
+
+    def choose(self, pairs: Pairs) -> Tensor:
+        """Return all negatives of each query but the k hardest, (Q, C) bool."""
+        return pairs.negative & ~TopK(self.loss, self.k).choose(pairs)
+
+
+@dataclass(frozen=True)
+class SemiHard(SomeNegatives):
+    r"""A loss of the semi-hard negatives of each query, :math:`s_p - m < s_n < s_p` for any positive p of it.
+
+    Args:
+        loss: as for `TopK`.
+        margin: m, in units of score, above 0; None: no lower bound, for losses with a margin of their own.
+
+    Source: Schroff et al. 2015, arXiv:1503.03832, eq. 4; the loss decides the weights of the chosen negatives.
+
+    Examples:
+        Of three negatives, the first scores above the positive, and the last is too far away:
+
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.9, 0.7, 0.1]]), torch.tensor([[True, False, False, False]]))
+        >>> cocos.losses.load("semi_hard(triplet)", margin=0.2).weight(pairs)
+        tensor([[-1.,  0.,  1.,  0.]])
+    """
+
+    margin: Margin | None = None
+    word = "semi_hard"
+
+    def choose(self, pairs: Pairs) -> Tensor:
+        """Return the negatives between a positive less the margin and this positive, both excluded, (Q, C) bool."""
+        scores, chosen = pairs.scores.detach(), torch.zeros_like(pairs.negative)
+        lowest = torch.inf if self.margin is None else self.margin
+        for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
+            positive = scores.gather(1, index)
+            chosen |= filled & (scores < positive) & (scores > positive - lowest)
+        return chosen & pairs.negative
+
+
+WRAPPERS: dict[str, type[SomeNegatives]] = {wrapper.word: wrapper for wrapper in (TopK, SkipK, SemiHard)}
