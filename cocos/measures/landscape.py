@@ -161,7 +161,7 @@ class CurveSoftmax(losses.Loss):
             raise InputError(f"scale: {self.scale}, expected a finite number above 0")
 
     @property
-    def given(self) -> dict:
+    def parameters(self) -> dict:
         """The parameters, as text and numbers."""
         base = {} if self.metric == "euclidean" else {"metric": self.metric}
         return {"f1": self.f1.name, "f2": self.f2.name, "scale": self.scale} | base
