@@ -12,10 +12,10 @@ import torch
 import xarray as xr
 from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, checkpoints, losses, measures, reports
+from cocos import Embeddings, InputError, checkpoints, data, losses, measures, reports
 from cocos.cli import app
 from cocos.counting import weights
-from cocos.data import emoji_captions, precomp
+from cocos.data import emoji_captions
 from cocos.embeddings import scores
 from cocos.embeddings.batches import plan
 from cocos.reports import table
@@ -288,7 +288,7 @@ def test_the_command_knows_the_captions_of_the_data():
 def test_texts_of_precomputed_features(tmp_path):
     np.save(tmp_path / "dev_ims.npy", np.ones((2, 3), dtype=np.float32))
     (tmp_path / "dev_caps.txt").write_text("a\nb\nc\nd\n")
-    items = precomp.load("dev", tmp_path)
+    items = data.precomputed.load("dev", tmp_path)
     image, caption = items.texts("i2t")
     assert (image(1), caption(1)) == ("image of: c", "b")
     assert [each(1) for each in items.texts("t2i")] == ["b", "image of: c"]

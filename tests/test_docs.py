@@ -19,7 +19,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import cocos
-import test_image_lists
+import layouts
 from analysis.__main__ import app as analysis_app
 from cocos.cli import app
 from test_vsepp import options, save, text_state, vsepp_state, write_folder
@@ -78,11 +78,11 @@ def files(tmp_path_factory):
         for step in (2, 10):
             np.savez(folder / "runs" / run / f"step_{step}.npz", **two_sides(step + (run == "test"), images=20))
     np.savez(folder / "more.npz", candidate=rng.normal(size=(9, 8)))
-    test_image_lists.birds(folder / "CUB_200_2011")
-    test_image_lists.cars(folder / "cars196")
-    test_image_lists.products(folder / "Stanford_Online_Products")
-    test_image_lists.clothes(folder / "In-shop")
-    test_image_lists.landmarks(folder / "gld")
+    layouts.birds(folder / "CUB_200_2011")
+    layouts.cars(folder / "cars196")
+    layouts.products(folder / "Stanford_Online_Products")
+    layouts.clothes(folder / "In-shop")
+    layouts.landmarks(folder / "gld")
     write_folder(folder / "f30k_precomp")
     save(folder / "model_best.pth.tar", vsepp_state(), text_state(), options())
     for page in PAGES:

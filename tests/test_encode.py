@@ -150,8 +150,8 @@ def test_columns_of_a_table(inside):
     assert "title, body, kind" in run(*words, "--out", "a.npz", code=2)
     run(*words, "--out", "a.npz", "--columns", "query=title,positive=body")
     assert cocos.open("a.npz").embed().names[1] == ("it purrs", "it barks")
-    (note,) = cocos.open("a.npz").embed().notes
-    assert "3 pairs" in note
+    notes = cocos.open("a.npz").embed().notes
+    assert "3 pairs" in notes[0] and "kind" in notes[1]
     run(*words, "--out", "b.npz", "--columns", "text=title,label=kind")
     assert cocos.open("b.npz").embed().shared
 
@@ -165,7 +165,7 @@ def test_columns_of_a_table(inside):
         (("pairs.jsonl", "--out", "some.npz", "--pictures", "all"), "--pictures all"),
         (("pairs.jsonl", "--out", "some.npz", "--split", "dev"), "'dev'.*train"),
         (("pairs.jsonl", "--out", "some.npz", "--images", "x"), "'images'"),
-        (("mine.py", "--out", "some.npz"), "no known kind"),
+        (("mine.py", "--out", "some.npz"), "unknown format"),
     ],
 )
 def test_what_cannot_be_written_is_said_before_anything_is_encoded(words, said, inside):

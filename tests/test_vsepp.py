@@ -8,7 +8,6 @@ import pickle
 import sys
 import types
 from collections import OrderedDict
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from cocos.checkpoints import words as reading
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import vsepp, vsrn
 from cocos.checkpoints.words import read_vocabulary, tokens
-from cocos.data import precomp
 
 TRIPLETS = ("triplet", "triplet_sh")
 FEATURES, WORD, WIDTH, REGIONS, IMAGES = 5, 4, 6, 3, 6
@@ -375,24 +373,6 @@ def test_captions_are_cut_as_in_the_training_code(caption, expected):
 # The data folder.
 
 
-def test_an_image_stored_five_times_is_one_image(tmp_path):
-    stored = precomp.load("train", write_folder(tmp_path / "five", stored=5))
-    single = precomp.load("train", write_folder(tmp_path / "one"))
-    np.testing.assert_array_equal(stored.query.items, single.query.items)
-    assert stored.candidate.group.tolist() == single.candidate.group.tolist()
-    assert isinstance(stored.query.items, precomp.StoredRows)  # still on disk
-
-
-def test_other_numbers_of_captions_and_other_floats(tmp_path):
-    one = precomp.load("train", write_folder(tmp_path / "one", each=1))
-    assert one.candidate.group.tolist() == list(range(IMAGES))
-    folder = write_folder(tmp_path / "three", each=3)
-    np.save(folder / "train_ims.npy", np.load(folder / "train_ims.npy").astype(">f8"))
-    three = precomp.load("train", folder)
-    assert three.candidate.group.tolist() == [image for image in range(IMAGES) for _ in range(3)]
-    assert torch.as_tensor(three.query.items[:]).dtype == torch.float64
-
-
 def test_data_and_vocabulary_are_found_beside_each_other(tmp_path, folder):
     image, text = vsepp_state(), text_state()
     given = cocos.open(save(tmp_path / "m.pth.tar", image, text, options()), data=folder.parent).embed(device="cpu")
@@ -443,9 +423,9 @@ TROUBLES = {
     "4 lines": (_rewrite("train_caps.txt", "a\nb\nc\nd"), "4 lines and train_ims.npy has 6 rows"),
     "no lines": (_rewrite("train_caps.txt", ""), "0 captions"),
     "latin-1": (_rewrite("train_caps.txt", b"caf\xe9\n" * 30), "UTF-8"),
-    "some stored five times": (_two_lengths, "rows 5 to 9 are not one image"),
-    "objects": (_features(np.array([["a"]] * 6, dtype=object)), "not readable as an array"),
-    "cut short": (_rewrite("train_ims.npy", b"\x93NUMPY\x01\x00"), "not readable as an array"),
+    "some stored five times": (_two_lengths, "only some images are stored"),
+    "objects": (_features(np.array([["a"]] * 6, dtype=object)), "cannot be read as an array"),
+    "cut short": (_rewrite("train_ims.npy", b"\x93NUMPY\x01\x00"), "cannot be read as an array"),
     "a number": (_features(np.float32(3)), "expected floats"),
     "bytes": (_features(np.zeros((6, FEATURES), "uint8")), "expected floats"),
     "another width": (_features(np.ones((6, 4), "float32")), f"reads one vector of {FEATURES}"),
@@ -466,9 +446,9 @@ TROUBLES = {
     ),
     "a list": (_rewrite(PICKLE, pickle.dumps([1], 2)), "no mapping of words"),
     "the class itself": (_rewrite(PICKLE, b"c__main__\nVocabulary\n."), "no mapping of words"),
-    "a damaged pickle": (_rewrite(PICKLE, pickled(VOCABULARY)[:40]), "damaged vocabulary pickle"),
-    "a place far away": (_rewrite(PICKLE, b"\x80\x02]r\xff\xff\xff\x7f."), "damaged vocabulary pickle"),
-    "an empty pickle": (_rewrite(PICKLE, b""), "damaged vocabulary pickle"),
+    "a damaged pickle": (_rewrite(PICKLE, pickled(VOCABULARY)[:40]), "damaged pickle"),
+    "a place far away": (_rewrite(PICKLE, b"\x80\x02]r\xff\xff\xff\x7f."), "damaged pickle"),
+    "an empty pickle": (_rewrite(PICKLE, b""), "damaged pickle"),
 }
 
 
@@ -488,8 +468,6 @@ def test_without_data_the_sentence_says_which_option(tmp_path):
     assert checkpoint.splits == () and "--data FOLDER" in checkpoint.contents["data"]
     with pytest.raises(InputError, match="gone/f30k_precomp, which is not here; .* --data FOLDER"):
         checkpoint.embed()
-    with pytest.raises(InputError, match="--data FOLDER"):
-        precomp.load("train")
 
 
 @pytest.mark.parametrize(
@@ -627,18 +605,3 @@ def test_a_long_caption_makes_the_others_no_longer():
         alone = torch.cat([state([caption]) for caption in ("a dog", "a " * 500, "dog")])
     assert seen == [4 + 502 + 3, 4, 502, 3]
     torch.testing.assert_close(together, alone)
-
-
-def test_rows_are_those_of_the_array(tmp_path):
-    whole = np.arange(60, dtype=">f4").reshape(10, 3, 2)
-    for each in (whole, np.asfortranarray(whole)):
-        np.save(tmp_path / "a.npy", each)
-        rows = precomp._features(tmp_path / "a.npy")
-        assert rows.shape == (10, 3, 2) and rows.ndim == 3 and len(rows) == 10
-        for place in (0, -1, slice(2, 5), slice(None, None, 3), slice(None, None, -1), slice(7, 3), slice(8, 99)):
-            found = rows[place]
-            np.testing.assert_array_equal(found, whole[place])
-            assert found.dtype.isnative
-        stepped = precomp._features(tmp_path / "a.npy")
-        if isinstance(stepped, precomp.StoredRows):
-            np.testing.assert_array_equal(replace(stepped, step=5)[:], whole[::5])

@@ -3,7 +3,8 @@
 import difflib
 import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 
 # Line breaks, tabs and other blanks that are no spaces.
 BREAKS = re.compile(r"[^\S ]+")
@@ -59,6 +60,15 @@ def nearest(kind: str, name: str, known: Iterable[str]) -> str:
     there = f"there {'are' if len(known) > 1 else 'is'} {', '.join(known) or 'none'}"
     hint = f"did you mean {close[0]!r}?" if close else there
     return f"unknown {kind} {name!r}: {hint}"
+
+
+@contextmanager
+def prefixed(name: str) -> Generator[None]:
+    """Put the name of a source before the message of an error."""
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{name}: {error}") from None
 
 
 def rows(indices: Iterable[int], limit: int = 5) -> str:

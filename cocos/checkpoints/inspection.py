@@ -18,7 +18,7 @@ OWN_MODEL = "an encoder: the architecture is not known; name a function that bui
 OWN_DATA = "training data that it encodes: --data DATA"
 OWN_SAMPLES = "samples and their encoder: class vectors alone are counted, each as a sample of its class"
 # Kinds of data whose images are files beside a list of them.
-IMAGE_KINDS = ("image_lists", "caption_tables", "coco_captions", "flickr_captions", "karpathy_captions")
+IMAGE_KINDS = ("captions", "image_lists")
 # Parts of a folder of training that are no weights, by their names; a pickle among them is refused.
 PICKLES = re.compile(r"\.(bin|pt|pth|pkl|ckpt|p)$")
 
@@ -103,7 +103,7 @@ def _of_format(found: Checkpoint, format: Format) -> dict:
 
 def _of_none(file: File) -> dict | None:
     """Describe training data, or the folder of a run; None of a file that may hold a checkpoint."""
-    kind = shelf.recognised(file.path) if file.kind in routes.DATA_KINDS else None
+    kind = shelf.sniff(file.path) if file.kind in routes.DATA_KINDS else None
     if kind is not None:
         return _of_data(file, kind)
     advice = describe(file)  # refuses files that require code
@@ -161,12 +161,13 @@ def _of_run(folder: File, listed: list[dict]) -> dict:
 def _of_data(file: File, kind: str) -> dict:
     """Describe training data; where their images are elsewhere, the next command names the folder."""
     found, path, more = shelf.find(file.path), shlex.quote(str(file.path)), ""
-    contents = shelf.describe(kind, file.path)
+    contents, notes = {}, list(found.notes)
     if kind in IMAGE_KINDS:
         try:
-            for split in found.splits[:1]:
+            for split in found.splits if kind == "image_lists" else found.splits[:1]:
                 rows = found.load(split)
-                contents = contents or {split: f"{len(rows.query):,} images, {len(rows.sides[1]):,} captions"}
+                contents |= _sizes(rows)
+                notes += rows.notes
         except ImagesElsewhere as error:
             contents, more = contents | {"images": str(error)}, " --images FOLDER"
     return {
@@ -175,6 +176,17 @@ def _of_data(file: File, kind: str) -> dict:
         "format": kind,
         "splits": list(found.splits),
         "contents": contents,
-        "notes": list(found.notes),
+        "notes": notes,
         "next": f"cocos encode {path}{more} --model MODEL --out embeddings.npz",
     }
+
+
+def _sizes(rows: shelf.TrainingSet) -> dict[str, str]:
+    """Describe the data set and the numbers of images, and of captions or classes, of a split."""
+    images, candidate = len(rows.query), rows.candidate
+    if candidate is not None and candidate.kind == "text":
+        return {rows.split: f"{images:,} images, {len(candidate):,} captions"}
+    classes = f"{len(rows.query.group.unique()):,} classes"
+    if candidate is None:
+        return {"data set": rows.name, rows.split: f"{images:,} images of {classes}"}
+    return {"data set": rows.name, rows.split: f"{images:,} query and {len(candidate):,} gallery images of {classes}"}

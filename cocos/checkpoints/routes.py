@@ -18,7 +18,7 @@ from cocos.checkpoints.formats import Format, format_of
 from cocos.checkpoints.model_functions import Model
 
 # Kinds of files, as `File.kind` says, that may be training data.
-DATA_KINDS = ("text", "gzip", "unknown", "folder", "npz", "pickle")
+DATA_KINDS = ("text", "gzip", "unknown", "folder", "npz", "safetensors", "pickle")
 
 
 @dataclass(frozen=True)
@@ -58,19 +58,19 @@ class Route:
         """The training data that were named; None where none were."""
         if self.data is None or isinstance(self.data, shelf.Source):
             return self.data
-        return shelf.own(self.data) if shelf.is_own(self.data) else shelf.find(self.data)
+        return shelf.from_user(self.data) if shelf.is_user_data(self.data) else shelf.find(self.data)
 
     def _place(self) -> Any:
         """Where the training data lie, for a format that looks for its vocabulary beside them; None of a function's."""
         if isinstance(self.data, shelf.Source):
             return self.data.path if self.data.path and self.data.path.exists() else None
-        return None if shelf.is_own(self.data) else self.data
+        return None if shelf.is_user_data(self.data) else self.data
 
     def _own(self) -> Checkpoint:
         """A checkpoint whose model is code of the user's."""
         if _is_of(self.data, self.file):
             return self.model.of_data(self.data)
-        if self.data is None and shelf.recognised(self.file):
+        if self.data is None and shelf.sniff(self.file):
             return self.model.of_data(shelf.find(self.file))
         file = File(self.file)
         return self.model.read(file, self._source())
@@ -78,7 +78,7 @@ class Route:
     def _of_format(self) -> Checkpoint:
         """A checkpoint of a known format."""
         file = File(self.file)
-        own = isinstance(self.data, shelf.Source) or shelf.is_own(self.data)
+        own = isinstance(self.data, shelf.Source) or shelf.is_user_data(self.data)
         with one_sentence(file.path, "is a damaged file"):
             format = format_of(file)
             if format is None:
@@ -102,7 +102,7 @@ def _shown(given: Any) -> str:
 
 def _unread(file: File) -> str:
     """Describe a file that no format recognises."""
-    kind = shelf.recognised(file.path) if file.kind in DATA_KINDS else None
+    kind = shelf.sniff(file.path) if file.kind in DATA_KINDS else None
     typed = shlex.quote(str(file.path))
     if kind is None and file.kind == "folder" and file.path.is_dir() and (latest := series.latest(file)):
         return (

@@ -101,7 +101,7 @@ def _of_safetensors(path: Path) -> list[Shard]:
 
 def _columns(path: Path, texts: Sequence[str], matrices: Sequence[str]) -> list[Shard]:
     """The columns of a parquet file that have names of arrays; vectors are lists of a fixed size."""
-    parquet, arrow = tables.pyarrow(str(path), "pyarrow.parquet"), tables.pyarrow(str(path))
+    parquet, arrow = tables.require("pyarrow.parquet", "pyarrow", path=path)
     file, found = parquet.ParquetFile(path), []
     for field in file.schema_arrow:
         rows = file.metadata.num_rows
@@ -149,7 +149,7 @@ def native(found: np.ndarray) -> Any:
 
 def _of_parquet(shard: Shard, groups: Sequence[int] | None = None) -> Iterator[Any]:
     """The values of a column, of all row groups or of some."""
-    parquet = tables.pyarrow(str(shard.path), "pyarrow.parquet")
+    (parquet,) = tables.require("pyarrow.parquet", path=shard.path)
     file = parquet.ParquetFile(shard.path)
     for some in file.iter_batches(ROWS_AT_ONCE, columns=[shard.name], row_groups=groups):
         column = some.column(0)
@@ -319,7 +319,7 @@ def _from_row_groups(shard: Shard, rows: np.ndarray, into: Tensor) -> None:
 
 def _row_group(shard: Shard, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The row group of a parquet file in which each row stands, and the first row of that group."""
-    parquet = tables.pyarrow(str(shard.path), "pyarrow.parquet")
+    (parquet,) = tables.require("pyarrow.parquet", path=shard.path)
     about = parquet.ParquetFile(shard.path).metadata
     begins = np.cumsum([0, *(about.row_group(k).num_rows for k in range(about.num_row_groups))])
     number = np.searchsorted(begins, rows, side="right") - 1

@@ -1,13 +1,12 @@
 """Words of captions as VSE++ and VSRN read them: tokens, vocabularies, and the words that a vocabulary lacks."""
 
-import io
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cocos.base.errors import InputError
 from cocos.base.untrusted import parsed
-from cocos.data.plain_pickles import Plain
+from cocos.data.plain_pickles import load_plain
 
 ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof st jr sr lt col gen maj sen rep adm co cos corp inc ltd bros vs ave ft mg ok yr ill "
@@ -23,7 +22,6 @@ OPENING_QUOTE = re.compile(r"(?<!\w)'(?!(?:re|ve|ll|m|t|s|d|n)\b)(?=\w)")
 CLITIC = re.compile(r"(?<=[^'\s])('(?:s|m|d|ll|re|ve)?|n't)(?='?(?:\s|$))")
 JOINED = re.compile(r"\b(can(?=not\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b)|wan(?=na\s))")
 SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
-MAX_WORD_OPERATIONS = 500_000  # of the pickle of a vocabulary, four for a word
 AS_JSON = 'write it as JSON: json.dump({"word2idx": vocabulary.word2idx}, open("NAME_vocab.json", "w"))'
 
 
@@ -63,12 +61,7 @@ def tokens(caption: str) -> list[str]:
 def _unpickle(path: Path):
     """Load the one inert object of a vocabulary pickle; nothing is imported, and nothing else can be called."""
     inert = type("Vocabulary", (), {})  # of this call only: a pickle can change a class that it is given
-    plain = Plain("a vocabulary", "words", MAX_WORD_OPERATIONS, {"Vocabulary": inert}, AS_JSON)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} is a damaged vocabulary pickle ({error}); {AS_JSON}") from None
-    found = plain.load(path, io.BytesIO(content))
+    found = load_plain(path, AS_JSON, {"Vocabulary": inert})
     return vars(found) if type(found) is inert else found
 
 

@@ -56,8 +56,8 @@ def encode(
     if out.exists():
         raise InputError(f"--out {out}: exists already; remove it or choose another file")
     output.check_output(out, data, suffixes=encoded.FILE_SUFFIXES)
-    if formats.is_own(data):
-        source = replace(formats.own(data), path=Path(data))
+    if formats.is_user_data(data):
+        source = replace(formats.from_user(data), path=Path(data))
     else:
         source = formats.find(data, options.chosen(context, "columns", "images"))
     split = split or "train"

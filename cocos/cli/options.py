@@ -152,10 +152,10 @@ def chosen(context: Context, *names: str) -> dict[str, Any]:
 def open_source(context: Context, file: Path) -> "Checkpoint":
     """Open a checkpoint, or a file of embeddings or scores, with the options --data, --model and --dims."""
     from cocos import checkpoints
-    from cocos.data import is_own
+    from cocos.data import is_user_data
 
     data, dims = context.params["data"], context.params["dims"]
-    source = data if data is None or is_own(data) else Path(data)
+    source = data if data is None or is_user_data(data) else Path(data)
     checkpoint = checkpoints.open(file, data=source, model=context.params["model"])
     return checkpoint if dims is None else checkpoint.truncate(dims)
 

@@ -1,289 +1,265 @@
-"""Data sets of metric learning by the lists that come with them: the path, the class and the split of each image.
-
-CUB-200-2011, Cars-196, Stanford Online Products, In-shop and Google Landmarks, as they are unpacked.
-"""
+"""Metric-learning data sets by their lists: CUB-200-2011, Cars-196, Stanford Online Products, In-shop, Landmarks."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
 
 from cocos.base.errors import InputError, nearest
-from cocos.data import Side, TrainingSet, mat_files
-from cocos.data.images import ImageFiles, inside, located
-from cocos.data.tables import fields, first_line, read
+from cocos.data import tables
+from cocos.data.images import ImageFiles, join_inside, locate
+from cocos.data.training_set import Side, TrainingSet
 
-Row = tuple[str, int | str, str]  # path, class, split
-# Classes up to this number are trained on: the first half of those of each data set.
+OPTIONS = ("images",)
+Row = tuple[str, int | str, str]  # path, class, part
+
+# Classes up to this number are trained on: the first half.
 TRAINED_BIRDS, TRAINED_CARS = 100, 98
-# Folders above a folder of images in which its lists may lie: those of In-shop lie above Img/img/MEN/Denim/id_00000080.
-MOST_ABOVE = 5
-LANDMARK = re.compile(r"[0-9A-Za-z_-]{3,64}")
+# Lists are at most this many folders above an image folder: In-shop has Img/img/MEN/Denim/id_00000080.
+MAX_PARENTS = 5
+LANDMARK_ID = re.compile(r"[0-9A-Za-z_-]{3,64}")
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """How the lists of a data set give the path, the class and the split of each image.
+    """How the lists of a data set give the path, the class and the part of each image.
 
     Args:
         name: of the data set.
-        lists: files, relative to its folder, by which it is known; one of them is enough.
-        rows: the path of one that is there -> path, class and split of each image.
-        images: pattern of the folders that its images lie in, at its top.
+        lists: files in its folder, of which one is enough to recognise it.
+        read: reads the path, class and part of each image, given one of the lists.
+        image_folders: pattern of the folders at its top that contain the images.
         rule: of its splits, in words.
-        places: folders that the paths may begin in, relative to its own.
-        splits: names of its splits, and of the parts of the list that ask and are ranked; one part is a labelled set.
-        whole: all images must be there; otherwise a note says how many are left out.
+        roots: folders that the paths may begin in.
+        splits: the parts of each split; two parts are queries and a gallery.
+        complete: whether all images must exist; otherwise a note counts the missing ones.
     """
 
     name: str
     lists: tuple[str, ...]
-    rows: Callable[[Path], Iterable[Row]]
-    images: str
+    read: Callable[[Path], Iterable[Row]]
+    image_folders: str
     rule: str
-    places: tuple[str, ...] = ("",)
+    roots: tuple[str, ...] = ("",)
     splits: tuple[tuple[str, tuple[str, ...]], ...] = (("train", ("train",)), ("test", ("test",)))
-    whole: bool = True
+    complete: bool = True
 
 
-def _number(value: object, where: str) -> int:
-    """Read the number of a class."""
+def parse_class(value: object, where: str) -> int:
+    """Return the number of a class."""
     if not re.fullmatch(r"\d{1,9}", str(value)):
-        raise InputError(f"{where}: class {str(value)[:40]!r}, expected a whole number")
+        raise InputError(f"{where}: class {str(value)[:40]!r}, expected an integer")
     return int(str(value))
 
 
-def _birds(file: Path) -> Iterable[Row]:
-    """Read the lists of CUB-200-2011: `images.txt` and `image_class_labels.txt`."""
-    paths = dict(fields(file.with_name("images.txt"), ("image_id", "path")))
-    classes = dict(fields(file, ("image_id", "class_id")))
-    if odd := sorted(paths.keys() ^ classes.keys()):
-        raise InputError(f"{file}: image {odd[0]} stands in one of images.txt and {file.name} alone; copy both again")
+def read_birds(file: Path) -> Iterable[Row]:
+    """Read CUB-200-2011: `images.txt` and `image_class_labels.txt`."""
+    paths = dict(tables.read_fields(file.with_name("images.txt"), ("image_id", "path")))
+    classes = dict(tables.read_fields(file, ("image_id", "class_id")))
+    if unmatched := sorted(paths.keys() ^ classes.keys()):
+        raise InputError(f"{file}: image {unmatched[0]} is in only one of images.txt and {file.name}; copy both again")
     for image, path in paths.items():
-        label = _number(classes[image], f"{file}, image {image}")
+        label = parse_class(classes[image], f"{file}, image {image}")
         yield path, label, "train" if label <= TRAINED_BIRDS else "test"
 
 
-def _cars(file: Path) -> Iterable[Row]:
-    """Read the lists of Cars-196: `cars_annos.mat`, or those of the two parts of the devkit."""
-    if file.name == "cars_annos.mat":
-        parts = [(file, "relative_im_path", "")]
-    else:
+def read_cars(file: Path) -> Iterable[Row]:
+    """Read Cars-196: `cars_annos.mat`, or the files of both parts of the devkit."""
+    parts = [(file, "relative_im_path", "")]
+    if file.name != "cars_annos.mat":
         name, folder = "cars_test_annos_withlabels.mat", file.parent.parent
-        test = next((each for each in (folder / name, file.with_name(name)) if each.is_file()), folder / name)
+        test = next((path for path in (folder / name, file.with_name(name)) if path.is_file()), folder / name)
         parts = [(file, "fname", "cars_train/"), (test, "fname", "cars_test/")]
-    for each, path, place in parts:
-        found = mat_files.struct_array(each, "annotations", (path, "class"))
-        if missing := {path, "class"} - found.keys():
-            raise InputError(f"{each}: its annotations have no {min(missing)}; expected those of Cars-196 with labels")
-        for row, (own, label) in enumerate(zip(found[path], found["class"], strict=True)):
-            if not isinstance(own, str):
-                raise InputError(f"{each}, entry {row}: {path} {str(own)[:40]!r}, expected text")
-            number = _number(label, f"{each}, entry {row}")
-            yield place + own, number, "train" if number <= TRAINED_CARS else "test"
+    for path, column, prefix in parts:
+        for row, annotation in enumerate(read_annotations(path, (column, "class"))):
+            label = parse_class(annotation["class"], f"{path}, entry {row}")
+            yield f"{prefix}{annotation[column]}", label, "train" if label <= TRAINED_CARS else "test"
 
 
-def _products(file: Path) -> Iterable[Row]:
-    """Read the lists of Stanford Online Products: `Ebay_train.txt` and `Ebay_test.txt`."""
+def read_annotations(path: Path, columns: tuple[str, ...]):
+    """Return the struct array `annotations` of a MATLAB file, which has these columns."""
+    from scipy.io import loadmat
+
+    try:
+        annotations = loadmat(path, squeeze_me=True, variable_names=["annotations"])["annotations"].reshape(-1)
+    except NotImplementedError:
+        raise InputError(f"{path}: a MATLAB file of version 7.3, expected version 7; save it with -v7") from None
+    except Exception as error:  # scipy raises many types for a damaged file
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{path}: cannot be read as the annotations of Cars-196 ({reason}); copy it again") from None
+    if missing := set(columns) - set(annotations.dtype.names or ()):
+        raise InputError(f"{path}: its annotations have no {min(missing)}, expected Cars-196 with labels")
+    return annotations
+
+
+def read_products(file: Path) -> Iterable[Row]:
+    """Read Stanford Online Products: `Ebay_train.txt` and `Ebay_test.txt`."""
     for split in ("train", "test"):
-        one = file.with_name(f"Ebay_{split}.txt")
-        for image, label, _, path in fields(one, ("image_id", "class_id", "super_class_id", "path"), header=1):
-            yield path, _number(label, f"{one}, image {image}"), split
+        path = file.with_name(f"Ebay_{split}.txt")
+        names = ("image_id", "class_id", "super_class_id", "path")
+        for image, label, _, image_path in tables.read_fields(path, names, header=1):
+            yield image_path, parse_class(label, f"{path}, image {image}"), split
 
 
-def _clothes(file: Path) -> Iterable[Row]:
-    for path, item, part in fields(file, ("image_name", "item_id", "evaluation_status"), header=2):
+def read_clothes(file: Path) -> Iterable[Row]:
+    """Read In-shop: `list_eval_partition.txt`."""
+    for path, item, part in tables.read_fields(file, ("image_name", "item_id", "evaluation_status"), header=2):
         if part not in {"train", "query", "gallery"}:
             raise InputError(f"{file}: {path} is in {part[:40]!r}, expected train, query or gallery")
         yield path, item, part
 
 
-def _landmarks(file: Path) -> Iterable[Row]:
-    """Read a table of Google Landmarks: `id` and `landmark_id`, or the `images` of each landmark.
-
-    An image lies in the folders of its first letters.
-    """
-    table = read(file)
-    cleaned = "images" in table.names
-    listed = zip(table.column("images" if cleaned else "id"), table.column("landmark_id"), strict=True)
-    for row, (found, label) in enumerate(listed):
+def read_landmarks(file: Path) -> Iterable[Row]:
+    """Read Google Landmarks: `id` and `landmark_id`, or the `images` of each landmark."""
+    table = tables.read(file)
+    column = "images" if "images" in table.names else "id"
+    for row, (ids, label) in enumerate(zip(table.column(column), table.column("landmark_id"), strict=True)):
         where = f"{file}, {table.line(row)}"
-        for name in str(found).split() if cleaned else [str(found)]:
-            if not LANDMARK.fullmatch(name):
+        for name in ids.split() if column == "images" else [ids]:
+            if not LANDMARK_ID.fullmatch(name):
                 raise InputError(f"{where}: id {name[:40]!r}, expected letters and digits")
-            yield f"{'/'.join(name[:3])}/{name}.jpg", _number(label, where), "train"
+            yield f"{'/'.join(name[:3])}/{name}.jpg", parse_class(label, where), "train"
 
 
 DATA_SETS = (
     DataSet(
         "CUB-200-2011",
         ("image_class_labels.txt",),
-        _birds,
-        images="images",
-        rule=f"by class: 1 to {TRAINED_BIRDS} train, the others test; train_test_split.txt, which parts each class, is "
-        "not used",
-        places=("images",),
+        read_birds,
+        image_folders="images",
+        rule=f"by class: 1 to {TRAINED_BIRDS} train, the others test; train_test_split.txt, which splits each class, "
+        "is not used",
+        roots=("images",),
     ),
     DataSet(
         "Cars-196",
         ("cars_annos.mat", "devkit/cars_train_annos.mat"),
-        _cars,
-        images="car_ims|cars_train|cars_test",
+        read_cars,
+        image_folders="car_ims|cars_train|cars_test",
         rule=f"by class: 1 to {TRAINED_CARS} train, the others test; the two parts of each class are not used",
     ),
     DataSet(
         "Stanford Online Products",
         ("Ebay_train.txt",),
-        _products,
-        images=r"\w+_final",
+        read_products,
+        image_folders=r"\w+_final",
         rule="by class: Ebay_train.txt and Ebay_test.txt; super-categories are not used",
     ),
     DataSet(
         "In-shop Clothes Retrieval",
         ("Eval/list_eval_partition.txt", "list_eval_partition.txt"),
-        _clothes,
-        images="Img|img|img_highres",
+        read_clothes,
+        image_folders="Img|img|img_highres",
         rule="by item: train, and test, in which queries ask the gallery",
-        places=("Img", ""),
+        roots=("Img", ""),
         splits=(("train", ("train",)), ("test", ("query", "gallery"))),
     ),
     DataSet(
         "Google Landmarks",
         ("train.csv", "train_clean.csv"),
-        _landmarks,
-        images="train|[0-9a-f]",
-        rule="train alone; its papers test on other images",
-        places=("train", ""),
+        read_landmarks,
+        image_folders="train|[0-9a-f]",
+        rule="train only; the papers test on other images",
+        roots=("train", ""),
         splits=(("train", ("train",)),),
-        whole=False,
+        complete=False,
     ),
 )
 
 
-@dataclass(frozen=True)
-class Found:
-    """A data set, the list that it was known by, and the folder of the data set."""
-
-    data_set: DataSet
-    file: Path
-    folder: Path
-
-
-def _is_list(data_set: DataSet, file: Path) -> bool:
-    """Whether a file is a list of a data set: by its name, and a table by its columns."""
+def is_list(file: Path) -> bool:
+    """Return whether a file is a list of a data set; a table is recognised by its columns."""
     if file.suffix != ".csv" or not file.is_file():
         return file.is_file()
-    names = set(first_line(file))
+    names = set(tables.column_names(file))
     return {"id", "landmark_id"} <= names or {"images", "landmark_id"} <= names
 
 
-def _in_folder(folder: Path) -> Found | None:
-    """Find the data set whose lists lie in a folder."""
-    every = ((data_set, folder / name) for data_set in DATA_SETS for name in data_set.lists)
-    return next((Found(each, file, folder) for each, file in every if _is_list(each, file)), None)
-
-
-def _found(path: Path) -> Found | None:
-    """Find the data set of a folder, or of a list in it."""
-    if not path.is_file():
-        return _in_folder(path) if path.is_dir() else None
-    if path.suffix == ".csv":
-        return Found(DATA_SETS[-1], path, path.parent) if _is_list(DATA_SETS[-1], path) else None
-    above = (_in_folder(folder) for folder in (path.parent, path.parent.parent))
-    return next((each for each in above if each and path.samefile(each.file)), None)
-
-
-def of_parent(path: Path) -> Found | None:
-    """Find the data set that a folder is a part of: its lists lie above, and the folder among its images."""
-    whole = path.resolve()
-    for folder in whole.parents[:MOST_ABOVE] if path.is_dir() else ():
-        found = _in_folder(folder)
-        if found and re.fullmatch(found.data_set.images, whole.relative_to(folder).parts[0]):
-            return found
+def find_in_folder(folder: Path) -> tuple[DataSet, Path, Path] | None:
+    """Return the data set with lists in a folder, the first list, and the folder."""
+    for data_set in DATA_SETS:
+        for name in data_set.lists:
+            if is_list(folder / name):
+                return data_set, folder / name, folder
     return None
 
 
-def recognises(path: Path) -> bool:
-    """A folder with the lists of a data set, one of the lists, or a folder of its images."""
-    return _found(path) is not None or of_parent(path) is not None
+def find(path: Path) -> tuple[DataSet, Path, Path] | None:
+    """Return the data set of a folder, of one of its lists, or of a folder of its images; its list and its folder."""
+    if path.is_file():
+        if path.suffix == ".csv":
+            return (DATA_SETS[-1], path, path.parent) if is_list(path) else None
+        for folder in (path.parent, path.parent.parent):
+            match = find_in_folder(folder)
+            if match and path.samefile(match[1]):
+                return match
+        return None
+    if not path.is_dir():
+        return None
+    if match := find_in_folder(path):
+        return match
+    path = path.resolve()
+    for folder in path.parents[:MAX_PARENTS]:
+        match = find_in_folder(folder)
+        if match and re.fullmatch(match[0].image_folders, path.relative_to(folder).parts[0]):
+            return match
+    return None
 
 
-def _data_set(path: Path) -> Found:
-    """Find the data set of a path, of which a folder of images is only a part."""
-    if (found := _found(path)) is not None:
-        return found
-    if (found := of_parent(path)) is not None:
-        raise InputError(
-            f"{path} holds images of {found.data_set.name}, whose classes and splits are in {found.file}; name the "
-            f"folder {found.folder}"
-        )
-    known = ", ".join(f"{each.name} ({each.lists[0]})" for each in DATA_SETS)
-    raise InputError(f"{path}: no list of a data set; there are {known}")
-
-
-def _rows(found: Found) -> list[Row]:
-    """Read the lists of a data set, each of whose paths must lie in its folder."""
-    rows = list(found.data_set.rows(found.file))
-    paths: set[str] = set()
-    for path, *_ in rows:
-        if path in paths:
-            raise InputError(f"{found.file}: image {path[:80]} is listed twice; copy it again")
-        paths.add(path)
-        inside(found.folder, path, str(found.file))
-    return rows
+def sniff(path: Path) -> bool:
+    """Return whether a path is the folder of a data set, one of its lists, or a folder of its images."""
+    return find(path) is not None
 
 
 def splits(path: Path) -> tuple[str, ...]:
-    """List the splits, as papers of metric learning have them."""
-    return tuple(split for split, _ in _data_set(Path(path)).data_set.splits)
-
-
-def describe(path: Path) -> dict[str, str]:
-    """Name the data set, the rule of its splits, and the number of images and classes of each."""
-    found = _data_set(path)
-    rows = _rows(found)
-    told = {"data set": found.data_set.name, "split": found.data_set.rule}
-    for split, parts in found.data_set.splits:
-        sizes = [f"{sum(part == own for *_, own in rows):,} {part}" for part in parts]
-        classes = len({label for _, label, own in rows if own in parts})
-        told[split] = f"{' and '.join(sizes) if len(parts) > 1 else sizes[0].split()[0]} images of {classes:,} classes"
-    return told
+    """Return the splits of the metric-learning papers."""
+    data_set, file, folder = find(path)
+    if path.is_dir() and not path.samefile(folder):
+        raise InputError(
+            f"{path}: contains images of {data_set.name}, with classes and splits in {file}; name the folder {folder}"
+        )
+    return tuple(split for split, _ in data_set.splits)
 
 
 def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
-    """List the images of one split; a file is read when it is encoded or drawn.
+    """List the images of one split; an image is read when it is encoded or drawn.
 
-    The groups of the labelled set number the classes of all splits from 0, in the order of their ids; the test split of
-    In-shop has its queries and its gallery.
+    Groups number the classes of all splits from 0, in the order of their ids. The test split of In-shop has queries
+    and a gallery.
+
+    Args:
+        split: one of `splits`.
+        path: of the folder, or of one of its lists.
+        images: folder of the images, if they are elsewhere.
 
     Source: the splits of Oh Song et al. 2016, Deep metric learning via lifted structured feature embedding,
     arXiv:1511.06452, section 5 (CUB, Cars, products); Liu et al. 2016, DeepFashion (In-shop).
     """
-    found = _data_set(Path(path))
-    parts = dict(found.data_set.splits)
+    data_set, file, folder = find(path)
+    parts = dict(data_set.splits)
     if split not in parts:
         raise InputError(nearest(f"split of {path}", split, parts))
-    rows = _rows(found)
-    number = {label: k for k, label in enumerate(sorted({label for _, label, _ in rows}))}
-    places = [found.folder / each for each in found.data_set.places] if images is None else [Path(images)]
-    notes = [f"{found.data_set.name}, {split}: split {found.data_set.rule}"]
-    side = partial(_side, found, rows, number, places, notes)
-    query, *candidate = [side(f"{found.data_set.name}, {part}", part) for part in parts[split]]
-    return TrainingSet(query, candidate[0] if candidate else None, found.data_set.name, split, notes=tuple(notes))
-
-
-def _side(
-    found: Found, rows: list[Row], number: dict, places: list[Path], notes: list[str], what: str, part: str
-) -> Side:
-    own = [(path, number[label]) for path, label, each in rows if each == part]
-    if len(own) < 2:
-        raise InputError(f"{what}: {len(own)} images in {found.file}, expected at least two")
-    there = located([path for path, _ in own], places, what, whole=found.data_set.whole)
-    kept = [(path, name, group) for path, (name, group) in zip(there, own, strict=True) if path]
-    if len(kept) < len(own):
-        notes.append(f"{what}: {len(own) - len(kept)} of {len(own)} listed images are not there, and are left out")
-    paths, names, groups = zip(*kept, strict=True)
-    return Side(ImageFiles(paths), "image", torch.tensor(groups), names, paths)
+    rows = list(data_set.read(file))
+    if repeated := [name for name, number in Counter(name for name, *_ in rows).items() if number > 1]:
+        raise InputError(f"{file}: image {repeated[0][:80]} is listed twice; copy it again")
+    for name, *_ in rows:
+        join_inside(folder, name, str(file))
+    number = {label: index for index, label in enumerate(sorted({label for _, label, _ in rows}))}
+    roots = [folder / root for root in data_set.roots] if images is None else [Path(images)]
+    sides, notes = [], [f"{data_set.name}, {split}: split {data_set.rule}"]
+    for part in parts[split]:
+        where = f"{data_set.name}, {part}"
+        listed = [(name, number[label]) for name, label, row_part in rows if row_part == part]
+        if len(listed) < 2:
+            raise InputError(f"{where}: {len(listed)} images in {file}, expected at least two")
+        paths = locate([name for name, _ in listed], roots, where, complete=data_set.complete)
+        present = [(image, name, group) for image, (name, group) in zip(paths, listed, strict=True) if image]
+        if len(present) < len(listed):
+            notes.append(f"{where}: {len(listed) - len(present)} of {len(listed)} listed images are missing, skipped")
+        image_paths, names, groups = zip(*present, strict=True)
+        sides.append(Side(ImageFiles(image_paths), "image", torch.tensor(groups), names, image_paths))
+    query, candidate = sides if len(sides) == 2 else (sides[0], None)
+    return TrainingSet(query, candidate, data_set.name, split, notes=tuple(notes))

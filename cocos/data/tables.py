@@ -1,35 +1,34 @@
-"""Tables in files: JSON lines, delimited text and parquet, each row known by its line. Nothing in them is executed."""
+"""Tables in files: JSON lines, CSV, TSV and parquet, also gzipped, with the line of each row for messages."""
 
 import csv
 import gzip
+import io
+import json
 import math
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import IO, Any, cast
+from typing import Any
 
 from cocos.base.errors import InputError, unreachable
-from cocos.base.untrusted import parsed
 
-HEAD = 2**16  # bytes by which a file is recognised
+HEAD = 2**20  # bytes read to recognise a table
 DELIMITERS = ("\t", ",", ";")
-# Names of the places of a row that is a list: an anchor, its positive, and its hard negatives.
-PLACES = ("anchor", "positive")
+LIST_COLUMNS = ("anchor", "positive")  # names of the first two entries of a row that is a list; negatives follow
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
-    """The columns of one table.
+class Table:
+    """A table.
 
     Args:
         path: of the file.
         names: of the columns.
         rows: number of rows.
-        column: name -> its values, one a row.
-        line: row -> where it stands in the file, such as `line 3`.
+        column: name -> one value per row.
+        line: row -> its position in the file, such as `line 3`.
     """
 
     path: Path
@@ -40,241 +39,211 @@ class Columns:
 
 
 def missing(value: Any) -> bool:
-    """Whether a cell has no value: null, NaN, or empty text."""
+    """Return whether a cell has no value: null, NaN or empty text."""
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
-@contextmanager
-def _readable(path: Path) -> Generator[None]:
-    """Turn the errors of a damaged file into one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({unreachable(error) if error.strerror else error})") from None
-    except (EOFError, zlib.error) as error:
-        raise InputError(f"{path} is damaged ({error}); write or copy it again") from None
-
-
-@contextmanager
-def _unpacked(path: Path) -> Generator[IO[bytes]]:
-    """Open the content of a file, which may be compressed."""
-    with open(path, "rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        yield cast(IO[bytes], gzip.open(raw)) if packed else raw
-
-
-def _head(path: Path) -> bytes:
-    """Read the first bytes of a file, unpacked."""
-    with _unpacked(path) as stream:
-        return stream.read(HEAD)
-
-
-def _form(head: bytes) -> str | None:
-    """Tell the form of a table by the head of its file; None for anything else."""
-    begin = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if head.startswith(b"PAR1"):
-        return "parquet"
-    if begin[:1] == b"{" or (begin[:1] == b"[" and begin[1:].lstrip()[:1] != b"{"):
-        return "lines"
-    if begin[:1] == b"[":
-        return "list"
-    first = begin.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
-    if first.isprintable() or first.replace("\t", " ").isprintable():
-        return next((delimiter for delimiter in DELIMITERS if delimiter in first), None)
-    return None
-
-
-def looks_like_one(path: Path) -> bool:
-    """Whether a file looks like a table: parquet, JSON lines, or text with a delimiter in its first line."""
-    try:
-        head = _head(path)
-        form = _form(head)
-        if form == "lines" and len(head) < HEAD:  # the whole file is here
-            first, _, rest = head.strip().partition(b"\n")
-            if isinstance(parsed(first), dict) and not rest:
-                return False  # one object, such as a configuration: one row has no other that could be its negative
-        return form is not None
-    except (OSError, EOFError, zlib.error, ValueError):
-        return False
-
-
-def first_line(path: Path) -> tuple[str, ...]:
-    """Read the fields of the first line of delimited text; none where a file is anything else."""
-    try:
-        head = _head(path)
-        if (delimiter := _form(head)) not in DELIMITERS:
-            return ()
-        line = head.partition(b"\n")[0].decode("utf-8-sig").rstrip("\r")
-        return tuple(each.strip() for each in next(csv.reader([line], delimiter=str(delimiter))))
-    except (OSError, EOFError, zlib.error, csv.Error, ValueError):
-        return ()
-
-
-def fields(path: Path, names: Sequence[str], *, header: int = 0) -> Iterator[tuple[str, ...]]:
-    """Yield the fields of each line of text in which blanks separate them.
-
-    Args:
-        path: of the file.
-        names: of the fields; every line must have as many.
-        header: number of the line that must hold the names, behind which the rows begin; 0: there is none.
-    """
-    with _readable(path):
-        for number, text in enumerate(_text(path, _lines(path)), 1):
-            found = tuple(text.split())
-            if number == header and found != tuple(names):
-                raise InputError(f"{path}, line {number}: {text.strip()[:60]!r}, expected the header {' '.join(names)}")
-            if number <= header or not found:
-                continue
-            if len(found) != len(names):
-                raise InputError(
-                    f"{path}, line {number}: {len(found)} fields, expected {len(names)} ({', '.join(names)})"
-                )
-            yield found
-
-
-def read(path: Path, names: Sequence[str] = ()) -> Columns:
-    """Read a table: JSON lines (also a list of objects), text with a header, or parquet; text may be gzipped.
-
-    Args:
-        path: of the file.
-        names: of the columns, where text has no header; its fields are then never quoted.
-    """
-    with _readable(path):
-        head = _head(path)
-        form = _form(head)
-        if not head.strip():
-            raise InputError(f"{path} is empty; expected a table with a row for each pair or text")
-        if form is None:
-            raise InputError(f"{path} is no table: expected JSON lines, text with a header (CSV, TSV) or parquet")
-        if form == "parquet":
-            return _parquet(path)
-        if form in DELIMITERS:
-            return _delimited(path, form, names)
-        return _objects(path, _parsed(path) if form == "lines" else _listed(path))
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, unpacked."""
-    with _unpacked(path) as stream:
-        yield from stream
-
-
-def _text(path: Path, lines: Iterable[bytes]) -> Iterator[str]:
-    for number, line in enumerate(lines, 1):
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start})") from None
-        if "\0" in text:
-            raise InputError(f"{path}, line {number}: a zero character")
-        yield text
-
-
-def _json(path: Path, where: str, text: str) -> Any:
-    try:
-        return parsed(text)
-    except ValueError as error:
-        raise InputError(f"{path}, {where}: no JSON ({error}): {text.strip()[:60]!r}") from None
-
-
-def _parsed(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the row of each line, with the name of the line."""
-    for number, text in enumerate(_text(path, _lines(path)), 1):
-        if text.strip():
-            yield f"line {number}", _json(path, f"line {number}", text)
-
-
-def _listed(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the rows of one JSON list, each with its number."""
-    rows = _json(path, "the list in it", "".join(_text(path, _lines(path))))
-    return ((f"row {place}", row) for place, row in enumerate(rows))
-
-
-def _objects(path: Path, found: Iterator[tuple[str, Any]]) -> Columns:
-    """Make a table of JSON objects, or of lists of an anchor, its positive and its negatives."""
-    names: dict[str, None] = {}
-    rows, places = [], []
-    for place, each in found:
-        row = each
-        if isinstance(each, list):
-            row = {PLACES[k] if k < len(PLACES) else f"negative_{k - 1}": text for k, text in enumerate(each)}
-        if not isinstance(row, dict):
-            raise InputError(f"{path}, {place}: {str(row)[:60]!r}, expected an object such as {{'query': ..., ...}}")
-        names |= dict.fromkeys(row)
-        rows.append(row)
-        places.append(place)
-    return Columns(path, tuple(names), len(rows), lambda name: [row.get(name) for row in rows], places.__getitem__)
-
-
-def _delimited(path: Path, delimiter: str, names: Sequence[str]) -> Columns:
-    """Read text with a header, or with columns of these names."""
-    quoting = csv.QUOTE_NONE if names else csv.QUOTE_MINIMAL
-    found = _fields(path, csv.reader(_text(path, _lines(path)), delimiter=delimiter, quoting=quoting))
-    header = list(names) or [name.strip() for name in next(found)[1]]
-    rows, places = [], []
-    for number, row in found:
-        rows.append(row)
-        places.append(number)
-        if len(row) != len(header):
-            held = f"{len(row)} fields, expected {len(header)} ({', '.join(header[:8])})"
-            raise InputError(f"{path}, line {number}: {held}; quote a field that holds {delimiter!r}")
-    if twice := [name for name in header if header.count(name) > 1][:1]:
-        raise InputError(f"{path}: column {twice[0]!r} stands twice in the first line, which names the columns")
-    place = {name: k for k, name in enumerate(header)}
-    return Columns(
-        path,
-        tuple(header),
-        len(rows),
-        lambda name: [row[place[name]] for row in rows],
-        lambda row: f"line {places[row]}",
-    )
-
-
-def _fields(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of delimited text with the numbers of their last lines; empty lines are left out."""
-    try:
-        for row in reader:
-            if row:
-                yield reader.line_num, row
-    except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num}: {error}; is a quotation mark missing?") from None
-
-
-def reason(error: Exception) -> str:
-    """Shorten a library's error on a damaged file to one line."""
-    said = " ".join(str(error).split())[:120] or type(error).__name__
-    return "".join(each for each in said if each.isprintable())
-
-
-def pyarrow(what: str, module: str = "pyarrow") -> ModuleType:
-    """Import pyarrow, or a module of it, which reads columns; `what` is to be read, for the message."""
+def require(*packages: str, path: Path) -> list[Any]:
+    """Import the optional packages that read a file."""
     import importlib
 
     try:
-        return importlib.import_module(module)
+        return [importlib.import_module(package) for package in packages]
     except ImportError:
-        raise InputError(f"{what}: reading it takes pyarrow: pip install 'cocos-metric[data]'") from None
+        name = packages[0].partition(".")[0]
+        raise InputError(f"{path}: reading it takes {name}: pip install 'cocos-metric[data]'") from None
 
 
-def _parquet(path: Path) -> Columns:
-    """Open a parquet file; a column is read when it is asked for."""
-    parquet, arrow = pyarrow(str(path), "pyarrow.parquet"), pyarrow(str(path))
-    damaged = (arrow.ArrowException, OSError, ValueError)
+@contextmanager
+def readable(path: Path) -> Generator[None]:
+    """Turn the errors of a damaged file into one message."""
+    try:
+        yield
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({unreachable(error) if error.strerror else error})") from None
+    except UnicodeDecodeError as error:
+        line = 1 + error.object[: error.start].count(b"\n")
+        raise InputError(f"{path}, line {line}: not UTF-8 ({error.reason} at byte {error.start})") from None
+    except KeyError as error:
+        raise InputError(f"{path}: no {error}; write or copy it again") from None
+    except (AttributeError, EOFError, ValueError, TypeError, RecursionError, zlib.error) as error:
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise InputError(f"{path} is damaged ({reason}); write or copy it again") from None
+
+
+def read_bytes(path: Path, size: int = -1) -> bytes:
+    """Read the first bytes of a file, or all, decompressed if it is gzipped."""
+    with open(path, "rb") as stream:
+        is_gzip = stream.read(2) == b"\x1f\x8b"
+        stream.seek(0)
+        return gzip.open(stream).read(size) if is_gzip else stream.read(size)
+
+
+def read_text(path: Path) -> str:
+    """Read a UTF-8 text file, which may be gzipped."""
+    with readable(path):
+        text = read_bytes(path).decode("utf-8-sig")
+    if "\0" in text:
+        line = 1 + text[: text.index("\0")].count("\n")
+        raise InputError(f"{path}, line {line}: a zero character")
+    return text
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file."""
+    try:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not readable as JSON ({str(error)[:120]}); copy it again") from None
+
+
+def delimiter_of(head: bytes) -> str | None:
+    """Return the delimiter in the first line of a text, or None."""
+    line = head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
+    if not line.replace("\t", " ").removeprefix("\ufeff").isprintable():
+        return None
+    return next((delimiter for delimiter in DELIMITERS if delimiter in line), None)
+
+
+def column_names(path: Path) -> tuple[str, ...]:
+    """Return the column names of a table, or the fields of its first line; empty if the file is not a table."""
+    try:
+        head = read_bytes(path, HEAD)
+    except (OSError, EOFError, zlib.error):
+        return ()
+    if head.startswith(b"PAR1"):
+        return read_parquet(path).names
+    try:
+        return text_column_names(head.removeprefix(b"\xef\xbb\xbf").lstrip())
+    except (csv.Error, ValueError, RecursionError):
+        return ()
+
+
+def text_column_names(head: bytes) -> tuple[str, ...]:
+    """Return the column names of JSON rows or delimited text; empty for a single JSON object, such as a setting."""
+    if head[:1] not in {b"{", b"["}:
+        delimiter, line = delimiter_of(head), head.partition(b"\n")[0].decode().rstrip("\r")
+        fields = next(csv.reader([line], delimiter=delimiter)) if delimiter else ()
+        return tuple(field.strip() for field in fields)
+    text = head.decode("utf-8", "ignore")
+    is_list = text[0] == "[" and text[1:].lstrip()[:1] == "{"
+    row, end = json.JSONDecoder().raw_decode(text, text.index("{") if is_list else 0)
+    if isinstance(row, list):
+        return tuple(list_row(row))
+    return tuple(row) if isinstance(row, dict) and (is_list or text[end:].strip()) else ()
+
+
+def list_row(row: list) -> dict[str, Any]:
+    """Name the entries of a row that is a list: an anchor, its positive, and hard negatives."""
+    return {LIST_COLUMNS[k] if k < len(LIST_COLUMNS) else f"negative_{k - 1}": text for k, text in enumerate(row)}
+
+
+def read_fields(path: Path, names: Sequence[str], *, header: int = 0) -> Iterator[tuple[str, ...]]:
+    """Yield the fields of each line of a text separated by blanks.
+
+    Args:
+        path: of the file.
+        names: of the fields; every line has as many.
+        header: line number of the names, which precede the rows; 0 if there are none.
+    """
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        fields = tuple(line.split())
+        if number == header and fields != tuple(names):
+            raise InputError(f"{path}, line {number}: {line.strip()[:60]!r}, expected the header {' '.join(names)}")
+        if number <= header or not fields:
+            continue
+        if len(fields) != len(names):
+            raise InputError(f"{path}, line {number}: {len(fields)} fields, expected {len(names)} ({', '.join(names)})")
+        yield fields
+
+
+def read(path: Path, names: Sequence[str] = ()) -> Table:
+    """Read a table: JSON lines, a JSON list of objects, CSV or TSV with a header, or parquet.
+
+    Args:
+        path: of the file.
+        names: of the columns of text without a header, whose fields are not quoted.
+    """
+    with readable(path):
+        head = read_bytes(path, HEAD)
+    if head.startswith(b"PAR1"):
+        return read_parquet(path)
+    text = read_text(path)
+    if not text.strip():
+        raise InputError(f"{path} is empty; expected a table with one row per pair or text")
+    if text.lstrip()[0] in "{[":
+        return read_objects(path, text)
+    if (delimiter := delimiter_of(head)) is None:
+        raise InputError(f"{path}: not a table, expected JSON lines, text with a header (CSV, TSV) or parquet")
+    return read_delimited(path, text, delimiter, names)
+
+
+def read_parquet(path: Path) -> Table:
+    """Open a parquet file, whose columns are read on demand."""
+    parquet, arrow = require("pyarrow.parquet", "pyarrow", path=path)
     try:
         file = parquet.ParquetFile(path)
-        names = tuple(file.schema_arrow.names)
-    except damaged as error:
-        raise InputError(f"{path} is a damaged parquet file ({reason(error)}); write it again") from None
+    except (arrow.ArrowException, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{path} is a damaged parquet file ({reason}); write it again") from None
 
     def column(name: str) -> list[Any]:
         try:
-            values = file.read([name]).column(0).to_pylist()
-        except damaged as error:
-            raise InputError(f"{path}, {name}: damaged ({reason(error)}); write it again") from None
-        if len(values) != file.metadata.num_rows:
-            rows = file.metadata.num_rows
-            raise InputError(f"{path}, {name}: damaged ({len(values)} values in {rows} rows); write it again")
-        return values
+            return file.read([name]).column(0).to_pylist()
+        except (arrow.ArrowException, OSError, ValueError) as error:
+            reason = " ".join(str(error).split())[:120]
+            raise InputError(f"{path}, {name}: damaged ({reason}); write it again") from None
 
-    return Columns(path, names, file.metadata.num_rows, column, lambda row: f"row {row}")
+    return Table(path, tuple(file.schema_arrow.names), file.metadata.num_rows, column, "row {}".format)
+
+
+def read_objects(path: Path, text: str) -> Table:
+    """Read JSON lines, or one JSON list, of objects or of lists of an anchor, its positive and its negatives."""
+    if text.lstrip()[0] == "[" and text.lstrip()[1:].lstrip()[:1] == "{":
+        rows = [(f"row {number}", row) for number, row in enumerate(read_json(path))]
+    else:
+        rows = []
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                try:
+                    rows.append((f"line {number}", json.loads(line)))
+                except (ValueError, RecursionError) as error:
+                    raise InputError(f"{path}, line {number}: no JSON ({error}): {line.strip()[:60]!r}") from None
+    objects = []
+    for line, row in rows:
+        if not isinstance(row, dict | list):
+            raise InputError(f"{path}, {line}: {str(row)[:60]!r}, expected an object such as {{'query': ..., ...}}")
+        objects.append(list_row(row) if isinstance(row, list) else row)
+    names = tuple(dict.fromkeys(name for row in objects for name in row))
+    return Table(
+        path, names, len(rows), lambda name: [row.get(name) for row in objects], lambda number: rows[number][0]
+    )
+
+
+def read_delimited(path: Path, text: str, delimiter: str, names: Sequence[str]) -> Table:
+    """Read CSV or TSV."""
+    quoting = csv.QUOTE_NONE if names else csv.QUOTE_MINIMAL
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
+    try:
+        lines = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: {error}; is a quotation mark missing?") from None
+    header = list(names) if names else [name.strip() for name in lines.pop(0)[1]]
+    if repeated := [name for name in header if header.count(name) > 1]:
+        raise InputError(f"{path}: column {repeated[0]!r} occurs twice in the first line, expected unique names")
+    for number, row in lines:
+        if len(row) != len(header):
+            expected = f"expected {len(header)} ({', '.join(header[:8])})"
+            raise InputError(f"{path}, line {number}: {len(row)} fields, {expected}; quote a field with {delimiter!r}")
+    index = {name: number for number, name in enumerate(header)}
+    return Table(
+        path,
+        tuple(header),
+        len(lines),
+        lambda name: [row[index[name]] for _, row in lines],
+        lambda number: f"line {lines[number][0]}",
+    )

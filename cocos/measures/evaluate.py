@@ -235,11 +235,27 @@ class _Visit:
         return ranks, retrieval.average_precision(curve.score, curve.negatives)
 
 
-def _visits(embeddings: Embeddings, sides: _MatchedRows, folds: int) -> Iterator[_Visit]:
-    """For each fold, one visit without distractors, and one with them for each direction that has any."""
+def with_corpus(checkpoint: Checkpoint, split: str) -> tuple[Checkpoint, int]:
+    """Return the checkpoint with the whole corpus of its data among the candidates, and the number of rows added."""
+    if checkpoint.training is None or checkpoint.embedder is not None:
+        return checkpoint, 0
+    rows = checkpoint.training.load(split)
+    source = replace(checkpoint.training, loader=lambda _: rows.with_corpus())
+    return replace(checkpoint, training=source), len(rows.corpus or ())
+
+
+def _visits(embeddings: Embeddings, sides: _MatchedRows, folds: int, *, corpus: bool = False) -> Iterator[_Visit]:
+    """For each fold, one visit without distractors, and one with them for each direction that has any.
+
+    Candidates that match no query and are the `corpus` of the data are no distractors: they are always ranked.
+    """
     seen = [embeddings, *(embeddings.flip() for _ in embeddings.directions[1:])]
     seen = [replace(side, directions=(name,)) for side, name in zip(seen, embeddings.directions, strict=True)]
     for rows in _folds(embeddings, sides, folds):
+        if corpus:
+            for asks, side in enumerate(seen):
+                yield _Visit("without", side, rows[asks], torch.cat([rows[1 - asks], sides.alone[1 - asks]]))
+            continue
         yield _Visit("without", embeddings, *rows)
         for asks, side in enumerate(seen):
             if len(alone := sides.alone[1 - asks]):
@@ -374,6 +390,9 @@ def evaluate(
         return _of_some(embeddings, queries, options, trained_with, chosen, device, progress)
     several = [embeddings, *ensemble] if ensemble else []
     alone = [evaluate(each, **options, device=device, progress=progress) for each in several]
+    unjudged = 0
+    if checkpoint is not None and distractors is None and not ensemble:
+        embeddings, unjudged = with_corpus(checkpoint, split_of(checkpoint, split))
     embeddings = embedded(embeddings, split_of(embeddings, split), device, progress, scored=True)
     if isinstance(embeddings, Scores):
         if distractors is not None or ensemble or folds > 1 or asked is not None:
@@ -405,13 +424,15 @@ def evaluate(
     for each in opened:
         each.unchanged()
     sides = _MatchedRows.of(embeddings, samples)
-    visits = list(_visits(embeddings, sides, folds))
+    visits = list(_visits(embeddings, sides, folds, corpus=unjudged > 0))
     records, singles, asking = _run_visits(visits, metric, ks, progress)
     clustering = []
     if embeddings.shared or embeddings.proxies:
         clusters, clustering = _clustered([visit for visit in visits if visit.condition == "without"], seed, progress)
         singles = {condition: values | {"NMI": clusters} for condition, values in singles.items()}
     rows_of_sides = [(len(sides.matched[k]) + len(sides.alone[k]), len(sides.alone[1 - k])) for k in range(len(names))]
+    if unjudged:
+        rows_of_sides = [(len(matched), 0) for matched in sides.matched]
     if embeddings.proxies:
         singles = _of_proxies(opened[0], records, singles, ks)
     if among is not None:
@@ -429,6 +450,8 @@ def evaluate(
     }
     fewest = [min(values["candidates"] for values in folded) for folded in records["without"].values()]
     where, notes = origin(checkpoint, split)
+    if unjudged:
+        chosen.append(f"{unjudged:,} candidates without judgement are ranked as well: the corpus of the data")
     notes += [*chosen, *_notes(names, sizes["left_out"], sizes["unmatched"], fewest, ks), *clustering]
     attrs = {
         "title": "Retrieval metrics",

@@ -372,7 +372,7 @@ def _other_data(evaluated: Path | str | None, steps: Sequence[int]) -> training_
     """Find what is evaluated beside the run: training data, or checkpoints by their steps; None of a split."""
     if evaluated is None or not (path := Path(evaluated)).exists():
         return None
-    if training_data.recognised(path):
+    if training_data.sniff(path):
         return training_data.find(path)
     members, at, _ = members_of([path])
     return {

@@ -68,7 +68,7 @@ def read(file: File, data=None) -> Checkpoint:
 
 def _training(path: Path, name: str, arguments: dict, data) -> shelf.Source:
     """Data given, of the recorded kind unless another recognises them; or those that a checkpoint records."""
-    if data is not None and shelf.recognised(Path(data)) is not None:
+    if data is not None and shelf.sniff(Path(data)) is not None:
         return shelf.find(data)
     try:
         return shelf.source(name, **arguments) if data is None else shelf.source(name, Path(data))

@@ -22,7 +22,7 @@ from cocos.checkpoints.checkpoint import holding
 from cocos.checkpoints.files import File, reading
 from cocos.checkpoints.formats import embeddings
 from cocos.data import tables
-from cocos.data.tables import Columns, missing
+from cocos.data.tables import Table, missing
 from cocos.embeddings.scored import NO_BATCHES, Scores
 
 ARRAYS = ("scores", "positive", "negative", "query_group", "candidate_group", "logq", "reference", "grade")
@@ -103,9 +103,9 @@ def _is_table(file: File) -> bool:
         names = set(row) if isinstance(row, dict) else set()
     elif file.kind == "unknown" and not first:
         with open(file.path, "rb") as stream:
-            names = set(tables.read(file.path).names) if stream.read(4) == b"PAR1" else set()
+            names = set(tables.column_names(file.path)) if stream.read(4) == b"PAR1" else set()
     else:
-        names = set(tables.first_line(file.path))
+        names = set(tables.column_names(file.path))
     return {"score", "label"} <= names and bool({"query", "candidate"} & names)
 
 
@@ -202,7 +202,7 @@ def _table(file: File) -> Scores:
     )
 
 
-def _numbers(path: Path, table: Columns, name: str) -> list[float]:
+def _numbers(path: Path, table: Table, name: str) -> list[float]:
     """The values of a column as finite numbers."""
     found = []
     for row, value in enumerate(table.column(name)):
@@ -268,7 +268,7 @@ def _run(file: File, data: Any) -> Scores:
     path, lists = file.path, _Lists()
     where, judged = _judgements(file.path, data)
     found: dict[str, list[tuple[int, str, float]]] = {}
-    for row, (query, _, candidate, _, score, _) in enumerate(tables.fields(path, RUN)):
+    for row, (query, _, candidate, _, score, _) in enumerate(tables.read_fields(path, RUN)):
         if not _is_number(score) or not math.isfinite(float(score)):
             raise InputError(f"{file.path}, row {row}: score {score[:40]!r}, expected a finite number")
         if query in judged:
@@ -347,8 +347,8 @@ def _judged(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
     with open(path, "rb") as stream:
         first = stream.readline(2**16).decode("utf-8-sig", "replace")
     if tuple(first.split()) == BEIR:
-        for row, (query, candidate, grade) in enumerate(tables.fields(path, BEIR, header=1)):
+        for row, (query, candidate, grade) in enumerate(tables.read_fields(path, BEIR, header=1)):
             yield row, (query, candidate, grade)
         return
-    for row, (query, _, candidate, grade) in enumerate(tables.fields(path, QRELS)):
+    for row, (query, _, candidate, grade) in enumerate(tables.read_fields(path, QRELS)):
         yield row, (query, candidate, grade)

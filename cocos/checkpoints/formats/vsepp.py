@@ -23,7 +23,7 @@ from cocos.checkpoints import Checkpoint, encoders, words
 from cocos.checkpoints.files import EMBED_INSTEAD, NAMESPACES, File, plain
 from cocos.checkpoints.formats import _trunks
 from cocos.checkpoints.pictures import IMAGES_AT_ONCE, Preparation
-from cocos.data import Source, TrainingSet, precomp
+from cocos.data import Source, TrainingSet, precomputed
 
 DEFAULT_SWITCHES = {"use_abs": False, "no_imgnorm": False, "max_violation": False}  # switches of the training scripts
 TRIPLET_LOSSES = ("triplet", "triplet_sh")
@@ -345,8 +345,8 @@ def _folder(training: Training, data) -> Path:
 def _usable(training: Training, path: Path) -> bool:
     """Whether a path holds data that the image tower reads."""
     if training.raw:
-        return path.exists() and shelf.recognised(path) is not None
-    return bool(precomp.splits(path))
+        return path.exists() and shelf.sniff(path) is not None
+    return precomputed.sniff(path)
 
 
 def _words(training: Training, folder: Path) -> dict[str, int]:
@@ -395,7 +395,7 @@ def _data(training: Training, data) -> tuple[Source, Path]:
     if (reason := training.refusal()) is not None:
         raise InputError(reason)
     folder = _folder(training, data)
-    source = shelf.find(folder) if training.raw else shelf.source("precomp", folder)
+    source = shelf.find(folder) if training.raw else shelf.source("precomputed", folder)
     place = folder if folder.is_dir() else folder.parent
     return _checked(training, place, source), place
 
@@ -471,7 +471,7 @@ def recognises(file: File) -> bool:
 def read(file: File, data=None) -> Checkpoint:
     """Read a VSE++ checkpoint.
 
-    Its data are a folder of the features, captions and vocabulary (see `cocos.data.precomp`), or of images with
+    Its data are a folder of the features, captions and vocabulary (see `cocos.data.precomputed`), or of images with
     captions and the vocabulary.
     """
     image, text = towers(file)
