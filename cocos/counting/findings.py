@@ -316,6 +316,9 @@ def of_audit(dataset: xr.Dataset) -> list[Finding]:
         if "filter" in dataset.dims:
             queries_below = {"below_zero": {"mean": float(numbers["below_zero"].max())}, "queries": 1}
             remarks += below_zero(direction, queries_below)
+    if int(dataset.attrs["batches"]) > 1:
+        sentence = f"batches: {dataset.attrs['batches']}, only pairs drawn into the same batch are compared"
+        remarks.append(Finding("partial", "note", sentence, "compare all pairs with --batch-size all"))
     return findings + remarks
 
 

@@ -28,10 +28,11 @@ from cocos.embeddings.sources import OWN_HARD
 from cocos.engine import devices, readers, stack, sweep
 from cocos.measures.shared.prepared import Run, drawn_from, embedded, loss_for, prepare
 
-# What each rule says of a query and its negative.
+# Rule -> its condition on a query and a negative.
 SUSPICIONS = {
     "group": "they share a group",
     "text": "they, or rows of their groups on one side, have the same text up to spelling",
+    "copy": "the negative equals a positive of the query, or the query another query of the negative",
     "guide": "the guide scores the negative at or above the positive",
     "neighbours": "each is among the nearest rows of the other in the whole set",
 }
@@ -97,8 +98,9 @@ def audit(
     Args:
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, or its name; its own filter, if it has one, is off.
-        rules: rules that suspect a negative: some of group,text,guide,neighbours. None: all that the data allow.
-            `group`: a negative of the query's own group; `text`: equal texts up to spelling; `guide`: a negative that
+        rules: rules that suspect a negative: some of group,text,copy,guide,neighbours. None: all that the data allow.
+            `group`: a negative of the query's own group; `text`: equal texts up to spelling; `copy`: rows that equal a
+            positive; `guide`: a negative that
             the guide scores at or above the positive; `neighbours`: a pair of which each is among the nearest of the
             other. Marks of the rows are rules too.
         filters: rules of a masked InfoNCE that are replayed: `guide`, `self`, `percent`, `relative_margin`, `factor` ->
@@ -242,6 +244,8 @@ def _lacking(embeddings: Embeddings, unread: Sequence[str] = ()) -> dict[str, st
         lacking["guide"] = (
             "there are no scores of a guide; give teacher (queries, candidates), or guide_query and guide_candidate"
         )
+    if all((numbers < 0).all() for numbers in _row_numbers(embeddings)):
+        lacking["copy"] = "no row equals another"
     if embeddings.candidate_variance is not None:
         lacking["neighbours"] = "candidates that are distributions have no nearest queries"
     return lacking
@@ -270,6 +274,9 @@ def _marks(embeddings: Embeddings, rules: Sequence[str]) -> dict[str, Mark]:
     if "text" in rules:
         shared = _shared_texts(embeddings)
         made["text"] = Mark("text", ("text",), shared.there, shared.back)
+    if "copy" in rules:
+        shared = _shared(embeddings, _row_numbers(embeddings))
+        made["copy"] = Mark("copy", ("copy",), shared.there, shared.back)
     return made
 
 
@@ -309,17 +316,34 @@ class SharedTexts:
 
 
 def _shared_texts(embeddings: Embeddings) -> SharedTexts:
-    """The texts that groups share.
+    """Return the texts that groups share.
 
-    A negative is suspected where its text is that of some positive of the query, or where the query's text is that of a
-    query that the negative belongs to, or that of the negative itself.
+    A negative is suspected if its text equals a positive of the query, if the query's text equals another query of the
+    negative, or if both texts are equal.
     """
-    said = tuple(embeddings.names or (None, None))
     sizes = len(embeddings.query), len(embeddings.candidate)
-    texts = [text for names, size in zip(said, sizes, strict=True) for text in (names or [""] * size)]
-    place = torch.from_numpy(likeness.numbered(texts))
-    own = place[: sizes[0]], place[sizes[0] :]
-    number = max(int(place.max()) + 1, 1)
+    names = zip(embeddings.names or (None, None), sizes, strict=True)
+    numbers = torch.from_numpy(likeness.numbered([text for side, size in names for text in (side or [""] * size)]))
+    return _shared(embeddings, (numbers[: sizes[0]], numbers[sizes[0] :]))
+
+
+def _row_numbers(embeddings: Embeddings) -> tuple[Tensor, ...]:
+    """Number the distinct rows of both sides, (Q,) and (C,), -1 for a row without a copy on its side."""
+
+    def number_rows(*sides: Tensor) -> tuple[Tensor, ...]:
+        numbers, total = [], 0
+        for rows in sides:
+            _, number, copies = rows.cpu().unique(dim=0, return_inverse=True, return_counts=True)
+            numbers.append(torch.where(copies[number] > 1, number + total, -1))
+            total += len(copies)
+        return tuple(numbers)
+
+    return embeddings.kept("row numbers", (embeddings.query, embeddings.candidate), number_rows)
+
+
+def _shared(embeddings: Embeddings, own: tuple[Tensor, ...]) -> SharedTexts:
+    """Return the numbers that groups share, from the number of each row, -1 for none."""
+    number = max(int(torch.cat(own).max()) + 1, 1)
     groups = embeddings.groups.query, embeddings.groups.candidate
     held = [(group[text >= 0] * number + text[text >= 0]).unique() for group, text in zip(groups, own, strict=True)]
     return SharedTexts(groups, own, number, tuple(held))

@@ -108,7 +108,8 @@ def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, to
     tried = ", ".join(name for name in data["rule"].values[:-1])
     legend = "; random: push fraction of as many random negatives; queries: those with a suspect" if rules else ""
     notes.insert(0, f"rules tried: {tried}; a rule without suspects has no row{legend}")
-    step = next_steps(data.attrs, "audit", {"out": "suspects.csv"}) if rules else ()
+    whole = {"batch_size": "all"} if int(data.attrs["batches"]) > 1 else {}
+    step = next_steps(data.attrs, "audit", {"out": "suspects.csv"} | whole) if rules else ()
     columns = ("suspected by", "pairs", *RULE_COLUMNS.values()) if rules else ()
     tables = [Table(columns, tuple(rules), (*lines, *head(data)), tuple(notes), typed=step)]
     if filters:
