@@ -143,9 +143,7 @@ def test_a_teacher_and_grades_come_from_the_file():
 
 def test_processes_that_gather_without_gradient():
     found = verdict("ntxent", "ntxent@ranks=2,gather=detached")
-    assert found["verdict"].startswith(
-        "queries have the same gradient, candidates have ratio 0.00 of what queries of other mini-batches of 32 rows"
-    )
+    assert "mini-batches of 32 rows" in found["verdict"]
     assert found["found"] == "detached"
     found = verdict("ntxent", "ntxent@ranks=2,gather=detached,loss=global")
     assert found["verdict"].startswith("the same up to a factor of 0.50 (world size 2?)")
@@ -157,13 +155,13 @@ def test_processes_that_gather_without_gradient():
 def test_mini_batches_see_no_negatives_of_each_other(how):
     data = measures.same_gradient("ntxent", f"ntxent@{how}")
     said = data.attrs["verdict"]
-    assert said.startswith("B has no pair across mini-batches of 16 rows: ratio 0 on ")
-    assert f"cosine {data.attrs['cosine']:.2f} with A's" in said
+    assert said.startswith("B has no pairs across mini-batches of 16 rows, ")
+    assert f"cosine {data.attrs['cosine']:.2f}" in said
     rows = synthetic(64, 0, 0, CPU)
     found = gradients("ntxent", way("ntxent"), rows).pairs
     block = torch.arange(64).repeat(2) // 16
     part = float(found[block[:, None] != block].abs().sum() / found.abs().sum())
-    assert f"ratio 0 on {100 * part:.0f} % of A's weights" in said
+    assert f"{100 * part:.0f} % of A's weights" in said
 
 
 def test_dtypes_have_a_tolerance_of_their_own():
@@ -173,7 +171,7 @@ def test_dtypes_have_a_tolerance_of_their_own():
     assert single["same"] and single["tolerance"] == 1e-4 and 1e-9 < single["gap"] < 1e-4
     assert not verdict("ntxent", "ntxent@dtype=bfloat16", tolerance=1e-4)["same"]
     sharp = verdict("ntxent@temperature=0.005", "ntxent@temperature=0.005,dtype=bfloat16")
-    assert not sharp["same"] and "% of the largest gradient, by rounding: the tolerance is 5 %" in sharp["verdict"]
+    assert not sharp["same"] and sharp["found"] == "rounding"
 
 
 # A training step of two processes as a user has it, for each way of gathering; the first process saves its gradients.

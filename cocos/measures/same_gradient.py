@@ -63,6 +63,8 @@ MOSTLY = 0.99
 LIKE = 0.99
 # Part of the largest weight below which a weight says nothing on a temperature: in float64, and in narrower dtypes.
 SEEN_WEIGHT, SEEN_NARROW = 1e-8, 1e-3
+# Largest difference of pull and push of a softmax, as a fraction of both: rounding in a narrow dtype.
+UNBALANCED = 1e-2
 # Largest difference of the logarithm of a weight from a line, in parts of the line's range.
 STRAIGHT = 1e-2
 # Largest difference from the pull of a softmax at the other temperature, in parts of the largest pull.
@@ -74,111 +76,100 @@ PairTolerance = Annotated[
 
 # ------------------------------------------------------------------------------------------------------------ in words
 
-# Form of an outcome -> its kind, and its sentence.
+# Form of an outcome -> its kind, and its message.
 OUTCOMES = {
     "same": ("same", "the same"),
-    "nan": ("nan", "{name} has a gradient that is NaN or infinite, in {where}"),
-    "idle": ("idle", "neither has a gradient on these rows, so nothing is compared"),
-    "none": ("none", "{name} has no gradient at all"),
+    "nan": ("nan", "{name} has a NaN or infinite gradient, in {where}"),
+    "idle": ("idle", "neither has a gradient on these rows: nothing to compare"),
+    "none": ("none", "{name} has no gradient"),
     "factor": ("factor", "the same up to a factor of {ratio}{guess}"),
-    "negative factor": ("sign", "the opposite: factor {ratio}, so that B pulls where A pushes (a sign?)"),
+    "negative factor": ("sign", "opposite sign: B is {ratio} times A"),
     "opposite": (
         "sign",
-        "the opposite: B pulls where A pushes and pushes where A pulls, ratio {ratio}, cosine {cosine}",
+        "opposite sign: B pulls the negatives and pushes the positives, ratio {ratio}, cosine {cosine}",
     ),
     "unit vectors": (
         "normalised",
-        "{inner} on unit vectors: they differ along each row alone, which a model that normalises removes",
+        "{inner} on unit vectors: the difference is along each row and vanishes if the model normalises",
     ),
-    "one normalises": (
-        "normalised",
-        "{inner} in its pairs, but not along each row: only one of them normalises",
-    ),
-    "exchanged": ("exchanged", "queries and candidates exchanged{beside}"),
-    "directions": ("directions", "{two} is the mean of both directions, {one} has only the queries ask{beside}"),
+    "one normalises": ("normalised", "{inner} between rows, but not along each row: only one of them normalises"),
+    "exchanged": ("exchanged", "queries and candidates are exchanged{beside}"),
+    "directions": ("directions", "{two} is the mean of both directions, {one} has only the query direction{beside}"),
     "misaligned": (
         "misaligned",
-        "misaligned targets: queries {rows} are pulled to {to}, pushed from their own candidates; "
-        "ratio {ratio} of the pull on own candidates",
+        "misaligned targets: queries {rows} are pulled to {to} instead of their own candidates, ratio {ratio} on own "
+        "candidates",
     ),
     "blocks": (
         "blocks",
-        "B has no pair across mini-batches of {size} rows: ratio 0 on {percent} of A's weights (accumulated, or not "
-        "gathered); its gradient has cosine {cosine} with A's and {length} of its length",
+        "B has no pairs across mini-batches of {size} rows, {percent} of A's weights (accumulated or not gathered): "
+        "cosine {cosine}, length ratio {length}",
     ),
     "detached": (
         "detached",
-        "queries have the same gradient, candidates have ratio {ratio} of what queries of other mini-batches of {size} "
-        "rows give them (gathered without gradient){elsewhere}",
+        "equal query gradients, ratio {ratio} for candidates from queries of other mini-batches of {size} rows "
+        "(gathered without gradient){elsewhere}",
     ),
     "across": (
         "across",
-        "the same within mini-batches of {size} rows, across them ratio {ratio} (gathered in part without "
-        "gradient){elsewhere}",
+        "the same within mini-batches of {size} rows, ratio {ratio} across them (partly gathered without gradient)"
+        "{elsewhere}",
     ),
-    "left out": ("source", "B leaves out {kinds}: ratio 0, {percent} of A's weights; {inner}"),
-    "added": ("source", "B adds {kinds}: {percent} of B's weights; {inner}"),
+    "left out": ("source", "B lacks {kinds}, {percent} of A's weights; {inner}"),
+    "added": ("source", "B adds {kinds}, {percent} of B's weights; {inner}"),
     "rest": ("source", "the rest is the same"),
     "scaled rest": ("source", "the rest has a factor of {ratio}"),
-    "other rest": ("source", "the rest changes with it (ratio {ratio})"),
-    "source": ("source", "differ on {kinds} only: ratio {ratio}"),
-    "factors": ("factors", "each kind of pair has its own factor: {factors}"),
-    "temperature": (
-        "temperature",
-        "another temperature: B multiplies its scores by {slope} than A{temperatures}{pull}",
-    ),
-    "several positives": (
-        "positives",
-        "the same with one positive a query, but with several they differ: {inner}",
-    ),
+    "other rest": ("source", "the rest differs as well (ratio {ratio})"),
+    "source": ("source", "different on {kinds} only: ratio {ratio}"),
+    "factors": ("factors", "different factor for each type of pair: {factors}"),
+    "temperature": ("temperature", "different temperature: cosine scale of B minus A = {slope}{temperatures}{pull}"),
+    "several positives": ("positives", "the same with one positive per query, different with several: {inner}"),
     "mean over positives": (
         "positives",
-        "the same with one positive a query; with several B takes the mean over the positives in place of a "
-        "sum{beside}",
+        "the same with one positive per query; with several, B takes their mean instead of their sum{beside}",
     ),
     "sum over positives": (
         "positives",
-        "the same with one positive a query; with several B takes the sum over the positives in place of a "
-        "mean{beside}",
+        "the same with one positive per query; with several, B takes their sum instead of their mean{beside}",
     ),
-    "beyond": ("beyond", "the same on scores of the data, but at cosines from -1 to 1 they differ: {inner}"),
+    "beyond": ("beyond", "the same on the scores of the data, different at cosines from -1 to 1: {inner}"),
     "clamp": (
         "beyond",
-        "the same on scores of the data, but {name} has no gradient at some cosines {cosines} (a clamp?)",
+        "the same on the scores of the data, but {name} has no gradient at cosines {cosines} (a clamp?)",
     ),
     "rounding": (
         "rounding",
-        "differ by {largest} of the largest gradient, by rounding: the tolerance is {tolerance}; cosine {near}",
+        "different by rounding: {largest} of the largest gradient (tolerance {tolerance}), cosine {near}",
     ),
     "unlike": ("other", "cosine {cosine}, ratio {ratio}"),
     "other": (
         "other",
-        "differ: cosine {cosine}, ratio {ratio}; the largest difference is {largest} of the largest gradient, in "
-        "{where}",
+        "different: cosine {cosine}, ratio {ratio}, largest difference {largest} of the largest gradient, in {where}",
     ),
 }
-# What to do next, by the kind of an outcome; none where they are the same, or where nothing is known.
+# Suggestion for each kind of outcome; none if they are the same, or if the cause is unknown.
 NEXT_STEPS = {
-    "nan": "look for a square root or a logarithm of 0, a norm of 0, or a row without a positive",
-    "idle": "take a larger batch or a file: a hinge may have nothing to do on these rows",
-    "none": "see whether it is detached, or idle on these rows, as a hinge may be; --seed draws others",
-    "factor": "divide the loss by the factor; Adam hides it, but gradient clipping and a second loss do not",
-    "sign": "minimise minus the loss, or exchange what is subtracted from what",
-    "normalised": "divide the rows by their norms before the loss if the model does not",
+    "nan": "look for a square root or logarithm of 0, a zero vector, or a row without a positive",
+    "idle": "use a larger batch or a file: a hinge may be idle on these rows",
+    "none": "check whether it is detached, or idle on these rows, as a hinge may be; --seed draws others",
+    "factor": "divide the loss by the factor; Adam hides it, gradient clipping and a second loss do not",
+    "sign": "minimise minus the loss, or exchange the terms of a difference",
+    "normalised": "normalise the rows before the loss if the model does not",
     "exchanged": "exchange the first two arguments, or transpose the scores",
-    "directions": "average the loss over both directions, or over none",
-    "misaligned": "gather every column by itself, positives first, and start the targets at the process's first row",
-    "blocks": "gather candidates with gradient to have all negatives of the batch",
+    "directions": "average both losses over both directions, or neither",
+    "misaligned": "gather each column separately, positives first, and offset the targets by the process",
+    "blocks": "gather candidates with gradient to use all negatives of the batch",
     "detached": "gather with gradient, as torch.distributed.nn.all_gather does",
-    "across": "gather with gradient, as torch.distributed.nn.all_gather does, where a loss is local",
-    "source": "look at which columns enter the denominator, and at what is detached there",
-    "factors": "look for a normaliser that counts positives and negatives apart",
-    "temperature": "look whether a logarithm of the scale is exponentiated, and whether both read unit vectors",
-    "positives": "look whether the loss is a sum or a mean over the positives, and which of them the denominator has",
-    "beyond": "look for a clamp or a cut of the scores, and for values that overflow",
-    "rounding": "compute the scores and the softmax in float32, or take a larger --tolerance if this is enough",
+    "across": "gather with gradient, as torch.distributed.nn.all_gather does, if the loss is local",
+    "source": "check which columns enter the denominator, and which are detached there",
+    "factors": "look for separate normalisation of positives and negatives",
+    "temperature": "set one temperature for both; check whether a log scale is exponentiated, and whether both use "
+    "unit vectors",
+    "positives": "check for a sum or mean over the positives, and which of them enter the denominator",
+    "beyond": "look for a clamp of the scores, and for overflow",
+    "rounding": "compute the scores and the softmax in float32, or use a larger --tolerance",
 }
-# What a factor may come from, with the number that says so.
+# Possible cause of a factor, with its number.
 GUESSES = {
     "accumulate": "{} mini-batches?",
     "ranks": "world size {}?",
@@ -278,11 +269,11 @@ def _written(name: str, value: Any) -> str:
         case "guess", _:
             return f" ({' '.join(GUESSES[kind].format(of) for kind, of in value)})" if value else ""
         case "slope", _:
-            return f"{number(abs(value))} {'more' if value > 0 else 'less'}"
+            return f"{'+' if value > 0 else ''}{number(value)}"
         case "temperatures", (own, other):
-            return f" (temperature {own:.4g} in place of {other:.4g})"
+            return f" (temperature {own:.4g} instead of {other:.4g})"
         case "pull", _:
-            return ", of the negatives alone" if math.isnan(value) else f", and the loss by {number(value)}"
+            return ", for the negatives only" if math.isnan(value) else f", and a factor of {number(value)}"
         case "to", _:
             return PULLED_TO.get(value, "other rows")
         case "kinds", _:
@@ -789,13 +780,15 @@ def _sources(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
 
 
 def _another_temperature(both: Compared, a: Tensor, b: Tensor) -> Outcome | None:
-    """Say by how much B multiplies its scores more than A, where the weights of both are those of a softmax.
+    """Return the difference of the scales of B and A, if both have the weights of a softmax.
 
-    The logarithm of the ratio of two weights is then linear in the score, with the difference of both factors as its
-    slope.
+    Pull and push of a softmax are equal. The logarithm of the ratio of two weights is linear in the score, and the
+    slope is the difference of the scales.
     """
     rows = both.layout.rows(0)
     a, b, kind, known = a[rows], b[rows], both.layout.kind[rows], both.a.scale
+    if any(float(weights.sum().abs()) > UNBALANCED * float(weights.abs().sum()) for weights in (a, b)):
+        return None
     seen = SEEN_NARROW if both.narrow else SEEN_WEIGHT
     least = seen * float(a.max()), seen * float(b.max())
     used = (kind == PAIR_KINDS.index("in-batch")) & (a > least[0]) & (b > least[1])
