@@ -98,7 +98,7 @@ def test_text_ids_are_read_as_in_files(tmp_path):
             (np.array([1, 2**64 - 1, 2], dtype=np.uint64), [1, -1, 2]),
             "query_group: row 1 above 2^63 - 1 (as 18446744073709551615)",
         ),
-        (([1, 2**63, 2], [1, 1, 2]), "query_group: list, expected whole numbers or text"),
+        (([1, 2**63, 2], [1, 1, 2]), "query_group: list, expected integers or text"),
     ],
 )
 def test_ids_that_would_merge_are_refused(ids, sentence):

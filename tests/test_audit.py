@@ -313,7 +313,7 @@ def test_labelled_sets_proxies_and_distances():
         ({"filters": {"selfie": []}}, "unknown filter 'selfie': did you mean 'self'"),
         ({"filters": {"percent": [1.5]}}, "percent must be"),
         ({"against": ["text"], "rules": ["group"]}, "against: unknown rule 'text'"),
-        ({"neighbours": 0}, "neighbours: 0, expected a whole number"),
+        ({"neighbours": 0}, "neighbours: 0, expected an integer"),
         ({"only": "i2t"}, "unknown direction 'i2t'"),
         ({"loss": "triplet", "filters": {"factor": []}}, "filter factor: it weakens the logits of a softmax"),
         ({"loss": "triplet_squared", "filters": {"percent": []}}, "has no meaning for squared_euclidean scores"),

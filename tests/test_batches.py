@@ -302,7 +302,7 @@ def test_a_set_without_negatives_is_refused():
     ("options", "sentence"),
     [
         ({"batch_size": 1}, "batch size: 1, expected at least 2"),
-        ({"batch_size": 64.0}, "batch size: 64.0, expected a whole number"),
+        ({"batch_size": 64.0}, "batch size: 64.0, expected an integer"),
         ({"seed": -1}, "seed: -1, expected at least 0"),
         ({"per_group": 2}, "per group: 2, but only batches of groups have it"),
         ({"batches": 0}, "batches: 0, expected at least 1"),
@@ -426,9 +426,9 @@ def test_hard_negatives_count_the_same_held_and_in_one_pass(loss, direction, fli
 @pytest.mark.parametrize(
     ("negatives", "sentence"),
     [
-        (torch.zeros(40, 2), "negatives: torch.float32 of shape (40, 2), expected whole numbers of shape (40, K)"),
+        (torch.zeros(40, 2), "negatives: torch.float32 of shape (40, 2), expected integers of shape (40, K)"),
         (torch.zeros(40, 2, 5), "negatives: torch.float32 of shape (40, 2, 5), expected floating point vectors"),
-        (torch.zeros(39, 2).long(), "negatives: torch.int64 of shape (39, 2), expected whole numbers of shape (40, K)"),
+        (torch.zeros(39, 2).long(), "negatives: torch.int64 of shape (39, 2), expected integers of shape (40, K)"),
         (torch.zeros(40).long(), "negatives: torch.int64 of shape (40,), expected"),
         (torch.ones(40, 2).bool(), "negatives: torch.bool of shape (40, 2), expected"),
         (

@@ -300,8 +300,8 @@ NO_MATCH = Embeddings(torch.eye(3), torch.eye(3), torch.arange(3), torch.arange(
 @pytest.mark.parametrize(
     ("measure", "given", "sentence"),
     [
-        ("score_distribution", {"queries": 0}, "queries: 0, expected a whole number of at least 1"),
-        ("score_distribution", {"ks": (0,)}, "k: 0, expected whole numbers of at least 1"),
+        ("score_distribution", {"queries": 0}, "queries: 0, expected an integer of at least 1"),
+        ("score_distribution", {"ks": (0,)}, "k: 0, expected integers of at least 1"),
         ("score_distribution", {"loss": "hist"}, "metric: 'mahalanobis', expected"),
         ("score_distribution", {"seed": -1}, "seed: -1, expected at least 0"),
         ("score_distribution", {"embeddings": 3}, "embeddings: int, expected cocos.Embeddings"),
@@ -309,10 +309,10 @@ NO_MATCH = Embeddings(torch.eye(3), torch.eye(3), torch.arange(3), torch.arange(
         ("thresholds", {"embeddings": NO_MATCH}, "no query has any positive"),
         ("thresholds", {"embeddings": NO_MATCH, "cutoffs": (0.5,)}, "no query has any positive"),
         ("retrievals", {"direction": "t2"}, "unknown direction 't2': there are c2q, q2c"),
-        ("retrievals", {"queries": None}, "queries: None, expected a whole number, or rows of queries"),
+        ("retrievals", {"queries": None}, "queries: None, expected an integer, or rows of queries"),
         ("retrievals", {"queries": (3, 30)}, "queries: row 30, expected rows from 0 to 29 of q2c"),
         ("retrievals", {"queries": (3, 3)}, r"queries: \[3, 3\], expected each row once"),
-        ("retrievals", {"queries": (0.5,)}, r"queries: \[0.5\], expected a whole number, or rows"),
+        ("retrievals", {"queries": (0.5,)}, r"queries: \[0.5\], expected an integer, or rows"),
     ],
 )
 def test_what_cannot_be_used_gets_a_sentence(measure, given, sentence, captions):

@@ -51,8 +51,8 @@ def test_a_setting_of_another_form_is_refused(text):
         (["collapse.similarty=1"], "unknown threshold of collapse 'similarty': did you mean 'similarity'"),
         (["collapse.similarity=2"], r"threshold collapse.similarity: '2', expected a number from -1 to 1"),
         (["collapse.similarity=nan"], "expected a number from -1 to 1"),
-        (["collapse.records=0"], "expected a whole number of at least 1"),
-        (["collapse.records=1.5"], "expected a whole number of at least 1"),
+        (["collapse.records=0"], "expected an integer of at least 1"),
+        (["collapse.records=1.5"], "expected an integer of at least 1"),
         (["collapse=off", "collapse.records=2"], "give each setting once"),
         (["collapse.records=2", "collapse.records=2"], "give each setting once"),
     ],
@@ -68,7 +68,7 @@ def test_wrong_settings_are_one_sentence(given, said):
     "given", [["collapse"], {"collapse": 0.9}, {"collapse": None}, 3, {"collapse": {"records": True}}]
 )
 def test_settings_of_python_of_another_form_are_refused(given):
-    with pytest.raises(InputError, match=r"expected (a dict|False for off|a whole number)"):
+    with pytest.raises(InputError, match=r"expected (a dict|False for off|an integer)"):
         detectors.chosen(given)
 
 

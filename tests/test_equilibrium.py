@@ -309,7 +309,7 @@ def test_the_command_writes_a_dataset_or_a_figure(tmp_path):
     [
         (["--batch-size", "1"], "batch size: 1, expected at least 2"),
         (["--batch-size", "32,,64"], "--batch-size '32,,64'"),
-        (["--batch-size", "some"], "batch size: 'some', expected a whole number, or all"),
+        (["--batch-size", "some"], "batch size: 'some', expected an integer, or all"),
         (["--batch-size", "8,8"], "batch sizes: 8 is given 2 times, expected different ones, like 32 and 128"),
         (["--clip", "-1"], "clip: -1.0, expected the largest scale that training allows"),
         (["--effective", "0.5"], "effective: 0.5, expected an effective number of negatives"),

@@ -500,9 +500,9 @@ def test_the_split_is_one_that_the_checkpoint_has(captions, splits, asked, taken
 
 FAULTS = (
     ({"ks": ()}, "k: none is given"),
-    ({"ks": (0, 1)}, "k: 0, expected whole numbers of at least 1"),
-    ({"ks": (1.5,)}, "k: 1.5, expected whole numbers"),
-    ({"folds": 2.0}, "folds: 2.0, expected a whole number"),
+    ({"ks": (0, 1)}, "k: 0, expected integers of at least 1"),
+    ({"ks": (1.5,)}, "k: 1.5, expected integers"),
+    ({"folds": 2.0}, "folds: 2.0, expected an integer"),
     ({"folds": 21}, "folds: 21, expected at most 20: each needs two of the 40 groups"),
     ({"metric": "cosin"}, "unknown metric 'cosin': did you mean 'cosine'?"),
     ({"seed": -1}, "seed: -1, expected at least 0"),
@@ -580,7 +580,7 @@ def test_the_command_prints_one_document(files, captions):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--k", "0"), "k: 0, expected whole numbers of at least 1"),
+        (("--k", "0"), "k: 0, expected integers of at least 1"),
         (("--k", "one"), "--k 'one': expected integers"),
         (("--k", ""), "--k '': expected integers"),
         (("--folds", "30"), "folds: 30, expected at most 20"),

@@ -400,7 +400,7 @@ def test_ties_with_eps_and_with_a_margin_are_told_on_a_disk_as_in_memory(tmp_pat
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--queries", "0"], "queries: 0, expected a whole number of at least 1"),
+        (["--queries", "0"], "queries: 0, expected an integer of at least 1"),
         (["--queries", "9", "--metrics"], "metrics are of the whole set"),
         (["--queries", "9", "--loss", "ntxent", "--loss", "triplet"], "2 losses are counted from one pass"),
         (["--queries", "9", "--batches", "3"], "there are no batches, so batches does not go with it"),

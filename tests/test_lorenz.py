@@ -78,7 +78,7 @@ def test_a_push_that_all_share_is_the_diagonal_and_that_of_one_has_the_largest_c
     data = measures.lorenz(planted(captions=1, noise=3), "triplet_sh", batch_size=30)
     assert data.attrs["batches"] == 1
     np.testing.assert_allclose(data["gini"], 1 - 1 / 29)
-    with pytest.raises(InputError, match="points: 1, expected a whole number from 2"):
+    with pytest.raises(InputError, match="points: 1, expected an integer from 2"):
         measures.lorenz(planted(), points=1)
 
 

@@ -198,7 +198,7 @@ def test_a_labelled_set_and_one_of_proxies():
             {"alike": (LABELS[:3], LABELS)},
             r"marks, alike of query: shape \(3,\), expected \(40,\): one id for each row",
         ),
-        ({"alike": (LABELS.double(), LABELS)}, "marks, alike of query: dtype torch.float64, expected whole numbers"),
+        ({"alike": (LABELS.double(), LABELS)}, "marks, alike of query: dtype torch.float64, expected integers"),
         ({"alike": torch.ones(3, 3, dtype=torch.bool)}, r"bool of shape \(3, 3\), expected labels .* \(40, 40\)"),
         ({"alike": LABELS}, r"marks, alike: torch.int64 of shape \(40,\), expected labels of both sides"),
         ({"alike": "text"}, "marks, alike: .* expected labels of both sides"),

@@ -45,7 +45,7 @@ OPTIONS = list(options())
 
 def said(words, value):
     """What the words of a range say of a number; None where they say nothing of one number."""
-    if found := re.fullmatch(r"a whole number (?:of at least (\d+)|from (\d+) to (\d+))", words):
+    if found := re.fullmatch(r"an integer (?:of at least (\d+)|from (\d+) to (\d+))", words):
         least, low, high = (each and int(each) for each in found.groups())
         return type(value) is int and (value >= least if least is not None else low <= value <= high)
     if words.startswith(("two", "different")):

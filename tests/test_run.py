@@ -374,7 +374,7 @@ def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
         (["bad.nc"], "bad.nc is no result of a run, or a damaged one (no contributing)"),
         (["one", "--steps", "1,2"], "steps: 2 of them, expected one for each of 1"),
         (["one", "--fail-on", "colapse"], "did you mean 'collapse'"),
-        (["one", "--k", "0"], "k: 0, expected whole numbers"),
+        (["one", "--k", "0"], "k: 0, expected integers"),
     ):
         done = call(*given)
         assert done.exit_code == 2 and sentence in done.stderr and done.stderr.count("\n") == 1, (given, done.stderr)

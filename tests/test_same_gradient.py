@@ -280,7 +280,7 @@ def test_labelled_sets_proxies_and_hard_negatives_of_files():
         (("ntxent", "ntxent@ranks=3"), "64 rows do not make 3 equal parts"),
         (("ntxent", "ntxent@accumulate=64"), "64 rows do not make 64 equal parts of at least 2"),
         (("nosuch@chunks=3", "ntxent"), "unknown loss 'nosuch'"),
-        (("ntxent", "ntxent@chunks=0"), "chunks=0, expected a whole number of at least 1: chunks of this many"),
+        (("ntxent", "ntxent@chunks=0"), "chunks=0, expected an integer of at least 1: chunks of this many"),
         (("ntxent", "ntxent@chunks"), "'chunks' after @, expected NAME=VALUE"),
         (("ntxent", "ntxent@"), "after @, expected NAME=VALUE"),
         (("ntxent", "@chunks=3"), "no loss before @"),
@@ -293,7 +293,7 @@ def test_labelled_sets_proxies_and_hard_negatives_of_files():
         (("ntxent", "ntxent", "-p", "margin=1"), "parameter margin: neither ntxent nor ntxent has it"),
         (("ntxent", "ntxent", "--loss", "ntxent"), "--same-as names both losses"),
         (("ntxent", "ntxent", "--tolerance", "2"), "tolerance: 2.0, expected a part of the largest gradient"),
-        (("ntxent", "ntxent", "--batch-size", "3"), "batch size: 3, expected a whole number of at least 4"),
+        (("ntxent", "ntxent", "--batch-size", "3"), "batch size: 3, expected an integer of at least 4"),
         (("ntxent",), "requires 2 arguments"),
     ],
 )

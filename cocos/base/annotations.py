@@ -116,9 +116,9 @@ def _tensor(name: str, values: Any, expected: str) -> Tensor:
 
 def groups(name: str, values: Any, side: str, length: int) -> Tensor:
     """Check the ids of the rows of one side, (N,) int64."""
-    found = _tensor(name, values, "whole numbers or text, one for each row")
+    found = _tensor(name, values, "integers or text, one for each row")
     if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
-        raise InputError(f"{name}: dtype {found.dtype}, expected whole numbers (ids of groups or classes)")
+        raise InputError(f"{name}: dtype {found.dtype}, expected integers (ids of groups or classes)")
     if found.shape != (length,):
         raise InputError(f"{name}: shape {tuple(found.shape)}, expected ({length},): one id for each row of {side}")
     ids = found.to(torch.int64)
@@ -272,7 +272,7 @@ def negatives(name: str, values: Any, asks: Tensor, asked: Tensor, sides: tuple[
     whole = not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
     if not whole or found.ndim != 2 or shape[0] != len(asks) or shape[1] == 0:
         raise InputError(
-            f"{name}: {found.dtype} of shape {shape}, expected whole numbers of shape ({len(asks)}, K): rows of "
+            f"{name}: {found.dtype} of shape {shape}, expected integers of shape ({len(asks)}, K): rows of "
             f"{sides[1]}, -1 for none"
         )
     found = found.to(device=asks.device, dtype=torch.int64)

@@ -24,7 +24,7 @@ class Range:
     Examples:
         >>> from cocos.base.ranges import Range, whole
         >>> whole(1).holds(3), whole(1).holds(0), whole(1, 2)
-        (True, False, 'a whole number from 1 to 2')
+        (True, False, 'an integer from 1 to 2')
     """
 
     def __init__(self, words: str, holds: Callable[[Any], bool]):
@@ -35,14 +35,14 @@ class Range:
 
 
 def whole(least: int, most: int | None = None) -> Range:
-    """Whole numbers from `least` to `most`, if there is one."""
+    """Integers from `least` to `most`, if there is one."""
     words = f"of at least {least}" if most is None else f"from {least} to {most}"
 
     def holds(n: Any) -> bool:
         number = isinstance(n, Integral) and not isinstance(n, bool)
         return number and least <= int(n) <= (int(n) if most is None else most)
 
-    return Range(f"a whole number {words}", holds)
+    return Range(f"an integer {words}", holds)
 
 
 def one_of(names: tuple[str, ...]) -> Range:

@@ -258,7 +258,7 @@ def check(
     for name, value, least, most, why in numbers:
         if value is not None and not isinstance(value, Integral):
             raise InputError(
-                f"{name}: {value!r}, expected a whole number" + (f", or {WHOLE_SET}" if name == "batch size" else "")
+                f"{name}: {value!r}, expected an integer" + (f", or {WHOLE_SET}" if name == "batch size" else "")
             )
         if value is not None and not least <= value <= most:
             expected = f"at least {least}{why}" if value < least else f"at most {most}"

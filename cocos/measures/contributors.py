@@ -142,7 +142,7 @@ def contributors(
         [0.424, 0.212, 0.212]
     """
     if row is not None and not isinstance(row, Integral):
-        raise InputError(f"row: {row!r}, expected a whole number")
+        raise InputError(f"row: {row!r}, expected an integer")
     own: dict[str, Any] = {}
     before, every = 0, 0
     if disk := drawn_from(embeddings, DEFAULTS | sampling | {"batches": 1}):

@@ -54,7 +54,7 @@ def retrievals(
         [0, 2]
     """
     if queries is None:
-        raise InputError("queries: None, expected a whole number, or rows of queries")
+        raise InputError("queries: None, expected an integer, or rows of queries")
     seen = asked(embeddings, loss, queries=queries, one=True, direction=direction, **asking)
     (direction,) = seen.sides
     view = seen.view(direction)

@@ -183,7 +183,7 @@ def _in_order(
     if len(at) != len(entries):
         raise InputError(f"steps: {len(at)} of them, expected one for each of {len(entries)} checkpoints")
     if any(a >= b for a, b in zip(at, at[1:], strict=False)):
-        raise InputError(f"steps: {', '.join(map(str, at))}; expected whole numbers in ascending order, each once")
+        raise InputError(f"steps: {', '.join(map(str, at))}; expected integers in ascending order, each once")
     return [(step, *entry) for step, entry in zip(at, entries, strict=True)], notes
 
 

@@ -430,7 +430,7 @@ def way(given: Any, parameters: Mapping[str, Any] | None = None) -> Way:
     for each, value in chosen.items():
         if each in WAYS:
             if not value.isdecimal() or not 1 <= int(value) <= 10**9:
-                raise InputError(f"{given}: {each}={value}, expected a whole number of at least 1: {WAYS[each]}")
+                raise InputError(f"{given}: {each}={value}, expected an integer of at least 1: {WAYS[each]}")
             made |= {"way": each, "number": int(value)}
         elif each in WAY_OPTIONS:
             place, values = WAY_OPTIONS[each]

@@ -87,7 +87,7 @@ def asked(
     count = isinstance(queries, Integral)
     if isinstance(queries, bool) or (count and queries < 1):
         other = "the rows of the queries" if one else "all (None in Python)"
-        raise InputError(f"queries: {queries}, expected a whole number of at least 1, or {other}")
+        raise InputError(f"queries: {queries}, expected an integer of at least 1, or {other}")
     batches.check(None, 2, None, None, seed)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     metric = "cosine" if loss is None else loss_for(loss, embeddings).metric
@@ -122,7 +122,7 @@ def asked(
 def _checked_queries(queries: Sequence[int], number: int, name: str) -> Tensor:
     given = list(queries)
     if not given or not all(isinstance(row, Integral) and not isinstance(row, bool) for row in given):
-        raise InputError(f"queries: {given}, expected a whole number, or rows of queries")
+        raise InputError(f"queries: {given}, expected an integer, or rows of queries")
     if wrong := [row for row in given if not 0 <= row < number]:
         raise InputError(f"queries: {rows(wrong)}, expected rows from 0 to {number - 1} of {name}")
     if len(set(given)) < len(given):

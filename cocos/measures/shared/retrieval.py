@@ -71,9 +71,9 @@ def check(ks: Iterable[int]) -> tuple[int, ...]:
     ks = tuple(ks)
     for k in ks:
         if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
-            raise InputError(f"k: {k!r}, expected whole numbers of at least 1, like 1, 5 and 10")
+            raise InputError(f"k: {k!r}, expected integers of at least 1, like 1, 5 and 10")
     if not ks:
-        raise InputError("k: none is given, expected whole numbers of at least 1, like 1, 5 and 10")
+        raise InputError("k: none is given, expected integers of at least 1, like 1, 5 and 10")
     return tuple(sorted({int(k) for k in ks}))
 
 
@@ -107,7 +107,7 @@ def metrics(ranked: PositiveRanks, ks: Iterable[int] = (1, 5, 10)) -> dict[str, 
     - `tied`: part of the queries whose best positive ties with a negative.
 
     Raises:
-        InputError: no query has a positive, or a cut-off is not a whole number of at least 1.
+        InputError: no query has a positive, or a cut-off is not an integer of at least 1.
 
     Source: mAP@R and R-precision: Musgrave et al. 2020, arXiv:2003.08505, section 3.2. R@k and ranks of images with
     several captions: Faghri et al. 2018, arXiv:1707.05612, by the best-placed caption.
