@@ -119,7 +119,7 @@ def test_a_sum_in_parentheses_is_a_sum_of_choices():
     "spelling, given, said",
     [
         ("top_k(ntxent)", {}, "k: missing"),
-        ("top_k(ntxent)", {"k": 0}, "k must be a whole number of at least 1, got 0"),
+        ("top_k(ntxent)", {"k": 0}, "k must be an integer of at least 1, got 0"),
         ("top_k(ntxent)", {"k": "2.5"}, "parameter k: '2.5'"),
         ("skip_k(ntxent)", {}, "k: missing"),
         ("semi_hard(ntxent)", {"margin": "wide"}, "parameter margin: 'wide'"),
