@@ -17,7 +17,7 @@ from cocos.embeddings.similarities import plus_turned
 MAX_DIFFERENCES = 2**20
 # Sines below this have lost two digits of 1 - cosine², and are computed as |q - c| |q + c| / 2 instead.
 SMALL_SINE = 0.1
-DISTANCE_METRICS = ("euclidean", "squared_chord", "squared_euclidean", "mahalanobis")
+DISTANCE_METRICS = ("chord", "euclidean", "squared_chord", "squared_euclidean", "mahalanobis")
 
 
 def _divided(rows: Tensor, size: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ def _toward(coefficient: Tensor, rows: Tensor, others: Tensor, variance: Tensor 
 
 def _slope(pairs: Pairs, metric: str) -> Tensor:
     """∂ score / ∂ query of a distance in parts of candidate - query, (Q, C); the variance of a candidate aside."""
-    if metric != "euclidean":
+    if metric not in {"euclidean", "chord"}:
         return torch.full_like(pairs.scores, 2)
     return 1 / torch.where(pairs.scores < 0, -pairs.scores, 1)  # at distance 0 the difference is 0 too
 
@@ -181,6 +181,10 @@ def _lever(pairs: Pairs, metric: str) -> Tensor:
     if metric == "mahalanobis" and (variance := pairs.embeddings.candidate_variance) is not None:
         rows = [2 * length((query - mean) / own) for mean, own in zip(candidate, variance, strict=True)]
         return torch.stack(rows, dim=1)
+    if metric == "projection":
+        return torch.ones_like(pairs.scores)
+    if metric == "chord":
+        return torch.where(pairs.scores < 0, _sine(query, candidate) / -pairs.scores, 0)
     if metric == "squared_chord":  # the part along the query is lost to its normalisation
         return 2 * _sine(query, candidate)
     if metric in DISTANCE_METRICS:
@@ -197,7 +201,8 @@ def force(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
     r"""Length of each candidate's part of the gradient of the raw query, (Q, C).
 
     |w| times :math:`\sin\theta / |x|` (cosine), :math:`|c|` (dot), :math:`|c| \sin\theta / |x|` (cosine_dot), 1
-    (euclidean; 0 at distance 0), 2d (squared_euclidean), :math:`2 \sin\theta / |x|` (squared_chord),
+    (euclidean; 0 at distance 0; projection), 2d (squared_euclidean), :math:`\sin\theta / (d |x|)` (chord),
+    :math:`2 \sin\theta / |x|` (squared_chord),
     :math:`2 |(c - q) / \sigma^2|` (mahalanobis) or :math:`\sqrt{2 - s^2} / |x|` (angle). A weight that grows without
     bound as θ goes to 0, as with an angular margin, may have a bounded force.
     """

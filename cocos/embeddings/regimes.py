@@ -23,7 +23,7 @@ SYNTHETIC_REGIMES = (
 # Queries of a regime, width of its embeddings, and candidates without a query.
 REGIME_QUERIES, REGIME_WIDTH, REGIME_DISTRACTORS = 7, 6, 4
 # Metrics whose scores are at most 0.
-NEGATIVE_METRICS = ("euclidean", "squared_chord", "squared_euclidean", "mahalanobis")
+NEGATIVE_METRICS = ("chord", "euclidean", "squared_chord", "squared_euclidean", "mahalanobis")
 # Part of the pairs that have no score of the teacher.
 UNTAUGHT = 0.1
 

@@ -82,6 +82,16 @@ def squared_euclidean(query: Tensor, candidate: Tensor) -> Tensor:
     return -euclidean(query, candidate).square()
 
 
+def chord(query: Tensor, candidate: Tensor) -> Tensor:
+    """Return minus the Euclidean distances of unit rows, (Q, C). Not defined for zero vectors."""
+    return euclidean(unit(query), unit(candidate))
+
+
+def projection(query: Tensor, candidate: Tensor) -> Tensor:
+    """Return inner products of raw queries and unit candidates, such as class vectors, (Q, C)."""
+    return query @ unit(candidate).T
+
+
 def squared_chord(query: Tensor, candidate: Tensor) -> Tensor:
     """Minus the squared Euclidean distances of unit rows, 2 cosine - 2, (Q, C). Not defined for zero vectors.
 
@@ -108,18 +118,22 @@ def mahalanobis(query: Tensor, candidate: Tensor, variance: Tensor | None = None
 
 METRICS = {
     "angle": angle,
+    "chord": chord,
     "cosine": cosine,
     "cosine_dot": cosine_dot,
     "dot": dot,
     "euclidean": euclidean,
     "mahalanobis": mahalanobis,
+    "projection": projection,
     "squared_chord": squared_chord,
     "squared_euclidean": squared_euclidean,
 }
 NORMALISED_SIDES = {
     "angle": ("query", "candidate"),
+    "chord": ("query", "candidate"),
     "cosine": ("query", "candidate"),
     "cosine_dot": ("query",),
+    "projection": ("candidate",),
     "squared_chord": ("query", "candidate"),
 }  # sides that the metric divides by their norms
 # Metrics with s(q, c) = s(c, q) that one product gives: one score matrix serves both directions.
