@@ -13,7 +13,17 @@ from cocos.losses.base import Loss
 
 FOLDERS = (str(Path(__file__).parent),)
 # Files of this folder that are not a loss.
-COMMON_FILES = {"base", "catalogue", "combined", "parameters", "spelling"}
+COMMON_FILES = {
+    "base",
+    "catalogue",
+    "combined",
+    "foreign",
+    "intercept",
+    "libraries",
+    "parameters",
+    "recognise",
+    "spelling",
+}
 # Losses without a published formula, and the reason for which cocos does not compute them.
 UNSPECIFIED = {"osap": "only its abstract could be read, and it has no published code, so its formula would be a guess"}
 # Losses that are not functions of the scores of a query, by their spellings without punctuation, and the reason.
