@@ -44,36 +44,36 @@ UNJUDGED = "unjudged"
 ANY_RULE = "any rule"
 # Of every direction and rule: long name and units.
 AUDIT_LABELS = {
-    "suspects": ("suspected negatives that are drawn", "pairs"),
-    "share": ("part of the negatives that is suspected", "1"),
-    "push_share": ("part of the push on suspected negatives", "1"),
+    "suspects": ("suspected negatives", "pairs"),
+    "share": ("suspected fraction", "1"),
+    "push_share": ("push on suspects", "1"),
     "placebo": MARKED_PARTS["placebo"].about,
     "enrichment": MARKED_PARTS["enrichment"].about,
-    "push": ("summed weight above zero on suspected negatives", "weight"),
-    "met": ("part of the queries that have a suspected negative", "1"),
+    "push": ("summed push on suspects", "weight"),
+    "met": ("queries with a suspect", "1"),
 }
 # Of every suspected pair of rows.
 SUSPECT_LABELS = {
     "query_index": ("row of the query in the embeddings", "1"),
     "candidate_index": ("row of the candidate in the embeddings", "1"),
-    "pair_push": ("weight above zero on the pair, summed over the batches and directions", "weight"),
-    "pair_part": ("part of the push of its query, mean over the times that it was drawn", "1"),
-    "drawn": ("times that the pair was drawn as a query with a negative", "1"),
+    "pair_push": ("summed push on the pair", "weight"),
+    "pair_part": ("mean push fraction", "1"),
+    "drawn": ("draws of the pair", "1"),
     "score": ("score", "score"),
     "guide_score": ("score of the guide", "score"),
-    "own_hard": ("times that the candidate was drawn as a hard negative of the query itself", "1"),
+    "own_hard": ("draws as own hard negative", "1"),
 }
 # Of every filter and threshold.
 FILTER_LABELS = {
-    "filter_share": ("part of the negatives that the filter suspects", "1"),
-    "filter_push": ("part of the push on them", "1"),
-    "filter_left": ("part of the push that they keep", "1"),
-    "precision": ("part of them that is known to be positive", "1"),
-    "recall": ("part of the known ones that the filter suspects", "1"),
-    "push_precision": ("part of their push that is on known ones", "1"),
-    "push_recall": ("part of the push on known ones that the filter removes", "1"),
-    "emptied": ("part of the queries that are left without any negative", "1"),
-    "below_zero": ("queries whose positive scores below 0, so that `percent` keeps negatives above it", "queries"),
+    "filter_share": ("filtered fraction", "1"),
+    "filter_push": ("push removed", "1"),
+    "filter_left": ("push kept", "1"),
+    "precision": ("precision", "1"),
+    "recall": ("recall", "1"),
+    "push_precision": ("push precision", "1"),
+    "push_recall": ("push recall", "1"),
+    "emptied": ("queries without negatives", "1"),
+    "below_zero": ("queries with positive below 0", "queries"),
 }
 
 
@@ -527,8 +527,8 @@ def _variables(found: Mapping[str, Tallies], width: int) -> dict[str, tuple]:
     names, trials = list(first.rules), first.trials
     made: dict[str, tuple] = {
         "direction": ("direction", list(found)),
-        "rule": ("rule", names, "rule that suspects a negative"),
-        "suspicion": ("suspicion", names[:-1], "rule that suspects a pair"),
+        "rule": ("rule", names, "rule"),
+        "suspicion": ("suspicion", names[:-1], "rule"),
     }
     by_rule = [each.of_rules() for each in found.values()]
     for name, about in AUDIT_LABELS.items():
@@ -544,7 +544,7 @@ def _variables(found: Mapping[str, Tallies], width: int) -> dict[str, tuple]:
     listed = _listed([part for each in found.values() for part in each.suspects], width)
     for name, about in SUSPECT_LABELS.items():
         made[name] = ("pair", listed[name], *about)
-    return made | {"suspected": (("pair", "suspicion"), listed["rules"], "whether the rule suspects the pair", "1")}
+    return made | {"suspected": (("pair", "suspicion"), listed["rules"], "suspected by the rule", "1")}
 
 
 def _listed(parts: Sequence[Mapping[str, Tensor]], width: int) -> dict[str, np.ndarray]:
