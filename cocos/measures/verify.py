@@ -64,23 +64,24 @@ PEER_DISTANCES = {
 PEER_SEEDS = (1, 3)
 # Kinds of findings that are faults; the others are notes.
 FAULTS = ("broken", "gap", "slope", "order", "against", "range", "peer")
-# Kind of a finding -> its sentence.
+# Kind of a finding -> its message.
 FINDINGS = {
-    "broken": "fails on {number} of {inputs} inputs, as on {where}: {error}{square}",
-    "gap": "closed form and autograd differ by {off:.2g} of the largest weight on {where}",
-    "slope": "its gradient is not the derivative of its value: off by {off:.2g} of the largest weight on {where}; a "
-    "stopped gradient or a straight-through estimator does that",
-    "order": "its weights depend on the order of queries or candidates, as on {where}{square}",
-    "against": "differs from {other} by {off:.2g} of the largest gradient on {where}, any common factor aside{square}",
-    "range": "float32: NaN or infinite on {where}, where float64 is finite",
-    "peer": "differs from {other} by {off:.2g} of the largest gradient",
-    "held": "finite differences are off by {off:.2g} of the largest weight, by design: a part of the loss is held "
-    "fixed in training",
-    "held, flat": "finite differences in the scores agree, by design: a part of the loss is held fixed in training",
-    "pseudo": "finite differences are off by {off:.2g} of the largest weight: the gradient is made up",
+    "broken": "error on {number} of {inputs} inputs, such as {where}: {error}{square}",
+    "gap": "closed form: differs from autograd by {off:.2g} of the largest weight on {where}",
+    "slope": "gradient: differs from the derivative of the value by {off:.2g} of the largest weight on {where}. "
+    "Possible causes: a stopped gradient, a straight-through estimator",
+    "order": "weights: depend on the order of queries or candidates on {where}{square}",
+    "against": "gradient: differs from {other} by {off:.2g} of the largest gradient on {where}, after a common factor"
+    "{square}",
+    "range": "float32: NaN or infinite on {where}, finite in float64",
+    "peer": "gradient: differs from {other} by {off:.2g} of the largest gradient",
+    "held": "finite differences: off by {off:.2g} of the largest weight by design: "
+    "a part of the loss is constant in training",
+    "held, flat": "finite differences: agree in the scores by design; a part of the loss is constant in training",
+    "pseudo": "finite differences: off by {off:.2g} of the largest weight, since the gradient is a surrogate",
     "equal": "equal to {other} on {number} inputs",
-    "equal to a mean": "equal up to a mean over the queries to {other} on {number} inputs",
-    "equal to a factor": "equal up to a factor of {least:.4g} to {most:.4g} a batch (its reduction) to {other} on "
+    "equal to a mean": "equal to {other} up to a mean over the queries, on {number} inputs",
+    "equal to a factor": "equal to {other} up to a factor of {least:.4g} to {most:.4g} per batch (its reduction), on "
     "{number} inputs",
 }
 
