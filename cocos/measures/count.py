@@ -3,7 +3,10 @@
 import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Any, Unpack
 
 import numpy as np
@@ -15,6 +18,7 @@ from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
+from cocos.checkpoints.encoders import device_of
 from cocos.counting import averages, conventions, findings, marked, shares, slices, statistics, weights
 from cocos.counting.findings import Finding
 from cocos.counting.marked import MarkedBatch
@@ -31,8 +35,18 @@ from cocos.engine.readers.columns import ColumnsReader
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
 from cocos.measures.health import reports
-from cocos.measures.shared import retrieval
-from cocos.measures.shared.prepared import OUT_OF_RANGE, Run, embedded, passes, prepare_all, threads
+from cocos.measures.shared import executors, retrieval
+from cocos.measures.shared.executors import RowsInFile
+from cocos.measures.shared.prepared import (
+    OUT_OF_RANGE,
+    STACK_ROWS,
+    Run,
+    embedded,
+    passes,
+    prepare_all,
+    threads,
+    together,
+)
 from cocos.measures.shared.stored_batches import drawn
 
 # What a reader of a count in float32, and of one whose loss turns out to have no unit, must know.
@@ -67,6 +81,7 @@ def count(
     n90: bool = False,
     batches: int | str | slice | Sequence[Batch] | None = None,
     queries: Annotated[int, whole(1)] | None = None,
+    executor: Executor | None = None,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset | dict[str, xr.Dataset]:
     """Count the negatives that contribute to each query's gradient, in training batches, in every direction.
@@ -94,6 +109,8 @@ def count(
             one pass those of the following shuffles; without B, to the end of one pass. Each batch of a slice is
             counted by itself, and `cocos.results.concat` puts slices together bit for bit.
         queries: count this many queries of each direction, drawn by the seed, against all candidates, and no batches.
+        executor: counts chunks of the batches on its workers: any `concurrent.futures.Executor`, such as a spawned
+            process pool, dask's `client.get_executor()` or `mpi4py.futures`. Results are equal to those without one.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
@@ -127,7 +144,9 @@ def count(
     sampling["same_group"] = sampling["same_group"] or ("ignore" if standard else "negative")
     sampling["copies"] = conventions.copies(convention, sampling["copies"])
     options = {"eps": eps, "visits": standard and not n90, "whole": not standard, "marks": True, "scored": True}
-    how = Counting(eps, convention, n90, metrics)
+    how = Counting(eps, convention, n90, metrics, executor=executor, device=sampling["device"])
+    if executor is not None:
+        sampling["device"] = "cpu"  # the workers move their rows to the device
     chosen = batch_plans.read_slice(batches)
     sampling["batches"] = batches if chosen is None else chosen.stop
     if queries is not None:
@@ -329,6 +348,13 @@ class QueryRecords:
         self.records[name].append(part | {"query_index": torch.cat(list(index))})
         self.sizes[name].extend(len(rows) for rows in index)
 
+    @classmethod
+    def joined(cls, chunks: Sequence["QueryRecords"]) -> "QueryRecords":
+        """Join the records of consecutive chunks."""
+        records = {name: [entry for chunk in chunks for entry in chunk.records[name]] for name in chunks[0].records}
+        sizes = {name: [size for chunk in chunks for size in chunk.sizes[name]] for name in chunks[0].sizes}
+        return cls(records, sizes, chunks[0].others)
+
     def sorted(self, visited: list[int]) -> "QueryRecords":
         """Sort by batch; `visited` are the numbers of the batches in the order of the entries."""
         if visited == list(range(len(visited))):
@@ -346,6 +372,56 @@ class QueryRecords:
         return QueryRecords(records, sizes, self.others)
 
 
+def _chunks(batches: Sequence[Batch]) -> list[slice]:
+    """Cut batches into chunks with at most `STACK_ROWS` rows of a side, or of one batch."""
+    ends = [0, *together([max(batch.sizes) for batch in batches], STACK_ROWS)]
+    return [slice(start, stop) for start, stop in pairwise(ends)]
+
+
+@dataclass(frozen=True)
+class ChunkCount:
+    """Count of a chunk of batches by a worker of an executor.
+
+    Args:
+        counting: how to count.
+        runs: of the same batches and embeddings.
+        embeddings: of the runs, or the file that has them.
+        dtype: of the embeddings.
+        directions: of the embeddings.
+    """
+
+    counting: "Counting"
+    runs: tuple[Run, ...]
+    embeddings: Embeddings | Scores | RowsInFile
+    dtype: torch.dtype
+    directions: tuple[str, ...]
+
+    @classmethod
+    def of(cls, counting: "Counting", runs: Sequence[Run]) -> "ChunkCount":
+        """Describe the work; a file of embeddings travels by its path."""
+        checkpoint, embeddings = runs[0].checkpoint, runs[0].embeddings
+        rows = embeddings
+        if checkpoint is not None and checkpoint.encoder is None and checkpoint.path.is_file():
+            rows = RowsInFile.at(checkpoint.path, runs[0].split, checkpoint.dims)
+        bare = tuple(replace(run, checkpoint=None, given=None, embeddings=None) for run in runs)
+        return cls(counting, bare, rows, embeddings.query.dtype, embeddings.directions)
+
+    @cached_property
+    def complete_runs(self) -> list[Run]:
+        """The runs with their embeddings, on the device of this worker."""
+        embeddings = self.embeddings.load() if isinstance(self.embeddings, RowsInFile) else self.embeddings
+        embeddings = embeddings.to(device=device_of(self.counting.device or "cpu"), dtype=self.dtype)
+        if len(self.directions) < len(embeddings.directions):
+            embeddings = embeddings.single(self.directions[0])
+        plan = self.runs[0].plan
+        plan = replace(plan, batches=[batch.to(embeddings.query.device) for batch in plan.batches])
+        return [replace(run, embeddings=embeddings, plan=plan) for run in self.runs]
+
+    def __call__(self, chunk: slice) -> list[QueryRecords]:
+        """Count a chunk."""
+        return self.counting.count_chunk(self.complete_runs, chunk, None)
+
+
 @dataclass(frozen=True)
 class Counting:
     """Count batches whose scores are kept in memory, read tile by tile, or read by source.
@@ -356,6 +432,8 @@ class Counting:
         n90: whether the pushes of every query are sorted.
         metrics: whether ranks are read from the same pass, where it sees all that they need.
         begin: number of the first batch, which is above 0 in a slice of the batches.
+        executor: counts chunks of the batches; None: they are counted here, in turn.
+        device: on which a worker of the executor counts; None: the CPU.
     """
 
     eps: float
@@ -363,6 +441,8 @@ class Counting:
     n90: bool
     metrics: bool
     begin: int = 0
+    executor: Executor | None = None
+    device: str | None = None
 
     def dataset(self, run: Run, health: list[dict], progress: Progress | None) -> xr.Dataset:
         """Count the batches of one loss."""
@@ -406,13 +486,7 @@ class Counting:
         found: dict[int, QueryRecords] = {}
         for done, places in enumerate(groups.values()):
             some, shown = [runs[place] for place in places], within(report, done, len(groups))
-            if not some[0].visited:
-                counted = self._in_memory(some, shown)
-            elif _by_source(some[0]):
-                counted = self._by_columns(some, shown)
-            else:
-                counted = self._in_passes(some, shown)
-            found.update(zip(places, counted, strict=True))
+            found.update(zip(places, self._in_chunks(some, shown), strict=True))
         for place, run in enumerate(runs):
             run.embeddings.unchanged()
             for name, _, second in run.sides:
@@ -420,6 +494,27 @@ class Counting:
                     part["query_group"] = run.groups(part["query_index"], second)
                     part["query_index"] = run.numbers(part["query_index"], second)
         return [found[place] for place in range(len(runs))]
+
+    def _in_chunks(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
+        """Count runs of the same batches chunk by chunk, here or on the workers of the executor."""
+        chunks = _chunks(runs[0].plan.batches)
+        if self.executor is None:
+            parts = [self.count_chunk(runs, chunk, within(report, k, len(chunks))) for k, chunk in enumerate(chunks)]
+        else:
+            work = ChunkCount.of(replace(self, executor=None), runs)
+            parts = executors.map_chunks(work, chunks, self.executor, report)
+        return [QueryRecords.joined(records) for records in zip(*parts, strict=True)]
+
+    def count_chunk(
+        self, runs: Sequence[Run], chunk: slice, report: Callable[[int, int], None] | None
+    ) -> list[QueryRecords]:
+        """Count some of the batches that all runs share."""
+        plan = runs[0].plan
+        plan = replace(plan, batches=plan.batches[chunk])
+        runs, counting = [replace(run, plan=plan) for run in runs], replace(self, begin=self.begin + chunk.start)
+        if not runs[0].visited:
+            return counting._in_memory(runs, report)
+        return counting._by_columns(runs, report) if _by_source(runs[0]) else counting._in_passes(runs, report)
 
     def _key(self, run: Run) -> tuple:
         """Key of the scores of a run; for scores kept in memory, with the blocks in which they are read."""

@@ -37,8 +37,8 @@ THREADED_SCORES = 2**20
 # Scores in one block of queries: 512 KiB in float64, so that the dozen passes over a block stay in the cache. Blocks of
 # 2^22 scores took two to six times as long for losses without a reader.
 BLOCK_SCORES = 2**16
-# Rows of one side of the batches that are visited together.
-STACK_ROWS = 2**17
+# Rows of one side of the batches that are visited together, and counted by one task of an executor.
+STACK_ROWS = 2**16
 # Metrics whose losses read scores as somebody gives them; others are distances of vectors.
 READ_AS_GIVEN = ("cosine", "dot")
 OUT_OF_RANGE = "{!r}: its weights leave the range of {}; take parameters nearer to 1"

@@ -1,0 +1,218 @@
+"""Count chunks of batches on any `concurrent.futures.Executor`.
+
+The caller opens the file, encodes, draws all row numbers and computes health and findings. A worker counts one chunk of
+the batches and returns the statistics of its queries. The chunks depend on the batches alone, so that results are equal
+for any executor, for any number of workers, and without an executor.
+"""
+
+import concurrent.futures
+import functools
+import io
+import multiprocessing
+import os
+import pickle
+import socket
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import cocos
+from cocos.base.errors import InputError
+from cocos.checkpoints import open as open_checkpoint
+from cocos.embeddings import Embeddings
+
+# Bytes of rows that travel with each task. The own pool maps larger rows from temporary files.
+MAX_MESSAGE = 2**26
+# Bytes from which a tensor is mapped from a file of its own.
+MIN_MAPPED = 2**20
+
+
+@dataclass(frozen=True)
+class RowsInFile:
+    """Embeddings in a file that every worker opens itself.
+
+    Args:
+        path: of the file, absolute.
+        size: in bytes.
+        modified: time of its last change, in nanoseconds.
+        split: of the embeddings.
+        dims: number of first dimensions to keep; None: all.
+    """
+
+    path: Path
+    size: int
+    modified: int
+    split: str
+    dims: int | None = None
+
+    @classmethod
+    def at(cls, path: Path, split: str, dims: int | None = None) -> "RowsInFile":
+        """Describe a file as it is now."""
+        status = path.stat()
+        return cls(path.resolve(), status.st_size, status.st_mtime_ns, split, dims)
+
+    def load(self) -> Embeddings:
+        """Read the embeddings.
+
+        Raises:
+            InputError: the file is missing on this machine, or is another file.
+        """
+        host = socket.gethostname()
+        try:
+            current = self.at(self.path, self.split, self.dims)
+        except OSError:
+            raise InputError(
+                f"{self.path}: not found by the worker on {host}; use a path that all workers can read"
+            ) from None
+        if current != self:
+            raise InputError(f"{self.path}: the worker on {host} has another size or time of change of this file")
+        checkpoint = open_checkpoint(self.path)
+        return (checkpoint if self.dims is None else checkpoint.truncate(self.dims)).embed(self.split, "cpu")
+
+
+class Pool(concurrent.futures.ProcessPoolExecutor):
+    """Pool of spawned processes on this machine, which share its processors equally."""
+
+    def __init__(self, jobs: int):
+        if jobs < 1:
+            raise InputError(f"jobs: {jobs}, expected at least 1")
+        self.jobs = jobs
+        context = multiprocessing.get_context("spawn")
+        threads = max(1, (os.cpu_count() or 1) // jobs)
+        super().__init__(jobs, context, initializer=torch.set_num_threads, initargs=(threads,))
+
+
+class _Writer(pickle.Pickler):
+    """Pickler that writes large tensors to files in a folder, if there is one."""
+
+    def __init__(self, stream: io.BytesIO, folder: Path | None):
+        super().__init__(stream)
+        self.folder, self.number = folder, 0
+
+    def persistent_id(self, value: Any) -> str | None:
+        if self.folder is None or not isinstance(value, Tensor) or value.nbytes < MIN_MAPPED:
+            return None
+        path = self.folder / f"{self.number}.npy"
+        self.number += 1
+        np.save(path, value.numpy())
+        return str(path)
+
+    def reducer_override(self, value: Any) -> Any:
+        """Write the elements of a tensor alone; PyTorch would write the whole storage of which it is a part."""
+        if not isinstance(value, Tensor) or value.dtype == torch.bfloat16:
+            return NotImplemented
+        return torch.from_numpy, (value.numpy().copy(),)
+
+
+class _Reader(pickle.Unpickler):
+    """Unpickler of a message that `_Writer` has written in the calling process."""
+
+    def persistent_load(self, path: str) -> Tensor:
+        return torch.from_numpy(np.load(path, mmap_mode="c"))
+
+
+def _write(work: Any, folder: Path | None) -> bytes:
+    stream = io.BytesIO()
+    try:
+        _Writer(stream, folder).dump(work)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InputError(
+            f"executor: {error}; a loss of your own must be in a file, file.py:name, to be counted by another process"
+        ) from None
+    return stream.getvalue()
+
+
+@functools.lru_cache(maxsize=1)
+def _read(message: bytes) -> Any:
+    return _Reader(io.BytesIO(message)).load()
+
+
+def _versions() -> tuple[str, str]:
+    return cocos.__version__, torch.__version__
+
+
+def _work_on(message: bytes, versions: tuple[str, str], chunk: Any) -> bytes:
+    """Run a task in a worker; the result is a message as well, since PyTorch would open a file for each tensor."""
+    if versions != _versions():
+        here, there = (f"cocos {version}, torch {framework}" for version, framework in (_versions(), versions))
+        raise InputError(f"worker on {socket.gethostname()}: {here}, expected {there}")
+    return _write(_read(message)(chunk), None)
+
+
+def map_chunks(
+    work: Callable[[Any], Any],
+    chunks: Sequence[Any],
+    executor: concurrent.futures.Executor,
+    report: Callable[[int, int], None] | None,
+) -> list:
+    """Return the result of each chunk, in order.
+
+    Args:
+        work: function of a chunk, a picklable object. It travels with each task.
+        chunks: small picklable objects.
+        executor: it is never shut down here. A broken `Pool` is replaced once, for the chunks without a result.
+        report: called with (chunks done, chunks).
+
+    Raises:
+        InputError: `work` cannot be pickled or is too large, or the worker has another version of cocos or torch.
+        Exception: the first error of a worker; the chunks not yet begun are cancelled.
+    """
+    results: dict[int, Any] = {}
+
+    def finish(place: int, result: Any) -> None:
+        results[place] = result
+        if report:
+            report(len(results), len(chunks))
+
+    with tempfile.TemporaryDirectory(prefix="cocos-", ignore_cleanup_errors=True) as folder:
+        message = _write(work, None)
+        if len(message) > MAX_MESSAGE:
+            if not isinstance(executor, Pool):
+                raise InputError(
+                    f"executor: {len(message) / 2**20:,.0f} MiB of rows in memory, expected at most "
+                    f"{MAX_MESSAGE / 2**20:.0f} for each task; save them to a file that all workers can read"
+                )
+            message = _write(work, Path(folder))
+        try:
+            _submit(executor, message, chunks, results, finish)
+        except BrokenProcessPool:
+            if not isinstance(executor, Pool):
+                raise
+            try:
+                with Pool(executor.jobs) as second:
+                    _submit(second, message, chunks, results, finish)
+            except BrokenProcessPool:
+                raise InputError(
+                    f"jobs {executor.jobs}: a worker process ended twice before its chunk was counted, perhaps for "
+                    "lack of memory; use fewer jobs"
+                ) from None
+    return [results[place] for place in range(len(chunks))]
+
+
+def _submit(
+    executor: concurrent.futures.Executor,
+    message: bytes,
+    chunks: Sequence[Any],
+    results: dict[int, Any],
+    finish: Callable[[int, Any], None],
+) -> None:
+    """Submit the chunks without a result, and wait for them; the first error cancels the rest."""
+    places = {
+        executor.submit(_work_on, message, _versions(), chunk): place
+        for place, chunk in enumerate(chunks)
+        if place not in results
+    }
+    try:
+        for future in concurrent.futures.as_completed(places):
+            finish(places[future], _Reader(io.BytesIO(future.result())).load())
+    except BaseException:
+        for future in places:
+            future.cancel()
+        raise
