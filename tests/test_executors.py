@@ -142,6 +142,5 @@ def test_broken_pool_is_replaced_once(times, works, tmp_path):
 
 
 def test_other_version_is_refused():
-    message = executors._write(Crash(Path(), 0), None)
     with pytest.raises(InputError, match="expected cocos 0.0, torch 1"):
-        executors._work_on(message, ("0.0", "1"), 0)
+        executors.Environment("cocos 0.0, torch 1", ()).enter()

@@ -7,11 +7,13 @@ for any executor, for any number of workers, and without an executor.
 
 import concurrent.futures
 import functools
+import hashlib
 import io
 import multiprocessing
 import os
 import pickle
 import socket
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -24,6 +26,7 @@ import torch
 from torch import Tensor
 
 import cocos
+from cocos.base import user_code
 from cocos.base.errors import InputError
 from cocos.checkpoints import open as open_checkpoint
 from cocos.embeddings import Embeddings
@@ -134,15 +137,46 @@ def _read(message: bytes) -> Any:
     return _Reader(io.BytesIO(message)).load()
 
 
-def _versions() -> tuple[str, str]:
-    return cocos.__version__, torch.__version__
+@dataclass(frozen=True)
+class Environment:
+    """Code that a worker must share with the caller.
+
+    Args:
+        versions: of cocos and torch.
+        files: the user's own files: path, kind (`loss`), and sha256 of the content.
+    """
+
+    versions: str
+    files: tuple[tuple[Path, str, str], ...]
+
+    @classmethod
+    def of_process(cls) -> "Environment":
+        """Describe this process."""
+        files = []
+        for name, module in list(sys.modules.items()):
+            if name.startswith("cocos_") and (path := Path(module.__file__)).is_file():
+                kind = name.removeprefix("cocos_").removesuffix(f"_{path.stem}")
+                files.append((path, kind, hashlib.sha256(path.read_bytes()).hexdigest()))
+        return cls(f"cocos {cocos.__version__}, torch {torch.__version__}", tuple(files))
+
+    def enter(self) -> None:
+        """Import the user's files in a worker.
+
+        Raises:
+            InputError: the worker has other versions, or another file or none at a path.
+        """
+        host, own = socket.gethostname(), Environment.of_process()
+        if own.versions != self.versions:
+            raise InputError(f"worker on {host}: {own.versions}, expected {self.versions}")
+        for path, kind, sha256 in self.files:
+            if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+                raise InputError(f"{path}: the worker on {host} has another file or none; use a path that all can read")
+            user_code.load_file(path, kind)
 
 
-def _work_on(message: bytes, versions: tuple[str, str], chunk: Any) -> bytes:
+def _work_on(message: bytes, environment: Environment, chunk: Any) -> bytes:
     """Run a task in a worker; the result is a message as well, since PyTorch would open a file for each tensor."""
-    if versions != _versions():
-        here, there = (f"cocos {version}, torch {framework}" for version, framework in (_versions(), versions))
-        raise InputError(f"worker on {socket.gethostname()}: {here}, expected {there}")
+    environment.enter()
     return _write(_read(message)(chunk), None)
 
 
@@ -204,8 +238,9 @@ def _submit(
     finish: Callable[[int, Any], None],
 ) -> None:
     """Submit the chunks without a result, and wait for them; the first error cancels the rest."""
+    environment = Environment.of_process()
     places = {
-        executor.submit(_work_on, message, _versions(), chunk): place
+        executor.submit(_work_on, message, environment, chunk): place
         for place, chunk in enumerate(chunks)
         if place not in results
     }
