@@ -15,7 +15,7 @@ import cocos
 from cocos import InputError, UnsafeFile
 from cocos.checkpoints import formats
 from cocos.checkpoints.files import File
-from cocos.checkpoints.formats import partial_fc
+from cocos.checkpoints.formats import class_vectors
 from cocos.cli import app
 
 
@@ -27,29 +27,28 @@ ROWS, COLUMNS = drawn(30, 8), drawn(8, 30)
 UNIT = COLUMNS / COLUMNS.norm(dim=0)
 # name: content, format, vectors as rows, loss of the training; parameters of pytorch-metric-learning 2.9
 FILES = {
-    "ArcFaceLoss": ({"W": COLUMNS}, "pml_losses", COLUMNS.T, None),
-    "ProxyAnchorLoss": ({"proxies": ROWS}, "pml_losses", ROWS, None),
-    "SoftTripleLoss": ({"fc": COLUMNS}, "pml_losses", COLUMNS.T, "softtriple"),
-    "P2SGradLoss": ({"weight": UNIT}, "pml_losses", UNIT.T, None),
-    "wrapped": ({"module.loss.W": COLUMNS}, "pml_losses", COLUMNS.T, None),
-    "MultipleLosses": ({"losses.0.beta": drawn(3), "losses.1.W": COLUMNS}, "pml_losses", COLUMNS.T, None),
-    "partial FC": ({"weight": ROWS}, "partial_fc", ROWS, None),
+    "ArcFaceLoss": ({"W": COLUMNS}, "class_vectors", COLUMNS.T, None),
+    "ProxyAnchorLoss": ({"proxies": ROWS}, "class_vectors", ROWS, None),
+    "SoftTripleLoss": ({"fc": COLUMNS}, "class_vectors", COLUMNS.T, "softtriple"),
+    "wrapped": ({"module.loss.W": COLUMNS}, "class_vectors", COLUMNS.T, None),
+    "MultipleLosses": ({"losses.0.beta": drawn(3), "losses.1.W": COLUMNS}, "class_vectors", COLUMNS.T, None),
+    "partial FC": ({"weight": ROWS}, "class_vectors", ROWS, None),
     "partial FC in training": (
         {"epoch": 2, "state_dict_backbone": {"conv1.weight": COLUMNS}, "state_dict_softmax_fc": {"weight": ROWS}},
-        "partial_fc",
+        "class_vectors",
         ROWS,
         None,
     ),
-    "WarpNet": ({"Proxies": ROWS}, "warp_proxies", ROWS, "warped_softmax"),
+    "WarpNet": ({"Proxies": ROWS}, "class_vectors", ROWS, "warped_softmax"),
     "metric_loss_fn": (
         {"a.weight": drawn(4, 4), "classifier.weight": drawn(30, 8, seed=1), "metric_loss_fn.proxies": ROWS},
-        "class_weights",
+        "class_vectors",
         ROWS,
         None,
     ),
-    "Lightning": ({"state_dict": {"net.0.weight": ROWS, "loss_fn.W": COLUMNS}}, "class_weights", COLUMNS.T, None),
-    "classifier": ({"model": {"module.head.fc.weight": ROWS, "module.fc.bias": ROWS[0]}}, "class_weights", ROWS, None),
-    "center loss": ({"centers": ROWS}, "class_weights", ROWS, None),
+    "Lightning": ({"state_dict": {"net.0.weight": ROWS, "loss_fn.W": COLUMNS}}, "class_vectors", COLUMNS.T, None),
+    "classifier": ({"model": {"module.head.fc.weight": ROWS, "module.fc.bias": ROWS[0]}}, "class_vectors", ROWS, None),
+    "center loss": ({"centers": ROWS}, "class_vectors", ROWS, None),
 }  # fmt: skip
 
 
@@ -89,7 +88,7 @@ def test_one_format_recognises_a_file(tmp_path, name):
 def test_a_count_says_that_there_are_no_samples(tmp_path):
     path = saved(tmp_path / "metric_loss_best3.pth", {"W": COLUMNS})
     done = CliRunner().invoke(app, ["count", str(path), "--loss", "cosface", "--json"])
-    assert json.loads(done.stdout)["checkpoint"]["format"] == "pml_losses" and "no samples" in done.stderr
+    assert json.loads(done.stdout)["checkpoint"]["format"] == "class_vectors" and "no samples" in done.stderr
     safetensors.torch.save_file({"W": COLUMNS.clone()}, tmp_path / "a.safetensors")
     assert torch.equal(cocos.open(tmp_path / "a.safetensors").embed(device="cpu").query, COLUMNS.T)
 
@@ -118,16 +117,16 @@ def test_shards_are_joined_in_the_order_of_their_ranks(tmp_path, form):
         saved(tmp_path / form.format(rank), part if "rank" in form else content)
     saved(tmp_path / f"Follow-{form.format(3)}", {"weight": drawn(7, 4)})
     found = cocos.open(tmp_path / form.format(7))
-    beside = partial_fc.shards(tmp_path / "model.pt")
+    beside = class_vectors.read_ranks_of(tmp_path / "model.pt")
     assert beside is None if "checkpoint" in form else torch.equal(beside, torch.cat(parts))
     assert torch.equal(found.embed(device="cpu").query, torch.cat(parts))
-    assert any("11 ranks" in note for note in found.notes)
+    assert any(f"{11} ranks" in note for note in found.notes)
 
 
 def test_a_rank_that_is_missing_or_does_not_fit_is_named(tmp_path):
     first = saved(tmp_path / "softmax_fc_gpu_0.pt", {"weight": drawn(3, 4)})
     other = saved(tmp_path / "softmax_fc_gpu_2.pt", {"weight": drawn(3, 4)})
-    with pytest.raises(InputError, match="the class weights of rank 1 are missing beside those of 0, 2"):
+    with pytest.raises(InputError, match="rank 1 is missing next to 0, 2"):
         cocos.open(first)
     other.rename(tmp_path / "softmax_fc_gpu_1.pt")
     assert len(cocos.open(first).embed(device="cpu").query) == 6
@@ -143,7 +142,7 @@ def test_a_rank_that_is_missing_or_does_not_fit_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ({"fc": drawn(8, 25)}, "25 centers, no multiple of 10"),
+        ({"fc": drawn(8, 25)}, "25 centers, expected a multiple of 10"),
         ({"W": torch.full((8, 30), float("nan"))}, "NaN"),
     ],
 )
@@ -162,6 +161,7 @@ def test_class_vectors_that_cannot_be_are_named(tmp_path, content, said):
         {"weight": torch.arange(12).reshape(3, 4)},
         {"W": drawn(1, 30)},
         {"projection_head.2.weight": drawn(30, 8)},
+        {"head.weight": drawn(30, 8)},
         {"classifier.weight": drawn(2, 30)},
         {"linear.weight": drawn(8, 8)},
         {"Proxies": [1, 2]},
@@ -244,3 +244,66 @@ def test_embeddings_under_the_names_of_other_code_are_read_with_a_note(tmp_path,
 )
 def test_other_names_with_other_shapes_are_not_guessed(tmp_path, content):
     assert formats.format_of(File(saved(tmp_path / "a.pt", content))) is None
+
+
+PROXY_LOSSES = ("proxynca", "proxy_anchor", "arcface", "softtriple", "normalized_softmax", "warped_softmax")
+
+
+@pytest.mark.parametrize("loss", PROXY_LOSSES)
+def test_proxy_loss_on_samples_alone_is_refused(tmp_path, loss):
+    labels = torch.arange(30) % 3
+    numpy.savez(tmp_path / "a.npz", embeddings=ROWS.numpy(), labels=labels.numpy())
+    done = CliRunner().invoke(app, ["count", str(tmp_path / "a.npz"), "--loss", loss])
+    assert (done.exit_code, done.stdout) == (2, "") and "proxies=" in done.stderr and "--model" in done.stderr
+    with pytest.raises(InputError):
+        cocos.count(cocos.Embeddings.labelled(ROWS, labels), cocos.losses.load(loss))
+    numpy.savez(tmp_path / "b.npz", embeddings=ROWS.numpy(), labels=labels.numpy(), proxies=drawn(3, 8).numpy())
+    assert CliRunner().invoke(app, ["count", str(tmp_path / "b.npz"), "--loss", loss]).exit_code == 0
+
+
+def test_class_vectors_alone_have_no_verdict(tmp_path):
+    path = saved(tmp_path / "loss.pth", {"proxies": ROWS})
+    numpy.savez(
+        tmp_path / "a.npz",
+        embeddings=ROWS.numpy(),
+        labels=numpy.arange(30),
+        proxies=ROWS.numpy() + 0.3 * drawn(30, 8, seed=1).numpy(),
+    )
+    for file, verdict in ((path, False), (tmp_path / "a.npz", True)):
+        done = CliRunner().invoke(app, ["count", str(file), "--loss", "proxynca", "--json"])
+        document = json.loads(done.stdout)
+        kinds = {finding["kind"] for finding in document["findings"]}
+        assert bool(kinds & cocos.counting.findings.GRADIENTS.keys()) == verdict
+        assert document["directions"]["s2p"]["effective"]["mean"] > 0
+
+
+def proxy_anchor_positives(samples, labels, proxies, alpha=32, margin=0.1):
+    """Count the negatives of Kim et al. 2020, eq. 4, with a share above 1 %, in a slow loop over the classes."""
+    rows = torch.nn.functional.normalize(samples.double(), dim=1)
+    columns = torch.nn.functional.normalize(proxies.double(), dim=1).requires_grad_()
+    scores = (rows @ columns.T).detach().requires_grad_()
+    loss = 0.0
+    for column in range(len(proxies)):
+        negatives = scores[labels != column, column]
+        loss = loss + torch.log1p(torch.exp(alpha * (negatives + margin)).sum()) / len(proxies)
+    (weights,) = torch.autograd.grad(loss, scores)
+    return (weights * len(proxies) / alpha > 0.01).sum(1).double().mean().item()
+
+
+def test_proxies_of_a_checkpoint_are_counted_with_samples(tmp_path):
+    labels, samples, proxies = torch.arange(30) % 3, drawn(30, 8, seed=2), drawn(3, 8, seed=3)
+    path = saved(tmp_path / "a.pt", {"model": {"linear.weight": torch.eye(8)}, "loss": {"proxies": proxies}})
+    found = cocos.open(path, model=lambda content: torch.nn.Identity(), data=lambda split: {
+        "items": samples, "labels": labels
+    })  # fmt: skip
+    dataset = cocos.count(found, cocos.losses.load("proxy_anchor"), batch_size="all")
+    assert dataset.direction.values.tolist() == ["s2p"]
+    assert float(dataset["contributing"].mean()) == pytest.approx(proxy_anchor_positives(samples, labels, proxies))
+
+
+def test_proxies_that_do_not_fit_are_left_out(tmp_path):
+    path = saved(tmp_path / "a.pt", {"loss": {"proxies": drawn(3, 5)}})
+    found = cocos.open(path, model=lambda content: torch.nn.Identity(), data=lambda split: {
+        "items": ROWS, "labels": torch.arange(30) % 5
+    })  # fmt: skip
+    assert found.embed(device="cpu").directions == ("s2s",)

@@ -61,13 +61,12 @@ def test_a_checkpoint_of_an_unknown_architecture_with_proxies_is_listed(lightnin
     assert found["tensors_in_all"] == 3 and found["contents"]["epoch"] == 7
     assert found["hyper_parameters"]["hyper_parameters"]["backbone"] == "resnet50"
     assert [(one["value"], one["used"]) for one in found["loss_settings"]] == [(0.05, True)]
-    assert found["class_weights"][0]["name"] == "state_dict.loss.proxies"
     done = call("inspect", lightning)
     assert done.exit_code == 0
     text = " ".join(done.stdout.split())
     assert "(512, 8) float32" in text and "hyper_parameters.backbone resnet50" in text
     assert "loss.proxies, 100 classes" in text and "temperature 0.05 hyper_parameters.loss.temperature; used" in text
-    assert (found["format"], found["advice"]) == ("class_weights", None) and "next: cocos count" in text
+    assert (found["format"], found["advice"]) == ("class_vectors", None) and "next: cocos count" in text
 
 
 def test_long_lists_are_bounded(tmp_path):
@@ -75,24 +74,6 @@ def test_long_lists_are_bounded(tmp_path):
     assert len(about(tmp_path / "a.pt")["tensors"]) == 200
     text = call("inspect", tmp_path / "a.pt").stdout
     assert "and 176 more tensors (--json)" in text and text.count("(1) float32") == 24
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "what"),
-    [
-        ("classifier.weight", (100, 512), "class weights"),
-        ("module.head.fc.weight", (10, 64), "class weights"),
-        ("criterion.centers", (10, 64), "proxies"),
-        ("metric_loss_fn.proxies", (10, 128), "proxies"),
-        ("encoder.layer.0.weight", (64, 64), None),
-        ("classifier.0.weight", (10, 64, 3, 3), None),
-        ("classifier.bias", (10,), None),
-        ("overhead.weight", (10, 64), None),
-    ],
-)
-def test_proxies_and_class_weights_are_pointed_at(tmp_path, name, shape, what):
-    torch.save({name: drawn(*shape)}, tmp_path / "a.pt")
-    assert [each["what"] for each in about(tmp_path / "a.pt")["class_weights"]] == ([what] if what else [])
 
 
 def test_count_says_what_it_took_from_the_file(tmp_path):
@@ -204,7 +185,7 @@ def test_a_description_has_towers_why_and_what_is_missing(lightning):
         512 * 8 + 512 + 100 * 512,
         {"model": 512 * 8 + 512, "loss": 100 * 512},
     )
-    assert (found["container"], found["format"]) == ("torch", "class_weights") and "proxies" in found["why"]
+    assert (found["container"], found["format"]) == ("torch", "class_vectors") and "proxies" in found["why"]
     assert found["proxies"] == [100, 512] and len(found["missing"]) == 1
     assert found["next"] == f"cocos count {lightning} --loss proxynca"
 
@@ -251,8 +232,8 @@ def run(folder):
 def test_a_run_lists_its_checkpoints_by_their_steps(tmp_path):
     found = about(run(tmp_path / "run"))
     assert [(each["name"], each["step"], each["format"]) for each in found["checkpoints"]] == [
-        ("metric_loss_2.pth", 2, "pml_losses"),
-        ("Proxy_12_0.812Recall@1.pth", 12, "pml_losses"),
+        ("metric_loss_2.pth", 2, "class_vectors"),
+        ("Proxy_12_0.812Recall@1.pth", 12, "class_vectors"),
         ("epoch=9-step=30.ckpt", 30, None),
         ("checkpoint-500", 500, None),
         ("whole.pt", None, None),

@@ -186,6 +186,7 @@ class Checkpoint:
             progress=progress,
             proxies=self.proxies,
             proxy_labels=self.proxy_labels,
+            optional_proxies=self.format == "own",
             about=self._encoding(),
         )
 

@@ -71,7 +71,6 @@ def _common(file: File, data, *, hashed: bool) -> dict:
         "training": inventory.progress(file),
         "hyper_parameters": inventory.hyperparameters(file),
         "towers": inventory.towers(file),
-        "class_weights": inventory.class_weights(every),
         "refused": refused,
         "tensors_in_all": len(every),
         "tensors": [vars(each) | {"shape": list(each.shape)} for each in every[: inventory.MAX_LISTED]],

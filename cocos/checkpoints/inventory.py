@@ -21,21 +21,6 @@ TRAINER_STATE = "trainer_state.json"  # written by the trainer of Hugging Face
 # Tensors that no training changes: counters, statistics of batches, positions.
 NO_PARAMETER = re.compile(r"(^|\.)(num_batches_tracked|running_(mean|var)|position_ids|token_type_ids|inv_freq)$")
 MAX_CONTAINERS = 8  # containers that a tensor may be in
-# No pattern looks at a character of a name more often than a few times: a name may begin anew at each underscore.
-PROXY_NAMES = re.compile(
-    r"(prox(y|ies)|(^|[._])((class_?)?prototypes?|(class_?)?cent(er|re)s?|centroids?))(\.weight)?$", re.IGNORECASE
-)
-CLASS_WEIGHT_NAMES = re.compile(
-    r"(?>.*?(^|[._])(classifier|cls|logits?|head|arc|cosface|softmax|fc_?out|metric_fc))\w*+\W.*weight$",
-    re.IGNORECASE | re.DOTALL,
-)
-# Parameters of losses of pytorch-metric-learning, in which a class is a column: `large_margin_softmax_loss.py`,
-# `normalized_softmax_loss.py` (W) and `soft_triple_loss.py` (fc), version 2.9.
-COLUMN_NAMES = re.compile(r"(^|(^|\.)(?=\w*?loss|criterion|metric)\w++\.(losses\.\w++\.)?|^losses\.\w++\.)(W|fc)$")
-# Fewest classes of class weights: with two, a query has one negative, and every softmax is the same.
-MIN_CLASSES = 3
-# Loss to begin with, by the class vectors that a file has.
-FIRST_LOSSES = {"proxies": "proxynca", "class weights": "normalized_softmax", "centers": "softtriple"}
 
 
 @dataclass(frozen=True)
@@ -112,31 +97,6 @@ def progress(file: File) -> dict:
         keys = ("epoch", "global_step", "best_metric", "best_model_checkpoint")
         found |= {key: plain(state[key]) for key in keys if isinstance(state, dict) and state.get(key) is not None}
     return found
-
-
-def role(name: str, shape: tuple[int, ...], dtype: str) -> tuple[str, bool] | None:
-    """Tell what a tensor is by its name and shape, and whether a class is a column of it; None of other tensors."""
-    if len(shape) != 2 or not dtype.startswith(("float", "bfloat")) or min(shape) < 2:
-        return None
-    if COLUMN_NAMES.search(name):
-        return "centers" if name.endswith("fc") else "class weights", True
-    if PROXY_NAMES.search(name):
-        return "proxies", False
-    return ("class weights", False) if shape[0] >= MIN_CLASSES and CLASS_WEIGHT_NAMES.match(name) else None
-
-
-def class_weights(found: list[Found]) -> list[dict]:
-    """Find matrices whose names are those of proxies or class weights, and say how to count each."""
-    shown = []
-    for each in found:
-        if about := role(each.name, each.shape, each.dtype):
-            what = about[0]
-            advice = (
-                f"{each.name} looks like {what} {each.shape}: count them with numpy.savez(FILE, embeddings=..., "
-                f"labels=..., proxies=...), a row a class, and cocos count FILE --loss {FIRST_LOSSES[what]}"
-            )
-            shown.append({"name": each.name, "shape": list(each.shape), "what": what, "advice": advice})
-    return shown
 
 
 def _settings(file: File) -> Iterator[tuple[str, object]]:

@@ -14,6 +14,7 @@ from cocos.base.errors import InputError
 from cocos.checkpoints import encoders, recorded
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
+from cocos.checkpoints.formats import class_vectors
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Model:
         """Make a checkpoint of a file from whose content the function builds an encoder, which encodes the data."""
         function, content = self.found(), _content(file)
         settings = recorded.Recorded() if file.kind == "folder" else recorded.read_file(file)
+        vectors = None if file.kind == "folder" else class_vectors.find_in_loss(file)
         keys = list(content) if isinstance(content, dict) else []
         if not isinstance(function, nn.Module) and (number := _required(function)) != 1:
             takes = f"{number} arguments" if number else "no argument"
@@ -45,6 +47,8 @@ class Model:
             {"kind": file.kind, "keys": ", ".join(map(str, keys[:12])), "model": str(self.function)},
             **settings.fields(),
             notes=settings.notes,
+            proxies=vectors and vectors.vectors,
+            proxy_labels=vectors and vectors.labels,
             encoder=lambda: self._built(function, content),
             training=data,
         )

@@ -35,7 +35,8 @@ MOST_SUSPECTED = 0.5
 # Losses with a softmax or sigmoid of scale * score, which have an equilibrium temperature.
 TEMPERED = ("ntxent", "supcon", "mnrl", "siglip")
 # Flags of the health of the embeddings, and the kinds of their findings.
-HEALTH_FLAGS = {"collapsed": "collapsed", "at_chance": "mispaired", "alike": "alike"}
+# Rows for which the numbers of a gradient have no verdict: flag in the health of a count -> kind.
+HEALTH_FLAGS = {"no_samples": "no samples", "collapsed": "collapsed", "at_chance": "mispaired", "alike": "alike"}
 # Severity and cure of each kind of gradient.
 GRADIENTS = {
     "silent": ("stop", "use a larger margin, harder negatives or a larger batch"),
@@ -220,6 +221,8 @@ def next_command(kind: str, loss: str) -> tuple[str, dict[str, Any]]:
         >>> cocos.counting.findings.next_command("starved", "ntxent")
         ('whatif', {'settles': True})
     """
+    if kind == "no samples":
+        return "inspect", {}
     if kind in {"collapsed", "alike"}:
         return "evaluate", {}
     if kind == "mispaired":

@@ -139,7 +139,9 @@ def _report(run: Run, scored: Callable[[str, int], Pairs]) -> dict:
                 weights = run.weighed(pairs)[0][:, : narrow.scores.shape[1]]
                 directions[name] = counted.felt(weights, narrow, run.loss.metric)
     aligned = counted.alignment(run.narrow) | counted.pairing(run.narrow, run.loss.metric)
-    return counted.report(run.spread, aligned, directions)
+    embeddings = run.embeddings
+    alone = embeddings.proxies and torch.equal(embeddings.query, embeddings.candidate)
+    return counted.report(run.spread, aligned, directions) | ({"no_samples": True} if alone else {})
 
 
 def _some(run: Run, embeddings: Embeddings, batch: Batch) -> Batch:

@@ -4,7 +4,7 @@ from cocos.base import terminal
 from cocos.reports.tables import Table
 
 # Largest number of lines for the settings, the tensors, the class weights and the checkpoints.
-SETTING_LINES, TENSOR_LINES, CLASS_WEIGHT_LINES, RUN_LINES = 40, 24, 6, 40
+SETTING_LINES, TENSOR_LINES, RUN_LINES = 40, 24, 40
 
 
 def table(about: dict) -> Table:
@@ -39,9 +39,8 @@ def table(about: dict) -> Table:
         rows += _first(cells, TENSOR_LINES, "tensors", number)
     rows += [("missing", text) for text in about["missing"]]
     rows += [("refused", f"{refusal['file']}: {', '.join(refusal['names'][:4])}") for refusal in about["refused"]]
-    weights = [] if about["encoder"] or about["proxies"] else about["class_weights"][:CLASS_WEIGHT_LINES]
-    notes = [weight["advice"] for weight in weights] + ([about["advice"]] if about["advice"] else [])
-    return Table(("", ""), tuple(rows), notes=tuple(notes), left=True, typed=typed)
+    notes = (about["advice"],) if about["advice"] else ()
+    return Table(("", ""), tuple(rows), notes=notes, left=True, typed=typed)
 
 
 def _run(about: dict, typed: tuple[str, ...]) -> Table:

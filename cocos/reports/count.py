@@ -17,7 +17,7 @@ from cocos.reports.tables import Step, Table, next_steps, parameter_values, spre
 # Row to report, by convention: the mean over all queries, or the one that the published tables print.
 REPORTED = {"standard": "contributing_all", "ecir2022": "contributing_mean"}
 # Status of a loss among several, if it is not the kind of its gradient.
-STATUS = {"shared": "OK", "mispaired": "mismatched", "alike": "nearly collapsed"}
+STATUS = {"shared": "OK", "no samples": "no verdict", "mispaired": "mismatched", "alike": "nearly collapsed"}
 METRICS = {"R@1": "R@1, %", "R@5": "R@5, %", "R@10": "R@10, %", "median_rank": "median rank", "mAP@R": "mAP@R, %"}
 # Findings on a direction that are listed for each of several losses.
 OF_A_DIRECTION = ("clamped", "below zero", "pulled")

@@ -8,6 +8,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -160,6 +161,7 @@ def embed(
     progress: Callable[[int, int], None] | None = None,
     proxies: Tensor | None = None,
     proxy_labels: Tensor | None = None,
+    optional_proxies: bool = False,
     about: Mapping[str, str] | None = None,
 ) -> Embeddings:
     """Encode a training set once, with the names, pictures and hard negatives of its rows.
@@ -172,6 +174,7 @@ def embed(
         proxies: (P, D) class vectors that a labelled set is counted against, unless it has its own; without any its
             samples ask each other.
         proxy_labels: (P,) class of each proxy; 0..P-1 when left out.
+        optional_proxies: leave out proxies that do not fit the rows and their classes, with a note.
         about: all that the model depends on, as the key of the cache; None: nothing is kept.
     """
     sides = (training.query,) if training.candidate is None else training.sides
@@ -186,6 +189,11 @@ def embed(
         progress=progress,
     )
     found = rows.to(place).split([len(side) for side in sides])
+    if proxies is not None and training.candidate is None and training.proxies is None and optional_proxies:
+        try:
+            _matched(training.query.group, found[0], proxies, proxy_labels)
+        except InputError as error:
+            training, proxies = replace(training, notes=(*training.notes, f"proxies are not used: {error}")), None
     return _assembled(found, training, proxies, proxy_labels)
 
 
@@ -198,7 +206,7 @@ def _assembled(
         if training.proxies is not None:
             proxies, proxy_labels = training.proxies, training.proxy_labels
         elif proxies is not None:
-            notes = (*notes, _matched(query.group, proxies, proxy_labels))
+            notes = (*notes, _matched(query.group, found[0], proxies, proxy_labels))
         if proxies is None:
             return Embeddings.labelled(found[0], query.group, names=names[0], pictures=query.shown, notes=notes)
         proxies = proxies.to(found[0])
@@ -217,8 +225,10 @@ def _assembled(
     )
 
 
-def _matched(classes: Tensor, proxies: Tensor, labels: Tensor | None) -> str:
+def _matched(classes: Tensor, rows: Tensor, proxies: Tensor, labels: Tensor | None) -> str:
     """Say how the classes of the data and the proxies of a checkpoint were matched: by number."""
+    if rows.shape[1] != proxies.shape[1]:
+        raise InputError(f"proxies: {proxies.shape[1]} dimensions, expected {rows.shape[1]} as the samples")
     known = torch.arange(len(proxies)) if labels is None else labels.cpu()
     found = classes.unique()
     if missing := found[~torch.isin(found, known)].tolist():

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import File
-from cocos.checkpoints.formats import _networks, partial_fc
+from cocos.checkpoints.formats import _networks, class_vectors
 from cocos.checkpoints.formats._trunks import RESIDUAL_STAGES
 from cocos.checkpoints.pictures import ImageEncoder, Preparation
 
@@ -125,7 +125,7 @@ def recognises(file: File) -> bool:
 def read(file: File, data=None) -> Checkpoint:
     """Read a face network; its data are aligned faces with labels 0 to C - 1."""
     found = _networks.find(file, "iresnet")
-    weights, width = partial_fc.shards(Path(file.path)), found.arguments["dimensions"]
+    weights, width = class_vectors.read_ranks_of(Path(file.path)), found.arguments["dimensions"]
     if weights is not None and weights.shape[1] != width:
         raise InputError(f"{file.path}: class weights beside it {tuple(weights.shape)}, expected (classes, {width})")
     said = "no class weights beside it: samples are counted against samples"

@@ -43,6 +43,13 @@ STACK_ROWS = 2**16
 READ_AS_GIVEN = ("cosine", "dot")
 OUT_OF_RANGE = "{!r}: its weights leave the range of {}; take parameters nearer to 1"
 TO_GIVE = "scores of a teacher (queries, candidates) or (queries, 1 + negatives), or guide_query and guide_candidate"
+# Losses of samples and class proxies, the class weights of a softmax among them.
+PROXY_LOSSES = (
+    *("proxynca", "proxynca_pp", "proxy_anchor", "proxy_gml", "softtriple", "hist", "warped_softmax"),
+    *("normalized_softmax", "l2_softmax", "linear_softmax", "smoothed_softmax", "euclidean_softmax"),
+    *("arcface", "subcenter_arcface", "cosface", "curricularface", "magface", "adaface", "a_softmax", "l_softmax"),
+    "center_contrastive",
+)
 # Kinds of share that cannot exceed 1.
 BOUNDED_SHARES = {"probability": "a probability", "unknown": "a part of the push"}
 # Largest norm for which products of rows, and their squares, stay within the range of float32.
@@ -496,6 +503,7 @@ def prepare_all(
         loss = losses.as_loss(given_loss)
         matching = loss.matching
         same_group = _same_group(loss, options)
+        _refuse_without_proxies(loss, embeddings, checkpoint)
         scores.check(embeddings, loss.metric, checkpoint and checkpoint.path)
         if missing := [name for name in loss.requires if getattr(embeddings, name) is None]:
             raise InputError(f"{loss.name} reads {missing[0]}, which the embeddings do not have: {TO_GIVE}")
@@ -540,6 +548,17 @@ def prepare_all(
 def _queries_only(loss: losses.Loss, embeddings: Embeddings, checkpoint: Checkpoint | None) -> bool:
     """Return whether the loss, or the training of the checkpoint with it, has one direction."""
     return loss.one_way(embeddings) or (checkpoint is not None and checkpoint.queries_only(loss))
+
+
+def _refuse_without_proxies(loss: losses.Loss, embeddings: Embeddings, checkpoint: Checkpoint | None) -> None:
+    """Refuse a loss of class proxies for samples alone: its negatives are the proxies of other classes."""
+    if embeddings.shared and losses.name_of(loss) in PROXY_LOSSES:
+        file = "" if checkpoint is None else f" in {checkpoint.path}"
+        raise InputError(
+            f"loss {losses.name_of(loss)}: it compares samples with class proxies, and there are only samples{file}; "
+            "add the proxies of the training, numpy.savez(FILE, embeddings=..., labels=..., proxies=...), or name the "
+            "checkpoint that contains them, cocos count CHECKPOINT --model file.py:build --data DATA"
+        )
 
 
 def _same_group(loss: losses.Loss, options: Sampling) -> str:
