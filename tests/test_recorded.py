@@ -253,7 +253,7 @@ def test_ranking_loss_of_a_card_is_counted_in_one_direction(ranked):
 
 
 def test_recorded_batch_size_is_the_default_of_commands(ranked, monkeypatch):
-    monkeypatch.setattr(options, "open_file", lambda *_: ranked)
+    monkeypatch.setattr(options, "open_source", lambda *_: ranked)
     for arguments, size in (((), 16), (("--batch-size", "32"), 32)):
         done = CliRunner().invoke(app, ["count", "a.pt", "--json", *arguments])
         assert json.loads(done.stdout)["batch_size"] == size
