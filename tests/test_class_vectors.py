@@ -256,7 +256,7 @@ def test_proxy_loss_on_samples_alone_is_refused(tmp_path, loss):
     done = CliRunner().invoke(app, ["count", str(tmp_path / "a.npz"), "--loss", loss])
     assert (done.exit_code, done.stdout) == (2, "") and "proxies=" in done.stderr and "--model" in done.stderr
     with pytest.raises(InputError):
-        cocos.count(cocos.Embeddings.labelled(ROWS, labels), cocos.losses.load(loss))
+        cocos.count(cocos.open(tmp_path / "a.npz"), cocos.losses.load(loss))
     numpy.savez(tmp_path / "b.npz", embeddings=ROWS.numpy(), labels=labels.numpy(), proxies=drawn(3, 8).numpy())
     assert CliRunner().invoke(app, ["count", str(tmp_path / "b.npz"), "--loss", loss]).exit_code == 0
 

@@ -551,11 +551,13 @@ def _queries_only(loss: losses.Loss, embeddings: Embeddings, checkpoint: Checkpo
 
 
 def _refuse_without_proxies(loss: losses.Loss, embeddings: Embeddings, checkpoint: Checkpoint | None) -> None:
-    """Refuse a loss of class proxies for samples alone: its negatives are the proxies of other classes."""
-    if embeddings.shared and losses.name_of(loss) in PROXY_LOSSES:
-        file = "" if checkpoint is None else f" in {checkpoint.path}"
+    """Refuse a loss of class proxies for a file of samples: its negatives are the proxies of other classes.
+
+    Embeddings in memory are compared as they are given.
+    """
+    if checkpoint is not None and embeddings.shared and loss.name in PROXY_LOSSES:
         raise InputError(
-            f"loss {losses.name_of(loss)}: it compares samples with class proxies, and there are only samples{file}; "
+            f"loss {loss.name}: it compares samples with class proxies, and {checkpoint.path} has only samples; "
             "add the proxies of the training, numpy.savez(FILE, embeddings=..., labels=..., proxies=...), or name the "
             "checkpoint that contains them, cocos count CHECKPOINT --model file.py:build --data DATA"
         )
