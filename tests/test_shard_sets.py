@@ -14,7 +14,7 @@ import cocos
 from cocos import measures
 from cocos.base.errors import InputError
 from cocos.checkpoints.formats import shards
-from cocos.checkpoints.shard_rows import ShardRows
+from cocos.checkpoints.formats.shards import ShardRows
 from cocos.cli import app
 
 ROWS, WIDTH = 60, 8
@@ -148,11 +148,11 @@ def one_side(folder):
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (remove, "number 1 is missing"),
-        (shorten, "candidate_00002.npy is a damaged shard"),
+        (remove, "and 1 is missing"),
+        (shorten, "candidate_00002.npy is damaged"),
         (wider, "query_00001.npy: query is float16 (23, 9), and float16 (7, 8) in query_00000.npy"),
         (other_dtype, "query_00001.npy: query is float32"),
-        (objects, "query_00001.npy holds Python objects"),
+        (objects, "query_00001.npy is damaged"),
         (doubled, "are both shard 1 of query"),
         (one_side, "none of candidate"),
     ],
@@ -167,9 +167,19 @@ def test_a_shard_that_is_missing_or_odd_is_named_in_one_sentence(tmp_path, damag
         assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("kind", ["npy", "npz", "safetensors", "parquet"])
+def test_damaged_first_shard_is_named(tmp_path, kind):
+    folder = write(tmp_path / "set", sides(np.float32), [7, 30], kind)
+    first = sorted(folder.iterdir())[0]
+    first.write_bytes(first.read_bytes()[:60])
+    for command in ("count", "inspect"):
+        done = CliRunner().invoke(app, [command, str(folder)])
+        assert done.exit_code == 2 and first.name in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_inspect_reads_headers_alone(tmp_path, monkeypatch):
     folder = write(tmp_path / "set", sides(), [7, 30], "npy")
-    monkeypatch.setattr(shards, "values", None)
+    monkeypatch.setattr(shards, "read_values", None)
     monkeypatch.setattr(ShardRows, "read", None)
     done = CliRunner().invoke(app, ["inspect", str(folder), "--json"])
     assert done.exit_code == 0, done.output

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import math
+import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -68,7 +69,7 @@ def readable(path: Path) -> Generator[None]:
         raise InputError(f"{path}, line {line}: not UTF-8 ({error.reason} at byte {error.start})") from None
     except KeyError as error:
         raise InputError(f"{path}: no {error}; write or copy it again") from None
-    except (AttributeError, EOFError, ValueError, TypeError, RecursionError, zlib.error) as error:
+    except (AttributeError, EOFError, ValueError, TypeError, RecursionError, zipfile.BadZipFile, zlib.error) as error:
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise InputError(f"{path} is damaged ({reason}); write or copy it again") from None
 

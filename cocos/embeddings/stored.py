@@ -1,99 +1,44 @@
-"""Embeddings that stay where they are, on a disk: ids are held in memory, vectors are read for the batches alone.
+"""Embeddings on disk: ids are in memory, and the vectors of a batch are read when it is counted."""
 
-In: rows that are read by their numbers, and ids. Out: embeddings of some batches, with rows numbered among themselves;
-or all rows of a side, some at a time.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError
-from cocos.base.matrices import check_dims
 from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 
-# Rows of each side that are compared to tell which of the two is drawn.
-FIRST_ROWS = 8
-
-
-class Rows(Protocol):
-    """The rows of one side."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and width."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Dtype of the rows as they are read."""
-
-    def read(self, index: Tensor) -> Tensor:
-        """Rows by their numbers, which ascend and differ."""
-
-    def file(self, row: int) -> str:
-        """The file in which a row stands."""
-
-
-@dataclass(frozen=True, eq=False)
-class FirstDimensions:
-    """The first dimensions of the rows of one side.
-
-    Args:
-        rows: all dimensions of them.
-        dims: number of dimensions.
-    """
-
-    rows: Rows
-    dims: int
-
-    def __post_init__(self) -> None:
-        check_dims(self.dims, self.rows.shape[1])
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and width."""
-        return self.rows.shape[0], self.dims
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Dtype of the rows."""
-        return self.rows.dtype
-
-    def read(self, index: Tensor) -> Tensor:
-        """Rows by their numbers, which ascend and differ."""
-        return self.rows.read(index)[:, : self.dims].contiguous()
-
-    def file(self, row: int) -> str:
-        """The file in which a row stands."""
-        return self.rows.file(row)
+COMPARED_ROWS = 8  # rows of each side that are compared to find the one that is drawn
 
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A set of embeddings on a disk.
+    """A set of embeddings on disk.
+
+    The rows of a side have `shape`, `dtype`, `read(index)` with row numbers that ascend and differ, `file(row)` and
+    `truncate(dims)`, as `cocos.checkpoints.formats.shards.ShardRows` has them.
 
     Args:
         name: for messages.
         query: rows of the queries, or the samples of a labelled set.
-        candidate: rows of the candidates; None: those of the queries, a labelled set.
-        ids: reads groups and labels by their names in `Embeddings`, and `logq`; None: row i matches row i.
+        candidate: rows of the candidates; None for a labelled set.
+        ids: reads groups, labels and `logq` by their names in `Embeddings`; None if row i matches row i.
         directions: as in `Embeddings`.
-        held: whether all rows may be held in memory.
+        held: whether all rows fit in memory.
     """
 
     name: str
-    query: Rows
-    candidate: Rows | None
+    query: Any
+    candidate: Any | None
     ids: Callable[[], dict[str, Any]] | None
     directions: tuple[str, ...]
     held: bool
 
-    # What `Embeddings` may have, and no set on a disk.
+    # Fields of `Embeddings` that no set on disk has.
     grades: ClassVar[None] = None
     names: ClassVar[None] = None
 
@@ -103,14 +48,14 @@ class Stored:
         return self.candidate is None
 
     @property
-    def sides(self) -> tuple[Rows, Rows]:
+    def sides(self) -> tuple[Any, Any]:
         """Queries and candidates."""
         return self.query, self.candidate or self.query
 
     @property
     def number(self) -> int:
         """Rows of the larger side."""
-        return max(each.shape[0] for each in self.sides)
+        return max(side.shape[0] for side in self.sides)
 
     @property
     def matched(self) -> bool:
@@ -119,104 +64,91 @@ class Stored:
 
     @cached_property
     def numbered(self) -> Embeddings:
-        """Embeddings of the ids of all rows, with one number for each vector: for what reads no vectors."""
-        given = {} if self.ids is None else self.ids()
-        one, other = (torch.ones(1, 1) * sign for sign in ((1, -1) if self._queries_first() else (-1, 1)))
-        query = one.expand(self.query.shape[0], 1)
-        if self.candidate is None:
-            return Embeddings.labelled(query, **given)
-        return Embeddings(query, other.expand(self.candidate.shape[0], 1), directions=self.directions, **given)
+        """Embeddings with the ids of all rows and one number per vector, for code that reads no vectors.
 
-    def _queries_first(self) -> bool:
-        """Whether the first rows of the queries that differ from those of the candidates are larger."""
+        The sampler draws the side with the larger first row, so the signs of the numbers follow the vectors.
+        """
+        ids = {} if self.ids is None else self.ids()
         if self.candidate is None:
-            return True
-        index = torch.arange(min(FIRST_ROWS, *(each.shape[0] for each in self.sides)))
-        one, other = (each.read(index).flatten().double() for each in self.sides)
-        differ = (one != other).nonzero().flatten()
-        return bool(len(differ) and one[differ[0]] > other[differ[0]])
+            return Embeddings.labelled(torch.ones(self.query.shape[0], 1), **ids)
+        index = torch.arange(min(COMPARED_ROWS, *(side.shape[0] for side in self.sides)))
+        query, candidate = (side.read(index).flatten().double() for side in self.sides)
+        differing = (query != candidate).nonzero().flatten()
+        sign = 1.0 if len(differing) and query[differing[0]] > candidate[differing[0]] else -1.0
+        query, candidate = (
+            torch.full((1, 1), value).expand(side.shape[0], 1)
+            for value, side in zip((sign, -sign), self.sides, strict=True)
+        )
+        return Embeddings(query, candidate, directions=self.directions, **ids)
 
     def of(self, side: int, index: Tensor, *, positive: bool) -> Tensor:
-        """Rows of the queries (0) or candidates (1) by their numbers, which ascend."""
-        rows = self.sides[side]
-        found = rows.read(index)
-        wrong, what = None, ""
-        if not bool(found.isfinite().all()):
-            wrong, what = ~found.isfinite().all(dim=1), "NaN or infinity"
-        elif positive:
-            wrong, what = ~found.any(dim=1), "zeros alone, whose cosine is not defined"
-        if wrong is not None and bool(wrong.any()):
+        """Read rows of the queries (0) or candidates (1); `positive`: refuse rows of zeros.
+
+        Raises:
+            InputError: a row is not finite, or zero.
+        """
+        rows = self.sides[side].read(index)
+        wrong, problem = ~rows.isfinite().all(dim=1), "NaN or infinity"
+        if positive and not wrong.any():
+            wrong, problem = ~rows.any(dim=1), "only zeros, whose cosine is not defined"
+        if wrong.any():
             row = int(index[wrong.nonzero()[0, 0]])
             name = ("query", "candidate")[side] if self.candidate else "embeddings"
-            raise InputError(f"{rows.file(row)}: row {row} of {name} has {what}; remove or repair it")
-        return found
+            raise InputError(f"{self.sides[side].file(row)}: row {row} of {name} has {problem}; remove or repair it")
+        return rows
 
     def truncate(self, dims: int) -> "Stored":
         """Keep the first dimensions of every row, as `Embeddings.truncate`."""
-        candidate = self.candidate and FirstDimensions(self.candidate, dims)
-        return replace(self, query=FirstDimensions(self.query, dims), candidate=candidate)
-
-    def _rows_of(self, batches: Sequence[Batch]) -> tuple[Tensor, ...]:
-        """Numbers of the rows of both sides that are in some batches, which ascend and differ."""
-        index: tuple[list[Tensor], list[Tensor]] = [], []
-        for batch in batches:
-            for own, turned in ((batch, False), *(((batch.turned, True),) if batch.turned else ())):
-                sides = (own.query_index, own.candidate_index)
-                for k, each in enumerate(sides[::-1] if turned else sides):
-                    index[k].append(each)
-        if self.candidate is None:
-            return (torch.cat([*index[0], *index[1]]).unique(),) * 2
-        return tuple(torch.cat(each).unique() for each in index)
+        candidate = None if self.candidate is None else self.candidate.truncate(dims)
+        return replace(self, query=self.query.truncate(dims), candidate=candidate)
 
     def take(self, batches: Sequence[Batch], *, positive: bool) -> tuple[Embeddings, list[Batch], tuple[Tensor, ...]]:
-        """Read the rows of some batches.
-
-        Args:
-            batches: of rows of the whole set.
-            positive: refuse rows of zeros.
+        """Read the rows of batches; `positive`: refuse rows of zeros.
 
         Returns:
-            Embeddings of these rows; the batches with the numbers of rows there; numbers of the rows of both sides.
+            Embeddings of these rows, the batches with row numbers in them, and the rows of both sides in the set.
         """
-        rows = self._rows_of(batches)
+        index: tuple[list[Tensor], list[Tensor]] = [], []
+        for batch in batches:
+            index[0].append(batch.query_index)
+            index[1].append(batch.candidate_index)
+            if batch.turned:
+                index[0].append(batch.turned.candidate_index)
+                index[1].append(batch.turned.query_index)
+        if self.candidate is None:
+            rows = (torch.cat([*index[0], *index[1]]).unique(),) * 2
+        else:
+            rows = torch.cat(index[0]).unique(), torch.cat(index[1]).unique()
 
-        def near(batch: Batch, sides: tuple[Tensor, ...]) -> Batch:
-            places = [
-                torch.searchsorted(own, at)
-                for own, at in zip(sides, (batch.query_index, batch.candidate_index), strict=True)
-            ]
-            turned = batch.turned and near(batch.turned, sides[::-1])
-            return replace(batch, query_index=places[0], candidate_index=places[1], turned=turned)
+        def renumber(batch: Batch, sides: tuple[Tensor, ...]) -> Batch:
+            query, candidate = map(torch.searchsorted, sides, (batch.query_index, batch.candidate_index))
+            turned = batch.turned and renumber(batch.turned, sides[::-1])
+            return replace(batch, query_index=query, candidate_index=candidate, turned=turned)
 
-        return self._of_rows(rows, positive=positive), [near(batch, rows) for batch in batches], rows
+        return self.read_rows(rows, positive=positive), [renumber(batch, rows) for batch in batches], rows
 
-    def _of_rows(self, rows: tuple[Tensor, ...], *, positive: bool) -> Embeddings:
+    def read_rows(self, rows: tuple[Tensor, ...], *, positive: bool) -> Embeddings:
+        """Read embeddings with the groups and `logq` of the rows of both sides."""
         query = self.of(0, rows[0], positive=positive)
         if self.candidate is None:
             return Embeddings.labelled(query, self.numbered.query_group[rows[0]])
         candidate = self.of(1, rows[1], positive=positive)
         if self.matched:
             return Embeddings(query, candidate, rows[0], rows[1], directions=self.directions)
-        whole = self.numbered
-        groups = whole.query_group[rows[0]], whole.candidate_group[rows[1]]
-        logq, query_logq = (
-            None if values is None else values[own]
-            for values, own in zip((whole.logq, whole.query_logq), rows[::-1], strict=True)
-        )
+        ids = self.numbered
         return Embeddings(
-            query, candidate, groups[0], groups[1], directions=self.directions, logq=logq, query_logq=query_logq
+            query,
+            candidate,
+            ids.query_group[rows[0]],
+            ids.candidate_group[rows[1]],
+            directions=self.directions,
+            logq=None if ids.logq is None else ids.logq[rows[1]],
+            query_logq=None if ids.query_logq is None else ids.query_logq[rows[0]],
         )
 
     def group(self, side: int, index: Tensor) -> Tensor:
-        """Numbers of the groups of some rows, in ascending order of all groups."""
+        """Return the group numbers of rows, in ascending order of all ids."""
         if self.matched:
             return index
         groups = self.numbered.groups
         return (groups.query, groups.candidate)[side][index]
-
-    def stream(self, side: int, rows: int, *, positive: bool) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield all rows of a side, so many at a time, with their numbers."""
-        number = self.sides[side].shape[0]
-        for start in range(0, number, rows):
-            index = torch.arange(start, min(start + rows, number))
-            yield index, self.of(side, index, positive=positive)

@@ -105,17 +105,17 @@ def npz(file: File, wanted: list[str]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def map_array(path: Path, archive: zipfile.ZipFile, name: str) -> np.memmap | None:
-    """Map a large uncompressed matrix in an npz file, which `numpy.load` would read; None for all other arrays."""
+def map_array(path: Path, archive: zipfile.ZipFile, name: str, min_size: int = MIN_MAPPED) -> np.memmap | None:
+    """Map an uncompressed array in an npz file, which `numpy.load` would read; None if compressed or small (bytes)."""
     info = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.namelist() else name)
-    if info.compress_type != zipfile.ZIP_STORED or info.file_size < MIN_MAPPED:
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size < min_size:
         return None
     with open(path, "rb") as stream:
         stream.seek(info.header_offset)
         name_length, extra_length = LOCAL_HEADER.unpack(stream.read(LOCAL_HEADER.size))[1:]
         stream.seek(info.header_offset + LOCAL_HEADER.size + name_length + extra_length)
         shape, fortran, dtype = npy_header(stream)
-        if dtype.kind != "f" or len(shape) != 2:
+        if dtype.hasobject:
             return None
         return np.memmap(path, dtype, "r", stream.tell(), shape, "F" if fortran else "C")
 

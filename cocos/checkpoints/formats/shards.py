@@ -1,19 +1,16 @@
-"""A folder of shards that are one set: numbered .npy of each side, or numbered .npz, .safetensors or parquet.
+"""A folder of shards: numbered .npy files of each array, or numbered .npz, .safetensors or parquet files.
 
-Names and headers alone are read here. A count then reads the rows of its batches (`embeddings/stored.py`). What needs
-all rows has them in memory or, of a large set, in one file without a name in the temporary folder, which is mapped and
-goes with the process.
+Names and headers are read first. Rows are then read by their numbers from memory maps (`embeddings/stored.py`).
 """
 
+import json
 import logging
 import math
-import os
 import re
-import shutil
-import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,289 +20,334 @@ from torch import Tensor
 
 from cocos.base import machine
 from cocos.base.errors import InputError
-from cocos.checkpoints import Checkpoint, shard_rows
+from cocos.base.matrices import check_dims
+from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.checkpoint import holding
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import embeddings as single
-from cocos.checkpoints.shard_rows import FLOATS, Shard, ShardRows, ShardTexts, native, values
-from cocos.data import TextOf
+from cocos.data import TextOf, tables
 from cocos.embeddings import Embeddings
 from cocos.embeddings.stored import Stored
 
-# Names of the arrays of shards, as columns of parquet and before the number of a .npy, and what they are here.
-MATRICES = {
-    **{name: name for name in ("query", "candidate", "embeddings", "proxies")},
-    **{"img_emb": "query", "text_emb": "candidate", "embedding": "embeddings"},
-}
-GROUPS = {**{name: name for name in (*single.GROUP_ARRAYS, *single.LABEL_ARRAYS)}, "label": "labels"}
-# Texts of the rows, as `Embeddings.names` has them.
-NAMES = {name: name for name in single.NAME_ARRAYS} | {"query_text": "query_name", "candidate_text": "candidate_name"}
-NAMES |= {"text": "row_name", "name": "row_name"}  # of a labelled set
+# Names of arrays in shards -> names here.
+MATRICES = {name: name for name in ("query", "candidate", "embeddings", "proxies")}
+MATRICES |= {"img_emb": "query", "text_emb": "candidate", "embedding": "embeddings"}
+GROUPS = {name: name for name in (*single.GROUP_ARRAYS, *single.LABEL_ARRAYS)} | {"label": "labels"}
+TEXTS = {name: name for name in single.NAME_ARRAYS} | {"query_text": "query_name", "candidate_text": "candidate_name"}
+TEXTS |= {"text": "row_name", "name": "row_name"}  # of a labelled set
 LOGQ = {name: name for name in single.LOGQ_ARRAYS}
-VECTORS = GROUPS | NAMES | LOGQ
-SHARD_ARRAYS = MATRICES | VECTORS
-DIGITS = "0123456789"
-# More digits than a number of a shard has.
-LONGEST_NUMBER = 12
-# Words before the number of a checkpoint of a training, of which each is a set by itself.
-NO_SHARD = re.compile(r"(step|iter|iteration|epoch|checkpoint|ckpt|model|seed|run)s?$", re.IGNORECASE)
-KINDS = tuple(kind for kind in shard_rows.KINDS if kind != "npy")
-# `cocos inspect` takes no sha256: it would read everything.
-UNREAD = True
-# Bytes of the rows of one side from which on they are not held in memory.
-MIN_MAPPED = 2**30
-GIB = 2**30
-# What reads less than all rows.
-READ_ALONE = "a number of batches (--batches) reads its rows alone, and so do --queries of count, evaluate and diff"
+ARRAYS = MATRICES | GROUPS | TEXTS | LOGQ
+SIDES = {"labels": "embeddings", "row_name": "embeddings", "proxy_labels": "proxies", "logq": "candidate"}
+KINDS = ("npy", "npz", "safetensors", "parquet")
+# name, number and announced number of shards: query_00003.npy, part-3-of-8.safetensors
+SHARD_FILE = re.compile(
+    r"(?P<name>.*?)(?P<number>\d{1,12})(-of-(?P<count>\d{1,12}))?\.(?P<kind>npy|npz|safetensors|parquet)"
+)
+# Words before the number of a checkpoint, which is a set by itself.
+CHECKPOINT_NAME = re.compile(r"(step|iter|iteration|epoch|checkpoint|ckpt|model|seed|run)s?$", re.IGNORECASE)
+FLOATS = {name: getattr(torch, name) for name in ("float16", "bfloat16", "float32", "float64")}
+SAFETENSORS_DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "I64": "int64",
+                      "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8"}  # fmt: skip
+PARQUET_DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
+UNREAD = True  # inspect takes no sha256, which would read everything
+MIN_MAPPED = 2**30  # bytes of one side from which on rows are read from disk batch by batch
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
-class StoredTexts:
-    """Texts of rows in shards, read when a row is named.
+class Shard:
+    """An array in one file.
 
     Args:
-        sides: of queries and of candidates; None where a side has none, whose rows are named by their numbers.
-        asks: the direction in which the queries ask.
+        path: of the file.
+        name: of the array in it; empty in .npy.
+        shape: rows, and width of a matrix.
+        dtype: its name.
+    """
+
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @cached_property
+    def array(self) -> Any:
+        """The mapped array, or a parquet dataset."""
+        with tables.readable(self.path):
+            return open_array(self.path, self.name)
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Read rows by their numbers, in the byte order of the machine; bfloat16 as uint16."""
+        with tables.readable(self.path):
+            if self.path.suffix != ".parquet":
+                values = np.asarray(self.array[rows])
+            else:
+                column = self.array.take(rows, columns=[self.name]).column(0).combine_chunks()
+                flat = column.flatten() if len(self.shape) == 2 else column
+                if column.null_count or flat.null_count:
+                    raise InputError(f"{self.path}, {self.name}: a value is missing; write every row whole")
+                values = np.asarray(flat.to_pylist() if len(self.shape) == 1 else flat.to_numpy())
+                values = values.reshape(-1, *self.shape[1:])
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def open_array(path: Path, name: str) -> Any:
+    """Map an array of a .npy, .npz or .safetensors file, or open a parquet file."""
+    if path.suffix == ".npy":
+        return np.load(path, mmap_mode="r")
+    if path.suffix == ".npz":
+        with zipfile.ZipFile(path) as archive:
+            array = single.map_array(path, archive, name, min_size=0)
+        if array is None:
+            raise InputError(f"{path}: {name} is compressed, expected numpy.savez, which does not compress")
+        return array
+    if path.suffix == ".safetensors":
+        begin, tensors = safetensors_header(path)
+        about = tensors[name]
+        dtype = SAFETENSORS_DTYPES[about["dtype"]].replace("bfloat16", "uint16")
+        return np.memmap(path, dtype, "r", begin + about["data_offsets"][0], tuple(about["shape"]))
+    (dataset,) = tables.require("pyarrow.dataset", path=path)
+    return dataset.dataset(path)
+
+
+def safetensors_header(path: Path) -> tuple[int, dict[str, Any]]:
+    """Return the offset of the tensors, and dtype, shape and data_offsets of each."""
+    with open(path, "rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        tensors = json.loads(stream.read(length))
+    tensors.pop("__metadata__", None)
+    end = max((about["data_offsets"][1] for about in tensors.values()), default=0)
+    if path.stat().st_size != 8 + length + end:
+        raise ValueError(f"{path.stat().st_size - 8 - length} bytes of tensors, expected {end}")
+    return 8 + length, tensors
+
+
+def read_header(path: Path) -> list[Shard]:
+    """Return the arrays of a file without reading their values."""
+    with tables.readable(path):
+        if path.suffix == ".safetensors":
+            return [
+                Shard(path, name, tuple(about["shape"]), SAFETENSORS_DTYPES.get(about["dtype"], about["dtype"]))
+                for name, about in safetensors_header(path)[1].items()
+            ]
+        if path.suffix == ".parquet":
+            return read_parquet_header(path)
+        arrays = {"": np.load(path, mmap_mode="r")} if path.suffix == ".npy" else {}
+        if path.suffix == ".npz":
+            with zipfile.ZipFile(path) as archive:
+                names = [name.removesuffix(".npy") for name in archive.namelist()]
+            arrays = {name: open_array(path, name) for name in names}
+        return [Shard(path, name, array.shape, dtype_name(array.dtype)) for name, array in arrays.items()]
+
+
+def dtype_name(dtype: np.dtype) -> str:
+    """Return the name of a dtype without its byte order."""
+    return dtype.name if dtype.kind in "fiub" else str(dtype)
+
+
+def read_parquet_header(path: Path) -> list[Shard]:
+    """Return the columns of a parquet file that have names of arrays; vectors are lists of a fixed size."""
+    parquet, arrow = tables.require("pyarrow.parquet", "pyarrow", path=path)
+    file, shards = parquet.ParquetFile(path), []
+    for field in file.schema_arrow:
+        rows = file.metadata.num_rows
+        if arrow.types.is_fixed_size_list(field.type):
+            dtype = str(field.type.value_type)
+            shards.append(Shard(path, field.name, (rows, field.type.list_size), PARQUET_DTYPES.get(dtype, dtype)))
+        elif field.name in MATRICES:
+            raise InputError(f"{path}, {field.name}: {field.type}, expected a fixed-size list of floats")
+        elif field.name in ARRAYS:
+            shards.append(Shard(path, field.name, (rows,), str(field.type)))
+    return shards
+
+
+@dataclass(frozen=True, eq=False)
+class ShardRows:
+    """The rows of an array in shards, in order.
+
+    Args:
+        shards: of one width and dtype.
+        dims: leading dimensions that are kept; None: all.
+    """
+
+    shards: tuple[Shard, ...]
+    dims: int | None = None
+
+    @cached_property
+    def begins(self) -> np.ndarray:
+        """First row of each shard, and the number of all rows."""
+        return np.cumsum([0, *(shard.shape[0] for shard in self.shards)])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and width."""
+        return int(self.begins[-1]), self.dims or self.shards[0].shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the rows."""
+        return FLOATS[self.shards[0].dtype]
+
+    def truncate(self, dims: int) -> "ShardRows":
+        """Keep the first dimensions of every row."""
+        check_dims(dims, self.shape[1])
+        return replace(self, dims=dims)
+
+    def file(self, row: int) -> Path:
+        """Return the file of a row."""
+        return self.shards[int(np.searchsorted(self.begins, row, side="right")) - 1].path
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Read rows by their numbers, in ascending order."""
+        edges = np.searchsorted(rows, self.begins)
+        parts = [
+            shard.take(rows[start:stop] - begin)
+            for shard, begin, start, stop in zip(self.shards, self.begins, edges, edges[1:], strict=False)
+            if start < stop
+        ]
+        return np.concatenate(parts) if len(parts) != 1 else parts[0]
+
+    def read(self, index: Tensor) -> Tensor:
+        """Read rows of vectors by their numbers, in ascending order: (n, width)."""
+        rows = torch.from_numpy(np.array(self.take(index.numpy())))
+        rows = rows.view(torch.bfloat16) if self.dtype == torch.bfloat16 else rows
+        return rows if self.dims is None else rows[:, : self.dims].contiguous()
+
+    def text(self, row: int) -> str:
+        """Read one text."""
+        return str(self.take(np.array([row]))[0])
+
+
+def read_all(rows: ShardRows) -> Tensor:
+    """Read the rows of all shards into memory."""
+    return torch.cat([
+        ShardRows((shard,), rows.dims).read(torch.arange(shard.shape[0])) for shard in rows.shards if shard.shape[0]
+    ])
+
+
+def read_values(shards: Sequence[Shard]) -> Any:
+    """Read the groups, labels, texts or logq of all shards."""
+    values = np.concatenate([shard.take(np.arange(shard.shape[0])) for shard in shards])
+    return values if values.dtype.kind in "USO" else torch.from_numpy(values)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTexts:
+    """Texts of rows in shards, read on demand.
+
+    Args:
+        sides: texts of queries and of candidates; rows of a side without texts are described by their numbers.
+        first: the direction in which the queries ask.
     """
 
     sides: tuple[TextOf | None, ...]
-    asks: str
+    first: str
 
     def texts(self, direction: str) -> tuple[TextOf, TextOf]:
-        """Return functions of a row that give the text of a query and of a candidate."""
-        query, candidate = (each or "row {}".format for each in self.sides)
-        return (query, candidate) if direction == self.asks else (candidate, query)
+        """Return functions that map a row to the text of a query and of a candidate."""
+        query, candidate = (side or "row {}".format for side in self.sides)
+        return (query, candidate) if direction == self.first else (candidate, query)
 
     def pictures(self, direction: str) -> tuple[None, None]:
-        """There are none."""
+        """Return no pictures."""
         return None, None
+
+
+def find_files(folder: File) -> dict[str, list[tuple[int, str, int | None]]]:
+    """Return number, name and announced number of the files of each sequence, in order.
+
+    A sequence has the name of an array if its files are .npy.
+    """
+    sequences: dict[str, list[tuple[int, str, int | None]]] = {}
+    for name in folder.names:
+        match = SHARD_FILE.fullmatch(name)
+        if match is None:
+            continue
+        stem = match["name"].rpartition("/")[2]
+        stem = stem[:-1] if stem.endswith(("-", "_", ".")) else stem
+        entry = int(match["number"]), name, int(match["count"]) if match["count"] else None
+        if match["kind"] == "npy" and stem in ARRAYS:
+            sequences.setdefault(stem, []).append(entry)
+        elif match["kind"] != "npy" and not CHECKPOINT_NAME.search(stem):
+            sequences.setdefault(f"{match['name']}*.{match['kind']}", []).append(entry)
+    if sequences.keys() & MATRICES.keys():
+        return {name: sorted(files) for name, files in sequences.items() if name in ARRAYS}
+    complete = {name: sorted(files) for name, files in sequences.items() if len(files) > 1 or files[0][2]}
+    if len(complete) != 1:
+        return {}
+    for _, name, _ in next(iter(complete.values())):
+        try:
+            arrays = {ARRAYS.get(shard.name) for shard in read_header(folder.path / name)}
+        except InputError:
+            continue  # a damaged shard is named when the set is read
+        return complete if {"query", "candidate"} <= arrays or {"embeddings", "labels"} <= arrays else {}
+    return {}
 
 
 def recognises(file: File) -> bool:
     """A folder of numbered files whose arrays have names that embeddings have."""
-    return file.kind == "folder" and file.path.is_dir() and bool(_files(file))
+    return file.kind == "folder" and bool(find_files(file))
 
 
-def _files(folder: File) -> dict[str, list[tuple[int, str, int | None]]]:
-    """Number, name and announced number of the files of each sequence: by array for .npy, and the one of whole sets."""
-    found: dict[str, list] = {}
-    for name in folder.names:
-        # train/query_3-of-8.npy has the path `train/query_` and the stem `query`.
-        before, _, kind = name.rpartition(".")
-        head, sign, announced = before.rpartition("-of-")
-        if not sign or not _is_number(announced):
-            head, announced = before, ""
-        path = head.rstrip(DIGITS)
-        if not _is_number(number := head[len(path) :]):
-            continue
-        entry = int(number), name, int(announced) if announced else None
-        stem = path.rpartition("/")[2]
-        stem = stem[:-1] if stem.endswith(("-", "_", ".")) else stem
-        if kind == "npy" and stem in SHARD_ARRAYS:
-            found.setdefault(stem, []).append(entry)
-        elif kind in KINDS and not NO_SHARD.search(stem):
-            found.setdefault(f"{path}*.{kind}", []).append(entry)
-    if found.keys() & MATRICES.keys():
-        return {name: sorted(each) for name, each in found.items() if name in SHARD_ARRAYS}
-    whole = {name: sorted(each) for name, each in found.items() if len(each) > 1 or each[0][2]}
-    if len(whole) != 1:
-        return {}
-    ((first, *_),) = whole.values()
-    try:
-        held = {SHARD_ARRAYS.get(each.name) for each in _headers(folder, first[1])}
-    except InputError:
-        return {}
-    return whole if {"query", "candidate"} <= held or {"embeddings", "labels"} <= held else {}
-
-
-def _is_number(digits: str) -> bool:
-    return 0 < len(digits) <= LONGEST_NUMBER and not digits.strip(DIGITS)
-
-
-def _whole(folder: File, name: str, files: list[tuple[int, str, int | None]]) -> list[str]:
-    """The files of a sequence in the order of their numbers; a number that is missing or doubled is named."""
-    numbers, announced = [each for each, _, _ in files], next((each for _, _, each in files if each), None)
+def check_sequence(folder: Path, name: str, files: list[tuple[int, str, int | None]]) -> None:
+    """Refuse a missing or repeated number."""
+    numbers, announced = [number for number, *_ in files], next((count for *_, count in files if count), None)
     begin = min(numbers[0], 1)
-    expected = range(begin, begin + (announced or 0) if announced else numbers[-1] + 1)
-    missing = sorted(set(expected) - set(numbers))
-    if missing:
+    expected = range(begin, begin + announced if announced else numbers[-1] + 1)
+    if missing := sorted(set(expected) - set(numbers)):
         raise InputError(
-            f"{folder.path}: the shards of {name} go from {expected[0]} to {expected[-1]}, and number {missing[0]} is "
-            f"missing ({len(missing)} in all); copy it, or number the others without a gap"
+            f"{folder}: shards of {name} have the numbers {expected[0]} to {expected[-1]}, and {missing[0]} is missing "
+            f"({len(missing)} in all); copy it, or number the others without a gap"
         )
-    for (number, one, _), (after, other, _) in zip(files, files[1:], strict=False):
-        if number == after:
-            raise InputError(f"{folder.path}: {one} and {other} are both shard {number} of {name}; keep one of them")
-    return [each for _, each, _ in files]
+    for (number, one, _), (following, other, _) in zip(files, files[1:], strict=False):
+        if number == following:
+            raise InputError(f"{folder}: {one} and {other} are both shard {number} of {name}; keep one of them")
 
 
-def _headers(folder: File, name: str) -> list[Shard]:
-    """The arrays of a file of the folder by its header alone."""
-    return shard_rows.headers(folder.path / name, list(VECTORS), list(MATRICES))
-
-
-def _inventory(folder: File) -> dict[str, list[Shard]]:
-    """The shards of each array, by its name here, in the order of their rows; an odd one is named."""
-    found: dict[str, list[Shard]] = {}
-    for name, files in _files(folder).items():
-        for file in _whole(folder, name, files):
-            every = _headers(folder, file)
-            held = {name if name in SHARD_ARRAYS else each.name: each for each in every}
-            known = {SHARD_ARRAYS[each]: shard for each, shard in held.items() if each in SHARD_ARRAYS}
-            before = {role for role in found if found[role][0].kind == file.rpartition(".")[2]}
-            if name not in SHARD_ARRAYS and found and known.keys() != before:
-                lacking = ", ".join(sorted(known.keys() ^ before))
-                raise InputError(f"{folder.path / file}: {lacking} is not in all shards; write it again like the first")
+def read_headers(folder: File) -> dict[str, list[Shard]]:
+    """Return the shards of each array, by its name here, in order."""
+    arrays: dict[str, list[Shard]] = {}
+    for sequence, files in find_files(folder).items():
+        check_sequence(folder.path, sequence, files)
+        first = None
+        for _, name, _ in files:
+            shards = {
+                sequence if sequence in ARRAYS else shard.name: shard for shard in read_header(folder.path / name)
+            }
+            known = {ARRAYS[key]: shard for key, shard in shards.items() if key in ARRAYS}
+            if first is not None and known.keys() != first:
+                odd = ", ".join(sorted(known.keys() ^ first))
+                raise InputError(f"{folder.path / name}: {odd} is not in all shards; write it again like the first")
+            first = known.keys()
             for role, shard in known.items():
-                found.setdefault(role, []).append(shard)
-    return found
+                arrays.setdefault(role, []).append(shard)
+    return arrays
 
 
-def _refuse_odd(held: dict[str, list[Shard]]) -> None:
-    """Refuse a shard of another width or dtype than the first of its array."""
-    for role, shards in held.items():
-        first, matrix = shards[0], role in MATRICES.values()
-        for each in shards:
-            fits = len(each.shape) == (2 if matrix else 1) and each.shape[1:] == first.shape[1:]
-            text = not matrix and each.dtype.startswith(("<U", "|S", "<S")) and first.dtype[:2] == each.dtype[:2]
-            if not fits or (each.dtype != first.dtype and not text):
+def check_arrays(path: Path, arrays: dict[str, list[Shard]], sizes: dict[str, int]) -> None:
+    """Refuse arrays that are missing, or differ in width, dtype or length."""
+    for role, shards in arrays.items():
+        first, dimensions = shards[0], 2 if role in MATRICES.values() else 1
+        for shard in shards:
+            is_text = dimensions == 1 and shard.dtype[:2] == first.dtype[:2] and "U" in shard.dtype[:2]
+            fits = len(shard.shape) == dimensions and shard.shape[1:] == first.shape[1:]
+            if not fits or (shard.dtype != first.dtype and not is_text):
                 raise InputError(
-                    f"{each.path}: {role} is {each.dtype} {each.shape}, and {first.dtype} {first.shape} "
-                    f"in {first.path.name}; expected {'(rows, width)' if matrix else '(rows,)'} of one dtype and width"
+                    f"{shard.path}: {role} is {shard.dtype} {shard.shape}, and {first.dtype} {first.shape} in "
+                    f"{first.path.name}; expected {'(rows, width)' if dimensions == 2 else '(rows,)'} of one dtype and "
+                    "width"
                 )
-
-
-def _say_size(path: Path, rows: dict[str, ShardRows]) -> None:
-    """Say how large a set is, before all rows of it are read; refuse one that does not fit.
-
-    Rows of a large side are mapped, and take memory where they are widened to float32 to be scored.
-    """
-    size = {name: math.prod(each.shape) * each.dtype.itemsize for name, each in rows.items()}
-    if max(size.values()) < MIN_MAPPED:
-        return
-    wide = sum(4 * math.prod(each.shape) for each in rows.values() if each.dtype.itemsize < 4)
-    held = max(wide, sum(each for each in size.values() if each < MIN_MAPPED))
-    disk, has = sum(each for each in size.values() if each >= MIN_MAPPED), machine.memory()
-    takes = f"all rows are needed: {disk / GIB:.1f} GiB in {tempfile.gettempdir()}, and {held / GIB:.1f} GiB of memory"
-    if has is not None and held > has:
-        raise InputError(f"{path}: {takes}, of which there are {has / GIB:.1f}; {READ_ALONE}")
-    logger.warning("note: %s: %s; %s", path, takes, READ_ALONE)
-
-
-def _joined(path: Path, role: str, rows: ShardRows) -> Tensor:
-    """The rows of all shards in one matrix, mapped where it is large."""
-    (number, width), dtype = rows.shape, rows.dtype
-    size = number * width * dtype.itemsize
-    made = torch.empty(number, width, dtype=dtype) if size < MIN_MAPPED else _mapped(path, role, number, width, dtype)
-    for start in range(0, number, step := max(1, MIN_MAPPED // (16 * width))):
-        index = torch.arange(start, min(start + step, number))
-        made[start : start + step] = rows.read(index)
-    return made
-
-
-def _mapped(path: Path, role: str, rows: int, width: int, dtype: torch.dtype) -> Tensor:
-    """An empty matrix in a file without a name in the temporary folder, which goes with the process."""
-    size, place = rows * width * dtype.itemsize, tempfile.gettempdir()
-    if (free := shutil.disk_usage(place).free) < size:
-        raise InputError(
-            f"{path}: {role} has {size:,} bytes, of which {place} has room for {free:,}; "
-            "set TMPDIR to a folder of a larger disk"
-        )
-    with tempfile.TemporaryFile(dir=place) as file:
-        os.posix_fallocate(file.fileno(), 0, size)
-        held = np.memmap(file, np.uint8, "r+", shape=(size,))
-    return torch.from_numpy(held).view(dtype).reshape(rows, width)
-
-
-def ids(shards: Sequence[Shard]) -> Any:
-    """Groups, labels or names of all shards."""
-    found = np.concatenate([np.asarray(some) for shard in shards for some in values(shard)])
-    return found if found.dtype.kind in "USO" else native(found)
-
-
-def read(file: File, data=None) -> Checkpoint:
-    """Read the headers of shards; their rows when they are counted or encoded."""
-    if data is not None:
-        raise InputError(f"data {data}: {file.path} holds embeddings already and needs no data")
-    path, held = file.path, _inventory(file)
-    clip = any(each.path.name.startswith("img_emb") for each in held.get("query", ()))
-    directions = ("i2t", "t2i") if clip else ("q2c", "c2q")
-
-    _refuse_odd(held)
-    labelled = "embeddings" in held
-    for name in ("embeddings", "labels") if labelled else single.TWO_SIDED:
-        if name not in held:
-            raise InputError(f"{path} has shards of {', '.join(sorted(held))}, and none of {name}; add them")
-    for name in held.keys() & {*MATRICES.values()}:
-        if held[name][0].dtype not in FLOATS:
-            raise InputError(f"{path}: {name} is {held[name][0].dtype}, expected floats")
-    numbers = {name: sum(each.shape[0] for each in shards) for name, shards in held.items()}
-    _refuse_lengths(path, held, numbers)
-    contents = {
-        name: f"({', '.join(map(str, (numbers[name], *shards[0].shape[1:])))}) {shards[0].dtype} in {len(shards)} "
-        f"shards, {shards[0].path.name} to {shards[-1].path.name}"
-        for name, shards in held.items()
-    }
-    states = {each.path: os.stat(each.path) for shards in held.values() for each in shards}
-    whole = sum(each.st_size for each in states.values())
-    layout = " and ".join(sorted({each.kind for shards in held.values() for each in shards}))
-    contents |= {"rows": f"{max(numbers.values()):,}", "bytes": f"{whole:,} in {len(states)} files", "layout": layout}
-    rows = {name: ShardRows(tuple(shards)) for name, shards in held.items() if name in MATRICES.values()}
-
-    def every(names: Sequence[str]) -> dict[str, Any]:
-        return {name: ids(held[name]) for name in names if name in held}
-
-    def found() -> Embeddings:
-        _say_size(path, rows)
-        made: dict[str, Any] = {name: _joined(path, name, each) for name, each in rows.items()}
-        made |= every([*GROUPS.values(), *LOGQ])
-        made["names"] = _names(every([*NAMES.values()]), labelled, labelled and "proxies" not in held)
-        return Embeddings.labelled(**made) if labelled else Embeddings(**made, directions=directions)
-
-    def stored() -> Stored | None:
-        if "proxies" in held:
-            return None
-        own = [name for name in (*(("labels",) if labelled else single.GROUP_ARRAYS), *LOGQ) if name in numbers]
-        sides = ("embeddings",) if labelled else single.TWO_SIDED
-        size = max(rows[name].shape[0] * rows[name].shape[1] * rows[name].dtype.itemsize for name in sides)
-        return Stored(
-            name=str(path),
-            query=rows[sides[0]],
-            candidate=None if labelled else rows["candidate"],
-            ids=partial(every, own) if own else None,
-            directions=("s2s",) if labelled else directions,
-            held=size < MIN_MAPPED,
-        )
-
-    def texts_of(name: str) -> TextOf | None:
-        return ShardTexts(held[name]) if name in held else None
-
-    def texts(_split: str) -> StoredTexts | None:
-        sides = tuple(map(texts_of, ("row_name", "row_name") if labelled else single.NAME_ARRAYS))
-        return StoredTexts(sides, "s2s" if labelled else directions[0]) if any(sides) else None
-
-    return Checkpoint(
-        path=path,
-        sha256="",
-        format="shards",
-        contents=contents,
-        embedder=holding(path, "embeddings", found),
-        rows=texts,
-        stored=stored,
-        notes=(f"{path}: sha256 is not taken: a set of shards is opened by its headers",),
-    )
-
-
-def _refuse_lengths(path: Path, held: dict[str, list[Shard]], numbers: dict[str, int]) -> None:
-    """Refuse arrays that do not have a value for each row, and sides without groups that are not equally long."""
-    owner = {"labels": "embeddings", "row_name": "embeddings", "proxy_labels": "proxies", "logq": "candidate"}
-    for name in numbers.keys() & {*VECTORS.values()}:
-        side = owner.get(name, name.rpartition("_")[0])
-        if side in numbers and numbers[name] != numbers[side]:
-            raise InputError(f"{path}: {name} has {numbers[name]:,} rows and {side} {numbers[side]:,}; give one a row")
-    if "query" in held and "query_group" not in numbers and numbers["query"] != numbers["candidate"]:
-        for one, other in zip(held["query"], held["candidate"], strict=False):
+        if dimensions == 2 and first.dtype not in FLOATS:
+            raise InputError(f"{path}: {role} is {first.dtype}, expected floats")
+    for name in ("embeddings", "labels") if "embeddings" in arrays else single.TWO_SIDED:
+        if name not in arrays:
+            raise InputError(f"{path}: shards of {', '.join(sorted(arrays))}, and none of {name}; add them")
+    for name in arrays.keys() - MATRICES.values():
+        side = SIDES.get(name, name.rpartition("_")[0])
+        if side in sizes and sizes[name] != sizes[side]:
+            raise InputError(f"{path}: {name} has {sizes[name]:,} rows and {side} {sizes[side]:,}; give one a row")
+    if "query" in arrays and "query_group" not in arrays and sizes["query"] != sizes["candidate"]:
+        for one, other in zip(arrays["query"], arrays["candidate"], strict=False):
             if one.shape[0] != other.shape[0]:
                 raise InputError(
                     f"{path}: {one.path.name} has {one.shape[0]:,} rows and {other.path.name} {other.shape[0]:,}; "
@@ -313,10 +355,79 @@ def _refuse_lengths(path: Path, held: dict[str, list[Shard]], numbers: dict[str,
                 )
 
 
-def _names(found: Mapping[str, Any], labelled: bool, single_side: bool) -> Any:
-    """Texts of the rows, where there are any."""
-    names = ("row_name",) if labelled else single.NAME_ARRAYS
-    texts = [None if name not in found else [str(each) for each in found[name]] for name in names]
-    if labelled:
-        return texts[0] if single_side else texts[0] and (texts[0], None)
-    return tuple(texts) if any(texts) else None
+def refuse_size(path: Path, rows: Mapping[str, ShardRows]) -> None:
+    """Refuse to read all rows of a set that is larger than memory."""
+    size = sum(math.prod(side.shape) * max(4, side.dtype.itemsize) for side in rows.values())
+    memory = machine.memory()
+    advice = "--batches N or --queries N of count, evaluate and diff read only the rows that they need"
+    if memory is not None and size > memory:
+        raise InputError(
+            f"{path}: all rows take {size / 2**30:.1f} GiB of memory, available {memory / 2**30:.1f}; {advice}"
+        )
+    if max(math.prod(side.shape) * side.dtype.itemsize for side in rows.values()) >= MIN_MAPPED:
+        logger.warning("note: %s: all rows are read, %.1f GiB; %s", path, size / 2**30, advice)
+
+
+def read(file: File, data=None) -> Checkpoint:
+    """Read the headers of shards; their rows are read when they are counted or encoded."""
+    if data is not None:
+        raise InputError(f"data {data}: {file.path} holds embeddings already and needs no data")
+    path, arrays = file.path, read_headers(file)
+    sizes = {name: sum(shard.shape[0] for shard in shards) for name, shards in arrays.items()}
+    check_arrays(path, arrays, sizes)
+    is_labelled = "embeddings" in arrays
+    is_clip = any(shard.path.name.startswith("img_emb") for shard in arrays.get("query", ()))
+    directions = ("s2s",) if is_labelled else ("i2t", "t2i") if is_clip else ("q2c", "c2q")
+    sides = ("embeddings",) if is_labelled else single.TWO_SIDED
+    name_arrays = ("row_name",) if is_labelled else single.NAME_ARRAYS
+    rows = {name: ShardRows(tuple(shards)) for name, shards in arrays.items() if name in MATRICES.values()}
+    files = {shard.path for shards in arrays.values() for shard in shards}
+    contents = {
+        name: f"({', '.join(map(str, (sizes[name], *shards[0].shape[1:])))}) {shards[0].dtype} in {len(shards)} "
+        f"shards, {shards[0].path.name} to {shards[-1].path.name}"
+        for name, shards in arrays.items()
+    }
+    contents |= {
+        "rows": f"{max(sizes.values()):,}",
+        "bytes": f"{sum(path.stat().st_size for path in files):,} in {len(files)} files",
+        "layout": " and ".join(sorted({path.suffix[1:] for path in files})),
+    }
+
+    def read_ids(names: Sequence[str]) -> dict[str, Any]:
+        return {name: read_values(arrays[name]) for name in names if name in arrays}
+
+    def embed() -> Embeddings:
+        refuse_size(path, rows)
+        values = {name: read_all(side) for name, side in rows.items()} | read_ids([*GROUPS.values(), *LOGQ])
+        texts = [[str(text) for text in read_values(arrays[name])] if name in arrays else None for name in name_arrays]
+        if not is_labelled:
+            return Embeddings(**values, names=tuple(texts) if any(texts) else None, directions=directions)
+        return Embeddings.labelled(**values, names=texts[0] and ((texts[0], None) if "proxies" in arrays else texts[0]))
+
+    def stored() -> Stored | None:
+        if "proxies" in arrays:
+            return None
+        ids = [name for name in (*(("labels",) if is_labelled else single.GROUP_ARRAYS), *LOGQ) if name in arrays]
+        return Stored(
+            name=str(path),
+            query=rows[sides[0]],
+            candidate=None if is_labelled else rows["candidate"],
+            ids=partial(read_ids, ids) if ids else None,
+            directions=directions,
+            held=max(math.prod(rows[name].shape) * rows[name].dtype.itemsize for name in sides) < MIN_MAPPED,
+        )
+
+    def texts(_split: str) -> StoredTexts | None:
+        by_side = [ShardRows(tuple(arrays[name])).text if name in arrays else None for name in name_arrays]
+        return StoredTexts(tuple(by_side * 2 if is_labelled else by_side), directions[0]) if any(by_side) else None
+
+    return Checkpoint(
+        path=path,
+        sha256="",
+        format="shards",
+        contents=contents,
+        embedder=holding(path, "embeddings", embed),
+        rows=texts,
+        stored=stored,
+        notes=(f"{path}: sha256 is not taken: a set of shards is opened by its headers",),
+    )
